@@ -1,0 +1,18 @@
+// Byte sizes as text.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace colossal {
+
+/// "70GiB", "1.5 MB", "4096" as bytes (KB MB GB TB are powers of 1000, KiB MiB GiB TiB of 1024; case is free); nothing if the
+/// text is not a size or does not fit 63 bits.
+std::optional<int64_t> parse_bytes(std::string_view text);
+/// The shortest exact form: "70GiB", "1000B". parse_bytes() of it gives the same number back.
+std::string print_bytes(int64_t bytes);
+/// For people, rounded: "1.4 GiB".
+std::string readable_bytes(int64_t bytes);
+
+}  // namespace colossal

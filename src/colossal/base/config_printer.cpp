@@ -1,0 +1,190 @@
+// The visitors that write a config struct: as TOML and as help.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <sstream>
+#include <utility>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+
+namespace colossal {
+namespace {
+
+std::string toml_of(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    char code[8];
+    if (c == '"' || c == '\\') {
+      quoted += {'\\', c};
+    } else if (byte < 0x20 || byte == 0x7F) {
+      std::snprintf(code, sizeof(code), "\\u%04X", byte);
+      quoted += code;
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string toml_of(double number) {
+  if (std::isnan(number)) return "nan";
+  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof(text), number);  // the shortest that reads back equal
+  std::string printed(text, end.ptr);
+  return printed.find_first_of(".e") == std::string::npos ? printed + ".0" : printed;
+}
+
+std::string toml_of(bool value) { return value ? "true" : "false"; }
+std::string toml_of(int64_t value) { return std::to_string(value); }
+
+template <class Element>
+std::string toml_of(const std::vector<Element>& list) {
+  std::string text = "[";
+  for (const auto& element : list) text += (text.size() > 1 ? ", " : "") + toml_of(element);
+  return text + "]";
+}
+
+std::string toml_of(const Field& field) {
+  if (field.is_bytes) return toml_of(print_bytes(*std::get<int64_t*>(field.value)));
+  return std::visit([](const auto* value) { return toml_of(*value); }, field.value);
+}
+
+/// Keeps the dotted names of the sections that a visit is in.
+class Printer : public Fields {
+ protected:
+  struct Section {
+    std::string key, help, stands_for;
+  };
+  void enter(const char* name, const char* help, const char* stands_for) override {
+    sections_.push_back({key_of(name), help, stands_for});
+  }
+  void leave() override { sections_.pop_back(); }
+  const Section& section() const { return sections_.back(); }
+  std::string key_of(const char* name) const { return section().key.empty() ? name : section().key + "." + name; }
+
+ private:
+  std::vector<Section> sections_{{"", "", ""}};
+};
+
+class TomlPrinter : public Printer {
+ public:
+  std::string text() const {
+    std::string all;
+    for (const auto& [section, lines] : tables_) {
+      if (!section.empty()) all += (all.empty() ? "[" : "\n[") + section + "]\n";
+      all += lines;
+    }
+    return all;
+  }
+
+ private:
+  void visit(const Field& field) override {
+    // A key behind a sub-table's header would belong to the sub-table: lines are gathered by section.
+    auto table = std::find_if(tables_.begin(), tables_.end(), [&](auto& t) { return t.first == section().key; });
+    if (table == tables_.end()) {
+      // The root's own keys have no header, so they can only stand first.
+      table = tables_.insert(section().key.empty() ? tables_.begin() : tables_.end(), {section().key, ""});
+    }
+    table->second += concat(field.name, " = ", toml_of(field), "\n");
+  }
+  std::vector<std::pair<std::string, std::string>> tables_;
+};
+
+struct TypeName {
+  std::string operator()(const bool*) const { return "true or false"; }
+  std::string operator()(const int64_t*) const { return "integer"; }
+  std::string operator()(const double*) const { return "number"; }
+  std::string operator()(const std::string*) const { return "text"; }
+  std::string operator()(const std::vector<int64_t>*) const { return "list of integers"; }
+  std::string operator()(const std::vector<double>*) const { return "list of numbers"; }
+  std::string operator()(const std::vector<std::string>*) const { return "list of texts"; }
+};
+
+std::string type_of(const Field& field) {
+  if (field.is_bytes) return "bytes";
+  std::string list;
+  for (const auto& choice : field.choices) list += (list.empty() ? "one of " : ", ") + choice;
+  return list.empty() ? std::visit(TypeName(), field.value) : list;
+}
+
+std::string range_of(const Field& field) {
+  std::string low, high;
+  if (field.least != std::numeric_limits<int64_t>::min()) low = concat(field.least);
+  if (field.most != kMaxInteger) high = concat(field.most);
+  if (field.is_bytes && !low.empty()) low = print_bytes(field.least);
+  if (field.is_bytes && !high.empty()) high = print_bytes(field.most);
+  if (field.low != -kInfinity) low = concat(field.low);
+  if (field.high != kInfinity) high = concat(field.high);
+  if (low.empty() && high.empty()) return "";
+  return high.empty() ? ">= " + low : low.empty() ? "<= " + high : low + " .. " + high;
+}
+
+class Describer : public Printer {
+ public:
+  std::vector<KeyHelp> keys;
+
+ private:
+  void visit(const Field& field) override {
+    keys.push_back({section().key, section().help, section().stands_for, key_of(field.name), type_of(field), field.unit,
+                    range_of(field), toml_of(field), field.help});
+  }
+};
+
+/// Appends the words of `text`, each line behind `indent` blanks and of at most `width` columns.
+void append_wrapped(std::string& out, const std::string& text, int indent, int width) {
+  std::istringstream words(text);
+  std::string line(static_cast<size_t>(indent), ' ');
+  bool empty = true;
+  for (std::string word; words >> word; empty = false) {
+    if (!empty && static_cast<int>(line.size() + 1 + word.size()) > width) {
+      out += line + "\n";
+      line.assign(static_cast<size_t>(indent), ' ');
+      empty = true;
+    }
+    line += (empty ? "" : " ") + word;
+  }
+  out += line + "\n";
+}
+
+}  // namespace
+
+std::string fields_to_toml(const std::function<void(Fields&)>& visit) {
+  TomlPrinter printer;
+  visit(printer);
+  return printer.text();
+}
+
+std::vector<KeyHelp> describe_fields(const std::function<void(Fields&)>& visit) {
+  Describer describer;
+  visit(describer);
+  return describer.keys;
+}
+
+std::string format_help(const std::vector<KeyHelp>& keys, int width) {
+  std::string out;
+  const std::string* section = nullptr;
+  for (const auto& key : keys) {
+    if (section == nullptr || *section != key.section) {
+      section = &key.section;
+      if (!key.section.empty()) {
+        out += (out.empty() ? "[" : "\n[") + key.section + "]\n";
+        std::string about = key.section_help;
+        if (!key.stands_for.empty()) about += concat(" (a plain value in place of the table is its `", key.stands_for, "`)");
+        if (!about.empty()) append_wrapped(out, about, 2, width);
+      }
+    }
+    const std::string name = key.key.substr(key.key.rfind('.') + 1);
+    std::string facts = key.type;
+    if (!key.unit.empty()) facts += ", " + key.unit;
+    if (!key.range.empty()) facts += ", " + key.range;
+    out += concat("  ", name, " = ", key.default_value, "\n");
+    append_wrapped(out, concat(key.meaning, " [", facts, "]"), 6, width);
+  }
+  return out;
+}
+
+}  // namespace colossal

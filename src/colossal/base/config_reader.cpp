@@ -1,0 +1,224 @@
+// The visitor that fills a struct from a ConfigDocument, and every complaint it can make.
+#include <charconv>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/suggest.h"
+
+namespace colossal {
+namespace {
+
+std::string last_part(const std::string& key) { return key.substr(key.rfind('.') + 1); }
+
+struct FoundText {  // what stood in the document, in the words of an error message
+  std::string operator()(const ConfigValue::Table&) const { return "a table"; }
+  std::string operator()(const ConfigValue::Unsupported& other) const { return other.what; }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(int64_t value) const { return concat(value); }
+  std::string operator()(double value) const { return concat("the number ", value); }
+  std::string operator()(const std::string& value) const {
+    constexpr size_t kLongestQuote = 80;
+    return "\"" + (value.size() > kLongestQuote ? value.substr(0, kLongestQuote) + "..." : value) + "\"";
+  }
+  std::string operator()(const ConfigValue::List& list) const { return concat("a list of ", list.size()); }
+};
+
+/// The range in words: "at least 1 (steps)"; for byte sizes as sizes.
+std::string range_words(const Field& field, bool integral) {
+  const auto word = [&](double low_or_high, int64_t least_or_most) {
+    if (!integral) return concat(low_or_high);
+    return field.is_bytes ? print_bytes(least_or_most) : concat(least_or_most);
+  };
+  const bool bounded_below = integral ? field.least != std::numeric_limits<int64_t>::min() : field.low != -kInfinity;
+  const bool bounded_above = integral ? field.most != kMaxInteger : field.high != kInfinity;
+  const std::string low = word(field.low, field.least), high = word(field.high, field.most);
+  std::string words = bounded_below && bounded_above ? "between " + low + " and " + high
+                      : bounded_below                ? "at least " + low
+                                                     : "at most " + high;
+  if (*field.unit != '\0') words += concat(" (", field.unit, ")");
+  return words;
+}
+
+/// The elements of `1,2` or `1` behind a flag, as the same scalars that a file would hold.
+ConfigValue::List split_flag(const std::string& raw) {
+  ConfigValue::List list;
+  std::istringstream parts(raw);
+  for (std::string part; std::getline(parts, part, ',');) {
+    int64_t integer = 0;
+    double number = 0;
+    const char* end = part.data() + part.size();
+    if (auto done = std::from_chars(part.data(), end, integer); done.ec == std::errc() && done.ptr == end) {
+      list.emplace_back(integer);
+    } else if (done = std::from_chars(part.data(), end, number); done.ec == std::errc() && done.ptr == end) {
+      list.emplace_back(number);
+    } else {
+      list.emplace_back(part);
+    }
+  }
+  return list;
+}
+
+class Reader : public Fields {
+ public:
+  explicit Reader(const std::map<std::string, ConfigValue>& values) : values_(values) {}
+
+  /// Throws the earliest complaint, if there is one; to be called after the visit.
+  void finish() {
+    for (const auto& [key, entry] : values_) {
+      if (used_.count(key) || std::holds_alternative<ConfigValue::Table>(entry.value)) continue;
+      complain(entry, concat("unknown key `", key, "`", suggestion(key)));
+    }
+    for (const auto& [key, entry] : values_) {  // an unknown table is named by its keys; an empty one by itself
+      const auto next = values_.upper_bound(key);
+      const bool empty = next == values_.end() || next->first.compare(0, key.size() + 1, key + ".") != 0;
+      if (!used_.count(key) && empty) complain(entry, concat("unknown section `", key, "`", suggestion(key)));
+    }
+    if (!complaint_.empty()) throw Error("config", complaint_);
+  }
+
+ private:
+  struct Section {
+    std::string key;  // "" for the root
+    std::string stands_for;
+  };
+
+  void visit(const Field& field) override {
+    const Section& section = sections_.back();
+    const std::string key = key_of(field.name);
+    known_.push_back(key);
+    const ConfigValue* entry = find(key);
+    if (section.stands_for == field.name) {
+      const ConfigValue* short_form = find(section.key);
+      const bool is_table = short_form != nullptr && std::holds_alternative<ConfigValue::Table>(short_form->value);
+      if (short_form != nullptr && !is_table && (entry == nullptr || short_form->order > entry->order)) entry = short_form;
+    }
+    if (entry != nullptr) std::visit([&](auto* target) { read(field, key, *entry, *target); }, field.value);
+  }
+
+  void enter(const char* name, const char*, const char* stands_for) override {
+    const std::string key = key_of(name);
+    known_.push_back(key);
+    const ConfigValue* entry = find(key);
+    if (entry != nullptr && *stands_for == '\0' && !std::holds_alternative<ConfigValue::Table>(entry->value)) {
+      complain(*entry, concat("`", key, "` wants a table ([", key, "] and keys below it), found ", found(*entry)));
+    }
+    sections_.push_back({key, stands_for});
+  }
+  void leave() override { sections_.pop_back(); }
+
+  std::string key_of(const char* name) const {
+    return sections_.back().key.empty() ? name : sections_.back().key + "." + name;
+  }
+  const ConfigValue* find(const std::string& key) {
+    const auto entry = values_.find(key);
+    if (entry == values_.end()) return nullptr;
+    used_.insert(key);
+    return &entry->second;
+  }
+  static std::string found(const ConfigValue& entry) { return std::visit(FoundText(), entry.value); }
+
+  void complain(const ConfigValue& entry, const std::string& what) {
+    if (!complaint_.empty() && complaint_order_ <= entry.order) return;
+    complaint_ = concat(entry.where, ": ", what);
+    complaint_order_ = entry.order;
+  }
+  void wrong_type(const std::string& key, const ConfigValue& entry, const char* wanted) {
+    complain(entry, concat("`", key, "` wants ", wanted, ", found ", found(entry)));
+  }
+
+  std::string suggestion(const std::string& key) const {
+    const std::string near = did_you_mean(key, known_);
+    if (!near.empty()) return near;
+    for (const auto& other : known_) {  // the right name in the wrong section
+      if (last_part(other) == last_part(key)) return concat(", did you mean `", other, "`?");
+    }
+    return "; `colossal help config` lists them all";
+  }
+
+  void read(const Field&, const std::string& key, const ConfigValue& entry, bool& target) {
+    if (const auto* value = std::get_if<bool>(&entry.value)) {
+      target = *value;
+    } else {
+      wrong_type(key, entry, "true or false");
+    }
+  }
+
+  void read(const Field& field, const std::string& key, const ConfigValue& entry, int64_t& target) {
+    std::optional<int64_t> value;
+    if (const auto* integer = std::get_if<int64_t>(&entry.value)) value = *integer;
+    const auto* text = std::get_if<std::string>(&entry.value);
+    if (field.is_bytes && text != nullptr) value = parse_bytes(*text);
+    if (!value) return wrong_type(key, entry, field.is_bytes ? "a size in bytes such as \"70GiB\"" : "an integer");
+    if (*value < field.least || *value > field.most) {
+      return complain(entry, concat("`", key, "` must be ", range_words(field, true), ", found ", found(entry)));
+    }
+    target = *value;
+  }
+
+  void read(const Field& field, const std::string& key, const ConfigValue& entry, double& target) {
+    std::optional<double> value;
+    if (const auto* integer = std::get_if<int64_t>(&entry.value)) value = static_cast<double>(*integer);
+    if (const auto* number = std::get_if<double>(&entry.value)) value = *number;
+    if (!value) return wrong_type(key, entry, "a number");
+    if (!(*value >= field.low && *value <= field.high)) {  // also refuses NaN
+      return complain(entry, concat("`", key, "` must be ", range_words(field, false), ", found ", found(entry)));
+    }
+    target = *value;
+  }
+
+  void read(const Field& field, const std::string& key, const ConfigValue& entry, std::string& target) {
+    const auto* text = std::get_if<std::string>(&entry.value);
+    if (text == nullptr && !entry.raw) return wrong_type(key, entry, "text in quotes");
+    const std::string& value = text != nullptr ? *text : *entry.raw;
+    if (!field.choices.empty()) {
+      bool allowed = false;
+      std::string list;
+      for (const auto& choice : field.choices) {
+        allowed = allowed || choice == value;
+        list += (list.empty() ? "" : ", ") + choice;
+      }
+      if (!allowed) {
+        const std::string hint = did_you_mean(value, field.choices);
+        return complain(entry, concat("`", key, "` must be one of ", list, "; found ", FoundText()(value), hint));
+      }
+    }
+    target = value;
+  }
+
+  template <class Element>
+  void read(const Field& field, const std::string& key, const ConfigValue& entry, std::vector<Element>& target) {
+    const auto* list = std::get_if<ConfigValue::List>(&entry.value);
+    if (list == nullptr && !entry.raw) return wrong_type(key, entry, "a list such as [1, 2]");
+    std::vector<Element> elements;
+    int position = 0;
+    for (const auto& scalar : list != nullptr ? *list : split_flag(*entry.raw)) {
+      ConfigValue one{{}, entry.where, std::nullopt, entry.order};
+      std::visit([&](const auto& value) { one.value = value; }, scalar);
+      Element element{};
+      read(field, concat(key, "[", position++, "]"), one, element);
+      elements.push_back(std::move(element));
+    }
+    target = std::move(elements);
+  }
+
+  const std::map<std::string, ConfigValue>& values_;
+  std::vector<Section> sections_{{"", ""}};
+  std::vector<std::string> known_;
+  std::set<std::string> used_;
+  std::string complaint_;
+  int64_t complaint_order_ = 0;
+};
+
+}  // namespace
+
+void ConfigDocument::read_fields(const std::function<void(Fields&)>& visit) const {
+  Reader reader(values_);
+  visit(reader);
+  reader.finish();
+}
+
+}  // namespace colossal

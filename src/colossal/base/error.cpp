@@ -1,0 +1,16 @@
+#include "colossal/base/error.h"
+
+namespace colossal {
+
+std::string plain_message(const std::exception& error) {
+  const std::string text = error.what();
+  // torch separates its message from the stack by "\nException raised from"; c10d by "\nFirst observed" of its own text.
+  return text.substr(0, text.find("\nException raised from"));
+}
+
+std::string with_rank(const std::string& message, int rank, int size) {
+  if (size <= 1 || message.find(" (rank ") != std::string::npos) return message;
+  return concat(message, " (rank ", rank, " of ", size, ")");
+}
+
+}  // namespace colossal

@@ -1,0 +1,82 @@
+// Reflection of config structs: a struct names each member once, in `void fields(Fields& f)`, and everything else is derived
+// from that: the TOML reader, the --section.key=value flags, the printer, `colossal help config`, the error messages.
+//
+//   struct TensorConfig {
+//     int64_t size = 1;
+//     std::string mode = "1d";
+//     void fields(Fields& f) {
+//       f.integer("size", size, "ranks", "ranks that share each matrix", 1, 65536);
+//       f.choice("mode", mode, {"1d", "2d"}, "how a matrix is cut");
+//     }
+//   };
+//   struct ParallelConfig {
+//     TensorConfig tensor;
+//     void fields(Fields& f) { f.section("tensor", tensor, "tensor parallelism", "size"); }   // `tensor = 2` is its size
+//   };
+//
+// Members hold their default when a struct is made; that value is the documented default. Units are "" where there is none.
+// Reading and printing: base/config.h.
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace colossal {
+
+inline constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// One member as a visitor sees it. `least`/`most` bound integers and byte sizes, `low`/`high` doubles (each element of a list).
+struct Field {
+  using Value = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
+                             std::vector<std::string>*>;
+  const char* name = "";
+  Value value;
+  const char* unit = "";
+  const char* help = "";
+  int64_t least = std::numeric_limits<int64_t>::min();
+  int64_t most = kMaxInteger;
+  double low = -kInfinity;
+  double high = kInfinity;
+  bool is_bytes = false;             // an int64_t written as "70GiB"
+  std::vector<std::string> choices = {};  // the only values a string may take; empty: any
+};
+
+/// A visitor over the members of a config struct. Structs call the public functions, one per member.
+class Fields {
+ public:
+  virtual ~Fields() = default;
+
+  void flag(const char* name, bool& value, const char* help);
+  void integer(const char* name, int64_t& value, const char* unit, const char* help, int64_t least = 0,
+               int64_t most = kMaxInteger);
+  void number(const char* name, double& value, const char* unit, const char* help, double low = -kInfinity,
+              double high = kInfinity);
+  void text(const char* name, std::string& value, const char* help);
+  void choice(const char* name, std::string& value, std::vector<std::string> choices, const char* help);
+  /// Bytes, written "70GiB", "1.5MB" or as a plain integer.
+  void bytes(const char* name, int64_t& value, const char* help, int64_t least = 0, int64_t most = kMaxInteger);
+  /// Lists: every element lies in the range.
+  void integers(const char* name, std::vector<int64_t>& value, const char* unit, const char* help, int64_t least = 0,
+                int64_t most = kMaxInteger);
+  void numbers(const char* name, std::vector<double>& value, const char* unit, const char* help, double low = -kInfinity,
+               double high = kInfinity);
+  void texts(const char* name, std::vector<std::string>& value, const char* help);
+
+  /// A nested struct, a table of the file. With `stands_for`, a plain value in place of the table sets that member of it.
+  template <class Config>
+  void section(const char* name, Config& config, const char* help, const char* stands_for = "") {
+    enter(name, help, stands_for);
+    config.fields(*this);
+    leave();
+  }
+
+ protected:
+  virtual void visit(const Field& field) = 0;
+  virtual void enter(const char* section, const char* help, const char* stands_for) = 0;
+  virtual void leave() = 0;
+};
+
+}  // namespace colossal

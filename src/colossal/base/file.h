@@ -1,0 +1,45 @@
+// Whole files, read with a bound and written so that a reader sees the old content or the new, never a part.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace colossal {
+
+/// A file written aside (`<path>.partial-<pid>-<n>`) that takes its name only in commit(): flushed to the disk, renamed, folder
+/// flushed. Left without commit (an exception, a full disk) the aside file is removed and the old file is untouched.
+/// Errors ("file"): cannot create, write, flush or rename, each with path and reason; a full disk says so.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* bytes, size_t count);
+  void write(std::string_view bytes) { write(bytes.data(), bytes.size()); }
+  int64_t written() const { return written_; }
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* verb) const;
+  std::string path_;
+  std::string aside_;
+  int descriptor_ = -1;
+  int64_t written_ = 0;
+};
+
+/// AtomicFile in one call.
+void write_file(const std::string& path, std::string_view bytes);
+
+/// The whole file. Errors ("file"): missing, unreadable, a folder, or larger than `max_bytes`.
+std::string read_file(const std::string& path, int64_t max_bytes);
+
+/// Flushes a folder's entries (created, renamed, removed names) to the disk.
+void sync_folder(const std::string& path);
+
+/// Creates a folder and its parents. Errors ("file"): not permitted, or a file of that name is in the way.
+void create_folder(const std::string& path);
+
+}  // namespace colossal

@@ -1,0 +1,33 @@
+#include "colossal/base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "colossal/base/error.h"
+
+namespace colossal {
+
+std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make us wait
+  require(descriptor >= 0, "file", "cannot open ", path, ": ", std::strerror(errno));
+  struct stat status = {};
+  const bool regular = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  const size_t size = regular ? static_cast<size_t>(status.st_size) : 0;
+  void* memory = size > 0 ? mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0) : nullptr;
+  const int reason = errno;
+  close(descriptor);  // the mapping keeps the file
+  require(regular, "file", "must be a regular file: ", path);
+  require(memory != MAP_FAILED, "file", "cannot map ", path, ": ", std::strerror(reason));
+  return std::shared_ptr<const MappedFile>(new MappedFile(path, {static_cast<const char*>(memory), size}));
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+}
+
+}  // namespace colossal

@@ -1,0 +1,26 @@
+// Seeds derived from seeds: every consumer of randomness names itself and gets a stream of its own, whatever the order of use.
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace colossal {
+
+/// One step of SplitMix64 (Steele, Lea, Flood 2014): a bijection that scatters neighbouring inputs.
+constexpr uint64_t splitmix64(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+/// The seed of child number `index`: derive_seed(seed, epoch).
+constexpr uint64_t derive_seed(uint64_t seed, uint64_t index) { return splitmix64(splitmix64(seed) ^ splitmix64(~index)); }
+
+/// The seed of the child called `name`: derive_seed(seed, "blocks.3.attention.dropout"). FNV-1a of the name, then mixed.
+constexpr uint64_t derive_seed(uint64_t seed, std::string_view name) {
+  uint64_t hash = 0xCBF29CE484222325ull;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
+  return splitmix64(splitmix64(seed) ^ hash);
+}
+
+}  // namespace colossal

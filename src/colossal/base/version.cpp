@@ -1,0 +1,7 @@
+#include "colossal/base/version.h"
+
+namespace colossal {
+
+const char* version() { return COLOSSAL_VERSION; }
+
+}  // namespace colossal

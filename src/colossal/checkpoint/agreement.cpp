@@ -1,0 +1,58 @@
+#include "colossal/checkpoint/agreement.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/group.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+struct Failure {
+  std::string component, message;
+};
+
+Failure run(const std::function<void()>& work) {
+  try {
+    work();
+    return {};
+  } catch (const Error& error) {
+    return {error.component(), error.message()};
+  } catch (const std::exception& error) {
+    return {"checkpoint", plain_message(error)};
+  }
+}
+
+/// The string of `root` on every rank.
+std::string broadcast(comm::Group& world, at::Device device, int root, const std::string& text) {
+  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::TensorOptions(at::kLong).device(device));
+  world.broadcast(length, root).wait();
+  at::Tensor bytes = at::zeros({length.item<int64_t>()}, at::kByte);
+  if (world.rank() == root) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  bytes = bytes.to(device);
+  world.broadcast(bytes, root).wait();
+  bytes = bytes.cpu();
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel())};
+}
+
+}  // namespace
+
+void agree(comm::Group& world, at::Device device, const std::function<void()>& work) {
+  const Failure mine = run(work);
+  // The maximum of n - rank over the failing ranks belongs to the lowest of them; 0: none failed.
+  at::Tensor flag = at::full({1}, mine.component.empty() ? 0 : world.size() - world.rank(),
+                             at::TensorOptions(at::kLong).device(device));
+  world.all_reduce(flag, comm::Reduce::Max).wait();
+  const int64_t failed = flag.item<int64_t>();
+  if (failed == 0) return;
+  if (world.size() == 1) throw Error(mine.component, mine.message);
+  const int root = static_cast<int>(world.size() - failed);
+  const std::string both =
+      broadcast(world, device, root, mine.component + '\0' + with_rank(mine.message, world.rank(), world.size()));
+  const size_t border = both.find('\0');
+  throw Error(both.substr(0, border), both.substr(border + 1)).mark_on_all_ranks();
+}
+
+}  // namespace colossal::checkpoint

@@ -1,0 +1,71 @@
+// Checkpoints of a training run: complete or invisible, and loadable under any layout.
+//
+//   checkpoints/step-000100/manifest.json             what is where: logical shapes, blocks, checksums, progress;
+//   written last
+//                           rank-00000.safetensors    the blocks of which that rank is the primary owner
+//   checkpoints/.step-000200.partial/                 a save under way, or what a killed one left; never read
+//
+// All ranks must see the same folder. Which rank saved what follows from the ShardSpecs (Block::primary), so each
+// logical element is stored once; on loading, a rank reads the parts of stored blocks that intersect its own.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colossal/checkpoint/folder.h"  // step_path, complete_steps
+#include "colossal/tensor/place.h"
+#include "colossal/tensor/shard_spec.h"
+
+namespace colossal::comm {
+class Group;
+}
+
+namespace colossal::checkpoint {
+
+/// One tensor of the state: a parameter, a moment of the optimizer. `value` is this rank's part,
+/// spec.local_shape(place).
+struct NamedTensor {
+  std::string name;
+  at::Tensor value;
+  tensor::ShardSpec spec;
+};
+
+/// What a run needs to continue. `progress` is small and equal on all ranks: step, data position, loss scale, seeds,
+/// config. Generators that differ between ranks are not in it: they are functions of (seed, step), see
+/// tensor/generator.
+struct TrainingState {
+  std::vector<NamedTensor> tensors;
+  nlohmann::json progress;
+};
+
+/// Saves `state` as folder/step-<step>, replacing one of the same step, then removes all but the `keep_last` newest
+/// (0 keeps everything) and what earlier saves left unfinished.
+///
+/// Communication: every rank of `world`, which are the ranks of `place` in mesh order, must call. Small messages
+///                only: flags by all_reduce, and each rank's table of blocks sent to rank 0.
+/// Errors: throws the same Error on every rank (a full disk on one of them, names that differ in shape); the
+///         checkpoints that were there survive and no new one is visible.
+/// Cost: each rank writes and flushes its primary blocks; one host copy of the largest block at a time.
+void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
+          const tensor::Place& place, int keep_last);
+
+/// Fills the tensors of `state` in place from the checkpoint at `path` (folder/step-000100) and replaces
+/// `state.progress`. The layout it was saved under does not matter. Padding is set to zero.
+///
+/// Communication: every rank of `world` must call; flags by all_reduce.
+/// Errors: throws the same Error on every rank, before any tensor is changed: a table of name, wanted and found
+///         unless names, dtypes and logical shapes are exactly those of `state`; a damaged file (checksum,
+///         truncation, inconsistent manifest).
+void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
+          const std::string& prefix = "");
+
+/// Path of the newest complete checkpoint in `folder`, if any.
+std::optional<std::string> latest(const std::string& folder);
+/// The progress of a checkpoint without its tensors. Errors: no or a damaged manifest.
+nlohmann::json read_progress(const std::string& path);
+
+}  // namespace colossal::checkpoint

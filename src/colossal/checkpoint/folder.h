@@ -1,0 +1,24 @@
+// The folder of checkpoints on disk: names, what is complete, and the one moment at which a new one becomes visible.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace colossal::checkpoint {
+
+/// folder/step-000100, folder/.step-000100.partial
+std::string step_path(const std::string& folder, int64_t step);
+std::string partial_path(const std::string& folder, int64_t step);
+
+/// Steps whose folder carries its final name and a manifest, ascending. No folder: none.
+std::vector<int64_t> complete_steps(const std::string& folder);
+
+/// Removes what unfinished saves left, then makes an empty partial folder.
+void begin_partial(const std::string& folder, int64_t step);
+/// Gives the partial folder its final name in one step, in the place of a checkpoint of the same step if there is one,
+/// and flushes.
+void publish(const std::string& folder, int64_t step);
+/// Removes all but the `keep_last` newest; never `step`. What cannot be removed stays: it does no harm.
+void prune(const std::string& folder, int64_t step, int keep_last);
+
+}  // namespace colossal::checkpoint

@@ -1,0 +1,50 @@
+// Weights of Hugging Face folders, in and out: config.json and model.safetensors, or several files and
+// model.safetensors.index.json.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "colossal/nn/parameter.h"
+
+namespace colossal::comm {
+class Group;
+}
+
+namespace colossal::checkpoint {
+
+/// How a model's parameters are called in a folder.
+struct ExternalNames {
+  std::vector<nn::ExternalName> names;
+  /// Some folders lack it, some have it ("transformer.", "model."): a name is looked up as given, without it, and with
+  /// it.
+  std::string prefix;
+  /// Tensors that may be in the folder unused; `*` stands for any characters: "*.attn.bias", "*.rotary_emb.inv_freq",
+  /// "lm_head.weight".
+  std::vector<std::string> ignored;
+};
+
+/// folder/config.json. Errors: throws Error("hugging face", ...) when missing or not a JSON object.
+nlohmann::json read_config(const std::string& folder);
+
+/// Fills the parameters of this rank from the folder, converted to each parameter's dtype. Only the slices that this
+/// rank holds are read.
+///
+/// Communication: none.
+/// Errors: throws Error("hugging face", table of name, wanted, found) before any parameter is changed when tensors
+///         are missing, unexpected or of a wrong shape; and on damaged files, or an index that points outside the
+///         folder.
+void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
+
+/// Writes the parameters, whole and in their own dtype, with config.json; in files of at most `max_file_bytes` (one
+/// tensor at least), with an index when there are several. The file names are those that transformers writes.
+///
+/// Communication: every rank of `world` (the ranks of parameters.place() in mesh order) must call: each primary block
+///                is sent to rank 0, numel * sizeof(dtype) bytes in all.
+/// Errors: throws the same Error on every rank when the folder cannot be written.
+/// Cost: rank 0 holds one whole tensor at a time.
+void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
+                    const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes = int64_t{5} << 30);
+
+}  // namespace colossal::checkpoint

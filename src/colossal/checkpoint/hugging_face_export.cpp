@@ -1,0 +1,173 @@
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <regex>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/checkpoint/agreement.h"
+#include "colossal/checkpoint/external_part.h"
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/safetensors.h"
+#include "colossal/comm/group.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+/// The place of another rank of the same mesh: neighbours along the last axis have consecutive ranks.
+tensor::Place place_of(int rank, const tensor::Place& mine) {
+  std::vector<tensor::Place::Axis> axes = mine.axes();
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    axis->index = rank % axis->size;
+    rank /= axis->size;
+  }
+  return tensor::Place(axes);
+}
+
+/// Calls visit(box of the part, the same box in the rank's local tensor) for what `rank` is the primary owner of.
+template <class Visit>
+void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, const Visit& visit) {
+  for (const tensor::Block& block : part.parameter->spec.blocks(place)) {
+    if (!block.primary) continue;
+    const std::optional<Box> common = intersect(part.box, {block.start, block.size});
+    if (!common) continue;
+    Box local = *common;
+    for (size_t d = 0; d < local.start.size(); ++d) local.start[d] += block.local_start[d] - block.start[d];
+    visit(*common, local);
+  }
+}
+
+/// The part whole, in our orientation, on rank 0's host; undefined elsewhere.
+at::Tensor gather(const ExternalPart& part, const tensor::Place& place, comm::Group& world) {
+  const at::Tensor local = part.parameter->value.detach();
+  if (world.rank() != 0) {
+    for_primary_boxes(part, place,
+                      [&](const Box&, const Box& box) { world.send(at_box(local, box).contiguous(), 0).wait(); });
+    return {};
+  }
+  at::Tensor whole = at::empty(part.box.size, local.options().device(at::kCPU));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    for_primary_boxes(part, place_of(rank, place), [&](const Box& box, const Box& mine) {
+      at::Tensor piece = rank == 0 ? at_box(local, mine) : at::empty(box.size, local.options());
+      if (rank != 0) world.recv(piece, rank).wait();
+      at_box(whole, box, part.box.start).copy_(piece);
+    });
+  }
+  return whole;
+}
+
+struct Shard {
+  std::string file;
+  std::vector<TensorEntry> entries;  // in file order
+};
+
+int64_t bytes_of(const TensorEntry& entry) {
+  return Box{{}, entry.shape}.numel() * static_cast<int64_t>(c10::elementSize(entry.dtype));
+}
+
+/// Fills files in the order of the parts, so that a layer's tensors stay together.
+std::vector<Shard> plan_shards(const std::vector<ExternalPart>& parts, int64_t max_file_bytes) {
+  std::vector<Shard> shards(1);
+  int64_t bytes = 0;
+  for (const ExternalPart& part : parts) {
+    TensorEntry entry{part.name, part.parameter->value.scalar_type(), part.external_shape()};
+    const int64_t size = bytes_of(entry);
+    if (!shards.back().entries.empty() && bytes + size > max_file_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += size;
+    shards.back().entries.push_back(std::move(entry));
+  }
+  for (size_t i = 0; i < shards.size(); ++i) {
+    char name[64] = "model.safetensors";
+    if (shards.size() > 1) std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, shards.size());
+    shards[i].file = name;
+    sort_entries(shards[i].entries);
+  }
+  return shards;
+}
+
+/// Weight files of an earlier export would be taken for a part of this one.
+void remove_stale(const std::string& folder, const std::vector<Shard>& shards) {
+  static const std::regex kWeights(R"(model(-\d{5,}-of-\d{5,})?\.safetensors)");
+  std::set<std::string> written;
+  for (const Shard& shard : shards) written.insert(shard.file);
+  std::vector<fs::path> stale;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (std::regex_match(name, kWeights) && written.count(name) == 0) stale.push_back(entry.path());
+    if (name == "model.safetensors.index.json" && shards.size() == 1) stale.push_back(entry.path());
+  }
+  for (const fs::path& path : stale) fs::remove(path);
+}
+
+void write_index(const std::string& folder, const std::vector<Shard>& shards) {
+  json map = json::object();
+  int64_t total = 0;
+  for (const Shard& shard : shards) {
+    for (const TensorEntry& entry : shard.entries) {
+      map[entry.name] = shard.file;
+      total += bytes_of(entry);
+    }
+  }
+  const json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+  write_file(folder + "/model.safetensors.index.json", index.dump(2) + "\n");
+}
+
+/// Gathers the tensors of a file one by one and writes them on rank 0. A failed write is remembered, not thrown: the
+/// other ranks go on sending, so rank 0 goes on receiving.
+void write_shard(const std::string& path, const Shard& shard, const std::map<std::string, const ExternalPart*>& parts,
+                 const tensor::Place& place, comm::Group& world, std::exception_ptr& failure) {
+  std::unique_ptr<SafetensorsWriter> writer;
+  const auto attempt = [&](const auto& work) {
+    if (world.rank() != 0 || failure) return;
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  attempt([&] {
+    writer =
+        std::make_unique<SafetensorsWriter>(path, shard.entries, std::map<std::string, std::string>{{"format", "pt"}});
+  });
+  for (const TensorEntry& entry : shard.entries) {
+    const ExternalPart& part = *parts.at(entry.name);
+    const at::Tensor whole = gather(part, place, world);
+    attempt([&] { writer->write(part.flipped(whole)); });
+  }
+  attempt([&] { writer->finish(); });
+}
+
+}  // namespace
+
+void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
+                    const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes) {
+  const at::Device device = parameters.options().device;
+  const bool first = world.rank() == 0;
+  std::vector<ExternalPart> parts;
+  agree(world, device, [&] {
+    parts = external_parts(parameters, external.names);
+    if (first) create_folder(folder);
+  });
+  std::map<std::string, const ExternalPart*> by_name;
+  for (const ExternalPart& part : parts) by_name[part.name] = &part;
+  const std::vector<Shard> shards = plan_shards(parts, max_file_bytes);
+  std::exception_ptr failure;
+  for (const Shard& shard : shards)
+    write_shard(folder + "/" + shard.file, shard, by_name, parameters.place(), world, failure);
+  agree(world, device, [&] {
+    if (failure) std::rethrow_exception(failure);
+    if (!first) return;
+    if (shards.size() > 1) write_index(folder, shards);
+    write_file(folder + "/config.json", config.dump(2) + "\n");
+    remove_stale(folder, shards);
+  });
+}
+
+}  // namespace colossal::checkpoint

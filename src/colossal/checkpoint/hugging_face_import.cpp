@@ -1,0 +1,99 @@
+#include <ATen/ATen.h>
+
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/checkpoint/external_part.h"
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/json_file.h"
+#include "colossal/checkpoint/mismatch.h"
+#include "colossal/checkpoint/weight_folder.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+/// Whether `text` matches `pattern`, in which `*` stands for any characters.
+bool matches(const std::string& pattern, const std::string& text) {
+  size_t p = 0, t = 0, star = std::string::npos, resume = 0;
+  while (t < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = t;
+    } else if (p < pattern.size() && pattern[p] == text[t]) {
+      ++p;
+      ++t;
+    } else if (star != std::string::npos) {  // let the last star take one character more
+      p = star + 1;
+      t = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool is_ignored(const std::string& name, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns)
+    if (matches(pattern, name)) return true;
+  return false;
+}
+
+struct Source {
+  const ExternalPart* part;
+  std::string name;  // in this folder
+};
+
+/// Where each part lies; throws the table of all that is missing, misshapen or left over.
+std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFolder& files,
+                          const ExternalNames& external, const std::string& folder) {
+  MismatchTable table;
+  std::vector<Source> sources;
+  std::set<std::string> used;
+  for (const ExternalPart& part : parts) {
+    const std::optional<std::string> name = files.find(part.name, external.prefix);
+    if (!name) {
+      table.add(part.name, describe(part.external_shape()), "-");
+      continue;
+    }
+    used.insert(*name);
+    sources.push_back({&part, *name});
+    const TensorEntry& entry = *files.entries().at(*name);
+    if (entry.shape != part.external_shape() || !at::isFloatingType(entry.dtype))
+      table.add(*name, describe(part.external_shape()), describe(entry.dtype, entry.shape));
+  }
+  for (const auto& [name, entry] : files.entries())
+    if (used.count(name) == 0 && !is_ignored(name, external.ignored))
+      table.add(name, "-", describe(entry->dtype, entry->shape));
+  table.require_empty("hugging face", folder + " does not hold this model");
+  return sources;
+}
+
+void copy_part(const Source& source, const WeightFolder& files, const tensor::Place& place) {
+  const ExternalPart& part = *source.part;
+  const at::Tensor stored = part.flipped(files.tensor(source.name));
+  const at::Tensor local = part.parameter->value.detach();
+  for (const tensor::Block& block : part.parameter->spec.blocks(place)) {
+    const std::optional<Box> common = intersect(part.box, {block.start, block.size});
+    if (!common) continue;
+    std::vector<int64_t> origin;  // local index = logical index - origin
+    for (size_t d = 0; d < block.start.size(); ++d) origin.push_back(block.start[d] - block.local_start[d]);
+    at_box(local, *common, origin).copy_(at_box(stored, *common, part.box.start));
+  }
+}
+
+}  // namespace
+
+nlohmann::json read_config(const std::string& folder) {
+  return read_json_object(folder + "/config.json", "hugging face");
+}
+
+void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external) {
+  const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
+  const WeightFolder files(folder);
+  const std::vector<Source> sources = match(parts, files, external, folder);
+  for (const nn::Parameter& parameter : parameters) parameter.value.detach().zero_();  // padding
+  for (const Source& source : sources) copy_part(source, files, parameters.place());
+}
+
+}  // namespace colossal::checkpoint

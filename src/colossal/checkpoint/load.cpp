@@ -1,0 +1,114 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "colossal/base/checksum.h"
+#include "colossal/base/error.h"
+#include "colossal/checkpoint/agreement.h"
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/checkpoint/json_file.h"
+#include "colossal/checkpoint/manifest.h"
+#include "colossal/checkpoint/mismatch.h"
+#include "colossal/checkpoint/safetensors.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+/// Names, dtypes and logical shapes must be the same on both sides; of the stored ones, those that begin with `prefix`.
+void check_same(const TrainingState& state, const Manifest& manifest, const std::string& path, const std::string& prefix) {
+  MismatchTable table;
+  std::set<std::string> wanted;
+  for (const NamedTensor& tensor : state.tensors) {
+    if (tensor.spec.numel() == 0) continue;  // nothing of it is stored
+    wanted.insert(tensor.name);
+    const std::string want = describe(tensor.value.scalar_type(), tensor.spec.shape);
+    const auto stored = manifest.tensors.find(tensor.name);
+    const bool found = stored != manifest.tensors.end();
+    const std::string have = found ? describe(stored->second.dtype, stored->second.shape) : "-";
+    if (want != have) table.add(tensor.name, want, have);
+  }
+  for (const auto& [name, stored] : manifest.tensors)
+    if (name.starts_with(prefix) && wanted.count(name) == 0) table.add(name, "-", describe(stored.dtype, stored.shape));
+  table.require_empty("checkpoint", path + " is of another model or optimizer");
+}
+
+/// The files of a checkpoint, opened when first needed; what they hold is checked against the manifest before it is
+/// handed out.
+class Shards {
+ public:
+  explicit Shards(std::string path) : path_(std::move(path)) {}
+
+  at::Tensor verified(const std::string& name, const StoredTensor& tensor, const StoredBlock& block) {
+    const std::string stored_name = block_name(name, block.box);
+    auto& reader = readers_[block.rank];
+    if (!reader) reader = std::make_unique<SafetensorsReader>(path_ + "/" + shard_name(block.rank));
+    const at::Tensor value = reader->tensor(stored_name);
+    require(value.scalar_type() == tensor.dtype && value.sizes() == at::IntArrayRef(block.box.size), "checkpoint",
+            reader->path(), ": ", printable(stored_name), " is not what the manifest says");
+    const std::string_view bytes = reader->bytes(stored_name);
+    require(checksum(bytes) == block.checksum, "checkpoint", reader->path(), ": ", printable(stored_name),
+            " is damaged: its checksum is not the one of the manifest; use an older checkpoint");
+    return value;
+  }
+
+ private:
+  std::string path_;
+  std::map<int, std::unique_ptr<SafetensorsReader>> readers_;
+};
+
+struct Copy {
+  at::Tensor from, to;  // views of a stored block and of a local tensor
+};
+
+/// What fills `target`, a block of this rank: the stored blocks that meet it. Throws unless they cover it exactly.
+void plan_block(const NamedTensor& tensor, const tensor::Block& target, const StoredTensor& stored, Shards& shards,
+                std::vector<Copy>& copies) {
+  const Box wanted{target.start, target.size};
+  int64_t covered = 0;
+  std::vector<Box> seen;
+  for (const StoredBlock& block : stored.blocks) {
+    const std::optional<Box> common = intersect(wanted, block.box);
+    if (!common) continue;
+    for (const Box& other : seen)
+      require(!intersect(*common, other), "checkpoint", "two stored blocks of ", printable(tensor.name), " overlap");
+    seen.push_back(*common);
+    covered += common->numel();
+    std::vector<int64_t> origin;  // local index = logical index - origin
+    for (size_t d = 0; d < target.start.size(); ++d) origin.push_back(target.start[d] - target.local_start[d]);
+    copies.push_back({at_box(shards.verified(tensor.name, stored, block), *common, block.box.start),
+                      at_box(tensor.value.detach(), *common, origin)});
+  }
+  require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(tensor.name), " leave a hole");
+}
+
+std::vector<Copy> plan_copies(const TrainingState& state, const Manifest& manifest, Shards& shards,
+                              const tensor::Place& place) {
+  std::vector<Copy> copies;
+  for (const NamedTensor& tensor : state.tensors)
+    for (const tensor::Block& target : tensor.spec.blocks(place))
+      if (Box{{}, target.size}.numel() > 0)
+        plan_block(tensor, target, manifest.tensors.at(tensor.name), shards, copies);
+  return copies;
+}
+
+}  // namespace
+
+void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
+          const std::string& prefix) {
+  const at::Device device = state.tensors.empty() ? at::Device(at::kCPU) : state.tensors.front().value.device();
+  Manifest manifest;
+  std::vector<Copy> copies;
+  agree(world, device, [&] {
+    manifest = Manifest::read(path + "/manifest.json");
+    check_same(state, manifest, path, prefix);
+    Shards shards(path);
+    copies = plan_copies(state, manifest, shards, place);
+  });
+  for (const NamedTensor& tensor : state.tensors) tensor.value.detach().zero_();  // padding; the rest is copied over
+  for (Copy& copy : copies) copy.to.copy_(copy.from);
+  state.progress = std::move(manifest.progress);
+}
+
+}  // namespace colossal::checkpoint

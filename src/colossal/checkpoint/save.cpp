@@ -1,0 +1,134 @@
+#include <ATen/ATen.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "colossal/base/checksum.h"
+#include "colossal/base/error.h"
+#include "colossal/checkpoint/agreement.h"
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/checkpoint/folder.h"
+#include "colossal/checkpoint/manifest.h"
+#include "colossal/checkpoint/safetensors.h"
+#include "colossal/comm/group.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+at::Device device_of(const TrainingState& state) {
+  return state.tensors.empty() ? at::Device(at::kCPU) : state.tensors.front().value.device();
+}
+
+void check_state(const TrainingState& state, const tensor::Place& place) {
+  for (const NamedTensor& tensor : state.tensors) {
+    const std::vector<int64_t> wanted = tensor.spec.local_shape(place);
+    require(tensor.value.sizes() == at::IntArrayRef(wanted), "checkpoint", tensor.name,
+            " must have its spec's local shape ", at::IntArrayRef(wanted), ": got ", tensor.value.sizes());
+  }
+}
+
+struct PrimaryBlock {
+  const NamedTensor* tensor;
+  Box box, local;
+};
+
+/// By the name it is stored under.
+std::map<std::string, PrimaryBlock> primary_blocks(const TrainingState& state, const tensor::Place& place) {
+  std::map<std::string, PrimaryBlock> blocks;
+  for (const NamedTensor& tensor : state.tensors) {
+    for (const tensor::Block& block : tensor.spec.blocks(place)) {
+      const Box box{block.start, block.size};
+      if (!block.primary || box.numel() == 0) continue;
+      const bool added =
+          blocks.emplace(block_name(tensor.name, box), PrimaryBlock{&tensor, box, {block.local_start, block.size}})
+              .second;
+      require(added, "checkpoint", "two tensors are named ", tensor.name);
+    }
+  }
+  return blocks;
+}
+
+/// Writes this rank's file, if it owns anything, and returns its rows of the manifest.
+json write_shard(const std::string& path, const TrainingState& state, const tensor::Place& place) {
+  const std::map<std::string, PrimaryBlock> blocks = primary_blocks(state, place);
+  json table = json::array();
+  if (blocks.empty()) return table;
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, block] : blocks) entries.push_back({name, block.tensor->value.scalar_type(), block.box.size});
+  SafetensorsWriter writer(path, std::move(entries));
+  for (const TensorEntry& entry : writer.entries()) {
+    const PrimaryBlock& block = blocks.at(entry.name);
+    const at::Tensor host = at_box(block.tensor->value.detach(), block.local).to(at::kCPU).contiguous();
+    writer.write(host);
+    const StoredTensor described{entry.dtype, block.tensor->spec.shape, {}};
+    table.push_back(
+        block_row(block.tensor->name, described, block.box, checksum(host.const_data_ptr(), host.nbytes())));
+  }
+  writer.finish();
+  return table;
+}
+
+/// Every rank's table on rank 0; elsewhere empty.
+std::vector<json> gather_tables(const json& table, comm::Group& world, at::Device device) {
+  const std::string text = table.dump();
+  const auto options = at::TensorOptions(at::kLong).device(device);
+  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), options);
+  if (world.rank() != 0) {
+    at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
+    std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+    world.send(length, 0).wait();
+    world.send(bytes.to(device), 0).wait();
+    return {};
+  }
+  std::vector<json> tables{table};
+  for (int rank = 1; rank < world.size(); ++rank) {
+    world.recv(length, rank).wait();
+    at::Tensor bytes = at::empty({length.item<int64_t>()}, at::TensorOptions(at::kByte).device(device));
+    world.recv(bytes, rank).wait();
+    bytes = bytes.cpu();
+    const char* begin = static_cast<const char*>(bytes.const_data_ptr());
+    tables.push_back(json::parse(begin, begin + bytes.numel()));
+  }
+  return tables;
+}
+
+/// Rank 0 alone: from here on the checkpoint is visible.
+void finish_save(const std::string& folder, int64_t step, const TrainingState& state, const tensor::Place& place,
+                 const std::vector<json>& tables) {
+  Manifest manifest{step, layout_of(place), state.progress, {}};
+  for (size_t rank = 0; rank < tables.size(); ++rank) manifest.add(static_cast<int>(rank), tables[rank]);
+  manifest.check_complete();
+  manifest.write(partial_path(folder, step) + "/manifest.json");
+  publish(folder, step);
+}
+
+}  // namespace
+
+void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
+          const tensor::Place& place, int keep_last) {
+  const at::Device device = device_of(state);
+  const bool first = world.rank() == 0;
+  try {
+    agree(world, device, [&] {
+      require(step >= 0, "checkpoint", "step must not be negative: got ", step);
+      check_state(state, place);
+      if (first) begin_partial(folder, step);
+    });
+    json table;
+    agree(world, device,
+          [&] { table = write_shard(partial_path(folder, step) + "/" + shard_name(world.rank()), state, place); });
+    const std::vector<json> tables = gather_tables(table, world, device);
+    agree(world, device, [&] {
+      if (first) finish_save(folder, step, state, place, tables);
+    });
+  } catch (const Error&) {
+    std::error_code ignored;
+    if (first) std::filesystem::remove_all(partial_path(folder, step), ignored);
+    throw;
+  }
+  if (first) prune(folder, step, keep_last);
+}
+
+}  // namespace colossal::checkpoint

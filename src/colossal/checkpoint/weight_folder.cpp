@@ -1,0 +1,65 @@
+#include "colossal/checkpoint/weight_folder.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+
+#include "colossal/base/error.h"
+#include "colossal/checkpoint/json_file.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+constexpr char kComponent[] = "hugging face";
+
+/// A plain name: an index that was downloaded must not make us read elsewhere.
+bool is_plain_name(const std::string& file) {
+  return !file.empty() && file.find('/') == std::string::npos && file.find('\\') == std::string::npos &&
+         file.find('\0') == std::string::npos && file != "." && file != "..";
+}
+
+}  // namespace
+
+WeightFolder::WeightFolder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  const std::string single = folder + "/model.safetensors", index = single + ".index.json";
+  std::error_code none;
+  if (fs::exists(single, none)) {
+    open(single);
+  } else {
+    require(
+        fs::exists(index, none), kComponent, folder,
+        ": has neither model.safetensors nor model.safetensors.index.json; files of other formats must be converted");
+    open_index(folder, index);
+  }
+}
+
+void WeightFolder::open(const std::string& path) {
+  const auto& reader = readers_[path] = std::make_unique<SafetensorsReader>(path);
+  for (const auto& [name, entry] : reader->entries()) {
+    require(entries_.emplace(name, &entry).second, kComponent, path, ": ", printable(name), " is in another file too");
+    owners_[name] = reader.get();
+  }
+}
+
+void WeightFolder::open_index(const std::string& folder, const std::string& path) {
+  const nlohmann::json index = read_json_object(path, kComponent);
+  const auto map = index.find("weight_map");
+  require(map != index.end() && map->is_object(), kComponent, path, ": weight_map must be a JSON object");
+  for (const auto& [name, file] : map->items()) {
+    require(file.is_string() && is_plain_name(file.get<std::string>()), kComponent, path, ": ", printable(name),
+            " must lie in a file of this folder: got ", printable(file.dump()));
+    const std::string where = folder + "/" + file.get<std::string>();
+    if (readers_.count(where) == 0) open(where);
+    require(readers_.at(where)->contains(name), kComponent, path, ": ", where, " does not hold ", printable(name));
+  }
+}
+
+std::optional<std::string> WeightFolder::find(const std::string& name, const std::string& prefix) const {
+  if (entries_.count(name)) return name;
+  if (name.rfind(prefix, 0) == 0 && entries_.count(name.substr(prefix.size()))) return name.substr(prefix.size());
+  if (entries_.count(prefix + name)) return prefix + name;
+  return std::nullopt;
+}
+
+}  // namespace colossal::checkpoint

@@ -1,0 +1,39 @@
+#include "colossal/cli/commands.h"
+
+#include "colossal/cli/export.h"
+#include "colossal/cli/generate.h"
+#include "colossal/cli/help.h"
+#include "colossal/cli/info.h"
+#include "colossal/cli/run.h"
+#include "colossal/cli/train.h"
+
+namespace colossal::cli {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> table{
+      {"train", "train the model that a config file describes, on as many ranks as it asks for", train},
+      {"generate", "continue a text with a trained or a Hugging Face model", generate},
+      {"export", "write a trained model as a Hugging Face folder", export_model},
+      {"run", "start several ranks of another command on this host", run},
+      {"info", "what this machine and this build can do", info},
+      {"help", "this list; `help COMMAND` for one of them, `help config` for every key of a config file", help},
+  };
+  return table;
+}
+
+const Command* find_command(const std::string& name) {
+  for (const auto& command : commands()) {
+    if (name == command.name) return &command;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const auto& command : commands()) {
+    if (!command.hidden) names.push_back(command.name);
+  }
+  return names;
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,32 @@
+#include "colossal/cli/export.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/cli/saved_model.h"
+#include "colossal/comm/launch.h"
+#include "colossal/models/registry.h"
+
+namespace colossal::cli {
+
+int export_model(const Arguments& arguments) {
+  CLI::App app("Writes the weights of a run, or of a Hugging Face folder, as a Hugging Face folder.", "colossal export");
+  std::string from, to;
+  app.add_option("--from", from, "run folder, or Hugging Face folder")->required();
+  app.add_option("--to", to, "folder to write: config.json and model.safetensors")->required();
+  parse(app, arguments);
+
+  const auto world = comm::launch({});
+  comm::Mesh mesh(*world, {{"data", world->size()}});
+  SavedModel saved = load_model(from, mesh, at::kCPU);
+  const auto& architecture = models::architecture(saved.model.shape.architecture);
+  checkpoint::export_weights(to, *saved.parameters,
+                             {architecture.external_names(saved.model.shape), architecture.prefix, architecture.ignored},
+                             architecture.to_json(saved.model.shape), mesh.group("data"));
+  if (world->rank() == 0) std::printf("%s\n", to.c_str());
+  return 0;
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,70 @@
+#include "colossal/cli/generate.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "colossal/base/error.h"
+#include "colossal/cli/local_world.h"
+#include "colossal/cli/saved_model.h"
+#include "colossal/comm/launch.h"
+#include "colossal/infer/generate.h"
+#include "colossal/train/engine.h"
+
+namespace colossal::cli {
+namespace {
+
+struct Request {
+  std::string from, prompt, device = "auto";
+  int64_t max_tokens = 100, tensor = 1;
+  bool ids = false;
+  infer::SamplingOptions sampling;
+};
+
+int generate_as_rank(const Request& request) {
+  const at::Device device = train::choose_device(request.device, 0);
+  const auto world = comm::launch({.device = device.is_cuda() ? "cuda" : "cpu"});
+  require(world->size() == request.tensor, "parallel", "the ranks must be --parallel.tensor: got ", world->size(), " ranks, tensor ",
+          request.tensor);
+  comm::Mesh mesh(*world, {{"data", 1}, {"tensor", static_cast<int>(request.tensor)}});
+  const SavedModel saved = load_model(request.from, mesh, train::choose_device(request.device, world->local_rank()));
+  const bool prints = world->rank() == 0;
+  const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
+  data::TextStream stream(*saved.tokenizer);
+  auto show = [&](const std::string& text) {
+    if (!prints) return;
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  };
+  if (!request.ids) show(request.prompt);
+  const auto options = at::TensorOptions(saved.parameters->options().device).dtype(saved.parameters->options().dtype);
+  infer::generate(saved.model, prompt,
+                  {.max_tokens = request.max_tokens, .end_id = saved.tokenizer->end_id(), .sampling = request.sampling}, options,
+                  [&](int64_t id) {
+                    show(request.ids ? std::to_string(id) + "\n" : stream.push(id));
+                    return true;
+                  });
+  if (!request.ids) show(stream.finish() + "\n");
+  return 0;
+}
+
+}  // namespace
+
+int generate(const Arguments& arguments) {
+  CLI::App app("Continues a text with the model of a run folder or of a Hugging Face folder.", "colossal generate");
+  Request r;
+  app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
+  app.add_option("--prompt", r.prompt, "text to continue")->required();
+  app.add_option("--max-tokens", r.max_tokens, "new tokens at most")->capture_default_str()->check(CLI::NonNegativeNumber);
+  app.add_option("--temperature", r.sampling.temperature, "0: always the most probable token")->capture_default_str();
+  app.add_option("--top-k", r.sampling.top_k, "draw from the k most probable; 0: all")->capture_default_str();
+  app.add_option("--top-p", r.sampling.top_p, "draw from the most probable that together reach it")->capture_default_str();
+  app.add_option("--seed", r.sampling.seed, "of the draws")->capture_default_str();
+  app.add_option("--parallel.tensor", r.tensor, "ranks that share the model")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--run.device", r.device, "auto, cpu or cuda")->capture_default_str()->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
+  parse(app, arguments);
+  const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
+  return with_ranks(r.tensor, "generate", arguments, [&] { return generate_as_rank(r); });
+}
+
+}  // namespace colossal::cli

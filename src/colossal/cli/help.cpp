@@ -1,0 +1,65 @@
+#include "colossal/cli/help.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "colossal/base/config.h"
+#include "colossal/base/suggest.h"
+#include "colossal/base/version.h"
+#include "colossal/cli/commands.h"
+#include "colossal/train/config.h"
+
+namespace colossal::cli {
+namespace {
+
+int print_commands() {
+  std::printf("colossal %s: trains and runs large models, on one core or on many machines, with the same model code\n\n",
+              version());
+  std::printf("usage: colossal COMMAND [ARGUMENTS]      colossal --version\n\ncommands:\n");
+  size_t width = 0;
+  for (const auto& name : command_names()) width = std::max(width, name.size());
+  for (const auto& command : commands()) {
+    if (!command.hidden) std::printf("  %-*s  %s\n", static_cast<int>(width), command.name, command.help);
+  }
+  std::printf("\nstart here: colossal train examples/quickstart.toml\n");
+  return 0;
+}
+
+bool is_within(const std::string& section, const std::string& wanted) {
+  return section == wanted || section.compare(0, wanted.size() + 1, wanted + ".") == 0;
+}
+
+int print_config(const Arguments& wanted) {
+  std::vector<KeyHelp> keys = describe_config(train::Config());
+  if (!wanted.empty()) {
+    std::set<std::string> sections;
+    for (const auto& key : keys) sections.insert(key.section);
+    std::erase_if(keys, [&](const KeyHelp& key) { return !is_within(key.section, wanted[0]) && key.key != wanted[0]; });
+    if (keys.empty()) {
+      throw UsageError("the config has no section or key `" + wanted[0] + "`" +
+                       did_you_mean(wanted[0], {sections.begin(), sections.end()}));
+    }
+  } else {
+    std::printf("Every key of a config file (TOML), as `key = default` and what it means. Each is also a flag of the commands\n"
+                "that take a config: --section.key=value.\n\n");
+  }
+  std::fputs(format_help(keys).c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+int help(const Arguments& arguments) {
+  if (arguments.empty() || arguments[0] == "help" || arguments[0] == "--help" || arguments[0] == "-h") return print_commands();
+  if (arguments[0] == "config") return print_config({arguments.begin() + 1, arguments.end()});
+  const Command* command = find_command(arguments[0]);
+  if (command != nullptr) return command->run({"--help"});
+  std::vector<std::string> topics = command_names();
+  topics.push_back("config");
+  throw UsageError("no help on `" + arguments[0] + "`" + did_you_mean(arguments[0], topics));
+}
+
+}  // namespace colossal::cli

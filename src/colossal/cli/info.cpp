@@ -1,0 +1,112 @@
+#include "colossal/cli/info.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <torch/version.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/clock.h"
+#include "colossal/base/machine.h"
+#include "colossal/base/version.h"
+#include "colossal/ops/cpu.h"
+#include "colossal/ops/matmul.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr double kMeasureSeconds = 0.3;
+
+void row(const char* name, const std::string& value) { std::printf("%-22s%s\n", name, value.c_str()); }
+
+std::string format(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof(text), pattern, value);
+  return text;
+}
+
+/// The shortest time of one call, over kMeasureSeconds of calls after a first one that does not count.
+template <class Work>
+double best_seconds(const Work& work) {
+  work();
+  double best = 1e9;
+  const Stopwatch all;
+  do {
+    const Stopwatch one;
+    work();
+    best = std::min(best, one.seconds());
+  } while (all.seconds() < kMeasureSeconds);
+  return best;
+}
+
+/// Matrix products of 1536 x 1536: large enough for the peak, small enough for a slow core.
+std::string matmul_peak(at::ScalarType dtype, const at::Device& device) {
+  constexpr int64_t kSide = 1536;
+  const auto options = at::TensorOptions(device).dtype(dtype);
+  const at::Tensor a = at::ones({kSide, kSide}, options), b = at::ones({kSide, kSide}, options);
+  // Reading one element waits for an accelerator.
+  const double seconds = best_seconds([&] { ops::matmul_nt(a, b).select(0, 0).select(0, 0).item(); });
+  return format("%.0f GFLOP/s", 2.0 * kSide * kSide * kSide / seconds / 1e9);
+}
+
+/// a = b + 2 c over arrays far larger than any cache: two reads and a write.
+std::string memory_bandwidth() {
+  constexpr int64_t kNumel = int64_t{1} << 25;  // 128 MiB each
+  const at::Tensor b = at::ones({kNumel}), c = at::ones({kNumel});
+  at::Tensor a = at::empty({kNumel});
+  const double seconds = best_seconds([&] { at::add_out(a, b, c, 2.0); });
+  return format("%.1f GB/s", 3.0 * 4.0 * static_cast<double>(kNumel) / seconds / 1e9);
+}
+
+const char* library_name(ops::MatmulLibrary library) { return library == ops::MatmulLibrary::Mkl ? "MKL" : "oneDNN"; }
+
+void print_machine() {
+  const Machine machine = describe_machine();
+  std::string sets;
+  for (const auto& name : machine.instruction_sets) sets += (sets.empty() ? "" : " ") + name;
+  row("host", machine.host);
+  row("processor", machine.cpu.empty() ? "unknown" : machine.cpu);
+  row("cores", std::to_string(machine.cores) + " usable");
+  row("instruction sets", sets.empty() ? "unknown" : sets);
+  row("kernels use", std::string(ops::name(ops::best_instruction_set())));
+  row("memory", readable_bytes(machine.memory_total) + ", " + readable_bytes(machine.memory_available) + " available" +
+                    (machine.memory_limit > 0 ? ", limited to " + readable_bytes(machine.memory_limit) : ""));
+}
+
+void print_peaks() {
+  const auto choice = ops::matmul_choice();
+  row("threads", std::to_string(at::get_num_threads()));
+  row("matmul fp32", matmul_peak(at::kFloat, at::kCPU) + " (forward " + library_name(choice.nt) + ", input gradient " +
+                         library_name(choice.nn) + ", weight gradient " + library_name(choice.tn) + ")");
+  row("matmul bf16", matmul_peak(at::kBFloat16, at::kCPU));
+  row("memory bandwidth", memory_bandwidth());
+  if (!at::hasCUDA()) return;
+  row("matmul fp32, cuda", matmul_peak(at::kFloat, at::kCUDA));
+  row("matmul bf16, cuda", matmul_peak(at::kBFloat16, at::kCUDA));
+}
+
+}  // namespace
+
+int info(const Arguments& arguments) {
+  CLI::App app("Shows what this machine and this build can do.", "colossal info");
+  bool quick = false;
+  app.add_flag("--no-measure", quick, "leave out the measured peaks (about two seconds)");
+  parse(app, arguments);
+
+  const at::NoGradGuard no_grad;
+  row("colossal", version());
+  row("libtorch", TORCH_VERSION);
+  const auto devices = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
+  row("cuda", devices > 0 ? std::to_string(devices) + " device(s)" : "none usable");
+  print_machine();
+  std::fflush(stdout);
+  if (!quick) print_peaks();
+  return 0;
+}
+
+}  // namespace colossal::cli

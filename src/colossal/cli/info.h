@@ -1,0 +1,9 @@
+#pragma once
+#include "colossal/cli/arguments.h"
+
+namespace colossal::cli {
+
+/// `colossal info`: LibTorch, processor, memory, devices, and measured peaks. Cost: about two seconds of measuring.
+int info(const Arguments& arguments);
+
+}  // namespace colossal::cli

@@ -1,0 +1,55 @@
+#include "colossal/cli/local_world.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/environment.h"
+#include "colossal/comm/local_ranks.h"
+
+namespace colossal::cli {
+namespace {
+
+volatile std::sig_atomic_t stop_signal = 0;  // signals belong to the process: the one place where a global is the truth
+
+void on_signal(int signal) {
+  if (stop_signal) std::_Exit(128 + signal);
+  stop_signal = signal;
+}
+
+}  // namespace
+
+void watch_stop_signals() {
+  struct sigaction action{};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;  // a write under way goes on
+  sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+}
+
+bool stop_requested() { return stop_signal != 0; }
+
+int stop_status() { return stop_signal ? 128 + stop_signal : 0; }
+
+int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work) {
+  const comm::Environment environment = comm::read_environment(comm::process_variables());
+  if (environment.launcher == comm::Launcher::None && ranks > 1) {
+    Arguments words{"/proc/self/exe", command};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = words, .report = [](const std::string& what) {
+      std::fprintf(stderr, "colossal: %s\n", what.c_str());
+    }});
+  }
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.is_on_all_ranks()) {
+      if (environment.rank == 0) throw;
+      return 1;  // rank 0 says it for all
+    }
+    throw Error(error.component(), with_rank(error.message(), environment.rank, environment.size));
+  }
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,60 @@
+#include "colossal/cli/main.h"
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "colossal/base/error.h"
+#include "colossal/base/suggest.h"
+#include "colossal/base/version.h"
+#include "colossal/cli/commands.h"
+#include "colossal/cli/help.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kMisused = 2;
+
+int run(const Arguments& words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") return help({});
+  if (words[0] == "--version" || words[0] == "-V") {
+    std::printf("colossal %s\n", version());
+    return 0;
+  }
+  const Command* command = find_command(words[0]);
+  if (command == nullptr) {
+    throw UsageError("unknown command `" + words[0] + "`" + did_you_mean(words[0], command_names()) +
+                     "; `colossal help` lists the commands");
+  }
+  return command->run(Arguments(words.begin() + 1, words.end()));
+}
+
+int fail(const std::string& message, int status) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "colossal: %s\n", message.c_str());
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(Arguments(argv + (argc > 0 ? 1 : 0), argv + argc));
+  } catch (const HelpWanted& help) {
+    std::fputs(help.what(), stdout);
+    return 0;
+  } catch (const UsageError& error) {
+    return fail(error.what(), kMisused);
+  } catch (const Error& error) {
+    return fail(plain_message(error), kFailed);
+  } catch (const std::bad_alloc&) {
+    return fail("[memory] out of memory; take a smaller model, batch or sequence, or more ranks", kFailed);
+  } catch (const std::exception& error) {  // of a library: its first line says what, the rest is its own stack
+    const std::string message = plain_message(error);
+    return fail("[libtorch] " + message.substr(0, message.find('\n')), kFailed);
+  }
+}
+
+}  // namespace colossal::cli

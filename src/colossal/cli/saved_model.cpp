@@ -1,0 +1,69 @@
+#include "colossal/cli/saved_model.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/checkpoint/agreement.h"
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/models/registry.h"
+#include "colossal/train/config.h"
+#include "colossal/train/engine.h"
+
+namespace colossal::cli {
+namespace {
+
+/// What a folder says about its model before any weight is read.
+struct Description {
+  models::ModelShape shape;
+  std::string tokenizer;
+  std::string checkpoint;  ///< empty: Hugging Face
+  at::ScalarType dtype = at::kFloat;
+};
+
+Description describe(const std::string& folder) {
+  const RunFolder run(folder);
+  if (std::filesystem::exists(run.config())) {
+    const auto config = read_config<train::Config>(run.config());
+    const auto newest = checkpoint::latest(run.checkpoints());
+    require(newest.has_value(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
+    const auto tokenizer = data::make_tokenizer(config.data.tokenizer);
+    return {models::resolve(config.model, tokenizer->vocabulary_size()), config.data.tokenizer, *newest,
+            config.precision.mode == "fp64" ? at::kDouble : at::kFloat};
+  }
+  require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
+          " is neither a run (config.toml) nor a Hugging Face model (config.json)");
+  return {models::shape_from_json(checkpoint::read_config(folder)), folder, "", at::kFloat};
+}
+
+}  // namespace
+
+SavedModel load_model(const std::string& folder, comm::Mesh& mesh, at::Device device) {
+  comm::Group& everyone = mesh.group({"data", "tensor"});
+  SavedModel saved;
+  Description about;
+  checkpoint::agree(everyone, at::kCPU, [&] {
+    about = describe(folder);
+    saved.tokenizer = data::make_tokenizer(about.tokenizer);
+  });
+  saved.parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{about.dtype, device, 0});
+  saved.model = models::make_model(about.shape, *train::make_layers(*saved.parameters, mesh));
+  if (about.checkpoint.empty()) {
+    const auto& architecture = models::architecture(about.shape.architecture);
+    checkpoint::agree(everyone, at::kCPU, [&] {
+      checkpoint::import_weights(folder, *saved.parameters,
+                                 {architecture.external_names(about.shape), architecture.prefix, architecture.ignored});
+    });
+    return saved;
+  }
+  checkpoint::TrainingState state;
+  for (const nn::Parameter& p : *saved.parameters) state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
+  checkpoint::load(about.checkpoint, state, everyone, mesh.place(), "model.");
+  return saved;
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,24 @@
+// A model on disk, wherever it came from: a run folder of ours or a Hugging Face folder.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "colossal/comm/mesh.h"
+#include "colossal/data/tokenizer.h"
+#include "colossal/models/model.h"
+#include "colossal/nn/parameter.h"
+
+namespace colossal::cli {
+
+struct SavedModel {
+  std::unique_ptr<nn::Parameters> parameters;
+  models::Model model;
+  std::unique_ptr<data::Tokenizer> tokenizer;
+};
+
+/// Loads the newest checkpoint of a run folder, or a Hugging Face folder, under the layout of `mesh`.
+/// Communication: every rank of the mesh must call; small messages.
+/// Errors: a folder that is neither, or that holds no complete checkpoint; the same on every rank.
+SavedModel load_model(const std::string& folder, comm::Mesh& mesh, at::Device device);
+
+}  // namespace colossal::cli

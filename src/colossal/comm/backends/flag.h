@@ -1,0 +1,65 @@
+// A counter in shared memory that other threads or processes can wait for.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace colossal::comm {
+
+/// How long a waiter spins before it sleeps. With fewer cores than ranks spinning only delays the rank that is awaited.
+struct Patience {
+  int spins;
+  int yields;
+  static Patience for_ranks(int ranks_on_host);
+};
+
+/// Lies in zeroed shared memory. store() is for one writer, ring() for many; any number of waiters, in any process.
+class Flag {
+ public:
+  uint32_t load() const { return value_.load(std::memory_order_acquire); }
+  /// Publishes what was written before, and wakes the sleepers. No system call when nobody sleeps.
+  void store(uint32_t value);
+  /// Adds one, for flags that only say "something changed".
+  void ring();
+  /// Wakes the sleepers without a change, so that they look around.
+  void wake();
+  /// Sleeps until the value is no longer `seen`, somebody wakes it, or `limit` passes.
+  void sleep(uint32_t seen, std::chrono::milliseconds limit);
+
+ private:
+  std::atomic<uint32_t> value_;
+  std::atomic<uint32_t> sleepers_;
+};
+static_assert(std::atomic<uint32_t>::is_always_lock_free, "flags are shared between processes");
+
+/// Waits until `ready()`; calls `check()`, which may throw, about every `interval` while it sleeps on `flag`.
+template <class Ready, class Check>
+void wait_for(Flag& flag, const Patience& patience, const Ready& ready, const Check& check);
+
+/// Tells the processor that this is a spin loop.
+inline void relax() {
+#ifdef __x86_64__
+  __builtin_ia32_pause();
+#endif
+}
+void yield_processor();
+
+template <class Ready, class Check>
+void wait_for(Flag& flag, const Patience& patience, const Ready& ready, const Check& check) {
+  for (int i = 0; i < patience.spins; ++i) {
+    if (ready()) return;
+    relax();
+  }
+  for (int i = 0; i < patience.yields; ++i) {
+    if (ready()) return;
+    yield_processor();
+  }
+  while (true) {
+    const uint32_t seen = flag.load();
+    if (ready()) return;
+    check();
+    flag.sleep(seen, std::chrono::milliseconds(100));
+  }
+}
+
+}  // namespace colossal::comm

@@ -1,0 +1,335 @@
+#include "colossal/comm/backends/gloo.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/backends/calls.h"
+#include "colossal/comm/backends/reduction.h"
+#include "colossal/comm/backends/worker.h"
+
+namespace colossal::comm {
+namespace {
+
+constexpr int64_t kInlineBytes = 64 << 10;
+using C10dWork = c10::intrusive_ptr<c10d::Work>;
+
+/// Whether and why the group has ended; outlives the group in the works that users hold.
+class Ending {
+ public:
+  explicit Ending(std::string group) : group_(std::move(group)) {}
+
+  /// False when it had ended before.
+  bool end(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    if (reason_) return false;
+    reason_ = reason;
+    changed_.notify_all();
+    for (const auto& transfer : transfers_) transfer->abort();
+    return true;
+  }
+  void check() {
+    const std::lock_guard lock(mutex_);
+    if (reason_) throw Error("comm", *reason_);
+  }
+
+  /// Waits for a collective, or for the end of the group: Gloo itself cannot be interrupted.
+  void complete(const C10dWork& work) {
+    auto finished = std::make_shared<bool>(false);
+    auto self = self_.lock();
+    work->getFuture()->addCallback([self, finished](c10::ivalue::Future&) {
+      const std::lock_guard lock(self->mutex_);
+      *finished = true;
+      self->changed_.notify_all();
+    });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return *finished || reason_; });
+    if (reason_) throw Error("comm", *reason_);
+    lock.unlock();
+    translate([&] { work->wait(); });
+  }
+
+  /// Waits for a send or recv.
+  void complete_transfer(const C10dWork& work) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (reason_) throw Error("comm", *reason_);
+      transfers_.insert(work);
+    }
+    const auto leave = [&] {
+      const std::lock_guard lock(mutex_);
+      transfers_.erase(work);
+    };
+    try {
+      translate([&] { work->wait(); });
+    } catch (...) {
+      leave();
+      throw;
+    }
+    leave();
+    check();  // an aborted wait returns without a result
+  }
+
+  template <class Fn>
+  void translate(const Fn& fn) {
+    try {
+      fn();
+    } catch (const std::exception& error) {
+      check();
+      throw Error("comm", concat("group \"", group_, "\": the connection to a peer failed; it may have died (",
+                                 plain_message(error), ")"));
+    }
+  }
+
+  static std::shared_ptr<Ending> make(std::string group) {
+    auto ending = std::make_shared<Ending>(std::move(group));
+    ending->self_ = ending;
+    return ending;
+  }
+
+ private:
+  const std::string group_;
+  std::weak_ptr<Ending> self_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::string> reason_;
+  std::set<C10dWork> transfers_;
+};
+
+class TransferWork : public Work::State {
+ public:
+  TransferWork(std::shared_ptr<Ending> ending, C10dWork work, at::Tensor kept)
+      : ending_(std::move(ending)), work_(std::move(work)), kept_(std::move(kept)) {}
+  void wait() override { ending_->complete_transfer(work_); }
+  bool done() override { return work_->isCompleted(); }
+
+ private:
+  std::shared_ptr<Ending> ending_;
+  C10dWork work_;
+  at::Tensor kept_;
+};
+
+c10d::ReduceOp c10d_op(Reduce op) {
+  switch (op) {
+    case Reduce::Max: return c10d::ReduceOp::MAX;
+    case Reduce::Min: return c10d::ReduceOp::MIN;
+    default: return c10d::ReduceOp::SUM;
+  }
+}
+
+/// Gloo adds these in their own precision, hop by hop, or as numbers.
+bool reduces_wrongly(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kBool; }
+
+class GlooGroup : public Backend {
+ public:
+  GlooGroup(const GlooOptions& options, c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo)
+      : name_(options.name),
+        rank_(options.rank),
+        size_(options.size),
+        gloo_(std::move(gloo)),
+        ending_(Ending::make(options.name)),
+        worker_(std::make_unique<Worker>()) {}
+
+  ~GlooGroup() override {
+    worker_.reset();
+    // Destroying a Gloo context joins threads that may wait for a dead peer until Gloo's own limit: rather leave it to the end
+    // of the process, which an aborted group is close to.
+    if (aborted_) (void)gloo_.release();
+  }
+
+  const std::string& name() const override { return name_; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Work all_reduce(at::Tensor& x, Reduce op) override;
+  Work all_gather(at::Tensor& out, const at::Tensor& in) override;
+  Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) override;
+  Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
+                  const std::vector<int64_t>& in_rows) override;
+  Work broadcast(at::Tensor& x, int root) override;
+  Work reduce(at::Tensor& x, int root, Reduce op) override;
+  Work send(const at::Tensor& x, int to) override;
+  Work recv(at::Tensor& x, int from) override;
+  Work barrier() override;
+  void abort(const std::string& reason) noexcept override {
+    aborted_ = true;
+    ending_->end(reason);
+  }
+
+ private:
+  template <class Task>
+  Work run(int64_t bytes, Task task) {
+    ending_->check();
+    if (bytes > kInlineBytes || !worker_->idle()) return worker_->submit(std::move(task));
+    task();
+    return Work();
+  }
+  template <class Start>
+  void complete(const Start& start) {
+    C10dWork work;
+    ending_->translate([&] { work = start(); });
+    ending_->complete(work);
+  }
+  void exchange(at::Tensor out, at::Tensor in) {
+    std::vector<int64_t> even;
+    complete([&] { return gloo_->alltoall_base(out, in, even, even); });
+  }
+  /// out <- the reduction of the `size` rows of parts.
+  void reduce_rows(const at::Tensor& out, const at::Tensor& parts, Reduce op) {
+    std::vector<const void*> rows(size_);
+    const int64_t row_bytes = bytes_of(out);
+    for (int r = 0; r < size_; ++r) rows[r] = static_cast<const std::byte*>(parts.data_ptr()) + r * row_bytes;
+    reduce_arrays(out.data_ptr(), rows.data(), size_, out.numel(), out.scalar_type(), op);
+  }
+  void reduce_everywhere(at::Tensor x, Reduce op);
+
+  const std::string name_;
+  const int rank_, size_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo_;
+  std::shared_ptr<Ending> ending_;
+  std::atomic<bool> aborted_{false};
+  std::unique_ptr<Worker> worker_;
+};
+
+/// Reduce-scatter by exchange and an ordered local sum, then all-gather.
+void GlooGroup::reduce_everywhere(at::Tensor x, Reduce op) {
+  const int64_t part = (x.numel() + size_ - 1) / size_;
+  at::Tensor padded = at::zeros({size_ * part}, x.options()), received = at::empty_like(padded);
+  padded.narrow(0, 0, x.numel()).copy_(x.view(-1));
+  exchange(received, padded);
+  at::Tensor own = at::empty({part}, x.options());
+  reduce_rows(own, received, op);
+  complete([&] { return gloo_->_allgather_base(padded, own); });
+  x.view(-1).copy_(padded.narrow(0, 0, x.numel()));
+}
+
+Work GlooGroup::all_reduce(at::Tensor& x, Reduce op) {
+  check_all_reduce(*this, x);
+  check_reducible(x.scalar_type());
+  if (x.numel() == 0) return Work();
+  return run(bytes_of(x), [this, x = x.detach(), op]() mutable {
+    if (reduces_wrongly(x.scalar_type())) return reduce_everywhere(x, op);
+    std::vector<at::Tensor> tensors{x};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d_op(op);
+    complete([&] { return gloo_->allreduce(tensors, options); });
+  });
+}
+
+Work GlooGroup::all_gather(at::Tensor& out, const at::Tensor& in) {
+  check_all_gather(*this, out, in);
+  if (in.numel() == 0) return Work();
+  return run(bytes_of(out), [this, out = out.detach().view(-1), in = in.detach().view(-1)]() mutable {
+    complete([&] { return gloo_->_allgather_base(out, in); });
+  });
+}
+
+Work GlooGroup::reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) {
+  check_reduce_scatter(*this, out, in);
+  check_reducible(in.scalar_type());
+  if (out.numel() == 0) return Work();
+  return run(bytes_of(in), [this, out = out.detach().view(-1), in = in.detach().view(-1), op] {
+    at::Tensor received = at::empty_like(in);
+    exchange(received, in);
+    reduce_rows(out, received, op);
+  });
+}
+
+Work GlooGroup::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
+                           const std::vector<int64_t>& in_rows) {
+  check_all_to_all(*this, out, in, out_rows, in_rows);
+  // As bytes, because Gloo knows few dtypes; with the counts always given, so that ranks may differ in how they give them.
+  const auto counts = [&](const at::Tensor& x, const std::vector<int64_t>& rows) {
+    const auto borders = row_borders(x, rows, size_);
+    std::vector<int64_t> result(size_);
+    for (int r = 0; r < size_; ++r) result[r] = borders[r + 1] - borders[r];
+    return result;
+  };
+  const auto as_bytes = [](const at::Tensor& x) {
+    return x.numel() == 0 ? at::empty({0}, at::kByte) : x.detach().view(-1).view(at::kByte);
+  };
+  const int64_t bytes = std::max(bytes_of(out), bytes_of(in));
+  return run(bytes, [this, to = as_bytes(out), from = as_bytes(in), to_counts = counts(out, out_rows),
+                     from_counts = counts(in, in_rows)]() mutable {
+    complete([&] { return gloo_->alltoall_base(to, from, to_counts, from_counts); });
+  });
+}
+
+Work GlooGroup::broadcast(at::Tensor& x, int root) {
+  check_rooted(*this, Collective::Broadcast, x, root);
+  if (x.numel() == 0) return Work();
+  return run(bytes_of(x), [this, x = x.detach().view(-1).view(at::kByte), root]() mutable {
+    std::vector<at::Tensor> tensors{x};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    complete([&] { return gloo_->broadcast(tensors, options); });
+  });
+}
+
+Work GlooGroup::reduce(at::Tensor& x, int root, Reduce op) {
+  check_rooted(*this, Collective::Reduce, x, root);
+  check_reducible(x.scalar_type());
+  if (x.numel() == 0) return Work();
+  return run(bytes_of(x), [this, x = x.detach(), root, op]() mutable {
+    if (reduces_wrongly(x.scalar_type())) return reduce_everywhere(x, op);
+    std::vector<at::Tensor> tensors{x};
+    c10d::ReduceOptions options;
+    options.rootRank = root;
+    options.reduceOp = c10d_op(op);
+    complete([&] { return gloo_->reduce(tensors, options); });
+  });
+}
+
+Work GlooGroup::send(const at::Tensor& x, int to) {
+  check_rooted(*this, Collective::Send, x, to);
+  ending_->check();
+  if (x.numel() == 0) return Work();
+  std::vector<at::Tensor> tensors{x.detach()};
+  C10dWork work;
+  ending_->translate([&] { work = gloo_->send(tensors, to, 0); });
+  return Work(std::make_shared<TransferWork>(ending_, work, tensors[0]));
+}
+
+Work GlooGroup::recv(at::Tensor& x, int from) {
+  check_rooted(*this, Collective::Recv, x, from);
+  ending_->check();
+  if (x.numel() == 0) return Work();
+  std::vector<at::Tensor> tensors{x.detach()};
+  C10dWork work;
+  ending_->translate([&] { work = gloo_->recv(tensors, from, 0); });
+  return Work(std::make_shared<TransferWork>(ending_, work, tensors[0]));
+}
+
+Work GlooGroup::barrier() {
+  return run(0, [this] { complete([&] { return gloo_->barrier(); }); });
+}
+
+}  // namespace
+
+std::shared_ptr<Backend> make_gloo_group(const GlooOptions& options, std::shared_ptr<Store> store) {
+  auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.limit);
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  try {
+    gloo_options->devices.push_back(interface && *interface
+                                        ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
+                                        : c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
+    gloo_options->threads = 2;
+    auto keys = c10::intrusive_ptr<c10d::Store>::reclaim_copy(store->c10d_store().get());
+    auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(keys), options.rank, options.size, gloo_options);
+    return std::make_shared<GlooGroup>(options, std::move(gloo));
+  } catch (const std::exception& error) {
+    throw Error("comm", concat("group \"", options.name, "\": cannot connect its ranks over TCP from ", options.address,
+                               ": ", plain_message(error),
+                               "; GLOO_SOCKET_IFNAME names the interface to use, if another one reaches the peers"));
+  }
+}
+
+}  // namespace colossal::comm

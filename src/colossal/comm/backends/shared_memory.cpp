@@ -1,0 +1,265 @@
+#include "colossal/comm/backends/shared_memory.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/backends/reduction.h"
+
+namespace colossal::comm {
+namespace {
+
+constexpr int64_t kInlineBytes = 64 << 10;
+constexpr int64_t kAtOnceBytes = 64 << 10;
+
+std::byte* bytes_at(const at::Tensor& x) { return static_cast<std::byte*>(x.data_ptr()); }
+
+void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+/// The part of `count` elements that rank r of n reduces.
+struct Part {
+  int64_t begin, count;
+  static Part of(int64_t count, int r, int n) {
+    const int64_t begin = count * r / n;
+    return {begin, count * (r + 1) / n - begin};
+  }
+};
+
+}  // namespace
+
+SharedMemory::SharedMemory(std::shared_ptr<Segment> segment, std::string name, int rank, int size, int ranks_on_host)
+    : name_(std::move(name)),
+      slots_(std::make_shared<Slots>(std::move(segment), name_, rank, size, ranks_on_host)),
+      channels_(std::make_shared<Channels>(slots_, name_)),
+      worker_(std::make_unique<Worker>()) {}
+
+// The worker ends first: it may be in a call that uses the slots.
+SharedMemory::~SharedMemory() { worker_.reset(); }
+
+template <class Task>
+Work SharedMemory::run(int64_t bytes, Task task) {
+  auto guarded = [this, task = std::move(task)] {
+    const std::lock_guard lock(running_);
+    task();
+  };
+  if (bytes > kInlineBytes || !worker_->idle()) return worker_->submit(std::move(guarded));
+  guarded();
+  return Work();
+}
+
+Call SharedMemory::next_call(Collective collective, const at::Tensor* x, int64_t bytes, int root, Reduce op) {
+  if (x) require(x->device().is_cpu(), "comm", "group \"", name_, "\": the shared-memory transport takes CPU tensors");
+  Call call;
+  call.bytes = static_cast<uint64_t>(bytes);
+  call.number = ++calls_;
+  call.root = static_cast<int8_t>(root);
+  call.collective = collective;
+  call.dtype = x ? static_cast<int8_t>(x->scalar_type()) : int8_t{0};
+  call.reduce = static_cast<uint8_t>(op);
+  return call;
+}
+
+Work SharedMemory::all_reduce(at::Tensor& x, Reduce op) {
+  check_all_reduce(*this, x);
+  check_reducible(x.scalar_type());
+  const int64_t bytes = bytes_of(x);
+  const Call call = next_call(Collective::AllReduce, &x, bytes, 0, op);
+  return run(bytes, [this, x, op, bytes, call] {
+    const bool at_once = bytes * (size() - 1) <= kAtOnceBytes && bytes <= slots_->capacity();
+    at_once ? reduce_at_once(x, op, call) : reduce_in_pieces(x, op, call);
+  });
+}
+
+Work SharedMemory::all_gather(at::Tensor& out, const at::Tensor& in) {
+  check_all_gather(*this, out, in);
+  const Call call = next_call(Collective::AllGather, &in, bytes_of(in));
+  return run(bytes_of(out), [this, out, in, call] { gather(bytes_at(out), bytes_at(in), bytes_of(in), call); });
+}
+
+Work SharedMemory::reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) {
+  check_reduce_scatter(*this, out, in);
+  check_reducible(in.scalar_type());
+  const Call call = next_call(Collective::ReduceScatter, &in, bytes_of(in), 0, op);
+  return run(bytes_of(in), [this, out, in, op, call] { scatter(out, in, op, call); });
+}
+
+Work SharedMemory::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
+                              const std::vector<int64_t>& in_rows) {
+  check_all_to_all(*this, out, in, out_rows, in_rows);
+  const Call call = next_call(Collective::AllToAll, &in, 0);
+  auto out_borders = row_borders(out, out_rows, size()), in_borders = row_borders(in, in_rows, size());
+  const int64_t bytes = std::max(bytes_of(out), bytes_of(in));
+  return run(bytes, [this, out, in, out_borders, in_borders, call] {
+    exchange(bytes_at(out), bytes_at(in), out_borders, in_borders, call);
+  });
+}
+
+Work SharedMemory::broadcast(at::Tensor& x, int root) {
+  check_rooted(*this, Collective::Broadcast, x, root);
+  const Call call = next_call(Collective::Broadcast, &x, bytes_of(x), root);
+  return run(bytes_of(x), [this, x, root, call] { spread(bytes_at(x), bytes_of(x), root, call); });
+}
+
+Work SharedMemory::reduce(at::Tensor& x, int root, Reduce op) {
+  check_rooted(*this, Collective::Reduce, x, root);
+  check_reducible(x.scalar_type());
+  const Call call = next_call(Collective::Reduce, &x, bytes_of(x), root, op);
+  return run(bytes_of(x), [this, x, root, op, call] { collect(x, root, op, call); });
+}
+
+Work SharedMemory::send(const at::Tensor& x, int to) {
+  check_rooted(*this, Collective::Send, x, to);
+  return channels_->send(x, to);
+}
+
+Work SharedMemory::recv(at::Tensor& x, int from) {
+  check_rooted(*this, Collective::Recv, x, from);
+  return channels_->recv(x, from);
+}
+
+Work SharedMemory::barrier() {
+  const Call call = next_call(Collective::Barrier, nullptr, 0);
+  return run(0, [this, call] { slots_->meet(call); });
+}
+
+void SharedMemory::abort(const std::string& reason) noexcept {
+  slots_->abort(reason);
+  channels_->wake();
+}
+
+void SharedMemory::reduce_at_once(const at::Tensor& x, Reduce op, const Call& call) {
+  copy_bytes(slots_->input(rank()), bytes_at(x), bytes_of(x));
+  slots_->meet(call);
+  const void* in[kMaxSharedRanks];
+  for (int r = 0; r < size(); ++r) in[r] = slots_->shown(r);
+  reduce_arrays(x.data_ptr(), in, size(), x.numel(), x.scalar_type(), op);
+}
+
+void SharedMemory::reduce_in_pieces(const at::Tensor& x, Reduce op, const Call& call) {
+  const int n = size(), own = rank();
+  const auto width = static_cast<int64_t>(x.element_size());
+  const int64_t piece = slots_->capacity() / width;
+  const int64_t pieces = (x.numel() + piece - 1) / piece;
+  const auto length = [&](int64_t k) { return std::min(piece, x.numel() - k * piece); };
+  const auto address = [&](int64_t k) { return bytes_at(x) + k * piece * width; };
+  for (int64_t k = 0; k <= pieces; ++k) {
+    for (int r = 0; r < n && k < pieces; ++r) {
+      const Part part = Part::of(length(k), r, n);  // what I reduce myself, nobody else needs to see
+      if (r != own) copy_bytes(slots_->input(own) + part.begin * width, address(k) + part.begin * width, part.count * width);
+    }
+    slots_->meet(call);
+    if (k < pieces) {
+      const Part part = Part::of(length(k), own, n);
+      const void* in[kMaxSharedRanks];
+      for (int r = 0; r < n; ++r) in[r] = (r == own ? address(k) : slots_->shown(r)) + part.begin * width;
+      reduce_arrays(slots_->result(own), in, n, part.count, x.scalar_type(), op);
+      copy_bytes(address(k) + part.begin * width, slots_->result(own), part.count * width);
+    }
+    for (int i = 1; i < n && k > 0; ++i) {
+      const int peer = (own + i) % n;
+      const Part part = Part::of(length(k - 1), peer, n);
+      copy_bytes(address(k - 1) + part.begin * width, slots_->last_result(peer), part.count * width);
+    }
+  }
+}
+
+void SharedMemory::gather(std::byte* out, const std::byte* in, int64_t bytes, const Call& call) {
+  int64_t offset = 0;
+  do {  // at least one meeting, so that a mismatch with an empty tensor is seen
+    const int64_t count = std::min(slots_->capacity(), bytes - offset);
+    copy_bytes(slots_->input(rank()), in + offset, count);
+    slots_->meet(call);
+    for (int i = 0; i < size(); ++i) {
+      const int peer = (rank() + i) % size();
+      std::byte* to = out + peer * bytes + offset;
+      const std::byte* from = peer == rank() ? in + offset : slots_->shown(peer);
+      if (to != from) copy_bytes(to, from, count);
+    }
+    offset += count;
+  } while (offset < bytes);
+}
+
+void SharedMemory::scatter(const at::Tensor& out, const at::Tensor& in, Reduce op, const Call& call) {
+  const int n = size(), own = rank();
+  const auto width = static_cast<int64_t>(out.element_size());
+  const int64_t total = out.numel(), piece = slots_->capacity() / width / n;
+  int64_t offset = 0;
+  do {
+    const int64_t count = std::min(piece, total - offset);
+    const auto source = [&](int r) { return bytes_at(in) + (r * total + offset) * width; };
+    for (int r = 0; r < n; ++r) {
+      if (r != own) copy_bytes(slots_->input(own) + r * piece * width, source(r), count * width);
+    }
+    slots_->meet(call);
+    const void* parts[kMaxSharedRanks];
+    for (int r = 0; r < n; ++r) parts[r] = r == own ? source(own) : slots_->shown(r) + own * piece * width;
+    reduce_arrays(bytes_at(out) + offset * width, parts, n, count, out.scalar_type(), op);
+    offset += count;
+  } while (offset < total);
+}
+
+void SharedMemory::exchange(std::byte* out, const std::byte* in, const std::vector<int64_t>& out_borders,
+                            const std::vector<int64_t>& in_borders, const Call& call) {
+  const int n = size(), own = rank();
+  // First what everybody is about to send to everybody: [from][to] bytes. It also tells how many pieces there will be.
+  std::vector<int64_t> bytes(static_cast<size_t>(n) * n);
+  for (int r = 0; r < n; ++r) bytes[own * n + r] = in_borders[r + 1] - in_borders[r];
+  copy_bytes(slots_->input(own), reinterpret_cast<std::byte*>(&bytes[own * n]), n * 8);
+  slots_->meet(call);
+  for (int r = 0; r < n; ++r) copy_bytes(reinterpret_cast<std::byte*>(&bytes[r * n]), slots_->shown(r), n * 8);
+  for (int to = 0; to < n; ++to) {
+    const int64_t wanted = out_borders[to + 1] - out_borders[to];
+    if (bytes[to * n + own] == wanted) continue;
+    slots_->abort(concat("group \"", name_, "\": in all_to_all (call ", call.number, ") rank ", to, " sends ",
+                         bytes[to * n + own], " bytes to rank ", own, ", which expects ", wanted,
+                         "; out_rows of one must be in_rows of the other"));
+  }
+  const int64_t piece = slots_->capacity() / n;
+  const int64_t longest = *std::max_element(bytes.begin(), bytes.end());
+  const int64_t kept = std::min(bytes[own * n + own], out_borders[own + 1] - out_borders[own]);
+  copy_bytes(out + out_borders[own], in + in_borders[own], kept);
+  for (int64_t offset = 0; offset < longest || offset == 0; offset += piece) {
+    const auto count = [&](int from, int to) { return std::clamp<int64_t>(bytes[from * n + to] - offset, 0, piece); };
+    for (int r = 0; r < n; ++r) {
+      if (r != own) copy_bytes(slots_->input(own) + r * piece, in + in_borders[r] + offset, count(own, r));
+    }
+    slots_->meet(call);  // throws here if anybody found a mismatch
+    for (int r = 0; r < n; ++r) {
+      if (r != own) copy_bytes(out + out_borders[r] + offset, slots_->shown(r) + own * piece, count(r, own));
+    }
+  }
+}
+
+void SharedMemory::spread(std::byte* x, int64_t bytes, int root, const Call& call) {
+  int64_t offset = 0;
+  do {
+    const int64_t count = std::min(slots_->capacity(), bytes - offset);
+    if (rank() == root) copy_bytes(slots_->input(root), x + offset, count);
+    slots_->meet(call);
+    if (rank() != root) copy_bytes(x + offset, slots_->shown(root), count);
+    offset += count;
+  } while (offset < bytes);
+}
+
+void SharedMemory::collect(const at::Tensor& x, int root, Reduce op, const Call& call) {
+  const auto width = static_cast<int64_t>(x.element_size());
+  int64_t offset = 0;
+  do {
+    const int64_t count = std::min(slots_->capacity() / width, x.numel() - offset);
+    std::byte* own = bytes_at(x) + offset * width;
+    if (rank() != root) copy_bytes(slots_->input(rank()), own, count * width);
+    slots_->meet(call);
+    if (rank() == root) {
+      const void* parts[kMaxSharedRanks];
+      for (int r = 0; r < size(); ++r) parts[r] = r == root ? own : slots_->shown(r);
+      reduce_arrays(own, parts, size(), count, x.scalar_type(), op);
+    }
+    offset += count;
+  } while (offset < x.numel());
+}
+
+}  // namespace colossal::comm

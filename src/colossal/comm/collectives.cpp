@@ -1,0 +1,156 @@
+#include "colossal/comm/collectives.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/group.h"
+
+namespace colossal::comm {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+// Groups outlive the graphs that use them, so a plain address travels through the context.
+int64_t address_of(Group& group) { return reinterpret_cast<int64_t>(&group); }
+Group& group_at(int64_t address) { return *reinterpret_cast<Group*>(address); }
+
+at::Tensor reduced(const at::Tensor& x, Group& group) {
+  at::Tensor sum = x.clone(at::MemoryFormat::Contiguous);
+  group.all_reduce(sum, Reduce::Sum).wait();
+  return sum;
+}
+
+/// Every rank's x, concatenated along dim.
+at::Tensor gathered(const at::Tensor& x, int64_t dim, Group& group) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.begin(), group.size());
+  at::Tensor all = at::empty(sizes, x.options());
+  group.all_gather(all, x.contiguous()).wait();
+  return all.movedim(0, dim).flatten(dim, dim + 1).contiguous();
+}
+
+/// Slice rank() along dim of the sum of every rank's x.
+at::Tensor scattered(const at::Tensor& x, int64_t dim, Group& group) {
+  const at::Tensor parts = x.unflatten(dim, {group.size(), x.size(dim) / group.size()}).movedim(dim, 0).contiguous();
+  at::Tensor own = at::empty(parts.sizes().slice(1), x.options());
+  group.reduce_scatter(own, parts, Reduce::Sum).wait();
+  return own;
+}
+
+at::Tensor slice(const at::Tensor& x, int64_t dim, Group& group) {
+  const int64_t size = x.size(dim) / group.size();
+  return x.narrow(dim, group.rank() * size, size).contiguous();
+}
+
+int64_t checked_dim(const char* collective, const at::Tensor& x, int64_t dim, const Group& group, bool divides) {
+  require(dim >= -x.dim() && dim < x.dim(), "comm", collective, " needs a dimension of its input: got ", dim,
+          " for sizes ", x.sizes());
+  if (dim < 0) dim += x.dim();
+  require(!divides || x.size(dim) % group.size() == 0, "comm", collective, " needs a dimension that divides by the ",
+          group.size(), " ranks of group \"", group.name(), "\": got size ", x.size(dim), " along dimension ", dim);
+  return dim;
+}
+
+struct CopyTo : Function<CopyTo> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
+    context->saved_data["group"] = group;
+    return x.view_as(x);
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return {reduced(grads[0], group_at(context->saved_data["group"].toInt())), at::Tensor()};
+  }
+};
+
+struct ReduceFrom : Function<ReduceFrom> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& x, int64_t group) {
+    return reduced(x, group_at(group));
+  }
+  static variable_list backward(AutogradContext*, variable_list grads) { return {grads[0], at::Tensor()}; }
+};
+
+void save(AutogradContext* context, int64_t dim, int64_t group) {
+  context->saved_data["dim"] = dim;
+  context->saved_data["group"] = group;
+}
+
+/// The backward of a collective along a dimension.
+template <at::Tensor (*Opposite)(const at::Tensor&, int64_t, Group&)>
+variable_list opposite(AutogradContext* context, const variable_list& grads) {
+  Group& group = group_at(context->saved_data["group"].toInt());
+  return {Opposite(grads[0], context->saved_data["dim"].toInt(), group), at::Tensor(), at::Tensor()};
+}
+
+struct GatherFrom : Function<GatherFrom> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim, int64_t group) {
+    save(context, dim, group);
+    return gathered(x, dim, group_at(group));
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return opposite<slice>(context, grads);
+  }
+};
+
+struct SplitTo : Function<SplitTo> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim, int64_t group) {
+    save(context, dim, group);
+    return slice(x, dim, group_at(group));
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return opposite<gathered>(context, grads);
+  }
+};
+
+struct AllGather : Function<AllGather> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim, int64_t group) {
+    save(context, dim, group);
+    return gathered(x, dim, group_at(group));
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return opposite<scattered>(context, grads);
+  }
+};
+
+struct ReduceScatter : Function<ReduceScatter> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim, int64_t group) {
+    save(context, dim, group);
+    return scattered(x, dim, group_at(group));
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return opposite<gathered>(context, grads);
+  }
+};
+
+}  // namespace
+
+at::Tensor copy_to(const at::Tensor& x, Group& group) {
+  return group.size() == 1 ? x : CopyTo::apply(x, address_of(group));
+}
+
+at::Tensor reduce_from(const at::Tensor& x, Group& group) {
+  return group.size() == 1 ? x : ReduceFrom::apply(x, address_of(group));
+}
+
+at::Tensor gather_from(const at::Tensor& x, int64_t dim, Group& group) {
+  dim = checked_dim("gather_from", x, dim, group, false);
+  return group.size() == 1 ? x : GatherFrom::apply(x, dim, address_of(group));
+}
+
+at::Tensor split_to(const at::Tensor& x, int64_t dim, Group& group) {
+  dim = checked_dim("split_to", x, dim, group, true);
+  return group.size() == 1 ? x : SplitTo::apply(x, dim, address_of(group));
+}
+
+at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group) {
+  dim = checked_dim("all_gather", x, dim, group, false);
+  return group.size() == 1 ? x : AllGather::apply(x, dim, address_of(group));
+}
+
+at::Tensor reduce_scatter(const at::Tensor& x, int64_t dim, Group& group) {
+  dim = checked_dim("reduce_scatter", x, dim, group, true);
+  return group.size() == 1 ? x : ReduceScatter::apply(x, dim, address_of(group));
+}
+
+}  // namespace colossal::comm

@@ -1,0 +1,35 @@
+// Lets tensors of a device travel over a transport that knows host memory only.
+#pragma once
+#include <memory>
+
+#include "colossal/comm/backends/backend.h"
+
+namespace colossal::comm {
+
+/// CPU tensors pass through. Others are copied to the host by the calling thread, exchanged, and copied back in Work::wait(), which must
+/// therefore be called. So ranks that share one GPU can exchange, which NCCL refuses.
+/// Cost: two copies over the bus and a synchronisation of the current stream per call.
+class HostStaging : public Backend {
+ public:
+  explicit HostStaging(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
+
+  const std::string& name() const override { return inner_->name(); }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  Work all_reduce(at::Tensor& x, Reduce op) override;
+  Work all_gather(at::Tensor& out, const at::Tensor& in) override;
+  Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) override;
+  Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
+                  const std::vector<int64_t>& in_rows) override;
+  Work broadcast(at::Tensor& x, int root) override;
+  Work reduce(at::Tensor& x, int root, Reduce op) override;
+  Work send(const at::Tensor& x, int to) override;
+  Work recv(at::Tensor& x, int from) override;
+  Work barrier() override;
+  void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+
+ private:
+  std::shared_ptr<Backend> inner_;
+};
+
+}  // namespace colossal::comm

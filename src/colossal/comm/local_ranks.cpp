@@ -1,0 +1,199 @@
+#include "colossal/comm/local_ranks.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/backends/segment.h"
+#include "colossal/comm/environment.h"
+#include "colossal/comm/store.h"
+
+namespace colossal::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Signals arrive through a descriptor while this lives, so that no code runs in a handler.
+class SignalQueue {
+ public:
+  SignalQueue() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, signal);
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
+    descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    require(descriptor_ >= 0, "launch", "cannot watch signals: ", std::strerror(errno));
+  }
+  ~SignalQueue() {
+    close(descriptor_);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  const sigset_t& mask_before() const { return before_; }
+
+  /// The next signal, or 0 after `limit`.
+  int wait(std::chrono::milliseconds limit) {
+    pollfd entry{descriptor_, POLLIN, 0};
+    poll(&entry, 1, static_cast<int>(limit.count()));
+    signalfd_siginfo info{};
+    return read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+  }
+
+ private:
+  sigset_t before_{};
+  int descriptor_;
+};
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (auto& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+class Run {
+ public:
+  explicit Run(const LocalRanks& options) : options_(options), parent_(getpid()) {
+    require(options.ranks >= 1, "launch", "the number of ranks must be at least 1: got ", options.ranks);
+    require(!options.command.empty(), "launch", "a command is needed to start ranks");
+    Store::Tcp tcp;
+    tcp.host = "127.0.0.1";
+    tcp.server = true;
+    store_ = Store::tcp(tcp);
+    job_ = concat("run-", parent_, "-", store_->port());
+  }
+
+  ~Run() {
+    for (const pid_t process : processes_) {
+      if (process <= 0) continue;
+      kill(process, SIGKILL);
+      waitpid(process, nullptr, 0);
+    }
+    unlink_shared_segments("colossal-" + job_ + "-");
+  }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  int run() {
+    for (int r = 0; r < options_.ranks; ++r) start(r);
+    while (alive() > 0) {
+      const int signal = signals_.wait(std::chrono::milliseconds(ending_ ? 20 : 200));
+      if (signal == SIGINT || signal == SIGTERM) forward(signal);
+      reap();
+      if (ending_ && Clock::now() > *ending_ + options_.grace) send_all(SIGKILL);
+    }
+    return status_;
+  }
+
+ private:
+  void start(int r) {
+    Variables variables = process_variables();
+    for (const auto& [name, value] : options_.variables) variables[name] = value;
+    const std::string rank = std::to_string(r), size = std::to_string(options_.ranks);
+    variables["COLOSSAL_RANK"] = variables["COLOSSAL_LOCAL_RANK"] = rank;
+    variables["COLOSSAL_SIZE"] = variables["COLOSSAL_LOCAL_SIZE"] = size;
+    variables["COLOSSAL_STORE_HOST"] = "127.0.0.1";
+    variables["COLOSSAL_STORE_PORT"] = std::to_string(store_->port());
+    variables["COLOSSAL_STORE_HOSTED"] = "1";
+    variables["COLOSSAL_JOB"] = job_;
+    std::vector<std::string> command = options_.command, environment;
+    for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
+    const auto arguments = pointers(command), entries = pointers(environment);
+    int told[2];  // closed by a successful exec, else carries errno
+    require(pipe2(told, O_CLOEXEC) == 0, "launch", "cannot start rank ", r, ": ", std::strerror(errno));
+    const pid_t process = fork();
+    if (process == 0) become(arguments, entries, told[1]);
+    close(told[1]);
+    int failure = process < 0 ? errno : 0;
+    if (process > 0) {
+      processes_.push_back(process);
+      if (read(told[0], &failure, sizeof failure) != sizeof failure) failure = 0;
+    }
+    close(told[0]);
+    require(failure == 0, "launch", "cannot start rank ", r, " as ", options_.command[0], ": ", std::strerror(failure));
+  }
+
+  /// In the child: only calls that are safe between fork and exec.
+  [[noreturn]] void become(const std::vector<char*>& arguments, const std::vector<char*>& entries, int told) {
+    setpgid(0, 0);  // Ctrl-C then reaches the launcher alone, which passes it on once
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent_) _exit(127);  // the parent died in between
+    sigprocmask(SIG_SETMASK, &signals_.mask_before(), nullptr);
+    execvpe(arguments[0], arguments.data(), entries.data());
+    const int failure = errno;
+    [[maybe_unused]] const auto written = write(told, &failure, sizeof failure);
+    _exit(127);
+  }
+
+  int alive() const {
+    int count = 0;
+    for (const pid_t process : processes_) count += process > 0;
+    return count;
+  }
+
+  void send_all(int signal) {
+    for (const pid_t process : processes_) {
+      if (process > 0) kill(process, signal);
+    }
+  }
+
+  void forward(int signal) {
+    if (!asked_to_end_) report(concat("got ", signal_name(signal), ", passing it on to the ranks"));
+    asked_to_end_ = true;
+    send_all(signal);
+  }
+
+  void reap() {
+    for (int r = 0; r < options_.ranks; ++r) {
+      int status = 0;
+      if (processes_[r] <= 0 || waitpid(processes_[r], &status, WNOHANG) != processes_[r]) continue;
+      const pid_t process = processes_[r];
+      processes_[r] = 0;
+      if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+      if (status_ == 0) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (ending_) continue;
+      const std::string how = WIFSIGNALED(status) ? "was killed by " + signal_name(WTERMSIG(status))
+                                                  : concat("ended with status ", WEXITSTATUS(status));
+      report(concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how,
+                    alive() > 0 ? "; ending the other ranks" : ""));
+      ending_ = Clock::now();
+      send_all(SIGTERM);
+    }
+  }
+
+  void report(const std::string& text) const {
+    if (options_.report) options_.report(text);
+  }
+
+  const LocalRanks& options_;
+  const pid_t parent_;
+  SignalQueue signals_;
+  std::shared_ptr<Store> store_;
+  std::string job_;
+  std::vector<pid_t> processes_;  // 0: has ended
+  std::optional<Clock::time_point> ending_;
+  bool asked_to_end_ = false;
+  int status_ = 0;
+};
+
+}  // namespace
+
+int run_local_ranks(const LocalRanks& options) { return Run(options).run(); }
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? std::string("SIG") + name : concat("signal ", signal);
+}
+
+}  // namespace colossal::comm

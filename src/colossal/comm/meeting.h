@@ -1,0 +1,28 @@
+// How ranks that know nothing but a store agree on things before they have a group.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/comm/backends/segment.h"
+#include "colossal/comm/store.h"
+
+namespace colossal::comm {
+
+struct Meeting {
+  std::shared_ptr<Store> store;  ///< of this meeting alone
+  std::string what;              ///< for errors: "group \"data\"", "the run"
+  int rank = 0, size = 1;
+  std::chrono::milliseconds limit{60000};
+};
+
+/// Every rank's `text`, in rank order. Errors: throws Error("launch", ...) that names the ranks which did not come within the limit.
+std::vector<std::string> gather_texts(const Meeting& meeting, const std::string& text);
+
+/// One shared-memory segment for all ranks of the meeting, who must be on one host. It is created when all have come and its name is
+/// removed as soon as all have opened it, so that a crash leaves nothing behind.
+/// Errors: throws the same Error on every rank when any of them could not create or open it.
+std::shared_ptr<Segment> share_segment(const Meeting& meeting, const std::string& name, size_t bytes);
+
+}  // namespace colossal::comm

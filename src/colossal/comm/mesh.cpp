@@ -1,0 +1,83 @@
+#include "colossal/comm/mesh.h"
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+
+namespace colossal::comm {
+namespace {
+
+tensor::Place place_of(const World& world, const std::vector<Mesh::Axis>& axes) {
+  int64_t product = 1;
+  std::string layout;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto& axis = axes[i];
+    require(axis.size >= 1, "parallel", axis.name, " must be at least 1: got ", axis.size);
+    for (size_t j = 0; j < i; ++j) require(axes[j].name != axis.name, "parallel", "axis ", axis.name, " is given twice");
+    product *= axis.size;
+    layout += concat(layout.empty() ? "" : " x ", axis.name, " ", axis.size);
+  }
+  require(product == world.size(), "parallel", "the sizes of the axes must multiply to the number of ranks: got ",
+          layout.empty() ? "no axes" : layout, " = ", product, " for ", world.size(),
+          " ranks; start ", product, " ranks or change the sizes");
+  std::vector<tensor::Place::Axis> places;
+  int rest = world.rank();
+  for (size_t i = axes.size(); i-- > 0;) {
+    places.push_back({axes[i].name, axes[i].size, rest % axes[i].size});
+    rest /= axes[i].size;
+  }
+  std::reverse(places.begin(), places.end());
+  return tensor::Place(std::move(places));
+}
+
+}  // namespace
+
+Mesh::Mesh(World& world, const std::vector<Axis>& axes) : world_(world), place_(place_of(world, axes)) {}
+
+std::vector<int> Mesh::ranks_along(const std::vector<std::string>& axes) const {
+  // This rank with its indices along `axes` set to 0, then every combination of them, the first axis outermost.
+  std::map<std::string, int> strides;
+  int stride = 1;
+  for (size_t i = place_.axes().size(); i-- > 0;) {
+    strides[place_.axes()[i].name] = stride;
+    stride *= place_.axes()[i].size;
+  }
+  int origin = world_.rank();
+  for (const auto& axis : axes) origin -= place_.index(axis) * strides[axis];
+  std::vector<int> ranks{origin};
+  for (const auto& axis : axes) {
+    std::vector<int> longer;
+    for (int rank : ranks) {
+      for (int i = 0; i < place_.size(axis); ++i) longer.push_back(rank + i * strides[axis]);
+    }
+    ranks = std::move(longer);
+  }
+  return ranks;
+}
+
+Group& Mesh::group(const std::vector<std::string>& axes) {
+  std::string name;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const bool repeated = std::find(axes.begin(), axes.begin() + i, axes[i]) != axes.begin() + i;
+    require(!repeated, "parallel", "a group cannot name axis ", axes[i], " twice");
+    name += (i ? "+" : "") + axes[i];
+  }
+  return made(name, ranks_along(axes));
+}
+
+Group& Mesh::neighbours(const std::string& axis, int count) {
+  require(count >= 1 && size(axis) % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ",
+          count, " along ", axis, " of size ", size(axis));
+  const std::vector<int> all = ranks_along({axis});
+  const int begin = index(axis) / count * count;
+  return made(concat(axis, "/", count), std::vector<int>(all.begin() + begin, all.begin() + begin + count));
+}
+
+Group& Mesh::made(const std::string& name, const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  auto& group = groups_[name];
+  if (!group) group = world_.make_group(name, ranks);
+  return *group;
+}
+
+}  // namespace colossal::comm

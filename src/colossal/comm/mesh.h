@@ -1,0 +1,48 @@
+// The ranks of a world arranged along named axes, and the groups along any product of them.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "colossal/comm/world.h"
+#include "colossal/tensor/place.h"
+
+namespace colossal::comm {
+
+/// Axes are given outermost first: neighbours along the last one have consecutive ranks.
+///
+/// Groups are made at the first request, which is collective among their members, and kept. A request for an axis that was not named,
+/// or whose size is 1, gives a null group.
+/// Errors: throws Error("parallel", ...) unless the sizes multiply to world.size().
+class Mesh {
+ public:
+  struct Axis {
+    std::string name;
+    int size;
+  };
+  Mesh(World& world, const std::vector<Axis>& axes);
+
+  const tensor::Place& place() const { return place_; }
+  int size(const std::string& axis) const { return place_.size(axis); }
+  int index(const std::string& axis) const { return place_.index(axis); }
+
+  Group& group(const std::string& axis) { return group(std::vector<std::string>{axis}); }
+  /// The ranks that differ from this one only along `axes`, the first axis outermost. Name: axes joined by "+".
+  Group& group(const std::vector<std::string>& axes);
+  /// The group along `axis` cut in runs of `count` neighbours: this rank's run. Name: "axis/count".
+  Group& neighbours(const std::string& axis, int count);
+  World& world() { return world_; }
+
+ private:
+  Group& made(const std::string& name, const std::vector<int>& ranks);
+  std::vector<int> ranks_along(const std::vector<std::string>& axes) const;
+
+  World& world_;
+  tensor::Place place_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Group>> groups_;
+};
+
+}  // namespace colossal::comm

@@ -1,0 +1,64 @@
+#include "colossal/comm/rank_world.h"
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/backends/idle_groups.h"
+#include "colossal/comm/decorators/counting.h"
+#include "colossal/comm/decorators/watched_group.h"
+
+namespace colossal::comm {
+
+RankWorld::RankWorld(const Options& options, Connect connect, std::shared_ptr<Store> watchdog_store)
+    : options_(options), connect_(std::move(connect)) {
+  if (!watchdog_store || options.size == 1) return;
+  const Watchdog::Options watch{options.watchdog, options.rank, options.size};
+  watchdog_ = std::make_shared<Watchdog>(std::move(watchdog_store), watch,
+                                         [this](const std::string& reason) { abort(reason); });
+}
+
+RankWorld::~RankWorld() {
+  if (watchdog_) watchdog_->stop();  // groups may keep it alive, but its thread uses this world
+}
+
+Membership RankWorld::membership(const std::string& name, const std::vector<int>& ranks) {
+  Membership result{name, name + ":", ranks, -1};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    require(ranks[i] >= 0 && ranks[i] < size(), "comm", "group \"", name, "\": ranks must be in [0, ", size(),
+            "): got ", ranks[i]);
+    require(std::find(ranks.begin(), ranks.begin() + i, ranks[i]) == ranks.begin() + i, "comm", "group \"", name,
+            "\": rank ", ranks[i], " is given twice");
+    if (ranks[i] == rank()) result.rank = static_cast<int>(i);
+    result.key += concat(i ? "," : "", ranks[i]);
+  }
+  require(result.rank >= 0, "comm", "group \"", name, "\": only members may ask for it: rank ", rank(),
+          " is not among its ", ranks.size(), " ranks");
+  const std::lock_guard lock(mutex_);
+  result.key += concat(":", requests_[result.key]++);
+  return result;
+}
+
+std::shared_ptr<Group> RankWorld::make_group(const std::string& name, const std::vector<int>& ranks) {
+  const Membership member = membership(name, ranks);
+  if (member.size() == 1) return make_null_group(name);
+  const std::shared_ptr<Backend> backend = connect_(member);
+  {
+    const std::lock_guard lock(mutex_);
+    backends_.push_back(backend);
+    if (aborted_) backend->abort(*aborted_);
+  }
+  std::shared_ptr<Group> group = backend;
+  if (watchdog_) {
+    const int handle = watchdog_->add_group(name, member.key, ranks, member.rank);
+    group = std::make_shared<WatchedGroup>(group, watchdog_, handle, traffic_);
+  }
+  return std::make_shared<CountingGroup>(group, traffic_);
+}
+
+void RankWorld::abort(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (!aborted_) aborted_ = reason;
+  for (const auto& backend : backends_) backend->abort(reason);
+}
+
+}  // namespace colossal::comm

@@ -1,0 +1,52 @@
+// What one rank sent: payload and calls by group, collective and phase. The contract that tests hold against published formulas.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+namespace colossal::comm {
+
+enum class Phase { Setup, Forward, Backward, Optimizer, Other };
+const char* to_string(Phase phase);
+
+/// Thread safe. One per rank, shared by all of its groups.
+class Traffic {
+ public:
+  struct Count {
+    int64_t calls = 0;
+    double elements = 0;  ///< payload sent, ring convention of Group's contracts; exact in a double up to 2^53
+    double bytes = 0;
+  };
+  using Key = std::tuple<std::string, std::string, Phase>;  // group, collective, phase
+
+  void add(const std::string& group, const std::string& collective, double elements, double bytes);
+  Phase phase() const;
+  void set_phase(Phase phase);
+  /// Sum over the entries that match; an empty string matches every group or collective.
+  Count total(const std::string& group = "", const std::string& collective = "") const;
+  Count total(const std::string& group, const std::string& collective, Phase phase) const;
+  std::map<Key, Count> entries() const;
+  void reset();
+
+ private:
+  mutable std::mutex mutex_;
+  Phase phase_ = Phase::Setup;
+  std::map<Key, Count> counts_;
+};
+
+/// Sets the phase for the life of the scope.
+class PhaseScope {
+ public:
+  PhaseScope(Traffic& traffic, Phase phase) : traffic_(traffic), before_(traffic.phase()) { traffic.set_phase(phase); }
+  ~PhaseScope() { traffic_.set_phase(before_); }
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  Traffic& traffic_;
+  Phase before_;
+};
+
+}  // namespace colossal::comm

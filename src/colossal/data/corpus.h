@@ -1,0 +1,63 @@
+// The tokens to train on: one long stream in which the end token closes each document. Files are memory-mapped, never
+// copied.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colossal/data/tokenizer.h"
+
+namespace colossal::data {
+
+/// A stream of tokens [0, size()). Cheap to copy: copies share the mapped files.
+///
+/// A document is what lies between end tokens; its end token belongs to it. Text files are one document each, their end
+/// token is added here; token files contain their own.
+/// Thread safety: const members may be called from several threads.
+class Corpus {
+ public:
+  /// `path` is
+  ///   a folder     all its text files in sorted order, a document each: see text_files();
+  ///   a .bin file  raw little-endian tokens beside a sidecar <path>.json, {"dtype": "uint16", "end_id": 50256}
+  ///                (or uint32; without end_id the file is one document);
+  ///   any other    one text file.
+  /// Text is read as bytes in place with the byte tokenizer, else encoded now and kept in memory as 4 bytes a token.
+  /// Errors: throws Error("data", ...): no such path, unreadable, empty, a file that is not whole tokens, ids outside
+  ///         the vocabulary among the first million (later ones throw in read()).
+  static Corpus open(const std::string& path, const Tokenizer& tokenizer,
+                     const std::vector<std::string>& excluded = {});
+  /// Tokens held in memory.
+  static Corpus of(std::vector<uint32_t> tokens, int64_t end_id, int64_t vocabulary_size);
+
+  int64_t size() const { return size_; }
+  int64_t end_id() const { return end_id_; }
+  /// Copies tokens [begin, begin + count) to `out`.
+  /// Errors: outside the stream; an id outside the vocabulary (names file and offset).
+  void read(int64_t begin, int64_t count, int64_t* out) const;
+  /// Training and held-out parts. Of several files, every k-th is held out, k = round(1 / fraction); of one, its last
+  /// `fraction`. 0 <= fraction < 1; 0 leaves the second empty.
+  std::pair<Corpus, Corpus> split(double fraction) const;
+  /// Changes when paths, sizes or the tokenizer change: what a data position in a checkpoint refers to.
+  std::string fingerprint() const;
+
+ private:
+  struct Run;  // consecutive tokens of one file
+  Corpus(int64_t end_id, int64_t vocabulary_size) : end_id_(end_id), vocabulary_size_(vocabulary_size) {}
+  static Corpus open_tokens(const std::string& path, int64_t vocabulary_size);
+  void add_text(const std::string& path, const Tokenizer& tokenizer);
+  void add(Run run);
+
+  std::vector<std::shared_ptr<const Run>> runs_;
+  std::vector<int64_t> starts_;  // of each run in the stream
+  int64_t size_ = 0;
+  int64_t end_id_;
+  int64_t vocabulary_size_;
+};
+
+/// Writes a token file and its sidecar, in the smallest dtype that holds the vocabulary.
+void write_token_file(const std::string& path, const std::vector<uint32_t>& tokens, int64_t vocabulary_size,
+                      int64_t end_id);
+
+}  // namespace colossal::data

@@ -1,0 +1,36 @@
+#include "colossal/data/order.h"
+
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+
+namespace colossal::data {
+
+Order::Order(int64_t count, uint64_t seed, int64_t epoch) : count_(count), half_bits_(1) {
+  require(count >= 1, "data", "an order needs at least 1 sample: got ", count);
+  while (half_bits_ < 31 && (uint64_t{1} << (2 * half_bits_)) < count_) ++half_bits_;
+  require(count_ <= uint64_t{1} << 62, "data", "an order has at most 2^62 samples: got ", count);
+  const uint64_t epoch_seed = derive_seed(seed, static_cast<uint64_t>(epoch));
+  for (size_t round = 0; round < keys_.size(); ++round) keys_[round] = derive_seed(epoch_seed, round);
+}
+
+uint64_t Order::permute(uint64_t value) const {
+  const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+  uint64_t left = value >> half_bits_, right = value & mask;
+  for (uint64_t key : keys_) {  // (L, R) -> (R, L ^ F(R)) can be undone whatever F is, so the whole is a permutation
+    const uint64_t mixed = left ^ (splitmix64(right ^ key) & mask);
+    left = right;
+    right = mixed;
+  }
+  return left << half_bits_ | right;
+}
+
+int64_t Order::operator()(int64_t position) const {
+  require(position >= 0 && static_cast<uint64_t>(position) < count_, "data", "position must be in [0, ", count_,
+          "): got ", position);
+  uint64_t value = static_cast<uint64_t>(position);
+  do value = permute(value);  // the cycle through `position` comes back inside, at the latest to itself
+  while (value >= count_);
+  return static_cast<int64_t>(value);
+}
+
+}  // namespace colossal::data

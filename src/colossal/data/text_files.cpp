@@ -1,0 +1,63 @@
+#include "colossal/data/text_files.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "colossal/base/error.h"
+
+namespace colossal::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kEndings[] = {".h", ".cpp", ".cu", ".cuh", ".c", ".py", ".md", ".txt", ".toml", ".cmake", ".sh"};
+
+bool is_text(const fs::path& path) {
+  return std::any_of(std::begin(kEndings), std::end(kEndings), [&](const char* e) { return path.extension() == e; });
+}
+
+bool is_skipped_folder(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name == "build" || name == "runs" || fs::exists(path / "CMakeCache.txt");
+}
+
+bool is_excluded(const fs::path& path, const std::vector<fs::path>& excluded) {
+  const fs::path whole = fs::weakly_canonical(path);
+  return std::find(excluded.begin(), excluded.end(), whole) != excluded.end();
+}
+
+void collect(const fs::path& folder, const std::vector<fs::path>& excluded, std::vector<std::string>& files) {
+  std::vector<fs::directory_entry> entries(fs::directory_iterator(folder), {});
+  std::sort(entries.begin(), entries.end());
+  for (const fs::directory_entry& entry : entries) {
+    const fs::path& path = entry.path();
+    if (path.filename().string()[0] == '.' || entry.is_symlink() || is_excluded(path, excluded)) continue;
+    if (entry.is_directory()) {
+      if (!is_skipped_folder(path)) collect(path, excluded, files);
+    } else if (entry.is_regular_file() && is_text(path)) {
+      files.push_back(path.string());
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> text_files(const std::string& folder, const std::vector<std::string>& excluded) {
+  std::vector<std::string> files;
+  try {
+    std::vector<fs::path> whole;
+    for (const std::string& path : excluded) whole.push_back(fs::weakly_canonical(path));
+    collect(folder, whole, files);
+  } catch (const fs::filesystem_error& error) {
+    throw Error("data", concat("cannot read ", error.path1().string(), ": ", error.code().message()));
+  }
+  return files;
+}
+
+std::string text_endings() {
+  std::string text;
+  for (const char* ending : kEndings) text += (text.empty() ? "" : " ") + std::string(ending);
+  return text;
+}
+
+}  // namespace colossal::data

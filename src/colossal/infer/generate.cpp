@@ -1,0 +1,41 @@
+#include "colossal/infer/generate.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+
+namespace colossal::infer {
+
+std::vector<int64_t> generate(const models::Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options,
+                              at::TensorOptions tensors, const std::function<bool(int64_t)>& emit) {
+  const int64_t length = static_cast<int64_t>(prompt.size()), positions = model.shape.positions;
+  require(length > 0, "generate", "the prompt must hold a token");
+  require(length <= positions, "generate", "the prompt must fit the model's positions: got ", length, " tokens, ", positions, " positions");
+  for (const int64_t id : prompt)
+    require(id >= 0 && id < model.shape.vocabulary, "generate", "prompt ids must lie in the model's vocabulary of ",
+            model.shape.vocabulary, ": got ", id);
+  const at::NoGradGuard no_grad;
+  Sampler sampler(options.sampling);
+  const int64_t capacity = std::min(positions, length + std::max<int64_t>(options.max_tokens, 0));
+  nn::KvCache cache = models::make_cache(model, 1, capacity, tensors);
+  const auto ids_options = at::TensorOptions().dtype(at::kLong);
+  at::Tensor input = at::tensor(prompt, ids_options).unsqueeze(0).to(tensors.device());
+  std::vector<int64_t> generated;
+  while (static_cast<int64_t>(generated.size()) < options.max_tokens) {
+    nn::Step step;
+    step.positions = at::arange(cache.length(), cache.length() + input.size(1), ids_options).unsqueeze(0).to(tensors.device());
+    step.cache = &cache;
+    const at::Tensor hidden = models::hidden_states(model, input, step);
+    const int64_t token = sampler.next(model.head->logits(hidden.select(1, -1)).squeeze(0));
+    if (token == options.end_id) break;
+    generated.push_back(token);
+    if (emit && !emit(token)) break;
+    if (cache.length() >= capacity) break;
+    input = at::full({1, 1}, token, ids_options).to(tensors.device());
+  }
+  return generated;
+}
+
+}  // namespace colossal::infer

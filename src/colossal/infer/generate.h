@@ -1,0 +1,26 @@
+// Text from a model, token by token, with a KV cache.
+#pragma once
+#include <functional>
+#include <vector>
+
+#include "colossal/infer/sampler.h"
+#include "colossal/models/model.h"
+
+namespace colossal::infer {
+
+struct GenerateOptions {
+  int64_t max_tokens = 100;
+  int64_t end_id = -1;  ///< generation stops after this token; -1: never
+  SamplingOptions sampling;
+};
+
+/// Continues `prompt` (ids, at least one) and calls `emit` with each new token; stops at max_tokens, at end_id, at the model's last position, or
+/// when `emit` returns false. Returns the new tokens, the end token not among them.
+///
+/// Communication: that of the model's forward pass, prompt then one token a pass; all ranks of a layout must call with equal arguments.
+/// Errors ("generate"): an empty prompt, one longer than the model's positions, ids outside the vocabulary; before any communication.
+/// Cost: one pass over the prompt, then one pass over the weights a token. The cache holds prompt + max_tokens.
+std::vector<int64_t> generate(const models::Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options,
+                              at::TensorOptions tensors, const std::function<bool(int64_t)>& emit = {});
+
+}  // namespace colossal::infer

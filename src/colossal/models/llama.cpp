@@ -1,0 +1,178 @@
+#include "colossal/models/llama.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/activation.h"
+#include "colossal/ops/rotary.h"
+
+namespace colossal::models {
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+struct LlamaBlock {
+  LlamaBlock(const ModelShape& s, int64_t index, nn::Layers& make, std::shared_ptr<const ops::RotaryTable> table)
+      : layer(index), rotary(std::move(table)) {
+    const std::string name = concat("blocks.", index);
+    const nn::LinearOptions in{.bias = false, .deviation = kDeviation};
+    const nn::LinearOptions residual{.bias = false, .deviation = kDeviation / std::sqrt(2.0 * s.layers)};
+    nn::LinearOptions gated = in;
+    gated.segments = {{s.ffn}, {s.ffn}};
+    norm_1 = make.rms_norm(name + ".norm_1", s.hidden, s.norm_epsilon);
+    qkv = make.heads(name + ".attention.qkv", s.attention(), in);
+    out = make.from_heads(name + ".attention.out", s.attention(), residual);
+    norm_2 = make.rms_norm(name + ".norm_2", s.hidden, s.norm_epsilon);
+    gate_up = make.expand(name + ".mlp.gate_up", s.hidden, 2 * s.ffn, gated);
+    down = make.contract(name + ".mlp.down", s.ffn, s.hidden, residual);
+    drop_1 = make.dropout(name + ".attention.dropout", s.hidden, s.dropout);
+    drop_2 = make.dropout(name + ".mlp.dropout", s.hidden, s.dropout);
+  }
+  at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
+    nn::Heads heads = qkv->forward(norm_1->forward(x));
+    std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, step.positions, *rotary);
+    const at::Tensor h = x + drop_1->forward(out->forward(nn::attend(heads, layer, step)), step);
+    return h + drop_2->forward(down->forward(ops::swiglu(gate_up->forward(norm_2->forward(h)))), step);
+  }
+  int64_t layer;
+  std::shared_ptr<const ops::RotaryTable> rotary;
+  std::unique_ptr<nn::Norm> norm_1, norm_2;
+  std::unique_ptr<nn::HeadProjection> qkv;
+  std::unique_ptr<nn::Linear> out, gate_up, down;
+  std::unique_ptr<nn::Dropout> drop_1, drop_2;
+};
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  Model model;
+  model.shape = s;
+  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
+  std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
+  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return dropout->forward(tokens->forward(ids), step); };
+  const RotaryShape& r = s.rotary;
+  std::optional<ops::RotaryScaling> scaling;
+  if (r.factor != 1) scaling = {r.factor, r.low_frequency_factor, r.high_frequency_factor, r.original_positions};
+  auto table = std::make_shared<const ops::RotaryTable>(s.head_dim, r.theta, scaling);
+  for (int64_t i = 0; i < s.layers; ++i) {
+    auto block = std::make_shared<LlamaBlock>(s, i, layers, table);
+    model.kv_heads_local = block->qkv->kv_heads_local();
+    model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
+  }
+  std::shared_ptr<nn::Norm> norm = layers.rms_norm("norm", s.hidden, s.norm_epsilon);
+  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+  model.head = layers.lm_head("head", s.hidden, s.vocabulary, kDeviation, s.tied ? tokens.get() : nullptr);
+  return model;
+}
+
+int64_t matrix_elements(const ModelShape& s) {
+  return s.layers * (s.hidden * (s.heads + 2 * s.kv_heads) * s.head_dim + s.heads * s.head_dim * s.hidden + 3 * s.hidden * s.ffn) +
+         s.vocabulary * s.hidden;
+}
+
+struct Sizes {
+  int64_t vocabulary, hidden, layers, heads, kv_heads, ffn, positions;
+  double theta = 10000;
+  bool tied = false;
+};
+
+ModelShape sized(const Sizes& s) {
+  return {.architecture = "llama", .vocabulary = s.vocabulary, .hidden = s.hidden, .layers = s.layers, .heads = s.heads,
+          .kv_heads = s.kv_heads, .head_dim = s.hidden / s.heads, .ffn = s.ffn, .positions = s.positions,
+          .tied = s.tied, .rotary = {.theta = s.theta}};
+}
+
+std::vector<Preset> presets() {
+  ModelShape llama31_8b = sized({128256, 4096, 32, 32, 8, 14336, 131072, 500000});
+  llama31_8b.rotary = {500000, 8, 1, 4, 8192};
+  ModelShape llama32_1b = sized({128256, 2048, 16, 32, 8, 8192, 131072, 500000, true});
+  llama32_1b.rotary = {500000, 32, 1, 4, 8192};
+  return {{"llama-tiny", sized({257, 128, 4, 8, 4, 352, 512, 10000, true})},
+          {"llama-15m", sized({32000, 288, 6, 6, 6, 768, 256, 10000, true})},
+          {"llama-110m", sized({32000, 768, 12, 12, 12, 2048, 1024, 10000, true})},
+          {"llama2-7b", sized({32000, 4096, 32, 32, 32, 11008, 4096})},
+          {"llama2-13b", sized({32000, 5120, 40, 40, 40, 13824, 4096})},
+          {"llama2-70b", sized({32000, 8192, 80, 64, 8, 28672, 4096})},
+          {"llama3-8b", sized({128256, 4096, 32, 32, 8, 14336, 8192, 500000})},
+          {"llama3-70b", sized({128256, 8192, 80, 64, 8, 28672, 8192, 500000})},
+          {"llama3.1-8b", llama31_8b},
+          {"llama3.2-1b", llama32_1b}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  std::vector<nn::ExternalName> names{{"embedding.weight", {"model.embed_tokens.weight"}}, {"norm.weight", {"model.norm.weight"}}};
+  for (int64_t i = 0; i < s.layers; ++i) {
+    const std::string ours = concat("blocks.", i), theirs = concat("model.layers.", i);
+    const std::string attention = theirs + ".self_attn.", mlp = theirs + ".mlp.";
+    names.push_back({ours + ".norm_1.weight", {theirs + ".input_layernorm.weight"}});
+    names.push_back({ours + ".attention.qkv.weight",
+                     {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"}});
+    names.push_back({ours + ".attention.out.weight", {attention + "o_proj.weight"}});
+    names.push_back({ours + ".norm_2.weight", {theirs + ".post_attention_layernorm.weight"}});
+    names.push_back({ours + ".mlp.gate_up.weight", {mlp + "gate_proj.weight", mlp + "up_proj.weight"}});
+    names.push_back({ours + ".mlp.down.weight", {mlp + "down_proj.weight"}});
+  }
+  if (!s.tied) names.push_back({"head.weight", {"lm_head.weight"}});
+  return names;
+}
+
+RotaryShape rotary_from_json(const nlohmann::json& j) {
+  RotaryShape r;
+  r.theta = j.value("rope_theta", 10000.0);
+  // transformers 5 writes rope_parameters with the base inside, 4 writes rope_theta beside rope_scaling.
+  const nlohmann::json scaling = j.contains("rope_parameters") ? j["rope_parameters"] : j.value("rope_scaling", nlohmann::json());
+  if (!scaling.is_object()) return r;
+  r.theta = scaling.value("rope_theta", r.theta);
+  const std::string type = scaling.value("rope_type", scaling.value("type", "default"));
+  if (type == "default") return r;
+  require(type == "llama3", "model", "rope_scaling of type llama3 or default is supported: got ", type);
+  r.factor = scaling.at("factor");
+  r.low_frequency_factor = scaling.at("low_freq_factor");
+  r.high_frequency_factor = scaling.at("high_freq_factor");
+  r.original_positions = scaling.at("original_max_position_embeddings");
+  return r;
+}
+
+ModelShape from_json(const nlohmann::json& j) {
+  const int64_t heads = std::max<int64_t>(1, j.at("num_attention_heads"));
+  ModelShape s = sized({j.at("vocab_size"), j.at("hidden_size"), j.at("num_hidden_layers"), heads,
+                        j.value("num_key_value_heads", heads), j.at("intermediate_size"), j.at("max_position_embeddings")});
+  if (j.contains("head_dim") && !j["head_dim"].is_null()) s.head_dim = j["head_dim"];
+  s.tied = j.value("tie_word_embeddings", false);
+  s.norm_epsilon = j.value("rms_norm_eps", 1e-6);
+  s.rotary = rotary_from_json(j);
+  require(j.value("hidden_act", "silu") == "silu", "model", "hidden_act of a LLaMA must be silu");
+  require(!j.value("attention_bias", false) && !j.value("mlp_bias", false), "model", "a LLaMA with biases is not supported");
+  return s;
+}
+
+nlohmann::json to_json(const ModelShape& s) {
+  nlohmann::json j{{"architectures", {"LlamaForCausalLM"}},  {"model_type", "llama"},
+                   {"vocab_size", s.vocabulary},             {"hidden_size", s.hidden},
+                   {"num_hidden_layers", s.layers},          {"num_attention_heads", s.heads},
+                   {"num_key_value_heads", s.kv_heads},      {"head_dim", s.head_dim},
+                   {"intermediate_size", s.ffn},             {"max_position_embeddings", s.positions},
+                   {"rms_norm_eps", s.norm_epsilon},         {"rope_theta", s.rotary.theta},
+                   {"tie_word_embeddings", s.tied},          {"hidden_act", "silu"},
+                   {"attention_bias", false},                {"mlp_bias", false},
+                   {"rope_scaling", nullptr}};
+  if (s.rotary.factor != 1) {
+    j["rope_scaling"] = {{"rope_type", "llama3"},
+                         {"factor", s.rotary.factor},
+                         {"low_freq_factor", s.rotary.low_frequency_factor},
+                         {"high_freq_factor", s.rotary.high_frequency_factor},
+                         {"original_max_position_embeddings", s.rotary.original_positions}};
+  }
+  return j;
+}
+
+}  // namespace
+
+Architecture llama_architecture() {
+  return {.name = "llama", .presets = presets, .make = make, .matrix_elements = matrix_elements,
+          .external_names = external_names, .from_json = from_json, .to_json = to_json, .model_type = "llama",
+          .prefix = "model.", .ignored = {"*.rotary_emb.inv_freq"}};
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,33 @@
+// A model as every runtime sees it: an embedding, a list of blocks, a norm and a head. Pipelines cut the list; recomputation and
+// prefetch use the borders of its blocks; decoding passes a cache through the same blocks.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "colossal/models/shape.h"
+#include "colossal/nn/layers.h"
+
+namespace colossal::models {
+
+/// hidden [B, S, H] -> hidden [B, S, H] (the embedding: token ids [B, S] -> hidden).
+using Block = std::function<at::Tensor(const at::Tensor&, const nn::Step&)>;
+
+struct Model {
+  ModelShape shape;
+  Block embed;
+  std::vector<Block> blocks;
+  Block norm;
+  std::shared_ptr<nn::LossHead> head;
+  int64_t kv_heads_local = 0;  ///< what a rank's KV cache holds a layer
+};
+
+/// Normed hidden state [B, S, H] of token ids [B, S]. Advances step.cache by S where there is one.
+at::Tensor hidden_states(const Model& model, const at::Tensor& tokens, const nn::Step& step);
+
+/// An empty cache for `batch` sequences of at most `capacity` tokens on this rank.
+nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options);
+
+}  // namespace colossal::models

@@ -1,0 +1,47 @@
+// The architectures, one row each. A new model is its pair of files and a row in registry.cpp.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "colossal/models/model.h"
+#include "colossal/nn/layers.h"
+
+namespace colossal::models {
+
+struct Preset {
+  const char* name;
+  ModelShape shape;
+};
+
+struct Architecture {
+  const char* name;
+  std::vector<Preset> (*presets)();
+  Model (*make)(const ModelShape&, nn::Layers&);
+  /// Trainable logical elements of the matrices that a token is multiplied with: what flops are counted from.
+  int64_t (*matrix_elements)(const ModelShape&);
+  /// Where each parameter is found in a Hugging Face folder, and the config.json of one.
+  std::vector<nn::ExternalName> (*external_names)(const ModelShape&);
+  ModelShape (*from_json)(const nlohmann::json&);
+  nlohmann::json (*to_json)(const ModelShape&);
+  const char* model_type;                 ///< "model_type" of its config.json
+  const char* prefix;                     ///< of all names but the head's; folders of the bare model leave it out
+  std::vector<std::string> ignored;       ///< tensors of such a folder that carry no weights, as patterns with `*`
+};
+
+const std::vector<Architecture>& architectures();
+/// Errors ("model"): unknown name.
+const Architecture& architecture(const std::string& name);
+std::vector<std::string> preset_names();
+
+/// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate().
+Model make_model(const ModelShape& shape, nn::Layers& layers);
+
+/// The shape that a Hugging Face config.json describes. Errors ("model"): an unknown model_type, a missing or unsupported key.
+ModelShape shape_from_json(const nlohmann::json& config);
+
+/// Floating point operations of a training step per token, forward and backward: 6 per matrix element,
+/// and 6 * layers * heads * head_dim * sequence for causal attention (PaLM, arXiv:2204.02311, appendix B, halved for causality).
+double flops_per_token(const ModelShape& shape, int64_t sequence);
+
+}  // namespace colossal::models

@@ -1,0 +1,48 @@
+// The sizes of a transformer, whatever its architecture, and the config section that chooses them.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "colossal/base/fields.h"
+#include "colossal/nn/attention_shape.h"
+
+namespace colossal::models {
+
+/// Rotary positions, with LLaMA-3's stretching of low frequencies when factor > 1.
+struct RotaryShape {
+  double theta = 10000;
+  double factor = 1, low_frequency_factor = 1, high_frequency_factor = 4;
+  int64_t original_positions = 8192;
+  bool operator==(const RotaryShape&) const = default;
+};
+
+struct ModelShape {
+  std::string architecture;  ///< a row of the registry: "gpt2", "llama"
+  int64_t vocabulary = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
+  int64_t positions = 0;     ///< longest sequence
+  double norm_epsilon = 1e-5;
+  double dropout = 0;        ///< after the embedding and on each residual branch
+  bool tied = true;          ///< the head shares the embedding's weight
+  RotaryShape rotary;
+  bool operator==(const ModelShape&) const = default;
+
+  nn::AttentionShape attention() const { return {hidden, heads, kv_heads, head_dim}; }
+  /// Errors ("model"): a size that is not positive, heads that are no multiple of kv_heads, an odd head_dim for rotary positions.
+  void validate() const;
+};
+
+/// [model]: a preset, and what to change in it. 0 (dropout: -1) keeps the preset's value.
+struct ModelConfig {
+  std::string name = "gpt2-tiny";
+  std::string from;
+  int64_t vocabulary = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, ffn = 0, positions = 0;
+  double dropout = -1;
+  void fields(Fields& f);
+};
+
+/// The preset of config.name, or the shape of the Hugging Face folder config.from, with the changes that `config` asks for.
+/// A preset's vocabulary is `tokenizer_vocabulary` unless that is 0.
+/// Errors ("model"): an unknown preset (with the nearest name), changed sizes of a folder, whatever validate() refuses.
+ModelShape resolve(const ModelConfig& config, int64_t tokenizer_vocabulary = 0);
+
+}  // namespace colossal::models

@@ -1,0 +1,51 @@
+#include "colossal/nn/flat_parameters.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/ops/reduce.h"
+
+namespace colossal::nn {
+namespace {
+
+FlatBucket pack(std::vector<FlatSlot> slots, int64_t length, const at::TensorOptions& options) {
+  FlatBucket bucket{at::zeros({length}, options), at::zeros({length}, options), std::move(slots)};
+  for (const FlatSlot& slot : bucket.slots) {
+    const at::Tensor home = view_of_slot(bucket.values, slot);
+    home.copy_(slot.parameter->value.detach());
+    slot.parameter->value.set_data(home);  // stays the same leaf, so modules and hooks keep their handle
+    slot.parameter->value.mutable_grad() = view_of_slot(bucket.gradients, slot);
+  }
+  return bucket;
+}
+
+}  // namespace
+
+at::Tensor view_of_slot(const at::Tensor& flat, const FlatSlot& slot) {
+  return flat.narrow(0, slot.offset, slot.size).view(slot.parameter->value.sizes());
+}
+
+FlatParameters::FlatParameters(Parameters& parameters, int64_t bucket_bytes) {
+  const auto options = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
+  const int64_t element_bytes = static_cast<int64_t>(options.dtype().itemsize());
+  std::vector<Parameter*> order;
+  for (Parameter& p : parameters) order.insert(order.begin(), &p);
+  std::vector<FlatSlot> slots;
+  int64_t length = 0;
+  auto close = [&] {
+    if (!slots.empty()) buckets_.push_back(pack(std::move(slots), length, options));
+    slots.clear();
+    length = 0;
+  };
+  for (Parameter* p : order) {
+    if (length * element_bytes >= bucket_bytes) close();
+    slots.push_back({p, length, p->value.numel()});
+    length += p->value.numel();
+  }
+  close();
+}
+
+void FlatParameters::zero_gradients() {
+  for (FlatBucket& bucket : buckets_) ops::zero_(bucket.gradients);
+}
+
+}  // namespace colossal::nn

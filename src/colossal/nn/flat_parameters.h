@@ -1,0 +1,44 @@
+// Parameters and their gradients packed in flat buckets: one collective, one kernel for many small tensors.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "colossal/nn/parameter.h"
+
+namespace colossal::nn {
+
+/// Where a parameter lies in its bucket, in elements.
+struct FlatSlot {
+  Parameter* parameter;
+  int64_t offset, size;
+};
+
+/// Consecutive parameters without gaps. `values` and `gradients` are 1-D and of one length.
+struct FlatBucket {
+  at::Tensor values, gradients;
+  std::vector<FlatSlot> slots;
+};
+
+/// Repacks parameters.value as views of buckets and sets their .grad to views of the gradient buckets, so that backward passes
+/// accumulate in place.
+///
+/// Order: the last parameter first: gradients become ready roughly in that order. A bucket closes at `bucket_bytes` (one parameter at
+/// least).
+/// Invariant: nobody replaces a parameter's value or gradient tensor; in-place writes only.
+class FlatParameters {
+ public:
+  FlatParameters(Parameters& parameters, int64_t bucket_bytes);
+  std::vector<FlatBucket>& buckets() { return buckets_; }
+  const std::vector<FlatBucket>& buckets() const { return buckets_; }
+  void zero_gradients();
+
+ private:
+  std::vector<FlatBucket> buckets_;
+};
+
+/// The part of a flat 1-D tensor that a slot names, in the shape of its parameter.
+at::Tensor view_of_slot(const at::Tensor& flat, const FlatSlot& slot);
+
+}  // namespace colossal::nn

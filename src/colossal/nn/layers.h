@@ -1,0 +1,122 @@
+// What a model may ask for. A model is written against this factory as if for one process; each factory decides how its layers are
+// sharded and attaches the ShardSpec. SerialLayers shards nothing; the parallel ones live in colossal/parallel.
+//
+// Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory are logical.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/nn/attention_shape.h"
+#include "colossal/nn/kv_cache.h"
+#include "colossal/nn/parameter.h"
+
+namespace colossal::nn {
+
+/// What a forward pass carries beside the hidden state.
+struct Step {
+  at::Tensor positions;         ///< [B, S] int64
+  at::Tensor documents;         ///< [B, S] int64: a token attends only inside its own document; undefined: one document a row
+  KvCache* cache = nullptr;     ///< decoding: attend to these tokens too and append the new ones
+  bool training = false;        ///< dropout is on
+  uint64_t dropout_seed = 0;    ///< one per step and micro-batch, the same on all ranks
+  int64_t first_row = 0;        ///< index in the global batch of this rank's first row: masks are drawn by logical index
+};
+
+/// y [..., out] = x [..., in] W^T + b
+class Linear {
+ public:
+  virtual ~Linear() = default;
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+};
+
+struct Heads {
+  at::Tensor q, k, v;  ///< [B, S, N_local, D], k and v with the local kv heads
+};
+
+/// The fused q, k, v projection; a rank gets whole heads of each.
+class HeadProjection {
+ public:
+  virtual ~HeadProjection() = default;
+  virtual Heads forward(const at::Tensor& x /*[B, S, H]*/) = 0;
+  virtual int64_t kv_heads_local() const = 0;
+};
+
+class Embedding {
+ public:
+  virtual ~Embedding() = default;
+  virtual at::Tensor forward(const at::Tensor& ids /*[B, S]*/) = 0;  ///< [B, S, H]
+  virtual Parameter& weight() = 0;
+};
+
+class Norm {
+ public:
+  virtual ~Norm() = default;
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+};
+
+class Dropout {
+ public:
+  virtual ~Dropout() = default;
+  /// x [B, S, H] -> x * mask / (1 - p) while training. The mask depends on the step's seed, the site's name and the logical index alone.
+  virtual at::Tensor forward(const at::Tensor& x, const Step& step) = 0;
+};
+
+/// Projection to the vocabulary and cross entropy in one: the whole logits never exist in training.
+class LossHead {
+ public:
+  virtual ~LossHead() = default;
+  /// Scalar: sum of the losses of this rank's tokens whose label is not -100 (fp32, or fp64 for fp64 models). The caller divides by the
+  /// number of tokens of the whole global batch.
+  virtual at::Tensor loss_sum(const at::Tensor& hidden /*[B, S, H]*/, const at::Tensor& labels /*[B, S]*/) = 0;
+  /// Whole logits [..., V] on every rank: for decoding, where only the last position is asked for.
+  virtual at::Tensor logits(const at::Tensor& hidden /*[..., H]*/) = 0;
+};
+
+struct LinearOptions {
+  bool bias = true;
+  double deviation = 0.02;                  ///< of the initial weight; biases start at zero
+  std::vector<tensor::Segment> segments{};  ///< of the split dimension (out of expand, in of contract); empty: one segment
+};
+
+/// The factory. Errors: every size is checked here, before any communication.
+class Layers {
+ public:
+  explicit Layers(Parameters& parameters) : parameters_(parameters) {}
+  virtual ~Layers() = default;
+
+  /// A pair: expand gives each rank some of the `out` features, contract takes those features in and gives whole ones.
+  /// Between the two only elementwise operations (within a segment position) are allowed.
+  virtual std::unique_ptr<Linear> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
+  virtual std::unique_ptr<Linear> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
+  /// The same pair around attention: whole heads out, heads [B, S, N_local * D] in.
+  virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&, const LinearOptions&) = 0;
+  virtual std::unique_ptr<Linear> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) = 0;
+
+  virtual std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) = 0;
+  /// A table of learned positions, held whole.
+  virtual std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation) = 0;
+  virtual std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
+  virtual std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
+  virtual std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) = 0;
+  /// `tied`: the head uses this embedding's weight and makes none of its own.
+  virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
+                                            Embedding* tied) = 0;
+
+  Parameters& parameters() { return parameters_; }
+
+ private:
+  Parameters& parameters_;
+};
+
+/// Causal attention of the local heads, the same under every layout: q [B, S, N, D], k, v [B, S, N_kv, D] -> [B, S, N * D].
+/// Appends to step.cache, when there is one, as layer `layer`.
+at::Tensor attend(const Heads& heads, int64_t layer, const Step& step);
+
+/// Splits [B, S, (N + 2 N_kv) D] into heads.
+Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads_local, int64_t head_dim);
+
+}  // namespace colossal::nn

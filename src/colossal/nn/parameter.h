@@ -1,0 +1,70 @@
+// Parameters of a model: leaves of autograd with a name, a place in the mesh and a rule for weight decay.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "colossal/tensor/place.h"
+#include "colossal/tensor/shard_spec.h"
+
+namespace colossal::nn {
+
+struct Parameter {
+  std::string name;         ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
+  at::Tensor value;         ///< this rank's part, spec.local_shape(place); padding holds zeros and keeps them through training
+  tensor::ShardSpec spec;
+  bool decay = true;        ///< false for norms and biases
+};
+
+/// How initial values are drawn. They depend on (seed, name, logical index) alone, so every layout starts from the same model.
+struct Init {
+  enum class Kind { Zeros, Ones, Normal } kind = Kind::Zeros;
+  double deviation = 0;     ///< of Normal
+  static Init zeros() { return {Kind::Zeros, 0}; }
+  static Init ones() { return {Kind::Ones, 0}; }
+  static Init normal(double deviation) { return {Kind::Normal, deviation}; }
+};
+
+/// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.
+class Parameters {
+ public:
+  struct Options {
+    at::ScalarType dtype = at::kFloat;
+    at::Device device = at::kCPU;
+    uint64_t seed = 0;
+  };
+  Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(options) {}
+
+  /// Makes the local part of a new parameter. Errors: a name that is taken.
+  Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
+  /// Errors: no such name.
+  Parameter& at(const std::string& name);
+  const tensor::Place& place() const { return place_; }
+  const Options& options() const { return options_; }
+
+  auto begin() { return list_.begin(); }
+  auto end() { return list_.end(); }
+  auto begin() const { return list_.begin(); }
+  auto end() const { return list_.end(); }
+  size_t size() const { return list_.size(); }
+  /// Logical elements: the size of the model, whatever the layout.
+  int64_t numel() const;
+
+ private:
+  tensor::Place place_;
+  Options options_;
+  std::deque<Parameter> list_;
+};
+
+/// Where a parameter is found in a Hugging Face folder: `parts` are concatenated along dimension 0 in the order of the parameter's
+/// segments (one part: the whole). `transposed`: the file stores [in, out] where we store [out, in] (GPT-2's Conv1D).
+struct ExternalName {
+  std::string ours;
+  std::vector<std::string> parts;
+  bool transposed = false;
+};
+
+}  // namespace colossal::nn

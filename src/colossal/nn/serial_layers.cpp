@@ -1,0 +1,149 @@
+#include "colossal/nn/serial_layers.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+#include "colossal/ops/cross_entropy.h"
+#include "colossal/ops/matmul.h"
+#include "colossal/ops/norm.h"
+#include "colossal/ops/random.h"
+
+namespace colossal::nn {
+namespace {
+
+using tensor::ShardSpec;
+
+/// Nothing is split here, but the segments of a fused weight's rows are recorded: import and export cut it there.
+LinearOptions with_segments(LinearOptions options, std::vector<tensor::Segment> segments) {
+  options.segments = std::move(segments);
+  return options;
+}
+
+struct SerialLinear : Linear {
+  SerialLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& options)
+      : weight(p.add(name + ".weight", ShardSpec::split({out, in}, 0, {}, options.segments),
+                     Init::normal(options.deviation), true)),
+        bias(options.bias
+                 ? &p.add(name + ".bias", ShardSpec::split({out}, 0, {}, options.segments), Init::zeros(), false)
+                 : nullptr) {}
+  at::Tensor forward(const at::Tensor& x) override {
+    return ops::linear(x, weight.value, bias ? bias->value : at::Tensor());
+  }
+  Parameter& weight;
+  Parameter* bias;
+};
+
+struct SerialHeads : HeadProjection {
+  SerialHeads(Parameters& p, const std::string& name, const AttentionShape& s, const LinearOptions& options)
+      : shape(s),
+        fused(p, name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim,
+              with_segments(options, HeadSplit(s, 1).fused())) {}
+  Heads forward(const at::Tensor& x) override {
+    return split_heads(fused.forward(x), shape.heads, shape.kv_heads, shape.head_dim);
+  }
+  int64_t kv_heads_local() const override { return shape.kv_heads; }
+  AttentionShape shape;
+  SerialLinear fused;
+};
+
+struct SerialEmbedding : Embedding {
+  SerialEmbedding(Parameters& p, const std::string& name, int64_t rows, int64_t hidden, double deviation)
+      : table(p.add(name + ".weight", ShardSpec::whole({rows, hidden}), Init::normal(deviation), true)) {}
+  at::Tensor forward(const at::Tensor& ids) override { return at::embedding(table.value, ids); }
+  Parameter& weight() override { return table; }
+  Parameter& table;
+};
+
+struct RmsNorm : Norm {
+  RmsNorm(Parameters& p, const std::string& name, int64_t hidden, double epsilon)
+      : weight(p.add(name + ".weight", ShardSpec::whole({hidden}), Init::ones(), false)), epsilon(epsilon) {}
+  at::Tensor forward(const at::Tensor& x) override { return ops::rms_norm(x, weight.value, epsilon); }
+  Parameter& weight;
+  double epsilon;
+};
+
+struct LayerNorm : Norm {
+  LayerNorm(Parameters& p, const std::string& name, int64_t hidden, double epsilon)
+      : weight(p.add(name + ".weight", ShardSpec::whole({hidden}), Init::ones(), false)),
+        bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)),
+        epsilon(epsilon) {}
+  at::Tensor forward(const at::Tensor& x) override { return ops::layer_norm(x, weight.value, bias.value, epsilon); }
+  Parameter& weight;
+  Parameter& bias;
+  double epsilon;
+};
+
+struct WholeDropout : Dropout {
+  WholeDropout(uint64_t site, double probability) : site(site), probability(probability) {}
+  at::Tensor forward(const at::Tensor& x, const Step& step) override {
+    if (!step.training || probability == 0) return x;
+    return ops::dropout(x, probability, derive_seed(step.dropout_seed, site), step.first_row * x.size(1), 0,
+                        x.size(-1));
+  }
+  uint64_t site;
+  double probability;
+};
+
+struct SerialLossHead : LossHead {
+  explicit SerialLossHead(Parameter& weight) : weight(weight) {}
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override {
+    return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight.value, labels.reshape({-1}));
+  }
+  at::Tensor logits(const at::Tensor& hidden) override { return ops::linear(hidden, weight.value, {}); }
+  Parameter& weight;
+};
+
+}  // namespace
+
+std::unique_ptr<Linear> SerialLayers::expand(const std::string& name, int64_t in, int64_t out, const LinearOptions& o) {
+  return std::make_unique<SerialLinear>(parameters(), name, in, out, o);
+}
+
+std::unique_ptr<Linear> SerialLayers::contract(const std::string& name, int64_t in, int64_t out,
+                                               const LinearOptions& o) {
+  return std::make_unique<SerialLinear>(parameters(), name, in, out, with_segments(o, {}));  // o's are of the inputs
+}
+
+std::unique_ptr<HeadProjection> SerialLayers::heads(const std::string& name, const AttentionShape& s,
+                                                    const LinearOptions& o) {
+  return std::make_unique<SerialHeads>(parameters(), name, s, o);
+}
+
+std::unique_ptr<Linear> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,
+                                                 const LinearOptions& o) {
+  return std::make_unique<SerialLinear>(parameters(), name, s.heads * s.head_dim, s.hidden, with_segments(o, {}));
+}
+
+std::unique_ptr<Embedding> SerialLayers::embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
+                                                   double deviation) {
+  return std::make_unique<SerialEmbedding>(parameters(), name, vocabulary, hidden, deviation);
+}
+
+std::unique_ptr<Embedding> SerialLayers::positions(const std::string& name, int64_t length, int64_t hidden,
+                                                   double deviation) {
+  return std::make_unique<SerialEmbedding>(parameters(), name, length, hidden, deviation);
+}
+
+std::unique_ptr<Norm> SerialLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {
+  return std::make_unique<RmsNorm>(parameters(), name, hidden, epsilon);
+}
+
+std::unique_ptr<Norm> SerialLayers::layer_norm(const std::string& name, int64_t hidden, double epsilon) {
+  return std::make_unique<LayerNorm>(parameters(), name, hidden, epsilon);
+}
+
+std::unique_ptr<Dropout> SerialLayers::dropout(const std::string& name, int64_t, double probability) {
+  require(probability >= 0 && probability < 1, "model", "dropout must be in [0, 1): got ", probability, " for ", name);
+  return std::make_unique<WholeDropout>(derive_seed(0, name), probability);
+}
+
+std::unique_ptr<LossHead> SerialLayers::lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
+                                                double deviation, Embedding* tied) {
+  Parameter& weight =
+      tied ? tied->weight()
+           : parameters().add(name + ".weight", ShardSpec::whole({vocabulary, hidden}), Init::normal(deviation), true);
+  return std::make_unique<SerialLossHead>(weight);
+}
+
+}  // namespace colossal::nn

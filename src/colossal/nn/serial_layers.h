@@ -1,0 +1,24 @@
+// The single-process factory: plain layers, every parameter whole. The reference that every parallel factory is tested against.
+#pragma once
+#include "colossal/nn/layers.h"
+
+namespace colossal::nn {
+
+/// Communication: none.
+class SerialLayers : public Layers {
+ public:
+  using Layers::Layers;
+  std::unique_ptr<Linear> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
+  std::unique_ptr<Linear> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
+  std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
+  std::unique_ptr<Linear> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
+  std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) override;
+  std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation) override;
+  std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
+  std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
+  std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
+  std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
+                                    Embedding* tied) override;
+};
+
+}  // namespace colossal::nn

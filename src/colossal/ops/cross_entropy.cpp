@@ -1,0 +1,276 @@
+#include "colossal/ops/cross_entropy.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/dispatch.h"
+#include "colossal/ops/matmul.h"
+#include "colossal/ops/parallel.h"
+
+namespace colossal::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+constexpr int64_t kSliceBytes = int64_t{64} << 20;
+
+// Tokens of a slice: as many slices as the limit demands, all about equally long.
+int64_t even_slice(int64_t tokens, int64_t rows) {
+  const int64_t most = std::max<int64_t>(kSliceBytes / (4 * std::max<int64_t>(rows, 1)), 16);
+  const int64_t slices = std::max<int64_t>((tokens + most - 1) / most, 1);
+  return std::max<int64_t>((tokens + slices - 1) / slices, 1);
+}
+
+struct Problem {
+  at::Tensor hidden, weight, labels;
+  VocabularyRange range;
+  VocabularyReduction* reduction;
+  int64_t slice_tokens;
+  bool hidden_gradient, weight_gradient;
+};
+
+struct Result {
+  at::Tensor loss, hidden_gradient, weight_gradient;
+};
+
+void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, const VocabularyRange& range,
+           bool whole) {
+  require(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
+              hidden.scalar_type() == weight.scalar_type(),
+          "cross_entropy", "hidden must be [T,H] and weight [rows,H] of one dtype: got ", hidden.sizes(), " and ",
+          weight.sizes());
+  require(labels.dim() == 1 && labels.size(0) == hidden.size(0) && labels.scalar_type() == at::kLong, "cross_entropy",
+          "labels must be int64 [T]: got ", labels.sizes(), " for hidden ", hidden.sizes());
+  require(range.first >= 0 && range.valid >= 0 && range.valid <= weight.size(0), "cross_entropy",
+          "valid rows must be at most the rows of the weight: got ", range.valid, " of ", weight.size(0));
+  if (labels.numel() == 0 || !labels.is_cpu()) return;
+  const auto good = labels.ge(0).logical_or(labels.eq(kIgnoredLabel));
+  const auto wrong = whole ? good.logical_and(labels.lt(range.first + range.valid)).logical_not() : good.logical_not();
+  if (wrong.any().item<bool>())
+    throw Error("cross_entropy", concat("labels must be word numbers", whole ? concat(" below ", range.valid) : "", " or ",
+                                        kIgnoredLabel, ": got ", labels.masked_select(wrong)[0].item<int64_t>()));
+}
+
+// Steps of the softmax of a slice of logits [t, rows], in place, a row a token. Tokens that do not count get maximum 0, sum 1
+// and target 0, so that they add log(1) - 0 = 0 to the loss, and a zero gradient.
+class SoftmaxSlice {
+ public:
+  SoftmaxSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
+      : logits_(std::move(logits)), labels_(labels), range_(range) {}
+  virtual ~SoftmaxSlice() = default;
+
+  /// Largest valid logit of each token: [t].
+  virtual at::Tensor largest() = 0;
+  /// logits = e^(logits - largest); returns [2, t]: their sums, and logit - largest of the label where it is a local word.
+  virtual at::Tensor exponentials(const at::Tensor& largest) = 0;
+  /// logits = softmax - one-hot of the label.
+  virtual void gradient(const at::Tensor& sums) = 0;
+
+ protected:
+  at::Tensor logits_, labels_;
+  VocabularyRange range_;
+};
+
+class AtenSlice final : public SoftmaxSlice {
+ public:
+  AtenSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
+      : SoftmaxSlice(std::move(logits), labels, range),
+        counted_(labels.ne(kIgnoredLabel)),
+        mine_(counted_.logical_and(labels.ge(range.first)).logical_and(labels.lt(range.first + range.valid))),
+        column_((labels - range.first).clamp(0, std::max<int64_t>(range.valid, 1) - 1).unsqueeze(1)) {}
+
+  at::Tensor largest() override {
+    const double lowest = -std::numeric_limits<double>::infinity();
+    logits_.slice(1, range_.valid).fill_(lowest);
+    auto result = range_.valid > 0 ? logits_.amax(1) : at::full({logits_.size(0)}, lowest, logits_.options());
+    return result.masked_fill_(counted_.logical_not(), 0);
+  }
+  at::Tensor exponentials(const at::Tensor& largest) override {
+    logits_.sub_(largest.unsqueeze(1));
+    auto sums = at::empty({2, logits_.size(0)}, logits_.options());
+    if (range_.valid > 0)
+      sums[1].copy_(logits_.gather(1, column_).squeeze(1).masked_fill(mine_.logical_not(), 0));
+    else
+      sums[1].zero_();
+    logits_.exp_();
+    sums[0].copy_(logits_.sum(1).masked_fill(counted_.logical_not(), 0));
+    return sums;
+  }
+  void gradient(const at::Tensor& sums) override {
+    logits_.mul_(sums[0].reciprocal().unsqueeze(1)).masked_fill_(counted_.logical_not().unsqueeze(1), 0);
+    if (range_.valid > 0) logits_.scatter_add_(1, column_, mine_.to(logits_.scalar_type()).neg().unsqueeze(1));
+  }
+
+ private:
+  at::Tensor counted_, mine_, column_;
+};
+
+template <class T>
+class KernelSlice final : public SoftmaxSlice {
+ public:
+  KernelSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
+      : SoftmaxSlice(std::move(logits), labels.contiguous(), range), rows_(logits_.size(1)) {}
+
+  at::Tensor largest() override {
+    auto result = at::empty({logits_.size(0)}, logits_.options());
+    each_token([&](int64_t t) { pointer<T>(result)[t] = largest_of(t); });
+    return result;
+  }
+  at::Tensor exponentials(const at::Tensor& largest) override {
+    auto sums = at::empty({2, logits_.size(0)}, logits_.options());
+    each_token([&](int64_t t) { exponentials_of(t, pointer<T>(largest)[t], sums); });
+    return sums;
+  }
+  void gradient(const at::Tensor& sums) override {
+    each_token([&](int64_t t) { gradient_of(t, pointer<T>(sums)[t]); });
+  }
+  /// All three in one visit of each row, while it is in the cache: for a vocabulary that is not split.
+  at::Tensor at_once(bool with_gradient) {
+    auto sums = at::empty({2, logits_.size(0)}, logits_.options());
+    each_token([&](int64_t t) {
+      exponentials_of(t, largest_of(t), sums);
+      if (!counted(t)) pointer<T>(sums)[t] = 1;
+      if (with_gradient) gradient_of(t, pointer<T>(sums)[t]);
+    });
+    return sums;
+  }
+
+ private:
+  template <class Body>
+  void each_token(const Body& body) {
+    const int64_t grain = std::max<int64_t>(16384 / std::max<int64_t>(rows_, 1), 1);
+    parallel_for(0, logits_.size(0), grain, [&](int64_t from, int64_t to) {
+      for (int64_t t = from; t < to; ++t) body(t);
+    });
+  }
+  T* row(int64_t t) { return pointer<T>(logits_) + t * rows_; }
+  int64_t label(int64_t t) const { return pointer<int64_t>(labels_)[t]; }
+  bool counted(int64_t t) const { return label(t) != kIgnoredLabel; }
+  bool mine(int64_t t) const { return label(t) >= range_.first && label(t) < range_.first + range_.valid; }
+
+  T largest_of(int64_t t) { return counted(t) ? kernel_.row_max(row(t), range_.valid) : T(0); }
+  void exponentials_of(int64_t t, T largest, at::Tensor& sums) {
+    T *sum = pointer<T>(sums) + t, *target = sum + logits_.size(0);
+    *target = mine(t) ? row(t)[label(t) - range_.first] - largest : T(0);
+    *sum = counted(t) ? kernel_.row_exp(row(t), range_.valid, largest) : T(0);
+  }
+  void gradient_of(int64_t t, T sum) {
+    std::fill(row(t) + (counted(t) ? range_.valid : 0), row(t) + rows_, T(0));
+    if (counted(t)) kernel_.row_scale(row(t), range_.valid, 1 / sum);
+    if (mine(t)) row(t)[label(t) - range_.first] -= 1;
+  }
+
+  int64_t rows_;
+  const Kernels<T>& kernel_ = kernels<T>();
+};
+
+at::Tensor loss_of(const at::Tensor& sums, const at::Tensor& labels) {
+  return (sums[0].log() - sums[1]).masked_fill(labels.eq(kIgnoredLabel), 0).sum();
+}
+
+template <class Slice>
+at::Tensor reduced_loss(Slice&& slice, const at::Tensor& labels, VocabularyReduction& reduction, bool gradient) {
+  auto largest = slice.largest();
+  reduction.max(largest);
+  auto sums = slice.exponentials(largest);
+  reduction.sum(sums);
+  if (gradient) slice.gradient(sums);
+  return loss_of(sums, labels);
+}
+
+// Turns logits in place into the gradient of the returned sum of losses.
+at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, const VocabularyRange& range,
+                         VocabularyReduction* reduction, bool gradient) {
+  VocabularyReduction identity;
+  if (!logits.is_cpu())
+    return reduced_loss(AtenSlice(logits, labels, range), labels, reduction ? *reduction : identity, gradient);
+  const auto on_cpu = [&](auto element) {
+    KernelSlice<decltype(element)> slice(logits, labels, range);
+    if (reduction) return reduced_loss(slice, labels, *reduction, gradient);
+    return loss_of(slice.at_once(gradient), labels);
+  };
+  return logits.scalar_type() == at::kDouble ? on_cpu(double()) : on_cpu(float());
+}
+
+Result compute(const Problem& problem) {
+  const auto& hidden = problem.hidden;
+  const auto& weight = problem.weight;
+  const int64_t tokens = hidden.size(0);
+  const auto type = wide_type(hidden);
+  const bool gradient = problem.hidden_gradient || problem.weight_gradient;
+  Result result;
+  result.loss = at::zeros({}, hidden.options().dtype(type));
+  if (problem.hidden_gradient) result.hidden_gradient = at::empty(hidden.sizes(), hidden.options());
+  if (problem.weight_gradient)
+    result.weight_gradient = tokens > 0 ? at::empty(weight.sizes(), weight.options()) : at::zeros_like(weight);
+  auto buffer = at::empty({std::min(problem.slice_tokens, tokens), weight.size(0)}, hidden.options());
+  for (int64_t from = 0; from < tokens; from += problem.slice_tokens) {
+    const int64_t count = std::min(problem.slice_tokens, tokens - from);
+    const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(0, from, count);
+    auto logits = buffer.narrow(0, 0, count);
+    matmul_nt_(logits, slice, weight, 0);
+    const auto wide = logits.to(type);
+    result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
+    const auto logits_gradient = wide.to(hidden.scalar_type());
+    if (problem.hidden_gradient) {
+      auto out = result.hidden_gradient.narrow(0, from, count);
+      matmul_nn_(out, logits_gradient, weight, 0);
+    }
+    if (problem.weight_gradient) matmul_tn_(result.weight_gradient, logits_gradient, slice, from == 0 ? 0 : 1);
+  }
+  return result;
+}
+
+// The gradients wait in the node for the factor that backward brings. They leave it when used, so that the engine may take
+// them over instead of copying, and the memory does not live as long as the graph.
+struct LinearCrossEntropy : Function<LinearCrossEntropy> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
+                            const at::Tensor& labels, int64_t first, int64_t valid, VocabularyReduction* reduction,
+                            int64_t slice_tokens) {
+    at::AutoDispatchBelowADInplaceOrView no_autograd;
+    auto result = compute({hidden.contiguous(), weight.contiguous(), labels, {first, valid}, reduction, slice_tokens,
+                           hidden.requires_grad(), weight.requires_grad()});
+    context->saved_data["hidden"] = result.hidden_gradient;
+    context->saved_data["weight"] = result.weight_gradient;
+    return result.loss;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    require(context->saved_data.count("hidden") > 0, "cross_entropy", "backward runs once: the gradients were given away");
+    const auto take = [&](const char* name) {
+      auto gradient = std::move(context->saved_data[name]).toTensor();
+      context->saved_data.erase(name);
+      if (gradient.defined()) gradient.mul_(gradients[0]);
+      return gradient;
+    };
+    const at::Tensor none;
+    auto hidden = take("hidden"), weight = take("weight");
+    return {hidden, weight, none, none, none, none, none};
+  }
+};
+
+}  // namespace
+
+at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                const VocabularyRange& range, VocabularyReduction* reduction, int64_t slice_tokens) {
+  const int64_t valid = range.valid < 0 ? weight.size(0) : range.valid;
+  check(hidden, weight, labels, {range.first, valid}, reduction == nullptr);
+  if (slice_tokens <= 0) slice_tokens = even_slice(hidden.size(0), weight.size(0));
+  if (!at::GradMode::is_enabled() || !(hidden.requires_grad() || weight.requires_grad())) {
+    at::NoGradGuard no_grad;
+    return compute({hidden.contiguous(), weight.contiguous(), labels, {range.first, valid}, reduction, slice_tokens, false, false}).loss;
+  }
+  return LinearCrossEntropy::apply(hidden, weight, labels, range.first, valid, reduction, slice_tokens);
+}
+
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
+  const auto type = wide_type(logits);
+  return at::cross_entropy_loss(logits.to(type), labels, {}, at::Reduction::Sum, kIgnoredLabel);
+}
+
+}  // namespace colossal::ops

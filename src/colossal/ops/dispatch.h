@@ -1,0 +1,34 @@
+// From a tensor to the kernels of its element type.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "colossal/ops/kernels.h"
+
+namespace colossal::ops {
+
+/// True for the tensors that the CPU kernels take: CPU, fp64, fp32 or bf16. All others go to ATen.
+inline bool has_kernel(const at::Tensor& x) {
+  const auto type = x.scalar_type();
+  return x.is_cpu() && (type == at::kDouble || type == at::kFloat || type == at::kBFloat16);
+}
+
+/// The dtype kernels compute in: fp64 for fp64, else fp32.
+inline at::ScalarType wide_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+/// body(T()) with T = double, float or Bf16. Only for tensors with has_kernel().
+template <class Body>
+void with_element_type(const at::Tensor& x, Body&& body) {
+  switch (x.scalar_type()) {
+    case at::kDouble: return body(double());
+    case at::kFloat: return body(float());
+    default: return body(Bf16());
+  }
+}
+
+/// First element of a tensor whose dtype is T's, null for an undefined one.
+template <class T>
+T* pointer(const at::Tensor& x) {
+  return x.defined() ? static_cast<T*>(x.mutable_data_ptr()) : nullptr;
+}
+
+}  // namespace colossal::ops

@@ -1,0 +1,114 @@
+// Dropout of random.h: masks that depend on the logical index, drawn again in backward instead of saved.
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/parallel.h"
+#include "colossal/ops/random.h"
+
+namespace colossal::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+constexpr int64_t kGrain = 16384;
+
+struct Mask {
+  double p;
+  uint64_t seed;
+  int64_t first_row, first_col, logical_cols;
+  /// A word below this drops its element.
+  uint32_t threshold() const { return static_cast<uint32_t>(std::min(std::floor(p * 0x1p32), 0x1p32 - 1)); }
+};
+
+template <class T>
+void apply_on_cpu(const Mask& mask, const T* x, T* y, int64_t rows, int64_t cols) {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  const uint32_t threshold = mask.threshold();
+  const Wide scale = static_cast<Wide>(1.0 / (1.0 - mask.p));
+  parallel_for(0, rows * cols, kGrain, [&](int64_t from, int64_t to) {
+    uint64_t block = ~uint64_t{0};
+    std::array<uint32_t, 4> words{};
+    for (int64_t i = from; i < to; ++i) {
+      const uint64_t index = static_cast<uint64_t>(mask.first_row + i / cols) * static_cast<uint64_t>(mask.logical_cols) +
+                             static_cast<uint64_t>(mask.first_col + i % cols);
+      if (index / 4 != block) words = philox(block = index / 4, mask.seed);
+      y[i] = words[index % 4] < threshold ? T(0) : static_cast<T>(static_cast<Wide>(x[i]) * scale);
+    }
+  });
+}
+
+at::Tensor apply_mask(const at::Tensor& x, const Mask& mask) {
+  const int64_t cols = x.dim() == 0 ? 1 : x.size(-1), rows = cols == 0 ? 0 : x.numel() / cols;
+  if (!x.is_cpu()) {
+    const auto keep = dropout_mask_reference(rows, cols, mask.p, mask.seed, mask.first_row, mask.first_col,
+                                             mask.logical_cols, x.device());
+    return x * keep.view(x.sizes()).to(x.scalar_type()) * (1.0 / (1.0 - mask.p));
+  }
+  const auto input = x.contiguous();
+  auto y = at::empty_like(input);
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "dropout", [&] {
+    apply_on_cpu<scalar_t>(mask, input.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), rows, cols);
+  });
+  return y;
+}
+
+struct Dropout : Function<Dropout> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, double p, int64_t seed, int64_t first_row,
+                            int64_t first_col, int64_t logical_cols) {
+    context->saved_data["p"] = p;
+    context->saved_data["place"] = std::vector<int64_t>{seed, first_row, first_col, logical_cols};
+    return apply_mask(x, {p, static_cast<uint64_t>(seed), first_row, first_col, logical_cols});
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto place = context->saved_data["place"].toIntVector();
+    const at::Tensor none;
+    const Mask mask{context->saved_data["p"].toDouble(), static_cast<uint64_t>(place[0]), place[1], place[2], place[3]};
+    return {apply_mask(gradients[0], mask), none, none, none, none, none};
+  }
+};
+
+}  // namespace
+
+at::Tensor dropout_mask_reference(int64_t rows, int64_t cols, double p, uint64_t seed, int64_t first_row, int64_t first_col,
+                                  int64_t logical_cols, at::Device device) {
+  const auto words = at::TensorOptions(at::kLong).device(device);
+  const auto row = at::arange(first_row, first_row + rows, words).unsqueeze(1);
+  const auto col = at::arange(first_col, first_col + cols, words).unsqueeze(0);
+  const auto index = row * logical_cols + col, block = index.bitwise_right_shift(2);
+  // 32-bit words live in the lower half of int64: products wrap modulo 2^64, an arithmetic shift and a mask give their halves.
+  constexpr int64_t kLow = 0xFFFFFFFF;
+  const auto low = [&](const at::Tensor& word) { return word.bitwise_and(kLow); };
+  const auto high = [&](const at::Tensor& word) { return low(word.bitwise_right_shift(32)); };
+  at::Tensor c0 = low(block), c1 = high(block), c2 = at::zeros_like(block), c3 = c2;
+  int64_t k0 = static_cast<int64_t>(seed & kLow), k1 = static_cast<int64_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const auto p0 = c0 * int64_t{0xD2511F53}, p1 = c2 * int64_t{0xCD9E8D57};
+    c0 = high(p1).bitwise_xor(c1).bitwise_xor(k0);
+    c1 = low(p1);
+    c2 = high(p0).bitwise_xor(c3).bitwise_xor(k1);
+    c3 = low(p0);
+    k0 = (k0 + 0x9E3779B9) & kLow;
+    k1 = (k1 + 0xBB67AE85) & kLow;
+  }
+  const auto lane = index.bitwise_and(3);
+  const auto word = at::where(lane == 0, c0, at::where(lane == 1, c1, at::where(lane == 2, c2, c3)));
+  const Mask mask{p, seed, first_row, first_col, logical_cols};
+  return word >= static_cast<int64_t>(mask.threshold());
+}
+
+at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, int64_t first_row, int64_t first_col, int64_t logical_cols) {
+  require(p >= 0 && p < 1, "dropout", "probability must be in [0, 1): got ", p);
+  const int64_t cols = x.dim() == 0 ? 1 : x.size(-1);
+  require(first_row >= 0 && first_col >= 0 && first_col + cols <= logical_cols, "dropout",
+          "the shard must lie inside the logical row: got first row ", first_row, ", first column ", first_col, ", ", cols,
+          " columns of ", logical_cols);
+  if (p == 0) return x;
+  return Dropout::apply(x, p, static_cast<int64_t>(seed), first_row, first_col, logical_cols);
+}
+
+}  // namespace colossal::ops

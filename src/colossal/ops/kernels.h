@@ -1,0 +1,108 @@
+// The vectorised CPU kernels of this folder: one table per element type, compiled once per instruction set from the x_kernel.h
+// bodies and picked at run time. A kernel works on a range of rows or elements in the calling thread; threads are the caller's
+// affair. No torch here: the units of wide instruction sets include nothing but this and their bodies.
+#pragma once
+#include <cstdint>
+#include <type_traits>
+
+namespace colossal::ops {
+
+struct Bf16 {
+  uint16_t bits;
+};
+
+/// The type a kernel computes in for elements of type T.
+template <class T>
+using WideOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Rows [begin, end) of matrices with `columns` columns; null pointers mean absent.
+template <class T>
+struct NormForward {
+  using W = WideOf<T>;
+  int64_t columns;
+  const T *x, *residual, *weight, *bias;  ///< [rows, columns] twice, [columns] twice
+  T *sum, *y;                             ///< x + residual (with residual only); the result
+  W *mean, *scale;                        ///< [rows]; no mean: RMSNorm
+  W epsilon;
+};
+
+template <class T>
+struct NormBackward {
+  using W = WideOf<T>;
+  int64_t columns;
+  const T *dy, *x, *weight, *dsum;  ///< dsum: gradient that reached x + residual by the other way, added to dx
+  const W *mean, *scale;
+  T* dx;
+};
+
+template <class T>
+struct GatedRows {  ///< gate and up (or their gradients) as rows of `columns` with their own distances
+  int64_t columns, gate_stride, up_stride;
+  T *gate, *up;
+};
+
+template <class T>
+struct AdamWBuffers {
+  T* param;
+  T *exp_avg, *exp_avg_sq;
+  Bf16* copy;
+};
+
+template <class W>
+struct AdamWFactors {
+  W gradient_scale, decay;
+  W mix1;         ///< 1 - beta1
+  W beta2, mix2;  ///< beta2, 1 - beta2
+  W inverse_correction2_root, epsilon, step_size;
+};
+
+/// Rows of [rows, heads, head_size], each turned by the angles of its position; `sign` -1 turns back.
+template <class T>
+struct RotaryRows {
+  using W = WideOf<T>;
+  int64_t heads, head_size, x_row_stride, x_head_stride;
+  const T* x;
+  T* y;  ///< contiguous
+  const int64_t* positions;
+  const W* cos_sin;  ///< [positions, 2, head_size / 2]
+  W sign;
+};
+
+template <class T>
+struct Kernels {
+  using W = WideOf<T>;
+  void (*norm_forward)(const NormForward<T>&, int64_t begin, int64_t end);
+  /// Adds this range's share to dweight and dbias (null: none), each [columns].
+  void (*norm_backward)(const NormBackward<T>&, W* dweight, W* dbias, int64_t begin, int64_t end);
+  void (*gelu_forward)(const T* x, T* y, int64_t n);
+  void (*gelu_backward)(const T* dy, const T* x, T* dx, int64_t n);
+  void (*swiglu_forward)(const GatedRows<const T>&, T* y, int64_t begin, int64_t end);
+  void (*swiglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t begin, int64_t end);
+  void (*rotary)(const RotaryRows<T>&, int64_t begin, int64_t end);
+  /// out[c] += sum over rows [begin, end) of x[r, c].
+  void (*column_sums)(const T* x, int64_t columns, int64_t begin, int64_t end, W* out);
+  double (*sum_of_squares)(const T* x, int64_t n);
+  /// Largest of n >= 0 elements; -infinity of none.
+  W (*row_max)(const T* x, int64_t n);
+  /// x = e^(x - shift) in place; returns their sum.
+  W (*row_exp)(T* x, int64_t n, W shift);
+  /// x *= factor in place.
+  void (*row_scale)(T* x, int64_t n, W factor);
+  /// Steps elements [0, n) of T = state type; gradients of type T, or Bf16 for T = float.
+  void (*adamw)(const AdamWBuffers<T>&, const T* grad, const AdamWFactors<W>&, int64_t n);
+  void (*adamw_bf16_grad)(const AdamWBuffers<T>&, const Bf16* grad, const AdamWFactors<W>&, int64_t n);
+};
+
+/// The table for the calling thread's instruction_set(). T: double, float or Bf16.
+template <class T>
+const Kernels<T>& kernels();
+
+/// The tables themselves, one function a unit.
+template <class T>
+const Kernels<T>& portable_kernels();
+template <class T>
+const Kernels<T>& avx2_kernels();
+template <class T>
+const Kernels<T>& avx512_kernels();
+
+}  // namespace colossal::ops

@@ -1,0 +1,225 @@
+#include "colossal/ops/matmul.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <mutex>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/dispatch.h"
+#include "colossal/ops/parallel.h"
+
+namespace colossal::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+const std::optional<c10::OperatorHandle>& onednn_operator() {
+  static const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+  return found;
+}
+
+// x [M,K] times weight [N,K] transposed, any strides: oneDNN reads transposed operands in place.
+at::Tensor onednn_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {}) {
+  c10::Stack stack;
+  stack.reserve(6);
+  stack.emplace_back(x);
+  stack.emplace_back(weight);
+  stack.emplace_back(bias.defined() ? c10::IValue(bias) : c10::IValue());
+  stack.emplace_back("none");
+  stack.emplace_back(c10::List<std::optional<at::Scalar>>());
+  stack.emplace_back(c10::IValue());
+  onednn_operator()->callBoxed(stack);
+  return stack.front().toTensor();
+}
+
+bool may_use_onednn(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_cpu() && b.is_cpu() && a.scalar_type() == at::kFloat && b.scalar_type() == at::kFloat && a.numel() > 0 &&
+         b.numel() > 0;
+}
+
+at::Tensor multiply_nt(MatmulLibrary library, const at::Tensor& a, const at::Tensor& b) {
+  return library == MatmulLibrary::OneDnn ? onednn_nt(a, b) : at::mm(a, b.t());
+}
+
+// out = beta * out + a bt. oneDNN's operator has no output argument: it is added in blocks of rows that stay in the cache.
+void multiply_nt_(MatmulLibrary library, at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
+  constexpr int64_t kBlockBytes = int64_t{8} << 20;
+  if (library == MatmulLibrary::Mkl) {
+    if (beta == 0)
+      at::mm_out(out, a, b.t());
+    else
+      out.addmm_(a, b.t(), beta, 1);
+    return;
+  }
+  const int64_t rows = std::max<int64_t>(kBlockBytes / (4 * out.size(1)), 64);
+  for (int64_t from = 0; from < out.size(0); from += rows) {
+    const int64_t count = std::min(rows, out.size(0) - from);
+    auto block = out.narrow(0, from, count);
+    const auto product = onednn_nt(a.narrow(0, from, count), b);
+    if (beta == 0)
+      block.copy_(product);
+    else
+      block.add_(product);
+  }
+}
+
+// Seconds of the faster of a few runs, after one to warm up.
+double time_of(MatmulLibrary library, const at::Tensor& a, const at::Tensor& b) {
+  using Clock = std::chrono::steady_clock;
+  multiply_nt(library, a, b);
+  double best = std::numeric_limits<double>::max();
+  for (int run = 0; run < 3; ++run) {
+    const auto start = Clock::now();
+    multiply_nt(library, a, b);
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best;
+}
+
+std::atomic<int64_t>& choice_in_force() {  // -1: not yet made
+  static std::atomic<int64_t> code{-1};
+  return code;
+}
+
+MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrary MatmulChoice::*kind) {
+  return may_use_onednn(a, b) ? matmul_choice().*kind : MatmulLibrary::Mkl;
+}
+
+constexpr int64_t kColumnSumGrain = 16384;
+
+// The rows of x as a matrix.
+at::Tensor as_matrix(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1)}); }
+
+struct Linear : Function<Linear> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
+    context->save_for_backward({x, weight});
+    context->saved_data["bias"] = bias.has_value();
+    const auto rows = as_matrix(x);
+    const auto library = library_for(rows, weight, &MatmulChoice::nt);
+    const auto y = library == MatmulLibrary::OneDnn ? onednn_nt(rows, weight, bias.value_or(at::Tensor()))
+                   : bias                           ? at::addmm(*bias, rows, weight.t())
+                                                    : at::mm(rows, weight.t());
+    auto shape = x.sizes().vec();
+    shape.back() = weight.size(0);
+    return y.view(shape);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const auto &x = saved[0], &weight = saved[1];
+    const auto dy = as_matrix(gradients[0]);
+    variable_list result(3);
+    if (context->needs_input_grad(0)) result[0] = matmul_nn(dy, weight).view(x.sizes());
+    if (context->needs_input_grad(1)) result[1] = matmul_tn(dy, as_matrix(x));
+    if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) result[2] = column_sums(dy);
+    return result;
+  }
+};
+
+}  // namespace
+
+int64_t MatmulChoice::encode() const {
+  return static_cast<int64_t>(nt) | static_cast<int64_t>(nn) << 1 | static_cast<int64_t>(tn) << 2;
+}
+
+MatmulChoice MatmulChoice::decode(int64_t code) {
+  const auto bit = [&](int i) { return static_cast<MatmulLibrary>(code >> i & 1); };
+  return {bit(0), bit(1), bit(2)};
+}
+
+bool has_onednn() { return onednn_operator().has_value() && at::globalContext().hasMKLDNN(); }
+
+MatmulChoice measure_matmul() {
+  if (!has_onednn()) return {};
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  constexpr int64_t kTokens = 256, kIn = 512, kOut = 512;
+  const auto x = at::ones({kTokens, kIn}), w = at::ones({kOut, kIn}), dy = at::ones({kTokens, kOut});
+  const auto faster = [](const at::Tensor& a, const at::Tensor& b) {
+    return time_of(MatmulLibrary::OneDnn, a, b) < time_of(MatmulLibrary::Mkl, a, b) ? MatmulLibrary::OneDnn
+                                                                                   : MatmulLibrary::Mkl;
+  };
+  return {faster(x, w), faster(dy, w.t()), faster(dy.t(), x.t())};
+}
+
+MatmulChoice choose_matmul(std::string_view name) {
+  if (name == "auto") return measure_matmul();
+  if (name == "mkl") return {};
+  require(name == "onednn", "matmul", "library must be auto, mkl or onednn: got ", name);
+  require(has_onednn(), "matmul", "this LibTorch carries no oneDNN; use mkl or auto");
+  return {MatmulLibrary::OneDnn, MatmulLibrary::OneDnn, MatmulLibrary::OneDnn};
+}
+
+MatmulChoice matmul_choice() {
+  auto& code = choice_in_force();
+  if (code.load(std::memory_order_acquire) < 0) {
+    static std::mutex measuring;
+    const std::lock_guard lock(measuring);
+    int64_t none = -1;
+    if (code.load() < 0) code.compare_exchange_strong(none, measure_matmul().encode());
+  }
+  return MatmulChoice::decode(code.load(std::memory_order_acquire));
+}
+
+void set_matmul(const MatmulChoice& choice) { choice_in_force().store(choice.encode(), std::memory_order_release); }
+
+at::Tensor matmul_nt(const at::Tensor& a, const at::Tensor& b) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  return multiply_nt(library_for(a, b, &MatmulChoice::nt), a, b);
+}
+at::Tensor matmul_nn(const at::Tensor& a, const at::Tensor& b) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  return multiply_nt(library_for(a, b, &MatmulChoice::nn), a, b.t());
+}
+at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  return multiply_nt(library_for(a, b, &MatmulChoice::tn), a.t(), b.t());
+}
+
+void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  multiply_nt_(library_for(a, b, &MatmulChoice::nt), out, a, b, beta);
+}
+void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  multiply_nt_(library_for(a, b, &MatmulChoice::nn), out, a, b.t(), beta);
+}
+void matmul_tn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  multiply_nt_(library_for(a, b, &MatmulChoice::tn), out, a.t(), b.t(), beta);
+}
+
+at::Tensor column_sums(const at::Tensor& x) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const int64_t columns = x.size(-1), rows = columns == 0 ? 0 : x.numel() / columns;
+  const auto matrix = x.reshape({rows, columns});
+  if (!has_kernel(x) || !matrix.is_contiguous()) return matrix.sum(0, false, wide_type(x)).to(x.scalar_type());
+  const int64_t grain = std::max<int64_t>(kColumnSumGrain / std::max<int64_t>(columns, 1), 1);
+  const auto partial = at::zeros({parallel_chunks(rows, grain), columns}, x.options().dtype(wide_type(x)));
+  with_element_type(x, [&](auto element) {
+    using T = decltype(element);
+    const auto& kernel = kernels<T>();
+    parallel_chunks_for(0, rows, grain, [&](int64_t chunk, int64_t from, int64_t to) {
+      kernel.column_sums(pointer<T>(matrix), columns, from, to, pointer<WideOf<T>>(partial) + chunk * columns);
+    });
+  });
+  return partial.sum(0).to(x.scalar_type());
+}
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  require(weight.dim() == 2 && x.dim() > 0 && x.size(-1) == weight.size(1), "linear", "input must be [..., ",
+          weight.dim() == 2 ? weight.size(1) : -1, "] for weight ", weight.sizes(), ": got ", x.sizes());
+  require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear", "bias must be [",
+          weight.size(0), "]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef());
+  // An undefined tensor may not be an argument of a Function; an absent optional may.
+  return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
+}
+
+}  // namespace colossal::ops

@@ -1,0 +1,60 @@
+// The one seam through which matrix products go. LibTorch carries two libraries for fp32 on CPU, MKL (behind at::mm) and oneDNN
+// (behind a registered operator that eager never uses for plain fp32); which is faster depends on the machine and on which
+// operand is transposed, so each kind of product is measured once and sent to the winner. fp64 and accelerators go to ATen.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string_view>
+
+namespace colossal::ops {
+
+enum class MatmulLibrary : uint8_t { Mkl, OneDnn };
+
+/// Which library computes each kind of fp32 CPU product. Small enough to broadcast as one integer.
+struct MatmulChoice {
+  MatmulLibrary nt = MatmulLibrary::Mkl;  ///< A Bt: forward of a linear layer
+  MatmulLibrary nn = MatmulLibrary::Mkl;  ///< A B: its input gradient
+  MatmulLibrary tn = MatmulLibrary::Mkl;  ///< At B: its weight gradient
+  int64_t encode() const;
+  static MatmulChoice decode(int64_t code);
+  bool operator==(const MatmulChoice&) const = default;
+};
+
+/// True if this LibTorch registers the oneDNN operator and was built with oneDNN.
+bool has_onednn();
+
+/// Times both libraries on each kind of product with this thread's thread count. Cost: about 20 ms.
+MatmulChoice measure_matmul();
+
+/// "auto": measure_matmul(); "mkl" or "onednn": that library for all three kinds.
+/// Errors: throws for another name, and for "onednn" where LibTorch has none.
+MatmulChoice choose_matmul(std::string_view name);
+
+/// The choice in force: a property of the machine, so one per process. Measured on first use unless set before.
+/// The libraries round differently: ranks of one run that must agree bitwise set rank 0's choice on all.
+/// Thread safety: all three may be called from any thread; set_matmul holds for products that start after it.
+MatmulChoice matmul_choice();
+void set_matmul(const MatmulChoice& choice);
+
+/// Raw products without autograd, result new and contiguous. Operands may have any strides.
+at::Tensor matmul_nt(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[N,K]*/);  ///< -> [M,N] = A Bt
+at::Tensor matmul_nn(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[K,N]*/);  ///< -> [M,N] = A B
+at::Tensor matmul_tn(const at::Tensor& a /*[K,M]*/, const at::Tensor& b /*[K,N]*/);  ///< -> [M,N] = At B
+
+/// The same into an existing contiguous `out`: out = beta * out + product, beta 0 or 1 (0 reads nothing).
+void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
+void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
+void matmul_tn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
+
+/// Sum over all dimensions but the last: [..., N] -> [N], no autograd. A bias gradient.
+at::Tensor column_sums(const at::Tensor& x);
+
+/// y = x Wt + b.
+///
+/// Shapes:   x [..., in], weight [out, in], bias [out] or undefined -> y [..., out].
+/// Gradient: of whichever inputs require it; each is new and contiguous. Products for the others are not computed.
+/// Errors:   throws if the inner sizes differ.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+}  // namespace colossal::ops

@@ -1,0 +1,33 @@
+// RMSNorm and LayerNorm over the last dimension, forward and backward each in one pass over the rows.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+namespace colossal::ops {
+
+/// y = x / sqrt(mean(x^2) + epsilon) * weight.
+///
+/// Shapes:   x [..., H], weight [H] -> y [..., H].
+/// Numbers:  statistics in fp32 for bf16 and fp32, in fp64 for fp64; saved for backward: x and one statistic a row.
+/// Gradient: of x and weight.
+/// Errors:   throws if weight is not [H].
+/// See:      Zhang and Sennrich, arXiv:1910.07467.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+
+/// y = (x - mean(x)) / sqrt(var(x) + epsilon) * weight + bias, biased variance.
+/// Shapes: x [..., H], weight [H], bias [H] or undefined. Otherwise as rms_norm (two statistics a row).
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+
+/// {x + residual, norm(x + residual)}: the sum that opens the next residual branch and its norm, in one pass each way.
+/// Shapes: x and residual [..., H] of one shape.
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                               double epsilon);
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                                                 const at::Tensor& bias, double epsilon);
+
+/// By ATen operators with ATen's autograd, in the dtype of the statistics: the references.
+at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+at::Tensor layer_norm_reference(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+
+}  // namespace colossal::ops

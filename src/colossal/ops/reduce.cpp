@@ -1,0 +1,48 @@
+#include "colossal/ops/reduce.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/dispatch.h"
+#include "colossal/ops/parallel.h"
+
+namespace colossal::ops {
+namespace {
+
+constexpr int64_t kGrain = 65536;
+
+}  // namespace
+
+at::Tensor sum_of_squares_reference(const at::Tensor& flat) { return flat.detach().to(at::kDouble).square().sum(); }
+
+at::Tensor sum_of_squares(const at::Tensor& flat) {
+  if (!has_kernel(flat) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
+  std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kGrain)), 0.0);
+  with_element_type(flat, [&](auto element) {
+    using T = decltype(element);
+    const auto& kernel = kernels<T>();
+    parallel_chunks_for(0, flat.numel(), kGrain, [&](int64_t chunk, int64_t from, int64_t to) {
+      partial[static_cast<size_t>(chunk)] = kernel.sum_of_squares(pointer<T>(flat) + from, to - from);
+    });
+  });
+  double total = 0;
+  for (const double part : partial) total += part;  // in order: the same sum for the same number of chunks
+  return at::scalar_tensor(total, at::kDouble);
+}
+
+void zero_(at::Tensor& flat) {
+  at::NoGradGuard no_grad;
+  if (!flat.is_cpu() || !flat.is_contiguous()) {
+    flat.zero_();
+    return;
+  }
+  auto* bytes = static_cast<char*>(flat.mutable_data_ptr());
+  parallel_for(0, static_cast<int64_t>(flat.nbytes()), kGrain * 4,
+               [&](int64_t from, int64_t to) { std::memset(bytes + from, 0, static_cast<size_t>(to - from)); });
+  flat.unsafeGetTensorImpl()->bump_version();
+}
+
+}  // namespace colossal::ops

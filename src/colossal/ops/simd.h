@@ -1,0 +1,155 @@
+// Vectors of the width that the including unit is compiled for. Only kernel bodies include this: everything is in an unnamed
+// namespace, because an inline function shared between units of different instruction sets would be one symbol, and the linker
+// might keep the copy that this machine cannot run. For the same reason kernel bodies call no inline function of std or ATen.
+#pragma once
+#include <cstdint>
+
+#include "colossal/ops/kernels.h"
+
+namespace colossal::ops {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+
+/// W is the type computed in: float or double.
+template <class W>
+struct Simd;
+template <>
+struct Simd<float> {
+  typedef float Vector __attribute__((vector_size(kVectorBytes)));
+  typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
+  static constexpr int kMantissaBits = 23, kExponentBias = 127, kSeriesTerms = 7;
+  static constexpr float kRoundingMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer kept in the low bits
+  static constexpr float kSmallestExponent = -87.0f, kLargestExponent = 88.0f;
+  static constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
+};
+template <>
+struct Simd<double> {
+  typedef double Vector __attribute__((vector_size(kVectorBytes)));
+  typedef int64_t Integers __attribute__((vector_size(kVectorBytes)));
+  static constexpr int kMantissaBits = 52, kExponentBias = 1023, kSeriesTerms = 13;
+  static constexpr double kRoundingMagic = 6755399441055744.0;
+  static constexpr double kSmallestExponent = -708.0, kLargestExponent = 709.0;
+  static constexpr double kLn2High = 6.93145751953125e-1, kLn2Low = 1.42860682030941723212e-6;
+};
+template <class W>
+using Vec = typename Simd<W>::Vector;
+template <class W>
+constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(W));
+
+template <class W>
+inline Vec<W> splat(W value) {
+  return value - Vec<W>{};
+}
+
+/// Where a loop is: a whole vector, or the `count` elements of its tail.
+struct Whole {};
+struct Tail {
+  int64_t count;
+};
+
+inline Vec<float> load(const float* p, Whole) {
+  Vec<float> v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+inline Vec<double> load(const double* p, Whole) {
+  Vec<double> v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+inline Vec<float> load(const Bf16* p, Whole) {
+  typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
+  typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
+  Halves halves;
+  __builtin_memcpy(&halves, p, sizeof halves);
+  return (Vec<float>)(__builtin_convertvector(halves, Words) << 16);
+}
+inline void store(float* p, Vec<float> v, Whole) { __builtin_memcpy(p, &v, sizeof v); }
+inline void store(double* p, Vec<double> v, Whole) { __builtin_memcpy(p, &v, sizeof v); }
+inline void store(Bf16* p, Vec<float> v, Whole) {  // round to nearest even; NaN stays NaN
+  typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
+  typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
+  const Words bits = (Words)v, rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  const Words words = (bits & 0x7FFFFFFFu) > 0x7F800000u ? (bits >> 16) | 0x40u : rounded;
+  const Halves halves = __builtin_convertvector(words, Halves);
+  __builtin_memcpy(p, &halves, sizeof halves);
+}
+template <class T>
+inline Vec<WideOf<T>> load(const T* p, Tail tail) {
+  T buffer[kLanes<WideOf<T>>] = {};
+  for (int64_t i = 0; i < tail.count; ++i) buffer[i] = p[i];
+  return load(buffer, Whole{});
+}
+template <class T>
+inline void store(T* p, Vec<WideOf<T>> v, Tail tail) {
+  T buffer[kLanes<WideOf<T>>];
+  store(buffer, v, Whole{});
+  for (int64_t i = 0; i < tail.count; ++i) p[i] = buffer[i];
+}
+
+/// body(i, Whole or Tail) for i = 0, lanes, 2 lanes, ... below n.
+template <class W, class Body>
+inline __attribute__((always_inline)) void for_vectors(int64_t n, Body&& body) {
+  int64_t i = 0;
+  for (; i + kLanes<W> <= n; i += kLanes<W>) body(i, Whole{});
+  if (i < n) body(i, Tail{n - i});
+}
+
+/// v with lanes past the tail replaced by `filler`.
+template <class W>
+inline Vec<W> only(Vec<W> v, Whole, W) {
+  return v;
+}
+template <class W>
+inline Vec<W> only(Vec<W> v, Tail tail, W filler) {
+  for (int64_t i = tail.count; i < kLanes<W>; ++i) v[i] = filler;
+  return v;
+}
+
+template <class W>
+inline W sum_of(Vec<W> v) {
+  W total = 0;
+  for (int i = 0; i < kLanes<W>; ++i) total += v[i];
+  return total;
+}
+template <class W>
+inline W max_of(Vec<W> v) {
+  W best = v[0];
+  for (int i = 1; i < kLanes<W>; ++i) best = v[i] > best ? v[i] : best;
+  return best;
+}
+
+/// e^x: x = n ln2 + r, Taylor series in r, 2^n by the exponent bits. Within 2 ulp for W = float; 0 below the normal range,
+/// about the largest number above it.
+template <class W>
+inline Vec<W> exp_of(Vec<W> x) {
+  using S = Simd<W>;
+  const Vec<W> low = splat<W>(S::kSmallestExponent), high = splat<W>(S::kLargestExponent);
+  const auto underflow = x < low;
+  x = x > high ? high : (underflow ? low : x);
+  const Vec<W> shifted = x * W(1.44269504088896340736) + S::kRoundingMagic;
+  const Vec<W> n = shifted - S::kRoundingMagic;
+  const Vec<W> r = (x - n * S::kLn2High) - n * S::kLn2Low;
+  Vec<W> series = splat<W>(1);
+#pragma GCC unroll 16
+  for (int k = S::kSeriesTerms; k > 0; --k) series = series * r * (W(1) / k) + W(1);
+  const auto exponent = ((typename S::Integers)shifted + S::kExponentBias) << S::kMantissaBits;
+  const Vec<W> result = series * (Vec<W>)exponent;
+  return underflow ? Vec<W>{} : result;
+}
+
+/// 1 / (1 + e^-x).
+template <class W>
+inline Vec<W> sigmoid(Vec<W> x) {
+  return W(1) / (W(1) + exp_of<W>(-x));
+}
+
+}  // namespace
+}  // namespace colossal::ops

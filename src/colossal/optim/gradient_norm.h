@@ -1,0 +1,14 @@
+// The norm of the whole model's gradient, whatever its layout.
+#pragma once
+#include "colossal/comm/mesh.h"
+#include "colossal/nn/flat_parameters.h"
+
+namespace colossal::optim {
+
+/// L2 norm of the logical gradient: every element counted once, by the rank that holds its first copy; padding counts as zero.
+/// Gradients must already be summed over the data axis.
+///
+/// Communication: one all_reduce of one double over the axes of the model ("tensor"). Every rank must call, with or without gradients.
+double gradient_norm(const nn::FlatParameters& flat, comm::Mesh& mesh);
+
+}  // namespace colossal::optim

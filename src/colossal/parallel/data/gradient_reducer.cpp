@@ -1,0 +1,79 @@
+#include "colossal/parallel/data/gradient_reducer.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace colossal::parallel {
+
+struct GradientReducer::State {
+  State(nn::FlatParameters& flat, comm::Group& group) : flat(flat), group(group) {}
+
+  void arrived(size_t bucket) {
+    if (!active) return;
+    --pending[bucket];
+    while (next < pending.size() && pending[next] <= 0) launch();
+  }
+  void launch() {
+    at::Tensor& gradients = flat.buckets()[next++].gradients;
+    works.push_back(group.all_reduce(gradients, comm::Reduce::Sum));
+  }
+
+  nn::FlatParameters& flat;
+  comm::Group& group;
+  bool active = false;
+  size_t next = 0;                // first bucket that has not left
+  std::vector<int64_t> pending;   // gradients each bucket still waits for
+  std::vector<comm::Work> works;
+};
+
+namespace {
+
+template <class Arrived>
+struct Hook : torch::autograd::PostAccumulateGradHook {
+  explicit Hook(Arrived arrived) : arrived(std::move(arrived)) {}
+  void operator()(const torch::autograd::Variable&) override { arrived(); }
+  Arrived arrived;
+};
+
+template <class Arrived>
+std::unique_ptr<torch::autograd::PostAccumulateGradHook> make_hook(Arrived arrived) {
+  return std::make_unique<Hook<Arrived>>(std::move(arrived));
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(nn::FlatParameters& flat, comm::Mesh& mesh)
+    : state_(std::make_shared<State>(flat, mesh.group("data"))) {
+  if (state_->group.size() == 1) return;  // nothing will ever leave: no hooks, no cost
+  for (size_t b = 0; b < flat.buckets().size(); ++b) {
+    for (const nn::FlatSlot& slot : flat.buckets()[b].slots) {
+      torch::autograd::impl::set_post_acc_grad_hooks(
+          slot.parameter->value, make_hook([state = std::weak_ptr<State>(state_), b] {
+            if (auto alive = state.lock()) alive->arrived(b);
+          }));
+    }
+  }
+}
+
+GradientReducer::~GradientReducer() = default;
+
+void GradientReducer::begin() {
+  State& s = *state_;
+  if (s.group.size() == 1) return;
+  s.active = true;
+  s.next = 0;
+  s.pending.clear();
+  for (const nn::FlatBucket& bucket : s.flat.buckets()) s.pending.push_back(bucket.slots.size());
+}
+
+void GradientReducer::finish() {
+  State& s = *state_;
+  if (!s.active) return;
+  while (s.next < s.pending.size()) s.launch();
+  for (comm::Work& work : s.works) work.wait();
+  s.works.clear();
+  s.active = false;
+}
+
+}  // namespace colossal::parallel

@@ -1,0 +1,29 @@
+#include "colossal/tensor/place.h"
+
+namespace colossal::tensor {
+
+int Place::size(const std::string& axis) const {
+  for (const Axis& a : axes_)
+    if (a.name == axis) return a.size;
+  return 1;
+}
+
+int Place::index(const std::string& axis) const {
+  for (const Axis& a : axes_)
+    if (a.name == axis) return a.index;
+  return 0;
+}
+
+int Place::size(const std::vector<std::string>& axes) const {
+  int product = 1;
+  for (const std::string& axis : axes) product *= size(axis);
+  return product;
+}
+
+int Place::index(const std::vector<std::string>& axes) const {
+  int index_of_all = 0;
+  for (const std::string& axis : axes) index_of_all = index_of_all * size(axis) + index(axis);
+  return index_of_all;
+}
+
+}  // namespace colossal::tensor

@@ -1,0 +1,116 @@
+#include "colossal/tensor/shard_spec.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "colossal/base/error.h"
+
+namespace colossal::tensor {
+namespace {
+
+struct Part {  // what one rank holds of one segment
+  int64_t start, size, room;
+  bool primary;
+};
+
+Part part_of(const Segment& segment, int64_t index, int64_t parts) {
+  const int64_t granules = segment.size / segment.granule;
+  if (segment.replicate && granules < parts && parts % granules == 0) {
+    const int64_t copies = parts / granules;
+    return {index / copies * segment.granule, segment.granule, segment.granule, index % copies == 0};
+  }
+  const int64_t room = (granules + parts - 1) / parts;
+  const int64_t start = std::min(index * room, granules), end = std::min(start + room, granules);
+  return {start * segment.granule, (end - start) * segment.granule, room * segment.granule, true};
+}
+
+struct Run {  // one box's extent in one dimension
+  int64_t start, local_start, size;
+  bool primary;
+};
+
+std::vector<Run> runs_of(const DimSplit& split, const Place& place) {
+  std::vector<Run> runs;
+  int64_t start = 0, local = 0;
+  const int64_t parts = place.size(split.axes), index = place.index(split.axes);
+  for (const Segment& segment : split.segments) {
+    const Part part = part_of(segment, index, parts);
+    if (part.size > 0) runs.push_back({start + part.start, local, part.size, part.primary});
+    start += segment.size;
+    local += part.room;
+  }
+  return runs;
+}
+
+/// A copy is primary on the ranks whose index is 0 along every axis that does not split the tensor.
+bool holds_first_copy(const ShardSpec& spec, const Place& place) {
+  for (const Place::Axis& axis : place.axes()) {
+    const bool splits = std::any_of(spec.splits.begin(), spec.splits.end(), [&](const DimSplit& s) {
+      return std::find(s.axes.begin(), s.axes.end(), axis.name) != s.axes.end();
+    });
+    if (!splits && axis.index != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+ShardSpec ShardSpec::whole(std::vector<int64_t> shape) {
+  ShardSpec spec;
+  for (int64_t size : shape) spec.splits.push_back({{}, {{size}}});
+  spec.shape = std::move(shape);
+  return spec;
+}
+
+ShardSpec ShardSpec::split(std::vector<int64_t> shape, int64_t dim, std::vector<std::string> axes,
+                           std::vector<Segment> segments) {
+  ShardSpec spec = whole(std::move(shape));
+  DimSplit& split = spec.splits.at(dim);
+  split.axes = std::move(axes);
+  if (!segments.empty()) split.segments = std::move(segments);
+  int64_t total = 0;
+  for (const Segment& s : split.segments) {
+    total += s.size;
+    require(s.granule > 0 && s.size % s.granule == 0, "shard_spec", "a segment must hold whole granules: got size ",
+            s.size, ", granule ", s.granule);
+  }
+  require(total == spec.shape.at(dim), "shard_spec", "segments must add up to the dimension: got ", total, " of ",
+          spec.shape.at(dim));
+  return spec;
+}
+
+std::vector<int64_t> ShardSpec::local_shape(const Place& place) const {
+  std::vector<int64_t> sizes;
+  for (const DimSplit& split : splits) {
+    int64_t size = 0;
+    for (const Segment& segment : split.segments)
+      size += part_of(segment, place.index(split.axes), place.size(split.axes)).room;
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+std::vector<Block> ShardSpec::blocks(const Place& place) const {
+  std::vector<Block> blocks{{{}, {}, {}, holds_first_copy(*this, place)}};
+  for (const DimSplit& split : splits) {  // the product of the runs of all dimensions
+    std::vector<Block> longer;
+    for (const Block& block : blocks) {
+      for (const Run& run : runs_of(split, place)) {
+        longer.push_back(block);
+        longer.back().start.push_back(run.start);
+        longer.back().local_start.push_back(run.local_start);
+        longer.back().size.push_back(run.size);
+        longer.back().primary = block.primary && run.primary;
+      }
+    }
+    blocks = std::move(longer);
+  }
+  return blocks;
+}
+
+int64_t ShardSpec::numel() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+}  // namespace colossal::tensor

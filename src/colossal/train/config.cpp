@@ -1,0 +1,73 @@
+#include "colossal/train/config.h"
+
+#include "colossal/base/error.h"
+
+namespace colossal::train {
+
+void RunConfig::fields(Fields& f) {
+  f.text("folder", folder, "run folder: resolved config, metrics.jsonl, TensorBoard events, report.html, checkpoints");
+  f.choice("device", device, {"auto", "cpu", "cuda"}, "where tensors live; auto: cuda where there is one");
+  f.choice("backend", backend, {"auto", "shm", "gloo", "nccl"}, "transport between ranks; auto: nccl with a GPU a rank, shm on one host, else gloo");
+  f.choice("matmul", matmul, {"auto", "mkl", "onednn"}, "library of fp32 products on the CPU; auto: measured on rank 0");
+  f.integer("timeout", timeout, "seconds", "a collective that waits longer ends the run and names the late rank", 1, 86400);
+  f.flag("bind_cores", bind_cores, "give each local rank its own share of the cores");
+}
+
+void DataConfig::fields(Fields& f) {
+  f.text("path", path, "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs");
+  f.text("tokenizer", tokenizer, "`bytes`, or a Hugging Face folder or tokenizer.json");
+  f.integer("sequence", sequence, "tokens", "length of a sample", 1, 1 << 24);
+  f.choice("documents", documents, {"separate", "joined"}, "whether attention and prediction stop at document borders");
+  f.number("held_out", held_out, "of the data", "kept for the evaluation loss", 0, 0.9);
+}
+
+void TensorConfig::fields(Fields& f) {
+  f.integer("size", size, "ranks", "ranks that share each matrix", 1, 65536);
+  f.choice("mode", mode, {"1d"}, "how matrices are cut: 1d = columns, then rows (Megatron-LM)");
+}
+
+void ParallelConfig::fields(Fields& f) {
+  f.integer("data", data, "replicas", "replicas of the model, each with its share of the batch", 1, 1 << 20);
+  f.section("tensor", tensor, "tensor parallelism", "size");
+  f.number("bucket_mib", bucket_mib, "MiB", "gradients reduced in one message", 0.0001, 1 << 20);
+}
+
+void PrecisionConfig::fields(Fields& f) {
+  f.choice("mode", mode, {"fp32", "fp64"}, "dtype of parameters, activations and optimizer states");
+}
+
+void TrainingConfig::fields(Fields& f) {
+  f.integer("steps", steps, "steps", "optimizer steps of the whole run", 1);
+  f.integer("batch_size", batch_size, "sequences", "global batch of a step, all replicas and micro-batches", 1);
+  f.integer("accumulate", accumulate, "micro-batches", "parts that each replica's share is computed in, one after another", 1);
+  f.number("clip", clip, "", "largest global L2 norm of the gradient; 0: no clipping", 0);
+  f.integer("seed", seed, "", "of initial weights, data order and dropout");
+  f.integer("save_every", save_every, "steps", "between checkpoints; 0: at the end only");
+  f.integer("keep_last", keep_last, "checkpoints", "older ones are removed; 0: none are");
+  f.integer("evaluate_every", evaluate_every, "steps", "between evaluations on held-out data; 0: at the end only");
+  f.integer("evaluate_batches", evaluate_batches, "batches", "of batch_size sequences in one evaluation; 0: no evaluation");
+  f.text("sample_prompt", sample_prompt, "start of the text sampled at the end");
+  f.integer("sample_tokens", sample_tokens, "tokens", "length of the text sampled at the end; 0: none");
+}
+
+void Config::fields(Fields& f) {
+  f.section("run", run, "where and on what");
+  f.section("model", model, "the model");
+  f.section("data", data, "what it reads");
+  f.section("parallel", parallel, "how it is spread over ranks; their number is the product of all sizes");
+  f.section("precision", precision, "number formats");
+  f.section("optimizer", optimizer, "how weights are updated");
+  f.section("training", training, "the run");
+}
+
+void Config::validate() const {
+  const int64_t parts = parallel.data * training.accumulate;
+  const int64_t below = training.batch_size / parts * parts;
+  require(training.batch_size % parts == 0, "training", "batch_size must divide by parallel.data * training.accumulate: got ",
+          training.batch_size, ", ", parallel.data, " * ", training.accumulate, "; the nearest are ",
+          below > 0 ? concat(below, " and ") : "", below + parts);
+  require(optimizer.warmup_steps <= training.steps, "optimizer", "warmup_steps must not exceed training.steps: got ",
+          optimizer.warmup_steps, " of ", training.steps);
+}
+
+}  // namespace colossal::train

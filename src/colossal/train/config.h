@@ -1,0 +1,84 @@
+// The one configuration file: every section of it.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "colossal/base/fields.h"
+#include "colossal/models/shape.h"
+#include "colossal/optim/optimizer.h"
+
+namespace colossal::train {
+
+/// [run]
+struct RunConfig {
+  std::string folder = "runs/default";
+  std::string device = "auto";
+  std::string backend = "auto";
+  std::string matmul = "auto";
+  int64_t timeout = 300;
+  bool bind_cores = true;
+  void fields(Fields& f);
+};
+
+/// [data]
+struct DataConfig {
+  std::string path = "builtin";
+  std::string tokenizer = "bytes";
+  int64_t sequence = 128;
+  std::string documents = "separate";
+  double held_out = 0.05;
+  void fields(Fields& f);
+};
+
+/// [parallel] tensor
+struct TensorConfig {
+  int64_t size = 1;
+  std::string mode = "1d";
+  void fields(Fields& f);
+};
+
+/// [parallel]
+struct ParallelConfig {
+  int64_t data = 1;
+  TensorConfig tensor;
+  double bucket_mib = 25;
+  void fields(Fields& f);
+  int64_t ranks() const { return data * tensor.size; }
+};
+
+/// [precision]
+struct PrecisionConfig {
+  std::string mode = "fp32";
+  void fields(Fields& f);
+};
+
+/// [training]
+struct TrainingConfig {
+  int64_t steps = 100;
+  int64_t batch_size = 16;
+  int64_t accumulate = 1;
+  double clip = 1.0;
+  int64_t seed = 0;
+  int64_t save_every = 0;
+  int64_t keep_last = 2;
+  int64_t evaluate_every = 0;
+  int64_t evaluate_batches = 8;
+  std::string sample_prompt;
+  int64_t sample_tokens = 200;
+  void fields(Fields& f);
+};
+
+struct Config {
+  RunConfig run;
+  models::ModelConfig model;
+  DataConfig data;
+  ParallelConfig parallel;
+  PrecisionConfig precision;
+  optim::OptimizerConfig optimizer;
+  TrainingConfig training;
+  void fields(Fields& f);
+  /// What no single key can say. Errors: batch_size that does not divide by data * accumulate, with the nearest sizes that do.
+  void validate() const;
+};
+
+}  // namespace colossal::train

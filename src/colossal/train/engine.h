@@ -1,0 +1,72 @@
+// The training step of one rank: forward, backward, reduction, clipping, update. Knows no files and no clocks.
+#pragma once
+#include <memory>
+
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/data/batches.h"
+#include "colossal/models/model.h"
+#include "colossal/train/config.h"
+
+namespace colossal::train {
+
+/// What a step did, the same on all ranks.
+struct StepResult {
+  double learning_rate, gradient_norm;
+};
+
+/// A model made parallel as the config asks, with its optimizer. Made by initialize().
+///
+///   for (int64_t i = 0; i < steps; ++i) { engine.zero_grad(); double loss = engine.train_step(batches.next()); engine.step(); }
+class Engine {
+ public:
+  Engine(comm::World& world, const Config& config, const models::ModelShape& shape);
+  ~Engine();
+
+  void zero_grad();
+  /// Forward and backward of this rank's share of a global batch ([B/data, S], cut in config.training.accumulate micro-batches). Adds to the
+  /// gradients d(mean loss over all counted tokens of the global batch); when it returns they are sums over the data axis.
+  ///
+  /// Returns:       that mean loss, the same on all ranks.
+  /// Communication: over "data": all_reduce of [1] (token count), of every gradient bucket, of [1] (loss); over "tensor": see Layers1D.
+  /// Errors:        token ids outside the vocabulary, sequences longer than the model's positions; before any communication.
+  double train_step(const data::Batch& batch);
+  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over "tensor".
+  StepResult step();
+  /// Mean loss of `batch` over all ranks, without gradients or dropout. Communication: over "data" all_reduce of [2].
+  double evaluate(const data::Batch& batch);
+
+  int64_t steps_done() const { return steps_done_; }
+  /// Parameters, optimizer states and the step; `set_state` after loading takes the step back from it.
+  checkpoint::TrainingState state();
+  void set_progress(const nlohmann::json& progress);
+
+  models::Model& model() { return *model_; }
+  nn::Parameters& parameters() { return *parameters_; }
+  comm::Mesh& mesh() { return mesh_; }
+  at::Device device() const;
+
+ private:
+  at::Tensor batch_loss_sum(const data::Batch& batch, bool training, int64_t micro_batch);
+  data::Batch checked(const data::Batch& batch) const;
+
+  Config config_;
+  comm::Mesh mesh_;
+  std::unique_ptr<nn::Parameters> parameters_;
+  std::unique_ptr<models::Model> model_;
+  struct Optimization;
+  std::unique_ptr<Optimization> optimization_;
+  int64_t steps_done_ = 0;
+};
+
+/// Builds the engine of this rank. Collective among all ranks of `world`.
+/// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is communicated before.
+std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape);
+
+/// The factory that the layout of `mesh` asks for. It must not outlive `mesh`; the layers it makes outlive it.
+std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh);
+
+/// The device of [run] device on this rank. Errors: cuda asked for where there is none.
+at::Device choose_device(const std::string& name, int local_rank);
+
+}  // namespace colossal::train

@@ -1,0 +1,51 @@
+// What one training step measured, and metrics.jsonl: one JSON object a line, in the order of the steps.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace colossal::train {
+
+struct StepMetrics {
+  int64_t step = 0;              // counted from 1
+  double loss = 0;               // mean over the tokens of the global batch, nats
+  double learning_rate = 0;
+  double grad_norm = 0;          // before clipping
+  int64_t tokens = 0;            // of the global batch
+  double tokens_per_second = 0;
+  double mfu = 0;                // share of the measured matmul peak, 0 to 1
+  int64_t peak_bytes = 0;        // of the rank that uses most
+  double seconds = 0;            // of this step
+  std::optional<double> eval_loss = {};   // on the steps that evaluated
+  std::optional<double> perplexity = {};  // exp(eval_loss)
+};
+
+/// One line without its end. NaN and infinities, which JSON lacks, are written as the texts "nan", "inf", "-inf".
+std::string to_json_line(const StepMetrics& metrics);
+
+/// Appends a line a step, handed to the system at once so that a killed process loses none.
+class MetricsWriter {
+ public:
+  /// Opens for appending. With `resumed_after` (the step of the checkpoint), lines of later steps and a line cut short by a
+  /// kill are dropped first, in one atomic replacement; without it an old file is started anew.
+  /// Errors ("metrics"): the file cannot be opened, or an old line is not a metrics object.
+  MetricsWriter(std::string path, std::optional<int64_t> resumed_after);
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+
+  /// Errors ("metrics"): the line cannot be written (a full disk).
+  void write(const StepMetrics& metrics);
+
+ private:
+  std::string path_;
+  std::FILE* file_ = nullptr;
+};
+
+/// Every step of a metrics.jsonl. A last line without its end (a kill while writing) is left out.
+/// Errors ("metrics"): missing file; a line that is no object of these keys, with its number.
+std::vector<StepMetrics> read_metrics(const std::string& path);
+
+}  // namespace colossal::train

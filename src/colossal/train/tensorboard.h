@@ -1,0 +1,39 @@
+// Event files that TensorBoard reads, written without it: TFRecord framing around hand-encoded Event messages.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "colossal/train/metrics.h"
+
+namespace colossal::train {
+
+/// Writes scalars to `<folder>/events.out.tfevents.<seconds>.<host>.<pid>`. A run that resumes opens a new file in the same
+/// folder; TensorBoard joins them, and `first_step` makes it forget steps from there on that an older file holds.
+/// Errors ("tensorboard"): the file cannot be created or written.
+class EventWriter {
+ public:
+  explicit EventWriter(const std::string& folder, int64_t first_step = 0);
+  ~EventWriter();
+  EventWriter(const EventWriter&) = delete;
+  EventWriter& operator=(const EventWriter&) = delete;
+
+  void scalar(std::string_view tag, int64_t step, double value);
+  /// The scalars of one step, under train/, eval/ and speed/.
+  void write(const StepMetrics& metrics);
+  /// Hands what was written to the system.
+  void flush();
+  const std::string& path() const { return path_; }
+
+ private:
+  void record(const std::string& event);
+  std::string path_;
+  std::FILE* file_ = nullptr;
+};
+
+/// CRC32C (Castagnoli) of the bytes, and the rotated form that TFRecord stores.
+uint32_t crc32c(std::string_view bytes);
+uint32_t masked_crc32c(std::string_view bytes);
+
+}  // namespace colossal::train

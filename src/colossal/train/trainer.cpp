@@ -1,0 +1,246 @@
+#include "colossal/train/trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/clock.h"
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/machine.h"
+#include "colossal/base/progress.h"
+#include "colossal/checkpoint/agreement.h"
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/models/registry.h"
+#include "colossal/ops/matmul.h"
+#include "colossal/ops/peak.h"
+#include "colossal/train/metrics.h"
+#include "colossal/train/report.h"
+#include "colossal/train/tensorboard.h"
+
+namespace colossal::train {
+namespace {
+
+double max_over(comm::Group& group, double value) {
+  at::Tensor t = at::full({1}, value, at::kDouble);
+  group.all_reduce(t, comm::Reduce::Max).wait();
+  return t.item<double>();
+}
+
+std::string number(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+}  // namespace
+
+struct Trainer::Output {
+  Output(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps)
+      : metrics(folder.metrics(), resumed_after), events(folder.tensorboard(), resumed_after.value_or(0)),
+        progress("step", steps) {}
+  void write(const StepMetrics& m) {
+    metrics.write(m);
+    events.write(m);
+    std::string text = concat("loss ", number("%.4f", m.loss), "  ", number("%.0f", m.tokens_per_second), " tokens/s  lr ",
+                              number("%.2e", m.learning_rate), "  norm ", number("%.3f", m.grad_norm));
+    if (m.eval_loss) text += concat("  held-out ", number("%.4f", *m.eval_loss));
+    progress.update(m.step, text);
+  }
+  MetricsWriter metrics;
+  EventWriter events;
+  Progress progress;
+};
+
+Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
+    : world_(world), config_(std::move(config)), options_(std::move(options)), folder_(config_.run.folder) {
+  // Whatever one rank refuses, all refuse: nobody is left waiting in a collective.
+  const auto everyone = world_.make_group("trainer", [&] {
+    std::vector<int> ranks(world_.size());
+    for (int r = 0; r < world_.size(); ++r) ranks[r] = r;
+    return ranks;
+  }());
+  models::ModelShape shape;
+  checkpoint::agree(*everyone, at::kCPU, [&] {
+    config_.validate();
+    if (is_first()) folder_.create();
+    if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
+    open_data();
+    shape = models::resolve(config_.model, tokenizer_->vocabulary_size());
+    require(tokenizer_->vocabulary_size() <= shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ",
+            shape.vocabulary, ", tokenizer ", tokenizer_->vocabulary_size(), "; set model.vocabulary");
+    require(config_.data.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ",
+            config_.data.sequence, " of ", shape.positions, "; lower data.sequence or raise model.positions");
+  });
+  // The libraries round differently, so all ranks take the one that rank 0 found faster.
+  at::Tensor choice = at::full({1}, ops::matmul_choice().encode(), at::kLong);
+  everyone->broadcast(choice, 0).wait();
+  ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
+  engine_ = initialize(world_, config_, shape);
+  checkpoint::agree(*everyone, at::kCPU, [&] {
+    log_ = Log({.rank = world_.rank(), .size = world_.size(), .file = folder_.log(world_.rank())});
+  });
+  start();
+}
+
+Trainer::~Trainer() = default;
+
+comm::Group& Trainer::all_ranks() { return engine_->mesh().group({"data", "tensor"}); }
+
+void Trainer::open_data() {
+  const DataConfig& d = config_.data;
+  tokenizer_ = data::make_tokenizer(d.tokenizer);
+  const bool is_builtin = d.path == "builtin";
+  const std::string path = is_builtin ? options_.builtin_data : d.path;
+  const auto corpus = data::Corpus::open(path, *tokenizer_, {config_.run.folder});
+  auto [training, held_out] = corpus.split(d.held_out);
+  const int replica = world_.rank() / static_cast<int>(config_.parallel.tensor.size);  // as the mesh lays out its axes
+  data::BatchOptions options{.sequence = d.sequence, .batch_size = config_.training.batch_size, .rank = replica,
+                             .ranks = static_cast<int>(config_.parallel.data),
+                             .seed = static_cast<uint64_t>(config_.training.seed),
+                             .documents = d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate};
+  batches_ = std::make_unique<data::Batches>(training, options);
+  if (config_.training.evaluate_batches == 0 || d.held_out == 0) return;
+  require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(), " tokens of ",
+          corpus.size(), ", sequence ", d.sequence, "; raise data.held_out or set training.evaluate_batches = 0");
+  options.shuffle = false;
+  held_out_ = std::make_unique<data::Batches>(held_out, options);
+}
+
+void Trainer::start() {
+  const auto newest = checkpoint::latest(folder_.checkpoints());
+  require(!newest || options_.start != Start::New, "run", "the folder ", folder_.path(), " already holds ", newest.value_or(""),
+          "; add --resume to go on from it, --overwrite to start anew, or choose another run.folder");
+  std::optional<int64_t> resumed_after;
+  const bool resumes = newest && options_.start == Start::Resume;
+  if (resumes) {
+    resume(*newest);
+    resumed_after = engine_->steps_done();
+  } else if (!config_.model.from.empty()) {
+    const auto& architecture = models::architecture(engine_->model().shape.architecture);
+    checkpoint::agree(all_ranks(), at::kCPU, [&] {
+      checkpoint::import_weights(config_.model.from, engine_->parameters(),
+                                 {architecture.external_names(engine_->model().shape), architecture.prefix, architecture.ignored});
+    });
+  }
+  checkpoint::agree(all_ranks(), at::kCPU, [&] {
+    if (!is_first()) return;
+    if (newest && !resumes) std::filesystem::remove_all(folder_.checkpoints());
+    folder_.create();
+    write_file(folder_.config(), to_toml(config_));
+    output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
+  });
+  const models::ModelShape& s = engine_->model().shape;
+  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ", vocabulary ",
+            s.vocabulary, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ",
+            config_.parallel.tensor.size, ", ", world_.backend(), "; ", batches_->samples(), " sequences of ", config_.data.sequence,
+            " tokens");
+}
+
+void Trainer::resume(const std::string& checkpoint_path) {
+  checkpoint::TrainingState state = engine_->state();
+  checkpoint::load(checkpoint_path, state, all_ranks(), engine_->mesh().place());
+  checkpoint::agree(all_ranks(), at::kCPU, [&] {
+    engine_->set_progress(state.progress);
+    batches_->restore(state.progress.at("data"));
+    // The same library as before the stop, or the numbers would differ in the last bits.
+    if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
+  });
+  saved_step_ = engine_->steps_done();
+  log_.info("resumed from ", checkpoint_path);
+}
+
+void Trainer::save() {
+  if (saved_step_ == engine_->steps_done()) return;
+  checkpoint::TrainingState state = engine_->state();
+  state.progress["data"] = batches_->state();
+  state.progress["matmul"] = ops::matmul_choice().encode();
+  state.progress["config"] = to_toml(config_);
+  checkpoint::save(folder_.checkpoints(), engine_->steps_done(), state, all_ranks(), engine_->mesh().place(),
+                   static_cast<int>(config_.training.keep_last));
+  saved_step_ = engine_->steps_done();
+}
+
+std::optional<double> Trainer::evaluate() {
+  if (!held_out_) return {};
+  held_out_->rewind();
+  double sum = 0;
+  for (int64_t i = 0; i < config_.training.evaluate_batches; ++i) sum += engine_->evaluate(held_out_->next());
+  return sum / static_cast<double>(config_.training.evaluate_batches);
+}
+
+bool Trainer::stop_agreed() {
+  const bool mine = options_.stop_requested && options_.stop_requested();
+  return max_over(all_ranks(), mine ? 1 : 0) > 0;
+}
+
+double Trainer::peak_flops() {
+  at::Tensor sum = at::full({1}, ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.02), at::kDouble);
+  all_ranks().all_reduce(sum, comm::Reduce::Sum).wait();  // measured at the same time: what all ranks reach together
+  return sum.item<double>();
+}
+
+bool Trainer::run() {
+  const TrainingConfig& t = config_.training;
+  const double peak = peak_flops();
+  const double flops = models::flops_per_token(engine_->model().shape, config_.data.sequence);
+  bool stopped = false;
+  Stopwatch watch;
+  while (engine_->steps_done() < t.steps && !stopped) {
+    const data::Batch batch = batches_->next();
+    engine_->zero_grad();
+    StepMetrics m;
+    m.loss = engine_->train_step(batch);
+    const StepResult result = engine_->step();
+    m.step = engine_->steps_done();
+    m.seconds = watch.restart();
+    m.learning_rate = result.learning_rate;
+    m.grad_norm = result.gradient_norm;
+    m.tokens = t.batch_size * config_.data.sequence;
+    m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
+    m.mfu = m.tokens_per_second * flops / peak;
+    m.peak_bytes = static_cast<int64_t>(max_over(all_ranks(), static_cast<double>(peak_resident_bytes())));
+    stopped = stop_agreed();
+    const bool is_last = m.step == t.steps;
+    if (is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0)) {
+      m.eval_loss = evaluate();
+      if (m.eval_loss) m.perplexity = std::exp(*m.eval_loss);
+    }
+    if (output_) output_->write(m);
+    if (is_last || stopped || (t.save_every > 0 && m.step % t.save_every == 0)) save();
+    watch.restart();  // evaluation and saving are no part of a step
+  }
+  if (output_) {
+    output_->progress.finish();
+    output_->events.flush();
+  }
+  const bool finished = engine_->steps_done() >= t.steps;
+  log_.info(finished ? "done" : "stopped", " after step ", engine_->steps_done(), "; checkpoint in ", folder_.checkpoints());
+  return finished;
+}
+
+void Trainer::write_report(const std::string& sample) {
+  if (!is_first()) return;
+  const models::ModelShape& shape = engine_->model().shape;
+  const Machine machine = describe_machine();
+  Report report;
+  report.title = folder_.path();
+  report.steps = read_metrics(folder_.metrics());
+  for (const auto& axis : engine_->mesh().place().axes()) report.mesh.push_back({axis.name, axis.size});
+  report.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (", shape.architecture, ")")},
+                  {"parameters", std::to_string(engine_->parameters().numel())},
+                  {"ranks", std::to_string(world_.size())},
+                  {"transport", world_.backend()},
+                  {"machine", concat(machine.cpu, ", ", machine.cores, " cores")}};
+  report.config = to_toml(config_);
+  report.prompt = config_.training.sample_prompt;
+  report.sample = sample;
+  write_file(folder_.report(), render_report(report));
+  log_.info("report: ", folder_.report());
+}
+
+}  // namespace colossal::train

@@ -1,0 +1,335 @@
+#include "colossal/base/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/temporary_folder.h"
+#include "colossal/base/config_json.h"
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+
+namespace colossal {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct TensorSection {
+  int64_t size = 1;
+  std::string mode = "1d";
+  bool operator==(const TensorSection&) const = default;
+  void fields(Fields& f) {
+    f.integer("size", size, "ranks", "ranks that share each matrix", 1, 64);
+    f.choice("mode", mode, {"1d", "2d", "2.5d"}, "how a matrix is cut");
+  }
+};
+
+struct ParallelSection {
+  TensorSection tensor;
+  int64_t data = 1;  // behind the table on purpose: the printer must still put it under [parallel]
+  bool operator==(const ParallelSection&) const = default;
+  void fields(Fields& f) {
+    f.section("tensor", tensor, "tensor parallelism", "size");
+    f.integer("data", data, "ranks", "replicas of the model", 1);
+  }
+};
+
+struct TrainingSection {
+  int64_t steps = 100;
+  double clip = 1.0;
+  bool shuffle = true;
+  int64_t memory = int64_t{70} << 30;
+  std::string folder = "runs/x";
+  std::vector<double> betas{0.9, 0.95};
+  std::vector<int64_t> milestones;
+  std::vector<std::string> skip{"bias"};
+  bool operator==(const TrainingSection&) const = default;
+  void fields(Fields& f) {
+    f.integer("steps", steps, "steps", "how long to train", 1, 1000);
+    f.number("clip", clip, "", "largest gradient norm", 0.0);
+    f.flag("shuffle", shuffle, "whether the order is shuffled");
+    f.bytes("memory", memory, "memory of the device", 0, int64_t{1} << 50);
+    f.text("folder", folder, "where the results go");
+    f.numbers("betas", betas, "", "decay of the moments", 0.0, 1.0);
+    f.integers("milestones", milestones, "steps", "where the rate drops", 1);
+    f.texts("skip", skip, "parameters without decay");
+  }
+};
+
+struct Config {
+  std::string name = "none";
+  ParallelSection parallel;
+  TrainingSection training;
+  bool operator==(const Config&) const = default;
+  void fields(Fields& f) {
+    f.section("parallel", parallel, "how the ranks are laid out");
+    f.section("training", training, "the loop");
+    f.text("name", name, "of the run");
+  }
+};
+
+Config read(const std::string& toml, const std::vector<std::string>& flags = {}) {
+  auto document = ConfigDocument::parse(toml, "x.toml");
+  for (const auto& flag : flags) document.set(flag);
+  Config config;
+  document.read(config);
+  return config;
+}
+
+std::string complaint(const std::string& toml, const std::vector<std::string>& flags = {}) {
+  try {
+    read(toml, flags);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.component(), "config");
+    return error.what();
+  }
+  return "no complaint";
+}
+
+TEST(Config, ReadsEveryKindOfField) {
+  const Config config = read(R"(
+name = "run"
+[parallel]
+data = 2
+tensor = { size = 4, mode = "2.5d" }
+[training]
+steps = 7
+clip = 2           # an integer is a number
+shuffle = false
+memory = "1.5GiB"
+folder = "a \"b\""
+betas = [0.5, 1]
+milestones = [10, 20]
+skip = []
+)");
+  EXPECT_EQ(config.name, "run");
+  EXPECT_EQ(config.parallel.data, 2);
+  EXPECT_EQ(config.parallel.tensor.size, 4);
+  EXPECT_EQ(config.parallel.tensor.mode, "2.5d");
+  EXPECT_EQ(config.training.steps, 7);
+  EXPECT_EQ(config.training.clip, 2.0);
+  EXPECT_FALSE(config.training.shuffle);
+  EXPECT_EQ(config.training.memory, 3 * (int64_t{1} << 29));
+  EXPECT_EQ(config.training.folder, "a \"b\"");
+  EXPECT_THAT(config.training.betas, ElementsAre(0.5, 1.0));
+  EXPECT_THAT(config.training.milestones, ElementsAre(10, 20));
+  EXPECT_TRUE(config.training.skip.empty());
+}
+
+TEST(Config, KeepsWhatTheFileDoesNotName) { EXPECT_EQ(read("[training]\n"), Config()); }
+
+TEST(Config, APlainValueStandsForATableWithASize) {
+  EXPECT_EQ(read("[parallel]\ntensor = 2").parallel.tensor, (TensorSection{2, "1d"}));
+  EXPECT_EQ(read("[parallel.tensor]\nsize = 2\nmode = \"2d\"").parallel.tensor, (TensorSection{2, "2d"}));
+}
+
+TEST(Config, TheLaterOfShortAndLongFormWins) {
+  EXPECT_EQ(read("[parallel]\ntensor = {size = 2, mode = \"2d\"}", {"--parallel.tensor=4"}).parallel.tensor,
+            (TensorSection{4, "2d"}));
+  EXPECT_EQ(read("[parallel]\ntensor = 2", {"--parallel.tensor.size=8"}).parallel.tensor.size, 8);
+  EXPECT_EQ(read("", {"--parallel.tensor.size=8", "--parallel.tensor=2"}).parallel.tensor.size, 2);
+  EXPECT_EQ(read("", {"--parallel.tensor={size=2, mode=\"2d\"}"}).parallel.tensor, (TensorSection{2, "2d"}));
+}
+
+TEST(Config, FlagsNeedNoQuotes) {
+  const Config config = read("", {"--name=2024", "training.folder=runs/a=b", "--training.memory=2GB", "--training.shuffle=false",
+                                  "--training.betas=0.5,0.75", "--training.milestones=[3, 4]", "--training.skip=norm,bias",
+                                  "--training.clip=1e-2", "--training.steps=10", "--training.steps=11"});
+  EXPECT_EQ(config.name, "2024");
+  EXPECT_EQ(config.training.folder, "runs/a=b");
+  EXPECT_EQ(config.training.memory, 2'000'000'000);
+  EXPECT_FALSE(config.training.shuffle);
+  EXPECT_THAT(config.training.betas, ElementsAre(0.5, 0.75));
+  EXPECT_THAT(config.training.milestones, ElementsAre(3, 4));
+  EXPECT_THAT(config.training.skip, ElementsAre("norm", "bias"));
+  EXPECT_EQ(config.training.clip, 0.01);
+  EXPECT_EQ(config.training.steps, 11);
+}
+
+TEST(Config, PrintsWhatReadsBackEqual) {
+  Config config;
+  config.name = "tab\t quote\" slash\\ newline\n umlaut \xC3\xBC \x01";
+  config.parallel = {{8, "2d"}, 3};
+  config.training.clip = std::numeric_limits<double>::infinity();
+  config.training.betas = {0.1, 1.0 / 3, 5e-324, 1.0};
+  config.training.milestones = {1, kMaxInteger};
+  config.training.memory = (int64_t{3} << 20) + 1;
+  config.training.skip = {"a,b", ""};
+  EXPECT_EQ(read(to_toml(config)), config) << to_toml(config);
+  EXPECT_EQ(read(to_toml(Config())), Config());
+}
+
+TEST(Config, PrintsTablesInOrderWithRootKeysFirst) {
+  const std::string text = to_toml(Config());
+  EXPECT_EQ(text.rfind("name = \"none\"\n", 0), 0u) << text;
+  EXPECT_LT(text.find("[parallel.tensor]\nsize = 1\nmode = \"1d\"\n"), text.find("[parallel]\ndata = 1\n"));
+  EXPECT_THAT(text, HasSubstr("memory = \"70GiB\"\n"));
+}
+
+TEST(Config, WritesJson) {
+  Config config;
+  config.training.clip = std::numeric_limits<double>::quiet_NaN();
+  const auto json = to_json_object(config);
+  EXPECT_EQ(json["parallel"]["tensor"]["mode"], "1d");
+  EXPECT_EQ(json["training"]["memory"], int64_t{70} << 30);
+  EXPECT_EQ(json["training"]["clip"], "nan");
+  EXPECT_EQ(json["training"]["betas"][1], 0.95);
+  EXPECT_EQ(json["name"], "none");
+}
+
+TEST(ConfigErrors, UnknownKeyNamesPlaceAndNearestKey) {
+  EXPECT_EQ(complaint("\n[paralel]\ntensor = 2\n"),
+            "[config] x.toml:3: unknown key `paralel.tensor`, did you mean `parallel.tensor`?");
+  EXPECT_EQ(complaint("[training]\nstpes = 2\n"),
+            "[config] x.toml:2: unknown key `training.stpes`, did you mean `training.steps`?");
+  EXPECT_EQ(complaint("", {"--parallel.tensor.sise=2"}),
+            "[config] --parallel.tensor.sise: unknown key `parallel.tensor.sise`, did you mean `parallel.tensor.size`?");
+}
+
+TEST(ConfigErrors, UnknownKeyOfAnotherSectionIsFoundThere) {
+  EXPECT_EQ(complaint("[parallel]\nmilestones = [1]"),
+            "[config] x.toml:2: unknown key `parallel.milestones`, did you mean `training.milestones`?");
+}
+
+TEST(ConfigErrors, UnknownKeyWithoutANeighbourPointsToTheList) {
+  EXPECT_EQ(complaint("zzzzzzzzzzzz = 1"), "[config] x.toml:1: unknown key `zzzzzzzzzzzz`; `colossal help config` lists them all");
+}
+
+TEST(ConfigErrors, UnknownEmptySection) {
+  EXPECT_EQ(complaint("[trainin]"), "[config] x.toml:1: unknown section `trainin`, did you mean `training`?");
+}
+
+TEST(ConfigErrors, TheEarliestOfTheFileIsReported) {
+  EXPECT_THAT(complaint("[training]\nsteps = 0\n[parallel]\ndatta = 1"), HasSubstr("x.toml:2"));
+  EXPECT_THAT(complaint("[parallel]\ndatta = 1\n[training]\nsteps = 0"), HasSubstr("x.toml:2"));
+}
+
+TEST(ConfigErrors, WrongTypeNamesWantedAndFound) {
+  EXPECT_EQ(complaint("[training]\nsteps = \"many\""), "[config] x.toml:2: `training.steps` wants an integer, found \"many\"");
+  EXPECT_EQ(complaint("[training]\nsteps = 2.5"), "[config] x.toml:2: `training.steps` wants an integer, found the number 2.5");
+  EXPECT_EQ(complaint("[training]\nclip = true"), "[config] x.toml:2: `training.clip` wants a number, found true");
+  EXPECT_EQ(complaint("[training]\nshuffle = 1"), "[config] x.toml:2: `training.shuffle` wants true or false, found 1");
+  EXPECT_EQ(complaint("[training]\nfolder = 1"), "[config] x.toml:2: `training.folder` wants text in quotes, found 1");
+  EXPECT_EQ(complaint("[training]\nfolder = 2026-01-01"), "[config] x.toml:2: `training.folder` wants text in quotes, found a date or time");
+  EXPECT_EQ(complaint("[training]\nbetas = 1.0"), "[config] x.toml:2: `training.betas` wants a list such as [1, 2], found the number 1");
+  EXPECT_EQ(complaint("[training]\nbetas = [0.5, \"x\"]"), "[config] x.toml:2: `training.betas[1]` wants a number, found \"x\"");
+  EXPECT_EQ(complaint("[training]\nbetas = [[1]]"),
+            "[config] x.toml:2: `training.betas` wants a list such as [1, 2], found a list of lists or dates");
+  EXPECT_EQ(complaint("training = 3"), "[config] x.toml:1: `training` wants a table ([training] and keys below it), found 3");
+  EXPECT_EQ(complaint("[parallel]\ntensor = \"2d\""), "[config] x.toml:2: `parallel.tensor.size` wants an integer, found \"2d\"");
+  EXPECT_EQ(complaint("[[training]]\nsteps = 1"),
+            "[config] x.toml:1: `training` wants a table ([training] and keys below it), found a list of tables");
+}
+
+TEST(ConfigErrors, ATableInPlaceOfAValue) {
+  EXPECT_EQ(complaint("[training.steps]\na = 1"), "[config] x.toml:1: `training.steps` wants an integer, found a table");
+}
+
+TEST(ConfigErrors, OutOfRangeNamesTheRange) {
+  EXPECT_EQ(complaint("[training]\nsteps = 0"),
+            "[config] x.toml:2: `training.steps` must be between 1 and 1000 (steps), found 0");
+  EXPECT_EQ(complaint("[parallel]\ndata = -2"), "[config] x.toml:2: `parallel.data` must be at least 1 (ranks), found -2");
+  EXPECT_EQ(complaint("[training]\nclip = nan"), "[config] x.toml:2: `training.clip` must be at least 0, found the number nan");
+  EXPECT_EQ(complaint("[training]\nbetas = [0.5, 1.5]"),
+            "[config] x.toml:2: `training.betas[1]` must be between 0 and 1, found the number 1.5");
+  EXPECT_EQ(complaint("[training]\nmemory = \"2000TiB\""),
+            "[config] x.toml:2: `training.memory` must be between 0B and 1024TiB, found \"2000TiB\"");
+}
+
+TEST(ConfigErrors, BadByteSize) {
+  for (const char* bad : {"GiB", "12 parsecs", "-1GiB", "1.2.3GiB", "99999999999TiB"}) {
+    EXPECT_THAT(complaint("[training]\nmemory = \"" + std::string(bad) + "\""),
+                HasSubstr("`training.memory` wants a size in bytes such as \"70GiB\", found \""))
+        << bad;
+  }
+}
+
+TEST(ConfigErrors, BadChoiceListsThemAndSuggests) {
+  EXPECT_EQ(complaint("[parallel.tensor]\nmode = \"2.5D\""),
+            "[config] x.toml:2: `parallel.tensor.mode` must be one of 1d, 2d, 2.5d; found \"2.5D\", did you mean `2.5d`?");
+}
+
+TEST(ConfigErrors, FlagsWithoutKeyOrValue) {
+  EXPECT_EQ(complaint("", {"--training.steps"}), "[config] `--training.steps` has no value: write --section.key=value");
+  EXPECT_EQ(complaint("", {"--=3"}), "[config] `--=3` names no key: write --section.key=value");
+  EXPECT_EQ(complaint("", {"--training.steps="}), "[config] --training.steps: `training.steps` wants an integer, found \"\"");
+}
+
+TEST(ConfigErrors, NotToml) {
+  EXPECT_THAT(complaint("a = 1\nb = = 2"), HasSubstr("[config] x.toml:2: not valid TOML: "));
+  EXPECT_THAT(complaint("a = 1\na = 2"), HasSubstr("[config] x.toml:2: not valid TOML: "));
+}
+
+TEST(ConfigErrors, FilesThatCannotBeRead) {
+  EXPECT_THROW(
+      {
+        try {
+          ConfigDocument::load("/nonexistent/x.toml");
+        } catch (const Error& error) {
+          EXPECT_STREQ(error.what(), "[config] cannot open /nonexistent/x.toml: No such file or directory");
+          throw;
+        }
+      },
+      Error);
+  EXPECT_THROW(ConfigDocument::load("/tmp"), Error);
+}
+
+TEST(Config, HostileTextNeverCrashes) {
+  const std::string deep(100000, '[');
+  EXPECT_THAT(complaint("a = " + deep), HasSubstr("not valid TOML"));
+  EXPECT_THAT(complaint("a = \"\xff\xfe\""), HasSubstr("not valid TOML"));
+  EXPECT_THAT(complaint("", {"--name.x.y.=1"}), HasSubstr("unknown key"));
+  EXPECT_THAT(complaint("", {"--" + std::string(100000, 'a') + "=1"}), HasSubstr("unknown key"));
+  EXPECT_EQ(read("", {"--name=1\nb = 2"}).name, "1\nb = 2");
+}
+
+TEST(Config, TextFindsValuesBeforeTheRead) {
+  auto document = ConfigDocument::parse("[model]\nname = \"gpt2\"\nlayers = 3", "x.toml");
+  document.set("--run.folder=1.50");
+  EXPECT_EQ(document.text("model.name"), "gpt2");
+  EXPECT_EQ(document.text("model.layers"), "3");
+  EXPECT_EQ(document.text("run.folder"), "1.50");
+  EXPECT_EQ(document.text("model"), std::nullopt);
+  EXPECT_EQ(document.text("model.width"), std::nullopt);
+}
+
+TEST(Config, ReadConfigJoinsFileAndFlags) {
+  const testing::TemporaryFolder folder;
+  write_file(folder / "x.toml", "[training]\nsteps = 5\nclip = 3.0");
+  const auto config = read_config<Config>(folder / "x.toml", {"--training.steps=6"});
+  EXPECT_EQ(config.training.steps, 6);
+  EXPECT_EQ(config.training.clip, 3.0);
+}
+
+TEST(ConfigHelp, ListsEveryKeyWithItsFacts) {
+  const auto keys = describe_config(Config());
+  ASSERT_EQ(keys.size(), 12u);
+  const auto& size = keys[0];
+  EXPECT_EQ(size.key, "parallel.tensor.size");
+  EXPECT_EQ(size.section, "parallel.tensor");
+  EXPECT_EQ(size.stands_for, "size");
+  EXPECT_EQ(size.type, "integer");
+  EXPECT_EQ(size.unit, "ranks");
+  EXPECT_EQ(size.range, "1 .. 64");
+  EXPECT_EQ(size.default_value, "1");
+  EXPECT_EQ(size.meaning, "ranks that share each matrix");
+  EXPECT_EQ(keys[1].type, "one of 1d, 2d, 2.5d");
+  EXPECT_EQ(keys[2].range, ">= 1");
+  EXPECT_EQ(keys[6].type, "bytes");
+  EXPECT_EQ(keys[6].default_value, "\"70GiB\"");
+  EXPECT_EQ(keys[8].type, "list of numbers");
+}
+
+TEST(ConfigHelp, TextStaysWithinItsWidth) {
+  const std::string text = format_help(describe_config(Config()), 60);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 60u) << line;
+  EXPECT_THAT(text, HasSubstr("[parallel.tensor]\n"));
+  EXPECT_THAT(text, HasSubstr("  steps = 100\n      how long to train [integer, steps, 1 .. 1000]\n"));
+}
+
+}  // namespace
+}  // namespace colossal

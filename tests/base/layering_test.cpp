@@ -1,0 +1,214 @@
+// The structure of the sources as tests: who includes whom, who may see torch, how long a file may be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "colossal/base/file.h"
+#include "base/temporary_folder.h"
+
+namespace colossal {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int kLongestFile = 600;
+const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
+
+struct Layer {
+  bool torch_free = false;
+  std::set<std::string> may_include;
+};
+
+std::map<std::string, Layer> read_layers(const fs::path& file, std::vector<std::string>& faults) {
+  std::map<std::string, Layer> layers;
+  std::ifstream rows(file);
+  const std::regex pattern(R"(([a-z_]+)(\*?) *:(.*))");
+  for (std::string row; std::getline(rows, row);) {
+    std::smatch parts;
+    if (row.empty() || row[0] == '#' || !std::regex_match(row, parts, pattern)) continue;
+    Layer layer{parts[2].length() > 0, {}};
+    std::istringstream names(parts[3].str());
+    for (std::string name; names >> name; layer.may_include.insert(name)) {
+      if (!layers.count(name)) faults.push_back("LAYERS: " + parts[1].str() + " names " + name + ", which is not above it");
+    }
+    layers[parts[1]] = layer;
+  }
+  return layers;
+}
+
+std::vector<std::string> includes_of(const fs::path& file) {
+  static const std::regex pattern(R"rx(^\s*#\s*include\s*[<"]([^>"]+)[>"])rx");
+  std::vector<std::string> names;
+  std::ifstream lines(file);
+  std::smatch match;
+  for (std::string line; std::getline(lines, line);) {
+    if (std::regex_search(line, match, pattern)) names.push_back(match[1]);
+  }
+  return names;
+}
+
+bool is_source(const fs::path& path) {
+  const std::string extension = path.extension();
+  return extension == ".h" || extension == ".cpp" || extension == ".cu" || extension == ".cuh";
+}
+
+std::vector<fs::path> sources_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  if (!fs::exists(folder)) return files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file() && is_source(entry.path())) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool names_torch(const std::string& include) {
+  return include.rfind("torch/", 0) == 0 || include.rfind("ATen/", 0) == 0 || include.rfind("c10/", 0) == 0;
+}
+
+/// The headers of single architectures: what registry.cpp names and registry.h does not reach.
+std::set<std::string> architectures_of(const fs::path& source) {
+  const auto list = includes_of(source / "colossal/models/registry.cpp");
+  std::set<std::string> named(list.begin(), list.end());
+  std::vector<std::string> shared{"colossal/models/registry.h"};
+  while (!shared.empty()) {
+    const std::string header = shared.back();
+    shared.pop_back();
+    named.erase(header);
+    for (const auto& include : includes_of(source / header)) {
+      if (include.rfind("colossal/models/", 0) == 0) shared.push_back(include);
+    }
+  }
+  std::erase_if(named, [](const std::string& name) { return name.rfind("colossal/models/", 0) != 0; });
+  return named;
+}
+
+/// Every breach of LAYERS below `source` (the folder that holds colossal/), one line each.
+std::vector<std::string> violations(const fs::path& source) {
+  std::vector<std::string> faults;
+  const auto layers = read_layers(source / "colossal/LAYERS", faults);
+  const auto architectures = architectures_of(source);
+  for (const auto& file : sources_below(source / "colossal")) {
+    const std::string name = fs::relative(file, source / "colossal").string();
+    const std::string layer_name = name.substr(0, name.find('/'));
+    const auto layer = layers.find(layer_name);
+    if (layer == layers.end()) {
+      faults.push_back(name + " is in no layer");
+      continue;
+    }
+    for (const auto& include : includes_of(file)) {
+      if (layer->second.torch_free && names_torch(include)) faults.push_back(name + " may not include torch: " + include);
+      if (include.rfind("colossal/", 0) != 0) continue;
+      const std::string rest = include.substr(9), other = rest.substr(0, rest.find('/'));
+      if (other != layer_name && !layer->second.may_include.count(other)) faults.push_back(name + " may not include " + include);
+      if (!fs::exists(source / include)) faults.push_back(name + " includes what is not there: " + include);
+      const bool own = fs::path(include).stem() == file.stem() || name == "models/registry.cpp";
+      if (architectures.count(include) && layer_name == "models" && !own) faults.push_back(name + " includes a sibling: " + include);
+    }
+  }
+  return faults;
+}
+
+std::vector<std::string> files_too_long(const fs::path& root) {
+  std::vector<std::string> faults;
+  for (const char* folder : {"src", "tests", "apps", "benchmarks"}) {
+    for (const auto& file : sources_below(root / folder)) {
+      std::ifstream lines(file);
+      int count = 0;
+      for (std::string line; std::getline(lines, line);) ++count;
+      if (count > kLongestFile) faults.push_back(fs::relative(file, root).string() + " has " + std::to_string(count) + " lines");
+    }
+  }
+  return faults;
+}
+
+TEST(Layering, HoldsForTheSources) { EXPECT_THAT(violations(kSourceDir / "src"), IsEmpty()); }
+
+TEST(Layering, CoversEveryFolderOfTheSources) {
+  std::vector<std::string> faults;
+  const auto layers = read_layers(kSourceDir / "src/colossal/LAYERS", faults);
+  ASSERT_GE(layers.size(), 13u);
+  EXPECT_TRUE(layers.at("base").torch_free);
+  EXPECT_GE(architectures_of(kSourceDir / "src").size(), 2u) << "the sibling rule has nothing to look at";
+}
+
+TEST(Layering, FilesAreAtMost600LinesLong) { EXPECT_THAT(files_too_long(kSourceDir), IsEmpty()); }
+
+/// A small tree of sources with breaches planted in it.
+class PlantedViolations : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    plant("LAYERS", "# comment\nbase*  :\ntensor : base\nmodels : base tensor\n");
+    plant("base/good.h", "#include <vector>\n#include \"colossal/base/other.h\"\n");
+    plant("base/other.h", "");
+    plant("models/registry.h", "#include \"colossal/models/model.h\"\n");
+    plant("models/model.h", "#include \"colossal/tensor/place.h\"\n");
+    plant("models/registry.cpp", "#include \"colossal/models/registry.h\"\n#include \"colossal/models/gpt2.h\"\n#include \"colossal/models/llama.h\"\n");
+    plant("models/gpt2.h", "#include \"colossal/models/model.h\"\n");
+    plant("models/gpt2.cpp", "#include \"colossal/models/gpt2.h\"\n");
+    plant("models/llama.h", "");
+    plant("tensor/place.h", "#include <ATen/core/Tensor.h>\n#include \"colossal/base/good.h\"\n");
+  }
+  void plant(const std::string& name, const std::string& text) {
+    const fs::path file = fs::path(folder_.path()) / "src/colossal" / name;
+    fs::create_directories(file.parent_path());
+    write_file(file.string(), text);
+  }
+  std::vector<std::string> found() const { return violations(fs::path(folder_.path()) / "src"); }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(PlantedViolations, NoneInTheCleanTree) { EXPECT_THAT(found(), IsEmpty()); }
+
+TEST_F(PlantedViolations, AnIncludeOfAHigherLayerIsFound) {
+  plant("tensor/up.cpp", "  #  include \"colossal/models/model.h\"\n");
+  EXPECT_THAT(found(), ElementsAre("tensor/up.cpp may not include colossal/models/model.h"));
+}
+
+TEST_F(PlantedViolations, TorchInATorchFreeLayerIsFound) {
+  plant("base/deep/a.h", "#include <ATen/ATen.h>\n");
+  plant("base/deep/b.cpp", "#include <c10/util/Exception.h>\n");
+  plant("base/deep/c.cpp", "#include \"torch/torch.h\"\n");
+  EXPECT_THAT(found(), ElementsAre(HasSubstr("ATen/ATen.h"), HasSubstr("c10/util"), HasSubstr("torch/torch.h")));
+}
+
+TEST_F(PlantedViolations, ASiblingOfAModelIsFound) {
+  plant("models/llama.cpp", "#include \"colossal/models/llama.h\"\n#include \"colossal/models/gpt2.h\"\n");
+  EXPECT_THAT(found(), ElementsAre("models/llama.cpp includes a sibling: colossal/models/gpt2.h"));
+}
+
+TEST_F(PlantedViolations, AnIncludeOfNothingIsFound) {
+  plant("base/lost.cpp", "#include \"colossal/base/gone.h\"\n");
+  EXPECT_THAT(found(), ElementsAre(HasSubstr("not there: colossal/base/gone.h")));
+}
+
+TEST_F(PlantedViolations, AFolderOutsideTheTableIsFound) {
+  plant("utils/x.h", "");
+  EXPECT_THAT(found(), ElementsAre("utils/x.h is in no layer"));
+}
+
+TEST_F(PlantedViolations, ARowThatLooksDownwardIsFound) {
+  plant("LAYERS", "base* : tensor\ntensor : base\nmodels : base tensor\n");
+  EXPECT_THAT(found(), ElementsAre("LAYERS: base names tensor, which is not above it"));
+}
+
+TEST_F(PlantedViolations, ALongFileIsFound) {
+  std::string lines;
+  for (int i = 0; i <= kLongestFile; ++i) lines += "\n";
+  plant("base/long.cpp", lines);
+  EXPECT_THAT(files_too_long(folder_.path()), ElementsAre("src/colossal/base/long.cpp has 601 lines"));
+}
+
+}  // namespace
+}  // namespace colossal

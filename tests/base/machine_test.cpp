@@ -1,0 +1,39 @@
+#include "colossal/base/machine.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "colossal/base/version.h"
+
+namespace colossal {
+namespace {
+
+TEST(Machine, FiguresAreConsistent) {
+  const Machine machine = describe_machine();
+  EXPECT_FALSE(machine.host.empty());
+  EXPECT_GE(machine.cores, 1);
+  EXPECT_LE(machine.cores, static_cast<int>(std::thread::hardware_concurrency()));
+  EXPECT_GT(machine.memory_total, int64_t{64} << 20);
+  EXPECT_GT(machine.memory_available, 0);
+  EXPECT_LE(machine.memory_available, machine.memory_total);
+  EXPECT_FALSE(machine.instruction_sets.empty());
+}
+
+TEST(Machine, ResidentBytesFollowAllocations) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  const int64_t before = resident_bytes();
+  ASSERT_GT(before, 0);
+  const std::vector<char> block(kBytes, 1);
+  const int64_t during = resident_bytes();
+  // Other memory may be returned meanwhile, so that only most of the block is asked for.
+  EXPECT_GT(during - before, static_cast<int64_t>(kBytes) * 3 / 4);
+  EXPECT_GE(peak_resident_bytes() + (1 << 20), during) << "the two counters are kept apart and may differ by a little";
+  EXPECT_EQ(block[kBytes - 1], 1);
+}
+
+TEST(Version, IsTheProjects) { EXPECT_STREQ(version(), "0.1.0"); }
+
+}  // namespace
+}  // namespace colossal

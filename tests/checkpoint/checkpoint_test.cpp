@@ -1,0 +1,304 @@
+#include "colossal/checkpoint/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "checkpoint/sample_state.h"
+#include "checkpoint/temporary_folder.h"
+#include "colossal/base/checksum.h"
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+/// Runs `fn(world group, place)` on every rank of a layout.
+void on_layout(const Layout& layout, const std::function<void(comm::Group&, const tensor::Place&)>& fn) {
+  comm::run_ranks(layout.ranks(), [&](comm::World& world) {
+    std::vector<int> all(world.size());
+    for (int rank = 0; rank < world.size(); ++rank) all[rank] = rank;
+    fn(*world.make_group("world", all), layout.place(world.rank()));
+  });
+}
+
+void save_sample(const std::string& folder, int64_t step, const Layout& layout = {}, int keep_last = 0) {
+  on_layout(layout, [&](comm::Group& world, const tensor::Place& place) {
+    save(folder, step, sample_state(place, step), world, place, keep_last);
+  });
+}
+
+/// What load() says on one rank about the checkpoint, and that it changed nothing.
+std::string refusal(const std::string& path, TrainingState state = filled(sample_state(Layout{}.place(0)), 7)) {
+  std::string message = "loaded";
+  const TrainingState before = [&] {
+    TrainingState copy = state;
+    for (NamedTensor& tensor : copy.tensors) tensor.value = tensor.value.clone();
+    return copy;
+  }();
+  on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
+    try {
+      load(path, state, world, place);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+  });
+  EXPECT_TRUE(same_bits(before, state)) << "a refused load must change nothing";
+  return message;
+}
+
+TEST(Checkpoint, LoadsUnderEveryLayoutBitwise) {
+  TemporaryFolder folder;
+  for (const Layout& from : layouts()) {
+    save_sample(folder.path(), 7, from);
+    for (const Layout& to : layouts()) {
+      SCOPED_TRACE(concat("from ", from.data, "x", from.tensor, " to ", to.data, "x", to.tensor));
+      on_layout(to, [&](comm::Group& world, const tensor::Place& place) {
+        TrainingState state = filled(sample_state(place, 7), 99);
+        load(*latest(folder.path()), state, world, place);
+        EXPECT_TRUE(same_bits(state, sample_state(place, 7))) << "rank " << world.rank();
+      });
+    }
+  }
+}
+
+TEST(Checkpoint, StoresEachElementOnce) {
+  TemporaryFolder folder;
+  save_sample(folder.path(), 1, {1, 1});
+  save_sample(folder.path(), 2, {4, 4});
+  const auto data_bytes = [&](int64_t step) {
+    int64_t bytes = 0;
+    for (const auto& file : fs::directory_iterator(step_path(folder.path(), step))) {
+      if (file.path().extension() != ".safetensors") continue;
+      const std::string text = read_all(file.path().string());
+      bytes += text.size() - 8 - (static_cast<unsigned char>(text[0]) + 256 * static_cast<unsigned char>(text[1]));
+    }
+    return bytes;
+  };
+  EXPECT_EQ(data_bytes(1), data_bytes(2));
+}
+
+TEST(Checkpoint, KeepsTheLastAndRemovesLeftovers) {
+  TemporaryFolder folder;
+  folder.write(".step-000002.partial/rank-00000.safetensors", "half");
+  folder.write("step-000003/rank-00000.safetensors", "no manifest: not complete");
+  folder.write("notes.txt", "not ours");
+  for (int64_t step : {10, 20, 30}) save_sample(folder.path(), step, {2, 1}, 2);
+  EXPECT_THAT(complete_steps(folder.path()), ElementsAre(20, 30));
+  EXPECT_FALSE(fs::exists(folder / ".step-000002.partial"));
+  EXPECT_TRUE(fs::exists(folder / "notes.txt"));
+  EXPECT_EQ(*latest(folder.path()), folder / "step-000030");
+  save_sample(folder.path(), 5, {}, 2);
+  EXPECT_THAT(complete_steps(folder.path()), ElementsAre(5, 20, 30)) << "the one just written is never removed";
+  save_sample(folder.path(), 1'000'000, {}, 0);
+  EXPECT_EQ(complete_steps(folder.path()).back(), 1'000'000);
+}
+
+TEST(Checkpoint, ReplacesAnEqualStep) {
+  TemporaryFolder folder;
+  on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
+    save(folder.path(), 4, sample_state(place, 1), world, place, 0);
+    save(folder.path(), 4, sample_state(place, 2), world, place, 0);
+    TrainingState state = filled(sample_state(place), 0);
+    load(step_path(folder.path(), 4), state, world, place);
+    EXPECT_TRUE(same_bits(state, sample_state(place, 2)));
+  });
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(Checkpoint, NoFolderHasNoCheckpoint) {
+  EXPECT_FALSE(latest("/nonexistent/folder"));
+  EXPECT_THAT(refusal("/nonexistent/folder/step-000001"), HasSubstr("/nonexistent/folder/step-000001/manifest.json"));
+}
+
+TEST(Checkpoint, ProgressCanBeReadAlone) {
+  TemporaryFolder folder;
+  save_sample(folder.path(), 3);
+  EXPECT_EQ(read_progress(*latest(folder.path())), sample_state(Layout{}.place(0), 3).progress);
+}
+
+TEST(Checkpoint, AForeignModelGetsATable) {
+  TemporaryFolder folder;
+  save_sample(folder.path(), 1);
+  TrainingState other = filled(sample_state(Layout{}.place(0)), 7);
+  other.tensors[0] = {"wte", at::zeros({2, 3}), tensor::ShardSpec::whole({2, 3})};
+  other.tensors[4] = {"norm.weight", at::zeros({5}), tensor::ShardSpec::whole({5})};
+  other.tensors[5].value = at::zeros({}, at::kFloat);
+  const std::string message = refusal(*latest(folder.path()), other);
+  EXPECT_THAT(message, HasSubstr("another model"));
+  EXPECT_THAT(message, testing::ContainsRegex("wte +Float \\[2, 3\\] +-"));
+  EXPECT_THAT(message, testing::ContainsRegex("norm.weight +Float \\[5\\] +Float \\[6\\]"));
+  EXPECT_THAT(message, testing::ContainsRegex("tokens_seen +Float \\[\\] +Long \\[\\]"));
+  EXPECT_THAT(message, testing::ContainsRegex("embedding.weight +- +Float \\[11, 6\\]"));
+}
+
+TEST(Checkpoint, DamageIsFoundBeforeAnythingIsLoaded) {
+  TemporaryFolder folder;
+  save_sample(folder.path(), 1);
+  const std::string path = *latest(folder.path()), shard = path + "/rank-00000.safetensors";
+  const std::string manifest = path + "/manifest.json";
+  const std::string good_shard = read_all(shard), good_manifest = read_all(manifest);
+
+  for (size_t from_end : {size_t{1}, size_t{100}, size_t{600}}) {
+    std::string damaged = good_shard;
+    damaged[damaged.size() - from_end] ^= 1;
+    std::ofstream(shard, std::ios::binary) << damaged;
+    EXPECT_THAT(refusal(path), HasSubstr("damaged")) << from_end;
+  }
+  std::ofstream(shard, std::ios::binary) << good_shard.substr(0, good_shard.size() - 1);
+  EXPECT_THAT(refusal(path), HasSubstr("truncated"));
+  fs::remove(shard);
+  EXPECT_THAT(refusal(path), HasSubstr(shard));
+  std::ofstream(shard, std::ios::binary) << good_shard;
+
+  std::string edited = good_manifest;
+  edited.replace(edited.find("0.1"), 3, "0.2");
+  std::ofstream(manifest, std::ios::binary) << edited;
+  EXPECT_THAT(refusal(path), HasSubstr("damaged"));
+  std::ofstream(manifest, std::ios::binary) << good_manifest.substr(0, good_manifest.size() / 2);
+  EXPECT_THAT(refusal(path), HasSubstr("not valid JSON"));
+  std::ofstream(manifest, std::ios::binary) << good_manifest;
+  EXPECT_EQ(refusal(path, sample_state(Layout{}.place(0), 1)), "loaded") << "undamaged again";
+}
+
+/// A manifest that was forged together with its checksum.
+void forge(const std::string& path, const std::function<void(nlohmann::json&)>& edit) {
+  nlohmann::json manifest = nlohmann::json::parse(read_all(path));
+  manifest.erase("checksum");
+  edit(manifest);
+  manifest["checksum"] = checksum(manifest.dump());
+  std::ofstream(path, std::ios::binary) << manifest.dump();
+}
+
+TEST(Checkpoint, ForgedManifestsAreRefused) {
+  TemporaryFolder folder;
+  save_sample(folder.path(), 1, {1, 2});
+  const std::string path = *latest(folder.path()), manifest = path + "/manifest.json", good = read_all(manifest);
+  const std::vector<std::function<void(nlohmann::json&)>> edits = {
+      [](auto& m) { m["version"] = 2; },
+      [](auto& m) { m["blocks"] = 3; },
+      [](auto& m) { m["blocks"].erase(0); },
+      [](auto& m) { m["blocks"].push_back(m["blocks"][0]); },
+      [](auto& m) { m["blocks"][1] = m["blocks"][0]; },
+      [](auto& m) { m["blocks"][0]["rank"] = 77; },
+      [](auto& m) { m["blocks"][0]["rank"] = "../../etc/passwd"; },
+      [](auto& m) { m["blocks"][0]["start"][0] = -1; },
+      [](auto& m) { m["blocks"][0]["start"][0] = 9223372036854775807; },
+      [](auto& m) { m["blocks"][0]["size"][0] = 9223372036854775807; },
+      [](auto& m) { m["blocks"][0]["shape"][0] = 9223372036854775807; },
+      [](auto& m) { m["blocks"][0]["size"] = nlohmann::json::array(); },
+      [](auto& m) { m["blocks"][0]["dtype"] = "Complex"; },
+      [](auto& m) { m["blocks"][0]["checksum"] = 1; },
+      [](auto& m) { m.erase("progress"); },
+  };
+  for (size_t i = 0; i < edits.size(); ++i) {
+    std::ofstream(manifest, std::ios::binary) << good;
+    forge(manifest, edits[i]);
+    EXPECT_NE(refusal(path), "loaded") << "edit " << i;
+  }
+}
+
+TEST(Checkpoint, OneRanksFailureIsTheSameErrorOnEveryRank) {
+  TemporaryFolder folder;
+  save_sample(folder.path(), 1, {1, 2});
+  std::vector<std::string> messages(4);
+  on_layout({2, 2}, [&](comm::Group& world, const tensor::Place& place) {
+    TrainingState state = sample_state(place);
+    if (world.rank() == 2) state.tensors[0].value = at::zeros({1});
+    try {
+      save(folder.path(), 2, state, world, place, 1);
+    } catch (const Error& error) {
+      messages[world.rank()] = error.what();
+    }
+  });
+  EXPECT_THAT(messages[0], HasSubstr("embedding.weight must have its spec's local shape"));
+  EXPECT_THAT(messages[0], HasSubstr("(rank 2 of 4)"));
+  EXPECT_THAT(messages, testing::Each(messages[0]));
+  EXPECT_THAT(complete_steps(folder.path()), ElementsAre(1));
+}
+
+TEST(Checkpoint, AFullDiskOnOneRankKeepsTheOldCheckpoint) {
+  TemporaryFolder folder;
+  const tensor::ShardSpec spec = tensor::ShardSpec::split({3, 4096}, 0, {"tensor"});  // 32 KiB on rank 0, 16 on rank 1
+  const auto state_of = [&](const tensor::Place& place, double value) {
+    return TrainingState{{{"x", at::full(spec.local_shape(place), value), spec}}, {{"value", value}}};
+  };
+  std::vector<std::string> messages(2);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);  // write() then fails with EFBIG, as it does with ENOSPC
+  on_layout({1, 2}, [&](comm::Group& world, const tensor::Place& place) {
+    save(folder.path(), 1, state_of(place, 1), world, place, 1);
+    world.barrier().wait();
+    if (world.rank() == 0) {
+      rlimit small = before;
+      small.rlim_cur = 24 * 1024;
+      setrlimit(RLIMIT_FSIZE, &small);
+    }
+    world.barrier().wait();
+    try {
+      save(folder.path(), 2, state_of(place, 2), world, place, 1);
+    } catch (const Error& error) {
+      messages[world.rank()] = error.what();
+    }
+  });
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_THAT(messages[0], HasSubstr("rank-00000.safetensors"));
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_THAT(complete_steps(folder.path()), ElementsAre(1));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "nothing half-written is left";
+  on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
+    TrainingState state = state_of(place, 0);
+    load(*latest(folder.path()), state, world, place);
+    EXPECT_EQ(state.progress["value"], 1.0);
+  });
+}
+
+TEST(Checkpoint, SurvivesKillsAtAnyMoment) {
+  TemporaryFolder folder;
+  save_sample(folder.path(), 1);
+  std::mt19937 random(0);
+  int64_t last = 1;
+  for (int kill_number = 0; kill_number < 50; ++kill_number) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      try {
+        on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
+          for (int64_t step = last + 1;; ++step) save(folder.path(), step, sample_state(place, step), world, place, 2);
+        });
+      } catch (...) {
+      }
+      _exit(1);  // only an error ends the loop
+    }
+    usleep(std::uniform_int_distribution<int>(0, 40'000)(random));
+    kill(child, SIGKILL);
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child failed to save";
+    const std::vector<int64_t> steps = complete_steps(folder.path());
+    ASSERT_FALSE(steps.empty());
+    for (int64_t step : steps) {
+      on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
+        TrainingState state = filled(sample_state(place), 0);
+        load(step_path(folder.path(), step), state, world, place);
+        EXPECT_TRUE(same_bits(state, sample_state(place, step))) << step;
+      });
+    }
+    last = steps.back();
+  }
+  EXPECT_GT(last, 1) << "the children must have saved something";
+}
+
+}  // namespace
+}  // namespace colossal::checkpoint

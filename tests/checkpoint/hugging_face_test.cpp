@@ -1,0 +1,310 @@
+#include "colossal/checkpoint/hugging_face.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "checkpoint/sample_state.h"
+#include "checkpoint/temporary_folder.h"
+#include "colossal/base/error.h"
+#include "colossal/checkpoint/safetensors.h"
+#include "colossal/comm/group.h"
+#include "colossal/comm/run_ranks.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+namespace fs = std::filesystem;
+
+/// A model with every way of naming: plain, fused rows with replicated segments, transposed, a bias, a padded
+/// vocabulary.
+nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFloat) {
+  using tensor::ShardSpec;
+  const std::vector<std::string> axes{"tensor"};
+  const std::vector<tensor::Segment> heads{{12, 3}, {6, 3, true}, {6, 3, true}};
+  nn::Parameters parameters(place, {dtype});
+  parameters.add("embedding.weight", ShardSpec::split({11, 6}, 0, axes), {}, true);
+  parameters.add("qkv.weight", ShardSpec::split({24, 6}, 0, axes, heads), {}, true);
+  parameters.add("qkv.bias", ShardSpec::split({24}, 0, axes, heads), {}, false);
+  parameters.add("up.weight", ShardSpec::split({8, 6}, 0, axes), {}, true);
+  parameters.add("down.weight", ShardSpec::split({6, 8}, 1, axes), {}, true);
+  parameters.add("norm.weight", ShardSpec::whole({6}), {}, false);
+  return parameters;
+}
+
+ExternalNames names() {
+  return {{{"embedding.weight", {"model.embed.weight"}},
+           {"qkv.weight", {"model.q.weight", "model.k.weight", "model.v.weight"}},
+           {"qkv.bias", {"model.q.bias", "model.k.bias", "model.v.bias"}},
+           {"up.weight", {"model.up.weight"}, true},
+           {"down.weight", {"model.down.weight"}, true},
+           {"norm.weight", {"model.norm.weight"}}},
+          "model.",
+          {"*.rotary.inv_freq", "lm_head.weight"}};
+}
+
+at::Tensor whole_value(const nn::Parameter& parameter, at::ScalarType dtype) {
+  return sample_values(parameter.spec.shape, dtype, static_cast<int64_t>(parameter.name.size()));
+}
+
+void expect_sample_values(const nn::Parameters& parameters) {
+  for (const nn::Parameter& p : parameters) {
+    const at::Tensor whole = whole_value(p, p.value.scalar_type());
+    EXPECT_TRUE(same_bits(p.value.detach(), local_part(whole, p.spec, parameters.place()))) << p.name;
+  }
+}
+
+/// The folder that a serial export writes, built here by hand.
+std::map<std::string, at::Tensor> folder_tensors() {
+  std::map<std::string, at::Tensor> tensors;
+  std::map<std::string, at::Tensor> whole;
+  const nn::Parameters parameters = model({});
+  for (const nn::Parameter& p : parameters) whole[p.name] = whole_value(p, at::kFloat);
+  tensors["model.embed.weight"] = whole["embedding.weight"];
+  for (const std::string kind : {"weight", "bias"}) {
+    tensors["model.q." + kind] = whole["qkv." + kind].narrow(0, 0, 12);
+    tensors["model.k." + kind] = whole["qkv." + kind].narrow(0, 12, 6);
+    tensors["model.v." + kind] = whole["qkv." + kind].narrow(0, 18, 6);
+  }
+  tensors["model.up.weight"] = whole["up.weight"].t();
+  tensors["model.down.weight"] = whole["down.weight"].t();
+  tensors["model.norm.weight"] = whole["norm.weight"];
+  return tensors;
+}
+
+std::string refusal(const std::string& folder, nn::Parameters parameters = model({})) {
+  for (nn::Parameter& p : parameters) p.value.detach().fill_(7);
+  try {
+    import_weights(folder, parameters, names());
+    return "loaded";
+  } catch (const Error& error) {
+    for (const nn::Parameter& p : parameters) EXPECT_TRUE(p.value.eq(7).all().item<bool>()) << "changed: " << p.name;
+    return error.what();
+  }
+}
+
+void on_layout(const Layout& layout, const std::function<void(comm::Group&, const tensor::Place&)>& fn) {
+  comm::run_ranks(layout.ranks(), [&](comm::World& world) {
+    std::vector<int> all(world.size());
+    for (int rank = 0; rank < world.size(); ++rank) all[rank] = rank;
+    fn(*world.make_group("world", all), layout.place(world.rank()));
+  });
+}
+
+TEST(HuggingFace, ImportsUnderEveryLayoutAndPrefix) {
+  TemporaryFolder folder;
+  std::map<std::string, at::Tensor> with = folder_tensors(), without;
+  for (const auto& [name, value] : with) without[name.substr(6)] = value;
+  with["lm_head.weight"] = at::zeros({11, 6});
+  without["layers.0.rotary.inv_freq"] = at::zeros({3});
+  fs::create_directories(folder / "with");
+  fs::create_directories(folder / "without");
+  write_safetensors(folder / "with/model.safetensors", with);
+  write_safetensors(folder / "without/model.safetensors", without);
+  for (const char* name : {"with", "without"}) {
+    for (const Layout& layout : layouts()) {
+      for (int rank = 0; rank < layout.ranks(); ++rank) {
+        nn::Parameters parameters = model(layout.place(rank));
+        import_weights(folder / name, parameters, names());
+        expect_sample_values(parameters);
+      }
+    }
+  }
+}
+
+TEST(HuggingFace, ConvertsToTheDtypeOfTheModel) {
+  TemporaryFolder folder;
+  write_safetensors(folder / "model.safetensors", folder_tensors());
+  for (at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {  // the values are exact in both
+    nn::Parameters parameters = model({}, dtype);
+    import_weights(folder.path(), parameters, names());
+    expect_sample_values(parameters);
+  }
+}
+
+TEST(HuggingFace, ExportsFromEveryLayoutBitwise) {
+  for (const Layout& layout : layouts()) {
+    TemporaryFolder folder;
+    on_layout(layout, [&](comm::Group& world, const tensor::Place& place) {
+      nn::Parameters parameters = model(place);
+      for (nn::Parameter& p : parameters) p.value.detach().copy_(local_part(whole_value(p, at::kFloat), p.spec, place));
+      export_weights(folder.path(), parameters, names(), {{"model_type", "test"}}, world);
+    });
+    const SafetensorsReader reader(folder / "model.safetensors");
+    const auto wanted = folder_tensors();
+    EXPECT_EQ(reader.entries().size(), wanted.size());
+    for (const auto& [name, value] : wanted) EXPECT_TRUE(same_bits(reader.tensor(name), value)) << name;
+    EXPECT_EQ(reader.metadata().at("format"), "pt");
+    EXPECT_EQ(read_config(folder.path())["model_type"], "test");
+  }
+}
+
+std::vector<std::string> files_of(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  return names;
+}
+
+TEST(HuggingFace, ExportsInShardsWithAnIndexAndReplacesWhatWasThere) {
+  TemporaryFolder folder;
+  const auto export_with = [&](int64_t max_file_bytes) {
+    on_layout({1, 2}, [&](comm::Group& world, const tensor::Place& place) {
+      nn::Parameters parameters = model(place);
+      for (nn::Parameter& p : parameters) p.value.detach().copy_(local_part(whole_value(p, at::kFloat), p.spec, place));
+      export_weights(folder.path(), parameters, names(), {{"model_type", "test"}}, world, max_file_bytes);
+    });
+  };
+  export_with(500);
+  EXPECT_THAT(files_of(folder.path()),
+              UnorderedElementsAre("config.json", "model.safetensors.index.json", "model-00001-of-00004.safetensors",
+                                   "model-00002-of-00004.safetensors", "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors"));
+  nn::Parameters parameters = model({});
+  import_weights(folder.path(), parameters, names());
+  expect_sample_values(parameters);
+  const auto index = nlohmann::json::parse(read_all(folder / "model.safetensors.index.json"));
+  EXPECT_EQ(index["metadata"]["total_size"], 4 * parameters.numel());
+  EXPECT_EQ(index["weight_map"].size(), folder_tensors().size());
+
+  export_with(1 << 20);
+  EXPECT_THAT(files_of(folder.path()), UnorderedElementsAre("config.json", "model.safetensors"));
+}
+
+TEST(HuggingFace, AFailedExportIsTheSameErrorOnEveryRank) {
+  TemporaryFolder folder;
+  const std::string in_the_way = folder.write("out", "a file");
+  std::vector<std::string> messages(2);
+  on_layout({1, 2}, [&](comm::Group& world, const tensor::Place& place) {
+    try {
+      export_weights(in_the_way, model(place), names(), {}, world);
+    } catch (const Error& error) {
+      messages[world.rank()] = error.what();
+    }
+  });
+  EXPECT_THAT(messages[0], HasSubstr(in_the_way));
+  EXPECT_EQ(messages[0], messages[1]);
+}
+
+TEST(HuggingFace, AForeignModelGetsATable) {
+  TemporaryFolder folder;
+  auto tensors = folder_tensors();
+  tensors.erase("model.k.weight");
+  tensors["model.norm.weight"] = at::zeros({7});
+  tensors["model.extra"] = at::zeros({2});
+  tensors["model.q.bias"] = at::zeros({12}, at::kLong);
+  write_safetensors(folder / "model.safetensors", tensors);
+  const std::string message = refusal(folder.path());
+  EXPECT_THAT(message, ContainsRegex("model.k.weight +\\[6, 6\\] +-"));
+  EXPECT_THAT(message, ContainsRegex("model.norm.weight +\\[6\\] +Float \\[7\\]"));
+  EXPECT_THAT(message, ContainsRegex("model.extra +- +Float \\[2\\]"));
+  EXPECT_THAT(message, ContainsRegex("model.q.bias +\\[12\\] +Long \\[12\\]"));
+}
+
+TEST(HuggingFace, AHostileIndexIsRefused) {
+  TemporaryFolder folder;
+  auto tensors = folder_tensors();
+  fs::create_directories(folder / "in");
+  write_safetensors(folder / "outside.safetensors", tensors);
+  write_safetensors(folder / "in/a.safetensors", tensors);
+  write_safetensors(folder / "in/b.safetensors", tensors);
+  const auto with_index = [&](const std::string& text) {
+    folder.write("in/model.safetensors.index.json", text);
+    return refusal(folder / "in");
+  };
+  const auto mapped = [&](const std::string& file) {
+    return with_index(nlohmann::json({{"weight_map", {{"model.norm.weight", file}}}}).dump());
+  };
+  EXPECT_EQ(mapped("a.safetensors"), "loaded");
+  EXPECT_THAT(mapped("../outside.safetensors"), HasSubstr("file of this folder"));
+  EXPECT_THAT(mapped(folder / "outside.safetensors"), HasSubstr("file of this folder"));
+  EXPECT_THAT(mapped(".."), HasSubstr("file of this folder"));
+  EXPECT_THAT(mapped(""), HasSubstr("file of this folder"));
+  EXPECT_THAT(mapped("none.safetensors"), HasSubstr("none.safetensors"));
+  EXPECT_THAT(with_index("{"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(with_index("[]"), HasSubstr("JSON object"));
+  EXPECT_THAT(with_index("{}"), HasSubstr("weight_map"));
+  EXPECT_THAT(with_index(R"({"weight_map": {"x": 3}})"), HasSubstr("file of this folder"));
+  EXPECT_THAT(with_index(R"({"weight_map": {"x": "a.safetensors"}})"), HasSubstr("does not hold x"));
+  EXPECT_THAT(
+      with_index(R"({"weight_map": {"model.up.weight": "a.safetensors", "model.norm.weight": "b.safetensors"}})"),
+      HasSubstr("in another file too"));
+  EXPECT_THAT(refusal(folder / "nowhere"), HasSubstr("has neither"));
+  EXPECT_THROW(read_config(folder / "in"), Error);
+}
+
+TEST(HuggingFace, NamesMustFitTheModel) {
+  const auto with = [](const std::function<void(std::vector<nn::ExternalName>&)>& edit) {
+    ExternalNames external = names();
+    edit(external.names);
+    nn::Parameters parameters = model({});
+    import_weights("/nonexistent", parameters, external);
+  };
+  EXPECT_THROW(with([](auto& n) { n.pop_back(); }), Error);
+  EXPECT_THROW(with([](auto& n) { n.push_back(n[0]); }), Error);
+  EXPECT_THROW(with([](auto& n) { n[1].parts.pop_back(); }), Error);
+}
+
+// A real folder. It lies beside the project and is no part of it.
+const char kStories[] = COLOSSAL_SOURCE_DIR "/../shared/data/stories260K-hf";
+
+/// Its LLaMA as our parameters: fused projections, 5 layers, hidden 64, 8 heads and 4 key and value heads of 8, ffn
+/// 172.
+nn::Parameters stories(const tensor::Place& place, ExternalNames& external) {
+  using tensor::ShardSpec;
+  const std::vector<std::string> axes{"tensor"};
+  nn::Parameters parameters(place, {});
+  const auto add = [&](const std::string& name, ShardSpec spec, std::vector<std::string> parts) {
+    parameters.add(name, std::move(spec), {}, true);
+    external.names.push_back({name, std::move(parts)});
+  };
+  external = {{}, "model.", {}};
+  add("embedding", ShardSpec::split({512, 64}, 0, axes), {"model.embed_tokens.weight"});
+  for (int i = 0; i < 5; ++i) {
+    const std::string ours = concat("blocks.", i, "."), theirs = concat("model.layers.", i, ".");
+    const std::string attention = theirs + "self_attn.", mlp = theirs + "mlp.";
+    add(ours + "qkv", ShardSpec::split({128, 64}, 0, axes, {{64, 8}, {32, 8, true}, {32, 8, true}}),
+        {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"});
+    add(ours + "out", ShardSpec::split({64, 64}, 1, axes), {attention + "o_proj.weight"});
+    add(ours + "gate_up", ShardSpec::split({344, 64}, 0, axes, {{172}, {172}}),
+        {mlp + "gate_proj.weight", mlp + "up_proj.weight"});
+    add(ours + "down", ShardSpec::split({64, 172}, 1, axes), {mlp + "down_proj.weight"});
+    add(ours + "norm_1", ShardSpec::whole({64}), {theirs + "input_layernorm.weight"});
+    add(ours + "norm_2", ShardSpec::whole({64}), {theirs + "post_attention_layernorm.weight"});
+  }
+  add("norm", ShardSpec::whole({64}), {"model.norm.weight"});
+  return parameters;
+}
+
+TEST(HuggingFace, ReadsARealFolderAndWritesItBackBitwise) {
+  if (!fs::exists(kStories)) GTEST_SKIP() << "needs " << kStories;
+  const SafetensorsReader original(std::string(kStories) + "/model.safetensors");
+  TemporaryFolder folder;
+  for (const auto& [layout, max_bytes] :
+       {std::pair{Layout{1, 1}, 1 << 30}, {Layout{2, 2}, 1 << 30}, {Layout{1, 8}, 1 << 19}}) {
+    on_layout(layout, [&, max_bytes = max_bytes](comm::Group& world, const tensor::Place& place) {
+      ExternalNames external;
+      nn::Parameters parameters = stories(place, external);
+      import_weights(kStories, parameters, external);
+      export_weights(folder.path(), parameters, external, read_config(kStories), world, max_bytes);
+    });
+    int64_t seen = 0;
+    for (const auto& file : fs::directory_iterator(folder.path())) {
+      if (file.path().extension() != ".safetensors") continue;
+      const SafetensorsReader written(file.path().string());
+      for (const auto& [name, entry] : written.entries()) {
+        EXPECT_EQ(entry.shape, original.entries().at(name).shape) << name;
+        EXPECT_EQ(written.bytes(name), original.bytes(name)) << name;
+        ++seen;
+      }
+    }
+    EXPECT_EQ(seen, static_cast<int64_t>(original.entries().size()));
+    EXPECT_EQ(read_config(folder.path()), read_config(kStories));
+  }
+  EXPECT_TRUE(fs::exists(folder / "model.safetensors.index.json")) << "the last round was written in shards";
+}
+
+}  // namespace
+}  // namespace colossal::checkpoint

@@ -1,0 +1,95 @@
+// One rank of the process tests of comm: joins its run by launch(), does what its first argument says, reports by its exit status.
+#include <ATen/ATen.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/launch.h"
+#include "colossal/comm/local_ranks.h"
+#include "support/ranks_conformance.h"
+
+namespace {
+
+using colossal::comm::Group;
+using colossal::comm::World;
+
+std::shared_ptr<Group> all(World& world) {
+  std::vector<int> ranks(world.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return world.make_group("all", ranks);
+}
+
+/// Reduces for ever; the test kills a rank meanwhile.
+void reduce_for_ever(World& world) {
+  const auto group = all(world);
+  at::Tensor x = at::zeros({1000});
+  group->all_reduce(x, colossal::comm::Reduce::Sum).wait();
+  std::fprintf(stderr, "rank %d runs as %d\n", world.rank(), static_cast<int>(getpid()));
+  while (true) {
+    group->all_reduce(x, colossal::comm::Reduce::Sum).wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+/// The last rank does not come to the second collective.
+void skip_a_collective(World& world) {
+  const auto group = all(world);
+  at::Tensor x = at::zeros({1024});
+  group->all_reduce(x, colossal::comm::Reduce::Sum).wait();
+  if (world.rank() == world.size() - 1) std::this_thread::sleep_for(std::chrono::seconds(30));
+  group->all_reduce(x, colossal::comm::Reduce::Sum).wait();
+}
+
+void run(const std::string& what, World& world) {
+  if (what == "conform") {
+    colossal::test::check_transport(*all(world));
+  } else if (what == "pairs") {  // groups of neighbours as well as all: on two hosts they use different transports
+    const int first = world.rank() / 2 * 2;
+    colossal::test::check_transport(*world.make_group("pair", {first, first + 1}));
+    colossal::test::check_every_collective(*all(world), 1025);
+  } else if (what == "for_ever") {
+    reduce_for_ever(world);
+  } else if (what == "skip") {
+    skip_a_collective(world);
+  } else if (what == "exit") {
+    all(world)->barrier().wait();
+    if (world.rank() == 1) std::exit(7);
+    all(world)->barrier().wait();
+  } else {
+    throw colossal::Error("probe", "unknown task " + what);
+  }
+  std::fprintf(stdout, "rank %d of %d ok on %s\n", world.rank(), world.size(), world.backend().c_str());
+}
+
+/// probe launch N ARGUMENTS...: the same program as N local ranks.
+int launch_ranks(int argc, char** argv) {
+  colossal::comm::LocalRanks ranks;
+  ranks.ranks = std::atoi(argv[2]);
+  ranks.command = {argv[0]};
+  for (int i = 3; i < argc; ++i) ranks.command.push_back(argv[i]);
+  ranks.report = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+  return colossal::comm::run_local_ranks(ranks);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc > 3 && std::string(argv[1]) == "launch") return launch_ranks(argc, argv);
+    colossal::comm::LaunchOptions options;
+    if (argc > 2) options.backend = argv[2];
+    if (argc > 3) options.watchdog = std::chrono::milliseconds(std::atoi(argv[3]));
+    if (argc > 4) options.timeout = std::chrono::milliseconds(std::atoi(argv[4]));
+    const auto world = colossal::comm::launch(options);
+    run(argc > 1 ? argv[1] : "conform", *world);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", colossal::plain_message(error).c_str());
+    return 1;
+  }
+}

@@ -1,0 +1,47 @@
+// Decoding with a cache equals recomputing the whole sequence, token by token, on one rank and with tensor = 2.
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/models/registry.h"
+#include "colossal/train/engine.h"
+#include "support/parity.h"
+#include "support/tolerance.h"
+
+namespace colossal::models {
+namespace {
+
+class KvCache : public testing::TestWithParam<int> {};
+
+TEST_P(KvCache, EqualsFullRecomputation) {
+  for (const ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama()}) {
+    comm::run_ranks(GetParam(), [&](comm::World& world) {
+      const at::NoGradGuard no_grad;
+      comm::Mesh mesh(world, {{"tensor", world.size()}});
+      nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 5});
+      const Model model = make_model(shape, *train::make_layers(parameters, mesh));
+      const at::Tensor tokens = (at::arange(24, at::kLong) * 7).remainder(shape.vocabulary).view({2, 12});
+      const at::Tensor positions = at::arange(12, at::kLong).expand({2, 12});
+      nn::KvCache cache = make_cache(model, 2, 12, at::TensorOptions().dtype(at::kDouble));
+      // 5 tokens at once, then one at a time.
+      for (int64_t from = 0, to = 5; from < 12; from = to, ++to) {
+        nn::Step step{.positions = positions.narrow(1, from, to - from), .cache = &cache};
+        const at::Tensor got = hidden_states(model, tokens.narrow(1, from, to - from), step).select(1, -1);
+        nn::Step whole{.positions = positions.narrow(1, 0, to)};
+        const at::Tensor want = hidden_states(model, tokens.narrow(1, 0, to), whole).select(1, -1);
+        test::expect_close(got, want, 64 * shape.layers, concat("hidden state at ", to));
+      }
+    });
+  }
+}
+INSTANTIATE_TEST_SUITE_P(TensorRanks, KvCache, testing::Values(1, 2));
+
+TEST(KvCacheLimit, MoreTokensThanRoomIsAnError) {
+  nn::KvCache cache(1, 1, 4, 2, 8, at::TensorOptions().dtype(at::kFloat));
+  EXPECT_THROW(cache.append(0, at::zeros({1, 5, 2, 8}), at::zeros({1, 5, 2, 8})), Error);
+}
+
+}  // namespace
+}  // namespace colossal::models

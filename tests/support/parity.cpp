@@ -1,0 +1,140 @@
+#include "support/parity.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <mutex>
+
+#include "colossal/base/error.h"
+#include "colossal/train/engine.h"
+#include "support/tolerance.h"
+
+namespace colossal::test {
+namespace {
+
+using comm::World;
+
+data::Batch random_batch(const ParityCase& c, int64_t step) {
+  auto generator = at::detail::createCPUGenerator(1234 + step);
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  data::Batch b;
+  b.tokens = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
+  b.labels = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
+  b.labels[0][c.sequence - 1] = data::kIgnored;  // replicas count different numbers of tokens
+  b.labels[0][0] = data::kIgnored;
+  b.positions = at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous();
+  b.documents = at::zeros({c.batch, c.sequence}, ids);
+  b.documents.narrow(1, c.sequence / 2, c.sequence - c.sequence / 2).fill_(1);
+  return b;
+}
+
+train::Config make_config(const ParityCase& c, int data, int tensor) {
+  train::Config config;
+  config.run.device = "cpu";
+  config.precision.mode = "fp64";
+  config.parallel.data = data;
+  config.parallel.tensor.size = tensor;
+  config.parallel.bucket_mib = 0.01;  // several buckets
+  config.training.batch_size = c.batch;
+  config.training.accumulate = c.accumulate;
+  config.training.clip = c.clip;
+  config.training.steps = c.steps;
+  config.training.seed = 3;
+  config.optimizer.warmup_steps = 2;
+  return config;
+}
+
+struct Trace {
+  std::vector<double> losses, norms;
+  at::Tensor input_gradient;
+  std::map<std::string, at::Tensor> gradients, parameters;
+};
+
+data::Batch rows_of(const data::Batch& b, int64_t part, int64_t parts) {
+  auto cut = [&](const at::Tensor& t) { return t.narrow(0, part * (t.size(0) / parts), t.size(0) / parts); };
+  return {cut(b.tokens), cut(b.labels), cut(b.positions), cut(b.documents)};
+}
+
+/// d(sum of losses) / d(embedded input) of one pass, parameters' gradients left alone.
+at::Tensor input_gradient(train::Engine& engine, const data::Batch& b) {
+  nn::Step step{.positions = b.positions, .documents = b.documents};
+  models::Model& model = engine.model();
+  at::Tensor x = model.embed(b.tokens, step).detach().requires_grad_();
+  at::Tensor h = x;
+  for (const auto& block : model.blocks) h = block(h, step);
+  model.head->loss_sum(model.norm(h, step), b.labels).backward();
+  engine.zero_grad();
+  return x.grad();
+}
+
+Trace trace(World& world, const ParityCase& c, int data, int tensor) {
+  const auto engine = train::initialize(world, make_config(c, data, tensor), c.shape);
+  const int64_t replica = engine->mesh().index("data");
+  Trace t;
+  t.input_gradient = input_gradient(*engine, rows_of(random_batch(c, 0), replica, data));
+  for (int64_t i = 0; i < c.steps; ++i) {
+    engine->zero_grad();
+    t.losses.push_back(engine->train_step(rows_of(random_batch(c, i), replica, data)));
+    if (i == 0)
+      for (const nn::Parameter& p : engine->parameters()) t.gradients[p.name] = p.value.grad().clone();
+    t.norms.push_back(engine->step().gradient_norm);
+  }
+  for (const nn::Parameter& p : engine->parameters()) t.parameters[p.name] = p.value.detach().clone();
+  return t;
+}
+
+}  // namespace
+
+models::ModelShape tiny_gpt2() {
+  return {.architecture = "gpt2", .vocabulary = 43, .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 4, .head_dim = 6,
+          .ffn = 52, .positions = 16};
+}
+
+models::ModelShape tiny_llama() {
+  return {.architecture = "llama", .vocabulary = 37, .hidden = 16, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 4,
+          .ffn = 22, .positions = 16, .tied = false};
+}
+
+at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {
+  at::Tensor local = at::zeros(spec.local_shape(place), whole.options());
+  for (const tensor::Block& block : spec.blocks(place)) {
+    at::Tensor to = local, from = whole;
+    for (size_t d = 0; d < block.size.size(); ++d) {
+      to = to.narrow(d, block.local_start[d], block.size[d]);
+      from = from.narrow(d, block.start[d], block.size[d]);
+    }
+    to.copy_(from);
+  }
+  return local;
+}
+
+void check_parity(const ParityCase& c) {
+  ParityCase serial = c;
+  Trace want;
+  // One process computes the micro-batches of the whole batch; their number does not change the result beyond rounding.
+  comm::run_ranks(1, [&](World& world) { want = trace(world, serial, 1, 1); });
+  // Products of hidden, ffn and vocabulary length, sums over tokens and ten steps of them.
+  const int64_t terms = 64 * c.batch * c.sequence * c.shape.layers;
+  comm::RankOptions options;
+  options.collectives_off = c.collectives_off;
+  comm::run_ranks(c.data * c.tensor, [&](World& world) {
+    const Trace got = trace(world, c, c.data, c.tensor);
+    const auto engine = train::initialize(world, make_config(c, c.data, c.tensor), c.shape);
+    const tensor::Place& place = engine->mesh().place();
+    const int64_t rows = c.batch / c.data;
+    expect_close(got.input_gradient, want.input_gradient.narrow(0, place.index("data") * rows, rows), terms, "input gradient");
+    for (int64_t i = 0; i < c.steps; ++i) {
+      expect_close(at::scalar_tensor(got.losses[i], at::kDouble), at::scalar_tensor(want.losses[i], at::kDouble), terms,
+                   concat("loss of step ", i));
+      expect_close(at::scalar_tensor(got.norms[i], at::kDouble), at::scalar_tensor(want.norms[i], at::kDouble), terms,
+                   concat("gradient norm of step ", i));
+    }
+    for (const nn::Parameter& p : engine->parameters()) {
+      expect_close(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, place), terms, "gradient of " + p.name);
+      expect_close(got.parameters.at(p.name), local_part(want.parameters.at(p.name), p.spec, place), terms * c.steps,
+                   "after the last step, " + p.name);
+    }
+  }, options);
+}
+
+}  // namespace colossal::test

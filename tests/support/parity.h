@@ -1,0 +1,31 @@
+// The one parity driver: a model on one process against the same model on a mesh of thread ranks.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/models/shape.h"
+
+namespace colossal::test {
+
+struct ParityCase {
+  models::ModelShape shape;
+  int data = 1, tensor = 1;
+  int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
+  double clip = 0;                ///< 0: none
+  bool collectives_off = false;
+};
+
+/// Tiny shapes that exercise what divides and what does not.
+models::ModelShape tiny_gpt2();
+models::ModelShape tiny_llama();
+
+/// Runs `c.steps` training steps in fp64 on one process and on c.data x c.tensor ranks and compares, on every rank: the loss of each step, every
+/// parameter gradient of the first step (the rank's blocks of the full one), the gradient norm, and every parameter after the last step;
+/// and of one backward pass the gradient of the embedded input. Throws ParityError on the first difference.
+void check_parity(const ParityCase& c);
+
+/// Blocks of the logical tensor `whole` that `spec` gives `place`, laid out as the local tensor (zeros in padding).
+at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place);
+
+}  // namespace colossal::test

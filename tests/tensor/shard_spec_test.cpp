@@ -1,0 +1,77 @@
+// Specs cover every logical element, exactly one rank being primary for it, whatever divides and whatever does not.
+#include "colossal/tensor/shard_spec.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "colossal/base/error.h"
+
+namespace colossal::tensor {
+namespace {
+
+Place at_rank(int data, int tensor, int rank) {
+  return Place({{"data", data, rank / tensor}, {"tensor", tensor, rank % tensor}});
+}
+
+/// How many ranks hold, and how many are primary for, each row of a one-dimensional spec.
+void expect_covered(const ShardSpec& spec, int data, int tensor, int holders) {
+  std::vector<int> held(spec.numel()), primary(spec.numel());
+  for (int r = 0; r < data * tensor; ++r) {
+    const Place place = at_rank(data, tensor, r);
+    std::vector<bool> used(spec.local_shape(place)[0]);
+    for (const Block& block : spec.blocks(place)) {
+      for (int64_t i = 0; i < block.size[0]; ++i) {
+        ++held.at(block.start[0] + i);
+        primary.at(block.start[0] + i) += block.primary;
+        EXPECT_FALSE(used.at(block.local_start[0] + i)) << "two blocks share a local element";
+        used.at(block.local_start[0] + i) = true;
+      }
+    }
+  }
+  for (int64_t i = 0; i < spec.numel(); ++i) {
+    EXPECT_EQ(held[i], holders) << i;
+    EXPECT_EQ(primary[i], 1) << i;
+  }
+}
+
+TEST(ShardSpec, SplitCoversEveryElementOnce) {
+  for (int tensor : {1, 2, 3, 4, 8})
+    for (int64_t size : {1, 7, 24, 257})
+      for (int data : {1, 2}) expect_covered(ShardSpec::split({size}, 0, {"tensor"}), data, tensor, data);
+}
+
+TEST(ShardSpec, SegmentsAreSplitEachOnItsOwn) {
+  const ShardSpec fused = ShardSpec::split({24}, 0, {"tensor"}, {{12, 3}, {6, 3}, {6, 3}});
+  const auto blocks = fused.blocks(at_rank(1, 2, 1));
+  ASSERT_EQ(blocks.size(), 3u);
+  EXPECT_EQ(blocks[0].start[0], 6);
+  EXPECT_EQ(blocks[1].start[0], 15);
+  EXPECT_EQ(blocks[2].start[0], 21);
+  EXPECT_EQ(blocks[1].local_start[0], 6);
+  for (int tensor : {1, 2, 3, 4}) expect_covered(fused, 1, tensor, 1);
+}
+
+TEST(ShardSpec, ReplicatedGranulesHaveOnePrimary) {
+  const ShardSpec kv = ShardSpec::split({8}, 0, {"tensor"}, {{8, 4, true}});
+  expect_covered(kv, 1, 8, 4);
+  expect_covered(kv, 2, 4, 4);
+  EXPECT_EQ(kv.local_shape(at_rank(1, 8, 5))[0], 4);
+  EXPECT_EQ(kv.blocks(at_rank(1, 8, 5))[0].start[0], 4);
+}
+
+TEST(ShardSpec, PaddedPartsHaveEqualRoom) {
+  const ShardSpec vocabulary = ShardSpec::split({257, 8}, 0, {"tensor"});
+  for (int r = 0; r < 4; ++r) EXPECT_EQ(vocabulary.local_shape(at_rank(1, 4, r)), (std::vector<int64_t>{65, 8}));
+  EXPECT_EQ(vocabulary.blocks(at_rank(1, 4, 3))[0].size[0], 62);
+}
+
+TEST(ShardSpec, WholeIsHeldByAllAndPrimaryOnTheFirst) { expect_covered(ShardSpec::whole({5}), 2, 4, 8); }
+
+TEST(ShardSpec, RefusesSegmentsThatDoNotAddUp) {
+  EXPECT_THROW(ShardSpec::split({10}, 0, {"tensor"}, {{4}, {4}}), Error);
+  EXPECT_THROW(ShardSpec::split({10}, 0, {"tensor"}, {{10, 4}}), Error);
+}
+
+}  // namespace
+}  // namespace colossal::tensor

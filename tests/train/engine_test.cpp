@@ -1,0 +1,104 @@
+// The engine's own promises beside parity: what it refuses, and that seeds and layouts decide nothing they should not.
+#include "colossal/train/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "support/parity.h"
+
+namespace colossal::train {
+namespace {
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+Config config_of(int64_t data, int64_t tensor, int64_t batch) {
+  Config c;
+  c.parallel.data = data;
+  c.parallel.tensor.size = tensor;
+  c.training.batch_size = batch;
+  return c;
+}
+
+TEST(Config, BatchThatDoesNotDivideNamesTheNearestSizes) {
+  Config c = config_of(4, 1, 18);
+  c.training.accumulate = 2;
+  EXPECT_EQ(refusal([&] { c.validate(); }),
+            "[training] batch_size must divide by parallel.data * training.accumulate: got 18, 4 * 2; the nearest are 16 and 24");
+}
+
+TEST(Initialize, RefusesRanksThatAreNotTheProductOfTheLayout) {
+  const std::string message = refusal([] {
+    comm::run_ranks(3, [](comm::World& world) { initialize(world, config_of(2, 2, 4), test::tiny_gpt2()); });
+  });
+  EXPECT_NE(message.find("[parallel] the ranks must be the product of the layout's sizes: got 3 ranks, data 2 * tensor 2 = 4"),
+            std::string::npos) << message;
+  EXPECT_NE(message.find("(rank "), std::string::npos) << message;
+}
+
+data::Batch batch_of(int64_t rows, int64_t sequence, int64_t token) {
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  return {at::full({rows, sequence}, token, ids), at::full({rows, sequence}, token, ids),
+          at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::Tensor()};
+}
+
+TEST(Engine, RefusesTokensAndLengthsTheModelDoesNotHave) {
+  comm::run_ranks(1, [](comm::World& world) {
+    auto engine = initialize(world, config_of(1, 1, 2), test::tiny_gpt2());
+    EXPECT_NE(refusal([&] { engine->train_step(batch_of(2, 4, 43)); }).find("vocabulary of 43: got 43"), std::string::npos);
+    EXPECT_NE(refusal([&] { engine->train_step(batch_of(2, 4, -1)); }).find("got -1"), std::string::npos);
+    EXPECT_NE(refusal([&] { engine->train_step(batch_of(2, 17, 1)); }).find("got 17 tokens, 16 positions"), std::string::npos);
+  });
+}
+
+TEST(Engine, ABatchWithoutCountedTokensChangesNothingButTheStep) {
+  comm::run_ranks(2, [](comm::World& world) {
+    auto engine = initialize(world, config_of(2, 1, 2), test::tiny_gpt2());
+    data::Batch batch = batch_of(1, 4, 1);
+    batch.labels.fill_(data::kIgnored);
+    engine->zero_grad();
+    EXPECT_EQ(engine->train_step(batch), 0);
+    EXPECT_EQ(engine->step().gradient_norm, 0);
+  });
+}
+
+TEST(Engine, StopsOnAGradientThatIsNotFinite) {
+  comm::run_ranks(1, [](comm::World& world) {
+    auto engine = initialize(world, config_of(1, 1, 2), test::tiny_gpt2());
+    engine->parameters().at("norm.weight").value.detach().fill_(std::numeric_limits<double>::infinity());
+    engine->zero_grad();
+    engine->train_step(batch_of(2, 4, 1));
+    EXPECT_NE(refusal([&] { engine->step(); }).find("gradient of step 1 is not finite"), std::string::npos);
+  });
+}
+
+// Losses of ten steps go down on a text that can be learnt: the parts fit together.
+TEST(Engine, LearnsAConstantText) {
+  comm::run_ranks(2, [](comm::World& world) {
+    Config c = config_of(1, 2, 4);
+    c.optimizer.warmup_steps = 0;
+    c.optimizer.learning_rate = 0.01;
+    auto engine = initialize(world, c, test::tiny_llama());
+    double first = 0, last = 0;
+    for (int i = 0; i < 20; ++i) {
+      engine->zero_grad();
+      last = engine->train_step(batch_of(4, 8, 7));
+      if (i == 0) first = last;
+      engine->step();
+    }
+    EXPECT_NEAR(first, std::log(37.0), 0.2);
+    EXPECT_LT(last, 0.1);
+  });
+}
+
+}  // namespace
+}  // namespace colossal::train
