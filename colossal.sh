@@ -15,7 +15,7 @@ caller=$PWD
 torch_version=2.13.0
 # Debian's name of a package = the header (or the program, behind `:`) by which it is known to be there, however it came.
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
-  libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h ninja-build=:ninja)
+  libspdlog-dev=spdlog/spdlog.h libxxhash-dev libpcre2-dev=xxhash.h ninja-build=:ninja)
 test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h)
 
 die() { echo "colossal.sh: $*" >&2; exit 1; }
@@ -72,7 +72,7 @@ need_tools() {
   command -v "${CXX:-c++}" >/dev/null || die "no C++ compiler found; install g++ 12 or newer (Debian: apt-get install g++)"
   command -v cmake >/dev/null || die "cmake not found; install CMake 3.25 or newer (Debian: apt-get install cmake)"
   local version
-  version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+  version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p') || die "$(command -v cmake) --version fails; repair CMake"
   [ "$(printf '%s\n3.25\n' "$version" | sort -V | head -n 1)" = 3.25 ] || die "CMake $version is too old: 3.25 or newer is needed"
 }
 
@@ -123,7 +123,7 @@ jobs() {
   echo "$cores"
 }
 
-# Everything a build needs is remembered with the folder of LibTorch it was configured for: a second start looks no further.
+# The stamp holds the folder of LibTorch that the build was configured for: while it is there, a start looks for nothing else.
 stamp=$build/.configured
 is_configured() {
   [ -f "$stamp" ] && [ -f "$build/build.ninja" ] || return 1
@@ -132,14 +132,14 @@ is_configured() {
   [ -d "$known/include" ] && [ "${LIBTORCH_ROOT:-$known}" = "$known" ]
 }
 
-configure() {
+configure() {  # ON or OFF: with the tests; the program alone needs no GoogleTest
   is_configured && return
   need_tools
   need_packages "${build_packages[@]}"
+  if [ "$1" = ON ]; then need_packages "${test_packages[@]}"; fi
   find_libtorch
   cd "$root"
-  # Tests join the configuration when they are first asked for: the program alone needs no GoogleTest.
-  step "configuring" cmake --preset release -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_TESTS="${COLOSSAL_TESTS:-OFF}"
+  step "configuring" cmake --preset release -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_TESTS="$1"
   printf '%s' "$LIBTORCH_ROOT" >"$stamp"
 }
 
@@ -163,17 +163,16 @@ build_target() {  # target, what
     if [ -n "$said" ]; then echo "$([ $status -eq 0 ] || echo 'failed after ')$((SECONDS - began)) s" >&2; fi
     exit $status
   } || {
-    tail -n +"$((line + 1))" "$log" | grep -v '^\[[0-9]*/[0-9]*\] Building' | tail -n 60 >&2
+    tail -n +"$((line + 1))" "$log" | grep -Ev '^\[[0-9]+/[0-9]+\] Building|^== failed$' | tail -n 60 >&2
     die "building $2 failed; the whole log is $log"
   }
 }
 
-configure_tests() {
-  configure
+configure_with_tests() {
+  configure ON
+  grep -q '^COLOSSAL_TESTS:BOOL=ON' "$build/CMakeCache.txt" && return
   need_packages "${test_packages[@]}"
-  if ! grep -q '^COLOSSAL_TESTS:BOOL=ON' "$build/CMakeCache.txt"; then
-    step "configuring the tests" cmake -S "$root" -B "$build" -DCOLOSSAL_TESTS=ON
-  fi
+  step "configuring the tests" cmake -S "$root" -B "$build" -DCOLOSSAL_TESTS=ON
 }
 
 # The Python packages against which the interop tests compare. Without them those tests are skipped and say why.
@@ -182,31 +181,31 @@ install_interop() {
   [ -f "$wanted" ] || return 0
   cmp -s "$wanted" "$seen" && return
   need_venv
-  mkdir -p "$root/build"
+  local began=$SECONDS
   printf 'installing the Python packages of the interop tests ... ' >&2
   if "$root/.venv/bin/python" -m pip install -r "$wanted" >>"$log" 2>&1; then
     cp "$wanted" "$seen"
-    echo "done" >&2
+    echo "$((SECONDS - began)) s" >&2
   else
-    echo "failed (see $log); tests that need them will be skipped" >&2
+    echo "failed after $((SECONDS - began)) s (see $log); the tests that need them will be skipped" >&2
   fi
 }
 
 case "${1:-}" in
   build)
-    configure_tests
+    configure_with_tests
     build_target all "everything"
     ;;
   test)
     shift
-    configure_tests
+    configure_with_tests
     install_interop
     build_target all "everything"
     cd "$build"
     exec ctest --output-on-failure --parallel "$(jobs)" "$@"
     ;;
   *)
-    configure
+    configure OFF
     build_target colossal_app "colossal"
     cd "$caller"
     exec "$build/colossal" "$@"

@@ -8,6 +8,11 @@ function(colossal_share_pch target)  # the first torch layer owns the precompile
   if(NOT COLOSSAL_PCH)
     return()
   endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")  # -fPIE would not fit a header that libraries compiled with -fPIC
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
   get_property(owner GLOBAL PROPERTY COLOSSAL_PCH_OWNER)
   if(owner)
     target_precompile_headers(${target} REUSE_FROM ${owner})

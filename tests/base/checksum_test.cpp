@@ -51,7 +51,7 @@ TEST(Checksum, ChangesWithEveryByte) {
 }
 
 TEST(Checksum, OfAFileEqualsThatOfItsBytes) {
-  const testing::TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   const std::string bytes = pattern((3 << 20) + 17);  // several pieces and a rest
   write_file(folder / "x", bytes);
   EXPECT_EQ(file_checksum(folder / "x"), checksum(bytes));

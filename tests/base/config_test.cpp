@@ -165,7 +165,7 @@ TEST(Config, PrintsWhatReadsBackEqual) {
 TEST(Config, PrintsTablesInOrderWithRootKeysFirst) {
   const std::string text = to_toml(Config());
   EXPECT_EQ(text.rfind("name = \"none\"\n", 0), 0u) << text;
-  EXPECT_LT(text.find("[parallel.tensor]\nsize = 1\nmode = \"1d\"\n"), text.find("[parallel]\ndata = 1\n"));
+  EXPECT_THAT(text, HasSubstr("\n[parallel]\ndata = 1\n\n[parallel.tensor]\nsize = 1\nmode = \"1d\"\n"));
   EXPECT_THAT(text, HasSubstr("memory = \"70GiB\"\n"));
 }
 
@@ -297,7 +297,7 @@ TEST(Config, TextFindsValuesBeforeTheRead) {
 }
 
 TEST(Config, ReadConfigJoinsFileAndFlags) {
-  const testing::TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   write_file(folder / "x.toml", "[training]\nsteps = 5\nclip = 3.0");
   const auto config = read_config<Config>(folder / "x.toml", {"--training.steps=6"});
   EXPECT_EQ(config.training.steps, 6);
@@ -307,7 +307,10 @@ TEST(Config, ReadConfigJoinsFileAndFlags) {
 TEST(ConfigHelp, ListsEveryKeyWithItsFacts) {
   const auto keys = describe_config(Config());
   ASSERT_EQ(keys.size(), 12u);
-  const auto& size = keys[0];
+  EXPECT_EQ(keys[0].key, "name");
+  EXPECT_EQ(keys[1].key, "parallel.data");
+  EXPECT_EQ(keys[1].range, ">= 1");
+  const auto& size = keys[2];
   EXPECT_EQ(size.key, "parallel.tensor.size");
   EXPECT_EQ(size.section, "parallel.tensor");
   EXPECT_EQ(size.stands_for, "size");
@@ -316,11 +319,10 @@ TEST(ConfigHelp, ListsEveryKeyWithItsFacts) {
   EXPECT_EQ(size.range, "1 .. 64");
   EXPECT_EQ(size.default_value, "1");
   EXPECT_EQ(size.meaning, "ranks that share each matrix");
-  EXPECT_EQ(keys[1].type, "one of 1d, 2d, 2.5d");
-  EXPECT_EQ(keys[2].range, ">= 1");
-  EXPECT_EQ(keys[6].type, "bytes");
-  EXPECT_EQ(keys[6].default_value, "\"70GiB\"");
-  EXPECT_EQ(keys[8].type, "list of numbers");
+  EXPECT_EQ(keys[3].type, "one of 1d, 2d, 2.5d");
+  EXPECT_EQ(keys[7].type, "bytes");
+  EXPECT_EQ(keys[7].default_value, "\"70GiB\"");
+  EXPECT_EQ(keys[9].type, "list of numbers");
 }
 
 TEST(ConfigHelp, TextStaysWithinItsWidth) {

@@ -166,7 +166,7 @@ class PlantedViolations : public ::testing::Test {
     write_file(file.string(), text);
   }
   std::vector<std::string> found() const { return violations(fs::path(folder_.path()) / "src"); }
-  testing::TemporaryFolder folder_;
+  test::TemporaryFolder folder_;
 };
 
 TEST_F(PlantedViolations, NoneInTheCleanTree) { EXPECT_THAT(found(), IsEmpty()); }

@@ -17,7 +17,7 @@ using ::testing::Not;
 constexpr int64_t kPlenty = 1 << 20;
 
 TEST(Log, TheFileGetsEverythingWithTheRank) {
-  const testing::TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   const Log log({.rank = 1, .size = 2, .screen = LogLevel::kSilent, .file = folder / "log.txt"});
   log.debug("a ", 1);
   log.info("b {} %s");  // no format strings
@@ -61,7 +61,7 @@ TEST(Log, AFileThatCannotBeOpenedIsAnError) {
 }
 
 TEST(Log, LinesOfSeveralThreadsStayWhole) {
-  const testing::TemporaryFolder folder;
+  const test::TemporaryFolder folder;
   const Log log({.screen = LogLevel::kSilent, .file = folder / "log.txt"});
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

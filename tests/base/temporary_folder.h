@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-namespace colossal::testing {
+namespace colossal::test {
 
 class TemporaryFolder {
  public:
@@ -28,4 +28,4 @@ class TemporaryFolder {
   std::string path_;
 };
 
-}  // namespace colossal::testing
+}  // namespace colossal::test

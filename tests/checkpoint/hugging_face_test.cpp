@@ -161,7 +161,8 @@ TEST(HuggingFace, ExportsInShardsWithAnIndexAndReplacesWhatWasThere) {
   export_with(500);
   EXPECT_THAT(files_of(folder.path()),
               UnorderedElementsAre("config.json", "model.safetensors.index.json", "model-00001-of-00004.safetensors",
-                                   "model-00002-of-00004.safetensors", "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors"));
+                                   "model-00002-of-00004.safetensors", "model-00003-of-00004.safetensors",
+                                   "model-00004-of-00004.safetensors"));
   nn::Parameters parameters = model({});
   import_weights(folder.path(), parameters, names());
   expect_sample_values(parameters);

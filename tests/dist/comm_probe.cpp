@@ -1,4 +1,5 @@
-// One rank of the process tests of comm: joins its run by launch(), does what its first argument says, reports by its exit status.
+// One rank of the process tests of comm: joins its run by launch(), does what its first argument says, reports by its
+// exit status.
 #include <ATen/ATen.h>
 #include <signal.h>
 #include <unistd.h>

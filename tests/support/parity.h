@@ -1,6 +1,7 @@
 // The one parity driver: a model on one process against the same model on a mesh of thread ranks.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "colossal/comm/run_ranks.h"
@@ -14,6 +15,7 @@ struct ParityCase {
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
   double clip = 0;                ///< 0: none
   bool collectives_off = false;
+  std::string device = "cpu";  ///< of the ranks; the reference is always computed on the CPU
 };
 
 /// Tiny shapes that exercise what divides and what does not.

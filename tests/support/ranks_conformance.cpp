@@ -77,8 +77,8 @@ void check_dtype(Group& group, int64_t numel, at::ScalarType dtype) {
 }  // namespace
 
 void check_every_dtype(Group& group, int64_t numel) {
-  for (at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte,
-                               at::kBool}) {
+  for (at::ScalarType dtype :
+       {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool}) {
     check_dtype(group, numel, dtype);
   }
 }

@@ -1,4 +1,5 @@
-// What every transport must do, checked by one rank against values that it can compute alone. Used on threads and on processes.
+// What every transport must do, checked by one rank against values that it can compute alone. Used on threads and on
+// processes.
 #pragma once
 #include <cstdint>
 

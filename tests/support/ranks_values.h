@@ -4,7 +4,8 @@
 
 namespace colossal::test {
 
-/// Element i of rank r: (7 r + i) mod 5 + 1, or its parity for bool. A sum over 8 ranks is at most 40: exact in bf16 and fp16.
+/// Element i of rank r: (7 r + i) mod 5 + 1, or its parity for bool. A sum over 8 ranks is at most 40: exact in bf16
+/// and fp16.
 at::Tensor rank_values(int rank, int64_t numel, at::ScalarType dtype);
 
 /// Bitwise equality of dtype, sizes and contents.

@@ -17,12 +17,15 @@ double tolerance(const at::Tensor& want, int64_t terms) {
   return 4 * eps * std::sqrt(static_cast<double>(terms)) * scale;
 }
 
-void expect_close(const at::Tensor& got, const at::Tensor& want, int64_t terms, const std::string& what) {
+void expect_within(const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what) {
   if (got.sizes() != want.sizes()) throw ParityError(concat(what, ": shape ", got.sizes(), ", want ", want.sizes()));
   if (want.numel() == 0) return;
   const double error = (got.to(at::kDouble) - want.to(at::kDouble)).abs().max().item<double>();
-  if (!(error <= tolerance(want, terms)))
-    throw ParityError(concat(what, ": off by ", error, ", tolerance ", tolerance(want, terms)));
+  if (!(error <= limit)) throw ParityError(concat(what, ": off by ", error, ", tolerance ", limit));
+}
+
+void expect_close(const at::Tensor& got, const at::Tensor& want, int64_t terms, const std::string& what) {
+  expect_within(got, want, tolerance(want, terms), what);
 }
 
 void expect_equal(const at::Tensor& got, const at::Tensor& want, const std::string& what) {

@@ -15,7 +15,10 @@ struct ParityError : std::runtime_error {
 /// 4 * eps(dtype) * sqrt(terms) * max|want|: rounding of a sum of `terms` products.
 double tolerance(const at::Tensor& want, int64_t terms);
 
-/// Throws ParityError naming `what` when shapes differ or an element is off by more than tolerance(want, terms).
+/// Throws ParityError naming `what` when shapes differ or an element is off by more than `limit`.
+void expect_within(const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what);
+
+/// The same with limit tolerance(want, terms).
 void expect_close(const at::Tensor& got, const at::Tensor& want, int64_t terms, const std::string& what);
 
 /// Throws ParityError unless every element is bitwise equal.

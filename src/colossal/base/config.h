@@ -93,7 +93,7 @@ template <class Config>
 std::string to_toml(Config config) {
   return fields_to_toml([&config](Fields& f) { config.fields(f); });
 }
-/// Every key of the struct in order, with the values of `config` as defaults.
+/// Every key of the struct, section by section in order, with the values of `config` as defaults.
 template <class Config>
 std::vector<KeyHelp> describe_config(Config config) {
   return describe_fields([&config](Fields& f) { config.fields(f); });

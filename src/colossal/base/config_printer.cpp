@@ -1,13 +1,13 @@
 // The visitors that write a config struct: as TOML and as help.
-#include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <cstdio>
+#include <map>
 #include <sstream>
 #include <utility>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/number.h"
 
 namespace colossal {
 namespace {
@@ -30,12 +30,9 @@ std::string toml_of(const std::string& text) {
 }
 
 std::string toml_of(double number) {
-  if (std::isnan(number)) return "nan";
-  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
-  char text[64];
-  const auto end = std::to_chars(text, text + sizeof(text), number);  // the shortest that reads back equal
-  std::string printed(text, end.ptr);
-  return printed.find_first_of(".e") == std::string::npos ? printed + ".0" : printed;
+  const std::string printed = print_number(number);
+  const bool is_float = printed.find_first_of(".en") != std::string::npos;  // n: inf, nan
+  return is_float ? printed : printed + ".0";
 }
 
 std::string toml_of(bool value) { return value ? "true" : "false"; }
@@ -53,45 +50,45 @@ std::string toml_of(const Field& field) {
   return std::visit([](const auto* value) { return toml_of(*value); }, field.value);
 }
 
-/// Keeps the dotted names of the sections that a visit is in.
+/// Keeps the sections that a visit has entered, in that order, and which of them it is in.
 class Printer : public Fields {
  protected:
   struct Section {
     std::string key, help, stands_for;
   };
   void enter(const char* name, const char* help, const char* stands_for) override {
-    sections_.push_back({key_of(name), help, stands_for});
+    open_.push_back(sections_.size());
+    sections_.push_back({key_of(name, open_.end()[-2]), help, stands_for});
   }
-  void leave() override { sections_.pop_back(); }
-  const Section& section() const { return sections_.back(); }
-  std::string key_of(const char* name) const { return section().key.empty() ? name : section().key + "." + name; }
+  void leave() override { open_.pop_back(); }
+
+  const std::vector<Section>& sections() const { return sections_; }
+  size_t current() const { return open_.back(); }
+  std::string key_of(const char* name) const { return key_of(name, current()); }
 
  private:
-  std::vector<Section> sections_{{"", "", ""}};
+  std::string key_of(const char* name, size_t section) const {
+    return sections_[section].key.empty() ? name : sections_[section].key + "." + name;
+  }
+  std::vector<Section> sections_{{"", "", ""}};  // the root first: its keys have no header and can only stand there
+  std::vector<size_t> open_{0};
 };
 
 class TomlPrinter : public Printer {
  public:
   std::string text() const {
     std::string all;
-    for (const auto& [section, lines] : tables_) {
-      if (!section.empty()) all += (all.empty() ? "[" : "\n[") + section + "]\n";
+    for (const auto& [section, lines] : lines_) {
+      if (section != 0) all += (all.empty() ? "[" : "\n[") + sections()[section].key + "]\n";
       all += lines;
     }
     return all;
   }
 
  private:
-  void visit(const Field& field) override {
-    // A key behind a sub-table's header would belong to the sub-table: lines are gathered by section.
-    auto table = std::find_if(tables_.begin(), tables_.end(), [&](auto& t) { return t.first == section().key; });
-    if (table == tables_.end()) {
-      // The root's own keys have no header, so they can only stand first.
-      table = tables_.insert(section().key.empty() ? tables_.begin() : tables_.end(), {section().key, ""});
-    }
-    table->second += concat(field.name, " = ", toml_of(field), "\n");
-  }
-  std::vector<std::pair<std::string, std::string>> tables_;
+  // A key behind a sub-table's header would belong to the sub-table: lines are gathered by section.
+  void visit(const Field& field) override { lines_[current()] += concat(field.name, " = ", toml_of(field), "\n"); }
+  std::map<size_t, std::string> lines_;
 };
 
 struct TypeName {
@@ -117,21 +114,27 @@ std::string range_of(const Field& field) {
   if (field.most != kMaxInteger) high = concat(field.most);
   if (field.is_bytes && !low.empty()) low = print_bytes(field.least);
   if (field.is_bytes && !high.empty()) high = print_bytes(field.most);
-  if (field.low != -kInfinity) low = concat(field.low);
-  if (field.high != kInfinity) high = concat(field.high);
+  if (field.low != -kInfinity) low = print_number(field.low);
+  if (field.high != kInfinity) high = print_number(field.high);
   if (low.empty() && high.empty()) return "";
   return high.empty() ? ">= " + low : low.empty() ? "<= " + high : low + " .. " + high;
 }
 
 class Describer : public Printer {
  public:
-  std::vector<KeyHelp> keys;
+  std::vector<KeyHelp> keys() const {
+    std::vector<KeyHelp> all;
+    for (const auto& [section, keys] : keys_) all.insert(all.end(), keys.begin(), keys.end());
+    return all;
+  }
 
  private:
   void visit(const Field& field) override {
-    keys.push_back({section().key, section().help, section().stands_for, key_of(field.name), type_of(field), field.unit,
-                    range_of(field), toml_of(field), field.help});
+    const Section& section = sections()[current()];
+    keys_[current()].push_back({section.key, section.help, section.stands_for, key_of(field.name), type_of(field), field.unit,
+                                range_of(field), toml_of(field), field.help});
   }
+  std::map<size_t, std::vector<KeyHelp>> keys_;
 };
 
 /// Appends the words of `text`, each line behind `indent` blanks and of at most `width` columns.
@@ -161,7 +164,7 @@ std::string fields_to_toml(const std::function<void(Fields&)>& visit) {
 std::vector<KeyHelp> describe_fields(const std::function<void(Fields&)>& visit) {
   Describer describer;
   visit(describer);
-  return describer.keys;
+  return describer.keys();
 }
 
 std::string format_help(const std::vector<KeyHelp>& keys, int width) {

@@ -7,6 +7,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/number.h"
 #include "colossal/base/suggest.h"
 
 namespace colossal {
@@ -19,7 +20,7 @@ struct FoundText {  // what stood in the document, in the words of an error mess
   std::string operator()(const ConfigValue::Unsupported& other) const { return other.what; }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(int64_t value) const { return concat(value); }
-  std::string operator()(double value) const { return concat("the number ", value); }
+  std::string operator()(double value) const { return "the number " + print_number(value); }
   std::string operator()(const std::string& value) const {
     constexpr size_t kLongestQuote = 80;
     return "\"" + (value.size() > kLongestQuote ? value.substr(0, kLongestQuote) + "..." : value) + "\"";
@@ -30,7 +31,7 @@ struct FoundText {  // what stood in the document, in the words of an error mess
 /// The range in words: "at least 1 (steps)"; for byte sizes as sizes.
 std::string range_words(const Field& field, bool integral) {
   const auto word = [&](double low_or_high, int64_t least_or_most) {
-    if (!integral) return concat(low_or_high);
+    if (!integral) return print_number(low_or_high);
     return field.is_bytes ? print_bytes(least_or_most) : concat(least_or_most);
   };
   const bool bounded_below = integral ? field.least != std::numeric_limits<int64_t>::min() : field.low != -kInfinity;

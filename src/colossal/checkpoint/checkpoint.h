@@ -54,7 +54,8 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
           const tensor::Place& place, int keep_last);
 
 /// Fills the tensors of `state` in place from the checkpoint at `path` (folder/step-000100) and replaces
-/// `state.progress`. The layout it was saved under does not matter. Padding is set to zero.
+/// `state.progress`. The layout it was saved under does not matter. Padding is set to zero. Stored tensors whose names
+/// do not begin with `prefix` may be more than `state` asks for: the weights without their optimizer.
 ///
 /// Communication: every rank of `world` must call; flags by all_reduce.
 /// Errors: throws the same Error on every rank, before any tensor is changed: a table of name, wanted and found

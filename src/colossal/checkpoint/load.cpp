@@ -17,7 +17,8 @@ namespace colossal::checkpoint {
 namespace {
 
 /// Names, dtypes and logical shapes must be the same on both sides; of the stored ones, those that begin with `prefix`.
-void check_same(const TrainingState& state, const Manifest& manifest, const std::string& path, const std::string& prefix) {
+void check_same(const TrainingState& state, const Manifest& manifest, const std::string& path,
+                const std::string& prefix) {
   MismatchTable table;
   std::set<std::string> wanted;
   for (const NamedTensor& tensor : state.tensors) {

@@ -40,8 +40,12 @@ int fail(const std::string& message, int status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  return end_with_message([&] { return run(Arguments(argv + (argc > 0 ? 1 : 0), argv + argc)); });
+}
+
+int end_with_message(const std::function<int()>& work) {
   try {
-    return run(Arguments(argv + (argc > 0 ? 1 : 0), argv + argc));
+    return work();
   } catch (const HelpWanted& help) {
     std::fputs(help.what(), stdout);
     return 0;

@@ -14,7 +14,8 @@ class Group;
 at::Tensor copy_to(const at::Tensor& x, Group& group);
 /// Forward: all_reduce(x, Sum). Backward: dy as it is. Sends 2 (n-1)/n * numel(x) in forward. (Megatron's g.)
 at::Tensor reduce_from(const at::Tensor& x, Group& group);
-/// Forward: every rank's x concatenated along `dim`. Backward: this rank's slice of dy (every rank must hold the same dy).
+/// Forward: every rank's x concatenated along `dim`. Backward: this rank's slice of dy (every rank must hold the same
+/// dy).
 at::Tensor gather_from(const at::Tensor& x, int64_t dim, Group& group);
 /// Forward: this rank's slice of x along `dim`, which must divide by n. Backward: all_gather.
 at::Tensor split_to(const at::Tensor& x, int64_t dim, Group& group);

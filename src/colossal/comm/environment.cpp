@@ -24,11 +24,12 @@ class Reader {
 
   int number(const std::string& name, int low, int high) const {
     const std::string value = text(name);
-    require(!value.empty(), "launch", name, " is not set, but other variables of its launcher are; set it, or unset them");
+    require(!value.empty(), "launch", name,
+            " is not set, but other variables of its launcher are; set it, or unset them");
     int result = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    require(error == std::errc() && end == value.data() + value.size(), "launch", name, " must be a whole number: got \"",
-            value, "\"");
+    require(error == std::errc() && end == value.data() + value.size(), "launch", name,
+            " must be a whole number: got \"", value, "\"");
     require(result >= low && result <= high, "launch", name, " must be in [", low, ", ", high, "]: got ", result);
     return result;
   }
@@ -44,8 +45,8 @@ class Reader {
 constexpr int kMaxRanks = 1 << 20;
 constexpr int kDefaultPort = 29500;
 
-void read_ranks(Environment& environment, const Reader& reader, const char* rank, const char* size, const char* local_rank,
-                const char* local_size) {
+void read_ranks(Environment& environment, const Reader& reader, const char* rank, const char* size,
+                const char* local_rank, const char* local_size) {
   environment.size = reader.number(size, 1, kMaxRanks);
   environment.rank = reader.number(rank, 0, environment.size - 1);
   environment.local_size = reader.number_or(local_size, 1, environment.size, -1);
@@ -53,7 +54,8 @@ void read_ranks(Environment& environment, const Reader& reader, const char* rank
   environment.local_rank = reader.number_or(local_rank, 0, locals - 1, -1);
 }
 
-/// Runs of one job agree on it, runs of different jobs rarely collide. Below the range that the system hands out itself.
+/// Runs of one job agree on it, runs of different jobs rarely collide. Below the range that the system hands out
+/// itself.
 uint16_t port_of_job(const std::string& job) {
   return static_cast<uint16_t>(20000 + std::hash<std::string>()(job) % 12000);
 }
@@ -77,7 +79,8 @@ void read_open_mpi(Environment& environment, const Reader& reader) {
   std::string job = reader.text("PMIX_NAMESPACE");
   if (job.empty()) job = reader.text("OMPI_MCA_ess_base_jobid");
   const bool one_host = environment.local_size == environment.size;
-  require(one_host || reader.has("MASTER_ADDR"), "launch", "mpirun over several hosts does not say where rank 0 runs; set "
+  require(one_host || reader.has("MASTER_ADDR"), "launch",
+          "mpirun over several hosts does not say where rank 0 runs; set "
           "MASTER_ADDR to that host: mpirun -x MASTER_ADDR=HOST ...");
   environment.host = reader.has("MASTER_ADDR") ? reader.text("MASTER_ADDR") : "127.0.0.1";
   environment.port = static_cast<uint16_t>(reader.number_or("MASTER_PORT", 1, 65535, port_of_job("mpi" + job)));
@@ -91,7 +94,8 @@ void read_slurm(Environment& environment, const Reader& reader) {
   const char* list = reader.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
   const std::string nodes = reader.has(list) ? reader.text(list) : reader.text("SLURM_JOB_NODELIST");
   const bool named = reader.has("MASTER_ADDR");
-  require(named || !nodes.empty(), "launch", "SLURM_NODELIST is not set, but SLURM_PROCID is; set MASTER_ADDR to the host "
+  require(named || !nodes.empty(), "launch",
+          "SLURM_NODELIST is not set, but SLURM_PROCID is; set MASTER_ADDR to the host "
           "of rank 0");
   environment.host = named ? reader.text("MASTER_ADDR") : first_host(nodes);
   const std::string job = reader.text("SLURM_JOB_ID") + "." + reader.text("SLURM_STEP_ID");
@@ -114,11 +118,16 @@ void read_colossal(Environment& environment, const Reader& reader) {
 
 const char* to_string(Launcher launcher) {
   switch (launcher) {
-    case Launcher::None: return "none";
-    case Launcher::Colossal: return "colossal";
-    case Launcher::Torchrun: return "torchrun";
-    case Launcher::Slurm: return "slurm";
-    case Launcher::OpenMpi: return "openmpi";
+    case Launcher::None:
+      return "none";
+    case Launcher::Colossal:
+      return "colossal";
+    case Launcher::Torchrun:
+      return "torchrun";
+    case Launcher::Slurm:
+      return "slurm";
+    case Launcher::OpenMpi:
+      return "openmpi";
   }
   return "unknown";
 }
@@ -158,7 +167,8 @@ std::string first_host(const std::string& list) {
   const std::string inside = list.substr(bracket + 1, close - bracket - 1);
   const size_t end = std::min(list.find(',', close), list.size());
   const std::string tail = list.substr(close + 1, end - close - 1);  // may hold brackets of its own
-  return list.substr(0, bracket) + inside.substr(0, inside.find_first_of(",-")) + (tail.empty() ? "" : first_host(tail));
+  return list.substr(0, bracket) + inside.substr(0, inside.find_first_of(",-")) +
+         (tail.empty() ? "" : first_host(tail));
 }
 
 }  // namespace colossal::comm

@@ -1,4 +1,5 @@
-// Which launcher started this process, and what it said about ranks and rendezvous. Pure functions of the environment variables.
+// Which launcher started this process, and what it said about ranks and rendezvous. Pure functions of the environment
+// variables.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -21,11 +22,11 @@ struct Environment {
   bool hosted_store = false;  ///< the launcher runs the store's server; rank 0 only connects
   std::string prefix;         ///< of all keys in the store: tells restarts of one run apart
   std::string host_name;      ///< overrides what this host is called (COLOSSAL_HOST); empty: ask the system
-  std::string job;            ///< begins the names of shared-memory segments, so that the launcher can sweep after a crash
+  std::string job;  ///< begins the names of shared-memory segments, so that the launcher can sweep after a crash
 };
 
-/// Asks for, in this order: COLOSSAL_RANK (our own launcher); RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK (mpirun);
-/// SLURM_PROCID with more than one task (srun). MASTER_ADDR and MASTER_PORT are obeyed wherever they are set.
+/// Asks for, in this order: COLOSSAL_RANK (our own launcher); RANK and WORLD_SIZE (torchrun); OMPI_COMM_WORLD_RANK
+/// (mpirun); SLURM_PROCID with more than one task (srun). MASTER_ADDR and MASTER_PORT are obeyed wherever they are set.
 /// Errors: throws Error("launch", ...) naming the variable that is missing, is no number or is out of range.
 Environment read_environment(const Variables& variables);
 

@@ -13,8 +13,8 @@ namespace colossal::comm {
 
 enum class Reduce { Sum, Max, Min };
 
-/// A collective under way. `wait()` returns when the result is in place, or throws what went wrong. The tensors given to the
-/// collective must neither change nor die before it. A default-made Work is done.
+/// A collective under way. `wait()` returns when the result is in place, or throws what went wrong. The tensors given
+/// to the collective must neither change nor die before it. A default-made Work is done.
 class Work {
  public:
   class State {
@@ -37,14 +37,15 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-/// Ranks that exchange tensors. Every member must issue the same collectives of one group in the same order; different groups
-/// are independent. `rank()` and every `root`, `to`, `from` are within the group.
+/// Ranks that exchange tensors. Every member must issue the same collectives of one group in the same order; different
+/// groups are independent. `rank()` and every `root`, `to`, `from` are within the group.
 ///
 /// Shapes:  tensors are contiguous and of one dtype and device on all ranks. n = size().
 /// Bytes:   "sends" counts the payload a rank puts on the wire with ring algorithms, the contract that counters report.
 /// Sums:    bf16 and fp16 are accumulated in fp32 and rounded once; the order of summation is the same on every rank,
 ///          so all ranks get bitwise equal results.
-/// Errors:  throws Error("comm", ...) naming group and collective when ranks disagree on op, size or dtype (backends that can see
+/// Errors:  throws Error("comm", ...) naming group and collective when ranks disagree on op, size or dtype (backends
+/// that can see
 ///          it), when a peer died, or when the watchdog's limit passed. After that the group is dead.
 class Group {
  public:

@@ -71,7 +71,8 @@ std::string local_address(const std::string& host, int port, bool several_hosts)
           "; set MASTER_ADDR to a name or number that all hosts can resolve");
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
   std::string address;
-  for (const addrinfo* entry = list; entry && address.empty(); entry = entry->ai_next) address = address_towards(*entry);
+  for (const addrinfo* entry = list; entry && address.empty(); entry = entry->ai_next)
+    address = address_towards(*entry);
   if (several_hosts && (address.empty() || is_loopback(address))) address = first_outside_address();
   return address.empty() ? "127.0.0.1" : address;
 }
@@ -99,7 +100,8 @@ void bind_to_cores(const std::vector<int>& cores) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (int core : cores) CPU_SET(core, &set);
-  if (!cores.empty()) sched_setaffinity(0, sizeof set, &set);  // refused in some containers: then unbound, which only costs speed
+  if (!cores.empty())
+    sched_setaffinity(0, sizeof set, &set);  // refused in some containers: then unbound, which only costs speed
 }
 
 uint64_t stable_hash(const std::string& text) {

@@ -1,4 +1,5 @@
-// What a rank must know about the machine it runs on: who shares memory with it, how peers reach it, which cores are its own.
+// What a rank must know about the machine it runs on: who shares memory with it, how peers reach it, which cores are
+// its own.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -6,19 +7,20 @@
 
 namespace colossal::comm {
 
-/// Equal on two ranks exactly when they can share memory: host name, boot and /dev/shm mount. `name` overrides the first and the
-/// others.
+/// Equal on two ranks exactly when they can share memory: host name, boot and /dev/shm mount. `name` overrides the
+/// first and the others.
 std::string host_identity(const std::string& name);
 
-/// Address of this host's interface on the way to `host`:`port`; when that is the loopback one and the run has several hosts, the
-/// first other IPv4 address. Errors: throws Error("launch", ...) when `host` has no address.
+/// Address of this host's interface on the way to `host`:`port`; when that is the loopback one and the run has several
+/// hosts, the first other IPv4 address. Errors: throws Error("launch", ...) when `host` has no address.
 std::string local_address(const std::string& host, int port, bool several_hosts);
 
 /// Cores that this process may use.
 std::vector<int> allowed_cores();
 int installed_cores();
 
-/// The share of `cores` of local rank r of n: contiguous, as even as it gets; with fewer cores than ranks, one core each in turn.
+/// The share of `cores` of local rank r of n: contiguous, as even as it gets; with fewer cores than ranks, one core
+/// each in turn.
 std::vector<int> share_of_cores(const std::vector<int>& cores, int r, int n);
 
 /// Binds the calling thread, and those it starts from now on.

@@ -34,8 +34,7 @@ void check_backend(const std::string& backend) {
   require(known, "launch", "backend must be one of auto, shm, gloo, nccl: got \"", backend, "\"");
 }
 
-std::shared_ptr<Store> connect_to_store(const Environment& environment, bool server,
-                                        std::chrono::milliseconds limit) {
+std::shared_ptr<Store> connect_to_store(const Environment& environment, bool server, std::chrono::milliseconds limit) {
   Store::Tcp tcp;
   tcp.host = environment.host;
   tcp.port = environment.port;
@@ -66,13 +65,15 @@ Neighbourhood rendezvous(const LaunchOptions& options, const Environment& enviro
 
 std::string choose_backend(const LaunchOptions& options, const Neighbourhood& around) {
   if (options.backend != "auto") {
-    require(options.backend != "shm" || !around.several_hosts, "launch", "backend = \"shm\" needs all ranks on one host: "
-            "they are on ", std::set<std::string>(around.hosts.begin(), around.hosts.end()).size(),
+    require(options.backend != "shm" || !around.several_hosts, "launch",
+            "backend = \"shm\" needs all ranks on one host: "
+            "they are on ",
+            std::set<std::string>(around.hosts.begin(), around.hosts.end()).size(),
             "; use backend = \"auto\", which picks for each group");
     return options.backend;
   }
-  const bool gpu_each = options.device == "cuda" && has_nccl() &&
-                        at::detail::getCUDAHooks().deviceCount() >= around.local_size;
+  const bool gpu_each =
+      options.device == "cuda" && has_nccl() && at::detail::getCUDAHooks().deviceCount() >= around.local_size;
   if (gpu_each) return "nccl";
   return around.several_hosts ? "gloo" : "shm";
 }
@@ -119,7 +120,8 @@ class Transports {
                           options_.timeout};
     require(member.size() <= kMaxSharedRanks, "comm", "group \"", member.name, "\": shared memory holds up to ",
             kMaxSharedRanks, " ranks: got ", member.size(), "; use backend = \"gloo\"");
-    auto segment = share_segment(meeting, segment_name(environment_, around_, member), Slots::segment_bytes(member.size()));
+    auto segment =
+        share_segment(meeting, segment_name(environment_, around_, member), Slots::segment_bytes(member.size()));
     return std::make_shared<SharedMemory>(std::move(segment), member.name, member.rank, member.size(),
                                           around_.local_size);
   }
@@ -158,7 +160,8 @@ std::unique_ptr<World> launch(const LaunchOptions& options) {
 
 std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& environment) {
   check_backend(options.backend);
-  require(options.backend != "nccl" || has_nccl(), "launch", "backend = \"nccl\": this build has no NCCL; use \"auto\"");
+  require(options.backend != "nccl" || has_nccl(), "launch",
+          "backend = \"nccl\": this build has no NCCL; use \"auto\"");
   RankWorld::Options world;
   world.watchdog = options.watchdog;
   world.backend = "null";

@@ -10,20 +10,21 @@
 namespace colossal::comm {
 
 struct LaunchOptions {
-  /// "auto": nccl when `device` is "cuda" and every rank has a GPU of its own, else for each group shm when its ranks are on one host
-  /// and gloo when not. Or one of "shm", "gloo", "nccl" for all groups.
+  /// "auto": nccl when `device` is "cuda" and every rank has a GPU of its own, else for each group shm when its ranks
+  /// are on one host and gloo when not. Or one of "shm", "gloo", "nccl" for all groups.
   std::string backend = "auto";
   std::chrono::milliseconds timeout{60000};   ///< for the ranks to find each other
   std::chrono::milliseconds watchdog{30000};  ///< for a collective, before the watchdog looks for the late rank
-  /// Splits the cores this process may use evenly among the ranks of the host, binds this rank to its share and gives LibTorch as
-  /// many threads. Ranks that their launcher has bound already (mpirun, srun) keep what they have.
+  /// Splits the cores this process may use evenly among the ranks of the host, binds this rank to its share and gives
+  /// LibTorch as many threads. Ranks that their launcher has bound already (mpirun, srun) keep what they have.
   bool bind_cores = true;
   std::string device = "cpu";  ///< "cpu" or "cuda"
 };
 
 /// Joins the other ranks of the run; collective among all of them. Without a launcher the world has one rank.
 ///
-/// Errors: throws Error("launch", ...): a broken environment, a port in use, ranks that do not come within `timeout` (they are named),
+/// Errors: throws Error("launch", ...): a broken environment, a port in use, ranks that do not come within `timeout`
+/// (they are named),
 ///         a transport that these hosts cannot use.
 std::unique_ptr<World> launch(const LaunchOptions& options);
 std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& environment);

@@ -10,21 +10,21 @@ namespace colossal::comm {
 
 struct LocalRanks {
   int ranks = 1;
-  std::vector<std::string> command;              ///< file and arguments, the same for every rank; the file is looked for in PATH
+  std::vector<std::string> command;  ///< file and arguments, the same for every rank; the file is looked for in PATH
   std::map<std::string, std::string> variables;  ///< set on top of this process's environment
   std::chrono::milliseconds grace{5000};         ///< between SIGTERM and SIGKILL for the others, once a rank has died
   /// Told what ends the run, as it happens: "rank 1 of 4 (process 4242) was killed by SIGKILL; ending the other ranks".
   std::function<void(const std::string&)> report;
 };
 
-/// Starts the ranks, waits for all of them, and returns the exit status for the caller to end with: 0 when all ended with 0, else that
-/// of the first that did not (128 + signal when it was killed).
+/// Starts the ranks, waits for all of them, and returns the exit status for the caller to end with: 0 when all ended
+/// with 0, else that of the first that did not (128 + signal when it was killed).
 ///
-/// This process hosts the rendezvous store, on a free port, so that no port needs to be chosen. Output passes through unchanged.
-/// SIGINT and SIGTERM to this process are sent on to every rank, once each. When a rank dies the others get SIGTERM and, after `grace`,
-/// SIGKILL. When this process dies, however it does, the ranks are killed with it. Shared memory they may have left is removed.
-/// One run at a time in a process: the dispositions of SIGINT and SIGTERM are its own until it returns.
-/// Errors: throws Error("launch", ...) when the command cannot be started.
+/// This process hosts the rendezvous store, on a free port, so that no port needs to be chosen. Output passes through
+/// unchanged. SIGINT and SIGTERM to this process are sent on to every rank, once each. When a rank dies the others get
+/// SIGTERM and, after `grace`, SIGKILL. When this process dies, however it does, the ranks are killed with it. Shared
+/// memory they may have left is removed. One run at a time in a process: the dispositions of SIGINT and SIGTERM are its
+/// own until it returns. Errors: throws Error("launch", ...) when the command cannot be started.
 int run_local_ranks(const LocalRanks& options);
 
 /// "SIGKILL" for 9, "signal 64" for what has no name.

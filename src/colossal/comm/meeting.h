@@ -17,12 +17,13 @@ struct Meeting {
   std::chrono::milliseconds limit{60000};
 };
 
-/// Every rank's `text`, in rank order. Errors: throws Error("launch", ...) that names the ranks which did not come within the limit.
+/// Every rank's `text`, in rank order. Errors: throws Error("launch", ...) that names the ranks which did not come
+/// within the limit.
 std::vector<std::string> gather_texts(const Meeting& meeting, const std::string& text);
 
-/// One shared-memory segment for all ranks of the meeting, who must be on one host. It is created when all have come and its name is
-/// removed as soon as all have opened it, so that a crash leaves nothing behind.
-/// Errors: throws the same Error on every rank when any of them could not create or open it.
+/// One shared-memory segment for all ranks of the meeting, who must be on one host. It is created when all have come
+/// and its name is removed as soon as all have opened it, so that a crash leaves nothing behind. Errors: throws the
+/// same Error on every rank when any of them could not create or open it.
 std::shared_ptr<Segment> share_segment(const Meeting& meeting, const std::string& name, size_t bytes);
 
 }  // namespace colossal::comm

@@ -13,13 +13,14 @@ tensor::Place place_of(const World& world, const std::vector<Mesh::Axis>& axes) 
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto& axis = axes[i];
     require(axis.size >= 1, "parallel", axis.name, " must be at least 1: got ", axis.size);
-    for (size_t j = 0; j < i; ++j) require(axes[j].name != axis.name, "parallel", "axis ", axis.name, " is given twice");
+    for (size_t j = 0; j < i; ++j)
+      require(axes[j].name != axis.name, "parallel", "axis ", axis.name, " is given twice");
     product *= axis.size;
     layout += concat(layout.empty() ? "" : " x ", axis.name, " ", axis.size);
   }
   require(product == world.size(), "parallel", "the sizes of the axes must multiply to the number of ranks: got ",
-          layout.empty() ? "no axes" : layout, " = ", product, " for ", world.size(),
-          " ranks; start ", product, " ranks or change the sizes");
+          layout.empty() ? "no axes" : layout, " = ", product, " for ", world.size(), " ranks; start ", product,
+          " ranks or change the sizes");
   std::vector<tensor::Place::Axis> places;
   int rest = world.rank();
   for (size_t i = axes.size(); i-- > 0;) {

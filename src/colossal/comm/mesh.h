@@ -1,5 +1,6 @@
 // The ranks of a world arranged along named axes, and the groups along any product of them.
 #pragma once
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,9 +14,9 @@ namespace colossal::comm {
 
 /// Axes are given outermost first: neighbours along the last one have consecutive ranks.
 ///
-/// Groups are made at the first request, which is collective among their members, and kept. A request for an axis that was not named,
-/// or whose size is 1, gives a null group.
-/// Errors: throws Error("parallel", ...) unless the sizes multiply to world.size().
+/// Groups are made at the first request, which is collective among their members, and kept. A request for an axis that
+/// was not named, or whose size is 1, gives a null group. Errors: throws Error("parallel", ...) unless the sizes
+/// multiply to world.size().
 class Mesh {
  public:
   struct Axis {
@@ -31,6 +32,9 @@ class Mesh {
   Group& group(const std::string& axis) { return group(std::vector<std::string>{axis}); }
   /// The ranks that differ from this one only along `axes`, the first axis outermost. Name: axes joined by "+".
   Group& group(const std::vector<std::string>& axes);
+  Group& group(std::initializer_list<const char*> axes) {
+    return group(std::vector<std::string>(axes.begin(), axes.end()));
+  }
   /// The group along `axis` cut in runs of `count` neighbours: this rank's run. Name: "axis/count".
   Group& neighbours(const std::string& axis, int count);
   World& world() { return world_; }

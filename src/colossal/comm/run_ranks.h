@@ -8,12 +8,14 @@
 namespace colossal::comm {
 
 struct RankOptions {
-  bool collectives_off = false;  ///< collectives do nothing (outputs hold this rank's own input): parity tests must then fail
+  bool collectives_off =
+      false;  ///< collectives do nothing (outputs hold this rank's own input): parity tests must then fail
   std::chrono::milliseconds watchdog{30000};
 };
 
-/// Runs fn once per rank, each in a thread of its own with its own World. Rethrows the first exception thrown by any rank,
-/// not the lowest rank's: peers of a failed rank fail too, and theirs is not the cause. Its message carries ` (rank r of n)`.
+/// Runs fn once per rank, each in a thread of its own with its own World. Rethrows the first exception thrown by any
+/// rank, not the lowest rank's: peers of a failed rank fail too, and theirs is not the cause. Its message carries `
+/// (rank r of n)`.
 void run_ranks(int n, const std::function<void(World&)>& fn, const RankOptions& options = {});
 
 }  // namespace colossal::comm

@@ -1,10 +1,11 @@
 #include "colossal/comm/store.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
+
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <unistd.h>
 
 #include "colossal/base/error.h"
 
@@ -48,13 +49,16 @@ std::shared_ptr<Store> Store::tcp(const Tcp& options) {
   const auto refused = [&](const std::exception& error) -> Error {
     const std::string message = plain_message(error);
     if (options.server && (contains(message, "EADDRINUSE") || contains(message, "address already in use"))) {
-      return Error("launch", concat("port ", options.port, " is in use on this host; set MASTER_PORT to a free one, or "
+      return Error("launch", concat("port ", options.port,
+                                    " is in use on this host; set MASTER_PORT to a free one, or "
                                     "end what listens there"));
     }
     if (options.server) return Error("launch", concat("cannot listen on port ", options.port, ": ", message));
-    return Error("launch", concat("no answer from ", options.host, ":", options.port, " within ",
-                                  options.limit.count() / 1000.0, " s; is rank 0 running there, and do MASTER_ADDR and "
-                                  "MASTER_PORT name it? (", message, ")"));
+    return Error("launch",
+                 concat("no answer from ", options.host, ":", options.port, " within ", options.limit.count() / 1000.0,
+                        " s; is rank 0 running there, and do MASTER_ADDR and "
+                        "MASTER_PORT name it? (",
+                        message, ")"));
   };
   try {
     return made(true);

@@ -17,9 +17,9 @@ class Store {
  public:
   /// Among the threads of this process.
   static std::shared_ptr<Store> in_memory();
-  /// Connects to the server at host:port, or is the server. A server listens on `listener`, a bound and listening socket, if given
-  /// (it is taken over), else on `port`; 0 picks a free one.
-  /// Errors: throws Error("launch", ...) when the port is taken or nobody answers within `limit`.
+  /// Connects to the server at host:port, or is the server. A server listens on `listener`, a bound and listening
+  /// socket, if given (it is taken over), else on `port`; 0 picks a free one. Errors: throws Error("launch", ...) when
+  /// the port is taken or nobody answers within `limit`.
   struct Tcp {
     std::string host;
     uint16_t port = 0;

@@ -4,11 +4,16 @@ namespace colossal::comm {
 
 const char* to_string(Phase phase) {
   switch (phase) {
-    case Phase::Setup: return "setup";
-    case Phase::Forward: return "forward";
-    case Phase::Backward: return "backward";
-    case Phase::Optimizer: return "optimizer";
-    case Phase::Other: return "other";
+    case Phase::Setup:
+      return "setup";
+    case Phase::Forward:
+      return "forward";
+    case Phase::Backward:
+      return "backward";
+    case Phase::Optimizer:
+      return "optimizer";
+    case Phase::Other:
+      return "other";
   }
   return "unknown";
 }

@@ -1,4 +1,5 @@
-// What one rank sent: payload and calls by group, collective and phase. The contract that tests hold against published formulas.
+// What one rank sent: payload and calls by group, collective and phase. The contract that tests hold against published
+// formulas.
 #pragma once
 #include <cstdint>
 #include <map>

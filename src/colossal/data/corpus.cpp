@@ -20,9 +20,9 @@ struct Corpus::Run {
   std::string name;
   std::shared_ptr<const MappedFile> file = {};
   std::shared_ptr<const std::vector<uint32_t>> memory = {};  // instead of a file
-  int width = 1;                                        // bytes of a stored token
-  int64_t stored = 0;                                   // tokens that are stored
-  int64_t first = 0, count = 0;                         // of the stored ones and the end token behind them
+  int width = 1;                                             // bytes of a stored token
+  int64_t stored = 0;                                        // tokens that are stored
+  int64_t first = 0, count = 0;                              // of the stored ones and the end token behind them
 
   int64_t token(int64_t index, int64_t end_id) const {
     if (index >= stored) return end_id;

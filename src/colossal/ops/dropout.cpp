@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "colossal/base/error.h"
@@ -16,6 +17,7 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 constexpr int64_t kGrain = 16384;
+constexpr int64_t kRun = 1024;  // words drawn at a time
 
 struct Mask {
   double p;
@@ -31,13 +33,16 @@ void apply_on_cpu(const Mask& mask, const T* x, T* y, int64_t rows, int64_t cols
   const uint32_t threshold = mask.threshold();
   const Wide scale = static_cast<Wide>(1.0 / (1.0 - mask.p));
   parallel_for(0, rows * cols, kGrain, [&](int64_t from, int64_t to) {
-    uint64_t block = ~uint64_t{0};
-    std::array<uint32_t, 4> words{};
-    for (int64_t i = from; i < to; ++i) {
-      const uint64_t index = static_cast<uint64_t>(mask.first_row + i / cols) * static_cast<uint64_t>(mask.logical_cols) +
-                             static_cast<uint64_t>(mask.first_col + i % cols);
-      if (index / 4 != block) words = philox(block = index / 4, mask.seed);
-      y[i] = words[index % 4] < threshold ? T(0) : static_cast<T>(static_cast<Wide>(x[i]) * scale);
+    uint32_t words[kRun];
+    for (int64_t i = from; i < to;) {  // runs within a row: consecutive logical indices
+      const int64_t row = i / cols, col = i % cols, count = std::min({cols - col, to - i, kRun});
+      random_words(mask.seed,
+                   static_cast<uint64_t>(mask.first_row + row) * static_cast<uint64_t>(mask.logical_cols) +
+                       static_cast<uint64_t>(mask.first_col + col),
+                   count, words);
+      for (int64_t k = 0; k < count; ++k)
+        y[i + k] = words[k] < threshold ? T(0) : static_cast<T>(static_cast<Wide>(x[i + k]) * scale);
+      i += count;
     }
   });
 }

@@ -2,7 +2,9 @@
 // function COLOSSAL_KERNELS names.
 #include "colossal/ops/activation_kernel.h"
 #include "colossal/ops/adamw_kernel.h"
+#include "colossal/ops/attention_kernel.h"
 #include "colossal/ops/norm_kernel.h"
+#include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 
 namespace colossal::ops {
@@ -20,7 +22,8 @@ constexpr auto bf16_gradient_step() -> void (*)(const AdamWBuffers<T>&, const Bf
 template <class T>
 constexpr Kernels<T> kTable{norm_forward<T>, norm_backward<T>, gelu_forward<T>, gelu_backward<T>, swiglu_forward<T>,
                             swiglu_backward<T>, rotary_rows<T>, column_sums<T>, sum_of_squares<T>, row_max<T>, row_exp<T>,
-                            row_scale<T>, adamw_step<T, T>, bf16_gradient_step<T>()};
+                            row_scale<T>, adamw_step<T, T>, bf16_gradient_step<T>(), draw_words, attention_scratch<T>,
+                            attention_forward<T>, attention_backward<T>};
 
 }  // namespace
 

@@ -68,6 +68,28 @@ struct RotaryRows {
   W sign;
 };
 
+/// A tensor [batch, heads, positions, size] whose last dimension is dense.
+template <class T>
+struct HeadView {
+  T* data;
+  int64_t batch, head, position;  ///< strides, elements
+};
+
+/// Attention of batch * heads heads; see attention.h. Forward writes out and log_sums, backward reads them.
+template <class T>
+struct AttentionTask {
+  using W = WideOf<T>;
+  int64_t batch, heads, kv_heads, queries, keys, size;
+  bool causal;
+  const int64_t* documents;  ///< [batch, keys] or null
+  W scale;
+  HeadView<const T> q, k, v;
+  HeadView<T> out;
+  W* log_sums;  ///< [batch, heads, queries]: logarithm of the sum of exponentials of the scores
+  HeadView<const T> dout;
+  HeadView<T> dq, dk, dv;
+};
+
 template <class T>
 struct Kernels {
   using W = WideOf<T>;
@@ -91,6 +113,14 @@ struct Kernels {
   /// Steps elements [0, n) of T = state type; gradients of type T, or Bf16 for T = float.
   void (*adamw)(const AdamWBuffers<T>&, const T* grad, const AdamWFactors<W>&, int64_t n);
   void (*adamw_bf16_grad)(const AdamWBuffers<T>&, const Bf16* grad, const AdamWFactors<W>&, int64_t n);
+  /// Random words of logical indices [first, first + count), see random.h. The same in all tables.
+  void (*random_words)(uint64_t seed, uint64_t first, int64_t count, uint32_t* out);
+  /// Elements of scratch memory that one thread needs.
+  int64_t (*attention_scratch)(const AttentionTask<T>&);
+  /// Heads [begin, end) of batch * heads.
+  void (*attention_forward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
+  /// Key-value heads [begin, end) of batch * kv_heads, with all query heads that read them.
+  void (*attention_backward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
 };
 
 /// The table for the calling thread's instruction_set(). T: double, float or Bf16.

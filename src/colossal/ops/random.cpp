@@ -3,76 +3,109 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <bit>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/kernels.h"
 #include "colossal/ops/parallel.h"
 
 namespace colossal::ops {
 namespace {
 
-constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-constexpr int kRounds = 10;
 constexpr int64_t kGrain = 16384;
+constexpr int64_t kRun = 1024;  // words drawn at a time
 
-// Natural logarithm of x in (0, 1] by 2 atanh((m-1)/(m+1)), m in [sqrt(1/2), sqrt(2)): only + - * /, so the same everywhere
-// (this unit is compiled without FMA). Within 2 ulp of the exact value.
-float log_of(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  int exponent = static_cast<int>(bits >> 23) - 127;
-  float m = std::bit_cast<float>((bits & 0x007FFFFFu) | 0x3F800000u);
-  if (m > 1.41421356f) {
-    m *= 0.5f;
-    ++exponent;
-  }
-  const float s = (m - 1.0f) / (m + 1.0f), z = s * s;
-  const float series = ((z * (1.0f / 9) + (1.0f / 7)) * z + (1.0f / 5)) * z + (1.0f / 3);
-  return static_cast<float>(exponent) * 0.693147181f + 2.0f * (s + s * z * series);
+// Words become floats in vectors of the baseline instruction set, which has no fused multiply-add: values do not depend on the
+// machine. (The words themselves are integers and come from the widest vectors.)
+typedef uint32_t Words __attribute__((vector_size(16)));
+typedef int32_t Integers __attribute__((vector_size(16)));
+typedef float Floats __attribute__((vector_size(16)));
+
+Floats root_of(Floats x) {
+#if defined(__SSE2__)
+  return (Floats)_mm_sqrt_ps((__m128)x);
+#else
+  for (int i = 0; i < 4; ++i) x[i] = std::sqrt(x[i]);
+  return x;
+#endif
+}
+
+// Natural logarithm of x in (0, 1] by 2 atanh((m-1)/(m+1)), m in [sqrt(1/2), sqrt(2)): + - * / only. Within 2 ulp.
+Floats log_of(Floats x) {
+  const Words bits = (Words)x, mantissa = (bits & 0x007FFFFFu) | 0x3F800000u;
+  const Words upper = (Words)((Floats)mantissa > 1.41421356f);  // all ones or zero
+  const Floats m = (Floats)(mantissa - (upper & 0x00800000u));
+  const Integers exponent = (Integers)((bits >> 23) - 127u - upper);
+  const Floats s = (m - 1.0f) / (m + 1.0f), z = s * s;
+  const Floats series = ((z * (1.0f / 9) + (1.0f / 7)) * z + (1.0f / 5)) * z + (1.0f / 3);
+  return __builtin_convertvector(exponent, Floats) * 0.693147181f + 2.0f * (s + s * z * series);
+}
+
+Floats unit_of(Words word) {  // [0, 1) in steps of 2^-24; the conversion of a signed number is one instruction
+  return __builtin_convertvector((Integers)(word >> 8), Floats) * 0x1p-24f;
 }
 
 // Two standard normal variates of two random words (Box and Muller). The word of the angle gives the quadrant by its two
 // upper bits and an angle in [-pi/4, pi/4) by the rest, where short Taylor series are exact to fp32.
-void normal_pair(uint32_t radius_word, uint32_t angle_word, float* out) {
-  const float u = static_cast<float>((radius_word >> 8) + 1) * 0x1p-24f;
-  const float radius = std::sqrt(-2.0f * log_of(u));
-  const float a = static_cast<float>(static_cast<int32_t>(angle_word << 2) >> 8) * (0x1p-24f * 1.57079633f);
-  const float z = a * a;
-  const float sine = a * (1 + z * (-1.0f / 6 + z * (1.0f / 120 + z * (-1.0f / 5040 + z * (1.0f / 362880)))));
-  const float cosine = 1 + z * (-0.5f + z * (1.0f / 24 + z * (-1.0f / 720 + z * (1.0f / 40320))));
-  const uint32_t quadrant = angle_word >> 30;
-  const float x = quadrant & 1 ? -sine : cosine, y = quadrant & 1 ? cosine : sine;
-  const float sign = quadrant & 2 ? -radius : radius;
-  out[0] = sign * x;
-  out[1] = sign * y;
+void normal_pair(Words radius_word, Words angle_word, Floats& first, Floats& second) {
+  const Floats radius = root_of(-2.0f * log_of(unit_of(radius_word) + 0x1p-24f));
+  const Floats a = __builtin_convertvector((Integers)(angle_word << 2) >> 8, Floats) * (0x1p-24f * 1.57079633f);
+  const Floats z = a * a;
+  const Floats sine = a * (1.0f + z * (-1.0f / 6 + z * (1.0f / 120 + z * (-1.0f / 5040 + z * (1.0f / 362880)))));
+  const Floats cosine = 1.0f + z * (-0.5f + z * (1.0f / 24 + z * (-1.0f / 720 + z * (1.0f / 40320))));
+  const auto odd = (angle_word & 0x40000000u) != 0;
+  const Floats sign = (angle_word & 0x80000000u) != 0 ? -radius : radius;
+  first = sign * (odd ? -sine : cosine);
+  second = sign * (odd ? cosine : sine);
 }
 
+// Draws turn eight words into eight values. Words of a block are taken in pairs: radius and angle, even and odd.
 struct Normal {
   float deviation;
-  void operator()(const std::array<uint32_t, 4>& words, float* out) const {
-    normal_pair(words[0], words[1], out);
-    normal_pair(words[2], words[3], out + 2);
-    for (int i = 0; i < 4; ++i) out[i] *= deviation;
+  void operator()(const uint32_t* words, float* out) const {
+    Words lower, upper;
+    std::memcpy(&lower, words, sizeof lower);
+    std::memcpy(&upper, words + 4, sizeof upper);
+    const Words even{0, 2, 4, 6}, odd{1, 3, 5, 7}, first_half{0, 4, 1, 5}, second_half{2, 6, 3, 7};
+    Floats first, second;
+    normal_pair(__builtin_shuffle(lower, upper, even), __builtin_shuffle(lower, upper, odd), first, second);
+    const Floats left = __builtin_shuffle(first, second, first_half) * deviation;
+    const Floats right = __builtin_shuffle(first, second, second_half) * deviation;
+    std::memcpy(out, &left, sizeof left);
+    std::memcpy(out + 4, &right, sizeof right);
   }
 };
 
 struct Uniform {
   float low, range;
-  void operator()(const std::array<uint32_t, 4>& words, float* out) const {
-    for (int i = 0; i < 4; ++i) out[i] = low + range * (static_cast<float>(words[i] >> 8) * 0x1p-24f);
+  void operator()(const uint32_t* words, float* out) const {
+    for (int half = 0; half < 8; half += 4) {
+      Words drawn;
+      std::memcpy(&drawn, words + half, sizeof drawn);
+      const Floats value = low + range * unit_of(drawn);
+      std::memcpy(out + half, &value, sizeof value);
+    }
   }
 };
 
-// Values of logical indices [first, first + count): whole blocks of four, cut at both ends.
+// Values of logical indices [first, first + count), in runs of whole blocks cut at both ends.
 template <class Draw>
 void draw_run(const Draw& draw, uint64_t seed, uint64_t first, int64_t count, float* out) {
-  float block[4];
+  uint32_t words[kRun];
+  float values[kRun];
   for (int64_t done = 0; done < count;) {
-    const uint64_t index = first + static_cast<uint64_t>(done);
-    const int64_t lane = static_cast<int64_t>(index % 4), take = std::min<int64_t>(4 - lane, count - done);
-    draw(philox(index / 4, seed), block);
-    for (int64_t i = 0; i < take; ++i) out[done + i] = block[lane + i];
+    const uint64_t index = first + static_cast<uint64_t>(done), start = index / 8 * 8;
+    const int64_t offset = static_cast<int64_t>(index - start), take = std::min(kRun - offset, count - done);
+    const int64_t drawn = (offset + take + 7) / 8 * 8;
+    random_words(seed, start, drawn, words);
+    for (int64_t i = 0; i < drawn; i += 8) draw(words + i, values + i);
+    std::memcpy(out + done, values + offset, static_cast<size_t>(take) * sizeof(float));
     done += take;
   }
 }
@@ -126,16 +159,13 @@ void fill(const Draw& draw, at::Tensor& local, std::vector<int64_t> shape, std::
 }  // namespace
 
 std::array<uint32_t, 4> philox(uint64_t counter, uint64_t seed) {
-  uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32), c2 = 0, c3 = 0;
-  uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
-  for (int round = 0; round < kRounds; ++round, k0 += kWeyl0, k1 += kWeyl1) {
-    const uint64_t p0 = uint64_t{kMultiplier0} * c0, p1 = uint64_t{kMultiplier1} * c2;
-    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-    c1 = static_cast<uint32_t>(p1);
-    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-    c3 = static_cast<uint32_t>(p0);
-  }
-  return {c0, c1, c2, c3};
+  std::array<uint32_t, 4> block;
+  random_words(seed, counter * 4, 4, block.data());
+  return block;
+}
+
+void random_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out) {
+  kernels<float>().random_words(seed, first, count, out);
 }
 
 void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,

@@ -12,15 +12,18 @@ namespace colossal::ops {
 /// Philox4x32-10: four independent 32-bit words for a counter and a key. See: Salmon et al., SC'11.
 std::array<uint32_t, 4> philox(uint64_t counter, uint64_t seed);
 
+/// Words of logical indices [first, first + count): word i % 4 of the block of counter i / 4.
+void random_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out);
+
 /// Fills local[local_start, local_start+size) where the element of logical index (start + offset) gets the value of its
 /// row-major linear index in `shape`: a normal variate of mean 0 and the given deviation.
 ///
 /// Shapes:  `shape`, `start`, `local_start` and `size` have local.dim() entries; [start, start+size) lies in `shape` and
 ///          [local_start, local_start+size) in `local`.
-/// Values:  drawn in fp32 by arithmetic that is the same on every machine, then rounded to the dtype of `local`
+/// Values:  drawn in fp32 by arithmetic that is the same on every x86-64 machine, then rounded to the dtype of `local`
 ///          (fp32, fp64, bf16 or fp16). On an accelerator they are drawn on the host and copied.
 /// Errors:  throws if a box does not fit.
-/// Cost:    about 5 ns an element and thread.
+/// Cost:    about 2 ns an element and thread.
 void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,
                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed, double deviation);
 

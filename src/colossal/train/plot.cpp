@@ -136,7 +136,7 @@ std::string hover_points(const Plot& plot, const Scale& x) {
     out += "],\"y\":[";
     for (size_t i = 0; i < series.y.size(); ++i) {
       const double y = series.y[i];
-      out += (i ? ",\"" : "\"") + (std::isfinite(y) ? label(y, plot.unit) : std::isnan(y) ? "NaN" : "infinite") + "\"";
+      out += (i ? ",\"" : "\"") + (std::isfinite(y) ? label(y, plot.unit) : short_number(y)) + "\"";
     }
     out += "]}";
   }
@@ -159,7 +159,7 @@ std::string render_plot(const Plot& plot) {
     bad += series.style == "faint" ? 0 : std::count_if(series.y.begin(), series.y.end(), [](double y) { return !std::isfinite(y); });
     series = thin(series, kMostPoints);
   }
-  const Scale x = x_scale(thinned), y = y_scale(thinned);
+  const Scale x = x_scale(plot), y = y_scale(plot);
   const bool drawable = y.low < y.high;
   std::string out = "<figure class='card plot'><figcaption><b>" + html_text(plot.title) + "</b>" + legend(plot);
   if (bad > 0) out += "<span class='warn'>" + concat(bad, bad == 1 ? " value is" : " values are") + " not finite</span>";
@@ -217,21 +217,18 @@ std::vector<double> round_ticks(double low, double high, int count) {
 std::string short_number(double value) {
   char text[32];
   const double size = std::abs(value);
-  const char* suffix = "";
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "infinite" : "-infinite";
   if (size >= 1e12 || (size > 0 && size < 1e-3)) {
-    std::snprintf(text, sizeof(text), "%.3g", value);
-    std::string out = text;  // 3e-04 -> 3e-4
-    const auto zero = out.find("e-0");
-    if (zero != std::string::npos) out.erase(zero + 2, 1);
-    const auto plus = out.find("e+");
-    if (plus != std::string::npos) out.erase(plus + 1, 1);
-    return out;
+    const int exponent = static_cast<int>(std::floor(std::log10(size)));
+    std::snprintf(text, sizeof(text), "%.3ge%d", value / std::pow(10.0, exponent), exponent);
+    return text;
   }
-  for (const auto& [scale, name] : {std::pair{1e9, "B"}, std::pair{1e6, "M"}, std::pair{1e4, "k"}}) {
-    if (size < scale) continue;
-    value /= name[0] == 'k' ? 1e3 : scale;
-    suffix = name;
-    break;
+  const char* suffix = "";
+  if (size >= 1e4) {
+    const int thousands = size >= 1e9 ? 3 : size >= 1e6 ? 2 : 1;
+    value /= std::pow(1000.0, thousands);
+    suffix = thousands == 3 ? "B" : thousands == 2 ? "M" : "k";
   }
   std::snprintf(text, sizeof(text), "%.4g", value);
   return std::string(text) + suffix;

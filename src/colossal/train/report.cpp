@@ -185,13 +185,13 @@ std::string facts_of(const Report& report) {
 
 /// TOML with headers and keys told apart, a block a table. Our own printer writes no value over several lines.
 std::string config_of(const std::string& toml) {
-  std::string out = "<div>";
+  std::string out = toml.compare(0, 1, "[") == 0 ? "" : "<div>";
   for (size_t begin = 0; begin < toml.size();) {
     const size_t end = std::min(toml.find('\n', begin), toml.size());
     const std::string line = toml.substr(begin, end - begin);
     const size_t equals = line.find(" = ");
     if (line.compare(0, 1, "[") == 0) {
-      out += "</div><div><b>" + html_text(line) + "</b>\n";
+      out += (out.empty() ? "<div><b>" : "</div><div><b>") + html_text(line) + "</b>\n";
     } else if (equals != std::string::npos) {
       out += "<i>" + html_text(line.substr(0, equals)) + "</i>" + html_text(line.substr(equals)) + "\n";
     } else if (!line.empty()) {

@@ -70,7 +70,7 @@ uint32_t masked_crc32c(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
 }
 
-EventWriter::EventWriter(const std::string& folder, int64_t first_step) {
+EventWriter::EventWriter(const std::string& folder, std::optional<int64_t> resumed_after) {
   char host[256] = "host";
   ::gethostname(host, sizeof(host) - 1);
   path_ = concat(folder, "/events.out.tfevents.", static_cast<int64_t>(wall_seconds()), ".", host, ".", ::getpid());
@@ -79,14 +79,12 @@ EventWriter::EventWriter(const std::string& folder, int64_t first_step) {
   std::string version = event(0);
   put_bytes(version, 3, "brain.Event:2");
   record(version);
-  if (first_step > 0) {
-    std::string start;  // SessionLog { status = 1: START = 1 }: what TensorBoard takes as a restart at this step
-    put_key(start, 1, 0);
-    put_varint(start, 1);
-    std::string restart = event(first_step);
-    put_bytes(restart, 7, start);
-    record(restart);
-  }
+  std::string start;  // SessionLog { status = 1: START = 1 }: TensorBoard drops what it has read of this step and later ones
+  put_key(start, 1, 0);
+  put_varint(start, 1);
+  std::string restart = event(resumed_after ? *resumed_after + 1 : 0);
+  put_bytes(restart, 7, start);
+  record(restart);
   flush();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,11 +11,12 @@
 namespace colossal::train {
 
 /// Writes scalars to `<folder>/events.out.tfevents.<seconds>.<host>.<pid>`. A run that resumes opens a new file in the same
-/// folder; TensorBoard joins them, and `first_step` makes it forget steps from there on that an older file holds.
+/// folder; TensorBoard joins them and, by a mark at the head of the new one, forgets what older files say of later steps than
+/// `resumed_after` (the step of the checkpoint; nothing: of all steps).
 /// Errors ("tensorboard"): the file cannot be created or written.
 class EventWriter {
  public:
-  explicit EventWriter(const std::string& folder, int64_t first_step = 0);
+  explicit EventWriter(const std::string& folder, std::optional<int64_t> resumed_after = std::nullopt);
   ~EventWriter();
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;

@@ -25,12 +25,6 @@
 namespace colossal::train {
 namespace {
 
-double max_over(comm::Group& group, double value) {
-  at::Tensor t = at::full({1}, value, at::kDouble);
-  group.all_reduce(t, comm::Reduce::Max).wait();
-  return t.item<double>();
-}
-
 std::string number(const char* format, double value) {
   char text[64];
   std::snprintf(text, sizeof text, format, value);
@@ -41,7 +35,7 @@ std::string number(const char* format, double value) {
 
 struct Trainer::Output {
   Output(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps)
-      : metrics(folder.metrics(), resumed_after), events(folder.tensorboard(), resumed_after.value_or(0)),
+      : metrics(folder.metrics(), resumed_after), events(folder.tensorboard(), resumed_after),
         progress("step", steps) {}
   void write(const StepMetrics& m) {
     metrics.write(m);
@@ -173,9 +167,12 @@ std::optional<double> Trainer::evaluate() {
   return sum / static_cast<double>(config_.training.evaluate_batches);
 }
 
-bool Trainer::stop_agreed() {
-  const bool mine = options_.stop_requested && options_.stop_requested();
-  return max_over(all_ranks(), mine ? 1 : 0) > 0;
+bool Trainer::agree_on_step(StepMetrics& m) {
+  const bool stop = options_.stop_requested && options_.stop_requested();
+  at::Tensor most = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(peak_resident_bytes())}, at::kDouble);
+  all_ranks().all_reduce(most, comm::Reduce::Max).wait();
+  m.peak_bytes = static_cast<int64_t>(most[1].item<double>());
+  return most[0].item<double>() > 0;
 }
 
 double Trainer::peak_flops() {
@@ -203,8 +200,7 @@ bool Trainer::run() {
     m.tokens = t.batch_size * config_.data.sequence;
     m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
     m.mfu = m.tokens_per_second * flops / peak;
-    m.peak_bytes = static_cast<int64_t>(max_over(all_ranks(), static_cast<double>(peak_resident_bytes())));
-    stopped = stop_agreed();
+    stopped = agree_on_step(m);
     const bool is_last = m.step == t.steps;
     if (is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0)) {
       m.eval_loss = evaluate();

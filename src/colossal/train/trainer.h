@@ -11,6 +11,7 @@
 #include "colossal/data/tokenizer.h"
 #include "colossal/train/config.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/metrics.h"
 
 namespace colossal::train {
 
@@ -49,7 +50,8 @@ class Trainer {
   void resume(const std::string& checkpoint);
   void save();
   std::optional<double> evaluate();
-  bool stop_agreed();
+  /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to stop.
+  bool agree_on_step(StepMetrics& metrics);
   double peak_flops();
   bool is_first() const { return world_.rank() == 0; }
   comm::Group& all_ranks();

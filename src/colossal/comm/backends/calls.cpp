@@ -58,9 +58,12 @@ const char* to_string(Collective collective) {
 
 const char* to_string(Reduce op) {
   switch (op) {
-    case Reduce::Sum: return "sum";
-    case Reduce::Max: return "max";
-    case Reduce::Min: return "min";
+    case Reduce::Sum:
+      return "sum";
+    case Reduce::Max:
+      return "max";
+    case Reduce::Min:
+      return "min";
   }
   return "an unknown reduction";
 }

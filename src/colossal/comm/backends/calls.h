@@ -25,7 +25,8 @@ const char* to_string(Reduce op);
 /// Bytes of `x`.
 int64_t bytes_of(const at::Tensor& x);
 
-/// Each throws Error("comm", ...) that names the group, the collective and the tensor at fault, before anything is sent.
+/// Each throws Error("comm", ...) that names the group, the collective and the tensor at fault, before anything is
+/// sent.
 void check_all_reduce(const Group& group, const at::Tensor& x);
 void check_all_gather(const Group& group, const at::Tensor& out, const at::Tensor& in);
 void check_reduce_scatter(const Group& group, const at::Tensor& out, const at::Tensor& in);

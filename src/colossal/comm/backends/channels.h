@@ -11,9 +11,10 @@
 
 namespace colossal::comm {
 
-/// Transfers of one pair and direction complete in the order of their calls. A message that fits the free space of its ring (256 KB
-/// for up to 4 ranks, 64 KB for 8) is sent at once. A longer one is moved along by whoever waits for any transfer of this group, or
-/// else by a background thread: ranks may all send before they receive, at any size, if they wait for the sends afterwards.
+/// Transfers of one pair and direction complete in the order of their calls. A message that fits the free space of its
+/// ring (256 KB for up to 4 ranks, 64 KB for 8) is sent at once. A longer one is moved along by whoever waits for any
+/// transfer of this group, or else by a background thread: ranks may all send before they receive, at any size, if they
+/// wait for the sends afterwards.
 class Channels : public std::enable_shared_from_this<Channels> {
  public:
   Channels(std::shared_ptr<Slots> slots, std::string group);
@@ -22,7 +23,8 @@ class Channels : public std::enable_shared_from_this<Channels> {
   Channels& operator=(const Channels&) = delete;
 
   /// `x` is a CPU tensor; it is kept alive until the transfer is done.
-  /// Errors: wait() throws Error("comm", ...) when the message that arrives has another size or dtype, when the peer has left or
+  /// Errors: wait() throws Error("comm", ...) when the message that arrives has another size or dtype, when the peer
+  /// has left or
   ///         died, or when the group was aborted.
   Work send(const at::Tensor& x, int to);
   Work recv(const at::Tensor& x, int from);
@@ -34,8 +36,8 @@ class Channels : public std::enable_shared_from_this<Channels> {
   class Pending;
   Work start(std::shared_ptr<Transfer> transfer);
   void wait(Transfer& transfer);
-  void progress();        // needs mutex_
-  void fail_orphans();    // needs mutex_
+  void progress();      // needs mutex_
+  void fail_orphans();  // needs mutex_
   void run();
 
   const std::shared_ptr<Slots> slots_;

@@ -1,8 +1,6 @@
 #include "colossal/comm/backends/gloo.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,6 +9,8 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/backends/calls.h"
@@ -120,14 +120,19 @@ class TransferWork : public Work::State {
 
 c10d::ReduceOp c10d_op(Reduce op) {
   switch (op) {
-    case Reduce::Max: return c10d::ReduceOp::MAX;
-    case Reduce::Min: return c10d::ReduceOp::MIN;
-    default: return c10d::ReduceOp::SUM;
+    case Reduce::Max:
+      return c10d::ReduceOp::MAX;
+    case Reduce::Min:
+      return c10d::ReduceOp::MIN;
+    default:
+      return c10d::ReduceOp::SUM;
   }
 }
 
 /// Gloo adds these in their own precision, hop by hop, or as numbers.
-bool reduces_wrongly(at::ScalarType dtype) { return dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kBool; }
+bool reduces_wrongly(at::ScalarType dtype) {
+  return dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kBool;
+}
 
 class GlooGroup : public Backend {
  public:
@@ -141,8 +146,8 @@ class GlooGroup : public Backend {
 
   ~GlooGroup() override {
     worker_.reset();
-    // Destroying a Gloo context joins threads that may wait for a dead peer until Gloo's own limit: rather leave it to the end
-    // of the process, which an aborted group is close to.
+    // Destroying a Gloo context joins threads that may wait for a dead peer until Gloo's own limit: rather leave it to
+    // the end of the process, which an aborted group is close to.
     if (aborted_) (void)gloo_.release();
   }
 
@@ -246,7 +251,8 @@ Work GlooGroup::reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op)
 Work GlooGroup::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
                            const std::vector<int64_t>& in_rows) {
   check_all_to_all(*this, out, in, out_rows, in_rows);
-  // As bytes, because Gloo knows few dtypes; with the counts always given, so that ranks may differ in how they give them.
+  // As bytes, because Gloo knows few dtypes; with the counts always given, so that ranks may differ in how they give
+  // them.
   const auto counts = [&](const at::Tensor& x, const std::vector<int64_t>& rows) {
     const auto borders = row_borders(x, rows, size_);
     std::vector<int64_t> result(size_);
@@ -318,9 +324,9 @@ std::shared_ptr<Backend> make_gloo_group(const GlooOptions& options, std::shared
   auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.limit);
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
   try {
-    gloo_options->devices.push_back(interface && *interface
-                                        ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
-                                        : c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
+    gloo_options->devices.push_back(
+        interface && *interface ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
+                                : c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
     gloo_options->threads = 2;
     auto keys = c10::intrusive_ptr<c10d::Store>::reclaim_copy(store->c10d_store().get());
     auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(keys), options.rank, options.size, gloo_options);

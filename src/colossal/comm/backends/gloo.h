@@ -1,5 +1,5 @@
-// The transport between hosts: c10d's Gloo over TCP, with what it lacks: a reduce-scatter that moves only what it must, and sums of
-// bf16 and fp16 that are accumulated in fp32.
+// The transport between hosts: c10d's Gloo over TCP, with what it lacks: a reduce-scatter that moves only what it must,
+// and sums of bf16 and fp16 that are accumulated in fp32.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -17,10 +17,12 @@ struct GlooOptions {
   std::chrono::milliseconds limit{1800000};  ///< of Gloo itself, the last resort behind the watchdog
 };
 
-/// Collective among the members: opens a connection to each peer. `store` is the group's own (a prefix no other group has).
+/// Collective among the members: opens a connection to each peer. `store` is the group's own (a prefix no other group
+/// has).
 ///
-/// CPU tensors only (see HostStaging). Calls of up to 64 KB run in the calling thread, larger ones on a thread of the group, in order.
-/// Errors: a lost connection throws Error("comm", ...). Gloo does not compare what ranks call: a mismatch shows as a failure of size, or
+/// CPU tensors only (see HostStaging). Calls of up to 64 KB run in the calling thread, larger ones on a thread of the
+/// group, in order. Errors: a lost connection throws Error("comm", ...). Gloo does not compare what ranks call: a
+/// mismatch shows as a failure of size, or
 ///         as a stall that the watchdog ends.
 std::shared_ptr<Backend> make_gloo_group(const GlooOptions& options, std::shared_ptr<Store> store);
 

@@ -1,5 +1,5 @@
-// The two groups that send nothing: of one rank, where there is nothing to send, and "off", which tests use to prove that they would
-// notice missing collectives.
+// The two groups that send nothing: of one rank, where there is nothing to send, and "off", which tests use to prove
+// that they would notice missing collectives.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace colossal::comm {
 
-/// size() ranks that never meet. Outputs hold what this rank alone knows: all_gather repeats its own input, reduce_scatter keeps its own
-/// slice, all_to_all keeps its own input as far as it fits (zeros beyond), recv leaves its tensor. With size 1 that is the right
-/// result of every collective. Arguments are checked as by every other group.
+/// size() ranks that never meet. Outputs hold what this rank alone knows: all_gather repeats its own input,
+/// reduce_scatter keeps its own slice, all_to_all keeps its own input as far as it fits (zeros beyond), recv leaves its
+/// tensor. With size 1 that is the right result of every collective. Arguments are checked as by every other group.
 class IdleGroup : public Backend {
  public:
   IdleGroup(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}

@@ -1,4 +1,5 @@
-// The transport between GPUs: c10d's NCCL, one rank a GPU. Compiled where nccl.h is found; no_nccl.cpp stands in elsewhere.
+// The transport between GPUs: c10d's NCCL, one rank a GPU. Compiled where nccl.h is found; no_nccl.cpp stands in
+// elsewhere.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -20,9 +21,9 @@ struct NcclOptions {
   std::chrono::milliseconds limit{600000};
 };
 
-/// Collective among the members. CUDA tensors travel by NCCL: Work::wait() makes the current stream wait, not the host. CPU tensors
-/// are passed to `host`, a group of the same ranks.
-/// Errors: throws Error("comm", ...) where this build has no NCCL. bf16 and fp16 sums are NCCL's own: accumulated per hop.
+/// Collective among the members. CUDA tensors travel by NCCL: Work::wait() makes the current stream wait, not the host.
+/// CPU tensors are passed to `host`, a group of the same ranks. Errors: throws Error("comm", ...) where this build has
+/// no NCCL. bf16 and fp16 sums are NCCL's own: accumulated per hop.
 std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store,
                                          std::shared_ptr<Backend> host);
 

@@ -6,7 +6,8 @@ namespace colossal::comm {
 bool has_nccl() { return false; }
 
 std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store>, std::shared_ptr<Backend>) {
-  throw Error("comm", concat("group \"", options.name, "\": this build has no NCCL, whose headers come with a CUDA build of "
+  throw Error("comm", concat("group \"", options.name,
+                             "\": this build has no NCCL, whose headers come with a CUDA build of "
                              "torch; use backend = \"auto\", or build against such a torch (LIBTORCH_ROOT)"));
 }
 

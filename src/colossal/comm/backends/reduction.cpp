@@ -18,10 +18,12 @@ void check_reducible(at::ScalarType dtype) {
     case at::kLong:
     case at::kInt:
     case at::kByte:
-    case at::kBool: return;
+    case at::kBool:
+      return;
     default:
-      throw Error("comm", concat("reductions know the dtypes double, float, bfloat16, half, long, int, byte and bool: got ",
-                                 c10::toString(dtype), "; convert the tensor first"));
+      throw Error("comm",
+                  concat("reductions know the dtypes double, float, bfloat16, half, long, int, byte and bool: got ",
+                         c10::toString(dtype), "; convert the tensor first"));
   }
 }
 

@@ -1,5 +1,5 @@
-// The loops of reduce_arrays, included once per instruction set; everything is in an anonymous namespace so that the linker can
-// not swap the variants.
+// The loops of reduce_arrays, included once per instruction set; everything is in an anonymous namespace so that the
+// linker can not swap the variants.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -131,29 +131,38 @@ void reduce_all(void* out_data, const void* const* in, int num_in, int64_t count
 template <class Type>
 void reduce_typed(void* out, const void* const* in, int num_in, int64_t count, Reduce op) {
   switch (op) {
-    case Reduce::Sum: return reduce_all<Type, Add>(out, in, num_in, count);
-    case Reduce::Max: return reduce_all<Type, Larger>(out, in, num_in, count);
-    case Reduce::Min: return reduce_all<Type, Smaller>(out, in, num_in, count);
+    case Reduce::Sum:
+      return reduce_all<Type, Add>(out, in, num_in, count);
+    case Reduce::Max:
+      return reduce_all<Type, Larger>(out, in, num_in, count);
+    case Reduce::Min:
+      return reduce_all<Type, Smaller>(out, in, num_in, count);
   }
 }
 
 void reduce_any(void* out, const void* const* in, int num_in, int64_t count, at::ScalarType dtype, Reduce op) {
   switch (dtype) {
-    case at::kDouble: return reduce_typed<Plain<double>>(out, in, num_in, count, op);
-    case at::kFloat: return reduce_typed<Plain<float>>(out, in, num_in, count, op);
-    case at::kBFloat16: return reduce_typed<BFloat16>(out, in, num_in, count, op);
-    case at::kHalf: return reduce_typed<Float16>(out, in, num_in, count, op);
+    case at::kDouble:
+      return reduce_typed<Plain<double>>(out, in, num_in, count, op);
+    case at::kFloat:
+      return reduce_typed<Plain<float>>(out, in, num_in, count, op);
+    case at::kBFloat16:
+      return reduce_typed<BFloat16>(out, in, num_in, count, op);
+    case at::kHalf:
+      return reduce_typed<Float16>(out, in, num_in, count, op);
     case at::kLong:  // unsigned: sums wrap without undefined behaviour
       if (op == Reduce::Sum) return reduce_all<Plain<uint64_t>, Add>(out, in, num_in, count);
       return reduce_typed<Plain<int64_t>>(out, in, num_in, count, op);
     case at::kInt:
       if (op == Reduce::Sum) return reduce_all<Plain<uint32_t>, Add>(out, in, num_in, count);
       return reduce_typed<Plain<int32_t>>(out, in, num_in, count, op);
-    case at::kByte: return reduce_typed<Plain<uint8_t>>(out, in, num_in, count, op);
+    case at::kByte:
+      return reduce_typed<Plain<uint8_t>>(out, in, num_in, count, op);
     case at::kBool:
       if (op == Reduce::Min) return reduce_all<Plain<uint8_t>, Smaller>(out, in, num_in, count);
       return reduce_all<Plain<uint8_t>, Or>(out, in, num_in, count);
-    default: return check_reducible(dtype);
+    default:
+      return check_reducible(dtype);
   }
 }
 

@@ -63,8 +63,9 @@ std::shared_ptr<Segment> create_shared_segment(const std::string& name, size_t s
 
 std::shared_ptr<Segment> open_shared_segment(const std::string& name, size_t size) {
   const Descriptor file(shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0));
-  require(file.value >= 0, "comm", "cannot open shared memory ", name, " of a rank on this host: ",
-          std::strerror(errno), "; ranks in containers of their own do not share /dev/shm: use backend = \"gloo\"");
+  require(file.value >= 0, "comm", "cannot open shared memory ", name,
+          " of a rank on this host: ", std::strerror(errno),
+          "; ranks in containers of their own do not share /dev/shm: use backend = \"gloo\"");
   struct stat status {};
   require(fstat(file.value, &status) == 0 && static_cast<size_t>(status.st_size) == size, "comm", "shared memory ",
           name, " has ", status.st_size, " bytes where ", size, " were agreed; do all ranks run the same build?");

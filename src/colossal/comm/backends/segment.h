@@ -1,4 +1,5 @@
-// A piece of zeroed memory that all ranks of a group can write: on the heap for threads, POSIX shared memory for processes.
+// A piece of zeroed memory that all ranks of a group can write: on the heap for threads, POSIX shared memory for
+// processes.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -22,7 +23,8 @@ class Segment {
 std::shared_ptr<Segment> make_heap_segment(size_t size);
 
 /// A named POSIX segment; the name is removed by `unlink_shared_segment`, the memory lives until the last mapping ends.
-/// Errors: throws Error("comm", ...) where /dev/shm is missing, too small for `size` (it is reserved at once, so that a full
+/// Errors: throws Error("comm", ...) where /dev/shm is missing, too small for `size` (it is reserved at once, so that a
+/// full
 ///         /dev/shm is an error here and not a SIGBUS later) or forbidden; the message says how to do without it.
 std::shared_ptr<Segment> create_shared_segment(const std::string& name, size_t size);
 /// Errors: throws Error("comm", ...) when it does not exist or has another size.

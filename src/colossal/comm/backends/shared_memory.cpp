@@ -149,7 +149,8 @@ void SharedMemory::reduce_in_pieces(const at::Tensor& x, Reduce op, const Call& 
   for (int64_t k = 0; k <= pieces; ++k) {
     for (int r = 0; r < n && k < pieces; ++r) {
       const Part part = Part::of(length(k), r, n);  // what I reduce myself, nobody else needs to see
-      if (r != own) copy_bytes(slots_->input(own) + part.begin * width, address(k) + part.begin * width, part.count * width);
+      if (r != own)
+        copy_bytes(slots_->input(own) + part.begin * width, address(k) + part.begin * width, part.count * width);
     }
     slots_->meet(call);
     if (k < pieces) {

@@ -1,7 +1,9 @@
-// The transport of ranks that share memory: one algorithm over a Segment, for threads and for the processes of one host.
+// The transport of ranks that share memory: one algorithm over a Segment, for threads and for the processes of one
+// host.
 //
 //   up to 64 KB / (n-1)   every rank shows its tensor and reduces all of them itself: one meeting
-//   beyond                direct reduce-scatter and all-gather in pieces of half a megabyte: chunk r of a piece is reduced by rank r
+//   beyond                direct reduce-scatter and all-gather in pieces of half a megabyte: chunk r of a piece is
+//   reduced by rank r
 //                         from where the peers put it, while the previous piece is collected: one meeting a piece
 #pragma once
 #include <memory>
@@ -16,11 +18,12 @@
 
 namespace colossal::comm {
 
-/// CPU tensors only (see HostStaging). Calls of up to 64 KB run in the calling thread and may block it until all peers have come;
-/// larger ones run on a thread of this group, in order. Ranks that are in several groups must therefore call them in an order that all
-/// ranks agree on, as with MPI.
+/// CPU tensors only (see HostStaging). Calls of up to 64 KB run in the calling thread and may block it until all peers
+/// have come; larger ones run on a thread of this group, in order. Ranks that are in several groups must therefore call
+/// them in an order that all ranks agree on, as with MPI.
 ///
-/// Errors: a mismatch of collective, size, dtype, root or reduction throws on every rank, with one message that names both calls;
+/// Errors: a mismatch of collective, size, dtype, root or reduction throws on every rank, with one message that names
+/// both calls;
 ///         a peer that died or left is named. Large calls throw from Work::wait(). After an error the group is dead.
 /// Cost:   all_reduce of B bytes moves about 3 B (n-1)/n + 2 B/n bytes through memory on each rank.
 class SharedMemory : public Backend {

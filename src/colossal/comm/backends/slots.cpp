@@ -22,8 +22,8 @@ enum : uint32_t { kRunning, kWritingReason, kAborted };
 
 size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
 
-// Half a megabyte keeps what two ranks exchange in the second-level and third-level caches; a total of a few megabytes keeps
-// several groups within the 64 MB of /dev/shm that a container gets by default.
+// Half a megabyte keeps what two ranks exchange in the second-level and third-level caches; a total of a few megabytes
+// keeps several groups within the 64 MB of /dev/shm that a container gets by default.
 int64_t input_capacity(int size) {
   return std::clamp<int64_t>((int64_t{4} << 20) / size / kPage * kPage, 64 << 10, 512 << 10);
 }
@@ -108,9 +108,7 @@ Slots::~Slots() {
 
 Slots::End& Slots::end() const { return *reinterpret_cast<End*>(segment_->data()); }
 
-Slots::Header& Slots::header(int rank) const {
-  return reinterpret_cast<Header*>(segment_->data() + sizeof(End))[rank];
-}
+Slots::Header& Slots::header(int rank) const { return reinterpret_cast<Header*>(segment_->data() + sizeof(End))[rank]; }
 
 std::byte* Slots::half(int rank, uint32_t step) const {
   const size_t front = round_up(sizeof(End) + size_ * sizeof(Header), kPage);
@@ -181,8 +179,7 @@ bool Slots::died(int peer) const {
 void Slots::check(int peer) const {
   if (end().state.load(std::memory_order_acquire) != kRunning) throw_reason();
   if (peer == rank_) return;
-  require(!died(peer), "comm", "group \"", group_, "\": rank ", peer, " (process ", header(peer).process,
-          ") has died");
+  require(!died(peer), "comm", "group \"", group_, "\": rank ", peer, " (process ", header(peer).process, ") has died");
   require(!left(peer), "comm", "group \"", group_, "\": rank ", peer, " has left while rank ", rank_,
           " waits for it; it made fewer calls, or failed");
 }

@@ -2,9 +2,9 @@
 //
 //   segment = | end: aborted, reason | slot headers, one a rank | slot data, one a rank | channels of send and recv |
 //
-// Ranks advance in steps. In a step each writes into its own slot, meets the others, and then reads theirs. Slots are doubled and the
-// steps alternate between the halves: a rank that writes for step k+2 knows that everybody has met at k+1, hence has finished
-// reading k. So one meeting a step is enough.
+// Ranks advance in steps. In a step each writes into its own slot, meets the others, and then reads theirs. Slots are
+// doubled and the steps alternate between the halves: a rank that writes for step k+2 knows that everybody has met at
+// k+1, hence has finished reading k. So one meeting a step is enough.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,8 @@ namespace colossal::comm {
 
 constexpr int kMaxSharedRanks = 127;  // of one group, on one host
 
-/// What a rank is about to do: ranks compare theirs in every step. 16 bytes, so that two of them share a cache line with the flag.
+/// What a rank is about to do: ranks compare theirs in every step. 16 bytes, so that two of them share a cache line
+/// with the flag.
 struct Call {
   uint64_t bytes = 0;  ///< of the tensor that every rank must have alike; 0 for all_to_all
   uint32_t number = 0;
@@ -50,7 +51,8 @@ class Slots {
   /// `capacity()` bytes of this step: written by the owner before meet(), read by the peers after it.
   std::byte* input(int rank) const { return half(rank, step_ + 1); }
   std::byte* shown(int rank) const { return half(rank, step_); }
-  /// A second, smaller area (capacity / size rounded up): written after meet(), read by the peers after the next meet().
+  /// A second, smaller area (capacity / size rounded up): written after meet(), read by the peers after the next
+  /// meet().
   std::byte* result(int rank) const { return half(rank, step_) + capacity_; }
   std::byte* last_result(int rank) const { return half(rank, step_ - 1) + capacity_; }
 

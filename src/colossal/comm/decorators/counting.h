@@ -7,8 +7,8 @@
 
 namespace colossal::comm {
 
-/// Adds one entry to `traffic` per call, under the group's name, before the call is made. The arguments are checked first: a call that is
-/// refused is not counted. send counts numel(x); recv and barrier count calls alone.
+/// Adds one entry to `traffic` per call, under the group's name, before the call is made. The arguments are checked
+/// first: a call that is refused is not counted. send counts numel(x); recv and barrier count calls alone.
 class CountingGroup : public Group {
  public:
   CountingGroup(std::shared_ptr<Group> inner, Traffic& traffic) : inner_(std::move(inner)), traffic_(traffic) {}

@@ -20,12 +20,13 @@
 
 namespace colossal::comm {
 
-/// One per rank. Calls are recorded as they begin and end; a thread publishes the last one of each group to the store, about once a second,
-/// and looks for calls that are under way for longer than the limit. It then reads what the peers published, names the one that is
-/// behind, and publishes that verdict; every rank's watchdog ends its groups with it, so that all waiters throw
+/// One per rank. Calls are recorded as they begin and end; a thread publishes the last one of each group to the store,
+/// about once a second, and looks for calls that are under way for longer than the limit. It then reads what the peers
+/// published, names the one that is behind, and publishes that verdict; every rank's watchdog ends its groups with it,
+/// so that all waiters throw
 ///
-///   [watchdog] rank 2 of 4 never called all_reduce #17 of 4096 bytes on group "tensor" (backward); its last call there was
-///   all_gather #16; waited 30 s
+///   [watchdog] rank 2 of 4 never called all_reduce #17 of 4096 bytes on group "tensor" (backward); its last call there
+///   was all_gather #16; waited 30 s
 ///
 /// Numbers count the collectives of a group from 1. Sends and receives are watched too, but not numbered.
 /// A rank that is behind because it waits in another group is not blamed: the watchdog of that group finds the cause.

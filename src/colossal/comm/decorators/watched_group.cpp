@@ -29,7 +29,8 @@ class WatchedWork : public Work::State {
   const std::shared_ptr<Work> inner_;
 };
 
-/// A send or recv under way is nobody's fault until somebody waits for it: a receive may be posted long before its message.
+/// A send or recv under way is nobody's fault until somebody waits for it: a receive may be posted long before its
+/// message.
 class WatchedTransfer : public Work::State {
  public:
   WatchedTransfer(std::shared_ptr<Watchdog> watchdog, Watchdog::Call call, Work inner)
@@ -91,8 +92,7 @@ Work WatchedGroup::reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce 
 
 Work WatchedGroup::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
                               const std::vector<int64_t>& in_rows) {
-  return watch(Collective::AllToAll, bytes_of(in), -1,
-               [&] { return inner_->all_to_all(out, in, out_rows, in_rows); });
+  return watch(Collective::AllToAll, bytes_of(in), -1, [&] { return inner_->all_to_all(out, in, out_rows, in_rows); });
 }
 
 Work WatchedGroup::broadcast(at::Tensor& x, int root) {

@@ -1,0 +1,195 @@
+#include "colossal/comm/backends/nccl.h"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <mutex>
+#include <optional>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/backends/calls.h"
+
+namespace colossal::comm {
+namespace {
+
+using C10dWork = c10::intrusive_ptr<c10d::Work>;
+
+c10d::ReduceOp c10d_op(Reduce op) {
+  switch (op) {
+    case Reduce::Max:
+      return c10d::ReduceOp::MAX;
+    case Reduce::Min:
+      return c10d::ReduceOp::MIN;
+    default:
+      return c10d::ReduceOp::SUM;
+  }
+}
+
+/// Keeps the tensors alive: NCCL reads them on a stream of its own.
+class NcclWork : public Work::State {
+ public:
+  NcclWork(C10dWork work, std::vector<at::Tensor> kept, std::string group)
+      : work_(std::move(work)), kept_(std::move(kept)), group_(std::move(group)) {}
+  void wait() override {
+    try {
+      work_->wait();
+    } catch (const std::exception& error) {
+      throw Error("comm", concat("group \"", group_, "\": ", plain_message(error)));
+    }
+  }
+  bool done() override { return work_->isCompleted(); }
+
+ private:
+  C10dWork work_;
+  std::vector<at::Tensor> kept_;
+  std::string group_;
+};
+
+class NcclGroup : public Backend {
+ public:
+  NcclGroup(const NcclOptions& options, c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl, std::shared_ptr<Backend> host)
+      : name_(options.name), rank_(options.rank), size_(options.size), nccl_(std::move(nccl)), host_(std::move(host)) {}
+  ~NcclGroup() override { nccl_->shutdown(); }  // else its own watchdog complains at exit
+
+  const std::string& name() const override { return name_; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Work all_reduce(at::Tensor& x, Reduce op) override;
+  Work all_gather(at::Tensor& out, const at::Tensor& in) override;
+  Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) override;
+  Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
+                  const std::vector<int64_t>& in_rows) override;
+  Work broadcast(at::Tensor& x, int root) override;
+  Work reduce(at::Tensor& x, int root, Reduce op) override;
+  Work send(const at::Tensor& x, int to) override;
+  Work recv(at::Tensor& x, int from) override;
+  Work barrier() override;
+  void abort(const std::string& reason) noexcept override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!reason_) reason_ = reason;
+    }
+    host_->abort(reason);
+    try {
+      nccl_->abort();
+    } catch (const std::exception&) {  // it is going away in any case
+    }
+  }
+
+ private:
+  template <class Start>
+  Work run(std::vector<at::Tensor> kept, const Start& start) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (reason_) throw Error("comm", *reason_);
+    }
+    try {
+      return Work(std::make_shared<NcclWork>(start(), std::move(kept), name_));
+    } catch (const std::exception& error) {
+      throw Error("comm", concat("group \"", name_, "\": ", plain_message(error)));
+    }
+  }
+
+  const std::string name_;
+  const int rank_, size_;
+  c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl_;
+  std::shared_ptr<Backend> host_;
+  std::mutex mutex_;
+  std::optional<std::string> reason_;
+};
+
+Work NcclGroup::all_reduce(at::Tensor& x, Reduce op) {
+  if (!x.is_cuda()) return host_->all_reduce(x, op);
+  check_all_reduce(*this, x);
+  std::vector<at::Tensor> tensors{x.detach()};
+  c10d::AllreduceOptions options;
+  options.reduceOp = c10d_op(op);
+  return run(tensors, [&] { return nccl_->allreduce(tensors, options); });
+}
+
+Work NcclGroup::all_gather(at::Tensor& out, const at::Tensor& in) {
+  if (!in.is_cuda()) return host_->all_gather(out, in);
+  check_all_gather(*this, out, in);
+  at::Tensor to = out.detach().view(-1), from = in.detach().view(-1);
+  return run({to, from}, [&] { return nccl_->_allgather_base(to, from); });
+}
+
+Work NcclGroup::reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) {
+  if (!in.is_cuda()) return host_->reduce_scatter(out, in, op);
+  check_reduce_scatter(*this, out, in);
+  at::Tensor to = out.detach().view(-1), from = in.detach().view(-1);
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = c10d_op(op);
+  return run({to, from}, [&] { return nccl_->_reduce_scatter_base(to, from, options); });
+}
+
+Work NcclGroup::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
+                           const std::vector<int64_t>& in_rows) {
+  if (!in.is_cuda()) return host_->all_to_all(out, in, out_rows, in_rows);
+  check_all_to_all(*this, out, in, out_rows, in_rows);
+  at::Tensor to = out.detach(), from = in.detach();
+  std::vector<int64_t> to_rows = out_rows, from_rows = in_rows;
+  return run({to, from}, [&] { return nccl_->alltoall_base(to, from, to_rows, from_rows); });
+}
+
+Work NcclGroup::broadcast(at::Tensor& x, int root) {
+  if (!x.is_cuda()) return host_->broadcast(x, root);
+  check_rooted(*this, Collective::Broadcast, x, root);
+  std::vector<at::Tensor> tensors{x.detach()};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  return run(tensors, [&] { return nccl_->broadcast(tensors, options); });
+}
+
+Work NcclGroup::reduce(at::Tensor& x, int root, Reduce op) {
+  if (!x.is_cuda()) return host_->reduce(x, root, op);
+  check_rooted(*this, Collective::Reduce, x, root);
+  std::vector<at::Tensor> tensors{x.detach()};
+  c10d::ReduceOptions options;
+  options.rootRank = root;
+  options.reduceOp = c10d_op(op);
+  return run(tensors, [&] { return nccl_->reduce(tensors, options); });
+}
+
+Work NcclGroup::send(const at::Tensor& x, int to) {
+  if (!x.is_cuda()) return host_->send(x, to);
+  check_rooted(*this, Collective::Send, x, to);
+  std::vector<at::Tensor> tensors{x.detach()};
+  return run(tensors, [&] { return nccl_->send(tensors, to, 0); });
+}
+
+Work NcclGroup::recv(at::Tensor& x, int from) {
+  if (!x.is_cuda()) return host_->recv(x, from);
+  check_rooted(*this, Collective::Recv, x, from);
+  std::vector<at::Tensor> tensors{x.detach()};
+  return run(tensors, [&] { return nccl_->recv(tensors, from, 0); });
+}
+
+Work NcclGroup::barrier() { return host_->barrier(); }
+
+}  // namespace
+
+bool has_nccl() { return true; }
+
+std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store,
+                                         std::shared_ptr<Backend> host) {
+  try {
+    const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device));
+    const c10::cuda::CUDAGuard guard(device);
+    auto nccl_options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
+    nccl_options->timeout = options.limit;
+    nccl_options->group_name = options.name;
+    for (int rank : options.world_ranks) nccl_options->global_ranks_in_group.push_back(static_cast<uint64_t>(rank));
+    auto keys = c10::intrusive_ptr<c10d::Store>::reclaim_copy(store->c10d_store().get());
+    auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(keys), options.rank, options.size, nccl_options);
+    nccl->setBoundDeviceId(device);
+    nccl->eagerConnectSingleDevice(device);
+    return std::make_shared<NcclGroup>(options, std::move(nccl), std::move(host));
+  } catch (const std::exception& error) {
+    throw Error("comm", concat("group \"", options.name, "\": cannot connect its GPUs by NCCL: ", plain_message(error),
+                               "; NCCL takes one rank a GPU: use fewer ranks, or backend = \"shm\""));
+  }
+}
+
+}  // namespace colossal::comm

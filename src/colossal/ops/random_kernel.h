@@ -1,0 +1,65 @@
+// Body of the Philox kernel; see random.h. Integers only: the same words from every instruction set.
+#pragma once
+#include "colossal/ops/simd.h"
+
+namespace colossal::ops {
+namespace {
+
+typedef uint32_t RandomWords __attribute__((vector_size(kVectorBytes)));
+typedef uint64_t RandomProducts __attribute__((vector_size(kVectorBytes)));
+constexpr int kRandomLanes = kVectorBytes / 4;
+
+/// Upper and lower halves of factor * x for every lane: even and odd lanes are multiplied apart, as 64-bit lanes.
+inline void multiply_words(uint32_t factor, RandomWords x, RandomWords& high, RandomWords& low) {
+  const RandomProducts even = ((RandomProducts)x & 0xFFFFFFFFu) * factor, odd = ((RandomProducts)x >> 32) * factor;
+  low = (RandomWords)((even & 0xFFFFFFFFu) | (odd << 32));
+  high = (RandomWords)((even >> 32) | (odd & 0xFFFFFFFF00000000u));
+}
+
+/// Blocks of kRandomLanes counters from `counter` on, in the order of their logical indices.
+inline void philox_blocks(uint64_t counter, uint64_t seed, uint32_t* out) {
+  RandomWords c0, c1, c2{}, c3{};
+  for (int i = 0; i < kRandomLanes; ++i) {
+    c0[i] = static_cast<uint32_t>(counter + static_cast<uint64_t>(i));
+    c1[i] = static_cast<uint32_t>((counter + static_cast<uint64_t>(i)) >> 32);
+  }
+  uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+    RandomWords high0, low0, high1, low1;
+    multiply_words(0xD2511F53u, c0, high0, low0);
+    multiply_words(0xCD9E8D57u, c2, high1, low1);
+    c0 = high1 ^ c1 ^ k0;
+    c1 = low1;
+    c2 = high0 ^ c3 ^ k1;
+    c3 = low0;
+  }
+  uint32_t words[4][kRandomLanes];
+  __builtin_memcpy(words[0], &c0, sizeof c0);
+  __builtin_memcpy(words[1], &c1, sizeof c1);
+  __builtin_memcpy(words[2], &c2, sizeof c2);
+  __builtin_memcpy(words[3], &c3, sizeof c3);
+  for (int i = 0; i < kRandomLanes; ++i)
+    for (int w = 0; w < 4; ++w) out[4 * i + w] = words[w][i];
+}
+
+inline void draw_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out) {
+  constexpr int64_t kGroup = 4 * kRandomLanes;
+  int64_t done = 0;
+  while (done < count) {  // whole groups are written in place; at both ends they are cut
+    const uint64_t index = first + static_cast<uint64_t>(done);
+    const int64_t offset = static_cast<int64_t>(index % 4);
+    if (offset == 0 && count - done >= kGroup) {
+      philox_blocks(index / 4, seed, out + done);
+      done += kGroup;
+      continue;
+    }
+    uint32_t group[kGroup];
+    philox_blocks(index / 4, seed, group);
+    const int64_t take = kGroup - offset < count - done ? kGroup - offset : count - done;
+    for (int64_t i = 0; i < take; ++i) out[done + i] = group[offset + i];
+    done += take;
+  }
+}
+
+}  // namespace
+}  // namespace colossal::ops

@@ -1,0 +1,25 @@
+#include "colossal/base/number.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <limits>
+
+namespace colossal {
+namespace {
+
+TEST(PrintNumber, IsShort) {
+  EXPECT_EQ(print_number(0.1), "0.1");
+  EXPECT_EQ(print_number(1), "1");
+  EXPECT_EQ(print_number(1048576), "1048576");
+  EXPECT_EQ(print_number(-std::numeric_limits<double>::infinity()), "-inf");
+  EXPECT_EQ(print_number(-std::numeric_limits<double>::quiet_NaN()), "nan");
+}
+
+TEST(PrintNumber, ReadsBackEqual) {
+  double number = 5e-324;
+  for (int i = 0; i < 2000; ++i, number = number * 1.43 + number / 7) EXPECT_EQ(std::strtod(print_number(number).c_str(), nullptr), number);
+}
+
+}  // namespace
+}  // namespace colossal

@@ -1,0 +1,174 @@
+// The command line as a person meets it: texts, messages, exit statuses.
+#include "colossal/cli/main.h"
+
+#include <c10/util/Exception.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/base/version.h"
+#include "colossal/cli/arguments.h"
+#include "colossal/cli/commands.h"
+
+namespace colossal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+struct Outcome {
+  int status;
+  std::string out, err;
+};
+
+template <class Work>
+Outcome capture(const Work& work) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  const int status = work();
+  return {status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
+}
+
+Outcome colossal(std::vector<std::string> words) {
+  words.insert(words.begin(), "colossal");
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  return capture([&] { return main(static_cast<int>(argv.size()), argv.data()); });
+}
+
+void expect_misuse(const std::vector<std::string>& words, const std::string& message) {
+  const auto outcome = colossal(words);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, StartsWith("colossal: "));
+  EXPECT_THAT(outcome.err, HasSubstr(message));
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+}
+
+TEST(Cli, VersionIsOneLine) {
+  for (const char* word : {"--version", "-V"}) {
+    const auto outcome = colossal({word});
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_EQ(outcome.out, std::string("colossal ") + version() + "\n");
+  }
+}
+
+TEST(Cli, HelpListsEveryCommand) {
+  const auto outcome = colossal({"help"});
+  EXPECT_EQ(outcome.status, 0);
+  for (const auto& name : command_names()) EXPECT_THAT(outcome.out, HasSubstr("\n  " + name + " ")) << name;
+  EXPECT_EQ(colossal({}).out, outcome.out);
+  EXPECT_EQ(colossal({"--help"}).out, outcome.out);
+}
+
+TEST(Cli, EveryCommandExplainsItself) {
+  for (const auto& command : commands()) {
+    const auto by_flag = colossal({command.name, "--help"}), by_help = colossal({"help", command.name});
+    EXPECT_EQ(by_flag.status, 0) << command.name;
+    EXPECT_GT(by_flag.out.size(), 50u) << command.name;
+    EXPECT_EQ(by_help.out, by_flag.out) << command.name;
+    EXPECT_EQ(by_flag.err, "") << command.name;
+  }
+}
+
+TEST(Cli, CommandNamesAreUniqueAndHelpsAreOneLine) {
+  auto names = command_names();
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  for (const auto& command : commands()) EXPECT_THAT(command.help, Not(HasSubstr("\n"))) << command.name;
+}
+
+TEST(Cli, HelpConfigNamesEverySectionWithDefaults) {
+  const auto outcome = colossal({"help", "config"});
+  EXPECT_EQ(outcome.status, 0);
+  for (const char* section : {"run", "model", "data", "parallel", "parallel.tensor", "optimizer", "training"}) {
+    EXPECT_THAT(outcome.out, HasSubstr("[" + std::string(section) + "]\n")) << section;
+  }
+  EXPECT_THAT(outcome.out, HasSubstr("  steps = "));
+}
+
+TEST(Cli, HelpConfigOfOneSection) {
+  const auto outcome = colossal({"help", "config", "parallel"});
+  EXPECT_THAT(outcome.out, HasSubstr("[parallel.tensor]\n"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("[training]")));
+  EXPECT_THAT(colossal({"help", "config", "training.steps"}).out, HasSubstr("[training]\n"));
+  expect_misuse({"help", "config", "paralel"}, "no section or key `paralel`, did you mean `parallel`?");
+}
+
+TEST(Cli, UnknownWordsAreMisuse) {
+  expect_misuse({"trian"}, "unknown command `trian`, did you mean `train`?");
+  expect_misuse({"zzzz"}, "unknown command `zzzz`; `colossal help` lists the commands");
+  expect_misuse({"help", "inof"}, "no help on `inof`, did you mean `info`?");
+  expect_misuse({"info", "--nonsense"}, "--nonsense");
+  expect_misuse({"train", "x.toml", "y.toml"}, "y.toml");
+}
+
+TEST(Cli, ErrorsOfTheLibraryEndWithStatusOne) {
+  const auto outcome = colossal({"train", "/nonexistent/x.toml"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.err, "colossal: [config] cannot open /nonexistent/x.toml: No such file or directory\n");
+}
+
+TEST(Cli, InfoShowsTheMachine) {
+  const auto outcome = colossal({"info", "--no-measure"});
+  EXPECT_EQ(outcome.status, 0);
+  for (const char* row : {"libtorch", "processor", "cores", "instruction sets", "memory"}) {
+    EXPECT_THAT(outcome.out, HasSubstr("\n" + std::string(row) + "  ")) << row;
+  }
+  EXPECT_THAT(outcome.out, Not(HasSubstr("FLOP")));
+}
+
+TEST(Cli, InfoMeasuresPeaks) {
+  const auto outcome = colossal({"info"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.out, ::testing::ContainsRegex("matmul fp32 +[1-9][0-9]* GFLOP/s"));
+  EXPECT_THAT(outcome.out, ::testing::ContainsRegex("matmul bf16 +[1-9][0-9]* GFLOP/s"));
+  EXPECT_THAT(outcome.out, ::testing::ContainsRegex("memory bandwidth +[1-9][0-9.]* GB/s"));
+}
+
+TEST(EndWithMessage, TellsKindsOfFailureApart) {
+  const auto failure = [](auto error) { return capture([&] { return end_with_message([&]() -> int { throw error; }); }); };
+  EXPECT_EQ(failure(Error("mesh", "too small")).err, "colossal: [mesh] too small\n");
+  EXPECT_EQ(failure(Error("mesh", "too small")).status, 1);
+  EXPECT_EQ(failure(UsageError("what?")).err, "colossal: what?\n");
+  EXPECT_EQ(failure(UsageError("what?")).status, 2);
+  EXPECT_EQ(failure(HelpWanted("usage\n")).out, "usage\n");
+  EXPECT_EQ(failure(HelpWanted("usage\n")).status, 0);
+  EXPECT_THAT(failure(std::bad_alloc()).err, HasSubstr("[memory] out of memory"));
+  EXPECT_EQ(failure(std::runtime_error("one\ntwo")).err, "colossal: [libtorch] one\n");
+  EXPECT_EQ(capture([] { return end_with_message([] { return 7; }); }).status, 7);
+}
+
+TEST(EndWithMessage, DropsTheStackOfTorch) {
+  const auto outcome = capture([] {
+    return end_with_message([]() -> int {
+      TORCH_CHECK(false, "sizes differ");
+      return 0;
+    });
+  });
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.err, "colossal: [libtorch] sizes differ\n");
+}
+
+TEST(Program, RunsFromAnyFolder) {
+  std::FILE* pipe = ::popen("cd / && " COLOSSAL_BINARY " trian 2>&1", "r");
+  ASSERT_NE(pipe, nullptr);
+  char line[256] = "";
+  EXPECT_NE(std::fgets(line, sizeof(line), pipe), nullptr);
+  const int status = ::pclose(pipe);
+  EXPECT_THAT(line, MatchesRegex("colossal: unknown command `trian`, did you mean `train`.*\n"));
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+}
+
+}  // namespace
+}  // namespace colossal::cli

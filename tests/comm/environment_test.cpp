@@ -1,0 +1,154 @@
+#include "colossal/comm/environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/host.h"
+#include "colossal/comm/local_ranks.h"
+#include "support/ranks_values.h"
+
+namespace colossal::test {
+namespace {
+
+using comm::Environment;
+using comm::Launcher;
+using comm::read_environment;
+using comm::Variables;
+using testing::HasSubstr;
+
+std::string refusal(const Variables& variables) {
+  return thrown_message([&] { read_environment(variables); });
+}
+
+TEST(EnvironmentOfNothing, IsOneRank) {
+  const Environment environment = read_environment({});
+  EXPECT_EQ(environment.launcher, Launcher::None);
+  EXPECT_EQ(environment.rank, 0);
+  EXPECT_EQ(environment.size, 1);
+}
+
+TEST(EnvironmentOfTorchrun, UsesTheAgentsStoreUnderAPrefixPerRestart) {
+  Variables variables{{"RANK", "3"},
+                      {"WORLD_SIZE", "8"},
+                      {"LOCAL_RANK", "1"},
+                      {"LOCAL_WORLD_SIZE", "2"},
+                      {"MASTER_ADDR", "n7"},
+                      {"MASTER_PORT", "1234"},
+                      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                      {"TORCHELASTIC_RESTART_COUNT", "2"},
+                      {"TORCHELASTIC_RUN_ID", "abc"}};
+  Environment environment = read_environment(variables);
+  EXPECT_EQ(environment.launcher, Launcher::Torchrun);
+  EXPECT_EQ(environment.rank, 3);
+  EXPECT_EQ(environment.size, 8);
+  EXPECT_EQ(environment.local_rank, 1);
+  EXPECT_EQ(environment.local_size, 2);
+  EXPECT_EQ(environment.host, "n7");
+  EXPECT_EQ(environment.port, 1234);
+  EXPECT_TRUE(environment.hosted_store);
+  EXPECT_THAT(environment.prefix, testing::AllOf(HasSubstr("abc"), HasSubstr("2")));
+  const std::string before = environment.prefix;
+  variables["TORCHELASTIC_RESTART_COUNT"] = "3";
+  variables.erase("TORCHELASTIC_USE_AGENT_STORE");
+  environment = read_environment(variables);
+  EXPECT_NE(environment.prefix, before);
+  EXPECT_FALSE(environment.hosted_store);
+}
+
+TEST(EnvironmentOfTorchrun, RefusesWhatIsNoRank) {
+  EXPECT_THAT(refusal({{"RANK", "8"}, {"WORLD_SIZE", "8"}}), HasSubstr("[launch] RANK must be in [0, 7]: got 8"));
+  EXPECT_THAT(refusal({{"RANK", "x"}, {"WORLD_SIZE", "8"}}), HasSubstr("RANK must be a whole number: got \"x\""));
+  EXPECT_THAT(refusal({{"RANK", "1"}, {"WORLD_SIZE", "0"}}), HasSubstr("WORLD_SIZE must be in [1,"));
+  EXPECT_THAT(refusal({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}),
+              HasSubstr("[1, 65535]: got 70000"));
+  EXPECT_THAT(refusal({{"RANK", "1"}, {"WORLD_SIZE", "99999999999999"}}), HasSubstr("must be a whole number"));
+}
+
+TEST(EnvironmentOfSlurm, MeetsOnTheFirstHostAtAPortOfTheJob) {
+  Variables variables{{"SLURM_PROCID", "5"},
+                      {"SLURM_NTASKS", "8"},
+                      {"SLURM_LOCALID", "1"},
+                      {"SLURM_JOB_ID", "77"},
+                      {"SLURM_NODELIST", "gpu[03-04,9]"}};
+  const Environment environment = read_environment(variables);
+  EXPECT_EQ(environment.launcher, Launcher::Slurm);
+  EXPECT_EQ(environment.rank, 5);
+  EXPECT_EQ(environment.size, 8);
+  EXPECT_EQ(environment.local_rank, 1);
+  EXPECT_EQ(environment.host, "gpu03");
+  EXPECT_GE(environment.port, 20000);
+  EXPECT_LT(environment.port, 32000);
+  EXPECT_FALSE(environment.hosted_store);
+  EXPECT_EQ(read_environment(variables).port, environment.port);
+  variables["MASTER_PORT"] = "4000";
+  variables["MASTER_ADDR"] = "10.0.0.1";
+  EXPECT_EQ(read_environment(variables).port, 4000);
+  EXPECT_EQ(read_environment(variables).host, "10.0.0.1");
+}
+
+TEST(EnvironmentOfSlurm, IgnoresAShellInsideAnAllocation) {
+  EXPECT_EQ(read_environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).launcher, Launcher::None);
+}
+
+TEST(EnvironmentOfOpenMpi, NeedsNoAddressOnOneHost) {
+  Variables variables{{"OMPI_COMM_WORLD_RANK", "1"},
+                      {"OMPI_COMM_WORLD_SIZE", "4"},
+                      {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                      {"PMIX_NAMESPACE", "123"}};
+  const Environment environment = read_environment(variables);
+  EXPECT_EQ(environment.launcher, Launcher::OpenMpi);
+  EXPECT_EQ(environment.local_rank, 1);
+  EXPECT_EQ(environment.host, "127.0.0.1");
+  variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
+  EXPECT_THAT(refusal(variables), HasSubstr("set MASTER_ADDR"));
+  variables["MASTER_ADDR"] = "n1";
+  EXPECT_EQ(read_environment(variables).host, "n1");
+}
+
+TEST(EnvironmentOfOurLauncher, WinsOverTheOneAroundIt) {
+  const Environment environment = read_environment({{"COLOSSAL_RANK", "1"},
+                                                    {"COLOSSAL_SIZE", "2"},
+                                                    {"COLOSSAL_STORE_HOST", "127.0.0.1"},
+                                                    {"COLOSSAL_STORE_PORT", "99"},
+                                                    {"COLOSSAL_JOB", "run-1"},
+                                                    {"COLOSSAL_HOST", "pretended"},
+                                                    {"RANK", "0"},
+                                                    {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(environment.launcher, Launcher::Colossal);
+  EXPECT_EQ(environment.rank, 1);
+  EXPECT_EQ(environment.port, 99);
+  EXPECT_TRUE(environment.hosted_store);
+  EXPECT_EQ(environment.job, "run-1");
+  EXPECT_EQ(environment.host_name, "pretended");
+  EXPECT_THAT(refusal({{"COLOSSAL_RANK", "1"}}), HasSubstr("COLOSSAL_SIZE is not set"));
+}
+
+TEST(FirstHost, ReadsSlurmLists) {
+  EXPECT_EQ(comm::first_host("n1"), "n1");
+  EXPECT_EQ(comm::first_host("n1,n2"), "n1");
+  EXPECT_EQ(comm::first_host("n[01-03,7]"), "n01");
+  EXPECT_EQ(comm::first_host("n[7]"), "n7");
+  EXPECT_EQ(comm::first_host("login,n[01-03]"), "login");
+  EXPECT_EQ(comm::first_host("n[01-03]-ib,m2"), "n01-ib");
+  EXPECT_EQ(comm::first_host("rack[2-3]n[04-05],x"), "rack2n04");
+  EXPECT_THAT(thrown_message([] { comm::first_host("n[01"); }), HasSubstr("not closed"));
+  EXPECT_THAT(thrown_message([] { comm::first_host("n[]"); }), HasSubstr("not closed or empty"));
+}
+
+TEST(ShareOfCores, IsEvenAndDisjoint) {
+  const std::vector<int> cores{0, 1, 4, 5, 8};
+  EXPECT_EQ(comm::share_of_cores(cores, 0, 2), (std::vector<int>{0, 1}));
+  EXPECT_EQ(comm::share_of_cores(cores, 1, 2), (std::vector<int>{4, 5, 8}));
+  EXPECT_EQ(comm::share_of_cores({3, 6}, 3, 4), (std::vector<int>{6})) << "fewer cores than ranks: in turn";
+  EXPECT_TRUE(comm::share_of_cores({}, 0, 2).empty());
+}
+
+TEST(SignalName, SaysWhatKilledARank) {
+  EXPECT_EQ(comm::signal_name(9), "SIGKILL");
+  EXPECT_EQ(comm::signal_name(11), "SIGSEGV");
+  EXPECT_EQ(comm::signal_name(64), "signal 64");
+}
+
+}  // namespace
+}  // namespace colossal::test

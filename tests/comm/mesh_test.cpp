@@ -1,0 +1,90 @@
+#include "colossal/comm/mesh.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "support/ranks_values.h"
+
+namespace colossal::test {
+namespace {
+
+using comm::Mesh;
+using comm::World;
+using testing::HasSubstr;
+
+/// The world ranks of a group, found by asking its members.
+std::vector<int64_t> members(comm::Group& group, int world_rank) {
+  at::Tensor all = at::empty({group.size()}, at::kLong);
+  group.all_gather(all, at::full({1}, world_rank, at::kLong)).wait();
+  return {all.data_ptr<int64_t>(), all.data_ptr<int64_t>() + all.numel()};
+}
+
+TEST(Mesh, ArrangesRanksWithTheFirstAxisOutermost) {
+  comm::run_ranks(8, [](World& world) {
+    Mesh mesh(world, {{"data", 2}, {"pipeline", 1}, {"tensor", 4}});
+    EXPECT_EQ(mesh.index("data"), world.rank() / 4);
+    EXPECT_EQ(mesh.index("tensor"), world.rank() % 4);
+    EXPECT_EQ(mesh.size("pipeline"), 1);
+    EXPECT_EQ(mesh.size("sequence"), 1) << "an axis that was not named";
+    EXPECT_EQ(mesh.group("sequence").size(), 1);
+    EXPECT_EQ(mesh.group("pipeline").size(), 1);
+  });
+}
+
+TEST(Mesh, MakesTheGroupOfEveryProductOfAxes) {
+  comm::run_ranks(8, [](World& world) {
+    Mesh mesh(world, {{"a", 2}, {"b", 2}, {"c", 2}});
+    const int64_t r = world.rank(), a = r / 4, b = r / 2 % 2, c = r % 2;
+    using Ranks = std::vector<int64_t>;
+    EXPECT_EQ(members(mesh.group("a"), r), (Ranks{2 * b + c, 4 + 2 * b + c}));
+    EXPECT_EQ(members(mesh.group("c"), r), (Ranks{4 * a + 2 * b, 4 * a + 2 * b + 1}));
+    EXPECT_EQ(members(mesh.group({"a", "c"}), r), (Ranks{2 * b, 2 * b + 1, 2 * b + 4, 2 * b + 5}));
+    EXPECT_EQ(members(mesh.group({"c", "a"}), r), (Ranks{2 * b, 2 * b + 4, 2 * b + 1, 2 * b + 5}));
+    EXPECT_EQ(members(mesh.group({"a", "b", "c"}), r), (Ranks{0, 1, 2, 3, 4, 5, 6, 7}));
+    EXPECT_EQ(mesh.group({"a", "c"}).name(), "a+c");
+    EXPECT_EQ(mesh.group({"a", "c"}).rank(), 2 * a + c);
+    EXPECT_EQ(mesh.group({"a", "c"}).rank(), mesh.place().index(std::vector<std::string>{"a", "c"}));
+    EXPECT_EQ(&mesh.group({"a", "c"}), &mesh.group({"a", "c"})) << "made once";
+  });
+}
+
+TEST(Mesh, CutsAnAxisIntoRunsOfNeighbours) {
+  comm::run_ranks(8, [](World& world) {
+    Mesh mesh(world, {{"tensor", 4}, {"data", 2}});
+    const int64_t r = world.rank(), tensor = r / 2, data = r % 2, first = tensor / 2 * 2;
+    comm::Group& pair = mesh.neighbours("tensor", 2);
+    EXPECT_EQ(members(pair, r), (std::vector<int64_t>{2 * first + data, 2 * first + 2 + data}));
+    EXPECT_EQ(pair.name(), "tensor/2");
+    EXPECT_EQ(mesh.neighbours("tensor", 1).size(), 1);
+  });
+}
+
+TEST(Mesh, RefusesAxesThatDoNotMultiplyToTheWorld) {
+  comm::run_ranks(4, [](World& world) {
+    EXPECT_THAT(
+        thrown_message([&] {
+          Mesh(world, {{"data", 2}, {"tensor", 3}});
+        }),
+        HasSubstr("[parallel] the sizes of the axes must multiply to the number of ranks: got data 2 x tensor 3 = 6 "
+                  "for 4 ranks"));
+    EXPECT_THAT(thrown_message([&] { Mesh(world, {{"data", 0}, {"tensor", 4}}); }), HasSubstr("at least 1: got 0"));
+    EXPECT_THAT(thrown_message([&] { Mesh(world, {{"data", 2}, {"data", 2}}); }), HasSubstr("given twice"));
+    Mesh mesh(world, {{"data", 4}});
+    EXPECT_THAT(thrown_message([&] { mesh.neighbours("data", 3); }), HasSubstr("must divide"));
+    EXPECT_THAT(thrown_message([&] { mesh.group({"data", "data"}); }), HasSubstr("twice"));
+  });
+}
+
+TEST(World, RefusesGroupsWithoutTheRankThatAsks) {
+  comm::run_ranks(2, [](World& world) {
+    EXPECT_THAT(thrown_message([&] { world.make_group("other", {1 - world.rank()}); }), HasSubstr("only members"));
+    EXPECT_THAT(thrown_message([&] { world.make_group("far", {world.rank(), 7}); }), HasSubstr("[0, 2): got 7"));
+    EXPECT_THAT(thrown_message([&] { world.make_group("twice", {world.rank(), world.rank()}); }), HasSubstr("twice"));
+  });
+}
+
+}  // namespace
+}  // namespace colossal::test

@@ -1,0 +1,290 @@
+#include "colossal/data/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/temporary_folder.h"
+#include "colossal/base/error.h"
+#include "colossal/data/byte_alphabet.h"
+#include "colossal/data/byte_tokenizer.h"
+#include "colossal/data/hugging_face_tokenizer.h"
+#include "colossal/data/pre_tokenizer.h"
+#include "colossal/data/utf8.h"
+
+namespace colossal::data {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const std::string kShared = COLOSSAL_SOURCE_DIR "/../shared/data/";
+
+std::string all_bytes() {
+  std::string bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes += static_cast<char>(byte);
+  return bytes;
+}
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+    return "no error";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(ByteTokenizer, RoundTripsEveryByte) {
+  const auto tokenizer = make_tokenizer("bytes");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(all_bytes())), all_bytes());
+  EXPECT_EQ(tokenizer->vocabulary_size(), 257);
+  EXPECT_EQ(tokenizer->piece(tokenizer->end_id()), "");
+  EXPECT_THROW(tokenizer->piece(257), Error);
+  EXPECT_THROW(tokenizer->piece(-1), Error);
+  EXPECT_THAT(message_of([] { make_tokenizer("byte"); }), HasSubstr("must be \"bytes\""));
+}
+
+TEST(Utf8, KnowsEveryCharacterAndEveryPrefix) {
+  const auto encoded = [](uint32_t c) -> std::string {
+    if (c < 0x80) return {static_cast<char>(c)};
+    if (c < 0x800) return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
+    if (c < 0x10000)
+      return {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
+              static_cast<char>(0x80 | (c & 63))};
+    return {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
+            static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+  };
+  for (uint32_t c = 0; c <= 0x10FFFF + 100; ++c) {
+    const std::string bytes = encoded(c);
+    const bool valid = c <= 0x10FFFF && !(c >= 0xD800 && c <= 0xDFFF);
+    const Utf8Character first = first_character(bytes);
+    ASSERT_EQ(first.kind == Utf8::Complete && first.length == bytes.size(), valid) << c;
+    for (size_t length = 1; valid && length < bytes.size(); ++length)
+      ASSERT_EQ(first_character(bytes.substr(0, length)).kind, Utf8::Incomplete) << c;
+  }
+  for (const char* overlong :
+       {"\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xFF", "\x80"})
+    EXPECT_EQ(first_character(overlong).kind, Utf8::Invalid);
+}
+
+TEST(TextStream, NeverShowsHalfACharacter) {
+  const ByteTokenizer tokenizer;
+  const std::string text = "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\xA6\x99z";
+  TextStream stream(tokenizer);
+  std::vector<std::string> shown;
+  for (int64_t id : tokenizer.encode(text)) {
+    const std::string part = stream.push(id);
+    if (!part.empty()) shown.push_back(part);
+  }
+  EXPECT_THAT(shown, ElementsAre("a", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\xA6\x99", "z"));
+  EXPECT_EQ(stream.finish(), "");
+}
+
+TEST(TextStream, ReplacesWhatCannotBeUtf8) {
+  const ByteTokenizer tokenizer;
+  const auto streamed = [&](const std::string& bytes) {
+    TextStream stream(tokenizer);
+    std::string text;
+    for (int64_t id : tokenizer.encode(bytes)) text += stream.push(id);
+    return text + stream.finish();
+  };
+  EXPECT_EQ(streamed("a\xFF\x62"), "a\xEF\xBF\xBD\x62");
+  EXPECT_EQ(streamed("\xE2\x82"), "\xEF\xBF\xBD");
+  EXPECT_EQ(streamed("\xE2\x82x"), "\xEF\xBF\xBDx");
+  EXPECT_EQ(streamed(all_bytes()).substr(0, 128), all_bytes().substr(0, 128));
+}
+
+TEST(ByteAlphabet, IsReversible) {
+  EXPECT_EQ(from_byte_alphabet(to_byte_alphabet(all_bytes())), all_bytes());
+  EXPECT_EQ(to_byte_alphabet(" a\n"),
+            "\xC4\xA0"
+            "a"
+            "\xC4\x8A");  // U+0120, a, U+010A
+}
+
+/// GPT-2's tokenizer as its folders hold it: as one tokenizer.json, or as vocab.json and merges.txt.
+void write_gpt2(const TemporaryFolder& folder, bool as_one_file) {
+  const std::string vocabulary = read_all(kShared + "tokenizers/gpt2/encoder.json");
+  const std::string merges = read_all(kShared + "tokenizers/gpt2/vocab.bpe");
+  if (!as_one_file) {
+    folder.write("vocab.json", vocabulary);
+    folder.write("merges.txt", merges);
+    return;
+  }
+  json list = json::array();
+  std::istringstream lines(merges);
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty() && line[0] != '#')
+      list.push_back({line.substr(0, line.find(' ')), line.substr(line.find(' ') + 1)});
+  const json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const json added = {{"id", 50256}, {"content", "<|endoftext|>"}, {"special", true}, {"normalized", true}};
+  folder.write("tokenizer.json", json({{"added_tokens", {added}},
+                                       {"normalizer", nullptr},
+                                       {"pre_tokenizer", byte_level},
+                                       {"post_processor", byte_level},
+                                       {"decoder", byte_level},
+                                       {"model",
+                                        {{"type", "BPE"},
+                                         {"unk_token", nullptr},
+                                         {"continuing_subword_prefix", ""},
+                                         {"end_of_word_suffix", ""},
+                                         {"vocab", json::parse(vocabulary)},
+                                         {"merges", list}}}})
+                                     .dump());
+}
+
+TEST(HuggingFaceTokenizer, AgreesWithGpt2) {
+  if (!fs::exists(kShared + "tokenizers/gpt2")) GTEST_SKIP() << "needs " << kShared << "tokenizers/gpt2";
+  for (bool as_one_file : {true, false}) {
+    TemporaryFolder folder;
+    write_gpt2(folder, as_one_file);
+    const auto tokenizer = make_tokenizer(folder.path());
+    EXPECT_EQ(tokenizer->vocabulary_size(), 50257);
+    EXPECT_EQ(tokenizer->end_id(), 50256);
+    const json vectors = json::parse(read_all(kShared + "tokenizers/gpt2/vectors.json"))["vectors"];
+    EXPECT_GT(vectors.size(), 50u);
+    for (const json& vector : vectors) {
+      const std::string text = vector["text"];
+      const auto ids = vector["ids"].get<std::vector<int64_t>>();
+      EXPECT_EQ(tokenizer->encode(text), ids) << text;
+      EXPECT_EQ(tokenizer->decode(ids), text);
+    }
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(all_bytes())), all_bytes()) << "bytes that are not UTF-8 survive";
+    EXPECT_EQ(tokenizer->encode("a<|endoftext|>b"), (std::vector<int64_t>{64, 50256, 65}));
+    EXPECT_EQ(tokenizer->piece(50256), "") << "a special token prints nothing";
+  }
+}
+
+TEST(HuggingFaceTokenizer, AgreesWithLlama) {
+  if (!fs::exists(kShared + "stories260K-hf")) GTEST_SKIP() << "needs " << kShared << "stories260K-hf";
+  const auto tokenizer = make_tokenizer(kShared + "stories260K-hf");
+  EXPECT_EQ(tokenizer->vocabulary_size(), 512);
+  EXPECT_EQ(tokenizer->begin_id(), 1);
+  EXPECT_EQ(tokenizer->end_id(), 2);
+  const json reference = json::parse(read_all(kShared + "stories260K-hf/reference.json"));
+  for (const json& item : reference["cases"]) {
+    const auto prompt_ids = item["prompt_ids"].get<std::vector<int64_t>>();
+    auto ids = prompt_ids;
+    for (const json& id : item["greedy_ids"]) ids.push_back(id);
+    EXPECT_EQ(tokenizer->encode_prompt(item["prompt"].get<std::string>()), prompt_ids);
+    EXPECT_EQ(tokenizer->decode(ids), item["greedy_text"].get<std::string>());
+  }
+  const std::string strange = "\xF0\x9F\xA6\x99 z\xC3\xA4h  lt\n\t";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(strange)), strange) << "bytes stand in for characters without a token";
+}
+
+/// A small SentencePiece-style tokenizer.
+json small() {
+  return {{"added_tokens",
+           {{{"id", 0}, {"content", "<unk>"}, {"special", true}}, {{"id", 1}, {"content", "<s>"}, {"special", true}}}},
+          {"normalizer", nullptr},
+          {"pre_tokenizer",
+           {{"type", "Metaspace"}, {"replacement", "\xE2\x96\x81"}, {"prepend_scheme", "first"}, {"split", false}}},
+          {"decoder", {{"type", "Metaspace"}, {"prepend_scheme", "first"}}},
+          {"model",
+           {{"type", "BPE"},
+            {"unk_token", "<unk>"},
+            {"fuse_unk", true},
+            {"vocab",
+             {{"<unk>", 0},
+              {"<s>", 1},
+              {"\xE2\x96\x81", 2},
+              {"a", 3},
+              {"b", 4},
+              {"ab", 5},
+              {"\xE2\x96\x81"
+               "ab",
+               6},
+              {"aa", 7}}},
+            {"merges", {"a b", "\xE2\x96\x81 ab", "a a"}}}}};
+}
+
+std::unique_ptr<Tokenizer> made(const json& tokenizer) {
+  TemporaryFolder folder;
+  return read_hugging_face_tokenizer(folder.write("tokenizer.json", tokenizer.dump()));
+}
+
+TEST(HuggingFaceTokenizer, MergesByRankThenFromTheLeft) {
+  const auto tokenizer = made(small());
+  EXPECT_THAT(tokenizer->encode("ab ab"), ElementsAre(6, 6));
+  EXPECT_THAT(tokenizer->encode("aaab"), ElementsAre(2, 7, 5)) << "a b ranks before a a";
+  EXPECT_THAT(tokenizer->encode("aaa"), ElementsAre(2, 7, 3));
+  EXPECT_THAT(tokenizer->encode("axyb"), ElementsAre(2, 3, 0, 4)) << "unknown neighbours are fused";
+  EXPECT_THAT(tokenizer->encode("ab<s>ab"), ElementsAre(6, 1, 5)) << "the first text alone gets the space";
+  EXPECT_THAT(tokenizer->encode(""), ElementsAre());
+  EXPECT_EQ(tokenizer->decode({6, 6}), "ab ab");
+}
+
+TEST(HuggingFaceTokenizer, LongWordsTakeNoQuadraticTime) {
+  const std::string word(1'000'000, 'a');  // minutes, were it quadratic
+  EXPECT_EQ(made(small())->encode(word).size(), 500'001u);
+}
+
+TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
+  const auto refused = [](const std::function<void(json&)>& edit) {
+    json tokenizer = small();
+    edit(tokenizer);
+    return message_of([&] { made(tokenizer); });
+  };
+  EXPECT_EQ(refused([](json&) {}), "no error");
+  EXPECT_THAT(refused([](json& t) { t["model"]["type"] = "Unigram"; }), HasSubstr("BPE: got \"Unigram\""));
+  EXPECT_THAT(refused([](json& t) { t["normalizer"] = {{"type", "NFC"}}; }), HasSubstr("normalizer NFC"));
+  EXPECT_THAT(refused([](json& t) {
+                t["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
+              }),
+              HasSubstr("BertPreTokenizer"));
+  EXPECT_THAT(refused([](json& t) {
+                t["post_processor"] = {{"type", "BertProcessing"}};
+              }),
+              HasSubstr("BertProcessing"));
+  EXPECT_THAT(refused([](json& t) { t["model"]["merges"] = {"a c"}; }), HasSubstr("which is not in the vocabulary"));
+  EXPECT_THAT(refused([](json& t) { t["model"]["merges"] = {"ab"}; }), HasSubstr("must name two tokens"));
+  EXPECT_THAT(refused([](json& t) { t["model"]["vocab"]["a"] = -1; }), HasSubstr("the id of a must be"));
+  EXPECT_THAT(refused([](json& t) { t["model"]["vocab"]["a"] = 1LL << 60; }), HasSubstr("the id of a must be"));
+  EXPECT_THAT(refused([](json& t) { t["model"]["vocab"]["a"] = "x"; }), HasSubstr("the id of a must be"));
+  EXPECT_THAT(refused([](json& t) { t.erase("model"); }), HasSubstr("not a tokenizer"));
+  EXPECT_THAT(refused([](json& t) { t = 3; }), HasSubstr("must be a JSON object"));
+  const json broken = {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}};
+  EXPECT_THAT(refused([&](json& t) { t["pre_tokenizer"] = broken; }), HasSubstr("bad regular expression (a"));
+}
+
+TEST(PreTokenizer, CutsAsLlama3Does) {
+  const char* words =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const json section = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"pattern", {{"Regex", words}}}, {"behavior", "Isolated"}, {"invert", false}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  const PreTokenizer pre_tokenizer(section);
+  EXPECT_TRUE(pre_tokenizer.is_byte_level());
+  std::vector<std::string> pieces = pre_tokenizer("I'LL pay 12345 now!!\n\n  ok", true);
+  for (std::string& piece : pieces) piece = from_byte_alphabet(piece);
+  EXPECT_THAT(pieces, ElementsAre("I", "'LL", " pay", " ", "123", "45", " now", "!!\n\n", " ", " ok"));
+}
+
+TEST(PreTokenizer, CutsByMetaspaceDigitsAndStrings) {
+  const std::string mark = "\xE2\x96\x81";
+  const auto cut = [](const json& section, const std::string& text, bool first = true) {
+    return PreTokenizer(section)(text, first);
+  };
+  EXPECT_THAT(cut({{"type", "Metaspace"}}, "a b  c"), ElementsAre(mark + "a", mark + "b", mark, mark + "c"));
+  EXPECT_THAT(cut({{"type", "Metaspace"}, {"prepend_scheme", "first"}}, "a b", false), ElementsAre("a", mark + "b"));
+  EXPECT_THAT(cut({{"type", "Metaspace"}, {"prepend_scheme", "never"}}, "a"), ElementsAre("a"));
+  EXPECT_THAT(cut({{"type", "Digits"}, {"individual_digits", true}}, "a12b"), ElementsAre("a", "1", "2", "b"));
+  EXPECT_THAT(cut({{"type", "Digits"}}, "a12b"), ElementsAre("a", "12", "b"));
+  const json split = {{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "Removed"}};
+  EXPECT_THAT(cut(split, "a.b..c"), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(cut(nullptr, "a b"), ElementsAre("a b"));
+  EXPECT_THAT(cut(nullptr, ""), ElementsAre());
+  EXPECT_THAT(cut({{"type", "ByteLevel"}}, "a"), ElementsAre(to_byte_alphabet(" a")))
+      << "a prefix space is the default";
+}
+
+}  // namespace
+}  // namespace colossal::data

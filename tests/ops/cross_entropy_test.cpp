@@ -1,0 +1,143 @@
+#include "colossal/ops/cross_entropy.h"
+
+#include "colossal/base/error.h"
+#include "ops/compare.h"
+
+namespace colossal::ops {
+namespace {
+
+at::Tensor labels_of(int64_t tokens, int64_t words, bool with_ignored) {
+  auto labels = (at::arange(tokens, at::kLong) * 7 + 3).remainder(words);
+  if (with_ignored)
+    for (int64_t t = 1; t < tokens; t += 3) labels[t] = kIgnoredLabel;
+  return labels;
+}
+
+Operator dense(const at::Tensor& labels) {
+  return [labels](const Tensors& t) { return Tensors{cross_entropy(at::matmul(t[0], t[1].t()), labels)}; };
+}
+
+TEST(LinearCrossEntropy, EqualsTheDenseLossForAnySlicing) {
+  for (const auto type : float_types())
+    for (const int64_t slice : {0, 1, 4, 100})
+      for (const auto& [tokens, words] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {9, 37}, {33, 130}}) {
+        const auto labels = labels_of(tokens, words, slice == 4);
+        expect_equal_operators(
+            [&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, slice)}; },
+            dense(labels), {normal({tokens, 20}, 1), normal({words, 20}, 2) * 0.3}, type, words + tokens + 20);
+      }
+}
+
+TEST(LinearCrossEntropy, LeavesPaddingRowsOutAndGivesThemNoGradient) {
+  const auto labels = labels_of(8, 10, true);
+  const auto hidden = normal({8, 6}, 1), weight = normal({13, 6}, 2);
+  const auto padded = values_and_gradients(
+      [&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {0, 10})}; }, {hidden, weight}, at::kDouble);
+  const auto expected = values_and_gradients(dense(labels), {hidden, weight.slice(0, 0, 10)}, at::kDouble);
+  expect_close(padded[0], expected[0], at::kDouble, 10, "loss");
+  expect_close(padded[1], expected[1], at::kDouble, 10, "hidden gradient");
+  expect_close(padded[2].slice(0, 0, 10), expected[2], at::kDouble, 10, "weight gradient");
+  EXPECT_EQ(padded[2].slice(0, 10).abs().max().item<double>(), 0);
+}
+
+// Plays the other ranks of a split vocabulary: what they would add is computed beforehand from the dense logits.
+struct OtherRanks : VocabularyReduction {
+  at::Tensor logits, labels;  // of the words of all other ranks; labels relative to them
+  int64_t slice, calls = 0, done = 0;
+  at::Tensor largest;
+  void max(at::Tensor& mine) override {
+    largest = mine.copy_(at::maximum(mine, logits.narrow(0, done, mine.size(0)).amax(1))).clone();
+    ++calls;
+  }
+  void sum(at::Tensor& sums) override {
+    const auto part = logits.narrow(0, done, sums.size(1)) - largest.unsqueeze(1);
+    const auto own = labels.narrow(0, done, sums.size(1));
+    const auto theirs = own.ge(0).logical_and(own.lt(logits.size(1)));
+    const auto target = part.gather(1, own.clamp(0, logits.size(1) - 1).unsqueeze(1)).squeeze(1);
+    const auto counted = own.gt(kIgnoredLabel);
+    sums[0].add_(part.exp().sum(1) * counted);
+    sums[1].add_(target * theirs);
+    done += sums.size(1);
+    ++calls;
+  }
+};
+
+TEST(LinearCrossEntropy, OfASplitVocabularyEqualsTheWhole) {
+  const int64_t tokens = 11, words = 14, first = 5, mine = 4, slice = 4;
+  const auto hidden = normal({tokens, 6}, 1), weight = normal({words, 6}, 2), labels = labels_of(tokens, words, false);
+  const auto expected = values_and_gradients(dense(labels), {hidden, weight}, at::kDouble);
+  for (const auto set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    OtherRanks others;
+    const auto rest = at::cat({weight.slice(0, 0, first), weight.slice(0, first + mine)});
+    others.logits = at::mm(hidden, rest.t());
+    others.labels = at::where(labels < first, labels, at::where(labels >= first + mine, labels - mine, -1));
+    others.slice = slice;
+    const auto shard = at::cat({weight.slice(0, first, first + mine), at::zeros({2, 6}, at::kDouble)});  // two rows of padding
+    const auto got = values_and_gradients(
+        [&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {first, mine}, &others, slice)}; },
+        {hidden, shard}, at::kDouble);
+    EXPECT_EQ(others.calls, 2 * 3);  // two reductions for each of three slices
+    expect_close(got[0], expected[0], at::kDouble, words, "loss");
+    expect_close(got[2].slice(0, 0, mine), expected[2].slice(0, first, first + mine), at::kDouble, tokens, "weight gradient");
+    // This rank's part of the hidden gradient: its words' share of (softmax - one-hot) W.
+    const auto probabilities = at::mm(hidden, weight.t()).softmax(1);
+    const auto difference = (probabilities - at::one_hot(labels, words)).slice(1, first, first + mine);
+    const auto seed = normal({}, 1000, at::kDouble);
+    expect_close(got[1], at::mm(difference, weight.slice(0, first, first + mine)) * seed, at::kDouble, words, "hidden part");
+  }
+}
+
+TEST(LinearCrossEntropy, OfARankWithoutWordsStillTakesPart) {
+  VocabularyReduction nobody;
+  const auto hidden = normal({3, 4}, 1).requires_grad_(true), weight = normal({2, 4}, 2).requires_grad_(true);
+  struct Known : VocabularyReduction {
+    void max(at::Tensor& x) override { x.zero_(); }
+    void sum(at::Tensor& x) override { x[0].fill_(1), x[1].fill_(-2); }
+  } others;
+  const auto loss = linear_cross_entropy(hidden, weight, labels_of(3, 9, false), {9, 0}, &others);
+  EXPECT_EQ(loss.item<double>(), 6);
+  loss.backward();
+  EXPECT_EQ(hidden.grad().abs().max().item<double>(), 0);
+  EXPECT_EQ(weight.grad().abs().max().item<double>(), 0);
+}
+
+TEST(LinearCrossEntropy, CountsNoIgnoredTokens) {
+  const auto hidden = normal({4, 3}, 1).requires_grad_(true), weight = normal({5, 3}, 2).requires_grad_(true);
+  const auto loss = linear_cross_entropy(hidden, weight, at::full({4}, kIgnoredLabel, at::kLong));
+  EXPECT_EQ(loss.item<double>(), 0);
+  loss.backward();
+  EXPECT_EQ(hidden.grad().abs().max().item<double>(), 0);
+  EXPECT_EQ(weight.grad().abs().max().item<double>(), 0);
+}
+
+TEST(LinearCrossEntropy, ComputesOnlyWantedGradientsAndNoneWithoutGradMode) {
+  const auto hidden = normal({4, 3}, 1), weight = normal({5, 3}, 2), labels = labels_of(4, 5, false);
+  const auto leaf = weight.clone().requires_grad_(true);
+  const auto loss = linear_cross_entropy(hidden, leaf, labels);
+  loss.backward();
+  EXPECT_TRUE(leaf.grad().defined());
+  at::NoGradGuard no_grad;
+  const auto plain = linear_cross_entropy(hidden, leaf, labels);
+  EXPECT_FALSE(plain.requires_grad());
+  EXPECT_EQ(plain.item<double>(), loss.item<double>());
+}
+
+TEST(LinearCrossEntropy, RefusesASecondBackward) {
+  const auto hidden = normal({4, 3}, 1).requires_grad_(true);
+  const auto loss = linear_cross_entropy(hidden, normal({5, 3}, 2), labels_of(4, 5, false));
+  loss.backward({}, true);
+  EXPECT_THROW(loss.backward(), Error);
+}
+
+TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
+  const auto hidden = normal({4, 3}, 1), weight = normal({5, 3}, 2), labels = labels_of(4, 5, false);
+  EXPECT_THROW(linear_cross_entropy(hidden, normal({5, 4}, 2), labels), Error);
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, labels.slice(0, 1)), Error);
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, labels + 1), Error);      // 5 is no word of 5
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, labels - 4), Error);      // negative, not -100
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, labels, {0, 6}), Error);  // more words than rows
+}
+
+}  // namespace
+}  // namespace colossal::ops

@@ -1,0 +1,77 @@
+#include "colossal/ops/parallel.h"
+
+#include <ATen/Parallel.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "colossal/base/error.h"
+#include "ops/compare.h"
+
+namespace colossal::ops {
+namespace {
+
+struct ThreadCount {
+  int before = at::get_num_threads();
+  explicit ThreadCount(int n) { at::set_num_threads(n); }
+  ~ThreadCount() { at::set_num_threads(before); }
+};
+
+TEST(ParallelFor, VisitsEveryItemOnce) {
+  for (const int threads : {1, 2, 5}) {
+    const ThreadCount scope(threads);
+    for (const int64_t items : {0, 1, 7, 1000})
+      for (const int64_t grain : {0, 1, 3, 10000}) {
+        std::vector<std::atomic<int>> visits(static_cast<size_t>(items));
+        std::atomic<int64_t> chunks{0};
+        parallel_chunks_for(0, items, grain, [&](int64_t, int64_t from, int64_t to) {
+          ++chunks;
+          for (int64_t i = from; i < to; ++i) ++visits[static_cast<size_t>(i)];
+        });
+        for (const auto& count : visits) EXPECT_EQ(count, 1);
+        EXPECT_EQ(chunks, parallel_chunks(items, grain));
+      }
+  }
+}
+
+TEST(ParallelFor, UsesSeveralThreads) {
+  const ThreadCount scope(3);
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  parallel_for(0, 3, 1, [&](int64_t, int64_t) {
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(threads.size(), 3u);  // at::parallel_for would show one here: see the header
+}
+
+TEST(ParallelFor, IsSerialInsideAnother) {
+  const ThreadCount scope(2);
+  parallel_for(0, 2, 1, [](int64_t, int64_t) { EXPECT_EQ(parallel_chunks(100, 1), 1); });
+}
+
+TEST(ParallelFor, PassesExceptionsOn) {
+  const ThreadCount scope(2);
+  EXPECT_THROW(parallel_for(0, 10, 1, [](int64_t from, int64_t) { if (from > 0) throw std::runtime_error("late"); }),
+               std::runtime_error);
+}
+
+TEST(InstructionSet, OverridesNestAndEndWithTheirScope) {
+  const auto best = best_instruction_set();
+  EXPECT_EQ(instruction_set(), best);
+  {
+    const InstructionSetScope outer(InstructionSet::Portable);
+    EXPECT_EQ(instruction_set(), InstructionSet::Portable);
+    const InstructionSetScope inner(best);
+    EXPECT_EQ(instruction_set(), best);
+  }
+  EXPECT_EQ(instruction_set(), best);
+  EXPECT_EQ(runnable_instruction_sets().back(), best);
+  if (best != InstructionSet::Avx512) EXPECT_THROW(InstructionSetScope(InstructionSet::Avx512), Error);
+}
+
+}  // namespace
+}  // namespace colossal::ops

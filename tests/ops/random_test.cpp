@@ -1,0 +1,158 @@
+#include "colossal/ops/random.h"
+
+#include <ATen/Parallel.h>
+
+#include "colossal/base/error.h"
+#include "ops/compare.h"
+
+namespace colossal::ops {
+namespace {
+
+TEST(Philox, GivesTheKnownAnswers) {
+  // Random123's known-answer file, philox4x32-10: all-zero counter and key. The upper counter words are always zero here.
+  EXPECT_EQ(philox(0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+}
+
+TEST(Philox, IsTheSameFromEveryInstructionSetAndStart) {
+  std::vector<uint32_t> whole(500), part(500);
+  for (const auto set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    random_words(77, 0, 500, part.data());
+    if (set == InstructionSet::Portable) whole = part;
+    EXPECT_EQ(part, whole) << name(set);
+    for (const int64_t first : {1, 4, 250, 499}) {
+      random_words(77, static_cast<uint64_t>(first), 500 - first, part.data());
+      EXPECT_TRUE(std::equal(part.begin(), part.begin() + (500 - first), whole.begin() + first)) << first;
+    }
+  }
+  for (uint64_t block = 0; block < 125; ++block)
+    EXPECT_TRUE(std::equal(whole.begin() + 4 * block, whole.begin() + 4 * block + 4, philox(block, 77).begin()));
+  // Counters beyond 32 bits: the carry into the second word.
+  const uint64_t far = (uint64_t{1} << 34) - 6;
+  random_words(77, far, 12, part.data());
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(part[i], philox((far + i) / 4, 77)[(far + i) % 4]);
+}
+
+TEST(FillNormal, DependsOnTheLogicalIndexOnly) {
+  const std::vector<int64_t> shape{5, 7, 11};
+  auto whole = at::empty(shape, at::kFloat);
+  fill_normal(whole, shape, {0, 0, 0}, {0, 0, 0}, shape, 42, 0.5);
+  auto part = at::full({4, 6, 9}, 9.0f);
+  fill_normal(part, shape, {1, 2, 3}, {1, 0, 2}, {3, 4, 6}, 42, 0.5);
+  EXPECT_TRUE(at::equal(part.slice(0, 1, 4).slice(1, 0, 4).slice(2, 2, 8),
+                        whole.slice(0, 1, 4).slice(1, 2, 6).slice(2, 3, 9)));
+  EXPECT_EQ(part.eq(9).sum().item<int64_t>(), part.numel() - 3 * 4 * 6);  // nothing outside the box is touched
+}
+
+TEST(FillNormal, IsTheSameForAnyThreadCountAndDtypeUpToRounding) {
+  const std::vector<int64_t> shape{300, 301};
+  const int threads = at::get_num_threads();
+  auto serial = at::empty(shape), parallel = at::empty(shape);
+  at::set_num_threads(1);
+  fill_normal(serial, shape, {0, 0}, {0, 0}, shape, 7, 1);
+  at::set_num_threads(3);
+  fill_normal(parallel, shape, {0, 0}, {0, 0}, shape, 7, 1);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(at::equal(serial, parallel));
+  for (const auto type : float_types()) {
+    auto local = at::empty(shape, type);
+    fill_normal(local, shape, {0, 0}, {0, 0}, shape, 7, 1);
+    EXPECT_TRUE(at::equal(local, serial.to(type)));
+  }
+}
+
+TEST(FillNormal, HasTheMomentsOfANormalDistribution) {
+  constexpr int64_t kCount = 1 << 20;
+  auto x = at::empty({kCount});
+  fill_normal(x, {kCount}, {0}, {0}, {kCount}, 3, 2);
+  const auto z = x.to(at::kDouble) / 2;
+  // Five standard errors of each moment of a standard normal: 1, sqrt(2), sqrt(15), sqrt(96) over sqrt(n).
+  const double error = 5 / std::sqrt(static_cast<double>(kCount));
+  EXPECT_NEAR(z.mean().item<double>(), 0, error);
+  EXPECT_NEAR(z.square().mean().item<double>(), 1, std::sqrt(2.0) * error);
+  EXPECT_NEAR(z.pow(3).mean().item<double>(), 0, std::sqrt(15.0) * error);
+  EXPECT_NEAR(z.pow(4).mean().item<double>(), 3, std::sqrt(96.0) * error);
+  EXPECT_NEAR((z.slice(0, 0, kCount, 2) * z.slice(0, 1, kCount, 2)).mean().item<double>(), 0, std::sqrt(2.0) * error);
+  EXPECT_GT(z.max().item<double>(), 4.5);
+}
+
+TEST(FillNormal, DiffersBetweenSeedsAndFillsScalarsAndEmptyBoxes) {
+  auto a = at::empty({64}), b = at::empty({64});
+  fill_normal(a, {64}, {0}, {0}, {64}, 1, 1);
+  fill_normal(b, {64}, {0}, {0}, {64}, 2, 1);
+  EXPECT_EQ(a.eq(b).sum().item<int64_t>(), 0);
+  auto scalar = at::empty({});
+  fill_normal(scalar, {}, {}, {}, {}, 1, 1);
+  EXPECT_EQ(scalar.item<float>(), a[0].item<float>());
+  fill_normal(a, {64}, {10}, {0}, {0}, 1, 1);
+}
+
+TEST(FillNormal, WritesStridedTensors) {
+  auto whole = at::empty({6, 8}), base = at::zeros({8, 6});
+  fill_normal(whole, {6, 8}, {0, 0}, {0, 0}, {6, 8}, 1, 1);
+  auto view = base.t();
+  fill_normal(view, {6, 8}, {0, 0}, {0, 0}, {6, 8}, 1, 1);
+  EXPECT_TRUE(at::equal(base.t(), whole));
+}
+
+TEST(FillNormal, RefusesBoxesThatDoNotFit) {
+  auto x = at::empty({4, 4});
+  EXPECT_THROW(fill_normal(x, {8, 8}, {5, 0}, {0, 0}, {4, 4}, 1, 1), Error);
+  EXPECT_THROW(fill_normal(x, {8, 8}, {0, 0}, {1, 0}, {4, 4}, 1, 1), Error);
+  EXPECT_THROW(fill_normal(x, {8}, {0}, {0}, {4}, 1, 1), Error);
+  EXPECT_THROW(fill_normal(x, {8, 8}, {-1, 0}, {0, 0}, {4, 4}, 1, 1), Error);
+}
+
+TEST(FillUniform, StaysInItsRangeAndDependsOnTheIndexOnly) {
+  auto whole = at::empty({1000}), part = at::empty({300});
+  fill_uniform(whole, {1000}, {0}, {0}, {1000}, 5, -2, 3);
+  fill_uniform(part, {1000}, {501}, {0}, {300}, 5, -2, 3);
+  EXPECT_TRUE(at::equal(whole.slice(0, 501, 801), part));
+  EXPECT_GE(whole.min().item<float>(), -2);
+  EXPECT_LT(whole.max().item<float>(), 3);
+  EXPECT_NEAR(whole.mean().item<double>(), 0.5, 5 * 5 / std::sqrt(12.0 * 1000));
+}
+
+TEST(Dropout, KeepsTheShareItPromisesAndScalesTheRest) {
+  const auto y = dropout(at::ones({512, 512}), 0.25, 9, 0, 0, 512);
+  const double kept = y.ne(0).to(at::kDouble).mean().item<double>();
+  EXPECT_NEAR(kept, 0.75, 5 * std::sqrt(0.25 * 0.75) / 512);
+  EXPECT_TRUE(y.ne(0).logical_and(y.ne(1.0f / 0.75f)).sum().item<int64_t>() == 0);
+}
+
+TEST(Dropout, OfShardsEqualsTheSerialMask) {
+  const auto x = normal({30, 26}, 1);
+  const auto whole = dropout(x, 0.4, 11, 100, 0, 26);
+  for (int64_t row : {0, 13})
+    for (int64_t col : {0, 5, 13})
+      EXPECT_TRUE(at::equal(dropout(x.slice(0, row, row + 7).slice(1, col, col + 9), 0.4, 11, 100 + row, col, 26),
+                            whole.slice(0, row, row + 7).slice(1, col, col + 9)));
+  EXPECT_TRUE(at::equal(dropout(x.view({5, 6, 26}), 0.4, 11, 100, 0, 26).view({30, 26}), whole));
+}
+
+TEST(Dropout, EqualsTheMaskOfAtenOperators) {
+  for (const uint64_t seed : {uint64_t{1}, uint64_t{0xFEDCBA9876543210}}) {
+    const auto kept = dropout(at::ones({33, 17}), 0.5, seed, 5, 3, 40).ne(0);
+    EXPECT_TRUE(at::equal(kept, dropout_mask_reference(33, 17, 0.5, seed, 5, 3, 40, at::kCPU)));
+  }
+}
+
+TEST(Dropout, BackwardUsesTheSameMask) {
+  for (const auto type : float_types()) {
+    const auto x = at::ones({9, 10}, type).requires_grad_(true);
+    const auto y = dropout(x, 0.5, 3, 0, 0, 10);
+    y.sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), y.detach()));
+  }
+}
+
+TEST(Dropout, WithoutProbabilityIsTheInputItself) {
+  const auto x = normal({3, 4}, 1);
+  EXPECT_TRUE(dropout(x, 0, 1, 0, 0, 4).is_same(x));
+  EXPECT_THROW(dropout(x, 1, 1, 0, 0, 4), Error);
+  EXPECT_THROW(dropout(x, 0.5, 1, 0, 1, 4), Error);
+  EXPECT_THROW(dropout(x, 0.5, 1, -1, 0, 4), Error);
+}
+
+}  // namespace
+}  // namespace colossal::ops

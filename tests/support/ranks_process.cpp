@@ -1,0 +1,120 @@
+#include "support/ranks_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <thread>
+
+namespace colossal::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Child {
+ public:
+  explicit Child(const Process& process) : process_(process), start_(Clock::now()) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    id_ = fork();
+    if (id_ == 0) become(ends[1]);
+    close(ends[1]);
+    output_ = ends[0];
+    fcntl(output_, F_SETFL, O_NONBLOCK);
+  }
+
+  /// True when it has ended.
+  bool look() {
+    if (ended_) return true;
+    drain();
+    if (process_.meanwhile) process_.meanwhile(result_.output, id_);
+    if (!result_.late && Clock::now() > start_ + process_.limit) {
+      result_.late = true;
+      kill(-id_, SIGKILL);
+    }
+    int status = 0;
+    if (waitpid(id_, &status, WNOHANG) != id_) return false;
+    ended_ = true;
+    result_.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    result_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    drain();
+    close(output_);
+    return true;
+  }
+
+  const Finished& result() const { return result_; }
+
+ private:
+  [[noreturn]] void become(int output) {
+    setpgid(0, 0);
+    dup2(output, 1);
+    dup2(output, 2);
+    for (const auto& [name, value] : process_.variables) {
+      value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
+    }
+    std::vector<std::string> texts = process_.command;
+    std::vector<char*> arguments;
+    for (auto& text : texts) arguments.push_back(text.data());
+    arguments.push_back(nullptr);
+    execvp(arguments[0], arguments.data());
+    _exit(127);
+  }
+
+  void drain() {
+    char buffer[4096];
+    for (ssize_t count; (count = read(output_, buffer, sizeof buffer)) > 0;) result_.output.append(buffer, count);
+  }
+
+  const Process& process_;
+  const Clock::time_point start_;
+  pid_t id_ = 0;
+  int output_ = -1;
+  bool ended_ = false;
+  Finished result_;
+};
+
+}  // namespace
+
+std::vector<Finished> run_processes(const std::vector<Process>& processes) {
+  std::vector<Child> children;
+  children.reserve(processes.size());
+  for (const auto& process : processes) children.emplace_back(process);
+  for (bool all_ended = false; !all_ended;) {
+    all_ended = true;
+    for (auto& child : children) all_ended &= child.look();
+    if (!all_ended) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  std::vector<Finished> results;
+  for (const auto& child : children) results.push_back(child.result());
+  return results;
+}
+
+Finished run_process(const Process& process) { return run_processes({process})[0]; }
+
+std::string find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  const std::string folders = path ? path : "";
+  for (size_t begin = 0; begin <= folders.size();) {
+    const size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string file = folders.substr(begin, end - begin) + "/" + name;
+    if (access(file.c_str(), X_OK) == 0) return file;
+    begin = end + 1;
+  }
+  return "";
+}
+
+std::vector<std::string> left_segments() {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("colossal-", 0) == 0) names.push_back(name);
+  }
+  return names;
+}
+
+}  // namespace colossal::test
