@@ -1,9 +1,9 @@
 """The peer of our training-step benchmark: GPT-2 124M in PyTorch, eager or compiled, on the CPU.
 
-One step is forward, loss, backward and a fused AdamW update of 4 x 256 random tokens in fp32, as our own benchmark does it.
+One step, of the whole batch over all ranks, is forward, loss, backward and a fused AdamW update of 4 x 256 random tokens in fp32, as our own benchmark does it.
 Prints one JSON object: the median and best step in milliseconds, tokens per second at the best, and the peak resident size.
 
-    python benchmarks/gpt2_training_step.py [--mode eager|compile] [--batch 4] [--length 256] [--threads 2] [--steps 8]
+    python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp] [--batch 4] [--length 256] [--threads 2] [--steps 8]
 """
 
 import argparse
@@ -63,7 +63,8 @@ class Gpt2(nn.Module):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", choices=["eager", "compile"], default="eager")
+    parser.add_argument("--mode", choices=["eager", "compile", "ddp"], default="eager",
+                        help="ddp: a rank of torchrun, gradients averaged by DistributedDataParallel on Gloo")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
@@ -74,8 +75,14 @@ def main():
 
     model = Gpt2()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
-    loss_of = torch.compile(model) if options.mode == "compile" else model
-    shape = (options.batch, options.length)
+    loss_of, ranks, rank = model, 1, 0
+    if options.mode == "compile":
+        loss_of = torch.compile(model)
+    elif options.mode == "ddp":
+        torch.distributed.init_process_group("gloo")
+        ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+        loss_of = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    shape = (options.batch // ranks, options.length)
     tokens, labels = torch.randint(VOCABULARY, shape), torch.randint(VOCABULARY, shape)
 
     seconds = []
@@ -88,6 +95,8 @@ def main():
         last_loss = loss.item()
         if step >= 2:
             seconds.append(time.perf_counter() - start)
+    if rank:
+        return
     print(json.dumps({
         "peer": f"torch {torch.__version__} {options.mode}",
         "batch": options.batch, "length": options.length, "threads": options.threads,

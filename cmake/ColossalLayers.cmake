@@ -92,5 +92,9 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT})
+  set(environment "")
+  if(NOT folder STREQUAL "ops")  # ranks are the parallelism of these tests: a pool of threads for each would only crowd the cores
+    set(environment ENVIRONMENT OMP_NUM_THREADS=1)
+  endif()
+  gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} ${environment})
 endfunction()

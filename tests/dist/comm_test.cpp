@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "support/ranks_process.h"
+#include "support/process.h"
 
 namespace colossal::test {
 namespace {

@@ -1,100 +1,140 @@
 #include "support/process.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 namespace colossal::test {
+namespace {
 
-Process::Process(const std::vector<std::string>& command, const std::map<std::string, std::string>& variables) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  id_ = fork();
-  if (id_ == 0) {
+using Clock = std::chrono::steady_clock;
+
+class Child {
+ public:
+  explicit Child(const Process& process) : process_(process), start_(Clock::now()) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    id_ = fork();
+    if (id_ == 0) become(ends[1]);
+    close(ends[1]);
+    output_ = ends[0];
+    fcntl(output_, F_SETFL, O_NONBLOCK);
+  }
+
+  /// True when it has ended.
+  bool look() {
+    if (ended_) return true;
+    drain();
+    if (process_.meanwhile) process_.meanwhile(result_.output, id_);
+    if (!result_.late && Clock::now() > start_ + process_.limit) {
+      result_.late = true;
+      kill(-id_, SIGKILL);
+    }
+    int status = 0;
+    if (waitpid(id_, &status, WNOHANG) != id_) return false;
+    ended_ = true;
+    result_.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    result_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    drain();
+    close(output_);
+    return true;
+  }
+
+  const Finished& result() const { return result_; }
+
+ private:
+  [[noreturn]] void become(int output) {
     setpgid(0, 0);
-    dup2(ends[1], STDOUT_FILENO);
-    dup2(ends[1], STDERR_FILENO);
-    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
-    execvp(words[0], words.data());
+    dup2(output, 1);
+    dup2(output, 2);
+    for (const auto& [name, value] : process_.variables) {
+      value.empty() ? unsetenv(name.c_str()) : setenv(name.c_str(), value.c_str(), 1);
+    }
+    std::vector<std::string> texts = process_.command;
+    std::vector<char*> arguments;
+    for (auto& text : texts) arguments.push_back(text.data());
+    arguments.push_back(nullptr);
+    execvp(arguments[0], arguments.data());
     _exit(127);
   }
-  setpgid(id_, id_);
-  close(ends[1]);
-  pipe_ = ends[0];
-}
 
-Process::~Process() {
-  if (!ended_) {
-    kill(-id_, SIGKILL);
-    waitpid(id_, nullptr, 0);
+  void drain() {
+    char buffer[4096];
+    for (ssize_t count; (count = read(output_, buffer, sizeof buffer)) > 0;) result_.output.append(buffer, count);
   }
-  close(pipe_);
-}
 
-bool Process::read_some(std::chrono::milliseconds limit) {
-  pollfd watched{pipe_, POLLIN, 0};
-  if (poll(&watched, 1, static_cast<int>(limit.count())) <= 0) return true;
-  char buffer[4096];
-  const ssize_t count = read(pipe_, buffer, sizeof buffer);
-  if (count <= 0) return false;
-  outcome_.output.append(buffer, static_cast<size_t>(count));
-  return true;
-}
+  const Process& process_;
+  const Clock::time_point start_;
+  pid_t id_ = 0;
+  int output_ = -1;
+  bool ended_ = false;
+  Finished result_;
+};
 
-bool Process::wait_for(const std::string& text, std::chrono::seconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (std::chrono::steady_clock::now() < end) {
-    if (outcome_.output.find(text) != std::string::npos) return true;
-    if (!read_some(std::chrono::milliseconds(50))) break;
+}  // namespace
+
+std::vector<Finished> run_processes(const std::vector<Process>& processes) {
+  std::vector<Child> children;
+  children.reserve(processes.size());
+  for (const auto& process : processes) children.emplace_back(process);
+  for (bool all_ended = false; !all_ended;) {
+    all_ended = true;
+    for (auto& child : children) all_ended &= child.look();
+    if (!all_ended) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  return outcome_.output.find(text) != std::string::npos;
+  std::vector<Finished> results;
+  for (const auto& child : children) results.push_back(child.result());
+  return results;
 }
 
-Outcome Process::wait(std::chrono::seconds limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  bool open = true;
-  while (open && std::chrono::steady_clock::now() < end) open = read_some(std::chrono::milliseconds(50));
-  if (open) kill(-id_, SIGKILL);
-  int status = 0;
-  waitpid(id_, &status, 0);
-  ended_ = true;
-  outcome_.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  outcome_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
-  return outcome_;
-}
+Finished run_process(const Process& process) { return run_processes({process})[0]; }
 
-void Process::signal(int number) { kill(id_, number); }
-
-std::vector<pid_t> Process::children() const {
-  std::vector<pid_t> found;
+std::vector<int> children_of(int parent) {
+  std::vector<int> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     std::ifstream stat(entry.path() / "stat");
-    std::string line;
+    std::string line, state;
     std::getline(stat, line);
-    std::istringstream rest(line.substr(line.rfind(')') + 1));
-    std::string state;
-    pid_t parent = 0;
-    rest >> state >> parent;
-    if (parent == id_) found.push_back(std::stoi(name));
+    std::istringstream behind_the_name(line.substr(line.rfind(')') + 1));
+    int its_parent = 0;
+    behind_the_name >> state >> its_parent;
+    if (its_parent == parent) found.push_back(std::stoi(name));
   }
+  std::sort(found.begin(), found.end());
   return found;
 }
 
-Outcome run_process(const std::vector<std::string>& command, const std::map<std::string, std::string>& variables,
-                    std::chrono::seconds limit) {
-  return Process(command, variables).wait(limit);
+std::string find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  const std::string folders = path ? path : "";
+  for (size_t begin = 0; begin <= folders.size();) {
+    const size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string file = folders.substr(begin, end - begin) + "/" + name;
+    if (access(file.c_str(), X_OK) == 0) return file;
+    begin = end + 1;
+  }
+  return "";
+}
+
+std::vector<std::string> left_segments() {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("colossal-", 0) == 0) names.push_back(name);
+  }
+  return names;
 }
 
 }  // namespace colossal::test

@@ -1,47 +1,39 @@
-// A real process under test: started, watched, signalled, its output kept.
+// Starts real processes for the tests of label dist, and collects what they print.
 #pragma once
-#include <sys/types.h>
-
 #include <chrono>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 namespace colossal::test {
 
-struct Outcome {
-  int status = -1;      ///< exit status, or 128 + signal
-  std::string output;   ///< stdout and stderr as they came
+struct Finished {
+  int status = -1;    ///< exit status, or 128 + signal
+  bool late = false;  ///< was still running at the limit, and has been killed
   double seconds = 0;
+  std::string output;  ///< stdout and stderr, as they came
 };
 
-/// Starts `command` in a process group of its own. The destructor kills what is left of the group.
-class Process {
- public:
-  explicit Process(const std::vector<std::string>& command, const std::map<std::string, std::string>& variables = {});
-  ~Process();
-  Process(const Process&) = delete;
-  Process& operator=(const Process&) = delete;
-
-  pid_t id() const { return id_; }
-  /// Reads output until it contains `text`; false when it ended or `limit` passed before.
-  bool wait_for(const std::string& text, std::chrono::seconds limit);
-  /// Output until the end. Kills the group when `limit` passes (status 128 + 9).
-  Outcome wait(std::chrono::seconds limit = std::chrono::seconds(120));
-  void signal(int number);
-  /// Processes started by this one that still run.
-  std::vector<pid_t> children() const;
-
- private:
-  bool read_some(std::chrono::milliseconds limit);
-  pid_t id_ = -1;
-  int pipe_ = -1;
-  bool ended_ = false;
-  Outcome outcome_;
-  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+struct Process {
+  std::vector<std::string> command;
+  std::map<std::string, std::string> variables;  ///< on top of this process's; an empty value removes
+  std::chrono::seconds limit{60};
+  /// Called about every 20 ms with the output so far and the process id.
+  std::function<void(const std::string& output, int process)> meanwhile;
 };
 
-Outcome run_process(const std::vector<std::string>& command, const std::map<std::string, std::string>& variables = {},
-                    std::chrono::seconds limit = std::chrono::seconds(120));
+/// Runs to the end, or to the limit. The process and all it started are in a process group of their own and are killed
+/// at the limit.
+Finished run_process(const Process& process);
+/// Several at once; all are awaited.
+std::vector<Finished> run_processes(const std::vector<Process>& processes);
+
+/// Processes that `parent` started and that still run, in order of their ids.
+std::vector<int> children_of(int parent);
+/// Path of a program in PATH; empty when it is not there.
+std::string find_program(const std::string& name);
+/// Names in /dev/shm that segments of ours would have.
+std::vector<std::string> left_segments();
 
 }  // namespace colossal::test

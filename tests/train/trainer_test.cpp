@@ -86,7 +86,8 @@ TEST_F(Run, ALayoutMayChangeBetweenStopAndResume) {
   train(make("parts", 1, 2), Start::Resume, 7);
   const auto last = train(make("parts", 1, 1), Start::Resume);
   for (const auto& [name, value] : whole) test::expect_close(last.at(name), value, 1 << 16, name);
-  EXPECT_LT(read_metrics(base + "/parts/metrics.jsonl").back().loss, 4.5);
+  const double want = read_metrics(base + "/whole/metrics.jsonl").back().loss;
+  EXPECT_NEAR(read_metrics(base + "/parts/metrics.jsonl").back().loss, want, 1e-4 * want);  // fp32, 20 steps
 }
 
 TEST_F(Run, WritesItsFolder) {

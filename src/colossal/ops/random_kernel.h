@@ -1,5 +1,9 @@
 // Body of the Philox kernel; see random.h. Integers only: the same words from every instruction set.
 #pragma once
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include "colossal/ops/simd.h"
 
 namespace colossal::ops {
@@ -9,9 +13,25 @@ typedef uint32_t RandomWords __attribute__((vector_size(kVectorBytes)));
 typedef uint64_t RandomProducts __attribute__((vector_size(kVectorBytes)));
 constexpr int kRandomLanes = kVectorBytes / 4;
 
+/// Products of the lower halves of 64-bit lanes. By hand: the compiler cannot know that the upper halves do not matter, and would
+/// multiply them too.
+inline RandomProducts multiply_lower_halves(RandomProducts a, RandomProducts b) {
+#if defined(__AVX512F__)
+  return (RandomProducts)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return (RandomProducts)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+  return (RandomProducts)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#else
+  return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu);
+#endif
+}
+
 /// Upper and lower halves of factor * x for every lane: even and odd lanes are multiplied apart, as 64-bit lanes.
 inline void multiply_words(uint32_t factor, RandomWords x, RandomWords& high, RandomWords& low) {
-  const RandomProducts even = ((RandomProducts)x & 0xFFFFFFFFu) * factor, odd = ((RandomProducts)x >> 32) * factor;
+  const RandomProducts factors = RandomProducts{} + factor;
+  const RandomProducts even = multiply_lower_halves((RandomProducts)x, factors);
+  const RandomProducts odd = multiply_lower_halves((RandomProducts)x >> 32, factors);
   low = (RandomWords)((even & 0xFFFFFFFFu) | (odd << 32));
   high = (RandomWords)((even >> 32) | (odd & 0xFFFFFFFF00000000u));
 }

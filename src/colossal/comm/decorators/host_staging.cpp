@@ -10,7 +10,7 @@ class CopyBack : public Work::State {
   CopyBack(at::Tensor device, at::Tensor host, Work inner)
       : device_(std::move(device)), host_(std::move(host)), inner_(std::move(inner)) {}
   void wait() override {
-    inner_.wait();
+    Work(inner_).wait();  // a copy: the watchdog may be asking the other one
     const at::NoGradGuard no_grad;
     device_.copy_(host_);
   }
@@ -24,7 +24,7 @@ class CopyBack : public Work::State {
 class KeepAlive : public Work::State {  // of a host copy that is being sent
  public:
   KeepAlive(at::Tensor host, Work inner) : host_(std::move(host)), inner_(std::move(inner)) {}
-  void wait() override { inner_.wait(); }
+  void wait() override { Work(inner_).wait(); }
   bool done() override { return inner_.done(); }
 
  private:

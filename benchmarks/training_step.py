@@ -1,0 +1,88 @@
+"""Training step of GPT-2 124M, fp32: the program of this project against PyTorch, in turns, in one run.
+
+    .venv/bin/python benchmarks/training_step.py [--ranks 1|2] [--batch 4] [--length 256] [--steps 6] [--rounds 2] [--compile]
+
+One rank: all cores to both sides, the peer eager (and compiled with --compile). Two ranks: one core each, the peer DistributedDataParallel
+on Gloo. Prints a table; the figure of a side is the best of its rounds' medians, and the ratio is ours over the peer's tokens a second.
+Needs ./colossal.sh build, and the torch of .venv.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = pathlib.Path(os.environ.get("COLOSSAL_BINARY", ROOT / "build/release/colossal"))
+
+
+def write_tokens(folder, count):
+    """A token file of random ids that any tokenizer has; a step costs the same whatever they are."""
+    generator = random.Random(0)
+    values = bytearray()
+    for _ in range(count):
+        values += generator.randrange(256).to_bytes(2, "little")
+    (folder / "tokens.bin").write_bytes(values)
+    (folder / "tokens.bin.json").write_text('{"dtype": "uint16"}')
+
+
+def ours(options, folder):
+    command = [
+        str(PROGRAM), "train", str(ROOT / "benchmarks/gpt2_124m.toml"), "--overwrite",
+        f"--run.folder={folder}/run", f"--data.path={folder}/tokens.bin", f"--data.sequence={options.length}",
+        f"--parallel.data={options.ranks}", f"--training.batch_size={options.batch}", f"--training.steps={options.steps + 2}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    lines = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")][2:]
+    return {"ms": statistics.median(line["seconds"] for line in lines) * 1e3, "mb": lines[-1]["peak_bytes"] / 2**20}
+
+
+def peer(options, mode):
+    script = [str(ROOT / "benchmarks/gpt2_training_step.py"), "--mode", mode, "--batch", str(options.batch), "--length",
+              str(options.length), "--steps", str(options.steps), "--threads", str(1 if mode == "ddp" else os.cpu_count())]
+    if mode == "ddp":
+        command = [str(pathlib.Path(sys.executable).parent / "torchrun"), f"--nproc-per-node={options.ranks}", *script]
+    else:
+        command = [sys.executable, *script]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    return {"ms": result["median_ms"], "mb": result["peak_mb"]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--compile", action="store_true")
+    options = parser.parse_args()
+    modes = ["ddp"] if options.ranks > 1 else ["eager"] + (["compile"] if options.compile else [])
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokens(pathlib.Path(folder), (options.steps + 4) * options.batch * options.length + 1)
+        for _ in range(options.rounds):
+            for side in ["colossal", *modes]:
+                result = ours(options, folder) if side == "colossal" else peer(options, side)
+                results.setdefault(side, []).append(result)
+    cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
+    print(f"GPT-2 124M, fp32, batch {options.batch} x {options.length} tokens, {options.ranks} rank(s), {cpu}, {os.cpu_count()} cores")
+    print(f"{'':12}{'ms/step':>10}{'tokens/s':>10}{'peak MB':>10}{'ours/peer':>11}")
+    best = {side: min(rounds, key=lambda r: r["ms"]) for side, rounds in results.items()}
+    for side, r in best.items():
+        ratio = f"{r['ms'] / best['colossal']['ms']:.2f}" if side != "colossal" else ""
+        print(f"{side:12}{r['ms']:10.0f}{options.batch * options.length / r['ms'] * 1e3:10.1f}{r['mb']:10.0f}{ratio:>11}")
+
+
+if __name__ == "__main__":
+    main()
