@@ -14,7 +14,7 @@ namespace colossal::cli {
 namespace {
 
 struct Request {
-  std::string from, prompt, device = "auto";
+  std::string from, prompt, tokenizer, device = "auto";
   int64_t max_tokens = 100, tensor = 1;
   bool ids = false;
   infer::SamplingOptions sampling;
@@ -26,7 +26,7 @@ int generate_as_rank(const Request& request) {
   require(world->size() == request.tensor, "parallel", "the ranks must be --parallel.tensor: got ", world->size(), " ranks, tensor ",
           request.tensor);
   comm::Mesh mesh(*world, {{"data", 1}, {"tensor", static_cast<int>(request.tensor)}});
-  const SavedModel saved = load_model(request.from, mesh, train::choose_device(request.device, world->local_rank()));
+  const SavedModel saved = load_model(request.from, request.tokenizer, mesh, train::choose_device(request.device, world->local_rank()));
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
   data::TextStream stream(*saved.tokenizer);
@@ -54,6 +54,7 @@ int generate(const Arguments& arguments) {
   Request r;
   app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
   app.add_option("--prompt", r.prompt, "text to continue")->required();
+  app.add_option("--tokenizer", r.tokenizer, "bytes, or a tokenizer.json; instead of the one that comes with the model");
   app.add_option("--max-tokens", r.max_tokens, "new tokens at most")->capture_default_str()->check(CLI::NonNegativeNumber);
   app.add_option("--temperature", r.sampling.temperature, "0: always the most probable token")->capture_default_str();
   app.add_option("--top-k", r.sampling.top_k, "draw from the k most probable; 0: all")->capture_default_str();

@@ -16,6 +16,7 @@
 #include "colossal/base/version.h"
 #include "colossal/ops/cpu.h"
 #include "colossal/ops/matmul.h"
+#include "colossal/ops/peak.h"
 
 namespace colossal::cli {
 namespace {
@@ -44,14 +45,8 @@ double best_seconds(const Work& work) {
   return best;
 }
 
-/// Matrix products of 1536 x 1536: large enough for the peak, small enough for a slow core.
-std::string matmul_peak(at::ScalarType dtype, const at::Device& device) {
-  constexpr int64_t kSide = 1536;
-  const auto options = at::TensorOptions(device).dtype(dtype);
-  const at::Tensor a = at::ones({kSide, kSide}, options), b = at::ones({kSide, kSide}, options);
-  // Reading one element waits for an accelerator.
-  const double seconds = best_seconds([&] { ops::matmul_nt(a, b).select(0, 0).select(0, 0).item(); });
-  return format("%.0f GFLOP/s", 2.0 * kSide * kSide * kSide / seconds / 1e9);
+std::string matmul_peak(at::ScalarType dtype, at::Device device) {
+  return format("%.0f GFLOP/s", ops::matmul_peak(dtype, device, kMeasureSeconds) / 1e9);
 }
 
 /// a = b + 2 c over arrays far larger than any cache: two reads and a write.

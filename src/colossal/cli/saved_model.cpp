@@ -42,13 +42,13 @@ Description describe(const std::string& folder) {
 
 }  // namespace
 
-SavedModel load_model(const std::string& folder, comm::Mesh& mesh, at::Device device) {
+SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh, at::Device device) {
   comm::Group& everyone = mesh.group({"data", "tensor"});
   SavedModel saved;
   Description about;
   checkpoint::agree(everyone, at::kCPU, [&] {
     about = describe(folder);
-    saved.tokenizer = data::make_tokenizer(about.tokenizer);
+    if (tokenizer != "none") saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
   saved.parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{about.dtype, device, 0});
   saved.model = models::make_model(about.shape, *train::make_layers(*saved.parameters, mesh));

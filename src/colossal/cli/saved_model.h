@@ -16,9 +16,10 @@ struct SavedModel {
   std::unique_ptr<data::Tokenizer> tokenizer;
 };
 
-/// Loads the newest checkpoint of a run folder, or a Hugging Face folder, under the layout of `mesh`.
+/// Loads the newest checkpoint of a run folder, or a Hugging Face folder, under the layout of `mesh`. `tokenizer`: as data.tokenizer; empty:
+/// the run's, or the folder's tokenizer.json; "none": it is not needed.
 /// Communication: every rank of the mesh must call; small messages.
 /// Errors: a folder that is neither, or that holds no complete checkpoint; the same on every rank.
-SavedModel load_model(const std::string& folder, comm::Mesh& mesh, at::Device device);
+SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh, at::Device device);
 
 }  // namespace colossal::cli

@@ -51,6 +51,9 @@ Neighbourhood rendezvous(const LaunchOptions& options, const Environment& enviro
   const Meeting meeting{result.store->with_prefix("ranks"), "the ranks of this run", environment.rank, environment.size,
                         options.timeout};
   result.hosts = gather_texts(meeting, host_identity(environment.host_name));
+  // Rank 0 may refuse what it has read and end, and the store with it: not before everybody else has read it too.
+  meeting.store->set(concat("read/", environment.rank), "");
+  for (int r = 1; server && r < environment.size; ++r) meeting.store->get(concat("read/", r), options.timeout, meeting.what);
   const std::string& own = result.hosts[environment.rank];
   const auto begin = result.hosts.begin();
   result.local_size = static_cast<int>(std::count(begin, result.hosts.end(), own));
