@@ -5,10 +5,10 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
-#include "colossal/base/heap.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch.h"
 #include "colossal/infer/generate.h"
+#include "colossal/ops/host_memory.h"
 #include "colossal/train/trainer.h"
 
 namespace colossal::cli {
@@ -41,7 +41,7 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
 }
 
 int train_as_rank(const train::Config& config, train::Start start) {
-  keep_freed_memory();
+  ops::keep_host_memory();
   watch_stop_signals();
   const auto world = comm::launch({.backend = config.run.backend,
                                    .watchdog = std::chrono::seconds(config.run.timeout),

@@ -1,0 +1,43 @@
+// A training step in its steady state takes no memory from the system, and a long run does not grow.
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/ops/host_memory.h"
+#include "colossal/train/engine.h"
+
+namespace colossal::train {
+namespace {
+
+TEST(SteadyState, TakesNothingFromTheSystem) {
+  ops::keep_host_memory();
+  comm::run_ranks(1, [](comm::World& world) {
+    Config config;
+    config.training.batch_size = 8;
+    config.training.steps = 1000;
+    const models::ModelShape shape = models::resolve({.name = "gpt2-tiny", .layers = 2});
+    auto engine = initialize(world, config, shape);
+    const auto ids = at::TensorOptions().dtype(at::kLong);
+    const at::Tensor tokens = at::arange(8 * 128, ids).remainder(257).view({8, 128});
+    const data::Batch batch{tokens, tokens, at::arange(128, ids).expand({8, 128}).contiguous(), at::Tensor()};
+    auto steps = [&](int count) {
+      for (int i = 0; i < count; ++i) {
+        engine->zero_grad();
+        engine->train_step(batch);
+        engine->step();
+      }
+    };
+    steps(5);
+    const ops::HostMemory warm = ops::host_memory();
+    EXPECT_GT(warm.system_requests, 0u);  // the cache is in use: activations of this size are large blocks
+    steps(100);
+    const ops::HostMemory after = ops::host_memory();
+    EXPECT_EQ(after.system_requests, warm.system_requests);
+    EXPECT_EQ(after.reserved_bytes, warm.reserved_bytes);
+    EXPECT_EQ(after.used_bytes, warm.used_bytes);
+  });
+}
+
+}  // namespace
+}  // namespace colossal::train
