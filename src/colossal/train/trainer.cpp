@@ -176,7 +176,7 @@ bool Trainer::agree_on_step(StepMetrics& m) {
 }
 
 double Trainer::peak_flops() {
-  at::Tensor sum = at::full({1}, ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.3), at::kDouble);
+  at::Tensor sum = at::full({1}, ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1), at::kDouble);
   all_ranks().all_reduce(sum, comm::Reduce::Sum).wait();  // measured at the same time: what all ranks reach together
   return sum.item<double>();
 }
