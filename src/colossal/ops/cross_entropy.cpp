@@ -149,7 +149,7 @@ class KernelSlice final : public SoftmaxSlice {
       for (int64_t t = from; t < to; ++t) body(t);
     });
   }
-  T* row(int64_t t) { return pointer<T>(logits_) + t * rows_; }
+  T* row(int64_t t) { return pointer<T>(logits_) + t * logits_.stride(0); }
   int64_t label(int64_t t) const { return pointer<int64_t>(labels_)[t]; }
   bool counted(int64_t t) const { return label(t) != kIgnoredLabel; }
   bool mine(int64_t t) const { return label(t) >= range_.first && label(t) < range_.first + range_.valid; }
@@ -198,6 +198,13 @@ at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, con
   return logits.scalar_type() == at::kDouble ? on_cpu(double()) : on_cpu(float());
 }
 
+// A matrix whose rows start at cache lines: with the 50257 columns of GPT-2 side by side, MKL writes the logits at two thirds of
+// the speed that it reaches here.
+at::Tensor aligned_rows(int64_t rows, int64_t columns, const at::TensorOptions& options) {
+  constexpr int64_t kElements = 32;
+  return at::empty({rows, (columns + kElements - 1) / kElements * kElements}, options).narrow(1, 0, columns);
+}
+
 Result compute(const Problem& problem) {
   const auto& hidden = problem.hidden;
   const auto& weight = problem.weight;
@@ -209,7 +216,7 @@ Result compute(const Problem& problem) {
   if (problem.hidden_gradient) result.hidden_gradient = at::empty(hidden.sizes(), hidden.options());
   if (problem.weight_gradient)
     result.weight_gradient = tokens > 0 ? at::empty(weight.sizes(), weight.options()) : at::zeros_like(weight);
-  auto buffer = at::empty({std::min(problem.slice_tokens, tokens), weight.size(0)}, hidden.options());
+  const auto buffer = aligned_rows(std::min(problem.slice_tokens, tokens), weight.size(0), hidden.options());
   for (int64_t from = 0; from < tokens; from += problem.slice_tokens) {
     const int64_t count = std::min(problem.slice_tokens, tokens - from);
     const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(0, from, count);
