@@ -6,11 +6,11 @@
 namespace colossal::nn {
 
 Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads_local, int64_t head_dim) {
-  const int64_t q = heads_local * head_dim, kv = kv_heads_local * head_dim;
-  auto part = [&](int64_t from, int64_t width, int64_t count) {
-    return fused.narrow(-1, from, width).unflatten(-1, {count, head_dim});
-  };
-  return {part(0, q, heads_local), part(q, kv, kv_heads_local), part(q + kv, kv, kv_heads_local)};
+  // One split, not three narrows: the backward of each narrow would fill a zero gradient of the whole and add them up.
+  const int64_t kv = kv_heads_local * head_dim;
+  const auto parts = fused.split_with_sizes({heads_local * head_dim, kv, kv}, -1);
+  auto heads = [&](const at::Tensor& part) { return part.unflatten(-1, {-1, head_dim}); };
+  return {heads(parts[0]), heads(parts[1]), heads(parts[2])};
 }
 
 at::Tensor attend(const Heads& heads, int64_t layer, const Step& step) {

@@ -42,7 +42,7 @@ at::Tensor matmul_nt(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[N,K]*
 at::Tensor matmul_nn(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[K,N]*/);  ///< -> [M,N] = A B
 at::Tensor matmul_tn(const at::Tensor& a /*[K,M]*/, const at::Tensor& b /*[K,N]*/);  ///< -> [M,N] = At B
 
-/// The same into an existing contiguous `out`: out = beta * out + product, beta 0 or 1 (0 reads nothing).
+/// The same into an existing `out` whose rows are dense: out = beta * out + product, beta 0 or 1 (0 reads nothing).
 void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
 void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
 void matmul_tn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
