@@ -36,7 +36,7 @@ struct NamedTensor {
 
 /// What a run needs to continue. `progress` is small and equal on all ranks: step, data position, loss scale, seeds,
 /// config. Generators that differ between ranks are not in it: they are functions of (seed, step), see
-/// tensor/generator.
+/// ops/random.
 struct TrainingState {
   std::vector<NamedTensor> tensors;
   nlohmann::json progress;

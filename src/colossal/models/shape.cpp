@@ -63,8 +63,7 @@ ModelShape resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) {
   auto change = [](int64_t& size, int64_t wanted) {
     if (wanted) size = wanted;
   };
-  const int64_t ffn_ratio_times_hidden = shape.ffn * (config.hidden ? config.hidden : shape.hidden) / shape.hidden;
-  if (config.hidden) shape.ffn = ffn_ratio_times_hidden;
+  if (config.hidden) shape.ffn = shape.ffn * config.hidden / shape.hidden;  // keeps the preset's ratio
   change(shape.vocabulary, config.vocabulary || from_folder ? config.vocabulary : tokenizer_vocabulary);
   change(shape.hidden, config.hidden);
   change(shape.layers, config.layers);

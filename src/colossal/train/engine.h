@@ -37,7 +37,7 @@ class Engine {
   double evaluate(const data::Batch& batch);
 
   int64_t steps_done() const { return steps_done_; }
-  /// Parameters, optimizer states and the step; `set_state` after loading takes the step back from it.
+  /// Parameters, optimizer states and the step; after loading, set_progress() takes the step back from its progress.
   checkpoint::TrainingState state();
   void set_progress(const nlohmann::json& progress);
 

@@ -71,7 +71,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
             config_.data.sequence, " of ", shape.positions, "; lower data.sequence or raise model.positions");
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
-  at::Tensor choice = at::full({1}, ops::matmul_choice().encode(), at::kLong);
+  at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);  // the others measure nothing
   everyone->broadcast(choice, 0).wait();
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
   engine_ = initialize(world_, config_, shape);
