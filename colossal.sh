@@ -205,6 +205,16 @@ case "${1:-}" in
     cd "$build"
     exec ctest --output-on-failure --parallel "$(jobs)" "$@"
     ;;
+  sanitize)  # the tests of raw memory, threads and untrusted input, under AddressSanitizer and UBSan
+    configure_with_tests
+    LIBTORCH_ROOT=$(<"$stamp")
+    build=$root/build/asan
+    cd "$root"
+    step "configuring for the sanitizers" cmake --preset asan -DLIBTORCH_ROOT="$LIBTORCH_ROOT"
+    build_target sanitized_tests "the sanitized tests"
+    cd "$build"
+    ASAN_OPTIONS=detect_leaks=0 exec ctest --output-on-failure --parallel "$(jobs)" -L 'pure|unit'
+    ;;
   *)
     configure OFF
     build_target colossal_app "colossal"

@@ -99,6 +99,24 @@ TEST_F(TrainProgram, AKilledRankEndsAllAndNamesIt) {
   EXPECT_EQ(losses().size(), static_cast<size_t>(steps.back() + 2));
 }
 
+// A mount namespace of its own whose /dev/shm holds 4 KiB, as in a container that was given none.
+TEST_F(TrainProgram, WithoutSharedMemoryTheMessageNamesTheOtherTransport) {
+  const Words without_shm{"unshare", "--mount", "sh", "-c", "mount -t tmpfs -o size=4k tmpfs /dev/shm && exec \"$@\"", "sh"};
+  const auto in_namespace = [&](const Words& command) {
+    Words words = without_shm;
+    words.insert(words.end(), command.begin(), command.end());
+    return words;
+  };
+  if (run(in_namespace({"true"})).status != 0) GTEST_SKIP() << "no mount namespaces here";
+  const Finished refused = run(in_namespace(train({"--parallel.data=2"})));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_NE(refused.output.find("bytes of shared memory"), std::string::npos) << refused.output;
+  EXPECT_NE(refused.output.find("backend = \"gloo\""), std::string::npos) << refused.output;
+  EXPECT_FALSE(std::filesystem::exists(base + "/run/checkpoints"));
+  const Finished done = run(in_namespace(train({"--parallel.data=2", "--run.backend=gloo"})));  // the remedy works
+  EXPECT_EQ(done.status, 0) << done.output;
+}
+
 TEST_F(TrainProgram, SigtermAndCtrlCLoseNothing) {
   write_config(100000, 0);
   for (const int signal : {SIGTERM, SIGINT}) {
