@@ -69,7 +69,7 @@ function(colossal_add_layers)
   target_compile_definitions(colossal_cli PRIVATE COLOSSAL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")  # data.path = "builtin"
   target_include_directories(colossal_comm SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/third_party/gloo_shim)
   if(LibTorch_NCCL_INCLUDE)
-    target_include_directories(colossal_comm SYSTEM PRIVATE ${LibTorch_NCCL_INCLUDE} ${LibTorch_CUDA_INCLUDE})
+    target_include_directories(colossal_comm SYSTEM PRIVATE ${LibTorch_NCCL_INCLUDE})
     target_compile_definitions(colossal_comm PRIVATE USE_C10D_NCCL)
   endif()
 endfunction()

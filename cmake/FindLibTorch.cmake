@@ -2,7 +2,8 @@
 #
 # Input:  LIBTORCH_ROOT (cache or environment): the folder that holds include/ and lib/ (site-packages/torch of a wheel).
 #         Without it: the torch importable by .venv/bin/python, then by python3.
-# Output: target LibTorch::torch; LibTorch_VERSION; LibTorch_CUDA (the build carries CUDA kernels); LibTorch_NCCL_INCLUDE.
+# Output: target LibTorch::torch; LibTorch_VERSION; LibTorch_CUDA (the build carries CUDA kernels); LibTorch_NCCL_INCLUDE: the
+#         folders that code against c10d's NCCL backend needs, empty where one is missing.
 if(NOT LIBTORCH_ROOT AND DEFINED ENV{LIBTORCH_ROOT})
   set(LIBTORCH_ROOT $ENV{LIBTORCH_ROOT})
 endif()
@@ -43,9 +44,17 @@ set(LibTorch_CUDA OFF)
 if(EXISTS ${LIBTORCH_ROOT}/lib/libtorch_cuda.so)
   set(LibTorch_CUDA ON)  # registers its kernels in static initialisers: the linker must not drop it
   list(APPEND libraries ${LIBTORCH_ROOT}/lib/libtorch_cuda.so ${LIBTORCH_ROOT}/lib/libc10_cuda.so)
-  find_path(LibTorch_NCCL_INCLUDE nccl.h HINTS ${LIBTORCH_ROOT}/../nvidia/nccl/include)
-  find_path(LibTorch_CUDA_INCLUDE cuda_runtime_api.h HINTS
-    ${LIBTORCH_ROOT}/../nvidia/cu13/include ${LIBTORCH_ROOT}/../nvidia/cuda_runtime/include /usr/local/cuda/include)
+  # The wheels that come with torch hold the headers of NCCL and of the CUDA runtime, but for crt/, which the runtime's own
+  # headers include: that is in a toolkit, or in triton, another of torch's wheels. A set with a hole is no set.
+  set(packages ${LIBTORCH_ROOT}/..)
+  find_path(nccl_include nccl.h HINTS ${packages}/nvidia/nccl/include)
+  find_path(cuda_include cuda_runtime_api.h HINTS
+    ${packages}/nvidia/cu13/include ${packages}/nvidia/cuda_runtime/include /usr/local/cuda/include)
+  find_path(crt_include crt/host_config.h HINTS
+    ${cuda_include} /usr/local/cuda/include ${packages}/triton/backends/nvidia/include)
+  if(nccl_include AND cuda_include AND crt_include)
+    set(LibTorch_NCCL_INCLUDE ${nccl_include} ${cuda_include} ${crt_include})
+  endif()
 endif()
 list(APPEND libraries ${LibTorch_C10})
 

@@ -19,21 +19,22 @@ std::vector<int64_t> generate(const models::Model& model, const std::vector<int6
   const at::NoGradGuard no_grad;
   Sampler sampler(options.sampling);
   const int64_t capacity = std::min(positions, length + std::max<int64_t>(options.max_tokens, 0));
-  nn::KvCache cache = models::make_cache(model, 1, capacity, tensors);
+  const int64_t rows = model.batch_parts;  // one sequence; a layout that splits the batch gets copies of it, of which the first counts
+  nn::KvCache cache = models::make_cache(model, rows, capacity, tensors);
   const auto ids_options = at::TensorOptions().dtype(at::kLong);
-  at::Tensor input = at::tensor(prompt, ids_options).unsqueeze(0).to(tensors.device());
+  at::Tensor input = at::tensor(prompt, ids_options).to(tensors.device()).repeat({rows, 1});
   std::vector<int64_t> generated;
   while (static_cast<int64_t>(generated.size()) < options.max_tokens) {
     nn::Step step;
-    step.positions = at::arange(cache.length(), cache.length() + input.size(1), ids_options).unsqueeze(0).to(tensors.device());
+    step.positions = at::arange(cache.length(), cache.length() + input.size(1), ids_options).to(tensors.device()).repeat({rows, 1});
     step.cache = &cache;
     const at::Tensor hidden = models::hidden_states(model, input, step);
-    const int64_t token = sampler.next(model.head->logits(hidden.select(1, -1)).squeeze(0));
+    const int64_t token = sampler.next(model.head->logits(hidden.select(1, -1))[0]);
     if (token == options.end_id) break;
     generated.push_back(token);
     if (emit && !emit(token)) break;
     if (cache.length() >= capacity) break;
-    input = at::full({1, 1}, token, ids_options).to(tensors.device());
+    input = at::full({rows, 1}, token, ids_options).to(tensors.device());
   }
   return generated;
 }

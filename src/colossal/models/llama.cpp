@@ -33,7 +33,7 @@ struct LlamaBlock {
   }
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
     nn::Heads heads = qkv->forward(norm_1->forward(x));
-    std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, step.positions, *rotary);
+    std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.rows.of(step.positions), *rotary);
     const at::Tensor h = x + drop_1->forward(out->forward(nn::attend(heads, layer, step)), step);
     return h + drop_2->forward(down->forward(ops::swiglu(gate_up->forward(norm_2->forward(h)))), step);
   }

@@ -12,7 +12,7 @@ at::Tensor hidden_states(const Model& model, const at::Tensor& tokens, const nn:
 }
 
 nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options) {
-  return nn::KvCache(model.shape.layers, batch, capacity, model.kv_heads_local, model.shape.head_dim, options);
+  return nn::KvCache(model.shape.layers, batch / model.batch_parts, capacity, model.kv_heads_local, model.shape.head_dim, options);
 }
 
 }  // namespace colossal::models

@@ -22,9 +22,10 @@ struct Model {
   Block norm;
   std::shared_ptr<nn::LossHead> head;
   int64_t kv_heads_local = 0;  ///< what a rank's KV cache holds a layer
+  int64_t batch_parts = 1;     ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
 };
 
-/// Normed hidden state [B, S, H] of token ids [B, S]. Advances step.cache by S where there is one.
+/// Normed hidden state [B, S, H], this rank's part of it, of token ids [B, S]. Advances step.cache by S where there is one.
 at::Tensor hidden_states(const Model& model, const at::Tensor& tokens, const nn::Step& step);
 
 /// An empty cache for `batch` sequences of at most `capacity` tokens on this rank.

@@ -28,7 +28,9 @@ std::vector<std::string> preset_names() {
 
 Model make_model(const ModelShape& shape, nn::Layers& layers) {
   shape.validate();
-  return architecture(shape.architecture).make(shape, layers);
+  Model model = architecture(shape.architecture).make(shape, layers);
+  model.batch_parts = layers.batch_parts();
+  return model;
 }
 
 ModelShape shape_from_json(const nlohmann::json& config) {

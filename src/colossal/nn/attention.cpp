@@ -10,14 +10,14 @@ Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads
   const int64_t kv = kv_heads_local * head_dim;
   const auto parts = fused.split_with_sizes({heads_local * head_dim, kv, kv}, -1);
   auto heads = [&](const at::Tensor& part) { return part.unflatten(-1, {-1, head_dim}); };
-  return {heads(parts[0]), heads(parts[1]), heads(parts[2])};
+  return {heads(parts[0]), heads(parts[1]), heads(parts[2]), {}};
 }
 
-at::Tensor attend(const Heads& heads, int64_t layer, const Step& step) {
+at::Tensor attend(const Heads& heads, int64_t layer, const Step& step, bool causal) {
   at::Tensor k = heads.k, v = heads.v;
   if (step.cache) std::tie(k, v) = step.cache->append(layer, k, v);
-  const at::Tensor out =
-      ops::attention(heads.q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), {.documents = step.documents});
+  const at::Tensor out = ops::attention(heads.q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                        {.causal = causal, .documents = heads.rows.of(step.documents)});
   return out.transpose(1, 2).flatten(2);
 }
 

@@ -2,6 +2,8 @@
 // sharded and attaches the ShardSpec. SerialLayers shards nothing; the parallel ones live in colossal/parallel.
 //
 // Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory are logical.
+// A batch (ids, labels, positions, documents, images) is always given whole, the same on all ranks of the model; hidden states are what
+// the layout gives a rank: the batch split over batch_parts() ranks, H over others. Where S stands, there may be any dimensions or none.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -13,17 +15,19 @@
 #include "colossal/nn/attention_shape.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/parameter.h"
+#include "colossal/nn/patches.h"
+#include "colossal/nn/rows.h"
 
 namespace colossal::nn {
 
 /// What a forward pass carries beside the hidden state.
 struct Step {
-  at::Tensor positions;         ///< [B, S] int64
+  at::Tensor positions;         ///< [B, S] int64, like `documents` of the whole batch: layers take their rows
   at::Tensor documents;         ///< [B, S] int64: a token attends only inside its own document; undefined: one document a row
   KvCache* cache = nullptr;     ///< decoding: attend to these tokens too and append the new ones
   bool training = false;        ///< dropout is on
   uint64_t dropout_seed = 0;    ///< one per step and micro-batch, the same on all ranks
-  int64_t first_row = 0;        ///< index in the global batch of this rank's first row: masks are drawn by logical index
+  int64_t first_row = 0;        ///< index in the global batch of this batch's first row: masks are drawn by logical index
 };
 
 /// y [..., out] = x [..., in] W^T + b
@@ -34,7 +38,8 @@ class Linear {
 };
 
 struct Heads {
-  at::Tensor q, k, v;  ///< [B, S, N_local, D], k and v with the local kv heads
+  at::Tensor q, k, v;  ///< [B_local, S, N_local, D], k and v with the local kv heads
+  Rows rows;           ///< of the batch, which are these
 };
 
 /// The fused q, k, v projection; a rank gets whole heads of each.
@@ -50,6 +55,13 @@ class Embedding {
   virtual ~Embedding() = default;
   virtual at::Tensor forward(const at::Tensor& ids /*[B, S]*/) = 0;  ///< [B, S, H]
   virtual Parameter& weight() = 0;
+};
+
+/// Cuts images in patches and projects each, with a bias. The weight is that of a convolution, [H, C, patch, patch].
+class PatchEmbedding {
+ public:
+  virtual ~PatchEmbedding() = default;
+  virtual at::Tensor forward(const at::Tensor& images /*[B, C, side, side]*/) = 0;  ///< [B, patches, H]
 };
 
 class Norm {
@@ -69,10 +81,10 @@ class Dropout {
 class LossHead {
  public:
   virtual ~LossHead() = default;
-  /// Scalar: sum of the losses of this rank's tokens whose label is not -100 (fp32, or fp64 for fp64 models). The caller divides by the
-  /// number of tokens of the whole global batch.
+  /// Scalar, the same on all ranks of the model: sum of the losses of the batch's tokens whose label is not -100 (fp32, or fp64 for fp64
+  /// models). The caller divides by the number of tokens of the whole global batch.
   virtual at::Tensor loss_sum(const at::Tensor& hidden /*[B, S, H]*/, const at::Tensor& labels /*[B, S]*/) = 0;
-  /// Whole logits [..., V] on every rank: for decoding, where only the last position is asked for.
+  /// Whole logits [B, S, V] of the whole batch on every rank: for decoding, where only the last position is asked for.
   virtual at::Tensor logits(const at::Tensor& hidden /*[..., H]*/) = 0;
 };
 
@@ -99,22 +111,27 @@ class Layers {
   virtual std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) = 0;
   /// A table of learned positions, held whole.
   virtual std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation) = 0;
+  virtual std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden, double deviation) = 0;
   virtual std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) = 0;
   /// `tied`: the head uses this embedding's weight and makes none of its own.
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
                                             Embedding* tied) = 0;
+  /// The same for a few classes: with a bias, and not split over them.
+  virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes, double deviation) = 0;
 
+  /// Ranks among which the rows of a batch are dealt out: every B must divide by it.
+  virtual int64_t batch_parts() const { return 1; }
   Parameters& parameters() { return parameters_; }
 
  private:
   Parameters& parameters_;
 };
 
-/// Causal attention of the local heads, the same under every layout: q [B, S, N, D], k, v [B, S, N_kv, D] -> [B, S, N * D].
-/// Appends to step.cache, when there is one, as layer `layer`.
-at::Tensor attend(const Heads& heads, int64_t layer, const Step& step);
+/// Attention of the local heads, the same under every layout: q [B, S, N, D], k, v [B, S, N_kv, D] -> [B, S, N * D].
+/// Appends to step.cache, when there is one, as layer `layer`. `causal`: a token sees no later one.
+at::Tensor attend(const Heads& heads, int64_t layer, const Step& step, bool causal = true);
 
 /// Splits [B, S, (N + 2 N_kv) D] into heads.
 Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads_local, int64_t head_dim);

@@ -55,6 +55,18 @@ struct SerialEmbedding : Embedding {
   Parameter& table;
 };
 
+struct SerialPatchEmbedding : PatchEmbedding {
+  SerialPatchEmbedding(Parameters& p, const std::string& name, const PatchShape& s, int64_t hidden, double deviation)
+      : shape(s),
+        weight(p.add(name + ".weight", ShardSpec::whole({hidden, s.channels, s.patch, s.patch}), Init::normal(deviation), true)),
+        bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)) {}
+  at::Tensor forward(const at::Tensor& images) override {
+    return ops::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
+  }
+  PatchShape shape;
+  Parameter &weight, &bias;
+};
+
 struct RmsNorm : Norm {
   RmsNorm(Parameters& p, const std::string& name, int64_t hidden, double epsilon)
       : weight(p.add(name + ".weight", ShardSpec::whole({hidden}), Init::ones(), false)), epsilon(epsilon) {}
@@ -94,6 +106,16 @@ struct SerialLossHead : LossHead {
   Parameter& weight;
 };
 
+struct SerialClassifier : LossHead {
+  SerialClassifier(Parameters& p, const std::string& name, int64_t hidden, int64_t classes, double deviation)
+      : linear(p, name, hidden, classes, {.deviation = deviation}) {}
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override {
+    return ops::cross_entropy(logits(hidden).flatten(0, -2), labels.reshape({-1}));
+  }
+  at::Tensor logits(const at::Tensor& hidden) override { return linear.forward(hidden); }
+  SerialLinear linear;
+};
+
 }  // namespace
 
 std::unique_ptr<Linear> SerialLayers::expand(const std::string& name, int64_t in, int64_t out, const LinearOptions& o) {
@@ -125,6 +147,11 @@ std::unique_ptr<Embedding> SerialLayers::positions(const std::string& name, int6
   return std::make_unique<SerialEmbedding>(parameters(), name, length, hidden, deviation);
 }
 
+std::unique_ptr<PatchEmbedding> SerialLayers::patch_embedding(const std::string& name, const PatchShape& s, int64_t hidden,
+                                                              double deviation) {
+  return std::make_unique<SerialPatchEmbedding>(parameters(), name, s, hidden, deviation);
+}
+
 std::unique_ptr<Norm> SerialLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {
   return std::make_unique<RmsNorm>(parameters(), name, hidden, epsilon);
 }
@@ -144,6 +171,10 @@ std::unique_ptr<LossHead> SerialLayers::lm_head(const std::string& name, int64_t
       tied ? tied->weight()
            : parameters().add(name + ".weight", ShardSpec::whole({vocabulary, hidden}), Init::normal(deviation), true);
   return std::make_unique<SerialLossHead>(weight);
+}
+
+std::unique_ptr<LossHead> SerialLayers::classifier(const std::string& name, int64_t hidden, int64_t classes, double deviation) {
+  return std::make_unique<SerialClassifier>(parameters(), name, hidden, classes, deviation);
 }
 
 }  // namespace colossal::nn

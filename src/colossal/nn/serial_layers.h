@@ -14,11 +14,13 @@ class SerialLayers : public Layers {
   std::unique_ptr<Linear> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
   std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) override;
   std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation) override;
+  std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden, double deviation) override;
   std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
   std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
                                     Embedding* tied) override;
+  std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes, double deviation) override;
 };
 
 }  // namespace colossal::nn
