@@ -21,7 +21,7 @@ TEST_P(KvCache, EqualsFullRecomputation) {
       const at::NoGradGuard no_grad;
       comm::Mesh mesh(world, {{"tensor", world.size()}});
       nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 5});
-      const Model model = make_model(shape, *train::make_layers(parameters, mesh));
+      const Model model = make_model(shape, *train::make_layers(parameters, mesh, {.size = world.size()}));
       const at::Tensor tokens = (at::arange(24, at::kLong) * 7).remainder(shape.vocabulary).view({2, 12});
       const at::Tensor positions = at::arange(12, at::kLong).expand({2, 12});
       nn::KvCache cache = make_cache(model, 2, 12, at::TensorOptions().dtype(at::kDouble));

@@ -29,7 +29,7 @@ Loaded load(comm::Mesh& mesh, at::ScalarType dtype) {
   const Architecture& row = architecture(shape.architecture);
   Loaded loaded;
   loaded.parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{dtype});
-  loaded.model = make_model(shape, *train::make_layers(*loaded.parameters, mesh));
+  loaded.model = make_model(shape, *train::make_layers(*loaded.parameters, mesh, {.size = mesh.size("tensor")}));
   checkpoint::import_weights(kFolder, *loaded.parameters, {row.external_names(shape), row.prefix, row.ignored});
   return loaded;
 }
@@ -82,7 +82,7 @@ TEST_F(Stories260K, ExportLoadsBackBitwise) {
                                mesh.group("tensor"));
     EXPECT_EQ(shape_from_json(checkpoint::read_config(folder)), shape);
     nn::Parameters again(mesh.place(), {at::kFloat});
-    make_model(shape, *train::make_layers(again, mesh));
+    make_model(shape, *train::make_layers(again, mesh, {.size = mesh.size("tensor")}));
     checkpoint::import_weights(folder, again, {row.external_names(shape), row.prefix, row.ignored});
     for (const nn::Parameter& p : *loaded.parameters) EXPECT_TRUE(at::equal(p.value, again.at(p.name).value)) << p.name;
   });

@@ -83,7 +83,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
 
 Trainer::~Trainer() = default;
 
-comm::Group& Trainer::all_ranks() { return engine_->mesh().group({"data", "tensor"}); }
+comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
 
 void Trainer::open_data() {
   const DataConfig& d = config_.data;
@@ -131,7 +131,7 @@ void Trainer::start() {
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ", vocabulary ",
             s.vocabulary, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ",
-            config_.parallel.tensor.size, ", ", world_.backend(), "; ", batches_->samples(), " sequences of ", config_.data.sequence,
+            config_.parallel.tensor.size, config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "", ", ", world_.backend(), "; ", batches_->samples(), " sequences of ", config_.data.sequence,
             " tokens");
 }
 
