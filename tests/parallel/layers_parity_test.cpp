@@ -53,15 +53,16 @@ struct Chain {
     const nn::Heads h = heads->forward(x);
     const int64_t group = h.q.size(2) / h.k.size(2);  // q heads that share a kv head
     const at::Tensor mixed = h.q + h.k.repeat_interleave(group, 2) - 2 * h.v.repeat_interleave(group, 2);
-    const at::Tensor y = x + from_heads->forward(mixed.flatten(2));
-    const auto halves = gate_up->forward(y).chunk(2, -1);
-    return y + down->forward(up->forward(y)) + down_2->forward(halves[0] - halves[1]);
+    const at::Tensor y = x + from_heads->forward({mixed.flatten(2)});
+    const auto difference = [](const at::Tensor& t) { return t.chunk(2, -1)[0] - t.chunk(2, -1)[1]; };
+    return y + down->forward(up->forward(y)) + down_2->forward(gate_up->forward(y).map(difference));
   }
   static constexpr nn::PatchShape kPatches{2, 4, 2};
   std::unique_ptr<nn::Embedding> embedding, positions;
   std::unique_ptr<nn::PatchEmbedding> patches;
   std::unique_ptr<nn::HeadProjection> heads;
-  std::unique_ptr<nn::Linear> from_heads, up, down, gate_up, down_2;
+  std::unique_ptr<nn::Expand> up, gate_up;
+  std::unique_ptr<nn::Contract> from_heads, down, down_2;
   std::unique_ptr<nn::LossHead> tied, untied, classifier;
 };
 
@@ -151,6 +152,65 @@ TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = 
 
 INSTANTIATE_TEST_SUITE_P(Modes, IntegerParity, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
+
+/// Notices: a layout in which something is wrong gives other numbers, or tensors that do not fit.
+void expect_noticed(const TensorConfig& config, const Mutation& mutate) {
+  EXPECT_ANY_THROW(check(config, {.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3}, false, mutate));
+}
+
+TEST(Mutations, RowsAndColumnsSwappedAreNoticed) {
+  for (const TensorConfig& config : {TensorConfig{.size = 4, .mode = "2d"}, TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}})
+    expect_noticed(config, [](Layout& l) { std::swap(l.expand.weight.out, l.expand.weight.in); });
+  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.inside.rows[1], l.inside.columns[0]); });
+  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.outside.rows[0], l.outside.rows[1]); });
+}
+
+TEST(Mutations, AMissingSumOverDepthIsNoticed) {
+  expect_noticed({.size = 8, .mode = "2.5d", .depth = 2}, [](Layout& l) { l.weight_copies.clear(); });
+}
+
+/// Divides dW by the ranks, as a mean over a group that should be a sum would.
+struct DividedGradient : parallel::Product {
+  DividedGradient(std::shared_ptr<const Product> inner, double ranks) : inner(std::move(inner)), ranks(ranks) {}
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, int64_t out, Saved* saved) const override {
+    return inner->forward(x, weight, out, saved);
+  }
+  Gradients backward(const at::Tensor& dy, const Saved& saved, bool want_x, bool want_weight) const override {
+    Gradients d = inner->backward(dy, saved, want_x, want_weight);
+    if (d.weight.defined()) d.weight = d.weight / ranks;
+    return d;
+  }
+  std::shared_ptr<const Product> inner;
+  double ranks;
+};
+
+class ModeMutations : public testing::TestWithParam<TensorConfig> {};
+
+TEST_P(ModeMutations, AGradientDividedByTheRanksIsNoticed) {
+  const auto divide = [](Layout& l) { l.contract.product = std::make_shared<DividedGradient>(l.contract.product, 2); };
+  EXPECT_THROW(check(GetParam(), {.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3}, false, divide), ParityError);
+}
+
+// The products of one direction taken from a layout whose collectives are those of a mesh without them.
+TEST_P(ModeMutations, OneProductWithoutItsCollectivesIsNoticed) {
+  comm::run_ranks(1, [&](comm::World& alone) {
+    comm::Mesh mesh(alone, {{"data", 1}});
+    const TensorConfig config = GetParam();
+    const Layout silent = config.mode == "1d" ? parallel::layout_1d(mesh) : config.mode == "3d" ? parallel::layout_3d(mesh, false) : parallel::layout_2d(mesh);
+    expect_noticed(config, [&](Layout& l) { l.contract.product = silent.contract.product; });
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ModeMutations,
+                         testing::Values(TensorConfig{.size = 2}, TensorConfig{.size = 4, .mode = "2d"},
+                                         TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}, TensorConfig{.size = 8, .mode = "3d"}),
+                         [](const auto& info) { return name_of(info.param); });
+
+// An expand without its contract before a residual: refused by the compiler, under every layout.
+template <class A, class B>
+concept Addable = requires(A a, B b) { a + b; };
+static_assert(Addable<at::Tensor, at::Tensor>);
+static_assert(!Addable<at::Tensor, nn::Inside> && !Addable<nn::Inside, at::Tensor> && !std::is_convertible_v<nn::Inside, at::Tensor>);
 
 }  // namespace
 }  // namespace colossal::test

@@ -63,7 +63,7 @@ std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::sha
   return std::unique_ptr<TensorLinear>(new TensorLinear(layout, layout->contract, weight, bias));
 }
 
-at::Tensor TensorLinear::forward(const at::Tensor& x) {
+at::Tensor TensorLinear::forward(const at::Tensor& x) const {
   return linear(product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_);
 }
 

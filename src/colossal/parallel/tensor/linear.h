@@ -9,14 +9,15 @@ namespace colossal::parallel {
 tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in, std::vector<tensor::Segment> out_segments = {},
                               std::vector<tensor::Segment> in_segments = {});
 
-class TensorLinear : public nn::Linear {
+/// One direction through a linear layer.
+class TensorLinear {
  public:
   /// `bias_split`: where the outputs are. options.segments are of the outputs of an expand, of the inputs of a contract.
   static std::unique_ptr<TensorLinear> expand(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t in, int64_t out,
                                               const nn::LinearOptions&);
   static std::unique_ptr<TensorLinear> contract(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t in, int64_t out,
                                                 const nn::LinearOptions&);
-  at::Tensor forward(const at::Tensor& x) override;
+  at::Tensor forward(const at::Tensor& x) const;
 
  private:
   friend class TensorHeads;

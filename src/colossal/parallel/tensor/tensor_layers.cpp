@@ -17,6 +17,18 @@ namespace {
 using nn::Init;
 using LayoutPtr = std::shared_ptr<const Layout>;
 
+struct TensorExpand : nn::Expand {
+  explicit TensorExpand(std::unique_ptr<TensorLinear> linear) : linear(std::move(linear)) {}
+  nn::Inside forward(const at::Tensor& x) override { return {linear->forward(x)}; }
+  std::unique_ptr<TensorLinear> linear;
+};
+
+struct TensorContract : nn::Contract {
+  explicit TensorContract(std::unique_ptr<TensorLinear> linear) : linear(std::move(linear)) {}
+  at::Tensor forward(const nn::Inside& x) override { return linear->forward(x.tensor); }
+  std::unique_ptr<TensorLinear> linear;
+};
+
 struct TableEmbedding : nn::Embedding {
   TableEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t length, int64_t hidden, double deviation)
       : table(p, layout, name + ".weight", {length, hidden}, layout.outside, {.features = 1, .init = Init::normal(deviation), .decay = true}),
@@ -83,22 +95,22 @@ TensorLayers::TensorLayers(nn::Parameters& parameters, Layout layout)
 
 int64_t TensorLayers::batch_parts() const { return rows_of(*layout_, layout_->outside).parts; }
 
-std::unique_ptr<nn::Linear> TensorLayers::expand(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions& o) {
-  return TensorLinear::expand(parameters(), layout_, name, in, out, o);
+std::unique_ptr<nn::Expand> TensorLayers::expand(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions& o) {
+  return std::make_unique<TensorExpand>(TensorLinear::expand(parameters(), layout_, name, in, out, o));
 }
 
-std::unique_ptr<nn::Linear> TensorLayers::contract(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions& o) {
-  return TensorLinear::contract(parameters(), layout_, name, in, out, o);
+std::unique_ptr<nn::Contract> TensorLayers::contract(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions& o) {
+  return std::make_unique<TensorContract>(TensorLinear::contract(parameters(), layout_, name, in, out, o));
 }
 
 std::unique_ptr<nn::HeadProjection> TensorLayers::heads(const std::string& name, const nn::AttentionShape& s, const nn::LinearOptions& o) {
   return std::make_unique<TensorHeads>(parameters(), layout_, name, s, o);
 }
 
-std::unique_ptr<nn::Linear> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s, const nn::LinearOptions& o) {
+std::unique_ptr<nn::Contract> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s, const nn::LinearOptions& o) {
   nn::LinearOptions options = o;
   options.segments = {nn::HeadSplit(s, layout_->mesh->place().size(layout_->inside.columns)).q};
-  return TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options);
+  return std::make_unique<TensorContract>(TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options));
 }
 
 std::unique_ptr<nn::Embedding> TensorLayers::embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) {

@@ -16,10 +16,10 @@ namespace colossal::parallel {
 class TensorLayers : public nn::Layers {
  public:
   TensorLayers(nn::Parameters& parameters, Layout layout);
-  std::unique_ptr<nn::Linear> expand(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
-  std::unique_ptr<nn::Linear> contract(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
+  std::unique_ptr<nn::Expand> expand(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
+  std::unique_ptr<nn::Contract> contract(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
   std::unique_ptr<nn::HeadProjection> heads(const std::string& name, const nn::AttentionShape&, const nn::LinearOptions&) override;
-  std::unique_ptr<nn::Linear> from_heads(const std::string& name, const nn::AttentionShape&, const nn::LinearOptions&) override;
+  std::unique_ptr<nn::Contract> from_heads(const std::string& name, const nn::AttentionShape&, const nn::LinearOptions&) override;
   std::unique_ptr<nn::Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) override;
   std::unique_ptr<nn::Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation) override;
   std::unique_ptr<nn::PatchEmbedding> patch_embedding(const std::string& name, const nn::PatchShape&, int64_t hidden, double deviation) override;
