@@ -21,7 +21,8 @@ namespace {
 using parallel::Layout;
 using parallel::TensorConfig;
 
-constexpr int64_t kSequence = 3, kHidden = 36, kFfn = 20, kVocabulary = 11, kClasses = 5;
+constexpr int64_t kSequence = 3, kFfn = 20, kVocabulary = 11, kClasses = 5;
+constexpr nn::AttentionShape kShape{.hidden = 36, .heads = 6, .kv_heads = 6, .head_dim = 3};
 
 /// Small integers in doubles, drawn from `name`.
 at::Tensor integers(std::vector<int64_t> sizes, const std::string& name) {
@@ -32,18 +33,19 @@ at::Tensor integers(std::vector<int64_t> sizes, const std::string& name) {
 /// Layers chained, without anything that rounds.
 struct Chain {
   Chain(nn::Layers& make, const nn::AttentionShape& shape) {
-    embedding = make.embedding("embedding", kVocabulary, kHidden, 1);
-    positions = make.positions("positions", kSequence, kHidden, 1);
-    patches = make.patch_embedding("patches", kPatches, kHidden, 1);
+    const int64_t width = shape.hidden;
+    embedding = make.embedding("embedding", kVocabulary, width, 1);
+    positions = make.positions("positions", kSequence, width, 1);
+    patches = make.patch_embedding("patches", kPatches, width, 1);
     heads = make.heads("qkv", shape, {});
     from_heads = make.from_heads("out", shape, {});
-    up = make.expand("up", kHidden, kFfn, {});
-    down = make.contract("down", kFfn, kHidden, {});
-    gate_up = make.expand("gate_up", kHidden, 2 * kFfn, {.bias = false, .segments = {{kFfn}, {kFfn}}});
-    down_2 = make.contract("down_2", kFfn, kHidden, {.bias = false});
-    tied = make.lm_head("tied", kHidden, kVocabulary, 1, embedding.get());
-    untied = make.lm_head("untied", kHidden, kVocabulary, 1, nullptr);
-    classifier = make.classifier("classifier", kHidden, kClasses, 1);
+    up = make.expand("up", width, kFfn, {});
+    down = make.contract("down", kFfn, width, {});
+    gate_up = make.expand("gate_up", width, 2 * kFfn, {.bias = false, .segments = {{kFfn}, {kFfn}}});
+    down_2 = make.contract("down_2", kFfn, width, {.bias = false});
+    tied = make.lm_head("tied", width, kVocabulary, 1, embedding.get());
+    untied = make.lm_head("untied", width, kVocabulary, 1, nullptr);
+    classifier = make.classifier("classifier", width, kClasses, 1);
   }
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& images) {
     const at::Tensor where = at::arange(ids.size(1), ids.options()).expand_as(ids);
@@ -91,7 +93,7 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
   const at::Tensor leaf = x.detach().requires_grad_();
   r.hidden = chain.hidden(leaf);
   reducer.begin();
-  r.hidden.backward(part(integers({batch, x.size(1), kHidden}, "gradient")));
+  r.hidden.backward(part(integers({batch, x.size(1), shape.hidden}, "gradient")));
   r.input_gradient = leaf.grad();
   x.backward(leaf.grad());
   reducer.finish();
@@ -146,16 +148,26 @@ class IntegerParity : public testing::TestWithParam<TensorConfig> {
   }
 };
 
-TEST_P(IntegerParity, EveryLayerIsBitwiseThatOfOneProcess) { both({.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3}); }
-TEST_P(IntegerParity, SharedKvHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kHidden, .heads = 6, .kv_heads = 1, .head_dim = 3}); }
-TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kHidden, .heads = 5, .kv_heads = 5, .head_dim = 4}); }
+TEST_P(IntegerParity, EveryLayerIsBitwiseThatOfOneProcess) { both(kShape); }
+TEST_P(IntegerParity, SharedKvHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kShape.hidden, .heads = 6, .kv_heads = 1, .head_dim = 3}); }
+TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kShape.hidden, .heads = 5, .kv_heads = 5, .head_dim = 4}); }
 
 INSTANTIATE_TEST_SUITE_P(Modes, IntegerParity, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 
+// 64 ranks: q = 8; [4, 4, 4]; l = 4. Every layer of a block, one batch row a part.
+TEST(SixtyFourRanks, EveryLayerIsBitwiseThatOfOneProcess) {
+  for (const TensorConfig& config : {TensorConfig{.size = 64, .mode = "2d"}, TensorConfig{.size = 64, .mode = "2.5d", .depth = 4},
+                                     TensorConfig{.size = 64, .mode = "3d"}}) {
+    const nn::AttentionShape shape{.hidden = 64, .heads = 8, .kv_heads = 4, .head_dim = 4};
+    EXPECT_NO_THROW(check(config, shape)) << name_of(config);
+    EXPECT_THROW(check(config, shape, true), ParityError) << name_of(config);
+  }
+}
+
 /// Notices: a layout in which something is wrong gives other numbers, or tensors that do not fit.
 void expect_noticed(const TensorConfig& config, const Mutation& mutate) {
-  EXPECT_ANY_THROW(check(config, {.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3}, false, mutate));
+  EXPECT_ANY_THROW(check(config, kShape, false, mutate));
 }
 
 TEST(Mutations, RowsAndColumnsSwappedAreNoticed) {
@@ -188,7 +200,7 @@ class ModeMutations : public testing::TestWithParam<TensorConfig> {};
 
 TEST_P(ModeMutations, AGradientDividedByTheRanksIsNoticed) {
   const auto divide = [](Layout& l) { l.contract.product = std::make_shared<DividedGradient>(l.contract.product, 2); };
-  EXPECT_THROW(check(GetParam(), {.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3}, false, divide), ParityError);
+  EXPECT_THROW(check(GetParam(), kShape, false, divide), ParityError);
 }
 
 // The products of one direction taken from a layout whose collectives are those of a mesh without them.

@@ -84,5 +84,21 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity,
                                          Layout{1, 8, "3d"}, Layout{2, 8, "3d"}),
                          testing::PrintToStringParamName());
 
+/// Larger grids, where rows and columns of three tell apart what two would hide.
+class WideModelParity : public ModelParity {};
+
+TEST_P(WideModelParity, Gpt2AndLlamaEqualSingleProcess) {
+  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama()}) {
+    ParityCase c = make(shape);
+    c.steps = 3;
+    c.clip = 0.05;
+    both(c);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, WideModelParity,
+                         testing::Values(Layout{1, 9, "2d"}, Layout{1, 12, "2.5d", 3}, Layout{1, 18, "2.5d", 2}, Layout{1, 27, "3d"}),
+                         testing::PrintToStringParamName());
+
 }  // namespace
 }  // namespace colossal::test
