@@ -22,7 +22,7 @@ class ModelParityOnGpu : public testing::TestWithParam<Layout> {
 };
 
 TEST_P(ModelParityOnGpu, EqualsSingleProcess) {
-  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama()}) {
+  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama(), tiny_vit()}) {
     ParityCase c{.shape = shape, .data = GetParam().data, .tensor = GetParam().tensor, .device = "cuda"};
     EXPECT_NO_THROW(check_parity(c));
     if (c.data * c.tensor == 1) continue;

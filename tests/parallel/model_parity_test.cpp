@@ -29,6 +29,7 @@ class ModelParity : public testing::TestWithParam<Layout> {
 
 TEST_P(ModelParity, Gpt2EqualsSingleProcess) { both(make(tiny_gpt2())); }
 TEST_P(ModelParity, LlamaEqualsSingleProcess) { both(make(tiny_llama())); }
+TEST_P(ModelParity, VitEqualsSingleProcess) { both(make(tiny_vit())); }
 
 // 5 heads and 3 kv groups divide by nothing: padded heads, padded ffn, padded vocabulary.
 TEST_P(ModelParity, SizesThatDoNotDivideEqualSingleProcess) {
@@ -40,6 +41,10 @@ TEST_P(ModelParity, SizesThatDoNotDivideEqualSingleProcess) {
   grouped.heads = 6;
   grouped.kv_heads = 3;
   both(make(grouped));
+  models::ModelShape images = tiny_vit();
+  images.heads = images.kv_heads = 5;
+  images.ffn = 27;
+  both(make(images));
 }
 
 TEST_P(ModelParity, OneKvHeadOnAllRanksEqualsSingleProcess) {

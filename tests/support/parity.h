@@ -21,6 +21,7 @@ struct ParityCase {
 /// Tiny shapes that exercise what divides and what does not.
 models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
+models::ModelShape tiny_vit();
 
 /// Runs `c.steps` training steps in fp64 on one process and on c.data x c.tensor ranks and compares, on every rank: the loss of each step, every
 /// parameter gradient of the first step (the rank's blocks of the full one), the gradient norm, and every parameter after the last step;

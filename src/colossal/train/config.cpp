@@ -14,11 +14,13 @@ void RunConfig::fields(Fields& f) {
 }
 
 void DataConfig::fields(Fields& f) {
-  f.text("path", path, "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs");
-  f.text("tokenizer", tokenizer, "`bytes`, or a Hugging Face folder or tokenizer.json");
-  f.integer("sequence", sequence, "tokens", "length of a sample", 1, 1 << 24);
+  f.text("path", path, "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs; of a model of "
+                       "images: the folder with CIFAR-10's binary files");
+  f.text("tokenizer", tokenizer, "of text: `bytes`, or a Hugging Face folder or tokenizer.json");
+  f.integer("sequence", sequence, "tokens", "length of a sample of text", 1, 1 << 24);
   f.choice("documents", documents, {"separate", "joined"}, "whether attention and prediction stop at document borders");
-  f.number("held_out", held_out, "of the data", "kept for the evaluation loss", 0, 0.9);
+  f.number("held_out", held_out, "of the data", "text kept for the evaluation loss; images have a test set of their own", 0, 0.9);
+  f.flag("augment", augment, "mirror and shift training images at random");
 }
 
 void TensorConfig::fields(Fields& f) {
