@@ -124,8 +124,8 @@ TEST(Cli, ErrorsOfTheLibraryEndWithStatusOne) {
 TEST(Cli, GenerateRefusesAModelOfImages) {
   const std::string folder = testing::TempDir() + "/cli-vit";
   std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/config.json") << R"({"model_type": "vit", "image_size": 32, "patch_size": 4, "hidden_size": 16, "num_hidden_layers": 1,
-    "num_attention_heads": 2, "intermediate_size": 32, "num_labels": 10})";
+  std::ofstream(folder + "/config.json") << R"({"model_type": "vit", "image_size": 32, "patch_size": 4, "hidden_size": 16,
+    "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "num_labels": 10})";
   const auto outcome = colossal({"generate", "--from", folder, "--prompt", "a cat"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.out, "");

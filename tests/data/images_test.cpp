@@ -64,7 +64,7 @@ TEST_F(Cifar, PackedOrNotIsTheSameSet) {
 }
 
 TEST_F(Cifar, SaysWhatToPutWhere) {
-  EXPECT_THAT(refusal(), HasSubstr("holds no data_batch*.bin; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/cifar.html"));
+  EXPECT_THAT(refusal(), HasSubstr("holds no data_batch*.bin; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/"));
   EXPECT_THAT(refusal(CifarPart::Test), HasSubstr("holds no test_batch*.bin"));
   fs::remove_all(folder);
   EXPECT_THAT(refusal(), HasSubstr("no such folder of images: data.path = " + folder));

@@ -48,7 +48,9 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
     const at::Tensor centred = x - x.mean(-1, true);
     return centred / (centred.square().mean(-1, true) + s.norm_epsilon).sqrt() * made[name + ".weight"] + made[name + ".bias"];
   };
-  auto linear = [&](const at::Tensor& x, const std::string& name) { return at::matmul(x, made[name + ".weight"].t()) + made[name + ".bias"]; };
+  auto linear = [&](const at::Tensor& x, const std::string& name) {
+    return at::matmul(x, made[name + ".weight"].t()) + made[name + ".bias"];
+  };
   const at::Tensor patches = at::conv2d(images, made["patches.weight"], made["patches.bias"], s.image.patch).flatten(2).transpose(1, 2);
   at::Tensor x = at::cat({made["class_token.weight"].expand({images.size(0), 1, s.hidden}), patches}, 1) + made["positions.weight"];
   for (int64_t i = 0; i < s.layers; ++i) {
@@ -79,7 +81,7 @@ TEST(Vit, EqualsItsFormulas) {
     want_loss.backward();
     std::map<std::string, at::Tensor> gradients;
     for (const nn::Parameter& p : made.parameters) gradients[p.name] = p.value.grad().clone();
-    for (nn::Parameter& p : made.parameters) p.value.mutable_grad() = {};
+    for (nn::Parameter& p : made.parameters) p.value.mutable_grad() = at::Tensor();
 
     const at::Tensor hidden = hidden_states(made.model, images, {});
     EXPECT_EQ(hidden.sizes(), (std::vector<int64_t>{3, 1, shape.hidden}));
@@ -143,7 +145,7 @@ TEST(Vit, RefusesInputsItDoesNotHave) {
 
 TEST(Vit, RefusesSizesThatDoNotFit) {
   auto sizes = [](const ModelConfig& config) { return refusal([&] { resolve(config); }); };
-  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 5}}).find("side must divide by patch: got side 32, patch 5"), std::string::npos);
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 5}}).find("must divide by patch: got side 32, patch 5"), std::string::npos);
   EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 64}}).find("side must divide by patch"), std::string::npos);
   EXPECT_NE(sizes({.name = "vit-tiny-cifar", .positions = 70}).find("sizes of a model of text, not of vit-tiny-cifar"), std::string::npos);
   EXPECT_NE(sizes({.name = "gpt2-tiny", .image = {.classes = 3}}).find("sizes of a model of images, not of gpt2-tiny"), std::string::npos);

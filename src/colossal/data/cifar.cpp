@@ -20,8 +20,8 @@ constexpr int64_t kPixels = kChannels * kSide * kSide, kRecord = 1 + kPixels;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
 const char* const kAdvice =
-    "; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/cifar.html and set data.path to the folder with data_batch_1.bin .. "
-    "data_batch_5.bin and test_batch.bin (.bin.gz is read too)";
+    "; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/cifar.html and set data.path to the folder with "
+    "data_batch_1.bin .. data_batch_5.bin and test_batch.bin (.bin.gz is read too)";
 
 /// Paths by name without .gz, and so in order.
 std::map<std::string, std::string> files_of(const std::string& folder, const std::string& start) {
@@ -40,8 +40,8 @@ std::map<std::string, std::string> files_of(const std::string& folder, const std
 
 void check_file(const std::string& path, const std::string& bytes) {
   const int64_t length = static_cast<int64_t>(bytes.size());
-  require(length > 0 && length % kRecord == 0, "data", path, " must hold whole records of ", kRecord, " bytes (label, ", kPixels, " pixels): got ",
-          length, " bytes; it is cut short or no binary file of CIFAR-10");
+  require(length > 0 && length % kRecord == 0, "data", path, " must hold whole records of ", kRecord, " bytes (label, ", kPixels,
+          " pixels): got ", length, " bytes; it is cut short or no binary file of CIFAR-10");
   for (int64_t record = 0; record * kRecord < length; ++record) {
     const int label = static_cast<unsigned char>(bytes[record * kRecord]);
     require(label < kClasses, "data", path, ": image ", record, " has label ", label, ", CIFAR-10 only 0 to 9; is it another data set?");

@@ -130,8 +130,8 @@ nlohmann::json to_json(const ModelShape& s) {
 
 Architecture gpt2_architecture() {
   return {.name = "gpt2", .input = Input::Tokens, .presets = presets, .make = make, .check = check_tokens,
-          .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names, .from_json = from_json, .to_json = to_json, .model_type = "gpt2",
-          .prefix = "transformer.", .ignored = {"*.attn.bias", "*.attn.masked_bias"}};
+          .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names,
+          .from_json = from_json, .to_json = to_json, .model_type = "gpt2", .prefix = "transformer.", .ignored = {"*.attn.bias", "*.attn.masked_bias"}};
 }
 
 }  // namespace colossal::models

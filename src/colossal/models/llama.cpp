@@ -174,8 +174,8 @@ nlohmann::json to_json(const ModelShape& s) {
 
 Architecture llama_architecture() {
   return {.name = "llama", .input = Input::Tokens, .presets = presets, .make = make, .check = check_tokens,
-          .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names, .from_json = from_json, .to_json = to_json, .model_type = "llama",
-          .prefix = "model.", .ignored = {"*.rotary_emb.inv_freq"}};
+          .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names,
+          .from_json = from_json, .to_json = to_json, .model_type = "llama", .prefix = "model.", .ignored = {"*.rotary_emb.inv_freq"}};
 }
 
 }  // namespace colossal::models

@@ -30,11 +30,16 @@ ModelShape shape_of_folder(const std::string& folder) {
 }  // namespace
 
 void ModelShape::validate() const {
-  std::vector<std::pair<const char*, int64_t>> sizes{{"hidden", hidden},     {"layers", layers}, {"heads", heads},        {"kv_heads", kv_heads},
-                                                     {"head_dim", head_dim}, {"ffn", ffn},       {"positions", positions}};
+  std::vector<std::pair<const char*, int64_t>> sizes{{"hidden", hidden},     {"layers", layers},     {"heads", heads},
+                                                     {"kv_heads", kv_heads}, {"head_dim", head_dim}, {"ffn", ffn}};
   const bool sees = models::architecture(architecture).input == Input::Images;
-  if (sees) sizes.insert(sizes.end(), {{"side", image.side}, {"channels", image.channels}, {"patch", image.patch}, {"classes", image.classes}});
-  else sizes.emplace_back("vocabulary", vocabulary);
+  if (sees) {
+    sizes.insert(sizes.end(), {{"side", image.side}, {"channels", image.channels}});
+    sizes.insert(sizes.end(), {{"patch", image.patch}, {"classes", image.classes}});
+  } else {
+    sizes.emplace_back("vocabulary", vocabulary);
+  }
+  sizes.emplace_back("positions", positions);  // last: those of images follow from the sizes before
   for (const auto& [name, size] : sizes)
     require(size > 0 && size < (int64_t{1} << 40), "model", name, " must be positive: got ", size);
   require(!sees || image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side, ", patch ", image.patch);

@@ -95,7 +95,8 @@ int64_t matrix_elements(const ModelShape& s) {
 /// 12 * tokens^2 * heads * head_dim a layer for attention, which sees all of it.
 double flops(const ModelShape& s, int64_t) {
   const double tokens = static_cast<double>(s.positions), patches = static_cast<double>(s.image.patches());
-  const double layer = 6.0 * tokens * static_cast<double>(layer_elements(s)) + 12.0 * tokens * tokens * static_cast<double>(s.heads * s.head_dim);
+  const double layer = 6.0 * tokens * static_cast<double>(layer_elements(s)) +
+                       12.0 * tokens * tokens * static_cast<double>(s.heads * s.head_dim);
   return static_cast<double>(s.layers) * layer + 6.0 * patches * static_cast<double>(patch_elements(s)) +
          6.0 * static_cast<double>(s.image.classes * s.hidden);
 }

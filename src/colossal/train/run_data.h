@@ -16,14 +16,15 @@ struct ResolvedModel {
   std::unique_ptr<data::Tokenizer> tokenizer;  ///< null for a model of images
 };
 
-/// The model of the config; the vocabulary of text is the tokenizer's unless the config says otherwise. Errors: models::resolve()'s, the tokenizer's.
+/// The model of the config; the vocabulary of text is the tokenizer's unless the config says otherwise.
+/// Errors: models::resolve()'s, the tokenizer's.
 ResolvedModel resolve_model(const Config& config);
 
 struct RunData {
   models::ModelShape shape;
-  std::unique_ptr<data::Tokenizer> tokenizer;        ///< null for a model of images
+  std::unique_ptr<data::Tokenizer> tokenizer;         ///< null for a model of images
   std::unique_ptr<data::Batches> training, held_out;  ///< no held_out: the run does not evaluate
-  int64_t sample_tokens = 0;                          ///< that a sample is to the model: its sequence; of an image the patches and the class token
+  int64_t sample_tokens = 0;                          ///< what a sample is to the model: its sequence; patches and class token
 };
 
 /// Opens the data of replica `replica`. `builtin`: what data.path = "builtin" stands for.

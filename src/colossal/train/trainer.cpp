@@ -105,8 +105,9 @@ void Trainer::start() {
     output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
   });
   const models::ModelShape& s = engine_->model().shape;
-  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ",
-            config_.parallel.tensor.size, ", ", world_.backend(), "; ", data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
+  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ") on ",
+            world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ", config_.parallel.tensor.size, ", ", world_.backend(), "; ",
+            data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
 }
 
 void Trainer::resume(const std::string& checkpoint_path) {
