@@ -58,7 +58,7 @@ void ModelConfig::fields(Fields& f) {
   f.integer("kv_heads", kv_heads, "heads", "key and value heads; 0: the preset's, or heads where those were changed");
   f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0: the preset's");
   f.integer("positions", positions, "tokens", "longest sequence; 0: the preset's");
-  f.integer("side", image.side, "pixels", "of the images of a ViT; 0: the preset's");
+  f.integer("side", image.side, "pixels", "of the images of a ViT; 0: the preset's", 0, kLargestSide);
   f.integer("channels", image.channels, "channels", "of the images of a ViT; 0: the preset's");
   f.integer("patch", image.patch, "pixels", "side of a patch of a ViT; 0: the preset's");
   f.integer("classes", image.classes, "classes", "that a ViT tells apart; 0: the preset's");

@@ -16,6 +16,8 @@ struct RotaryShape {
   bool operator==(const RotaryShape&) const = default;
 };
 
+inline constexpr int64_t kLargestSide = 1 << 16;  ///< of an image, in pixels
+
 /// What a model of images reads and says: square images in square patches, and the classes they belong to.
 struct ImageShape {
   int64_t side = 0, channels = 0, patch = 0, classes = 0;

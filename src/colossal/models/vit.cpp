@@ -140,6 +140,7 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
 
 ModelShape from_json(const nlohmann::json& j) {
   ImageShape image{.side = j.at("image_size"), .channels = j.value("num_channels", int64_t{3}), .patch = j.at("patch_size")};
+  require(image.side > 0 && image.side <= kLargestSide, "model", "image_size must be in [1, ", kLargestSide, "]: got ", image.side);
   // transformers writes the labels, and none at all where there are its default of two.
   image.classes = j.contains("id2label") ? static_cast<int64_t>(j["id2label"].size()) : j.value("num_labels", int64_t{2});
   ModelShape s = sized(image, j.at("hidden_size"), j.at("num_hidden_layers"), std::max<int64_t>(1, j.at("num_attention_heads")),
