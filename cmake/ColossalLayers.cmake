@@ -64,7 +64,7 @@ function(colossal_add_layers)
   target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}")
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
-  target_link_libraries(colossal_data PRIVATE ${PCRE2_LIBRARY})
+  target_link_libraries(colossal_data PRIVATE ${PCRE2_LIBRARY} ZLIB::ZLIB)
   target_link_libraries(colossal_cli PRIVATE CLI11::CLI11)
   target_compile_definitions(colossal_cli PRIVATE COLOSSAL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")  # data.path = "builtin"
   target_include_directories(colossal_comm SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/third_party/gloo_shim)

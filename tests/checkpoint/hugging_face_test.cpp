@@ -20,7 +20,7 @@ using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
-/// A model with every way of naming: plain, fused rows with replicated segments, transposed, a bias, a padded
+/// A model with every way of naming: plain, fused rows with replicated segments, transposed, more dimensions, a bias, a padded
 /// vocabulary.
 nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFloat) {
   using tensor::ShardSpec;
@@ -41,7 +41,7 @@ ExternalNames names() {
            {"qkv.weight", {"model.q.weight", "model.k.weight", "model.v.weight"}},
            {"qkv.bias", {"model.q.bias", "model.k.bias", "model.v.bias"}},
            {"up.weight", {"model.up.weight"}, true},
-           {"down.weight", {"model.down.weight"}, true},
+           {"down.weight", {"model.down.weight"}, true, 2},
            {"norm.weight", {"model.norm.weight"}}},
           "model.",
           {"*.rotary.inv_freq", "lm_head.weight"}};
@@ -71,7 +71,7 @@ std::map<std::string, at::Tensor> folder_tensors() {
     tensors["model.v." + kind] = whole["qkv." + kind].narrow(0, 18, 6);
   }
   tensors["model.up.weight"] = whole["up.weight"].t();
-  tensors["model.down.weight"] = whole["down.weight"].t();
+  tensors["model.down.weight"] = whole["down.weight"].t().unsqueeze(0).unsqueeze(0);
   tensors["model.norm.weight"] = whole["norm.weight"];
   return tensors;
 }

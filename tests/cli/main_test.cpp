@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -117,6 +119,17 @@ TEST(Cli, ErrorsOfTheLibraryEndWithStatusOne) {
   const auto outcome = colossal({"train", "/nonexistent/x.toml"});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.err, "colossal: [config] cannot open /nonexistent/x.toml: No such file or directory\n");
+}
+
+TEST(Cli, GenerateRefusesAModelOfImages) {
+  const std::string folder = testing::TempDir() + "/cli-vit";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << R"({"model_type": "vit", "image_size": 32, "patch_size": 4, "hidden_size": 16,
+    "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "num_labels": 10})";
+  const auto outcome = colossal({"generate", "--from", folder, "--prompt", "a cat"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_THAT(outcome.err, HasSubstr("holds a vit, which tells what images show: it has no text to continue"));
 }
 
 TEST(Cli, InfoShowsTheMachine) {

@@ -1,4 +1,4 @@
-#include "colossal/data/batches.h"
+#include "colossal/data/text_samples.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -16,6 +16,20 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+struct TextOptions {
+  int64_t sequence = 0, batch_size = 0;
+  int rank = 0, ranks = 1;
+  uint64_t seed = 0;
+  bool shuffle = true;
+  Documents documents = Documents::Separate;
+};
+
+struct TextBatches : Batches {
+  TextBatches(Corpus corpus, const TextOptions& o)
+      : Batches(std::make_shared<TextSamples>(std::move(corpus), o.sequence, o.documents),
+                {.batch_size = o.batch_size, .rank = o.rank, .ranks = o.ranks, .seed = o.seed, .shuffle = o.shuffle}) {}
+};
+
 /// 0, 1, 2, ...: a token tells its place.
 Corpus counting(int64_t size) {
   std::vector<uint32_t> tokens(size);
@@ -29,14 +43,14 @@ std::vector<int64_t> values(const at::Tensor& tensor) {
 }
 
 /// The tokens of `count` global batches: the ranks' rows, one behind the other.
-std::vector<std::vector<int64_t>> global_batches(int64_t size, BatchOptions options, int ranks, int count) {
+std::vector<std::vector<int64_t>> global_batches(int64_t size, TextOptions options, int ranks, int count) {
   std::vector<std::vector<int64_t>> batches(count);
   for (int rank = 0; rank < ranks; ++rank) {
     options.rank = rank;
     options.ranks = ranks;
-    Batches mine(counting(size), options);
+    TextBatches mine(counting(size), options);
     for (auto& batch : batches) {
-      const std::vector<int64_t> rows = values(mine.next().tokens);
+      const std::vector<int64_t> rows = values(mine.next().inputs);
       batch.insert(batch.end(), rows.begin(), rows.end());
     }
   }
@@ -44,14 +58,14 @@ std::vector<std::vector<int64_t>> global_batches(int64_t size, BatchOptions opti
 }
 
 TEST(Batches, AreTheSameForAnyNumberOfRanks) {
-  const BatchOptions options{.sequence = 3, .batch_size = 4, .seed = 9};
+  const TextOptions options{.sequence = 3, .batch_size = 4, .seed = 9};
   const auto serial = global_batches(100, options, 1, 30);  // 33 samples: the 30 batches cross three epochs
   EXPECT_EQ(global_batches(100, options, 2, 30), serial);
   EXPECT_EQ(global_batches(100, options, 4, 30), serial);
 }
 
 TEST(Batches, AnEpochHoldsEachSampleOnceAndTheRestRollsOver) {
-  const BatchOptions options{.sequence = 1, .batch_size = 4, .seed = 1};
+  const TextOptions options{.sequence = 1, .batch_size = 4, .seed = 1};
   std::vector<int64_t> stream;
   for (const auto& batch : global_batches(11, options, 2, 15)) stream.insert(stream.end(), batch.begin(), batch.end());
   ASSERT_EQ(stream.size(), 60u);  // 10 samples: 6 epochs, none of which ends with a batch but every second
@@ -65,39 +79,39 @@ TEST(Batches, AnEpochHoldsEachSampleOnceAndTheRestRollsOver) {
 }
 
 TEST(Batches, ResumeInTheMiddleOfAnEpoch) {
-  const BatchOptions options{.sequence = 2, .batch_size = 6, .rank = 1, .ranks = 2, .seed = 4};
+  const TextOptions options{.sequence = 2, .batch_size = 6, .rank = 1, .ranks = 2, .seed = 4};
   for (int before : {0, 1, 4, 9}) {
-    Batches through(counting(50), options);
+    TextBatches through(counting(50), options);
     for (int i = 0; i < before; ++i) through.next();
     const nlohmann::json state = nlohmann::json::parse(through.state().dump());
-    BatchOptions other = options;
-    Batches resumed(counting(50), other);
+    TextOptions other = options;
+    TextBatches resumed(counting(50), other);
     resumed.next();
     resumed.restore(state);
     EXPECT_EQ(resumed.state(), state);
     for (int i = 0; i < 10; ++i)
-      EXPECT_TRUE(resumed.next().tokens.equal(through.next().tokens)) << before << " + " << i;
+      EXPECT_TRUE(resumed.next().inputs.equal(through.next().inputs)) << before << " + " << i;
   }
 }
 
 TEST(Batches, StateIsEqualOnEveryRankAndLoadsUnderAnotherNumberOfThem) {
-  Batches one(counting(50), {.sequence = 2, .batch_size = 4, .rank = 0, .ranks = 1, .seed = 4});
-  Batches two(counting(50), {.sequence = 2, .batch_size = 4, .rank = 1, .ranks = 2, .seed = 4});
+  TextBatches one(counting(50), {.sequence = 2, .batch_size = 4, .rank = 0, .ranks = 1, .seed = 4});
+  TextBatches two(counting(50), {.sequence = 2, .batch_size = 4, .rank = 1, .ranks = 2, .seed = 4});
   one.next();
   two.next();
   EXPECT_EQ(one.state(), two.state());
   two.next();
   two.restore(one.state());
-  EXPECT_TRUE(two.next().tokens.equal(one.next().tokens.narrow(0, 2, 2)));
+  EXPECT_TRUE(two.next().inputs.equal(one.next().inputs.narrow(0, 2, 2)));
 }
 
 TEST(Batches, EvaluationGoesInOrderAndRewinds) {
-  Batches batches(counting(9), {.sequence = 2, .batch_size = 2, .shuffle = false});
-  EXPECT_THAT(values(batches.next().tokens), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(values(batches.next().tokens), ElementsAre(4, 5, 6, 7));
+  TextBatches batches(counting(9), {.sequence = 2, .batch_size = 2, .shuffle = false});
+  EXPECT_THAT(values(batches.next().inputs), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(values(batches.next().inputs), ElementsAre(4, 5, 6, 7));
   batches.rewind();
   const Batch first = batches.next();
-  EXPECT_THAT(values(first.tokens), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(values(first.inputs), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(values(first.labels), ElementsAre(1, 2, 3, 4));
 }
 
@@ -105,17 +119,17 @@ constexpr int64_t kEnd = 9;
 Corpus three_documents() { return Corpus::of({1, 2, kEnd, 3, kEnd, 4, 5, 6, 7}, kEnd, 10); }
 
 TEST(Batches, SeparateDocumentsDoNotSeeEachOther) {
-  Batches batches(three_documents(), {.sequence = 8, .batch_size = 1});
+  TextBatches batches(three_documents(), {.sequence = 8, .batch_size = 1});
   const Batch batch = batches.next();
-  EXPECT_EQ(batch.tokens.sizes(), (std::vector<int64_t>{1, 8}));
-  EXPECT_THAT(values(batch.tokens), ElementsAre(1, 2, kEnd, 3, kEnd, 4, 5, 6));
+  EXPECT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{1, 8}));
+  EXPECT_THAT(values(batch.inputs), ElementsAre(1, 2, kEnd, 3, kEnd, 4, 5, 6));
   EXPECT_THAT(values(batch.labels), ElementsAre(2, kEnd, kIgnored, kEnd, kIgnored, 5, 6, 7));
   EXPECT_THAT(values(batch.positions), ElementsAre(0, 1, 2, 0, 1, 0, 1, 2));
   EXPECT_THAT(values(batch.documents), ElementsAre(0, 0, 0, 1, 1, 2, 2, 2));
 }
 
 TEST(Batches, JoinedDocumentsAreOneStream) {
-  Batches batches(three_documents(), {.sequence = 8, .batch_size = 1, .documents = Documents::Joined});
+  TextBatches batches(three_documents(), {.sequence = 8, .batch_size = 1, .documents = Documents::Joined});
   const Batch batch = batches.next();
   EXPECT_THAT(values(batch.labels), ElementsAre(2, kEnd, 3, kEnd, 4, 5, 6, 7));
   EXPECT_THAT(values(batch.positions), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
@@ -123,15 +137,15 @@ TEST(Batches, JoinedDocumentsAreOneStream) {
 }
 
 TEST(Batches, BatchesDoNotShareMemory) {
-  Batches batches(counting(5), {.sequence = 2, .batch_size = 2, .shuffle = false});
+  TextBatches batches(counting(5), {.sequence = 2, .batch_size = 2, .shuffle = false});
   const Batch first = batches.next();
-  batches.next().tokens.fill_(-1);
-  EXPECT_THAT(values(first.tokens), ElementsAre(0, 1, 2, 3));
+  batches.next().inputs.fill_(-1);
+  EXPECT_THAT(values(first.inputs), ElementsAre(0, 1, 2, 3));
 }
 
-std::string refusal(int64_t size, BatchOptions options) {
+std::string refusal(int64_t size, TextOptions options) {
   try {
-    Batches batches(counting(size), options);
+    TextBatches batches(counting(size), options);
     return "made";
   } catch (const Error& error) {
     return error.what();
@@ -153,7 +167,7 @@ TEST(Batches, SizesThatDoNotDivideAreRefused) {
 }
 
 TEST(Batches, AStateOfOtherDataIsRefused) {
-  Batches batches(counting(50), {.sequence = 2, .batch_size = 4, .seed = 4});
+  TextBatches batches(counting(50), {.sequence = 2, .batch_size = 4, .seed = 4});
   batches.next();
   const auto refused = [&](const std::function<void(nlohmann::json&)>& edit) -> std::string {
     nlohmann::json state = batches.state();
@@ -166,8 +180,8 @@ TEST(Batches, AStateOfOtherDataIsRefused) {
     return "restored";
   };
   EXPECT_EQ(refused([](auto&) {}), "restored");
-  EXPECT_THAT(refused([](auto& s) { s["corpus"] = "x"; }), HasSubstr("another text"));
-  EXPECT_THAT(refused([](auto& s) { s["sequence"] = 3; }), HasSubstr("sequence length: it has 3, this run 2"));
+  EXPECT_THAT(refused([](auto& s) { s["corpus"] = "x"; }), HasSubstr("another corpus"));
+  EXPECT_THAT(refused([](auto& s) { s["sequence"] = 3; }), HasSubstr("another sequence: it has 3, this run 2"));
   EXPECT_THAT(refused([](auto& s) { s["seed"] = 5; }), HasSubstr("seed"));
   EXPECT_THAT(refused([](auto& s) { s["position"] = 24; }), HasSubstr("damaged"));
   EXPECT_THAT(refused([](auto& s) { s["position"] = -1; }), HasSubstr("damaged"));
@@ -176,8 +190,8 @@ TEST(Batches, AStateOfOtherDataIsRefused) {
 }
 
 TEST(Batches, AnErrorOfTheReaderArrivesAtNext) {
-  Batches batches(Corpus::of({0, 1, 2, 3, 99, 5, 6}, -1, 10), {.sequence = 2, .batch_size = 1, .shuffle = false});
-  EXPECT_THAT(values(batches.next().tokens), ElementsAre(0, 1));
+  TextBatches batches(Corpus::of({0, 1, 2, 3, 99, 5, 6}, -1, 10), {.sequence = 2, .batch_size = 1, .shuffle = false});
+  EXPECT_THAT(values(batches.next().inputs), ElementsAre(0, 1));
   for (int attempt = 0; attempt < 2; ++attempt) {
     try {
       batches.next();

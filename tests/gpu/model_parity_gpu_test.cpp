@@ -22,7 +22,7 @@ class ModelParityOnGpu : public testing::TestWithParam<Layout> {
 };
 
 TEST_P(ModelParityOnGpu, EqualsSingleProcess) {
-  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama()}) {
+  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama(), tiny_vit()}) {
     ParityCase c{.shape = shape, .data = GetParam().data, .tensor = {.size = GetParam().tensor}, .device = "cuda"};
     EXPECT_NO_THROW(check_parity(c));
     if (GetParam().data * GetParam().tensor == 1) continue;

@@ -1,4 +1,5 @@
-"""Random transformers models, in and out: loss and gradient norm of our first step, greedy tokens and the exported weights agree."""
+"""Random transformers models, in and out: loss and gradient norm of our first step, greedy tokens or held-out accuracy, and the exported
+weights agree."""
 
 import json
 import random
@@ -9,6 +10,7 @@ torch, transformers = interop.need("torch", "transformers")
 
 LENGTH = 48
 VOCABULARY = 257  # that of the byte tokenizer
+IMAGES = 24
 
 
 def gpt2():
@@ -25,57 +27,84 @@ def llama():
                       "original_max_position_embeddings": 32}))
 
 
-def check(name, model):
+def vit():
+    return transformers.ViTForImageClassification(transformers.ViTConfig(
+        image_size=32, patch_size=8, num_channels=3, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=88,
+        num_labels=10))
+
+
+def save(name, model):
+    """The folder of the model with other weights: norms and biases too, so that each of them matters."""
     torch.manual_seed(1)
     with torch.no_grad():
-        for parameter in model.parameters():  # norms and biases too, so that each of them matters
+        for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
     folder = interop.temp_dir / name
     model.save_pretrained(folder)
+    model.eval()
+    return folder
 
+
+def gradient_norm(model, loss):
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
+
+
+def first_step(name, folder, tensor, data, batch_size, evaluate_batches):
+    """The run folder and the metrics of one step from `folder`, whose learning rate is 0."""
+    run = interop.temp_dir / f"{name}-run-{tensor}"
+    config = interop.temp_dir / "config.toml"
+    config.write_text(f"""
+        [run]
+        folder = "{run}"
+        [model]
+        from = "{folder}"
+        [data]
+        {data}
+        [parallel]
+        tensor = {tensor}
+        [optimizer]
+        learning_rate = 0
+        warmup_steps = 0
+        [training]
+        steps = 1
+        batch_size = {batch_size}
+        evaluate_batches = {evaluate_batches}
+        sample_tokens = 0
+        """)
+    interop.colossal("train", config)
+    return run, json.loads((run / "metrics.jsonl").read_text())
+
+
+def compare(name, tensor, ours, loss, norm):
+    assert abs(ours["loss"] - loss.item()) < 1e-4, (name, tensor, ours["loss"], loss.item())
+    assert abs(ours["grad_norm"] - norm) < 1e-4 * norm, (name, tensor, ours["grad_norm"], norm)
+
+
+def compare_export(name, run, model, inputs):
+    interop.colossal("export", "--from", run, "--to", f"{run}-export")
+    again, report = type(model).from_pretrained(f"{run}-export", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
+    again.eval()
+    for (key, a), (other, b) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
+        assert key == other and torch.equal(a, b), (name, key)
+    difference = (again(inputs).logits - model(inputs).logits).abs().max().item()
+    assert difference < 1e-4, (name, difference)
+
+
+def check_text(name, model):
+    folder = save(name, model)
     generator = random.Random(2)
     text = bytes(generator.randrange(97, 123) for _ in range(LENGTH + 1))
     (interop.temp_dir / "text.txt").write_bytes(text)
     ids = torch.tensor([list(text)])
-    model.eval()
     loss = torch.nn.functional.cross_entropy(model(ids[:, :-1]).logits[0], ids[0, 1:])
-    loss.backward()
-    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
-
+    norm = gradient_norm(model, loss)
+    data = f"path = '{interop.temp_dir}/text.txt'\nsequence = {LENGTH}\nheld_out = 0"
     for tensor in 1, 2:
-        run = interop.temp_dir / f"{name}-run-{tensor}"
-        config = interop.temp_dir / "config.toml"
-        config.write_text(f"""
-            [run]
-            folder = "{run}"
-            [model]
-            from = "{folder}"
-            [data]
-            path = "{interop.temp_dir}/text.txt"
-            sequence = {LENGTH}
-            held_out = 0
-            [parallel]
-            tensor = {tensor}
-            [optimizer]
-            learning_rate = 0
-            warmup_steps = 0
-            [training]
-            steps = 1
-            batch_size = 1
-            evaluate_batches = 0
-            sample_tokens = 0
-            """)
-        interop.colossal("train", config)
-        ours = json.loads((run / "metrics.jsonl").read_text())
-        assert abs(ours["loss"] - loss.item()) < 1e-4, (name, tensor, ours["loss"], loss.item())
-        assert abs(ours["grad_norm"] - norm) < 1e-4 * norm, (name, tensor, ours["grad_norm"], norm)
-
-        interop.colossal("export", "--from", run, "--to", f"{run}-export")
-        again = type(model).from_pretrained(f"{run}-export")
-        for (key, a), (other, b) in zip(model.state_dict().items(), again.state_dict().items()):
-            assert key == other and torch.equal(a, b), (name, key)
-        difference = (again(ids).logits - model(ids).logits).abs().max().item()
-        assert difference < 1e-4, (name, difference)
+        run, ours = first_step(name, folder, tensor, data, batch_size=1, evaluate_batches=0)
+        compare(name, tensor, ours, loss, norm)
+        compare_export(name, run, model, ids)
 
         prompt = "abcdefgh"
         printed = interop.colossal("generate", "--from", f"{run}-export", "--prompt", prompt, "--max-tokens", 24, "--ids",
@@ -87,5 +116,36 @@ def check(name, model):
     print(name, "agrees: loss", loss.item(), "gradient norm", norm)
 
 
-check("gpt2", gpt2())
-check("llama", llama())
+def write_images(path, seed):
+    """Random images in CIFAR-10's format: the records of the file, and as the model sees them."""
+    torch.manual_seed(seed)
+    pixels = torch.randint(0, 256, (IMAGES, 3, 32, 32), dtype=torch.uint8)
+    labels = torch.randint(0, 10, (IMAGES,), dtype=torch.uint8)
+    path.write_bytes(torch.cat([labels[:, None], pixels.flatten(1)], 1).numpy().tobytes())
+    mean, deviation = torch.tensor([0.4914, 0.4822, 0.4465]), torch.tensor([0.2470, 0.2435, 0.2616])
+    return (pixels / 255.0 - mean[:, None, None]) / deviation[:, None, None], labels.long()
+
+
+def check_images(name, model):
+    folder = save(name, model)
+    cifar = interop.temp_dir / "cifar"
+    cifar.mkdir()
+    images, labels = write_images(cifar / "data_batch_1.bin", 3)
+    held_out, wanted = write_images(cifar / "test_batch.bin", 4)
+    loss = torch.nn.functional.cross_entropy(model(images).logits, labels)
+    norm = gradient_norm(model, loss)
+    logits = model(held_out).logits
+    held_out_loss = torch.nn.functional.cross_entropy(logits, wanted).item()
+    accuracy = (logits.argmax(-1) == wanted).double().mean().item()
+    for tensor in 1, 2:
+        run, ours = first_step(name, folder, tensor, f"path = '{cifar}'\naugment = false", batch_size=IMAGES, evaluate_batches=1)
+        compare(name, tensor, ours, loss, norm)
+        assert abs(ours["eval_loss"] - held_out_loss) < 1e-4, (name, tensor, ours["eval_loss"], held_out_loss)
+        assert abs(ours["accuracy"] - accuracy) < 1e-9, (name, tensor, ours["accuracy"], accuracy)
+        compare_export(name, run, model, images)
+    print(name, "agrees: loss", loss.item(), "gradient norm", norm, "held-out loss", held_out_loss, "accuracy", accuracy)
+
+
+check_text("gpt2", gpt2())
+check_text("llama", llama())
+check_images("vit", vit())

@@ -62,7 +62,7 @@ TEST(Resolve, RefusesWithTheNearestName) {
 }
 
 TEST(HuggingFaceConfig, RoundTrips) {
-  for (const char* name : {"gpt2-small", "llama3.1-8b", "llama2-70b"}) {
+  for (const char* name : {"gpt2-small", "llama3.1-8b", "llama2-70b", "vit-tiny-cifar", "vit-large-16"}) {
     const ModelShape shape = resolve({.name = name});
     EXPECT_EQ(shape_from_json(architecture(shape.architecture).to_json(shape)), shape) << name;
   }
@@ -75,7 +75,7 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
     changed[key] = value;
     return refusal([&] { shape_from_json(changed); });
   };
-  EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, llama: got mamba"), std::string::npos);
+  EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, llama, vit: got mamba"), std::string::npos);
   EXPECT_NE(with("hidden_act", "gelu").find("silu"), std::string::npos);
   EXPECT_NE(with("hidden_size", "large").find("wrong type"), std::string::npos);
   EXPECT_NE(with("num_hidden_layers", -3).find("layers must be positive"), std::string::npos);

@@ -28,6 +28,13 @@ TEST(Activation, EqualsItsReference) {
     }
 }
 
+TEST(Activation, ExactGeluIsItsFormula) {
+  for (const auto type : float_types())
+    expect_equal_operators([](const Tensors& t) { return Tensors{exact_gelu(t[0])}; },
+                           [](const Tensors& t) { return Tensors{t[0] / 2 * (1 + (t[0] / std::sqrt(2.0)).erf())}; },
+                           {normal({131, 34}, 1)}, type, kSteps);
+}
+
 TEST(Activation, HoldsAtExtremeInputs) {
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);

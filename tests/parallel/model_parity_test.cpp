@@ -40,6 +40,7 @@ class ModelParity : public testing::TestWithParam<Layout> {
 
 TEST_P(ModelParity, Gpt2EqualsSingleProcess) { both(make(tiny_gpt2())); }
 TEST_P(ModelParity, LlamaEqualsSingleProcess) { both(make(tiny_llama())); }
+TEST_P(ModelParity, VitEqualsSingleProcess) { both(make(tiny_vit())); }
 
 // 5 heads and 3 kv groups divide by nothing: padded heads, padded ffn, padded vocabulary.
 TEST_P(ModelParity, SizesThatDoNotDivideEqualSingleProcess) {
@@ -51,6 +52,10 @@ TEST_P(ModelParity, SizesThatDoNotDivideEqualSingleProcess) {
   grouped.heads = 6;
   grouped.kv_heads = 3;
   both(make(grouped));
+  models::ModelShape images = tiny_vit();
+  images.heads = images.kv_heads = 5;
+  images.ffn = 27;
+  both(make(images));
 }
 
 TEST_P(ModelParity, OneKvHeadOnAllRanksEqualsSingleProcess) {
@@ -87,8 +92,8 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity,
 /// Larger grids, where rows and columns of three tell apart what two would hide.
 class WideModelParity : public ModelParity {};
 
-TEST_P(WideModelParity, Gpt2AndLlamaEqualSingleProcess) {
-  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama()}) {
+TEST_P(WideModelParity, EveryArchitectureEqualsSingleProcess) {
+  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama(), tiny_vit()}) {
     ParityCase c = make(shape);
     c.steps = 3;
     c.clip = 0.05;

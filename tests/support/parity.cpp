@@ -18,7 +18,13 @@ data::Batch random_batch(const ParityCase& c, int64_t step) {
   auto generator = at::detail::createCPUGenerator(1234 + step);
   const auto ids = at::TensorOptions().dtype(at::kLong);
   data::Batch b;
-  b.tokens = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
+  if (const models::ImageShape& i = c.shape.image; i.classes > 0) {
+    b.inputs = at::randn({c.batch, i.channels, i.side, i.side}, generator, at::kDouble);
+    b.labels = at::randint(0, i.classes, {c.batch, 1}, generator, ids);
+    b.labels[0][0] = data::kIgnored;  // replicas count different numbers of images
+    return b;
+  }
+  b.inputs = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
   b.labels = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
   b.labels[0][c.sequence - 1] = data::kIgnored;  // replicas count different numbers of tokens
   b.labels[0][0] = data::kIgnored;
@@ -53,17 +59,17 @@ struct Trace {
 };
 
 data::Batch rows_of(const data::Batch& b, int64_t part, int64_t parts) {
-  auto cut = [&](const at::Tensor& t) { return t.narrow(0, part * (t.size(0) / parts), t.size(0) / parts); };
-  return {cut(b.tokens), cut(b.labels), cut(b.positions), cut(b.documents)};
+  auto cut = [&](const at::Tensor& t) { return !t.defined() ? t : t.narrow(0, part * (t.size(0) / parts), t.size(0) / parts); };
+  return {cut(b.inputs), cut(b.labels), cut(b.positions), cut(b.documents)};
 }
 
 /// d(sum of losses) / d(embedded input) of one pass, parameters' gradients left alone.
 at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
-  auto to = [&](const at::Tensor& t) { return t.to(engine.device()); };
-  const data::Batch b{to(on_host.tokens), to(on_host.labels), to(on_host.positions), to(on_host.documents)};
+  auto to = [&](const at::Tensor& t) { return !t.defined() ? t : t.to(engine.device()); };
+  const data::Batch b{to(on_host.inputs), to(on_host.labels), to(on_host.positions), to(on_host.documents)};
   nn::Step step{.positions = b.positions, .documents = b.documents};
   models::Model& model = engine.model();
-  at::Tensor x = model.embed(b.tokens, step).detach().requires_grad_();
+  at::Tensor x = model.embed(b.inputs, step).detach().requires_grad_();
   at::Tensor h = x;
   for (const auto& block : model.blocks) h = block(h, step);
   model.head->loss_sum(model.norm(h, step), b.labels).backward();
@@ -109,6 +115,11 @@ models::ModelShape tiny_gpt2() {
 models::ModelShape tiny_llama() {
   return {.architecture = "llama", .vocabulary = 37, .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 4,
           .ffn = 22, .positions = 16, .tied = false};
+}
+
+models::ModelShape tiny_vit() {
+  return {.architecture = "vit", .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 4, .head_dim = 6, .ffn = 52, .positions = 5,
+          .norm_epsilon = 1e-12, .tied = false, .image = {.side = 8, .channels = 3, .patch = 4, .classes = 7}};
 }
 
 std::vector<parallel::TensorConfig> tensor_modes() {

@@ -23,6 +23,7 @@ struct ParityCase {
 /// Tiny shapes that exercise what divides and what does not.
 models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
+models::ModelShape tiny_vit();
 
 /// Every mode of tensor parallelism in sizes that fit a test: q = 2, 3; depth 1, 2, 3; l = 2, 3.
 std::vector<parallel::TensorConfig> tensor_modes();

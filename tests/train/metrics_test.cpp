@@ -42,6 +42,9 @@ TEST(Metrics, ALineHoldsTheKeysInOrder) {
   metrics.eval_loss = 1.5;
   metrics.perplexity = 4.5;
   EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"eval_loss":1.5,"perplexity":4.5})"));
+  metrics.perplexity.reset();
+  metrics.accuracy = 0.25;
+  EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"eval_loss":1.5,"accuracy":0.25})"));
 }
 
 TEST(Metrics, ReadBackExactly) {
@@ -50,6 +53,7 @@ TEST(Metrics, ReadBackExactly) {
   strange.loss = std::numeric_limits<double>::quiet_NaN();
   strange.grad_norm = std::numeric_limits<double>::infinity();
   strange.eval_loss = -std::numeric_limits<double>::infinity();
+  strange.accuracy = 0.125;
   {
     MetricsWriter writer(folder / "m", std::nullopt);
     writer.write(step(1));
@@ -64,6 +68,7 @@ TEST(Metrics, ReadBackExactly) {
   EXPECT_TRUE(std::isnan(read[1].loss));
   EXPECT_EQ(read[1].grad_norm, strange.grad_norm);
   EXPECT_EQ(read[1].eval_loss, strange.eval_loss);
+  EXPECT_EQ(read[1].accuracy, strange.accuracy);
 }
 
 TEST(Metrics, EachLineReachesTheFileAtOnce) {

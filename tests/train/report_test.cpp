@@ -73,6 +73,17 @@ TEST(Report, HoldsEveryPart) {
   expect_holds(page, "<b>3.0 GiB</b>");
 }
 
+TEST(Report, ShowsAccuracyWhereThereIsOne) {
+  Report report = report_of(40);
+  expect_lacks(render_report(report), "Held-out accuracy");
+  report.steps[19].accuracy = 0.25;
+  report.steps[39].accuracy = 0.5125;
+  const std::string page = render_report(report);
+  expect_balanced(page);
+  expect_holds(page, "<figcaption><b>Held-out accuracy");
+  expect_holds(page, "<b>51.3 %</b><span>held-out accuracy</span>");
+}
+
 TEST(Report, DrawsTheLayout) {
   const std::string page = render_report(report_of(1));
   expect_holds(page, "4 ranks: data 2 x tensor 2");

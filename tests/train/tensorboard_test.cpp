@@ -89,6 +89,10 @@ TEST(EventWriter, WritesTheScalarsOfAStep) {
   EXPECT_EQ(records(writer.path()).size(), 2u + 6u) << "and flushes them";
   writer.write({.step = 2, .loss = 1, .eval_loss = 2.0, .perplexity = 7.0});
   EXPECT_EQ(records(writer.path()).size(), 2u + 6u + 8u);
+  writer.write({.step = 3, .loss = 1, .eval_loss = 2.0, .accuracy = 0.5});
+  const auto all = records(writer.path());
+  ASSERT_EQ(all.size(), 2u + 6u + 8u + 8u);
+  EXPECT_NE(all.back().find("eval/accuracy"), std::string::npos);
 }
 
 TEST(EventWriter, AFolderThatIsNotThereIsAnError) { EXPECT_THROW(EventWriter("/nonexistent"), Error); }

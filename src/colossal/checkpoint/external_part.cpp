@@ -10,10 +10,22 @@
 namespace colossal::checkpoint {
 
 std::vector<int64_t> ExternalPart::external_shape() const {
-  return transposed ? std::vector<int64_t>(box.size.rbegin(), box.size.rend()) : box.size;
+  std::vector<int64_t> shape(leading_ones, 1);
+  if (transposed) shape.insert(shape.end(), box.size.rbegin(), box.size.rend());
+  else shape.insert(shape.end(), box.size.begin(), box.size.end());
+  return shape;
 }
 
-at::Tensor ExternalPart::flipped(const at::Tensor& tensor) const { return transposed ? tensor.t() : tensor; }
+at::Tensor ExternalPart::to_ours(const at::Tensor& tensor) const {
+  const at::Tensor box_shaped = leading_ones == 0 ? tensor : tensor.flatten(0, leading_ones);
+  return transposed ? box_shaped.t() : box_shaped;
+}
+
+at::Tensor ExternalPart::to_theirs(const at::Tensor& tensor) const {
+  at::Tensor theirs = transposed ? tensor.t() : tensor;
+  for (int64_t i = 0; i < leading_ones; ++i) theirs = theirs.unsqueeze(0);
+  return theirs;
+}
 
 std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names) {
   std::map<std::string, const nn::Parameter*> unnamed;
@@ -28,7 +40,7 @@ std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const
     Box box{std::vector<int64_t>(shape.size(), 0), shape};
     const bool transposed = name.transposed && shape.size() == 2;
     if (name.parts.size() == 1) {
-      parts.push_back({&parameter, name.parts[0], box, transposed});
+      parts.push_back({&parameter, name.parts[0], box, transposed, name.leading_ones});
       continue;
     }
     const std::vector<tensor::Segment>& segments = parameter.spec.splits.at(0).segments;
@@ -36,7 +48,7 @@ std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const
             name.parts.size(), " names");
     for (size_t i = 0; i < segments.size(); ++i) {
       box.size[0] = segments[i].size;
-      parts.push_back({&parameter, name.parts[i], box, transposed});
+      parts.push_back({&parameter, name.parts[i], box, transposed, name.leading_ones});
       box.start[0] += segments[i].size;
     }
   }

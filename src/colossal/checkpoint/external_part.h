@@ -13,10 +13,12 @@ struct ExternalPart {
   std::string name;  ///< in the folder
   Box box;           ///< of the logical parameter
   bool transposed;   ///< the folder holds the transpose of the box
+  int64_t leading_ones = 0;  ///< dimensions of size 1 in front of it there
 
   std::vector<int64_t> external_shape() const;
-  /// From the folder's orientation to ours, or back.
-  at::Tensor flipped(const at::Tensor& tensor) const;
+  /// The folder's tensor in the shape of the box, and back: views.
+  at::Tensor to_ours(const at::Tensor& tensor) const;
+  at::Tensor to_theirs(const at::Tensor& tensor) const;
 };
 
 /// Every tensor of the folder, in the order of `names`.

@@ -139,7 +139,7 @@ void write_shard(const std::string& path, const Shard& shard, const std::map<std
   for (const TensorEntry& entry : shard.entries) {
     const ExternalPart& part = *parts.at(entry.name);
     const at::Tensor whole = gather(part, place, world);
-    attempt([&] { writer->write(part.flipped(whole)); });
+    attempt([&] { writer->write(part.to_theirs(whole)); });
   }
   attempt([&] { writer->finish(); });
 }

@@ -71,7 +71,7 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
 
 void copy_part(const Source& source, const WeightFolder& files, const tensor::Place& place) {
   const ExternalPart& part = *source.part;
-  const at::Tensor stored = part.flipped(files.tensor(source.name));
+  const at::Tensor stored = part.to_ours(files.tensor(source.name));
   const at::Tensor local = part.parameter->value.detach();
   for (const tensor::Block& block : part.parameter->spec.blocks(place)) {
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});

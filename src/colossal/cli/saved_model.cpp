@@ -13,6 +13,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/train/config.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/run_data.h"
 
 namespace colossal::cli {
 namespace {
@@ -31,8 +32,7 @@ Description describe(const std::string& folder) {
     const auto config = read_config<train::Config>(run.config());
     const auto newest = checkpoint::latest(run.checkpoints());
     require(newest.has_value(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
-    const auto tokenizer = data::make_tokenizer(config.data.tokenizer);
-    return {models::resolve(config.model, tokenizer->vocabulary_size()), config.data.tokenizer, *newest,
+    return {train::resolve_model(config).shape, config.data.tokenizer, *newest,
             config.precision.mode == "fp64" ? at::kDouble : at::kFloat};
   }
   require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
@@ -50,6 +50,8 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
   checkpoint::agree(everyone, at::kCPU, [&] {
     about = describe(folder);
     parallel::check_sizes(tensor, about.shape.hidden, 0);
+    require(tokenizer == "none" || models::architecture(about.shape.architecture).input == models::Input::Tokens, "generate", folder,
+            " holds a ", about.shape.architecture, ", which tells what images show: it has no text to continue");
     if (tokenizer != "none") saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
   saved.parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{about.dtype, device, 0});

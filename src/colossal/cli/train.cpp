@@ -16,8 +16,8 @@ namespace {
 
 /// Text after training: what a reader understands sooner than a loss. Every rank takes part, rank 0 prints.
 std::string sample(train::Trainer& trainer, const train::Config& config, bool prints) {
-  if (config.training.sample_tokens == 0) return "";
-  const data::Tokenizer& tokenizer = trainer.tokenizer();
+  if (config.training.sample_tokens == 0 || !trainer.tokenizer()) return "";
+  const data::Tokenizer& tokenizer = *trainer.tokenizer();
   std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
   infer::GenerateOptions options{.max_tokens = config.training.sample_tokens, .end_id = tokenizer.end_id(),

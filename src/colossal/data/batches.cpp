@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/base/seed.h"
 #include "colossal/data/order.h"
 
 namespace colossal::data {
@@ -14,53 +15,26 @@ constexpr size_t kAhead = 2;  // batches kept ready
 
 }  // namespace
 
-Batches::Batches(Corpus corpus, BatchOptions options) : corpus_(std::move(corpus)), options_(options) {
-  const int64_t sequence = options_.sequence, batch = options_.batch_size;
-  require(sequence >= 1, "data", "the sequence must have at least 1 token: got ", sequence);
+Batches::Batches(std::shared_ptr<const Samples> samples, BatchOptions options)
+    : samples_(std::move(samples)), options_(options), count_(samples_->count()) {
+  const int64_t batch = options_.batch_size;
   require(options_.ranks >= 1 && options_.rank >= 0 && options_.rank < options_.ranks, "data", "rank ", options_.rank,
           " is not one of ", options_.ranks);
   require(batch >= 1 && batch % options_.ranks == 0, "data", "batch_size must divide by the data ranks: got ", batch,
           ", data ranks ", options_.ranks);
-  require(corpus_.size() > sequence, "data", "the data is shorter than one sequence: it has ", corpus_.size(),
-          " tokens, a sequence of ", sequence, " and its last label need ", sequence + 1,
-          "; use more data or a shorter sequence");
-  samples_ = (corpus_.size() - 1) / sequence;
   seek(0);
 }
 
 Batches::~Batches() = default;  // the producer is asked to stop, and joined
 
-void Batches::fill_row(int64_t sample, int64_t row, Batch& batch) const {
-  const int64_t sequence = options_.sequence;
-  std::vector<int64_t> ids(sequence + 1);
-  corpus_.read(sample * sequence, sequence + 1, ids.data());
-  int64_t* tokens = batch.tokens.mutable_data_ptr<int64_t>() + row * sequence;
-  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * sequence;
-  int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * sequence;
-  int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * sequence;
-  const bool separate = options_.documents == Documents::Separate;
-  int64_t position = 0, document = 0;
-  for (int64_t i = 0; i < sequence; ++i) {
-    const bool ends = separate && ids[i] == corpus_.end_id();
-    tokens[i] = ids[i];
-    labels[i] = ends ? kIgnored : ids[i + 1];
-    positions[i] = position++;
-    documents[i] = document;
-    if (ends) {
-      position = 0;
-      ++document;
-    }
-  }
-}
-
 Batch Batches::make(int64_t first_row) const {
   const int64_t rows = options_.batch_size / options_.ranks;
-  const auto zeros = [&] { return at::zeros({rows, options_.sequence}, at::kLong); };
-  Batch batch{zeros(), zeros(), zeros(), zeros()};
+  Batch batch = samples_->make(rows);
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t global = first_row + options_.rank * rows + row, position = global % samples_;
-    const int64_t sample = options_.shuffle ? Order(samples_, options_.seed, global / samples_)(position) : position;
-    fill_row(sample, row, batch);
+    const int64_t global = first_row + options_.rank * rows + row, epoch = global / count_, position = global % count_;
+    const int64_t sample = options_.shuffle ? Order(count_, options_.seed, epoch)(position) : position;
+    const uint64_t epoch_seed = derive_seed(derive_seed(options_.seed, "samples"), static_cast<uint64_t>(epoch));
+    samples_->fill(sample, derive_seed(epoch_seed, static_cast<uint64_t>(sample)), batch, row);
   }
   return batch;
 }
@@ -106,27 +80,25 @@ Batch Batches::next() {
 }
 
 nlohmann::json Batches::state() const {
-  return {{"epoch", row_ / samples_},
-          {"position", row_ % samples_},
-          {"sequence", options_.sequence},
-          {"seed", options_.seed},
-          {"corpus", corpus_.fingerprint()}};
+  nlohmann::json state = samples_->traits();
+  state["seed"] = options_.seed;
+  state["epoch"] = row_ / count_;
+  state["position"] = row_ % count_;
+  return state;
 }
 
 void Batches::restore(const nlohmann::json& state) {
   try {
-    const auto same = [&](const char* key, const nlohmann::json& mine, const char* what) {
-      require(state.at(key) == mine, "data", "the checkpoint's data position is of another ", what, ": it has ",
+    nlohmann::json traits = samples_->traits();
+    traits["seed"] = options_.seed;
+    for (const auto& [key, mine] : traits.items())
+      require(state.at(key) == mine, "data", "the checkpoint's data position is of another ", key, ": it has ",
               state.at(key).dump(), ", this run ", mine.dump(),
               "; continue with what it was trained on, or start anew");
-    };
-    same("corpus", corpus_.fingerprint(), "text (its fingerprint)");
-    same("sequence", options_.sequence, "sequence length");
-    same("seed", options_.seed, "seed");
     const int64_t epoch = state.at("epoch"), position = state.at("position");
-    require(epoch >= 0 && epoch < (int64_t{1} << 31) && position >= 0 && position < samples_, "data",
+    require(epoch >= 0 && epoch < (int64_t{1} << 31) && position >= 0 && position < count_, "data",
             "the checkpoint's data position is damaged: epoch ", epoch, ", position ", position);
-    seek(epoch * samples_ + position);
+    seek(epoch * count_ + position);
   } catch (const nlohmann::json::exception& error) {
     throw Error("data", concat("the checkpoint's data position is damaged: ", error.what()));
   }

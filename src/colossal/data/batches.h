@@ -1,4 +1,4 @@
-// Batches of a corpus for one data rank, prepared ahead of the training step.
+// Batches of samples for one data rank, prepared ahead of the training step.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -6,75 +6,76 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <thread>
 
-#include "colossal/data/corpus.h"
-
 namespace colossal::data {
-
-enum class Documents {
-  Separate,  ///< positions restart after an end token, whose label is kIgnored: nothing is predicted across a border
-  Joined,    ///< one stream: positions count through, the first token of the next document is predicted from the end
-             ///< token
-};
 
 constexpr int64_t kIgnored = -100;  ///< a label that has no part in the loss
 
 struct BatchOptions {
-  int64_t sequence = 0;     ///< S, tokens of a sample
   int64_t batch_size = 0;   ///< B of all data ranks together; divides by `ranks`
   int rank = 0, ranks = 1;  ///< of the data axis: this one takes rows [rank * B/ranks, (rank + 1) * B/ranks)
   uint64_t seed = 0;
-  bool shuffle = true;  ///< false: samples in the order of the corpus (evaluation)
-  Documents documents = Documents::Separate;
+  bool shuffle = true;  ///< false: samples in their own order (evaluation)
 };
 
-/// Four int64 tensors [B/ranks, S] on the host.
+/// Some samples, a row each, on the host. Text: int64 [B, S] each. Images: float [B, C, side, side] and labels [B, 1].
 struct Batch {
-  at::Tensor tokens;
-  at::Tensor labels;     ///< the next token, or kIgnored
-  at::Tensor positions;  ///< within the document, counted from the start of the sample
-  at::Tensor documents;  ///< 0, 1, ... within the sample; all 0 with Documents::Joined
+  at::Tensor inputs;     ///< token ids, or images
+  at::Tensor labels;     ///< the next token, or the class; kIgnored: not counted
+  at::Tensor positions;  ///< within the document, counted from the start of the sample; undefined for images
+  at::Tensor documents;  ///< 0, 1, ... within the sample; undefined for images
 };
 
-/// An endless stream of batches. Sample i of the corpus is its tokens [i S, i S + S), n = (size - 1) / S samples in
-/// all.
+/// What a stream of batches is made of. Thread safety: const members may be called from several threads.
+class Samples {
+ public:
+  virtual ~Samples() = default;
+  virtual int64_t count() const = 0;
+  /// An empty batch of that many rows.
+  virtual Batch make(int64_t rows) const = 0;
+  /// Fills row `row` of `batch` with sample `index`. `seed` is that of this sample in this epoch: all randomness comes from it.
+  virtual void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const = 0;
+  /// An object, by name: what must not change under a position in these samples.
+  virtual nlohmann::json traits() const = 0;
+};
+
+/// An endless stream of batches of `samples`, n in all.
 ///
 /// Row r of the stream (r = batch * B + row) is sample Order(n, seed, r / n)(r % n): a pure function, so any number of
-/// ranks sees the same global batches, and a batch that an epoch cannot fill goes on with the next. A thread of its own
-/// keeps two batches ready.
-/// Errors: the constructor throws Error("data", ...) when the corpus is shorter than one sequence + 1 or B does not
-///         divide; next() rethrows what reading the corpus threw.
+/// ranks sees the same global batches, and a batch that an epoch cannot fill goes on with the next. So is the seed that the
+/// sample is given: of (seed, epoch, sample). A thread of its own keeps two batches ready.
+/// Errors: the constructor throws Error("data", ...) when B does not divide; next() rethrows what reading a sample threw.
 /// Thread safety: one thread calls the members.
 class Batches {
  public:
-  Batches(Corpus corpus, BatchOptions options);
+  Batches(std::shared_ptr<const Samples> samples, BatchOptions options);
   ~Batches();
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
   Batch next();
-  int64_t samples() const { return samples_; }  ///< of an epoch
+  int64_t samples() const { return count_; }  ///< of an epoch
   /// Goes to batch 0: of evaluation, before each round.
   void rewind() { seek(0); }
 
-  /// {"epoch", "position", "corpus"}: where the next batch starts, equal on every rank.
+  /// {"epoch", "position", "seed"} and the traits of the samples: where the next batch starts, equal on every rank.
   nlohmann::json state() const;
-  /// Errors: a state of another corpus, sequence or seed: the message says which.
+  /// Errors: a state of another seed or of samples with other traits: the message says which.
   void restore(const nlohmann::json& state);
 
  private:
   Batch make(int64_t first_row) const;
-  void fill_row(int64_t sample, int64_t row, Batch& batch) const;
   void seek(int64_t row);
   void produce(std::stop_token stop, int64_t row);
 
-  Corpus corpus_;
+  std::shared_ptr<const Samples> samples_;
   BatchOptions options_;
-  int64_t samples_;
+  int64_t count_;
   int64_t row_ = 0;  // first row of the batch that next() returns
   std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/text.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
@@ -63,6 +64,8 @@ int64_t matrix_elements(const ModelShape& s) {
   return s.layers * (s.hidden * (s.heads + 2 * s.kv_heads) * s.head_dim + s.heads * s.head_dim * s.hidden + 2 * s.hidden * s.ffn) +
          s.vocabulary * s.hidden;
 }
+
+double flops(const ModelShape& s, int64_t sequence) { return causal_flops(s, matrix_elements(s), sequence); }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
   return {.architecture = "gpt2", .vocabulary = vocabulary, .hidden = hidden, .layers = layers, .heads = heads,
@@ -127,9 +130,9 @@ nlohmann::json to_json(const ModelShape& s) {
 }  // namespace
 
 Architecture gpt2_architecture() {
-  return {.name = "gpt2", .presets = presets, .make = make, .matrix_elements = matrix_elements,
-          .external_names = external_names, .from_json = from_json, .to_json = to_json, .model_type = "gpt2",
-          .prefix = "transformer.", .ignored = {"*.attn.bias", "*.attn.masked_bias"}};
+  return {.name = "gpt2", .input = Input::Tokens, .presets = presets, .make = make, .check = check_tokens,
+          .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names,
+          .from_json = from_json, .to_json = to_json, .model_type = "gpt2", .prefix = "transformer.", .ignored = {"*.attn.bias", "*.attn.masked_bias"}};
 }
 
 }  // namespace colossal::models

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/text.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"
 
@@ -72,6 +73,8 @@ int64_t matrix_elements(const ModelShape& s) {
   return s.layers * (s.hidden * (s.heads + 2 * s.kv_heads) * s.head_dim + s.heads * s.head_dim * s.hidden + 3 * s.hidden * s.ffn) +
          s.vocabulary * s.hidden;
 }
+
+double flops(const ModelShape& s, int64_t sequence) { return causal_flops(s, matrix_elements(s), sequence); }
 
 struct Sizes {
   int64_t vocabulary, hidden, layers, heads, kv_heads, ffn, positions;
@@ -172,9 +175,9 @@ nlohmann::json to_json(const ModelShape& s) {
 }  // namespace
 
 Architecture llama_architecture() {
-  return {.name = "llama", .presets = presets, .make = make, .matrix_elements = matrix_elements,
-          .external_names = external_names, .from_json = from_json, .to_json = to_json, .model_type = "llama",
-          .prefix = "model.", .ignored = {"*.rotary_emb.inv_freq"}};
+  return {.name = "llama", .input = Input::Tokens, .presets = presets, .make = make, .check = check_tokens,
+          .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names,
+          .from_json = from_json, .to_json = to_json, .model_type = "llama", .prefix = "model.", .ignored = {"*.rotary_emb.inv_freq"}};
 }
 
 }  // namespace colossal::models

@@ -4,10 +4,10 @@
 
 namespace colossal::models {
 
-at::Tensor hidden_states(const Model& model, const at::Tensor& tokens, const nn::Step& step) {
-  at::Tensor hidden = model.embed(tokens, step);
+at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step) {
+  at::Tensor hidden = model.embed(inputs, step);
   for (const Block& block : model.blocks) hidden = block(hidden, step);
-  if (step.cache) step.cache->advance(tokens.size(1));
+  if (step.cache) step.cache->advance(inputs.size(1));
   return model.norm(hidden, step);
 }
 

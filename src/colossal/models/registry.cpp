@@ -5,11 +5,12 @@
 #include "colossal/base/error.h"
 #include "colossal/models/gpt2.h"
 #include "colossal/models/llama.h"
+#include "colossal/models/vit.h"
 
 namespace colossal::models {
 
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> rows{gpt2_architecture(), llama_architecture()};
+  static const std::vector<Architecture> rows{gpt2_architecture(), llama_architecture(), vit_architecture()};
   return rows;
 }
 
@@ -50,11 +51,6 @@ ModelShape shape_from_json(const nlohmann::json& config) {
     }
   }
   throw Error("model", concat("model_type must be one of ", known, ": got ", type));
-}
-
-double flops_per_token(const ModelShape& shape, int64_t sequence) {
-  return 6.0 * architecture(shape.architecture).matrix_elements(shape) +
-         6.0 * shape.layers * shape.heads * shape.head_dim * sequence;
 }
 
 }  // namespace colossal::models

@@ -14,12 +14,23 @@ struct Preset {
   ModelShape shape;
 };
 
+/// What a model reads: it decides which data a run opens, and what can be asked of the model.
+enum class Input {
+  Tokens,  ///< ids [B, S]; each label is the next token
+  Images,  ///< [B, C, side, side]; one label an image, its class
+};
+
 struct Architecture {
   const char* name;
+  Input input = Input::Tokens;
   std::vector<Preset> (*presets)();
   Model (*make)(const ModelShape&, nn::Layers&);
-  /// Trainable logical elements of the matrices that a token is multiplied with: what flops are counted from.
+  /// Errors: inputs or labels that the model does not have. What the layers are given was checked by this before any communication.
+  void (*check)(const ModelShape&, const at::Tensor& inputs, const at::Tensor& labels);
+  /// Trainable logical elements of the matrices that the hidden states are multiplied with.
   int64_t (*matrix_elements)(const ModelShape&);
+  /// Floating point operations of a training step per sample, forward and backward; of text, a sample has `sequence` tokens.
+  double (*flops)(const ModelShape&, int64_t sequence);
   /// Where each parameter is found in a Hugging Face folder, and the config.json of one.
   std::vector<nn::ExternalName> (*external_names)(const ModelShape&);
   ModelShape (*from_json)(const nlohmann::json&);
@@ -39,9 +50,5 @@ Model make_model(const ModelShape& shape, nn::Layers& layers);
 
 /// The shape that a Hugging Face config.json describes. Errors ("model"): an unknown model_type, a missing or unsupported key.
 ModelShape shape_from_json(const nlohmann::json& config);
-
-/// Floating point operations of a training step per token, forward and backward: 6 per matrix element,
-/// and 6 * layers * heads * head_dim * sequence for causal attention (PaLM, arXiv:2204.02311, appendix B, halved for causality).
-double flops_per_token(const ModelShape& shape, int64_t sequence);
 
 }  // namespace colossal::models

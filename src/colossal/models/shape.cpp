@@ -30,18 +30,26 @@ ModelShape shape_of_folder(const std::string& folder) {
 }  // namespace
 
 void ModelShape::validate() const {
-  const std::pair<const char*, int64_t> sizes[] = {{"vocabulary", vocabulary}, {"hidden", hidden}, {"layers", layers},
-                                                   {"heads", heads}, {"kv_heads", kv_heads}, {"head_dim", head_dim},
-                                                   {"ffn", ffn}, {"positions", positions}};
+  std::vector<std::pair<const char*, int64_t>> sizes{{"hidden", hidden},     {"layers", layers},     {"heads", heads},
+                                                     {"kv_heads", kv_heads}, {"head_dim", head_dim}, {"ffn", ffn}};
+  const bool sees = models::architecture(architecture).input == Input::Images;
+  if (sees) {
+    sizes.insert(sizes.end(), {{"side", image.side}, {"channels", image.channels}});
+    sizes.insert(sizes.end(), {{"patch", image.patch}, {"classes", image.classes}});
+  } else {
+    sizes.emplace_back("vocabulary", vocabulary);
+  }
+  sizes.emplace_back("positions", positions);  // last: those of images follow from the sizes before
   for (const auto& [name, size] : sizes)
     require(size > 0 && size < (int64_t{1} << 40), "model", name, " must be positive: got ", size);
+  require(!sees || image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side, ", patch ", image.patch);
   nn::HeadSplit(attention(), 1);
   require(architecture != "llama" || head_dim % 2 == 0, "model", "rotary positions need an even head_dim: got ", head_dim);
   require(dropout >= 0 && dropout < 1, "model", "dropout must be in [0, 1): got ", dropout);
 }
 
 void ModelConfig::fields(Fields& f) {
-  f.text("name", name, "preset: gpt2-tiny .. gpt2-xl, gpt3-175b, llama-tiny .. llama3-70b");
+  f.text("name", name, "preset: gpt2-tiny .. gpt2-xl, gpt3-175b, llama-tiny .. llama3-70b, vit-tiny-cifar .. vit-huge-16");
   f.text("from", from, "Hugging Face folder whose sizes and weights to start from; `name` is not used then");
   f.integer("vocabulary", vocabulary, "tokens", "0: the tokenizer's");
   f.integer("hidden", hidden, "features", "width of the hidden state; 0: the preset's");
@@ -50,27 +58,40 @@ void ModelConfig::fields(Fields& f) {
   f.integer("kv_heads", kv_heads, "heads", "key and value heads; 0: the preset's, or heads where those were changed");
   f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0: the preset's");
   f.integer("positions", positions, "tokens", "longest sequence; 0: the preset's");
+  f.integer("side", image.side, "pixels", "of the images of a ViT; 0: the preset's", 0, kLargestSide);
+  f.integer("channels", image.channels, "channels", "of the images of a ViT; 0: the preset's");
+  f.integer("patch", image.patch, "pixels", "side of a patch of a ViT; 0: the preset's");
+  f.integer("classes", image.classes, "classes", "that a ViT tells apart; 0: the preset's");
   f.number("dropout", dropout, "probability", "after the embedding and on each residual branch; -1: the preset's", -1, 0.999);
 }
 
 ModelShape resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) {
   const bool from_folder = !config.from.empty();
   ModelShape shape = from_folder ? shape_of_folder(config.from) : preset(config.name);
-  const bool changed = config.vocabulary || config.hidden || config.layers || config.heads || config.kv_heads || config.ffn ||
-                       config.positions;
+  const bool changes_text = config.vocabulary || config.positions, changes_images = config.image != ImageShape{};
+  const bool changed = changes_text || changes_images || config.hidden || config.layers || config.heads || config.kv_heads || config.ffn;
   require(!from_folder || !changed, "model", "sizes come from the folder ", config.from,
-          ": remove vocabulary, hidden, layers, heads, kv_heads, ffn, positions from [model]");
+          ": remove vocabulary, hidden, layers, heads, kv_heads, ffn, positions, side, channels, patch, classes from [model]");
+  const bool sees = architecture(shape.architecture).input == Input::Images;
+  require(sees || !changes_images, "model", "side, channels, patch and classes are sizes of a model of images, not of ", config.name);
+  require(!sees || !changes_text, "model", "vocabulary and positions are sizes of a model of text, not of ", config.name,
+          "; its positions follow from side and patch");
   auto change = [](int64_t& size, int64_t wanted) {
     if (wanted) size = wanted;
   };
   if (config.hidden) shape.ffn = shape.ffn * config.hidden / shape.hidden;  // keeps the preset's ratio
-  change(shape.vocabulary, config.vocabulary || from_folder ? config.vocabulary : tokenizer_vocabulary);
+  if (!sees) change(shape.vocabulary, config.vocabulary || from_folder ? config.vocabulary : tokenizer_vocabulary);
   change(shape.hidden, config.hidden);
   change(shape.layers, config.layers);
   change(shape.kv_heads, config.heads && !config.kv_heads ? config.heads : config.kv_heads);
   change(shape.heads, config.heads);
   change(shape.ffn, config.ffn);
   change(shape.positions, config.positions);
+  change(shape.image.side, config.image.side);
+  change(shape.image.channels, config.image.channels);
+  change(shape.image.patch, config.image.patch);
+  change(shape.image.classes, config.image.classes);
+  if (sees) shape.positions = shape.image.patches() + 1;
   if (config.hidden || config.heads) {
     require(shape.hidden % shape.heads == 0, "model", "hidden must divide by heads: got hidden ", shape.hidden, ", heads ",
             shape.heads);

@@ -119,6 +119,8 @@ at::Tensor swiglu_reference(const at::Tensor& gate, const at::Tensor& up) { retu
 
 at::Tensor gelu(const at::Tensor& x) { return has_kernel(x) ? Gelu::apply(x) : gelu_reference(x); }
 
+at::Tensor exact_gelu(const at::Tensor& x) { return at::gelu(x, "none"); }  // the library's kernel is vectorised already
+
 at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input) {
   at::NoGradGuard no_grad;
   if (!has_kernel(input)) return at::gelu_backward(gradient, input, "tanh");

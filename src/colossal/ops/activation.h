@@ -7,6 +7,9 @@ namespace colossal::ops {
 /// x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Shapes: any.
 at::Tensor gelu(const at::Tensor& x);
 
+/// x/2 (1 + erf(x / sqrt(2))), which the above approximates: BERT's and ViT's. Shapes: any.
+at::Tensor exact_gelu(const at::Tensor& x);
+
 /// silu(gate) * up, silu(x) = x / (1 + exp(-x)). Shapes: both [..., F] -> [..., F].
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 

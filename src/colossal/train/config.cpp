@@ -14,11 +14,14 @@ void RunConfig::fields(Fields& f) {
 }
 
 void DataConfig::fields(Fields& f) {
-  f.text("path", path, "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs");
-  f.text("tokenizer", tokenizer, "`bytes`, or a Hugging Face folder or tokenizer.json");
-  f.integer("sequence", sequence, "tokens", "length of a sample", 1, 1 << 24);
+  f.text("path", path,
+         "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs; of a model of images: the "
+         "folder with CIFAR-10's binary files");
+  f.text("tokenizer", tokenizer, "of text: `bytes`, or a Hugging Face folder or tokenizer.json");
+  f.integer("sequence", sequence, "tokens", "length of a sample of text", 1, 1 << 24);
   f.choice("documents", documents, {"separate", "joined"}, "whether attention and prediction stop at document borders");
-  f.number("held_out", held_out, "of the data", "kept for the evaluation loss", 0, 0.9);
+  f.number("held_out", held_out, "of the data", "text kept for the evaluation loss; images have a test set of their own", 0, 0.9);
+  f.flag("augment", augment, "mirror and shift training images at random");
 }
 
 void ParallelConfig::fields(Fields& f) {
@@ -39,14 +42,14 @@ void PrecisionConfig::fields(Fields& f) {
 
 void TrainingConfig::fields(Fields& f) {
   f.integer("steps", steps, "steps", "optimizer steps of the whole run", 1);
-  f.integer("batch_size", batch_size, "sequences", "global batch of a step, all replicas and micro-batches", 1);
+  f.integer("batch_size", batch_size, "samples", "global batch of a step, all replicas and micro-batches", 1);
   f.integer("accumulate", accumulate, "micro-batches", "parts that each replica's share is computed in, one after another", 1);
   f.number("clip", clip, "", "largest global L2 norm of the gradient; 0: no clipping", 0);
   f.integer("seed", seed, "", "of initial weights, data order and dropout");
   f.integer("save_every", save_every, "steps", "between checkpoints; 0: at the end only");
   f.integer("keep_last", keep_last, "checkpoints", "older ones are removed; 0: none are");
   f.integer("evaluate_every", evaluate_every, "steps", "between evaluations on held-out data; 0: at the end only");
-  f.integer("evaluate_batches", evaluate_batches, "batches", "of batch_size sequences in one evaluation; 0: no evaluation");
+  f.integer("evaluate_batches", evaluate_batches, "batches", "of batch_size samples in one evaluation; 0: no evaluation");
   f.text("sample_prompt", sample_prompt, "start of the text sampled at the end");
   f.integer("sample_tokens", sample_tokens, "tokens", "length of the text sampled at the end; 0: none");
 }

@@ -28,6 +28,7 @@ struct DataConfig {
   int64_t sequence = 128;
   std::string documents = "separate";
   double held_out = 0.05;
+  bool augment = true;
   void fields(Fields& f);
 };
 

@@ -23,6 +23,7 @@ using comm::PhaseScope;
 at::ScalarType dtype_of(const PrecisionConfig& precision) { return precision.mode == "fp64" ? at::kDouble : at::kFloat; }
 
 at::Tensor slice(const at::Tensor& t, int64_t part, int64_t parts) {
+  if (!t.defined()) return t;
   const int64_t rows = t.size(0) / parts;
   return t.narrow(0, part * rows, rows);
 }
@@ -78,18 +79,12 @@ at::Device Engine::device() const { return parameters_->options().device; }
 void Engine::zero_grad() { optimization_->flat.zero_gradients(); }
 
 data::Batch Engine::checked(const data::Batch& b) const {
-  const models::ModelShape& s = model_->shape;
-  require(b.tokens.size(1) <= s.positions, "model", "the sequence must not be longer than the model's positions: got ",
-          b.tokens.size(1), " tokens, ", s.positions, " positions; lower data.sequence or raise model.positions");
-  const int64_t least = b.tokens.min().item<int64_t>(), most = b.tokens.max().item<int64_t>();
-  const int64_t label = b.labels.max().item<int64_t>();
-  require(least >= 0 && most < s.vocabulary && label < s.vocabulary, "data",
-          "token ids must lie in the model's vocabulary of ", s.vocabulary, ": got ", least < 0 ? least : std::max(most, label));
-  const at::Device to = device();
-  return {b.tokens.to(to), b.labels.to(to), b.positions.to(to), b.documents.defined() ? b.documents.to(to) : at::Tensor()};
+  models::architecture(model_->shape.architecture).check(model_->shape, b.inputs, b.labels);
+  auto here = [&](const at::Tensor& t) { return t.defined() ? t.to(device()) : t; };
+  return {here(b.inputs), here(b.labels), here(b.positions), here(b.documents)};
 }
 
-at::Tensor Engine::batch_loss_sum(const data::Batch& b, bool training, int64_t micro_batch) {
+at::Tensor Engine::hidden_states(const data::Batch& b, bool training, int64_t micro_batch) {
   nn::Step step;
   step.positions = b.positions;
   if (config_.data.documents == "separate") step.documents = b.documents;
@@ -98,8 +93,8 @@ at::Tensor Engine::batch_loss_sum(const data::Batch& b, bool training, int64_t m
   step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                   static_cast<uint64_t>(steps_done_));
   // A row's index in the global batch: replicas hold consecutive rows, micro-batches consecutive rows of those.
-  step.first_row = (mesh_.index("data") * micro_batches + micro_batch) * b.tokens.size(0);
-  return model_->head->loss_sum(models::hidden_states(*model_, b.tokens, step), b.labels);
+  step.first_row = (mesh_.index("data") * micro_batches + micro_batch) * b.inputs.size(0);
+  return models::hidden_states(*model_, b.inputs, step);
 }
 
 double Engine::train_step(const data::Batch& batch) {
@@ -107,20 +102,19 @@ double Engine::train_step(const data::Batch& batch) {
   comm::Traffic& traffic = mesh_.world().traffic();
   const int64_t parts = config_.training.accumulate;
   const PhaseScope other(traffic, Phase::Other);
-  const double tokens = std::max(1.0, sum_over_data(mesh_, counted(b.labels)));
+  const double labels = std::max(1.0, sum_over_data(mesh_, counted(b.labels)));
   double loss = 0;
   for (int64_t i = 0; i < parts; ++i) {
-    const data::Batch micro{slice(b.tokens, i, parts), slice(b.labels, i, parts), slice(b.positions, i, parts),
-                            b.documents.defined() ? slice(b.documents, i, parts) : at::Tensor()};
+    const data::Batch micro{slice(b.inputs, i, parts), slice(b.labels, i, parts), slice(b.positions, i, parts), slice(b.documents, i, parts)};
     at::Tensor sum;
     {
       const PhaseScope forward(traffic, Phase::Forward);
-      sum = batch_loss_sum(micro, true, i);
+      sum = model_->head->loss_sum(hidden_states(micro, true, i), micro.labels);
     }
     const PhaseScope backward(traffic, Phase::Backward);
     if (i + 1 == parts) optimization_->reducer.begin();
-    (sum / tokens).backward();
-    loss += sum.item<double>() / tokens;
+    (sum / labels).backward();
+    loss += sum.item<double>() / labels;
   }
   {
     const PhaseScope backward(traffic, Phase::Backward);
@@ -141,15 +135,21 @@ StepResult Engine::step() {
   return {rate, norm};
 }
 
-double Engine::evaluate(const data::Batch& batch) {
+Evaluation Engine::evaluate(const data::Batch& batch) {
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
   const data::Batch b = checked(batch);
-  at::Tensor sums = at::zeros({2}, at::kDouble);
-  sums[0] = batch_loss_sum(b, false, 0).to(at::kCPU, at::kDouble);
+  const bool classifies = models::architecture(model_->shape.architecture).input == models::Input::Images;
+  const at::Tensor hidden = hidden_states(b, false, 0);
+  at::Tensor sums = at::zeros({3}, at::kDouble);  // of the losses, of the labels, of those that were found
+  sums[0] = model_->head->loss_sum(hidden, b.labels).to(at::kCPU, at::kDouble);
   sums[1] = counted(b.labels);
+  if (classifies) sums[2] = model_->head->logits(hidden).argmax(-1).eq(b.labels).sum().to(at::kCPU, at::kDouble);
   mesh_.group("data").all_reduce(sums, comm::Reduce::Sum).wait();
-  return sums[0].item<double>() / std::max(1.0, sums[1].item<double>());
+  const double labels = std::max(1.0, sums[1].item<double>());
+  Evaluation result{sums[0].item<double>() / labels, {}};
+  if (classifies) result.accuracy = sums[2].item<double>() / labels;
+  return result;
 }
 
 checkpoint::TrainingState Engine::state() {

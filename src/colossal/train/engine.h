@@ -1,6 +1,7 @@
 // The training step of one rank: forward, backward, reduction, clipping, update. Knows no files and no clocks.
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
@@ -15,6 +16,12 @@ struct StepResult {
   double learning_rate, gradient_norm;
 };
 
+/// Of a batch that was only looked at, the same on all ranks.
+struct Evaluation {
+  double loss;                     ///< mean over all counted labels
+  std::optional<double> accuracy;  ///< share of them that the model finds most probable; of models of images
+};
+
 /// A model made parallel as the config asks, with its optimizer. Made by initialize().
 ///
 ///   for (int64_t i = 0; i < steps; ++i) { engine.zero_grad(); double loss = engine.train_step(batches.next()); engine.step(); }
@@ -24,18 +31,18 @@ class Engine {
   ~Engine();
 
   void zero_grad();
-  /// Forward and backward of this rank's share of a global batch ([B/data, S], cut in config.training.accumulate micro-batches). Adds to the
-  /// gradients d(mean loss over all counted tokens of the global batch); when it returns they are sums over the data axis.
+  /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.training.accumulate micro-batches). Adds to the
+  /// gradients d(mean loss over all counted labels of the global batch); when it returns they are sums over the data axis.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over "data": all_reduce of [1] (token count), of every gradient bucket, of [1] (loss); over the axes of the
-  ///                tensor mode: see parallel::TensorLayers.
-  /// Errors:        token ids outside the vocabulary, sequences longer than the model's positions; before any communication.
+  /// Communication: over "data": all_reduce of [1] (their count), of every gradient bucket, of [1] (loss); over the axes of the tensor mode: see
+  ///                parallel::TensorLayers.
+  /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any communication.
   double train_step(const data::Batch& batch);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all axes but "data".
   StepResult step();
-  /// Mean loss of `batch` over all ranks, without gradients or dropout. Communication: over "data" all_reduce of [2].
-  double evaluate(const data::Batch& batch);
+  /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "data" all_reduce of [3].
+  Evaluation evaluate(const data::Batch& batch);
 
   int64_t steps_done() const { return steps_done_; }
   /// Parameters, optimizer states and the step; after loading, set_progress() takes the step back from its progress.
@@ -48,7 +55,7 @@ class Engine {
   at::Device device() const;
 
  private:
-  at::Tensor batch_loss_sum(const data::Batch& batch, bool training, int64_t micro_batch);
+  at::Tensor hidden_states(const data::Batch& batch, bool training, int64_t micro_batch);
   data::Batch checked(const data::Batch& batch) const;
 
   Config config_;

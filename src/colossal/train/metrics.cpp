@@ -48,6 +48,7 @@ StepMetrics parse_line(std::string_view line) {
   metrics.seconds = number_of(object.at("seconds"));
   if (object.contains("eval_loss")) metrics.eval_loss = number_of(object.at("eval_loss"));
   if (object.contains("perplexity")) metrics.perplexity = number_of(object.at("perplexity"));
+  if (object.contains("accuracy")) metrics.accuracy = number_of(object.at("accuracy"));
   return metrics;
 }
 
@@ -80,6 +81,7 @@ std::string to_json_line(const StepMetrics& metrics) {
                  {"seconds", number(metrics.seconds)}};
   if (metrics.eval_loss) object["eval_loss"] = number(*metrics.eval_loss);
   if (metrics.perplexity) object["perplexity"] = number(*metrics.perplexity);
+  if (metrics.accuracy) object["accuracy"] = number(*metrics.accuracy);
   return object.dump();
 }
 

@@ -72,6 +72,8 @@ std::vector<Plot> plots_of(const std::vector<StepMetrics>& steps) {
     plots.push_back({.title = "Evaluation loss", .series = {eval}});
     plots.back().series[0].style = "second";
   }
+  Series accuracy = column(steps, "held-out accuracy", "second", [](auto& m) { return m.accuracy; });
+  if (!accuracy.x.empty()) plots.push_back({.title = "Held-out accuracy", .from_zero = true, .series = {accuracy}});
   plots.push_back(single("Learning rate", true, PlotUnit::kNumber, [](auto& m) { return m.learning_rate; }));
   plots.push_back(single("Gradient norm", true, PlotUnit::kNumber, [](auto& m) { return m.grad_norm; }));
   plots.push_back(single("Tokens per second", true, PlotUnit::kNumber, [](auto& m) { return m.tokens_per_second; }));
@@ -97,6 +99,8 @@ std::string tile(const std::string& value, const std::string& name, const std::s
          (note.empty() ? "" : "<small>" + html_text(note) + "</small>") + "</div>";
 }
 
+std::string percent(double share) { return short_number(std::round(1000 * share) / 10) + " %"; }
+
 std::string tiles_of(const std::vector<StepMetrics>& steps) {
   if (steps.empty()) return "<p class='card'>No step has been taken yet.</p>";
   int64_t tokens = 0, peak = 0;
@@ -115,9 +119,10 @@ std::string tiles_of(const std::vector<StepMetrics>& steps) {
   if (last_eval != nullptr) {
     const std::string note = last_eval->perplexity ? "perplexity " + short_number(*last_eval->perplexity) : "";
     out += tile(short_number(*last_eval->eval_loss), "evaluation loss", note);
+    if (last_eval->accuracy) out += tile(percent(*last_eval->accuracy), "held-out accuracy");
   }
   out += tile(short_number(std::round(median(steps, &StepMetrics::tokens_per_second))), "tokens per second", "median of the steps");
-  out += tile(short_number(std::round(1000 * median(steps, &StepMetrics::mfu)) / 10) + " %", "of the matmul peak", "model FLOPs");
+  out += tile(percent(median(steps, &StepMetrics::mfu)), "of the matmul peak", "model FLOPs");
   out += tile(readable_bytes(peak), "peak memory", "of the largest rank");
   out += tile(short_number(static_cast<double>(tokens)), "tokens seen");
   return out + "</section>\n";

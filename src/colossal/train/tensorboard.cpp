@@ -112,6 +112,7 @@ void EventWriter::write(const StepMetrics& metrics) {
   scalar("speed/peak_gigabytes", metrics.step, static_cast<double>(metrics.peak_bytes) / 1e9);
   if (metrics.eval_loss) scalar("eval/loss", metrics.step, *metrics.eval_loss);
   if (metrics.perplexity) scalar("eval/perplexity", metrics.step, *metrics.perplexity);
+  if (metrics.accuracy) scalar("eval/accuracy", metrics.step, *metrics.accuracy);
   flush();
 }
 

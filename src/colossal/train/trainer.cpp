@@ -43,6 +43,7 @@ struct Trainer::Output {
     std::string text = concat("loss ", number("%.4f", m.loss), "  ", number("%.0f", m.tokens_per_second), " tokens/s  lr ",
                               number("%.2e", m.learning_rate), "  norm ", number("%.3f", m.grad_norm));
     if (m.eval_loss) text += concat("  held-out ", number("%.4f", *m.eval_loss));
+    if (m.accuracy) text += concat("  accuracy ", number("%.1f", 100 * *m.accuracy), " %");
     progress.update(m.step, text);
   }
   MetricsWriter metrics;
@@ -58,23 +59,18 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
     for (int r = 0; r < world_.size(); ++r) ranks[r] = r;
     return ranks;
   }());
-  models::ModelShape shape;
   checkpoint::agree(*everyone, at::kCPU, [&] {
     config_.validate();
     if (is_first()) folder_.create();
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
-    open_data();
-    shape = models::resolve(config_.model, tokenizer_->vocabulary_size());
-    require(tokenizer_->vocabulary_size() <= shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ",
-            shape.vocabulary, ", tokenizer ", tokenizer_->vocabulary_size(), "; set model.vocabulary");
-    require(config_.data.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ",
-            config_.data.sequence, " of ", shape.positions, "; lower data.sequence or raise model.positions");
+    const int replica = world_.rank() / static_cast<int>(config_.parallel.tensor.size);  // as the mesh lays out its axes
+    data_ = open_data(config_, options_.builtin_data, replica);
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
   at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);  // the others measure nothing
   everyone->broadcast(choice, 0).wait();
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
-  engine_ = initialize(world_, config_, shape);
+  engine_ = initialize(world_, config_, data_.shape);
   checkpoint::agree(*everyone, at::kCPU, [&] {
     log_ = Log({.rank = world_.rank(), .size = world_.size(), .file = folder_.log(world_.rank())});
   });
@@ -84,26 +80,6 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
 Trainer::~Trainer() = default;
 
 comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
-
-void Trainer::open_data() {
-  const DataConfig& d = config_.data;
-  tokenizer_ = data::make_tokenizer(d.tokenizer);
-  const bool is_builtin = d.path == "builtin";
-  const std::string path = is_builtin ? options_.builtin_data : d.path;
-  const auto corpus = data::Corpus::open(path, *tokenizer_, {config_.run.folder});
-  auto [training, held_out] = corpus.split(d.held_out);
-  const int replica = world_.rank() / static_cast<int>(config_.parallel.tensor.size);  // as the mesh lays out its axes
-  data::BatchOptions options{.sequence = d.sequence, .batch_size = config_.training.batch_size, .rank = replica,
-                             .ranks = static_cast<int>(config_.parallel.data),
-                             .seed = static_cast<uint64_t>(config_.training.seed),
-                             .documents = d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate};
-  batches_ = std::make_unique<data::Batches>(training, options);
-  if (config_.training.evaluate_batches == 0 || d.held_out == 0) return;
-  require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(), " tokens of ",
-          corpus.size(), ", sequence ", d.sequence, "; raise data.held_out or set training.evaluate_batches = 0");
-  options.shuffle = false;
-  held_out_ = std::make_unique<data::Batches>(held_out, options);
-}
 
 void Trainer::start() {
   const auto newest = checkpoint::latest(folder_.checkpoints());
@@ -129,10 +105,10 @@ void Trainer::start() {
     output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
   });
   const models::ModelShape& s = engine_->model().shape;
-  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ", vocabulary ",
-            s.vocabulary, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ",
-            config_.parallel.tensor.size, config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "", ", ", world_.backend(), "; ", batches_->samples(), " sequences of ", config_.data.sequence,
-            " tokens");
+  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ") on ",
+            world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ", config_.parallel.tensor.size,
+             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "", ", ", world_.backend(), "; ",
+            data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
 }
 
 void Trainer::resume(const std::string& checkpoint_path) {
@@ -140,7 +116,7 @@ void Trainer::resume(const std::string& checkpoint_path) {
   checkpoint::load(checkpoint_path, state, all_ranks(), engine_->mesh().place());
   checkpoint::agree(all_ranks(), at::kCPU, [&] {
     engine_->set_progress(state.progress);
-    batches_->restore(state.progress.at("data"));
+    data_.training->restore(state.progress.at("data"));
     // The same library as before the stop, or the numbers would differ in the last bits.
     if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
   });
@@ -151,7 +127,7 @@ void Trainer::resume(const std::string& checkpoint_path) {
 void Trainer::save() {
   if (saved_step_ == engine_->steps_done()) return;
   checkpoint::TrainingState state = engine_->state();
-  state.progress["data"] = batches_->state();
+  state.progress["data"] = data_.training->state();
   state.progress["matmul"] = ops::matmul_choice().encode();
   state.progress["config"] = to_toml(config_);
   checkpoint::save(folder_.checkpoints(), engine_->steps_done(), state, all_ranks(), engine_->mesh().place(),
@@ -159,12 +135,21 @@ void Trainer::save() {
   saved_step_ = engine_->steps_done();
 }
 
-std::optional<double> Trainer::evaluate() {
-  if (!held_out_) return {};
-  held_out_->rewind();
-  double sum = 0;
-  for (int64_t i = 0; i < config_.training.evaluate_batches; ++i) sum += engine_->evaluate(held_out_->next());
-  return sum / static_cast<double>(config_.training.evaluate_batches);
+void Trainer::evaluate(StepMetrics& m) {
+  if (!data_.held_out) return;
+  data_.held_out->rewind();
+  const double batches = static_cast<double>(config_.training.evaluate_batches);
+  double loss = 0, accuracy = 0;
+  bool classifies = false;
+  for (int64_t i = 0; i < config_.training.evaluate_batches; ++i) {
+    const Evaluation evaluation = engine_->evaluate(data_.held_out->next());
+    loss += evaluation.loss;
+    accuracy += evaluation.accuracy.value_or(0);
+    classifies = evaluation.accuracy.has_value();
+  }
+  m.eval_loss = loss / batches;
+  if (classifies) m.accuracy = accuracy / batches;
+  else m.perplexity = std::exp(*m.eval_loss);
 }
 
 bool Trainer::agree_on_step(StepMetrics& m) {
@@ -184,11 +169,12 @@ double Trainer::peak_flops() {
 bool Trainer::run() {
   const TrainingConfig& t = config_.training;
   const double peak = peak_flops();
-  const double flops = models::flops_per_token(engine_->model().shape, config_.data.sequence);
+  const models::ModelShape& shape = engine_->model().shape;
+  const double flops = models::architecture(shape.architecture).flops(shape, data_.sample_tokens) * static_cast<double>(t.batch_size);
   bool stopped = false;
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
-    const data::Batch batch = batches_->next();
+    const data::Batch batch = data_.training->next();
     engine_->zero_grad();
     StepMetrics m;
     m.loss = engine_->train_step(batch);
@@ -197,15 +183,12 @@ bool Trainer::run() {
     m.seconds = watch.restart();
     m.learning_rate = result.learning_rate;
     m.grad_norm = result.gradient_norm;
-    m.tokens = t.batch_size * config_.data.sequence;
+    m.tokens = t.batch_size * data_.sample_tokens;
     m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
-    m.mfu = m.tokens_per_second * flops / peak;
+    m.mfu = flops / m.seconds / peak;
     stopped = agree_on_step(m);
     const bool is_last = m.step == t.steps;
-    if (is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0)) {
-      m.eval_loss = evaluate();
-      if (m.eval_loss) m.perplexity = std::exp(*m.eval_loss);
-    }
+    if (is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0)) evaluate(m);
     if (output_) output_->write(m);
     if (is_last || stopped || (t.save_every > 0 && m.step % t.save_every == 0)) save();
     watch.restart();  // evaluation and saving are no part of a step

@@ -7,11 +7,10 @@
 
 #include "colossal/base/log.h"
 #include "colossal/base/run_folder.h"
-#include "colossal/data/batches.h"
-#include "colossal/data/tokenizer.h"
 #include "colossal/train/config.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/metrics.h"
+#include "colossal/train/run_data.h"
 
 namespace colossal::train {
 
@@ -40,16 +39,17 @@ class Trainer {
   void write_report(const std::string& sample);
 
   Engine& engine() { return *engine_; }
-  const data::Tokenizer& tokenizer() const { return *tokenizer_; }
+  /// Null for a model of images.
+  const data::Tokenizer* tokenizer() const { return data_.tokenizer.get(); }
   const Log& log() const { return log_; }
 
  private:
   struct Output;  // what rank 0 writes: metrics, events, progress
-  void open_data();
   void start();
   void resume(const std::string& checkpoint);
   void save();
-  std::optional<double> evaluate();
+  /// On held-out data, into the metrics of the step; nothing where there is none.
+  void evaluate(StepMetrics& metrics);
   /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to stop.
   bool agree_on_step(StepMetrics& metrics);
   double peak_flops();
@@ -61,9 +61,8 @@ class Trainer {
   TrainerOptions options_;
   RunFolder folder_;
   Log log_;
-  std::unique_ptr<data::Tokenizer> tokenizer_;
+  RunData data_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<data::Batches> batches_, held_out_;
   std::unique_ptr<Output> output_;
   int64_t saved_step_ = -1;
 };

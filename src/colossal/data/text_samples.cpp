@@ -1,0 +1,48 @@
+#include "colossal/data/text_samples.h"
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+
+namespace colossal::data {
+
+TextSamples::TextSamples(Corpus corpus, int64_t sequence, Documents documents)
+    : corpus_(std::move(corpus)), sequence_(sequence), documents_(documents) {
+  require(sequence >= 1, "data", "the sequence must have at least 1 token: got ", sequence);
+  require(corpus_.size() > sequence, "data", "the data is shorter than one sequence: it has ", corpus_.size(),
+          " tokens, a sequence of ", sequence, " and its last label need ", sequence + 1,
+          "; use more data or a shorter sequence");
+}
+
+Batch TextSamples::make(int64_t rows) const {
+  const auto zeros = [&] { return at::zeros({rows, sequence_}, at::kLong); };
+  return {zeros(), zeros(), zeros(), zeros()};
+}
+
+void TextSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
+  std::vector<int64_t> ids(sequence_ + 1);
+  corpus_.read(index * sequence_, sequence_ + 1, ids.data());
+  int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * sequence_;
+  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * sequence_;
+  int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * sequence_;
+  int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * sequence_;
+  const bool separate = documents_ == Documents::Separate;
+  int64_t position = 0, document = 0;
+  for (int64_t i = 0; i < sequence_; ++i) {
+    const bool ends = separate && ids[i] == corpus_.end_id();
+    tokens[i] = ids[i];
+    labels[i] = ends ? kIgnored : ids[i + 1];
+    positions[i] = position++;
+    documents[i] = document;
+    if (ends) {
+      position = 0;
+      ++document;
+    }
+  }
+}
+
+nlohmann::json TextSamples::traits() const { return {{"corpus", corpus_.fingerprint()}, {"sequence", sequence_}}; }
+
+}  // namespace colossal::data

@@ -1,0 +1,237 @@
+// CIFAR-10's files, and images as samples: what is refused, the same batches for any number of ranks, changes that depend on seeds alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/data/cifar.h"
+#include "colossal/data/gzip.h"
+#include "support/cifar_folder.h"
+
+namespace colossal::data {
+namespace {
+
+using test::cifar_records;
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Cifar : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder = testing::TempDir() + "/cifar-" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+  }
+  void TearDown() override { fs::remove_all(folder); }
+  std::string refusal(CifarPart part = CifarPart::Training) const {
+    try {
+      read_cifar(folder, part);
+      return "read";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  }
+  std::string folder;
+};
+
+TEST_F(Cifar, ReadsRecordsInTheOrderOfTheNames) {
+  test::write_gzip(folder + "/data_batch_2.bin.gz", cifar_records(3, 7));
+  test::write_plain(folder + "/data_batch_1.bin", cifar_records(2));
+  test::write_plain(folder + "/test_batch.bin", cifar_records(1, 4));
+  test::write_plain(folder + "/batches.meta.txt", "airplane");
+  const ImageSet set = read_cifar(folder, CifarPart::Training);
+  EXPECT_TRUE(set.labels.equal(at::tensor({0, 1, 7, 8, 9}, at::kLong)));
+  EXPECT_EQ(set.pixels.sizes(), (std::vector<int64_t>{5, 3, 32, 32}));
+  const std::string third = cifar_records(1, 7);
+  for (const auto& [channel, y, x] : {std::tuple{0, 0, 0}, {1, 5, 31}, {2, 31, 2}, {0, 22, 9}})
+    EXPECT_EQ(set.pixels[2][channel][y][x].item<int>(), static_cast<unsigned char>(third[1 + channel * 1024 + y * 32 + x]));
+  EXPECT_TRUE(read_cifar(folder, CifarPart::Test).labels.equal(at::tensor({4}, at::kLong)));
+}
+
+TEST_F(Cifar, PackedOrNotIsTheSameSet) {
+  test::write_plain(folder + "/data_batch_1.bin", cifar_records(5));
+  const std::string plain = read_cifar(folder, CifarPart::Training).fingerprint;
+  fs::remove(folder + "/data_batch_1.bin");
+  test::write_gzip(folder + "/data_batch_1.bin.gz", cifar_records(5));
+  EXPECT_EQ(read_cifar(folder, CifarPart::Training).fingerprint, plain);
+  test::write_gzip(folder + "/data_batch_1.bin.gz", cifar_records(5, 1));
+  EXPECT_NE(read_cifar(folder, CifarPart::Training).fingerprint, plain);
+}
+
+TEST_F(Cifar, SaysWhatToPutWhere) {
+  EXPECT_THAT(refusal(), HasSubstr("holds no data_batch*.bin; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/"));
+  EXPECT_THAT(refusal(CifarPart::Test), HasSubstr("holds no test_batch*.bin"));
+  fs::remove_all(folder);
+  EXPECT_THAT(refusal(), HasSubstr("no such folder of images: data.path = " + folder));
+}
+
+TEST_F(Cifar, RefusesFilesThatAreNotItsFormat) {
+  const std::string file = folder + "/data_batch_1.bin";
+  test::write_plain(file, cifar_records(2).substr(1));
+  EXPECT_THAT(refusal(), HasSubstr("data_batch_1.bin must hold whole records of 3073 bytes (label, 3072 pixels): got 6145 bytes"));
+  test::write_plain(file, "");
+  EXPECT_THAT(refusal(), HasSubstr("got 0 bytes"));
+  std::string bytes = cifar_records(3);
+  bytes[3073] = 10;
+  test::write_plain(file, bytes);
+  EXPECT_THAT(refusal(), HasSubstr("image 1 has label 10, CIFAR-10 only 0 to 9"));
+  bytes[3073] = static_cast<char>(255);
+  test::write_plain(file, bytes);
+  EXPECT_THAT(refusal(), HasSubstr("label 255"));
+  test::write_plain(file, cifar_records(1));
+  test::write_gzip(file + ".gz", cifar_records(1));
+  EXPECT_THAT(refusal(), HasSubstr("holds data_batch_1.bin twice"));
+}
+
+TEST_F(Cifar, RefusesDamagedGzip) {
+  const std::string file = folder + "/data_batch_1.bin.gz";
+  test::write_gzip(file, cifar_records(20));
+  const auto size = fs::file_size(file);
+  fs::resize_file(file, size - 20);
+  EXPECT_THAT(refusal(), HasSubstr("data_batch_1.bin.gz is damaged or cut short"));
+  test::write_gzip(file, cifar_records(20));
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(static_cast<std::streamoff>(size / 2)) << "damage";
+  EXPECT_THAT(refusal(), HasSubstr("data_batch_1.bin.gz is damaged or cut short"));
+  test::write_plain(file, cifar_records(1));
+  EXPECT_THAT(refusal(), HasSubstr("is no gzip file though its name ends in .gz"));
+  test::write_gzip(file, std::string(5000, 'a'));
+  EXPECT_EQ(read_unpacked(file, 5000), std::string(5000, 'a'));
+  EXPECT_THROW(read_unpacked(file, 4999), Error);
+}
+
+/// Image i is filled with i.
+ImageSet numbered(int64_t count) {
+  const at::Tensor numbers = at::arange(count, at::kLong);
+  return {.pixels = numbers.to(at::kByte).view({count, 1, 1, 1}).expand({count, 1, 8, 8}).contiguous(), .labels = numbers, .classes = count,
+          .mean = {0}, .deviation = {1.0f / 255}, .fingerprint = concat("numbered ", count)};
+}
+
+ImageSet random_images(int64_t count) {
+  auto generator = at::detail::createCPUGenerator(5);
+  ImageSet set = numbered(count);
+  set.pixels = at::randint(1, 256, {count, 1, 8, 8}, generator, at::TensorOptions(at::kByte));
+  return set;
+}
+
+Batch global_batch(const ImageSet& set, BatchOptions options, int ranks, int64_t number) {
+  std::vector<at::Tensor> inputs, labels;
+  for (int rank = 0; rank < ranks; ++rank) {
+    options.rank = rank;
+    options.ranks = ranks;
+    Batches mine(std::make_shared<ImageSamples>(set, true), options);
+    for (int64_t i = 0; i < number; ++i) mine.next();
+    const Batch batch = mine.next();
+    inputs.push_back(batch.inputs);
+    labels.push_back(batch.labels);
+  }
+  return {at::cat(inputs), at::cat(labels), {}, {}};
+}
+
+TEST(ImageBatches, AreTheSameForAnyNumberOfRanks) {
+  const ImageSet set = random_images(21);
+  const BatchOptions options{.batch_size = 4, .seed = 9};
+  for (const int64_t number : {0, 5, 12}) {  // batch 5 holds the end of the first epoch
+    const Batch serial = global_batch(set, options, 1, number);
+    for (const int ranks : {2, 4}) {
+      const Batch batch = global_batch(set, options, ranks, number);
+      EXPECT_TRUE(batch.inputs.equal(serial.inputs));
+      EXPECT_TRUE(batch.labels.equal(serial.labels));
+    }
+  }
+}
+
+TEST(ImageBatches, AnEpochHoldsEachImageOnceWithItsLabel) {
+  Batches batches(std::make_shared<ImageSamples>(numbered(20), false), {.batch_size = 5, .seed = 3});
+  std::vector<at::Tensor> labels;
+  for (int i = 0; i < 4; ++i) {
+    const Batch batch = batches.next();
+    EXPECT_EQ(batch.inputs.sizes(), (std::vector<int64_t>{5, 1, 8, 8}));
+    EXPECT_EQ(batch.labels.sizes(), (std::vector<int64_t>{5, 1}));
+    EXPECT_TRUE(at::allclose(batch.inputs.flatten(1).amax(1), batch.labels.flatten().to(at::kFloat)));
+    EXPECT_TRUE(batch.inputs.flatten(1).amax(1).equal(batch.inputs.flatten(1).amin(1)));
+    labels.push_back(batch.labels.flatten());
+  }
+  EXPECT_TRUE(std::get<0>(at::cat(labels).sort()).equal(at::arange(20, at::kLong)));
+}
+
+TEST(ImageBatches, ResumeAnywhere) {
+  const auto samples = std::make_shared<ImageSamples>(random_images(10), true);
+  const BatchOptions options{.batch_size = 4, .seed = 1};
+  for (const int before : {0, 2, 7}) {
+    Batches through(samples, options), resumed(samples, options);
+    for (int i = 0; i < before; ++i) through.next();
+    resumed.restore(nlohmann::json::parse(through.state().dump()));
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(resumed.next().inputs.equal(through.next().inputs)) << before << " + " << i;
+  }
+}
+
+TEST(ImageBatches, RefuseThePositionInOtherImages) {
+  const auto refusal = [](const ImageSamples& from, const ImageSamples& to) -> std::string {
+    const BatchOptions options{.batch_size = 2};
+    try {
+      Batches(std::make_shared<ImageSamples>(to), options).restore(Batches(std::make_shared<ImageSamples>(from), options).state());
+      return "restored";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(refusal({numbered(5), true}, {numbered(5), true}), "restored");
+  EXPECT_THAT(refusal({numbered(5), true}, {numbered(6), true}), HasSubstr("of another images: it has \"numbered 5\""));
+  EXPECT_THAT(refusal({numbered(5), true}, {numbered(5), false}), HasSubstr("of another augment: it has true, this run false"));
+}
+
+at::Tensor filled(const ImageSamples& samples, int64_t index, uint64_t seed) {
+  Batch batch = samples.make(1);
+  samples.fill(index, seed, batch, 0);
+  return batch.inputs[0];
+}
+
+TEST(ImageSamples, AreNormalisedByChannel) {
+  ImageSet set{.pixels = at::full({1, 2, 4, 4}, 51, at::kByte), .labels = at::zeros({1}, at::kLong), .classes = 1,
+               .mean = {0.1f, 0.3f}, .deviation = {0.2f, 0.5f}, .fingerprint = ""};
+  const at::Tensor image = filled(ImageSamples(set, false), 0, 0);
+  EXPECT_TRUE(at::allclose(image[0], at::full({4, 4}, 0.5f)));
+  EXPECT_TRUE(at::allclose(image[1], at::full({4, 4}, -0.2f)));
+}
+
+// Every change is the image, mirrored or not, moved by up to 4 pixels with zeros moving in; all of them occur.
+TEST(ImageSamples, AreMirroredAndShifted) {
+  const ImageSamples plain(random_images(1), false), changed(random_images(1), true);
+  const at::Tensor image = filled(plain, 0, 0)[0];
+  std::vector<at::Tensor> possible;
+  for (const at::Tensor& mirrored : {image, image.flip(1)})
+    for (int64_t y = 0; y < 9; ++y)
+      for (int64_t x = 0; x < 9; ++x) possible.push_back(at::constant_pad_nd(mirrored, {4, 4, 4, 4}).narrow(0, y, 8).narrow(1, x, 8).flatten());
+  const at::Tensor all = at::stack(possible);
+  at::Tensor seen = at::zeros({all.size(0)}, at::kLong);
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    const at::Tensor equal = all.eq(filled(changed, 0, seed)[0].flatten()).all(1);
+    ASSERT_EQ(equal.sum().item<int64_t>(), 1) << seed;
+    seen += equal;
+  }
+  EXPECT_GT(seen.min().item<int64_t>(), 0);
+}
+
+TEST(ImageSamples, ChangeWithTheSeedAlone) {
+  const ImageSamples samples(random_images(3), true);
+  EXPECT_TRUE(filled(samples, 1, 7).equal(filled(samples, 1, 7)));
+  int64_t different = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) different += !filled(samples, 1, seed).equal(filled(samples, 1, 7));
+  EXPECT_GT(different, 15);
+  const ImageSamples plain(random_images(3), false);
+  EXPECT_TRUE(filled(plain, 1, 1).equal(filled(plain, 1, 2)));
+}
+
+TEST(ImageSamples, RefuseNoImages) {
+  ImageSet none = numbered(1);
+  none.pixels = none.pixels.narrow(0, 0, 0);
+  EXPECT_THROW(ImageSamples(none, false), Error);
+}
+
+}  // namespace
+}  // namespace colossal::data

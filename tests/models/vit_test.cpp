@@ -1,0 +1,170 @@
+// The Vision Transformer against the formulas of its paper written out with ATen, its counts, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/serial_layers.h"
+#include "support/parity.h"
+#include "support/tolerance.h"
+
+namespace colossal::models {
+namespace {
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
+}
+
+struct Made {
+  explicit Made(const ModelShape& shape) : parameters({}, {at::kDouble}) {
+    nn::SerialLayers layers(parameters);
+    model = make_model(shape, layers);
+    uint64_t seed = 1;
+    for (nn::Parameter& p : parameters) p.value.detach().copy_(random(p.value.sizes(), seed++) * 0.3 + 0.1);  // norms and biases too
+  }
+  at::Tensor operator[](const std::string& name) { return parameters.at(name).value; }
+  nn::Parameters parameters;
+  Model model;
+};
+
+/// Equations 1 to 4 of arXiv:2010.11929, with the patch projection as a convolution and attention head by head.
+at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
+  const ModelShape& s = made.model.shape;
+  auto norm = [&](const at::Tensor& x, const std::string& name) {
+    const at::Tensor centred = x - x.mean(-1, true);
+    return centred / (centred.square().mean(-1, true) + s.norm_epsilon).sqrt() * made[name + ".weight"] + made[name + ".bias"];
+  };
+  auto linear = [&](const at::Tensor& x, const std::string& name) {
+    return at::matmul(x, made[name + ".weight"].t()) + made[name + ".bias"];
+  };
+  const at::Tensor patches = at::conv2d(images, made["patches.weight"], made["patches.bias"], s.image.patch).flatten(2).transpose(1, 2);
+  at::Tensor x = at::cat({made["class_token.weight"].expand({images.size(0), 1, s.hidden}), patches}, 1) + made["positions.weight"];
+  for (int64_t i = 0; i < s.layers; ++i) {
+    const std::string name = concat("blocks.", i);
+    const auto qkv = linear(norm(x, name + ".norm_1"), name + ".attention.qkv").chunk(3, -1);
+    std::vector<at::Tensor> heads;
+    for (int64_t h = 0; h < s.heads; ++h) {
+      auto head = [&](const at::Tensor& t) { return t.narrow(-1, h * s.head_dim, s.head_dim); };
+      const at::Tensor scores = at::matmul(head(qkv[0]), head(qkv[1]).transpose(1, 2)) / std::sqrt(static_cast<double>(s.head_dim));
+      heads.push_back(at::matmul(scores.softmax(-1), head(qkv[2])));
+    }
+    x = x + linear(at::cat(heads, -1), name + ".attention.out");
+    const at::Tensor up = linear(norm(x, name + ".norm_2"), name + ".mlp.up");
+    x = x + linear(up * 0.5 * (1 + at::erf(up / std::sqrt(2.0))), name + ".mlp.down");
+  }
+  return linear(norm(x, "norm").select(1, 0), "head");
+}
+
+TEST(Vit, EqualsItsFormulas) {
+  ModelShape wide = test::tiny_vit();  // 9 patches of 3 x 3 pixels in one channel, and more tokens than an attention kernel needs to start
+  wide.image = {.side = 9, .channels = 1, .patch = 3, .classes = 4};
+  wide.positions = 10;
+  for (const ModelShape& shape : {test::tiny_vit(), wide}) {
+    Made made(shape);
+    const ImageShape& i = shape.image;
+    const at::Tensor images = random({3, i.channels, i.side, i.side}, 99), labels = at::tensor({2, 0, 3}, at::kLong).view({3, 1});
+    const at::Tensor want = logits_by_hand(made, images), want_loss = at::cross_entropy_loss(want, labels.flatten(), {}, at::Reduction::Sum);
+    want_loss.backward();
+    std::map<std::string, at::Tensor> gradients;
+    for (const nn::Parameter& p : made.parameters) gradients[p.name] = p.value.grad().clone();
+    for (nn::Parameter& p : made.parameters) p.value.mutable_grad() = at::Tensor();
+
+    const at::Tensor hidden = hidden_states(made.model, images, {});
+    EXPECT_EQ(hidden.sizes(), (std::vector<int64_t>{3, 1, shape.hidden}));
+    test::expect_close(made.model.head->logits(hidden).squeeze(1).detach(), want.detach(), 4096, "logits");
+    const at::Tensor loss = made.model.head->loss_sum(hidden, labels);
+    test::expect_close(loss.detach(), want_loss.detach(), 4096, "loss");
+    loss.backward();
+    for (const nn::Parameter& p : made.parameters) test::expect_close(p.value.grad(), gradients.at(p.name), 4096, "gradient of " + p.name);
+  }
+}
+
+TEST(Vit, TakesImagesOfAnotherPrecision) {
+  Made made(test::tiny_vit());
+  const at::Tensor images = random({2, 3, 8, 8}, 3).to(at::kFloat);
+  EXPECT_EQ(hidden_states(made.model, images, {}).scalar_type(), at::kDouble);
+}
+
+// Table 1 of the paper: 86, 307 and 632 million (the last at patch 14, whose positions and projection differ a little).
+TEST(Vit, PresetsHaveThePublishedNumberOfParameters) {
+  auto millions = [](const char* name) {
+    const ModelShape s = resolve({.name = name});
+    return static_cast<double>(architecture("vit").matrix_elements(s)) / 1e6;
+  };
+  EXPECT_NEAR(millions("vit-base-16"), 86.4, 0.3);
+  EXPECT_NEAR(millions("vit-large-16"), 304, 1);
+  EXPECT_NEAR(millions("vit-huge-16"), 632, 2);
+}
+
+// ViT-B/16 at 224 pixels is known for 17.6 billion multiply-adds a forward pass; a step is three such passes of two operations each.
+TEST(Vit, FlopsAreThePublishedOnes) {
+  EXPECT_NEAR(architecture("vit").flops(resolve({.name = "vit-base-16"}), 0) / 6e9, 17.58, 0.1);
+}
+
+TEST(Vit, BuildsWhatItsShapeSays) {
+  const ModelShape shape = resolve({.name = "vit-tiny-cifar", .layers = 2, .image = {.side = 48, .patch = 8, .classes = 3}});
+  EXPECT_EQ(shape.positions, 37);
+  Made made(shape);
+  EXPECT_EQ(made.model.blocks.size(), 2u);
+  EXPECT_EQ(made["patches.weight"].sizes(), (std::vector<int64_t>{128, 3, 8, 8}));
+  EXPECT_EQ(made["positions.weight"].sizes(), (std::vector<int64_t>{37, 128}));
+  EXPECT_EQ(made["head.weight"].sizes(), (std::vector<int64_t>{3, 128}));
+  const auto names = architecture("vit").external_names(shape);
+  for (const auto& external : names) EXPECT_NO_THROW(made.parameters.at(external.ours));
+  EXPECT_EQ(made.parameters.size(), names.size());
+}
+
+TEST(Vit, RefusesInputsItDoesNotHave) {
+  const ModelShape s = test::tiny_vit();
+  auto check = [&](at::IntArrayRef images, const at::Tensor& labels) {
+    return refusal([&] { architecture("vit").check(s, at::zeros(images), labels); });
+  };
+  const at::Tensor labels = at::tensor({0, 6}, at::kLong).view({2, 1});
+  EXPECT_EQ(check({2, 3, 8, 8}, labels), "");
+  EXPECT_EQ(check({2, 3, 8, 8}, at::full({2, 1}, -100, at::kLong)), "");
+  EXPECT_NE(check({2, 3, 9, 9}, labels).find("images must be [B, 3, 8, 8] for this model: got [2, 3, 9, 9]"), std::string::npos);
+  EXPECT_NE(check({2, 8}, labels).find("images must be"), std::string::npos);
+  EXPECT_NE(check({3, 3, 8, 8}, labels).find("labels must be [B, 1], one an image: got [2, 1] for 3 images"), std::string::npos);
+  EXPECT_NE(check({2, 3, 8, 8}, labels + 1).find("which has 7: got 7"), std::string::npos);
+  EXPECT_NE(check({2, 3, 8, 8}, labels - 1).find("got -1"), std::string::npos);
+}
+
+TEST(Vit, RefusesSizesThatDoNotFit) {
+  auto sizes = [](const ModelConfig& config) { return refusal([&] { resolve(config); }); };
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 5}}).find("must divide by patch: got side 32, patch 5"), std::string::npos);
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 64}}).find("side must divide by patch"), std::string::npos);
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .positions = 70}).find("sizes of a model of text, not of vit-tiny-cifar"), std::string::npos);
+  EXPECT_NE(sizes({.name = "gpt2-tiny", .image = {.classes = 3}}).find("sizes of a model of images, not of gpt2-tiny"), std::string::npos);
+}
+
+TEST(Vit, RefusesConfigurationsItCannotCompute) {
+  const auto j = architecture("vit").to_json(resolve({.name = "vit-tiny-cifar"}));
+  auto with = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json changed = j;
+    changed[key] = value;
+    return refusal([&] { shape_from_json(changed); });
+  };
+  EXPECT_NE(with("hidden_act", "gelu_new").find("hidden_act of a ViT must be gelu: got gelu_new"), std::string::npos);
+  EXPECT_NE(with("qkv_bias", false).find("qkv_bias"), std::string::npos);
+  EXPECT_NE(with("image_size", {224, 112}).find("wrong type"), std::string::npos);
+  EXPECT_NE(with("image_size", int64_t{1} << 40).find("image_size must be in [1, 65536]"), std::string::npos);
+  EXPECT_NE(with("patch_size", 0).find("patch must be positive"), std::string::npos);
+  EXPECT_NE(with("id2label", nlohmann::json::object()).find("classes must be positive"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace colossal::models
