@@ -1,9 +1,9 @@
-"""The peer of our training-step benchmark: GPT-2 124M in PyTorch, eager or compiled, on the CPU.
+"""The peer of our training-step benchmark: GPT-2 124M in PyTorch, eager, compiled, data or tensor parallel, on the CPU.
 
 One step, of the whole batch over all ranks, is forward, loss, backward and a fused AdamW update of 4 x 256 random tokens in fp32, as our own benchmark does it.
 Prints one JSON object: the median and best step in milliseconds, tokens per second at the best, and the peak resident size.
 
-    python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp] [--batch 4] [--length 256] [--threads 2] [--steps 8]
+    python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp|tensor] [--batch 4] [--length 256] [--threads 2] [--steps 8]
 """
 
 import argparse
@@ -33,9 +33,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, length, _ = x.shape
-        parts = self.heads(self.attention_norm(x)).split(HIDDEN, dim=-1)
-        q, k, v = (part.view(batch, length, HEADS, -1).transpose(1, 2) for part in parts)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, HIDDEN)
+        parts = self.heads(self.attention_norm(x)).chunk(3, dim=-1)  # of the heads that this rank has
+        q, k, v = (part.view(batch, length, -1, HIDDEN // HEADS).transpose(1, 2) for part in parts)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, -1)
         x = x + self.merge(mixed)
         return x + self.contract(F.gelu(self.expand(self.feed_norm(x)), approximate="tanh"))
 
@@ -61,10 +61,35 @@ class Gpt2(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
+def make_tensor_parallel(model, ranks):
+    """Megatron's plan by torch.distributed.tensor: columns, then rows, in every block; the vocabulary split over ranks with its loss."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    for block in model.blocks:
+        parallelize_module(block, mesh, {"heads": ColwiseParallel(), "merge": RowwiseParallel(), "expand": ColwiseParallel(),
+                                         "contract": RowwiseParallel()})
+    parallelize_module(model, mesh, {"words": RowwiseParallel(input_layouts=Replicate())})
+
+    def train(tokens, labels):
+        x = model.words(tokens) + model.positions(torch.arange(tokens.shape[1]))
+        for block in model.blocks:
+            x = block(x)
+        x = DTensor.from_local(model.norm(x), mesh, [Replicate()])
+        with loss_parallel():
+            loss = F.cross_entropy(F.linear(x, model.words.weight).flatten(0, 1), labels.flatten())
+            loss.backward()
+        return loss
+
+    return train
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", choices=["eager", "compile", "ddp"], default="eager",
-                        help="ddp: a rank of torchrun, gradients averaged by DistributedDataParallel on Gloo")
+    parser.add_argument("--mode", choices=["eager", "compile", "ddp", "tensor"], default="eager",
+                        help="a rank of torchrun on Gloo: ddp, DistributedDataParallel; tensor, parallelize_module")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
@@ -73,15 +98,27 @@ def main():
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
 
+    if options.mode == "tensor":
+        global VOCABULARY
+        VOCABULARY += 1  # its loss_parallel wants equal parts
     model = Gpt2()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=True)
     loss_of, ranks, rank = model, 1, 0
+    train = None
     if options.mode == "compile":
         loss_of = torch.compile(model)
     elif options.mode == "ddp":
         torch.distributed.init_process_group("gloo")
         ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
         loss_of = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    elif options.mode == "tensor":
+        torch.distributed.init_process_group("gloo")
+        rank = torch.distributed.get_rank()
+        train = make_tensor_parallel(model, torch.distributed.get_world_size())
+    # A fused update takes tensors of one kind: sharded and plain parameters are groups of their own.
+    kinds = {}
+    for parameter in model.parameters():
+        kinds.setdefault(type(parameter.data), []).append(parameter)
+    optimizer = torch.optim.AdamW([{"params": group} for group in kinds.values()], lr=1e-4, weight_decay=0.1, fused=True)
     shape = (options.batch // ranks, options.length)
     tokens, labels = torch.randint(VOCABULARY, shape), torch.randint(VOCABULARY, shape)
 
@@ -89,8 +126,11 @@ def main():
     for step in range(options.steps + 2):
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(tokens, labels)
-        loss.backward()
+        if train:
+            loss = train(tokens, labels)
+        else:
+            loss = loss_of(tokens, labels)
+            loss.backward()
         optimizer.step()
         last_loss = loss.item()
         if step >= 2:

@@ -1,9 +1,9 @@
 """Training step of GPT-2 124M, fp32: the program of this project against PyTorch, in turns, in one run.
 
-    .venv/bin/python benchmarks/training_step.py [--ranks 1|2] [--batch 4] [--length 256] [--steps 6] [--rounds 2] [--compile]
+    .venv/bin/python benchmarks/training_step.py [--ranks 1|2] [--layout data|tensor] [--batch 4] [--length 256] [--steps 6] [--rounds 2] [--compile]
 
-One rank: all cores to both sides, the peer eager (and compiled with --compile). Two ranks: one core each, the peer DistributedDataParallel
-on Gloo. Prints a table; the figure of a side is the best of its rounds' medians, and the ratio is ours over the peer's tokens a second.
+One rank: all cores to both sides, the peer eager (and compiled with --compile). Two ranks: one core each, the peer on Gloo: for layout data DistributedDataParallel, for
+layout tensor parallelize_module; then our own single process with all cores is shown too. Prints a table; the figure of a side is the best of its rounds' medians, and the ratio is ours over the peer's tokens a second.
 Needs ./colossal.sh build, and the torch of .venv.
 """
 
@@ -31,11 +31,11 @@ def write_tokens(folder, count):
     (folder / "tokens.bin.json").write_text('{"dtype": "uint16"}')
 
 
-def ours(options, folder):
+def ours(options, folder, ranks):
     command = [
         str(PROGRAM), "train", str(ROOT / "benchmarks/gpt2_124m.toml"), "--overwrite",
         f"--run.folder={folder}/run", f"--data.path={folder}/tokens.bin", f"--data.sequence={options.length}",
-        f"--parallel.data={options.ranks}", f"--training.batch_size={options.batch}", f"--training.steps={options.steps + 2}",
+        f"--parallel.{options.layout}={ranks}", f"--training.batch_size={options.batch}", f"--training.steps={options.steps + 2}",
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -46,8 +46,8 @@ def ours(options, folder):
 
 def peer(options, mode):
     script = [str(ROOT / "benchmarks/gpt2_training_step.py"), "--mode", mode, "--batch", str(options.batch), "--length",
-              str(options.length), "--steps", str(options.steps), "--threads", str(1 if mode == "ddp" else os.cpu_count())]
-    if mode == "ddp":
+              str(options.length), "--steps", str(options.steps), "--threads", str(1 if options.ranks > 1 else os.cpu_count())]
+    if options.ranks > 1:
         command = [str(pathlib.Path(sys.executable).parent / "torchrun"), f"--nproc-per-node={options.ranks}", *script]
     else:
         command = [sys.executable, *script]
@@ -61,19 +61,24 @@ def peer(options, mode):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--layout", choices=["data", "tensor"], default="data")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
-    modes = ["ddp"] if options.ranks > 1 else ["eager"] + (["compile"] if options.compile else [])
+    if options.ranks > 1:
+        modes = ["ddp"] if options.layout == "data" else ["tensor", "one process"]
+    else:
+        modes = ["eager"] + (["compile"] if options.compile else [])
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         write_tokens(pathlib.Path(folder), (options.steps + 4) * options.batch * options.length + 1)
         for _ in range(options.rounds):
             for side in ["colossal", *modes]:
-                result = ours(options, folder) if side == "colossal" else peer(options, side)
+                is_ours = side in ("colossal", "one process")
+                result = ours(options, folder, options.ranks if side == "colossal" else 1) if is_ours else peer(options, side)
                 results.setdefault(side, []).append(result)
     cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
     print(f"GPT-2 124M, fp32, batch {options.batch} x {options.length} tokens, {options.ranks} rank(s), {cpu}, {os.cpu_count()} cores")

@@ -52,8 +52,13 @@ if(EXISTS ${LIBTORCH_ROOT}/lib/libtorch_cuda.so)
     ${packages}/nvidia/cu13/include ${packages}/nvidia/cuda_runtime/include /usr/local/cuda/include)
   find_path(crt_include crt/host_config.h HINTS
     ${cuda_include} /usr/local/cuda/include ${packages}/triton/backends/nvidia/include)
-  if(nccl_include AND cuda_include AND crt_include)
+  # Inline functions of torch's CUDA headers call the runtime; the wheel that torch itself loads comes first.
+  find_library(cudart NAMES libcudart.so.13 libcudart.so.12 cudart HINTS
+    ${packages}/nvidia/cu13/lib ${packages}/nvidia/cuda_runtime/lib /usr/local/cuda/lib64)
+  if(nccl_include AND cuda_include AND crt_include AND cudart)
     set(LibTorch_NCCL_INCLUDE ${nccl_include} ${cuda_include} ${crt_include})
+    list(APPEND libraries ${cudart})
+    get_filename_component(cudart_folder ${cudart} DIRECTORY)
   endif()
 endif()
 list(APPEND libraries ${LibTorch_C10})
@@ -64,4 +69,7 @@ target_include_directories(LibTorch::torch SYSTEM INTERFACE
 target_compile_definitions(LibTorch::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC AT_PER_OPERATOR_HEADERS)
 target_link_libraries(LibTorch::torch INTERFACE -Wl,--no-as-needed ${libraries} -Wl,--as-needed Threads::Threads)
 target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${LIBTORCH_ROOT}/lib)
+if(LibTorch_NCCL_INCLUDE)
+  target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${cudart_folder})
+endif()
 message(STATUS "LibTorch ${LibTorch_VERSION} at ${LIBTORCH_ROOT} (CUDA: ${LibTorch_CUDA})")

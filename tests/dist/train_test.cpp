@@ -64,7 +64,11 @@ TEST_F(TrainProgram, EveryLayoutAndTransportGivesTheSameCurve) {
   const std::vector<Words> layouts{{"--parallel.data=2"},
                                                       {"--parallel.tensor=2", "--run.backend=gloo"},
                                                       {"--parallel.data=2", "--parallel.tensor=2", "--run.backend=shm"},
-                                                      {"--parallel.data=4", "--run.backend=gloo"}};
+                                                      {"--parallel.data=4", "--run.backend=gloo"},
+                                                      {"--parallel.tensor=4", "--parallel.tensor.mode=2d", "--run.backend=shm"},
+                                                      {"--parallel.tensor=4", "--parallel.tensor.mode=2d", "--run.backend=gloo"},
+                                                      {"--parallel.tensor={size=8,mode=\"2.5d\",depth=2}", "--run.backend=shm"},
+                                                      {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=gloo"}};
   for (Words flags : layouts) {
     flags.push_back("--overwrite");
     const Finished outcome = run(train(flags));

@@ -1,4 +1,4 @@
-// Decoding with a cache equals recomputing the whole sequence, token by token, on one rank and with tensor = 2.
+// Decoding with a cache equals recomputing the whole sequence, token by token, on one rank and in every tensor mode.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -13,18 +13,19 @@
 namespace colossal::models {
 namespace {
 
-class KvCache : public testing::TestWithParam<int> {};
+class KvCache : public testing::TestWithParam<parallel::TensorConfig> {};
 
 TEST_P(KvCache, EqualsFullRecomputation) {
   for (const ModelShape& shape : {test::tiny_gpt2(), test::tiny_llama()}) {
-    comm::run_ranks(GetParam(), [&](comm::World& world) {
+    comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
       const at::NoGradGuard no_grad;
-      comm::Mesh mesh(world, {{"tensor", world.size()}});
+      comm::Mesh mesh(world, parallel::tensor_axes(GetParam()));
       nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 5});
-      const Model model = make_model(shape, *train::make_layers(parameters, mesh));
-      const at::Tensor tokens = (at::arange(24, at::kLong) * 7).remainder(shape.vocabulary).view({2, 12});
-      const at::Tensor positions = at::arange(12, at::kLong).expand({2, 12});
-      nn::KvCache cache = make_cache(model, 2, 12, at::TensorOptions().dtype(at::kDouble));
+      const Model model = make_model(shape, *train::make_layers(parameters, mesh, GetParam()));
+      const int64_t rows = 2 * model.batch_parts;
+      const at::Tensor tokens = (at::arange(rows * 12, at::kLong) * 7).remainder(shape.vocabulary).view({rows, 12});
+      const at::Tensor positions = at::arange(12, at::kLong).expand({rows, 12});
+      nn::KvCache cache = make_cache(model, rows, 12, at::TensorOptions().dtype(at::kDouble));
       // 5 tokens at once, then one at a time.
       for (int64_t from = 0, to = 5; from < 12; from = to, ++to) {
         nn::Step step{.positions = positions.narrow(1, from, to - from), .cache = &cache};
@@ -36,7 +37,8 @@ TEST_P(KvCache, EqualsFullRecomputation) {
     });
   }
 }
-INSTANTIATE_TEST_SUITE_P(TensorRanks, KvCache, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Serial, KvCache, testing::Values(parallel::TensorConfig{}));
+INSTANTIATE_TEST_SUITE_P(Modes, KvCache, testing::ValuesIn(test::tensor_modes()), [](const auto& info) { return test::name_of(info.param); });
 
 TEST(KvCacheLimit, MoreTokensThanRoomIsAnError) {
   nn::KvCache cache(1, 1, 4, 2, 8, at::TensorOptions().dtype(at::kFloat));

@@ -41,7 +41,7 @@ TEST(LinearCrossEntropy, LeavesPaddingRowsOutAndGivesThemNoGradient) {
 }
 
 // Plays the other ranks of a split vocabulary: what they would add is computed beforehand from the dense logits.
-struct OtherRanks : VocabularyReduction {
+struct OtherRanks : RankReduction {
   at::Tensor logits, labels;  // of the words of all other ranks; labels relative to them
   int64_t slice, calls = 0, done = 0;
   at::Tensor largest;
@@ -89,9 +89,9 @@ TEST(LinearCrossEntropy, OfASplitVocabularyEqualsTheWhole) {
 }
 
 TEST(LinearCrossEntropy, OfARankWithoutWordsStillTakesPart) {
-  VocabularyReduction nobody;
+  RankReduction nobody;
   const auto hidden = normal({3, 4}, 1).requires_grad_(true), weight = normal({2, 4}, 2).requires_grad_(true);
-  struct Known : VocabularyReduction {
+  struct Known : RankReduction {
     void max(at::Tensor& x) override { x.zero_(); }
     void sum(at::Tensor& x) override { x[0].fill_(1), x[1].fill_(-2); }
   } others;

@@ -1,5 +1,5 @@
-// Each layer of a factory against the serial one on integers: every sum is exact whatever its order, so results must be equal bit for
-// bit, and a difference is an error of layout, never of rounding.
+// Each layer of the parallel factory, in every mode, against the serial one on integers: every sum is exact whatever its order, so results must be equal
+// bit for bit, and a difference is an error of layout, never of rounding. Then the ways in which such layers go wrong, each of which must be noticed.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -8,14 +8,21 @@
 
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
-#include "colossal/train/engine.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/parallel/data/gradient_reducer.h"
+#include "colossal/parallel/tensor/table.h"
+#include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 
 namespace colossal::test {
 namespace {
 
-constexpr int64_t kBatch = 4, kSequence = 3, kHidden = 12, kFfn = 20, kVocabulary = 11;
+using parallel::Layout;
+using parallel::TensorConfig;
+
+constexpr int64_t kSequence = 3, kFfn = 20, kVocabulary = 11, kClasses = 5;
+constexpr nn::AttentionShape kShape{.hidden = 36, .heads = 6, .kv_heads = 6, .head_dim = 3};
 
 /// Small integers in doubles, drawn from `name`.
 at::Tensor integers(std::vector<int64_t> sizes, const std::string& name) {
@@ -23,88 +30,199 @@ at::Tensor integers(std::vector<int64_t> sizes, const std::string& name) {
   return at::randint(-3, 4, sizes, generator, at::TensorOptions().dtype(at::kDouble));
 }
 
-/// A few layers chained, without anything that rounds. Output: what each rank holds whole.
+/// Layers chained, without anything that rounds.
 struct Chain {
-  explicit Chain(nn::Layers& make, const nn::AttentionShape& shape) : shape(shape) {
-    embedding = make.embedding("embedding", kVocabulary, kHidden, 1);
-    positions = make.positions("positions", kSequence, kHidden, 1);
+  Chain(nn::Layers& make, const nn::AttentionShape& shape) {
+    const int64_t width = shape.hidden;
+    embedding = make.embedding("embedding", kVocabulary, width, 1);
+    positions = make.positions("positions", kSequence, width, 1);
+    patches = make.patch_embedding("patches", kPatches, width, 1);
     heads = make.heads("qkv", shape, {});
     from_heads = make.from_heads("out", shape, {});
-    up = make.expand("up", kHidden, kFfn, {});
-    down = make.contract("down", kFfn, kHidden, {});
-    head = make.lm_head("head", kHidden, kVocabulary, 1, embedding.get());
+    up = make.expand("up", width, kFfn, {});
+    down = make.contract("down", kFfn, width, {});
+    gate_up = make.expand("gate_up", width, 2 * kFfn, {.bias = false, .segments = {{kFfn}, {kFfn}}});
+    down_2 = make.contract("down_2", kFfn, width, {.bias = false});
+    tied = make.lm_head("tied", width, kVocabulary, 1, embedding.get());
+    untied = make.lm_head("untied", width, kVocabulary, 1, nullptr);
+    classifier = make.classifier("classifier", width, kClasses, 1);
   }
-  at::Tensor hidden(const at::Tensor& ids) {
+  at::Tensor embed(const at::Tensor& ids, const at::Tensor& images) {
     const at::Tensor where = at::arange(ids.size(1), ids.options()).expand_as(ids);
-    const at::Tensor x = embedding->forward(ids) + positions->forward(where);
+    return at::cat({patches->forward(images), embedding->forward(ids) + positions->forward(where)}, 1);
+  }
+  at::Tensor hidden(const at::Tensor& x) {
     const nn::Heads h = heads->forward(x);
     const int64_t group = h.q.size(2) / h.k.size(2);  // q heads that share a kv head
     const at::Tensor mixed = h.q + h.k.repeat_interleave(group, 2) - 2 * h.v.repeat_interleave(group, 2);
-    const at::Tensor y = x + from_heads->forward(mixed.flatten(2));
-    return y + down->forward(up->forward(y));
+    const at::Tensor y = x + from_heads->forward({mixed.flatten(2)});
+    const auto difference = [](const at::Tensor& t) { return t.chunk(2, -1)[0] - t.chunk(2, -1)[1]; };
+    return y + down->forward(up->forward(y)) + down_2->forward(gate_up->forward(y).map(difference));
   }
-  nn::AttentionShape shape;
+  static constexpr nn::PatchShape kPatches{2, 4, 2};
   std::unique_ptr<nn::Embedding> embedding, positions;
+  std::unique_ptr<nn::PatchEmbedding> patches;
   std::unique_ptr<nn::HeadProjection> heads;
-  std::unique_ptr<nn::Linear> from_heads, up, down;
-  std::unique_ptr<nn::LossHead> head;
+  std::unique_ptr<nn::Expand> up, gate_up;
+  std::unique_ptr<nn::Contract> from_heads, down, down_2;
+  std::unique_ptr<nn::LossHead> tied, untied, classifier;
 };
 
+at::Tensor ids(int64_t batch) { return integers({batch, kSequence}, "ids").abs().to(at::kLong); }
+
+void fill(nn::Parameters& parameters, const tensor::Place& place) {
+  const at::NoGradGuard no_grad;
+  for (nn::Parameter& p : parameters) p.value.copy_(local_part(integers(p.spec.shape, p.name), p.spec, place));
+}
+
 struct Results {
-  at::Tensor hidden, logits;
+  at::Tensor hidden, input_gradient, tied, untied, classes;  // hidden and its gradient: this rank's part
   std::map<std::string, at::Tensor> gradients;
 };
 
-Results run(comm::World& world, int tensor, const nn::AttentionShape& shape) {
-  comm::Mesh mesh(world, {{"data", 1}, {"tensor", tensor}});
-  nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
-  const auto make = train::make_layers(parameters, mesh);
-  Chain chain(*make, shape);
-  for (nn::Parameter& p : parameters) {
-    const at::NoGradGuard no_grad;
-    p.value.copy_(local_part(integers(p.spec.shape, p.name), p.spec, mesh.place()));
-  }
-  const at::Tensor ids = integers({kBatch, kSequence}, "ids").abs().to(at::kLong);
+/// `part`: cuts a whole hidden state to this rank's.
+template <class Part>
+Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape, int64_t batch, const Part& part) {
+  nn::Parameters& parameters = make.parameters();
+  Chain chain(make, shape);
+  fill(parameters, mesh.place());
+  nn::FlatParameters flat(parameters, 1 << 20);
+  parallel::GradientReducer reducer(flat, mesh);
   Results r;
-  r.hidden = chain.hidden(ids);
-  r.hidden.backward(integers(r.hidden.sizes().vec(), "gradient"));
-  {
-    const at::NoGradGuard no_grad;
-    r.logits = chain.head->logits(r.hidden);
-  }
-  for (const nn::Parameter& p : parameters) r.gradients[p.name] = p.value.grad();
+  const at::Tensor x = chain.embed(ids(batch), integers({batch, 2, 4, 4}, "images"));
+  const at::Tensor leaf = x.detach().requires_grad_();
+  r.hidden = chain.hidden(leaf);
+  reducer.begin();
+  r.hidden.backward(part(integers({batch, x.size(1), shape.hidden}, "gradient")));
+  r.input_gradient = leaf.grad();
+  x.backward(leaf.grad());
+  reducer.finish();
+  const at::NoGradGuard no_grad;
+  const at::Tensor last = r.hidden.select(1, -1);
+  r.tied = chain.tied->logits(last);
+  r.untied = chain.untied->logits(last);
+  r.classes = chain.classifier->logits(last);
+  for (const nn::Parameter& p : parameters) r.gradients[p.name] = p.value.grad().clone();
   return r;
 }
 
-void check(int tensor, const nn::AttentionShape& shape, bool collectives_off) {
+/// Changes a layout, to see whether the difference is noticed.
+using Mutation = std::function<void(Layout&)>;
+
+void check(const TensorConfig& config, const nn::AttentionShape& shape, bool collectives_off = false, const Mutation& mutate = {}) {
+  const int64_t batch = parallel::batch_parts(config) * 2;
   Results want;
-  comm::run_ranks(1, [&](comm::World& world) { want = run(world, 1, shape); });
-  comm::run_ranks(tensor, [&](comm::World& world) {
-    const Results got = run(world, tensor, shape);
-    expect_equal(got.hidden, want.hidden, "hidden state");
-    expect_equal(got.logits, want.logits, "logits");
-    comm::Mesh mesh(world, {{"data", 1}, {"tensor", tensor}});
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 1}});
     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
-    const auto make = train::make_layers(parameters, mesh);
-    const Chain chain(*make, shape);
+    nn::SerialLayers make(parameters);
+    want = run_chain(make, mesh, shape, batch, [](const at::Tensor& x) { return x; });
+  });
+  comm::run_ranks(static_cast<int>(config.size), [&](comm::World& world) {
+    comm::Mesh mesh(world, parallel::tensor_axes(config));
+    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    Layout layout = parallel::make_layout(config, mesh);
+    if (mutate) mutate(layout);
+    parallel::TensorLayers make(parameters, layout);
+    const auto part = [&](const at::Tensor& whole) {
+      const auto& split = layout.outside;
+      const int64_t columns = mesh.place().size(split.columns), width = whole.size(2) / columns;
+      return parallel::rows_of(layout, split).of(whole).narrow(2, mesh.place().index(split.columns) * width, width).contiguous();
+    };
+    const Results got = run_chain(make, mesh, shape, batch, part);
+    expect_equal(got.hidden, part(want.hidden), "hidden state");
+    expect_equal(got.input_gradient, part(want.input_gradient), "input gradient");
+    expect_equal(got.tied, want.tied, "logits of a tied head");
+    expect_equal(got.untied, want.untied, "logits of a head of its own");
+    expect_equal(got.classes, want.classes, "classes");
     for (const nn::Parameter& p : parameters)
       expect_equal(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()), "gradient of " + p.name);
   }, {.collectives_off = collectives_off});
 }
 
-class IntegerParity : public testing::TestWithParam<int> {
+class IntegerParity : public testing::TestWithParam<TensorConfig> {
  protected:
   void both(const nn::AttentionShape& shape) const {
-    EXPECT_NO_THROW(check(GetParam(), shape, false));
+    EXPECT_NO_THROW(check(GetParam(), shape));
     EXPECT_THROW(check(GetParam(), shape, true), ParityError);
   }
 };
 
-TEST_P(IntegerParity, EveryLayerIsBitwiseThatOfOneProcess) { both({.hidden = kHidden, .heads = 4, .kv_heads = 4, .head_dim = 3}); }
-TEST_P(IntegerParity, SharedKvHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kHidden, .heads = 4, .kv_heads = 1, .head_dim = 3}); }
-TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kHidden, .heads = 3, .kv_heads = 3, .head_dim = 4}); }
+TEST_P(IntegerParity, EveryLayerIsBitwiseThatOfOneProcess) { both(kShape); }
+TEST_P(IntegerParity, SharedKvHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kShape.hidden, .heads = 6, .kv_heads = 1, .head_dim = 3}); }
+TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kShape.hidden, .heads = 5, .kv_heads = 5, .head_dim = 4}); }
 
-INSTANTIATE_TEST_SUITE_P(Tensor, IntegerParity, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Modes, IntegerParity, testing::ValuesIn(tensor_modes()),
+                         [](const auto& info) { return name_of(info.param); });
+
+// 64 ranks: q = 8; [4, 4, 4]; l = 4. Every layer of a block, one batch row a part.
+TEST(SixtyFourRanks, EveryLayerIsBitwiseThatOfOneProcess) {
+  for (const TensorConfig& config : {TensorConfig{.size = 64, .mode = "2d"}, TensorConfig{.size = 64, .mode = "2.5d", .depth = 4},
+                                     TensorConfig{.size = 64, .mode = "3d"}}) {
+    const nn::AttentionShape shape{.hidden = 64, .heads = 8, .kv_heads = 4, .head_dim = 4};
+    EXPECT_NO_THROW(check(config, shape)) << name_of(config);
+    EXPECT_THROW(check(config, shape, true), ParityError) << name_of(config);
+  }
+}
+
+/// Notices: a layout in which something is wrong gives other numbers, or tensors that do not fit.
+void expect_noticed(const TensorConfig& config, const Mutation& mutate) {
+  EXPECT_ANY_THROW(check(config, kShape, false, mutate));
+}
+
+TEST(Mutations, RowsAndColumnsSwappedAreNoticed) {
+  for (const TensorConfig& config : {TensorConfig{.size = 4, .mode = "2d"}, TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}})
+    expect_noticed(config, [](Layout& l) { std::swap(l.expand.weight.out, l.expand.weight.in); });
+  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.inside.rows[1], l.inside.columns[0]); });
+  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.outside.rows[0], l.outside.rows[1]); });
+}
+
+TEST(Mutations, AMissingSumOverDepthIsNoticed) {
+  expect_noticed({.size = 8, .mode = "2.5d", .depth = 2}, [](Layout& l) { l.weight_copies.clear(); });
+}
+
+/// Divides dW by the ranks, as a mean over a group that should be a sum would.
+struct DividedGradient : parallel::Product {
+  DividedGradient(std::shared_ptr<const Product> inner, double ranks) : inner(std::move(inner)), ranks(ranks) {}
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, int64_t out, Saved* saved) const override {
+    return inner->forward(x, weight, out, saved);
+  }
+  Gradients backward(const at::Tensor& dy, const Saved& saved, bool want_x, bool want_weight) const override {
+    Gradients d = inner->backward(dy, saved, want_x, want_weight);
+    if (d.weight.defined()) d.weight = d.weight / ranks;
+    return d;
+  }
+  std::shared_ptr<const Product> inner;
+  double ranks;
+};
+
+class ModeMutations : public testing::TestWithParam<TensorConfig> {};
+
+TEST_P(ModeMutations, AGradientDividedByTheRanksIsNoticed) {
+  const auto divide = [](Layout& l) { l.contract.product = std::make_shared<DividedGradient>(l.contract.product, 2); };
+  EXPECT_THROW(check(GetParam(), kShape, false, divide), ParityError);
+}
+
+// The products of one direction taken from a layout whose collectives are those of a mesh without them.
+TEST_P(ModeMutations, OneProductWithoutItsCollectivesIsNoticed) {
+  comm::run_ranks(1, [&](comm::World& alone) {
+    comm::Mesh mesh(alone, {{"data", 1}});
+    const TensorConfig config = GetParam();
+    const Layout silent = config.mode == "1d" ? parallel::layout_1d(mesh) : config.mode == "3d" ? parallel::layout_3d(mesh, false) : parallel::layout_2d(mesh);
+    expect_noticed(config, [&](Layout& l) { l.contract.product = silent.contract.product; });
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ModeMutations,
+                         testing::Values(TensorConfig{.size = 2}, TensorConfig{.size = 4, .mode = "2d"},
+                                         TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}, TensorConfig{.size = 8, .mode = "3d"}),
+                         [](const auto& info) { return name_of(info.param); });
+
+// An expand without its contract before a residual: refused by the compiler, under every layout.
+template <class A, class B>
+concept Addable = requires(A a, B b) { a + b; };
+static_assert(Addable<at::Tensor, at::Tensor>);
+static_assert(!Addable<at::Tensor, nn::Inside> && !Addable<nn::Inside, at::Tensor> && !std::is_convertible_v<nn::Inside, at::Tensor>);
 
 }  // namespace
 }  // namespace colossal::test

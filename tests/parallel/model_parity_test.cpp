@@ -9,15 +9,26 @@ namespace colossal::test {
 namespace {
 
 struct Layout {
-  int data, tensor;
+  int data;
+  int64_t tensor;
+  const char* mode = "1d";
+  int64_t depth = 1;
 };
 
-void PrintTo(const Layout& l, std::ostream* out) { *out << "data" << l.data << "_tensor" << l.tensor; }
+void PrintTo(const Layout& l, std::ostream* out) {
+  *out << "data" << l.data << "_tensor" << l.tensor;
+  if (l.mode[0] != '1') *out << "_" << (l.mode[1] == '.' ? "2_5" : std::string(l.mode, 1)) << "d";
+  if (l.depth > 1) *out << l.depth;
+}
 
 class ModelParity : public testing::TestWithParam<Layout> {
  protected:
   ParityCase make(models::ModelShape shape) const {
-    return {.shape = std::move(shape), .data = GetParam().data, .tensor = GetParam().tensor};
+    const Layout& l = GetParam();
+    ParityCase c{.shape = std::move(shape), .data = l.data, .tensor = {.size = l.tensor, .mode = l.mode, .depth = l.depth}};
+    c.batch = c.data * parallel::batch_parts(c.tensor);
+    c.batch *= std::max<int64_t>(1, 4 / c.batch);
+    return c;
   }
   void both(ParityCase c) const {
     EXPECT_NO_THROW(check_parity(c));
@@ -67,14 +78,31 @@ TEST_P(ModelParity, ClippingEqualsSingleProcess) {
 
 TEST_P(ModelParity, AccumulationEqualsSingleProcess) {
   ParityCase c = make(tiny_gpt2());
-  c.batch = 8;
+  c.batch *= 2;
   c.accumulate = 2;
   both(c);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity,
                          testing::Values(Layout{1, 2}, Layout{1, 4}, Layout{2, 1}, Layout{4, 1}, Layout{2, 2}, Layout{4, 2},
-                                         Layout{2, 4}),
+                                         Layout{2, 4}, Layout{1, 4, "2d"}, Layout{2, 4, "2d"}, Layout{1, 8, "2.5d", 2}, Layout{2, 4, "2.5d", 4},
+                                         Layout{1, 8, "3d"}, Layout{2, 8, "3d"}),
+                         testing::PrintToStringParamName());
+
+/// Larger grids, where rows and columns of three tell apart what two would hide.
+class WideModelParity : public ModelParity {};
+
+TEST_P(WideModelParity, Gpt2AndLlamaEqualSingleProcess) {
+  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama()}) {
+    ParityCase c = make(shape);
+    c.steps = 3;
+    c.clip = 0.05;
+    both(c);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, WideModelParity,
+                         testing::Values(Layout{1, 9, "2d"}, Layout{1, 12, "2.5d", 3}, Layout{1, 18, "2.5d", 2}, Layout{1, 27, "3d"}),
                          testing::PrintToStringParamName());
 
 }  // namespace

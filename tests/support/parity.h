@@ -6,12 +6,14 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/shape.h"
+#include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::test {
 
 struct ParityCase {
   models::ModelShape shape;
-  int data = 1, tensor = 1;
+  int data = 1;
+  parallel::TensorConfig tensor;
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
   double clip = 0;                ///< 0: none
   bool collectives_off = false;
@@ -23,7 +25,12 @@ models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
 models::ModelShape tiny_vit();
 
-/// Runs `c.steps` training steps in fp64 on one process and on c.data x c.tensor ranks and compares, on every rank: the loss of each step, every
+/// Every mode of tensor parallelism in sizes that fit a test: q = 2, 3; depth 1, 2, 3; l = 2, 3.
+std::vector<parallel::TensorConfig> tensor_modes();
+/// For names of tests: "size8_2_5d_depth2".
+std::string name_of(const parallel::TensorConfig& config);
+
+/// Runs `c.steps` training steps in fp64 on one process and on c.data x c.tensor.size ranks and compares, on every rank: the loss of each step, every
 /// parameter gradient of the first step (the rank's blocks of the full one), the gradient norm, and every parameter after the last step;
 /// and of one backward pass the gradient of the embedded input. Throws ParityError on the first difference.
 void check_parity(const ParityCase& c);

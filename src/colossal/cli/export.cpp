@@ -20,7 +20,7 @@ int export_model(const Arguments& arguments) {
 
   const auto world = comm::launch({});
   comm::Mesh mesh(*world, {{"data", world->size()}});
-  SavedModel saved = load_model(from, "none", mesh, at::kCPU);
+  SavedModel saved = load_model(from, "none", mesh, {}, at::kCPU);
   const auto& architecture = models::architecture(saved.model.shape.architecture);
   checkpoint::export_weights(to, *saved.parameters,
                              {architecture.external_names(saved.model.shape), architecture.prefix, architecture.ignored},

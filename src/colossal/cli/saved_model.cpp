@@ -42,18 +42,20 @@ Description describe(const std::string& folder) {
 
 }  // namespace
 
-SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh, at::Device device) {
-  comm::Group& everyone = mesh.group({"data", "tensor"});
+SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh, const parallel::TensorConfig& tensor,
+                      at::Device device) {
+  comm::Group& everyone = mesh.all();
   SavedModel saved;
   Description about;
   checkpoint::agree(everyone, at::kCPU, [&] {
     about = describe(folder);
     require(tokenizer == "none" || models::architecture(about.shape.architecture).input == models::Input::Tokens, "generate", folder,
             " holds a ", about.shape.architecture, ", which tells what images show: it has no text to continue");
+    parallel::check_sizes(tensor, about.shape.hidden, 0);
     if (tokenizer != "none") saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
   saved.parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{about.dtype, device, 0});
-  saved.model = models::make_model(about.shape, *train::make_layers(*saved.parameters, mesh));
+  saved.model = models::make_model(about.shape, *train::make_layers(*saved.parameters, mesh, tensor));
   if (about.checkpoint.empty()) {
     const auto& architecture = models::architecture(about.shape.architecture);
     checkpoint::agree(everyone, at::kCPU, [&] {

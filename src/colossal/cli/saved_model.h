@@ -7,6 +7,7 @@
 #include "colossal/data/tokenizer.h"
 #include "colossal/models/model.h"
 #include "colossal/nn/parameter.h"
+#include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::cli {
 
@@ -16,11 +17,12 @@ struct SavedModel {
   std::unique_ptr<data::Tokenizer> tokenizer;
 };
 
-/// Loads the newest checkpoint of a run folder, or a Hugging Face folder, under the layout of `mesh`. `tokenizer`: as data.tokenizer; empty:
+/// Loads the newest checkpoint of a run folder, or a Hugging Face folder, on a `mesh` that has the axes of `tensor`. `tokenizer`: as data.tokenizer; empty:
 /// the run's, or the folder's tokenizer.json; "none": it is not needed.
 /// Communication: every rank of the mesh must call; small messages.
-/// Errors: a folder that is neither, or that holds no complete checkpoint, or a model of images where a tokenizer is needed; the same on
-/// every rank.
-SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh, at::Device device);
+/// Errors: a folder that is neither, or a hidden size that does not divide, or that holds no complete checkpoint, or a model of images where
+/// a tokenizer is needed; the same on every rank.
+SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh, const parallel::TensorConfig& tensor,
+                      at::Device device);
 
 }  // namespace colossal::cli

@@ -66,6 +66,13 @@ Group& Mesh::group(const std::vector<std::string>& axes) {
   return made(name, ranks_along(axes));
 }
 
+std::vector<std::string> Mesh::axes_but(const std::string& left_out) const {
+  std::vector<std::string> names;
+  for (const auto& axis : place_.axes())
+    if (axis.name != left_out) names.push_back(axis.name);
+  return names;
+}
+
 Group& Mesh::neighbours(const std::string& axis, int count) {
   require(count >= 1 && size(axis) % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ",
           count, " along ", axis, " of size ", size(axis));

@@ -35,12 +35,16 @@ class Mesh {
   Group& group(std::initializer_list<const char*> axes) {
     return group(std::vector<std::string>(axes.begin(), axes.end()));
   }
+  /// The ranks of all axes, or of all but one: everyone, and the ranks that share one replica of a model for all_but("data").
+  Group& all() { return group(axes_but("")); }
+  Group& all_but(const std::string& axis) { return group(axes_but(axis)); }
   /// The group along `axis` cut in runs of `count` neighbours: this rank's run. Name: "axis/count".
   Group& neighbours(const std::string& axis, int count);
   World& world() { return world_; }
 
  private:
   Group& made(const std::string& name, const std::vector<int>& ranks);
+  std::vector<std::string> axes_but(const std::string& left_out) const;
   std::vector<int> ranks_along(const std::vector<std::string>& axes) const;
 
   World& world_;

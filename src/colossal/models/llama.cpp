@@ -36,13 +36,15 @@ struct LlamaBlock {
     nn::Heads heads = qkv->forward(norm_1->forward(x));
     std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.rows.of(step.positions), *rotary);
     const at::Tensor h = x + drop_1->forward(out->forward(nn::attend(heads, layer, step)), step);
-    return h + drop_2->forward(down->forward(ops::swiglu(gate_up->forward(norm_2->forward(h)))), step);
+    const auto gated = [](const at::Tensor& gate_and_up) { return ops::swiglu(gate_and_up); };
+    return h + drop_2->forward(down->forward(gate_up->forward(norm_2->forward(h)).map(gated)), step);
   }
   int64_t layer;
   std::shared_ptr<const ops::RotaryTable> rotary;
   std::unique_ptr<nn::Norm> norm_1, norm_2;
   std::unique_ptr<nn::HeadProjection> qkv;
-  std::unique_ptr<nn::Linear> out, gate_up, down;
+  std::unique_ptr<nn::Expand> gate_up;
+  std::unique_ptr<nn::Contract> out, down;
   std::unique_ptr<nn::Dropout> drop_1, drop_2;
 };
 

@@ -28,14 +28,15 @@ struct VitBlock {
     drop_2 = make.dropout(name + ".mlp.dropout", s.hidden, s.dropout);
   }
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
-    const at::Tensor attended = nn::attend(qkv->forward(norm_1->forward(x)), layer, step, /*causal=*/false);
+    const nn::Inside attended = nn::attend(qkv->forward(norm_1->forward(x)), layer, step, /*causal=*/false);
     const at::Tensor h = x + drop_1->forward(out->forward(attended), step);
-    return h + drop_2->forward(down->forward(ops::exact_gelu(up->forward(norm_2->forward(h)))), step);
+    return h + drop_2->forward(down->forward(up->forward(norm_2->forward(h)).map(ops::exact_gelu)), step);
   }
   int64_t layer;
   std::unique_ptr<nn::Norm> norm_1, norm_2;
   std::unique_ptr<nn::HeadProjection> qkv;
-  std::unique_ptr<nn::Linear> out, up, down;
+  std::unique_ptr<nn::Expand> up;
+  std::unique_ptr<nn::Contract> out, down;
   std::unique_ptr<nn::Dropout> drop_1, drop_2;
 };
 

@@ -13,12 +13,12 @@ Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads
   return {heads(parts[0]), heads(parts[1]), heads(parts[2]), {}};
 }
 
-at::Tensor attend(const Heads& heads, int64_t layer, const Step& step, bool causal) {
+Inside attend(const Heads& heads, int64_t layer, const Step& step, bool causal) {
   at::Tensor k = heads.k, v = heads.v;
   if (step.cache) std::tie(k, v) = step.cache->append(layer, k, v);
   const at::Tensor out = ops::attention(heads.q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
                                         {.causal = causal, .documents = heads.rows.of(step.documents)});
-  return out.transpose(1, 2).flatten(2);
+  return {out.transpose(1, 2).flatten(2)};
 }
 
 }  // namespace colossal::nn

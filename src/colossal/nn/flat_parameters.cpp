@@ -2,13 +2,16 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+
 #include "colossal/ops/reduce.h"
 
 namespace colossal::nn {
 namespace {
 
 FlatBucket pack(std::vector<FlatSlot> slots, int64_t length, const at::TensorOptions& options) {
-  FlatBucket bucket{at::zeros({length}, options), at::zeros({length}, options), std::move(slots)};
+  const auto axes = slots.front().parameter->spec.gradient_axes;
+  FlatBucket bucket{at::zeros({length}, options), at::zeros({length}, options), std::move(slots), axes};
   for (const FlatSlot& slot : bucket.slots) {
     const at::Tensor home = view_of_slot(bucket.values, slot);
     home.copy_(slot.parameter->value.detach());
@@ -29,19 +32,22 @@ FlatParameters::FlatParameters(Parameters& parameters, int64_t bucket_bytes) {
   const int64_t element_bytes = static_cast<int64_t>(options.dtype().itemsize());
   std::vector<Parameter*> order;
   for (Parameter& p : parameters) order.insert(order.begin(), &p);
-  std::vector<FlatSlot> slots;
-  int64_t length = 0;
-  auto close = [&] {
-    if (!slots.empty()) buckets_.push_back(pack(std::move(slots), length, options));
-    slots.clear();
-    length = 0;
+  struct Open {
+    std::vector<FlatSlot> slots;
+    int64_t length = 0;
+  };
+  std::map<std::vector<std::string>, Open> open;  // by gradient_axes
+  auto close = [&](Open& o) {
+    if (!o.slots.empty()) buckets_.push_back(pack(std::move(o.slots), o.length, options));
+    o = {};
   };
   for (Parameter* p : order) {
-    if (length * element_bytes >= bucket_bytes) close();
-    slots.push_back({p, length, p->value.numel()});
-    length += p->value.numel();
+    Open& o = open[p->spec.gradient_axes];
+    if (o.length * element_bytes >= bucket_bytes) close(o);
+    o.slots.push_back({p, o.length, p->value.numel()});
+    o.length += p->value.numel();
   }
-  close();
+  for (auto& [axes, rest] : open) close(rest);
 }
 
 void FlatParameters::zero_gradients() {

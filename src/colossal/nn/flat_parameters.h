@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "colossal/nn/parameter.h"
@@ -15,17 +16,18 @@ struct FlatSlot {
   int64_t offset, size;
 };
 
-/// Consecutive parameters without gaps. `values` and `gradients` are 1-D and of one length.
+/// Parameters without gaps between them, all of one ShardSpec::gradient_axes. `values` and `gradients` are 1-D and of one length.
 struct FlatBucket {
   at::Tensor values, gradients;
   std::vector<FlatSlot> slots;
+  std::vector<std::string> gradient_axes;
 };
 
 /// Repacks parameters.value as views of buckets and sets their .grad to views of the gradient buckets, so that backward passes
 /// accumulate in place.
 ///
 /// Order: the last parameter first: gradients become ready roughly in that order. A bucket closes at `bucket_bytes` (one parameter at
-/// least).
+/// least); parameters of other gradient_axes go to another one. The same on all ranks of one layout.
 /// Invariant: nobody replaces a parameter's value or gradient tensor; in-place writes only.
 class FlatParameters {
  public:

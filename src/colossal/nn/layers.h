@@ -30,11 +30,29 @@ struct Step {
   int64_t first_row = 0;        ///< index in the global batch of this batch's first row: masks are drawn by logical index
 };
 
-/// y [..., out] = x [..., in] W^T + b
-class Linear {
+/// An activation between an expand and its contract. Its features are cut by another rule than those outside, and under some layouts its rows too;
+/// the sizes may fit a residual all the same. Being a type of its own, it cannot be added to one: an expand without its contract does not compile.
+struct Inside {
+  at::Tensor tensor;
+  /// An elementwise operation on it.
+  template <class Operation>
+  Inside map(const Operation& operation) const {
+    return {operation(tensor)};
+  }
+};
+
+/// y [..., out] = x [..., in] W^T + b, outputs inside.
+class Expand {
  public:
-  virtual ~Linear() = default;
-  virtual at::Tensor forward(const at::Tensor& x) = 0;
+  virtual ~Expand() = default;
+  virtual Inside forward(const at::Tensor& x) = 0;
+};
+
+/// The same from inside.
+class Contract {
+ public:
+  virtual ~Contract() = default;
+  virtual at::Tensor forward(const Inside& x) = 0;
 };
 
 struct Heads {
@@ -102,11 +120,11 @@ class Layers {
 
   /// A pair: expand gives each rank some of the `out` features, contract takes those features in and gives whole ones.
   /// Between the two only elementwise operations (within a segment position) are allowed.
-  virtual std::unique_ptr<Linear> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
-  virtual std::unique_ptr<Linear> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
+  virtual std::unique_ptr<Expand> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
+  virtual std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   /// The same pair around attention: whole heads out, heads [B, S, N_local * D] in.
   virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&, const LinearOptions&) = 0;
-  virtual std::unique_ptr<Linear> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) = 0;
+  virtual std::unique_ptr<Contract> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) = 0;
 
   virtual std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) = 0;
   /// A table of learned positions, held whole.
@@ -131,7 +149,7 @@ class Layers {
 
 /// Attention of the local heads, the same under every layout: q [B, S, N, D], k, v [B, S, N_kv, D] -> [B, S, N * D].
 /// Appends to step.cache, when there is one, as layer `layer`. `causal`: a token sees no later one.
-at::Tensor attend(const Heads& heads, int64_t layer, const Step& step, bool causal = true);
+Inside attend(const Heads& heads, int64_t layer, const Step& step, bool causal = true);
 
 /// Splits [B, S, (N + 2 N_kv) D] into heads.
 Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads_local, int64_t head_dim);

@@ -20,18 +20,30 @@ LinearOptions with_segments(LinearOptions options, std::vector<tensor::Segment> 
   return options;
 }
 
-struct SerialLinear : Linear {
+struct SerialLinear {
   SerialLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& options)
       : weight(p.add(name + ".weight", ShardSpec::split({out, in}, 0, {}, options.segments),
                      Init::normal(options.deviation), true)),
         bias(options.bias
                  ? &p.add(name + ".bias", ShardSpec::split({out}, 0, {}, options.segments), Init::zeros(), false)
                  : nullptr) {}
-  at::Tensor forward(const at::Tensor& x) override {
+  at::Tensor forward(const at::Tensor& x) const {
     return ops::linear(x, weight.value, bias ? bias->value : at::Tensor());
   }
   Parameter& weight;
   Parameter* bias;
+};
+
+struct SerialExpand : Expand {
+  SerialExpand(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o) : linear(p, name, in, out, o) {}
+  Inside forward(const at::Tensor& x) override { return {linear.forward(x)}; }
+  SerialLinear linear;
+};
+
+struct SerialContract : Contract {
+  SerialContract(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o) : linear(p, name, in, out, o) {}
+  at::Tensor forward(const Inside& x) override { return linear.forward(x.tensor); }
+  SerialLinear linear;
 };
 
 struct SerialHeads : HeadProjection {
@@ -118,13 +130,13 @@ struct SerialClassifier : LossHead {
 
 }  // namespace
 
-std::unique_ptr<Linear> SerialLayers::expand(const std::string& name, int64_t in, int64_t out, const LinearOptions& o) {
-  return std::make_unique<SerialLinear>(parameters(), name, in, out, o);
+std::unique_ptr<Expand> SerialLayers::expand(const std::string& name, int64_t in, int64_t out, const LinearOptions& o) {
+  return std::make_unique<SerialExpand>(parameters(), name, in, out, o);
 }
 
-std::unique_ptr<Linear> SerialLayers::contract(const std::string& name, int64_t in, int64_t out,
+std::unique_ptr<Contract> SerialLayers::contract(const std::string& name, int64_t in, int64_t out,
                                                const LinearOptions& o) {
-  return std::make_unique<SerialLinear>(parameters(), name, in, out, with_segments(o, {}));  // o's are of the inputs
+  return std::make_unique<SerialContract>(parameters(), name, in, out, with_segments(o, {}));  // o's are of the inputs
 }
 
 std::unique_ptr<HeadProjection> SerialLayers::heads(const std::string& name, const AttentionShape& s,
@@ -132,9 +144,9 @@ std::unique_ptr<HeadProjection> SerialLayers::heads(const std::string& name, con
   return std::make_unique<SerialHeads>(parameters(), name, s, o);
 }
 
-std::unique_ptr<Linear> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,
+std::unique_ptr<Contract> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,
                                                  const LinearOptions& o) {
-  return std::make_unique<SerialLinear>(parameters(), name, s.heads * s.head_dim, s.hidden, with_segments(o, {}));
+  return std::make_unique<SerialContract>(parameters(), name, s.heads * s.head_dim, s.hidden, with_segments(o, {}));
 }
 
 std::unique_ptr<Embedding> SerialLayers::embedding(const std::string& name, int64_t vocabulary, int64_t hidden,

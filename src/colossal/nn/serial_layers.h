@@ -8,10 +8,10 @@ namespace colossal::nn {
 class SerialLayers : public Layers {
  public:
   using Layers::Layers;
-  std::unique_ptr<Linear> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
-  std::unique_ptr<Linear> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
+  std::unique_ptr<Expand> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
+  std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
   std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
-  std::unique_ptr<Linear> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
+  std::unique_ptr<Contract> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
   std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) override;
   std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation) override;
   std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden, double deviation) override;

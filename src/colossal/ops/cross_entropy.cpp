@@ -20,18 +20,12 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kSliceBytes = int64_t{64} << 20;
 
-// Tokens of a slice: as many slices as the limit demands, all about equally long.
-int64_t even_slice(int64_t tokens, int64_t rows) {
-  const int64_t most = std::max<int64_t>(kSliceBytes / (4 * std::max<int64_t>(rows, 1)), 16);
-  const int64_t slices = std::max<int64_t>((tokens + most - 1) / most, 1);
-  return std::max<int64_t>((tokens + slices - 1) / slices, 1);
-}
-
 struct Problem {
   at::Tensor hidden, weight, labels;
   VocabularyRange range;
-  VocabularyReduction* reduction;
-  int64_t slice_tokens;
+  RankReduction* reduction;
+  Projection* projection;
+  int64_t slice;
   bool hidden_gradient, weight_gradient;
 };
 
@@ -40,14 +34,14 @@ struct Result {
 };
 
 void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, const VocabularyRange& range,
-           bool whole) {
+           bool whole, bool local) {
   require(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
               hidden.scalar_type() == weight.scalar_type(),
           "cross_entropy", "hidden must be [T,H] and weight [rows,H] of one dtype: got ", hidden.sizes(), " and ",
           weight.sizes());
   require(labels.dim() == 1 && labels.size(0) == hidden.size(0) && labels.scalar_type() == at::kLong, "cross_entropy",
           "labels must be int64 [T]: got ", labels.sizes(), " for hidden ", hidden.sizes());
-  require(range.first >= 0 && range.valid >= 0 && range.valid <= weight.size(0), "cross_entropy",
+  require(range.first >= 0 && range.valid >= 0 && (!local || range.valid <= weight.size(0)), "cross_entropy",
           "valid rows must be at most the rows of the weight: got ", range.valid, " of ", weight.size(0));
   if (labels.numel() == 0 || !labels.is_cpu()) return;
   const auto good = labels.ge(0).logical_or(labels.eq(kIgnoredLabel));
@@ -175,7 +169,7 @@ at::Tensor loss_of(const at::Tensor& sums, const at::Tensor& labels) {
 }
 
 template <class Slice>
-at::Tensor reduced_loss(Slice&& slice, const at::Tensor& labels, VocabularyReduction& reduction, bool gradient) {
+at::Tensor reduced_loss(Slice&& slice, const at::Tensor& labels, RankReduction& reduction, bool gradient) {
   auto largest = slice.largest();
   reduction.max(largest);
   auto sums = slice.exponentials(largest);
@@ -186,8 +180,8 @@ at::Tensor reduced_loss(Slice&& slice, const at::Tensor& labels, VocabularyReduc
 
 // Turns logits in place into the gradient of the returned sum of losses.
 at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, const VocabularyRange& range,
-                         VocabularyReduction* reduction, bool gradient) {
-  VocabularyReduction identity;
+                         RankReduction* reduction, bool gradient) {
+  RankReduction identity;
   if (!logits.is_cpu())
     return reduced_loss(AtenSlice(logits, labels, range), labels, reduction ? *reduction : identity, gradient);
   const auto on_cpu = [&](auto element) {
@@ -205,6 +199,27 @@ at::Tensor aligned_rows(int64_t rows, int64_t columns, const at::TensorOptions& 
   return at::empty({rows, (columns + kElements - 1) / kElements * kElements}, options).narrow(1, 0, columns);
 }
 
+// The local products, into memory that all slices share.
+class LocalProjection final : public Projection {
+ public:
+  LocalProjection(int64_t tokens, const at::Tensor& weight, const at::TensorOptions& options)
+      : buffer_(aligned_rows(tokens, weight.size(0), options)) {}
+  at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) override {
+    hidden_ = hidden;
+    weight_ = weight;
+    auto logits = buffer_.narrow(0, 0, hidden.size(0));
+    matmul_nt_(logits, hidden, weight, 0);
+    return logits;
+  }
+  void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight, double beta) override {
+    if (hidden) matmul_nn_(*hidden, logits_gradient, weight_, 0);
+    if (weight) matmul_tn_(*weight, logits_gradient, hidden_, beta);
+  }
+
+ private:
+  at::Tensor buffer_, hidden_, weight_;
+};
+
 Result compute(const Problem& problem) {
   const auto& hidden = problem.hidden;
   const auto& weight = problem.weight;
@@ -216,20 +231,17 @@ Result compute(const Problem& problem) {
   if (problem.hidden_gradient) result.hidden_gradient = at::empty(hidden.sizes(), hidden.options());
   if (problem.weight_gradient)
     result.weight_gradient = tokens > 0 ? at::empty(weight.sizes(), weight.options()) : at::zeros_like(weight);
-  const auto buffer = aligned_rows(std::min(problem.slice_tokens, tokens), weight.size(0), hidden.options());
-  for (int64_t from = 0; from < tokens; from += problem.slice_tokens) {
-    const int64_t count = std::min(problem.slice_tokens, tokens - from);
+  LocalProjection local(problem.projection ? 0 : std::min(problem.slice, tokens), weight, hidden.options());
+  Projection& projection = problem.projection ? *problem.projection : local;
+  for (int64_t from = 0; from < tokens; from += problem.slice) {
+    const int64_t count = std::min(problem.slice, tokens - from);
     const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(0, from, count);
-    auto logits = buffer.narrow(0, 0, count);
-    matmul_nt_(logits, slice, weight, 0);
-    const auto wide = logits.to(type);
+    const auto wide = projection.logits(slice, weight).to(type);
     result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
-    const auto logits_gradient = wide.to(hidden.scalar_type());
-    if (problem.hidden_gradient) {
-      auto out = result.hidden_gradient.narrow(0, from, count);
-      matmul_nn_(out, logits_gradient, weight, 0);
-    }
-    if (problem.weight_gradient) matmul_tn_(result.weight_gradient, logits_gradient, slice, from == 0 ? 0 : 1);
+    if (!gradient) continue;
+    at::Tensor dhidden = problem.hidden_gradient ? result.hidden_gradient.narrow(0, from, count) : at::Tensor();
+    projection.gradients(wide.to(hidden.scalar_type()), problem.hidden_gradient ? &dhidden : nullptr,
+                         problem.weight_gradient ? &result.weight_gradient : nullptr, from == 0 ? 0 : 1);
   }
   return result;
 }
@@ -238,10 +250,10 @@ Result compute(const Problem& problem) {
 // them over instead of copying, and the memory does not live as long as the graph.
 struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& labels, int64_t first, int64_t valid, VocabularyReduction* reduction,
-                            int64_t slice_tokens) {
+                            const at::Tensor& labels, int64_t first, int64_t valid, RankReduction* reduction,
+                            Projection* projection, int64_t slice) {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
-    auto result = compute({hidden.contiguous(), weight.contiguous(), labels, {first, valid}, reduction, slice_tokens,
+    auto result = compute({hidden.contiguous(), weight.contiguous(), labels, {first, valid}, reduction, projection, slice,
                            hidden.requires_grad(), weight.requires_grad()});
     context->saved_data["hidden"] = result.hidden_gradient;
     context->saved_data["weight"] = result.weight_gradient;
@@ -257,22 +269,28 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     };
     const at::Tensor none;
     auto hidden = take("hidden"), weight = take("weight");
-    return {hidden, weight, none, none, none, none, none};
+    return {hidden, weight, none, none, none, none, none, none};
   }
 };
 
 }  // namespace
 
+int64_t slice_tokens(int64_t tokens, int64_t columns) {
+  const int64_t most = std::max<int64_t>(kSliceBytes / (4 * std::max<int64_t>(columns, 1)), 16);
+  const int64_t slices = std::max<int64_t>((tokens + most - 1) / most, 1);
+  return std::max<int64_t>((tokens + slices - 1) / slices, 1);
+}
+
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                const VocabularyRange& range, VocabularyReduction* reduction, int64_t slice_tokens) {
+                                const VocabularyRange& range, RankReduction* reduction, int64_t slice, Projection* projection) {
   const int64_t valid = range.valid < 0 ? weight.size(0) : range.valid;
-  check(hidden, weight, labels, {range.first, valid}, reduction == nullptr);
-  if (slice_tokens <= 0) slice_tokens = even_slice(hidden.size(0), weight.size(0));
+  check(hidden, weight, labels, {range.first, valid}, reduction == nullptr, projection == nullptr);
+  if (slice <= 0) slice = slice_tokens(hidden.size(0), weight.size(0));
   if (!at::GradMode::is_enabled() || !(hidden.requires_grad() || weight.requires_grad())) {
     at::NoGradGuard no_grad;
-    return compute({hidden.contiguous(), weight.contiguous(), labels, {range.first, valid}, reduction, slice_tokens, false, false}).loss;
+    return compute({hidden.contiguous(), weight.contiguous(), labels, {range.first, valid}, reduction, projection, slice, false, false}).loss;
   }
-  return LinearCrossEntropy::apply(hidden, weight, labels, range.first, valid, reduction, slice_tokens);
+  return LinearCrossEntropy::apply(hidden, weight, labels, range.first, valid, reduction, projection, slice);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {

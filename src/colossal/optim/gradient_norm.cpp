@@ -41,7 +41,7 @@ double gradient_norm(const nn::FlatParameters& flat, comm::Mesh& mesh) {
     for (const nn::FlatSlot& slot : bucket.slots)
       sum += squared_norm(nn::view_of_slot(bucket.gradients, slot), *slot.parameter, place);
   at::Tensor total = at::full({1}, sum, at::kDouble);
-  mesh.group("tensor").all_reduce(total, comm::Reduce::Sum).wait();
+  mesh.all_but("data").all_reduce(total, comm::Reduce::Sum).wait();
   return std::sqrt(total.item<double>());
 }
 

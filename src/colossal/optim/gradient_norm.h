@@ -6,9 +6,9 @@
 namespace colossal::optim {
 
 /// L2 norm of the logical gradient: every element counted once, by the rank that holds its first copy; padding counts as zero.
-/// Gradients must already be summed over the data axis.
+/// Gradients must already be summed over the data axis and their spec's gradient_axes.
 ///
-/// Communication: one all_reduce of one double over the axes of the model ("tensor"). Every rank must call, with or without gradients.
+/// Communication: one all_reduce of one double over all axes but "data". Every rank must call, with or without gradients.
 double gradient_norm(const nn::FlatParameters& flat, comm::Mesh& mesh);
 
 }  // namespace colossal::optim

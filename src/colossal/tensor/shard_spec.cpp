@@ -25,6 +25,17 @@ Part part_of(const Segment& segment, int64_t index, int64_t parts) {
   return {start * segment.granule, (end - start) * segment.granule, room * segment.granule, true};
 }
 
+int64_t room_of(const DimSplit& split, const Place& place) {
+  int64_t room = 0;
+  for (const Segment& segment : split.segments) room += part_of(segment, place.index(split.axes), place.size(split.axes)).room;
+  return room;
+}
+
+int64_t piece_of(const DimSplit& split, const Place& place) {
+  const int64_t pieces = place.size(split.shards);
+  return (room_of(split, place) + pieces - 1) / pieces;
+}
+
 struct Run {  // one box's extent in one dimension
   int64_t start, local_start, size;
   bool primary;
@@ -34,20 +45,26 @@ std::vector<Run> runs_of(const DimSplit& split, const Place& place) {
   std::vector<Run> runs;
   int64_t start = 0, local = 0;
   const int64_t parts = place.size(split.axes), index = place.index(split.axes);
+  const int64_t piece = piece_of(split, place), first = place.index(split.shards) * piece;  // of the part, rows [first, first + piece)
   for (const Segment& segment : split.segments) {
     const Part part = part_of(segment, index, parts);
-    if (part.size > 0) runs.push_back({start + part.start, local, part.size, part.primary});
+    const int64_t from = std::max(local, first), to = std::min(local + part.size, first + piece);
+    if (from < to) runs.push_back({start + part.start + from - local, from - first, to - from, part.primary});
     start += segment.size;
     local += part.room;
   }
   return runs;
 }
 
+bool names(const std::vector<std::string>& axes, const std::string& axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
 /// A copy is primary on the ranks whose index is 0 along every axis that does not split the tensor.
 bool holds_first_copy(const ShardSpec& spec, const Place& place) {
   for (const Place::Axis& axis : place.axes()) {
     const bool splits = std::any_of(spec.splits.begin(), spec.splits.end(), [&](const DimSplit& s) {
-      return std::find(s.axes.begin(), s.axes.end(), axis.name) != s.axes.end();
+      return names(s.axes, axis.name) || names(s.shards, axis.name);
     });
     if (!splits && axis.index != 0) return false;
   }
@@ -80,14 +97,11 @@ ShardSpec ShardSpec::split(std::vector<int64_t> shape, int64_t dim, std::vector<
   return spec;
 }
 
+int64_t ShardSpec::room(int64_t dim, const Place& place) const { return room_of(splits.at(dim), place); }
+
 std::vector<int64_t> ShardSpec::local_shape(const Place& place) const {
   std::vector<int64_t> sizes;
-  for (const DimSplit& split : splits) {
-    int64_t size = 0;
-    for (const Segment& segment : split.segments)
-      size += part_of(segment, place.index(split.axes), place.size(split.axes)).room;
-    sizes.push_back(size);
-  }
+  for (const DimSplit& split : splits) sizes.push_back(piece_of(split, place));
   return sizes;
 }
 

@@ -28,6 +28,9 @@ struct Segment {
 struct DimSplit {
   std::vector<std::string> axes;
   std::vector<Segment> segments;  ///< in the order of the dimension; they add up to its logical size
+  /// Axes that cut what `axes` left, segments or not, in equal pieces, the last ones padded with zeros: ranks that keep a piece each of
+  /// what they use together. Gathering the pieces in rank order gives the unsharded part, room(), and the padding behind it.
+  std::vector<std::string> shards{};
   bool operator==(const DimSplit&) const = default;
 };
 
@@ -40,7 +43,7 @@ struct Block {
 struct ShardSpec {
   std::vector<int64_t> shape;    ///< logical (whole, unpadded) sizes
   std::vector<DimSplit> splits;  ///< one per dimension
-  /// Axes over which each rank's gradient is a partial sum (the data axes, and whatever the layout adds).
+  /// Axes, besides "data", over which each rank's gradient is a partial sum: those of ranks that hold a copy and see other rows.
   std::vector<std::string> gradient_axes;
 
   /// A tensor that every rank holds whole.
@@ -49,6 +52,8 @@ struct ShardSpec {
   static ShardSpec split(std::vector<int64_t> shape, int64_t dim, std::vector<std::string> axes,
                          std::vector<Segment> segments = {});
 
+  /// Rows of dimension `dim` that a rank's part has before `shards` cut it, padding of segments included.
+  int64_t room(int64_t dim, const Place& place) const;
   /// Sizes of the local tensor, padding included: the same on every rank of the axes.
   std::vector<int64_t> local_shape(const Place& place) const;
   /// The boxes of this rank, each inside one segment per dimension; what they do not cover is padding and holds zeros.

@@ -24,15 +24,16 @@ void DataConfig::fields(Fields& f) {
   f.flag("augment", augment, "mirror and shift training images at random");
 }
 
-void TensorConfig::fields(Fields& f) {
-  f.integer("size", size, "ranks", "ranks that share each matrix", 1, 65536);
-  f.choice("mode", mode, {"1d"}, "how matrices are cut: 1d = columns, then rows (Megatron-LM)");
-}
-
 void ParallelConfig::fields(Fields& f) {
   f.integer("data", data, "replicas", "replicas of the model, each with its share of the batch", 1, 1 << 20);
   f.section("tensor", tensor, "tensor parallelism", "size");
   f.number("bucket_mib", bucket_mib, "MiB", "gradients reduced in one message", 0.0001, 1 << 20);
+}
+
+std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {
+  std::vector<comm::Mesh::Axis> axes{{"data", static_cast<int>(data)}};
+  for (const auto& axis : parallel::tensor_axes(tensor)) axes.push_back(axis);
+  return axes;
 }
 
 void PrecisionConfig::fields(Fields& f) {
@@ -64,11 +65,11 @@ void Config::fields(Fields& f) {
 }
 
 void Config::validate() const {
-  const int64_t parts = parallel.data * training.accumulate;
+  const int64_t shares = parallel::batch_parts(parallel.tensor), parts = parallel.data * training.accumulate * shares;
   const int64_t below = training.batch_size / parts * parts;
-  require(training.batch_size % parts == 0, "training", "batch_size must divide by parallel.data * training.accumulate: got ",
-          training.batch_size, ", ", parallel.data, " * ", training.accumulate, "; the nearest are ",
-          below > 0 ? concat(below, " and ") : "", below + parts);
+  require(training.batch_size % parts == 0, "training", "batch_size must divide by parallel.data * training.accumulate",
+          shares > 1 ? concat(" * the ", shares, " parts of mode ", parallel.tensor.mode) : "", ": got ", training.batch_size, ", ", parallel.data,
+          " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
   require(optimizer.warmup_steps <= training.steps, "optimizer", "warmup_steps must not exceed training.steps: got ",
           optimizer.warmup_steps, " of ", training.steps);
 }

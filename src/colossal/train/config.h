@@ -6,6 +6,7 @@
 #include "colossal/base/fields.h"
 #include "colossal/models/shape.h"
 #include "colossal/optim/optimizer.h"
+#include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::train {
 
@@ -31,20 +32,15 @@ struct DataConfig {
   void fields(Fields& f);
 };
 
-/// [parallel] tensor
-struct TensorConfig {
-  int64_t size = 1;
-  std::string mode = "1d";
-  void fields(Fields& f);
-};
-
 /// [parallel]
 struct ParallelConfig {
   int64_t data = 1;
-  TensorConfig tensor;
+  parallel::TensorConfig tensor;
   double bucket_mib = 25;
   void fields(Fields& f);
   int64_t ranks() const { return data * tensor.size; }
+  /// Of the mesh, outermost first: "data", then those of the tensor mode. Errors: those of parallel::tensor_axes.
+  std::vector<comm::Mesh::Axis> axes() const;
 };
 
 /// [precision]
@@ -78,7 +74,8 @@ struct Config {
   optim::OptimizerConfig optimizer;
   TrainingConfig training;
   void fields(Fields& f);
-  /// What no single key can say. Errors: batch_size that does not divide by data * accumulate, with the nearest sizes that do.
+  /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica that deal out its rows, with
+  /// the nearest sizes that do; a tensor.size that its mode cannot be made of.
   void validate() const;
 };
 

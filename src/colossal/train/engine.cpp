@@ -12,7 +12,7 @@
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/optim/learning_rate.h"
 #include "colossal/parallel/data/gradient_reducer.h"
-#include "colossal/parallel/tensor/layers_1d.h"
+#include "colossal/parallel/tensor/tensor_layers.h"
 
 namespace colossal::train {
 namespace {
@@ -39,9 +39,9 @@ double counted(const at::Tensor& labels) { return static_cast<double>((labels !=
 
 }  // namespace
 
-std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh) {
-  if (mesh.size("tensor") == 1) return std::make_unique<nn::SerialLayers>(parameters);
-  return std::make_unique<parallel::Layers1D>(parameters, mesh);
+std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh, const parallel::TensorConfig& config) {
+  if (config.size == 1) return std::make_unique<nn::SerialLayers>(parameters);
+  return std::make_unique<parallel::TensorLayers>(parameters, parallel::make_layout(config, mesh));
 }
 
 struct Engine::Optimization {
@@ -62,12 +62,12 @@ at::Device choose_device(const std::string& name, int local_rank) {
 
 Engine::Engine(comm::World& world, const Config& config, const models::ModelShape& shape)
     : config_(config),
-      mesh_(world, {{"data", static_cast<int>(config.parallel.data)}, {"tensor", static_cast<int>(config.parallel.tensor.size)}}) {
+      mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   const nn::Parameters::Options options{dtype_of(config.precision), choose_device(config.run.device, world.local_rank()),
                                         derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   parameters_ = std::make_unique<nn::Parameters>(mesh_.place(), options);
-  const auto layers = make_layers(*parameters_, mesh_);
+  const auto layers = make_layers(*parameters_, mesh_, config.parallel.tensor);
   model_ = std::make_unique<models::Model>(models::make_model(shape, *layers));
   optimization_ = std::make_unique<Optimization>(*parameters_, mesh_, config);
 }
@@ -171,6 +171,7 @@ std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, con
   require(world.size() == config.parallel.ranks(), "parallel", "the ranks must be the product of the layout's sizes: got ",
           world.size(), " ranks, data ", config.parallel.data, " * tensor ", config.parallel.tensor.size, " = ",
           config.parallel.ranks(), "; start that many or change [parallel]");
+  parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the batch
   return std::make_unique<Engine>(world, config, shape);
 }
 

@@ -35,10 +35,11 @@ class Engine {
   /// gradients d(mean loss over all counted labels of the global batch); when it returns they are sums over the data axis.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over "data": all_reduce of [1] (their count), of every gradient bucket, of [1] (loss); over "tensor": see Layers1D.
+  /// Communication: over "data": all_reduce of [1] (their count), of every gradient bucket, of [1] (loss); over the axes of the
+  ///                tensor mode: see parallel::TensorLayers.
   /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any communication.
   double train_step(const data::Batch& batch);
-  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over "tensor".
+  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all axes but "data".
   StepResult step();
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "data" all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);
@@ -70,8 +71,8 @@ class Engine {
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape);
 
-/// The factory that the layout of `mesh` asks for. It must not outlive `mesh`; the layers it makes outlive it.
-std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh);
+/// The factory of `config`, whose axes `mesh` has. It must not outlive `mesh`; the layers it makes outlive it.
+std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh, const parallel::TensorConfig& config);
 
 /// The device of [run] device on this rank. Errors: cuda asked for where there is none.
 at::Device choose_device(const std::string& name, int local_rank);

@@ -79,7 +79,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
 
 Trainer::~Trainer() = default;
 
-comm::Group& Trainer::all_ranks() { return engine_->mesh().group({"data", "tensor"}); }
+comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
 
 void Trainer::start() {
   const auto newest = checkpoint::latest(folder_.checkpoints());
@@ -105,9 +105,10 @@ void Trainer::start() {
     output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
   });
   const models::ModelShape& s = engine_->model().shape;
+  const std::string mode = config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "";
   log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ") on ",
-            world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ", config_.parallel.tensor.size, ", ", world_.backend(), "; ",
-            data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
+            world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ", config_.parallel.tensor.size, mode, ", ", world_.backend(),
+            "; ", data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
 }
 
 void Trainer::resume(const std::string& checkpoint_path) {

@@ -39,6 +39,7 @@ Work IdleGroup::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vec
 
 Work IdleGroup::broadcast(at::Tensor& x, int root) {
   check_rooted(*this, Collective::Broadcast, x, root);
+  if (root != rank_) x.zero_();
   return Work();
 }
 
@@ -54,6 +55,7 @@ Work IdleGroup::send(const at::Tensor& x, int to) {
 
 Work IdleGroup::recv(at::Tensor& x, int from) {
   check_rooted(*this, Collective::Recv, x, from);
+  if (from != rank_) x.zero_();
   return Work();
 }
 

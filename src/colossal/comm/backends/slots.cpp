@@ -132,18 +132,16 @@ void Slots::meet(const Call& call) {
       if (!reached()) check(gone ? peer : rank_);
     });
   }
-  compare(call);
+  compare();
 }
 
-void Slots::compare(const Call& call) {
-  for (int peer = 0; peer < size_; ++peer) {
+void Slots::compare() {
+  const Call& first = header(0).calls[step_ % 2];
+  for (int peer = 1; peer < size_; ++peer) {  // the same pair, hence the same message, whoever sees it first
     const Call& other = header(peer).calls[step_ % 2];
-    if (other == call) continue;
-    const int low = std::min(rank_, peer);
-    const Call &low_call = low == rank_ ? call : other, &high_call = low == rank_ ? other : call;
-    abort(concat("group \"", group_, "\": rank ", std::max(rank_, peer), " called ", describe(high_call), " (call ",
-                 high_call.number, ") while rank ", low, " called ", describe(low_call), " (call ", low_call.number,
-                 "); every rank must make the same calls in the same order"));
+    if (other == first) continue;
+    abort(concat("group \"", group_, "\": rank ", peer, " called ", describe(other), " (call ", other.number, ") while rank 0 called ",
+                 describe(first), " (call ", first.number, "); every rank must make the same calls in the same order"));
     throw_reason();
   }
 }

@@ -77,7 +77,7 @@ class Slots {
   Header& header(int rank) const;
   End& end() const;
   std::byte* half(int rank, uint32_t step) const;
-  void compare(const Call& call);
+  void compare();
   [[noreturn]] void throw_reason() const;
 
   std::shared_ptr<Segment> segment_;

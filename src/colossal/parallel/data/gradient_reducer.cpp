@@ -7,7 +7,14 @@
 namespace colossal::parallel {
 
 struct GradientReducer::State {
-  State(nn::FlatParameters& flat, comm::Group& group) : flat(flat), group(group) {}
+  State(nn::FlatParameters& flat, comm::Mesh& mesh) : flat(flat) {
+    for (const nn::FlatBucket& bucket : flat.buckets()) {
+      std::vector<std::string> axes{"data"};
+      axes.insert(axes.end(), bucket.gradient_axes.begin(), bucket.gradient_axes.end());
+      groups.push_back(&mesh.group(axes));
+      alone = alone && groups.back()->size() == 1;
+    }
+  }
 
   void arrived(size_t bucket) {
     if (!active) return;
@@ -15,12 +22,14 @@ struct GradientReducer::State {
     while (next < pending.size() && pending[next] <= 0) launch();
   }
   void launch() {
+    comm::Group& group = *groups[next];
     at::Tensor& gradients = flat.buckets()[next++].gradients;
     works.push_back(group.all_reduce(gradients, comm::Reduce::Sum));
   }
 
   nn::FlatParameters& flat;
-  comm::Group& group;
+  std::vector<comm::Group*> groups;  // one a bucket
+  bool alone = true;                 // no bucket has a peer: nothing will ever leave
   bool active = false;
   size_t next = 0;                // first bucket that has not left
   std::vector<int64_t> pending;   // gradients each bucket still waits for
@@ -44,8 +53,8 @@ std::unique_ptr<torch::autograd::PostAccumulateGradHook> make_hook(Arrived arriv
 }  // namespace
 
 GradientReducer::GradientReducer(nn::FlatParameters& flat, comm::Mesh& mesh)
-    : state_(std::make_shared<State>(flat, mesh.group("data"))) {
-  if (state_->group.size() == 1) return;  // nothing will ever leave: no hooks, no cost
+    : state_(std::make_shared<State>(flat, mesh)) {
+  if (state_->alone) return;  // no hooks, no cost
   for (size_t b = 0; b < flat.buckets().size(); ++b) {
     for (const nn::FlatSlot& slot : flat.buckets()[b].slots) {
       torch::autograd::impl::set_post_acc_grad_hooks(
@@ -60,7 +69,7 @@ GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::begin() {
   State& s = *state_;
-  if (s.group.size() == 1) return;
+  if (s.alone) return;
   s.active = true;
   s.next = 0;
   s.pending.clear();

@@ -8,10 +8,10 @@
 
 namespace colossal::parallel {
 
-/// Sums the gradient buckets of `flat` over the ranks of mesh axis "data". Gradients are of sums divided by global token counts, so no
-/// mean is taken here.
+/// Sums the gradient buckets of `flat` over the ranks of mesh axis "data" and the bucket's gradient_axes, in one message. Gradients are of sums
+/// divided by global token counts, so no mean is taken here.
 ///
-/// Communication: begin() .. finish() sends one all_reduce per bucket, 2 (N-1)/N * elements of the bucket, in bucket order on
+/// Communication: begin() .. finish() sends one all_reduce per bucket, 2 (N-1)/N * elements of the bucket, N ranks, in bucket order on
 ///                every rank; a bucket leaves as soon as its last gradient is there and the buckets before it have left.
 ///                Without begin() a backward pass only accumulates: micro-batches but the last.
 /// Unused parameters: their buckets leave in finish().
@@ -25,7 +25,7 @@ class GradientReducer {
 
   /// Called before the last backward pass of a step.
   void begin();
-  /// Returns when all gradients are sums over the data axis. Every rank of the axis must call.
+  /// Returns when all gradients are those sums. Every rank must call.
   void finish();
 
  private:

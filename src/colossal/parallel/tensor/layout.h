@@ -1,0 +1,72 @@
+// What a mode of tensor parallelism is: which block of each matrix a rank owns, and the products over those blocks. Layers are written once over it.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/base/fields.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/parallel/tensor/product.h"
+
+namespace colossal::parallel {
+
+/// [parallel] tensor
+struct TensorConfig {
+  int64_t size = 1;
+  std::string mode = "1d";
+  int64_t depth = 1;
+  bool keep_gathered = false;
+  void fields(Fields& f);
+};
+
+/// How activations [B * S, features] are cut: the batch over `rows`, first axis outermost, the features over `columns` (one axis or none).
+struct Split {
+  std::vector<std::string> rows, columns;
+};
+
+/// How a weight [out, in] is cut (see tensor::DimSplit).
+struct WeightSplit {
+  std::vector<std::string> out, out_shards, in;
+  bool operator==(const WeightSplit&) const = default;
+};
+
+/// One direction through a linear layer.
+struct Direction {
+  WeightSplit weight;
+  std::shared_ptr<const Product> product;
+};
+
+/// A mode. All names are mesh axes.
+struct Layout {
+  std::string mode;
+  comm::Mesh* mesh = nullptr;
+  Split outside;                            ///< at the borders of blocks: what norms, residuals and dropout see
+  Split inside;                             ///< between an expand and its contract: attention, the hidden features of an mlp, logits
+  Direction expand, contract;               ///< outside -> inside, inside -> outside
+  std::vector<std::string> weight_copies;   ///< axes over which weights are replicated while rows differ: their gradients are summed there
+  WeightSplit embedding;                    ///< of the table [V, H]
+  std::vector<std::string> vector_shards;   ///< row axes over which vectors and tables are kept in pieces, gathered for use
+};
+
+/// The axes that a mesh needs for `config`, outermost first, to stand behind "data"; their sizes multiply to config.size.
+/// Errors ("parallel"): a size that the mode cannot be made of, with the nearest that it can.
+std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config);
+
+/// Ranks among which `config` deals out the rows of a batch.
+int64_t batch_parts(const TensorConfig& config);
+
+/// Errors ("2d", ...): a hidden size that does not divide by the ranks that split it, a batch (0: none known yet) that does not divide by batch_parts().
+/// Heads, ffn and vocabulary always fit: they are padded. No communication.
+void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch);
+
+/// The layout of `config` on a mesh that has those axes. It keeps references to groups of `mesh`.
+Layout make_layout(const TensorConfig& config, comm::Mesh& mesh);
+
+/// The modes. 1D: Megatron-LM, arXiv:1909.08053. 2D: SUMMA, Optimus, arXiv:2104.05343. 2.5D: Tesseract, arXiv:2105.14500. 3D: arXiv:2105.14450.
+Layout layout_1d(comm::Mesh& mesh);                       ///< axis "tensor"
+Layout layout_2d(comm::Mesh& mesh);                       ///< axes "row" and "column", with "depth" 2.5D
+Layout layout_3d(comm::Mesh& mesh, bool keep_gathered);   ///< axes "output", "input", "weight"
+
+}  // namespace colossal::parallel

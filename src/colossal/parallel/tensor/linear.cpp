@@ -1,0 +1,90 @@
+#include "colossal/parallel/tensor/linear.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+namespace colossal::parallel {
+namespace {
+
+/// Identity on a parameter whose rows from `first` on are copies held by all ranks of `group`: each copy sees only its own query heads, so the true
+/// gradient is the sum over the copies.
+struct SumCopiesGradient : torch::autograd::Function<SumCopiesGradient> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& parameter, int64_t first, int64_t group) {
+    context->saved_data["first"] = first;
+    context->saved_data["group"] = group;
+    return parameter.view_as(parameter);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+    const int64_t first = context->saved_data["first"].toInt();
+    auto* group = reinterpret_cast<comm::Group*>(context->saved_data["group"].toInt());
+    at::Tensor gradient = gradients[0].clone();  // never write into a gradient that somebody else may hold
+    at::Tensor copies = gradient.narrow(0, first, gradient.size(0) - first);
+    group->all_reduce(copies, comm::Reduce::Sum).wait();
+    return {gradient, {}, {}};
+  }
+};
+
+at::Tensor sum_copies_gradient(const at::Tensor& parameter, int64_t first, comm::Group& group) {
+  if (group.size() == 1 || first >= parameter.size(0)) return parameter;
+  return SumCopiesGradient::apply(parameter, std::max<int64_t>(first, 0), reinterpret_cast<int64_t>(&group));
+}
+
+}  // namespace
+
+tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in, std::vector<tensor::Segment> out_segments,
+                              std::vector<tensor::Segment> in_segments) {
+  auto spec = tensor::ShardSpec::split({out, in}, 0, split.out, std::move(out_segments));
+  spec.splits[1] = tensor::ShardSpec::split({out, in}, 1, split.in, std::move(in_segments)).splits[1];
+  spec.splits[0].shards = split.out_shards;
+  spec.gradient_axes = layout.weight_copies;
+  return spec;
+}
+
+TensorLinear::TensorLinear(std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight, std::optional<Table> bias)
+    : layout_(std::move(layout)), product_(*direction.product), weight_(weight), bias_(std::move(bias)),
+      out_(weight.spec.room(0, layout_->mesh->place())) {}
+
+std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t in,
+                                                   int64_t out, const nn::LinearOptions& o) {
+  nn::Parameter& weight = p.add(name + ".weight", weight_spec(*layout, layout->expand.weight, out, in, o.segments), nn::Init::normal(o.deviation), true);
+  std::optional<Table> bias;
+  if (o.bias) bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->inside, Table::Options{.segments = o.segments});
+  return std::unique_ptr<TensorLinear>(new TensorLinear(layout, layout->expand, weight, bias));
+}
+
+std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t in,
+                                                     int64_t out, const nn::LinearOptions& o) {
+  nn::Parameter& weight =
+      p.add(name + ".weight", weight_spec(*layout, layout->contract.weight, out, in, {}, o.segments), nn::Init::normal(o.deviation), true);
+  std::optional<Table> bias;
+  if (o.bias) bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
+  return std::unique_ptr<TensorLinear>(new TensorLinear(layout, layout->contract, weight, bias));
+}
+
+at::Tensor TensorLinear::forward(const at::Tensor& x) const {
+  return linear(product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_);
+}
+
+TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, const nn::AttentionShape& s,
+                         nn::LinearOptions options)
+    : shape_(s), split_(s, layout->mesh->place().size(layout->inside.columns)),
+      copies_(layout->mesh->neighbours(layout->inside.columns.at(0), static_cast<int>(split_.kv_copies))), rows_(rows_of(*layout, layout->inside)) {
+  options.segments = split_.fused();
+  fused_ = TensorLinear::expand(p, std::move(layout), name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim, options);
+}
+
+nn::Heads TensorHeads::forward(const at::Tensor& x) {
+  const int64_t kv = split_.heads_local * shape_.head_dim;  // first row of k
+  const TensorLinear& f = *fused_;
+  const at::Tensor& weight = f.weight_.value;
+  const int64_t before = f.layout_->mesh->place().index(f.layout_->expand.weight.out_shards) * weight.size(0);  // rows in earlier pieces
+  const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
+  const at::Tensor y = linear(f.product_, x, sum_copies_gradient(weight, kv - before, copies_), bias, f.out_);
+  nn::Heads heads = nn::split_heads(y, split_.heads_local, split_.kv_heads_local, shape_.head_dim);
+  heads.rows = rows_;
+  return heads;
+}
+
+}  // namespace colossal::parallel

@@ -1,0 +1,128 @@
+// 2D and 2.5D: every matrix tiled over a q x q grid of ranks, multiplied panel by panel (SUMMA). Rank (i, j) has mesh indices row i and column j, and holds
+// rows i and features j of activations, and of a weight [out, in] the tile (out j, in i). With an axis "depth" there are d such grids, each
+// with its part of the batch and a copy of the weights.
+//
+// Communication, an element counted as (q-1)/q sent: y and dx and dW each move every panel of x (or dx) along the grid's rows, and every panel of W (or dW)
+// along its columns, once: 3 (q-1) (S_x/d + S_W) / q^2 a rank; S_y never moves.
+// Overlap: panel t+1 travels while panel t is multiplied.
+#include <ATen/ATen.h>
+
+#include <array>
+
+#include "colossal/ops/matmul.h"
+#include "colossal/parallel/tensor/layout.h"
+
+namespace colossal::parallel {
+namespace {
+
+/// The panels of a tile's row or column of the grid, in the order of the ranks that own them; the next one is under way while one is in use.
+class Panels {
+ public:
+  Panels(comm::Group& group, const at::Tensor& own) : group_(group), own_(own.contiguous()) { fetch(0); }
+
+  const at::Tensor& take(int t) {
+    works_[t % 2].wait();
+    if (t + 1 < group_.size()) fetch(t + 1);
+    return slots_[t % 2];
+  }
+
+ private:
+  void fetch(int t) {
+    at::Tensor& slot = slots_[t % 2];
+    // The owner sends from its tile; the others receive into a slot of their own, which two panels later is free again.
+    if (t == group_.rank()) slot = own_;
+    else if (!spare_[t % 2].defined()) slot = spare_[t % 2] = at::empty_like(own_);
+    else slot = spare_[t % 2];
+    works_[t % 2] = group_.broadcast(slot, t);
+  }
+
+  comm::Group& group_;
+  at::Tensor own_;
+  std::array<at::Tensor, 2> slots_, spare_;
+  std::array<comm::Work, 2> works_;
+};
+
+/// Partial sums on their way to the rank that owns each; two may be under way.
+class Sums {
+ public:
+  explicit Sums(comm::Group& group) : group_(group) {}
+
+  void give(int t, at::Tensor partial) {
+    works_[t % 2].wait();
+    at::Tensor& slot = slots_[t % 2];
+    slot = std::move(partial);
+    if (t == group_.rank()) own_ = slot;
+    works_[t % 2] = group_.reduce(slot, t, comm::Reduce::Sum);
+  }
+  at::Tensor own() {
+    for (comm::Work& work : works_) work.wait();
+    return own_;
+  }
+
+ private:
+  comm::Group& group_;
+  at::Tensor own_;
+  std::array<at::Tensor, 2> slots_;
+  std::array<comm::Work, 2> works_;
+};
+
+class Summa final : public Product {
+ public:
+  explicit Summa(comm::Mesh& mesh) : along_row_(mesh.group("column")), along_column_(mesh.group("row")) {}
+
+  // y(i, j) = sum over t of x(i, t) W(j, t)t: x from the owner in this row of the grid, W from the one in this column.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, int64_t out, Saved* saved) const override {
+    if (saved) *saved = {x, weight, out};
+    Panels xs(along_row_, x), weights(along_column_, weight);
+    at::Tensor y = at::empty({x.size(0), out}, x.options());
+    for (int t = 0; t < side(); ++t) {
+      const at::Tensor &panel = xs.take(t), &tile = weights.take(t);
+      ops::matmul_nt_(y, panel, tile, t == 0 ? 0 : 1);
+    }
+    return y;
+  }
+
+  Gradients backward(const at::Tensor& dy, const Saved& saved, bool want_x, bool want_weight) const override {
+    return {want_x ? input_gradient(dy, saved) : at::Tensor(), want_weight ? weight_gradient(dy, saved) : at::Tensor()};
+  }
+
+ private:
+  int side() const { return along_row_.size(); }
+
+  // dx(i, t) = sum over j of dy(i, j) W(j, t): every rank of the row has one term.
+  at::Tensor input_gradient(const at::Tensor& dy, const Saved& saved) const {
+    Panels weights(along_column_, saved.weight);
+    Sums sums(along_row_);
+    for (int t = 0; t < side(); ++t) sums.give(t, ops::matmul_nn(dy, weights.take(t)));
+    return sums.own();
+  }
+
+  // dW(j, t) = sum over i of dy(i, j)t x(i, t): every rank of the column has one term.
+  at::Tensor weight_gradient(const at::Tensor& dy, const Saved& saved) const {
+    Panels xs(along_row_, saved.x);
+    Sums sums(along_column_);
+    for (int t = 0; t < side(); ++t) sums.give(t, ops::matmul_tn(dy, xs.take(t)));
+    return sums.own();
+  }
+
+  comm::Group &along_row_, &along_column_;
+};
+
+}  // namespace
+
+Layout layout_2d(comm::Mesh& mesh) {
+  const bool deep = mesh.size("depth") > 1;
+  Layout layout{.mode = deep ? "2.5d" : "2d", .mesh = &mesh};
+  layout.outside = {.rows = {"row"}, .columns = {"column"}};
+  if (deep) {
+    layout.outside.rows.insert(layout.outside.rows.begin(), "depth");
+    layout.weight_copies = {"depth"};
+  }
+  layout.inside = layout.outside;
+  layout.expand = layout.contract = {{.out = {"column"}, .in = {"row"}}, std::make_shared<Summa>(mesh)};
+  layout.embedding = {.out = {"row"}, .in = {"column"}};
+  layout.vector_shards = {"row"};
+  return layout;
+}
+
+}  // namespace colossal::parallel

@@ -1,0 +1,148 @@
+#include "colossal/parallel/tensor/vocabulary.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "colossal/comm/collectives.h"
+#include "colossal/ops/matmul.h"
+#include "colossal/parallel/tensor/linear.h"
+
+namespace colossal::parallel {
+namespace {
+
+/// The rows that the ranks of `split` see together along its innermost row axis, when that axis splits the vocabulary too.
+nn::Rows rows_of_ids(const Layout& layout) {
+  std::vector<std::string> rows = layout.outside.rows;
+  if (!rows.empty()) rows.pop_back();
+  const tensor::Place& place = layout.mesh->place();
+  return {place.size(rows), place.index(rows)};
+}
+
+/// Words of the part that this rank has of a vocabulary split over `axes`.
+ops::VocabularyRange range_of(const Layout& layout, const std::vector<std::string>& axes, int64_t room, int64_t vocabulary) {
+  const int64_t first = std::min(layout.mesh->place().index(axes) * room, vocabulary);
+  return {first, std::min(room, vocabulary - first)};
+}
+
+at::Tensor mirrored(const at::Tensor& tile, comm::Group& grid, int side) {
+  const int mirror = grid.rank() % side * side + grid.rank() / side;
+  if (mirror == grid.rank()) return tile.view_as(tile);
+  at::Tensor other = at::empty_like(tile);
+  comm::Work sent = grid.send(tile.contiguous(), mirror);
+  grid.recv(other, mirror).wait();
+  sent.wait();
+  return other;
+}
+
+/// Rank (i, j) of a square grid gets the tile of rank (j, i); the gradient goes back.
+struct Mirror : torch::autograd::Function<Mirror> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tile, int64_t grid, int64_t side) {
+    context->saved_data["grid"] = grid;
+    context->saved_data["side"] = side;
+    return mirrored(tile, *reinterpret_cast<comm::Group*>(grid), static_cast<int>(side));
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+    auto& grid = *reinterpret_cast<comm::Group*>(context->saved_data["grid"].toInt());
+    return {mirrored(gradients[0], grid, static_cast<int>(context->saved_data["side"].toInt())), {}, {}};
+  }
+};
+
+/// The products of a Layout as linear_cross_entropy asks for them.
+class LayoutProjection : public ops::Projection {
+ public:
+  LayoutProjection(const Product& product, int64_t columns) : product_(product), columns_(columns) {}
+  at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) override {
+    return product_.forward(hidden.contiguous(), weight, columns_, &saved_);
+  }
+  void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight, double beta) override {
+    const auto d = product_.backward(logits_gradient.contiguous(), saved_, hidden != nullptr, weight != nullptr);
+    if (hidden) hidden->copy_(d.x);
+    if (weight && beta == 0) weight->copy_(d.weight);
+    if (weight && beta != 0) weight->add_(d.weight);
+  }
+
+ private:
+  const Product& product_;
+  int64_t columns_;
+  Product::Saved saved_;
+};
+
+}  // namespace
+
+void GroupReduction::max(at::Tensor& x) { group_.all_reduce(x, comm::Reduce::Max).wait(); }
+void GroupReduction::sum(at::Tensor& x) { group_.all_reduce(x, comm::Reduce::Sum).wait(); }
+
+VocabularyEmbedding::VocabularyEmbedding(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t vocabulary,
+                                         int64_t hidden, double deviation)
+    : layout_(std::move(layout)),
+      table_(p.add(name + ".weight", weight_spec(*layout_, layout_->embedding, vocabulary, hidden), nn::Init::normal(deviation), true)),
+      ids_(rows_of_ids(*layout_)),
+      words_(layout_->mesh->group(layout_->embedding.out)),
+      pieces_(layout_->mesh->group(layout_->embedding.out_shards)),
+      keeps_rows_(!layout_->outside.rows.empty()),
+      room_(table_.spec.room(0, layout_->mesh->place())) {}
+
+at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids) {
+  const auto [first, valid] = range_of(*layout_, layout_->embedding.out, room_, table_.spec.shape[0]);
+  const at::Tensor local = ids_.of(ids) - first;
+  const at::Tensor elsewhere = (local < 0).logical_or_(local >= valid);
+  const at::Tensor table = comm::all_gather(table_.value, 0, pieces_);
+  const at::Tensor found = at::embedding(table, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(-1), 0);
+  return keeps_rows_ ? comm::reduce_scatter(found, 0, words_) : comm::reduce_from(found, words_);
+}
+
+VocabularyLossHead::VocabularyLossHead(std::shared_ptr<const Layout> layout, nn::Parameter& weight)
+    : layout_(std::move(layout)), weight_(weight),
+      is_mirrored_(weight.spec.splits[0].axes != layout_->expand.weight.out),
+      rows_(rows_of(*layout_, layout_->inside)),
+      room_(weight.spec.room(0, layout_->mesh->place())) {}
+
+at::Tensor VocabularyLossHead::weight() const {
+  if (!is_mirrored_) return weight_.value;
+  const std::string &row = weight_.spec.splits[0].axes.at(0), &column = weight_.spec.splits[1].axes.at(0);
+  comm::Group& grid = layout_->mesh->group(std::vector<std::string>{row, column});
+  if (grid.size() == 1) return weight_.value;
+  return Mirror::apply(weight_.value, reinterpret_cast<int64_t>(&grid), layout_->mesh->size(row));
+}
+
+at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels) {
+  GroupReduction words(layout_->mesh->group(layout_->inside.columns));
+  LayoutProjection projection(*layout_->expand.product, room_);
+  const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)});
+  const auto range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]);
+  const at::Tensor own = ops::linear_cross_entropy(tokens, weight(), rows_.of(labels).reshape({-1}), range, &words,
+                                                   ops::slice_tokens(tokens.size(0), room_), &projection);
+  return comm::reduce_from(own, layout_->mesh->group(layout_->inside.rows));
+}
+
+at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden) {
+  const at::Tensor own = linear(*layout_->expand.product, hidden, weight(), {}, room_);
+  const at::Tensor columns = comm::gather_from(own, -1, layout_->mesh->group(layout_->inside.columns)).narrow(-1, 0, weight_.spec.shape[0]);
+  return comm::gather_from(columns, 0, layout_->mesh->group(layout_->inside.rows));
+}
+
+TensorClassifier::TensorClassifier(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t hidden, int64_t classes,
+                                   double deviation)
+    : layout_(std::move(layout)),
+      weight_(p, *layout_, name + ".weight", {classes, hidden}, layout_->outside,
+              {.features = 1, .init = nn::Init::normal(deviation), .decay = true}),
+      bias_(p, *layout_, name + ".bias", {classes}, layout_->outside, {.features = -1}) {}
+
+at::Tensor TensorClassifier::own_logits(const at::Tensor& hidden) const {
+  const at::Tensor part = ops::linear(hidden, weight_.value(), {});
+  return comm::reduce_from(part, layout_->mesh->group(layout_->outside.columns)) + bias_.value();
+}
+
+at::Tensor TensorClassifier::loss_sum(const at::Tensor& hidden, const at::Tensor& labels) {
+  const at::Tensor own = rows_of(*layout_, layout_->outside).of(labels);
+  const at::Tensor loss = ops::cross_entropy(own_logits(hidden).flatten(0, -2), own.reshape({-1}));
+  return comm::reduce_from(loss, layout_->mesh->group(layout_->outside.rows));
+}
+
+at::Tensor TensorClassifier::logits(const at::Tensor& hidden) {
+  return comm::gather_from(own_logits(hidden), 0, layout_->mesh->group(layout_->outside.rows));
+}
+
+}  // namespace colossal::parallel

@@ -1,0 +1,221 @@
+// What each rank sends in a linear layer, a norm, an embedding and a loss, in every mode, equals the published formula to the element, on every rank and in
+// each phase; and where the blocks of a matrix lie.
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <array>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/parallel/data/gradient_reducer.h"
+#include "colossal/parallel/tensor/table.h"
+#include "colossal/parallel/tensor/tensor_layers.h"
+#include "support/parity.h"
+#include "support/tolerance.h"
+
+namespace colossal::test {
+namespace {
+
+using comm::Phase;
+using comm::PhaseScope;
+using parallel::Layout;
+using parallel::TensorConfig;
+
+constexpr double kIn = 36, kOut = 72, kSequence = 3, kVocabulary = 108;
+
+struct Sent {
+  double forward = 0, backward = 0;
+  int64_t forward_calls = 0, backward_calls = 0;
+};
+
+/// One rank of a mode: its factory, and what passes while something runs on it.
+struct Rank {
+  Rank(comm::World& world, const TensorConfig& config)
+      : world(world), mesh(world, parallel::tensor_axes(config)), parameters(mesh.place(), {.dtype = at::kDouble}),
+        layout(parallel::make_layout(config, mesh)), make(parameters, layout), batch(parallel::batch_parts(config) * 2) {}
+
+  at::Tensor hidden(double features) const {
+    const auto& o = layout.outside;
+    return at::ones({batch / mesh.place().size(o.rows), static_cast<int64_t>(kSequence),
+                     static_cast<int64_t>(features) / mesh.place().size(o.columns)}, at::kDouble).requires_grad_();
+  }
+  template <class Layer>
+  Sent run(const Layer& layer) {
+    nn::FlatParameters flat(parameters, 1 << 20);
+    parallel::GradientReducer reducer(flat, mesh);
+    world.traffic().reset();
+    at::Tensor y;
+    {
+      const PhaseScope phase(world.traffic(), Phase::Forward);
+      y = layer();
+    }
+    {
+      const PhaseScope phase(world.traffic(), Phase::Backward);
+      reducer.begin();
+      y.sum().backward();
+      reducer.finish();
+    }
+    const auto f = world.traffic().total("", "", Phase::Forward), b = world.traffic().total("", "", Phase::Backward);
+    return {f.elements, b.elements, f.calls, b.calls};
+  }
+
+  comm::World& world;
+  comm::Mesh mesh;
+  nn::Parameters parameters;
+  Layout layout;
+  parallel::TensorLayers make;
+  int64_t batch;
+};
+
+/// q, depth, l of a config.
+struct Grid {
+  explicit Grid(const TensorConfig& c)
+      : p(static_cast<double>(c.size)), d(c.mode == "2.5d" ? static_cast<double>(c.depth) : 1), q(std::round(std::sqrt(p / d))), l(std::round(std::cbrt(p))) {}
+  double p, d, q, l;
+};
+
+class ModeTraffic : public testing::TestWithParam<TensorConfig> {
+ protected:
+  void on_ranks(const std::function<void(Rank&, const Grid&)>& body) const {
+    comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
+      Rank rank(world, GetParam());
+      body(rank, Grid(GetParam()));
+    });
+  }
+};
+
+// Forward and backward elements of an expand and of the contract behind it. The gradient of a replicated W (2.5D) is summed over depth in backward.
+TEST_P(ModeTraffic, OfLinearLayersEqualsTheFormula) {
+  on_ranks([&](Rank& rank, const Grid& g) {
+    const auto up = rank.make.expand("up", kIn, kOut, {.bias = false});
+    const auto down = rank.make.contract("down", kOut, kIn, {.bias = false});
+    const Sent sent = rank.run([&] { return down->forward(up->forward(rank.hidden(kIn))); });
+    const double tokens = static_cast<double>(rank.batch) * kSequence, wide = tokens * kOut, narrow = tokens * kIn, weight = kIn * kOut;
+    Sent want;
+    if (GetParam().mode == "1d") {
+      want = {2 * (g.p - 1) / g.p * narrow, 2 * (g.p - 1) / g.p * narrow, 1, 1};
+    } else if (GetParam().mode == "3d") {
+      const double unit = (g.l - 1) / (g.l * g.l * g.l), all = 2 * (narrow + weight + wide);  // x, W and y of each layer once
+      want = {unit * all, unit * (all + (GetParam().keep_gathered ? 0 : narrow + wide + 2 * weight)), 6, GetParam().keep_gathered ? 6 : 10};
+    } else {
+      const double unit = (g.q - 1) / (g.q * g.q);
+      const double each = narrow / g.d + weight + wide / g.d + weight;  // x and W of both
+      const double over_depth = 2 * (g.d - 1) / g.d * 2 * weight / (g.q * g.q);
+      const auto calls = static_cast<int64_t>(g.q > 1 ? g.q : 0);
+      want = {unit * each, unit * 2 * each + over_depth, 4 * calls, 8 * calls + (g.d > 1 ? 1 : 0)};
+    }
+    EXPECT_DOUBLE_EQ(sent.forward, want.forward);
+    EXPECT_DOUBLE_EQ(sent.backward, want.backward);
+    EXPECT_EQ(sent.forward_calls, want.forward_calls);
+    EXPECT_EQ(sent.backward_calls, want.backward_calls);
+  });
+}
+
+// Statistics: 2 values a row each way over the ranks that split features. Weight and bias: kept in q pieces (2D), summed over depth (2.5D), or copies whose
+// gradients are summed over the l^2 ranks with other rows (3D).
+TEST_P(ModeTraffic, OfLayerNormEqualsTheFormula) {
+  on_ranks([&](Rank& rank, const Grid& g) {
+    const auto norm = rank.make.layer_norm("norm", kIn, 1e-5);
+    const Sent sent = rank.run([&] { return norm->forward(rank.hidden(kIn)); });
+    const double rows = static_cast<double>(rank.batch) * kSequence;
+    Sent want;
+    if (GetParam().mode == "3d") {
+      const double statistics = 2 * (g.l - 1) / g.l * 2 * rows / (g.l * g.l), n = g.l * g.l;
+      want = {statistics, statistics + 2 * (n - 1) / n * 2 * kIn / g.l, 1, 2};
+    } else if (GetParam().mode != "1d") {
+      const double statistics = 2 * (g.q - 1) / g.q * 2 * rows / (g.d * g.q), vectors = (g.q - 1) / g.q * 2 * kIn / g.q;
+      want = {statistics + vectors, statistics + vectors + 2 * (g.d - 1) / g.d * 2 * kIn / (g.q * g.q), 0, 0};
+    }
+    EXPECT_DOUBLE_EQ(sent.forward, want.forward);
+    EXPECT_DOUBLE_EQ(sent.backward, want.backward);
+  });
+}
+
+TEST_P(ModeTraffic, OfTheEmbeddingEqualsTheFormula) {
+  on_ranks([&](Rank& rank, const Grid& g) {
+    const auto embedding = rank.make.embedding("embedding", kVocabulary, kIn, 1);
+    const at::Tensor ids = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
+    const Sent sent = rank.run([&] { return embedding->forward(ids); });
+    const double hidden = static_cast<double>(rank.batch) * kSequence * kIn, table = kVocabulary * kIn;
+    Sent want;
+    if (GetParam().mode == "1d") {
+      want.forward = 2 * (g.p - 1) / g.p * hidden;
+    } else if (GetParam().mode == "3d") {
+      want.forward = want.backward = (g.l - 1) / (g.l * g.l * g.l) * (table + hidden);
+    } else {
+      want.forward = (g.q - 1) / g.q * hidden / (g.d * g.q);
+      want.backward = want.forward + 2 * (g.d - 1) / g.d * table / (g.q * g.q);
+    }
+    EXPECT_DOUBLE_EQ(sent.forward, want.forward);
+    EXPECT_DOUBLE_EQ(sent.backward, want.backward);
+  });
+}
+
+// The head's products are those of a linear layer, all in forward, and the loss adds 3 values a row and the sum of losses.
+TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
+  on_ranks([&](Rank& rank, const Grid& g) {
+    const auto head = rank.make.lm_head("head", kIn, kVocabulary, 1, nullptr);
+    const at::Tensor labels = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
+    const Sent sent = rank.run([&] { return head->loss_sum(rank.hidden(kIn), labels); });
+    const double tokens = static_cast<double>(rank.batch) * kSequence, hidden = tokens * kIn, weight = kVocabulary * kIn, logits = tokens * kVocabulary;
+    const auto all_reduced = [](double n, double elements) { return 2 * (n - 1) / n * elements; };
+    Sent want;
+    if (GetParam().mode == "1d") {
+      want.forward = all_reduced(g.p, hidden) + all_reduced(g.p, 3 * tokens);
+    } else if (GetParam().mode == "3d") {
+      const double again = GetParam().keep_gathered ? 0 : hidden + weight;
+      want.forward = (g.l - 1) / (g.l * g.l * g.l) * (2 * (hidden + weight + logits) + again) + all_reduced(g.l, 3 * tokens / (g.l * g.l)) +
+                     all_reduced(g.l * g.l, 1);
+    } else {
+      want.forward = 3 * (g.q - 1) / (g.q * g.q) * (hidden / g.d + weight) + all_reduced(g.q, 3 * tokens / (g.d * g.q)) + all_reduced(g.q * g.d, 1);
+      want.backward = all_reduced(g.d, weight / (g.q * g.q));
+    }
+    EXPECT_NEAR(sent.forward, want.forward, 1e-9 * want.forward);  // sums of thirds
+    EXPECT_DOUBLE_EQ(sent.backward, want.backward);
+  });
+}
+
+// A matrix that holds its own row-major indices, cut as the paper says: 3D before an expand rows i*l + j, columns k; behind it rows i*l + k, columns j.
+TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
+  on_ranks([&](Rank& rank, const Grid& g) {
+    const auto up = rank.make.expand("up", kIn, kIn, {.bias = false});
+    nn::Parameter& w = *rank.parameters.begin();
+    const at::NoGradGuard no_grad;
+    w.value.copy_(local_part(at::eye(static_cast<int64_t>(kIn), at::kDouble), w.spec, rank.mesh.place()));
+    const int64_t rows = rank.batch, columns = static_cast<int64_t>(kIn);
+    const at::Tensor whole = at::arange(rows * columns, at::kDouble).view({rows, columns});
+    const auto block = [&](int64_t row, int64_t row_parts, int64_t column, int64_t column_parts) {
+      return whole.narrow(0, row * (rows / row_parts), rows / row_parts).narrow(1, column * (columns / column_parts), columns / column_parts);
+    };
+    const int64_t r = rank.world.rank(), q = static_cast<int64_t>(g.q), l = static_cast<int64_t>(g.l), d = static_cast<int64_t>(g.d);
+    at::Tensor x, want;
+    if (GetParam().mode == "1d") {
+      x = whole;
+      want = block(0, 1, r, GetParam().size);
+    } else if (GetParam().mode == "3d") {
+      const int64_t i = r % l, j = r / l % l, k = r / l / l;  // rank = i + l (j + l k)
+      x = block(i * l + j, l * l, k, l);
+      want = block(i * l + k, l * l, j, l);
+    } else {
+      const int64_t j = r % q, i = r / q % q, k = r / q / q;  // rank = j + q (i + q k)
+      x = want = block(k * q + i, d * q, j, q);
+    }
+    expect_equal(up->forward(x.contiguous()).tensor, want.contiguous(), "block");
+  });
+}
+
+// Each depth sees its own part of the batch: what only depth 1 saw must reach the weights of depth 0.
+TEST(Depth, GradientsOfOneDepthReachTheOthers) {
+  comm::run_ranks(8, [&](comm::World& world) {
+    Rank rank(world, {.size = 8, .mode = "2.5d", .depth = 2});
+    const auto up = rank.make.expand("up", kIn, kOut, {.bias = false});
+    const at::Tensor x = rank.hidden(kIn).detach() * (rank.mesh.index("depth") == 1 ? 1 : 0);
+    rank.run([&] { return up->forward(x).tensor; });
+    EXPECT_GT(rank.parameters.begin()->value.grad().abs().min().item<double>(), 0);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, ModeTraffic, testing::ValuesIn(tensor_modes()), [](const auto& info) { return name_of(info.param); });
+
+}  // namespace
+}  // namespace colossal::test
