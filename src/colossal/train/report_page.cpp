@@ -53,8 +53,8 @@ th { text-align: left; font-weight: 500; color: var(--soft); font-size: 13px; wh
 .mesh td { border: 1px solid var(--edge); border-radius: 6px; padding: 6px 12px; text-align: center; white-space: nowrap; }
 .mesh td small { display: block; }
 .shade0 { background: var(--shade0); } .shade1 { background: var(--shade1); } .shade2 { background: var(--shade2); } .shade3 { background: var(--shade3); }
-.numbers td { text-align: right; padding-left: 14px; white-space: nowrap; font-variant-numeric: tabular-nums; }
-.numbers th { text-align: right; padding-left: 14px; }
+.numbers { border-spacing: 0; width: 100%; } .numbers th, .numbers td { text-align: right; padding: 2px 0 2px 10px; white-space: nowrap; }
+.numbers td { font-size: 14px; font-variant-numeric: tabular-nums; }
 .facts { border-spacing: 0 3px; } .facts th { vertical-align: top; } .facts td { overflow-wrap: anywhere; }
 pre { margin: 0; font: 13px/1.55 ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-x: auto; }
 .sample { white-space: pre-wrap; overflow-wrap: anywhere; }
