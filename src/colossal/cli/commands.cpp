@@ -1,5 +1,6 @@
 #include "colossal/cli/commands.h"
 
+#include "colossal/cli/bench.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/generate.h"
 #include "colossal/cli/help.h"
@@ -15,6 +16,7 @@ const std::vector<Command>& commands() {
       {"generate", "continue a text with a trained or a Hugging Face model", generate},
       {"export", "write a trained model as a Hugging Face folder", export_model},
       {"run", "start several ranks of another command on this host", run},
+      {"bench", "measure parts of the system; `colossal bench` lists them", bench},
       {"info", "what this machine and this build can do", info},
       {"help", "this list; `help COMMAND` for one of them, `help config` for every key of a config file", help},
   };

@@ -125,9 +125,9 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y) {
   return "<path class='line " + series.style + "' d='" + path + "'/>" + dots + marks;
 }
 
-/// The thinned points for the hover script: {"x0":..,"x1":..,"series":[{"name":..,"x":[..],"y":[..]}]} with labels as texts.
+/// The thinned points for the hover script: {"label":..,"low":..,"high":..,"series":[{"name":..,"x":[..],"y":[..]}]} with labels as texts.
 std::string hover_points(const Plot& plot, const Scale& x) {
-  std::string out = "{\"low\":" + concat(x.low) + ",\"high\":" + concat(x.high) + ",\"series\":[";
+  std::string out = "{\"label\":\"" + plot.x_label + "\",\"low\":" + concat(x.low) + ",\"high\":" + concat(x.high) + ",\"series\":[";
   for (const auto& series : plot.series) {
     if (series.style == "faint") continue;  // what the smooth line stands for
     out += out.back() == '[' ? "{\"name\":\"" : ",{\"name\":\"";

@@ -210,11 +210,7 @@ std::string config_of(const std::string& toml) {
 }  // namespace
 
 std::string render_report(const Report& report) {
-  std::string out = "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
-                    "content='width=device-width,initial-scale=1'><title>" +
-                    html_text(report.title) + "</title>\n<style>" + kReportStyle + "</style></head><body>\n";
-  out += "<header><span>Training run</span><h1>" + html_text(report.title) + "</h1></header>\n<main>";
-  out += tiles_of(report.steps);
+  std::string out = tiles_of(report.steps);
   if (!report.steps.empty()) {
     out += "<section class='plots'>";
     for (const auto& plot : plots_of(report.steps)) out += render_plot(plot);
@@ -228,7 +224,7 @@ std::string render_report(const Report& report) {
   if (!report.config.empty()) {
     out += "<section class='card'><h2>Configuration</h2><pre class='config'>" + config_of(report.config) + "</pre></section>\n";
   }
-  return out + "</main>\n<script>" + kReportScript + "</script></body></html>\n";
+  return render_page("Training run", report.title, out);
 }
 
 }  // namespace colossal::train

@@ -1,13 +1,16 @@
 #include "colossal/train/report_page.h"
 
-namespace colossal::train {
+#include "colossal/train/html.h"
 
-const char* const kReportStyle = R"css(
+namespace colossal::train {
+namespace {
+
+const char* const kStyle = R"css(
 :root { color-scheme: light dark; --page: #f4f5f7; --card: #ffffff; --edge: #e1e4e9; --ink: #1b2230; --soft: #5b6577;
-  --grid: #e8eaee; --first: #2563c9; --second: #c2570c; --bad: #c81e3a;
+  --grid: #e8eaee; --first: #2563c9; --second: #c2570c; --third: #1d8a5b; --fourth: #8a4bc4; --fifth: #b03a78; --bad: #c81e3a;
   --shade0: #e3edfb; --shade1: #e3f4ea; --shade2: #f9eedd; --shade3: #f1e8f8; }
 @media (prefers-color-scheme: dark) { :root { --page: #11151c; --card: #1a2029; --edge: #2b3441; --ink: #e7ebf2;
-  --soft: #9aa6b8; --grid: #28303c; --first: #6ea8fe; --second: #f0a35e; --bad: #ff6b81;
+  --soft: #9aa6b8; --grid: #28303c; --first: #6ea8fe; --second: #f0a35e; --third: #5fcf9c; --fourth: #c39af0; --fifth: #f08fbf; --bad: #ff6b81;
   --shade0: #20344f; --shade1: #1f3d30; --shade2: #44361f; --shade3: #382a47; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -27,13 +30,16 @@ h2 { margin: 0 0 10px; font-size: 16px; }
 .plot svg { display: block; width: 100%; height: auto; }
 .legend { display: flex; gap: 12px; font-size: 13px; color: var(--soft); }
 .key::before { content: ""; display: inline-block; width: 14px; height: 3px; border-radius: 2px; margin-right: 5px; vertical-align: middle; background: var(--first); }
-.key.second::before { background: var(--second); }
+.key.second::before { background: var(--second); } .key.third::before { background: var(--third); }
+.key.fourth::before { background: var(--fourth); } .key.fifth::before { background: var(--fifth); }
 .key.faint::before { opacity: .35; }
 .warn { color: var(--bad); font-size: 13px; }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .line.first { stroke: var(--first); } .line.second { stroke: var(--second); }
+.line.third { stroke: var(--third); } .line.fourth { stroke: var(--fourth); } .line.fifth { stroke: var(--fifth); }
 .line.faint { stroke: var(--first); opacity: .3; stroke-width: 1; }
 circle.first, circle.faint { fill: var(--first); } circle.second { fill: var(--second); }
+circle.third { fill: var(--third); } circle.fourth { fill: var(--fourth); } circle.fifth { fill: var(--fifth); }
 .bad { fill: var(--bad); }
 .grid { stroke: var(--grid); } .axis { stroke: var(--soft); }
 .cursor { stroke: var(--soft); stroke-dasharray: 3 3; }
@@ -47,6 +53,8 @@ th { text-align: left; font-weight: 500; color: var(--soft); font-size: 13px; wh
 .mesh td { border: 1px solid var(--edge); border-radius: 6px; padding: 6px 12px; text-align: center; white-space: nowrap; }
 .mesh td small { display: block; }
 .shade0 { background: var(--shade0); } .shade1 { background: var(--shade1); } .shade2 { background: var(--shade2); } .shade3 { background: var(--shade3); }
+.numbers { border-spacing: 0; width: 100%; } .numbers th, .numbers td { text-align: right; padding: 2px 0 2px 10px; white-space: nowrap; }
+.numbers td { font-size: 14px; font-variant-numeric: tabular-nums; }
 .facts { border-spacing: 0 3px; } .facts th { vertical-align: top; } .facts td { overflow-wrap: anywhere; }
 pre { margin: 0; font: 13px/1.55 ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-x: auto; }
 .sample { white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -56,12 +64,12 @@ mark { background: none; color: var(--first); font-weight: 600; }
 .config b { color: var(--second); } .config i { color: var(--first); font-style: normal; }
 )css";
 
-// Finds the point nearest to the pointer in each series and writes its step and values over the plot. 58, 546: the frame's
-// left and right edge in a drawing 560 wide (plot.cpp).
-const char* const kReportScript = R"js(
+// Finds the point nearest to the pointer in each series and writes its step and values over the plot; a series without a point at that
+// step says where its value is from. 58, 546: the frame's left and right edge in a drawing 560 wide (plot.cpp).
+const char* const kScript = R"js(
 for (const plot of document.querySelectorAll('.plot')) {
   const data = plot.querySelector('script'); if (!data) continue;
-  const { low, high, series } = JSON.parse(data.textContent);
+  const { label, low, high, series } = JSON.parse(data.textContent);
   const svg = plot.querySelector('svg'), cursor = svg.querySelector('.cursor'), out = plot.querySelector('output');
   svg.addEventListener('pointermove', event => {
     const box = svg.getBoundingClientRect(), at = (event.clientX - box.left) / box.width * 560;
@@ -71,14 +79,23 @@ for (const plot of document.querySelectorAll('.plot')) {
       let best = 0;
       line.x.forEach((x, i) => { if (Math.abs(x - wanted) < Math.abs(line.x[best] - wanted)) best = i; });
       if (step === null) step = line.x[best];
-      return line.y[best];
+      return line.y[best] + (line.x[best] === step ? '' : ` @${line.x[best]}`);
     });
     const x = 58 + (step - low) / (high - low) * 488;
     cursor.setAttribute('x1', x); cursor.setAttribute('x2', x);
-    out.textContent = `step ${step}: ${values.join(' / ')}`;
+    out.textContent = `${label} ${step}: ${values.join(' / ')}`;
   });
   svg.addEventListener('pointerleave', () => { cursor.setAttribute('x1', -9); cursor.setAttribute('x2', -9); out.textContent = ''; });
 }
 )js";
+
+}  // namespace
+
+std::string render_page(const std::string& kind, const std::string& title, const std::string& body) {
+  return "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
+         "content='width=device-width,initial-scale=1'><title>" +
+         html_text(title) + "</title>\n<style>" + kStyle + "</style></head><body>\n<header><span>" + html_text(kind) + "</span><h1>" +
+         html_text(title) + "</h1></header>\n<main>" + body + "</main>\n<script>" + kScript + "</script></body></html>\n";
+}
 
 }  // namespace colossal::train

@@ -1,0 +1,46 @@
+#include "colossal/cli/bench.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "colossal/base/suggest.h"
+#include "colossal/cli/bench_tensor_parallel.h"
+
+namespace colossal::cli {
+namespace {
+
+struct Benchmark {
+  const char* name;
+  const char* help;              // one line
+  int (*run)(const Arguments&);  // as a command's
+};
+
+const Benchmark kBenchmarks[] = {
+    {"tensor-parallel", "what each mode of tensor parallelism sends and keeps, measured beside the published formulas", bench_tensor_parallel},
+};
+
+void list() {
+  std::printf("usage: colossal bench NAME [ARGUMENTS]      colossal bench NAME --help\n\nbenchmarks:\n");
+  size_t width = 0;
+  for (const auto& benchmark : kBenchmarks) width = std::max(width, std::string(benchmark.name).size());
+  for (const auto& benchmark : kBenchmarks) std::printf("  %-*s  %s\n", static_cast<int>(width), benchmark.name, benchmark.help);
+}
+
+}  // namespace
+
+int bench(const Arguments& arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
+    list();
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const auto& benchmark : kBenchmarks) {
+    if (arguments[0] == benchmark.name) return benchmark.run({arguments.begin() + 1, arguments.end()});
+    names.push_back(benchmark.name);
+  }
+  throw UsageError("unknown benchmark `" + arguments[0] + "`" + did_you_mean(arguments[0], names) + "; `colossal bench` lists them");
+}
+
+}  // namespace colossal::cli

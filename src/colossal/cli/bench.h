@@ -1,0 +1,10 @@
+// `colossal bench NAME`. A new benchmark is two files here (`bench_x.h` with `int bench_x(const Arguments&)`, `bench_x.cpp`) and a row in bench.cpp.
+#pragma once
+#include "colossal/cli/arguments.h"
+
+namespace colossal::cli {
+
+/// Runs the benchmark that the first word names; without one, lists them.
+int bench(const Arguments& arguments);
+
+}  // namespace colossal::cli

@@ -1,0 +1,177 @@
+#include "colossal/cli/bench_tensor_parallel.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/parallel/tensor/layer_cost.h"
+#include "colossal/train/html.h"
+#include "colossal/train/plot.h"
+#include "colossal/train/report_page.h"
+
+namespace colossal::cli {
+namespace {
+
+using parallel::LayerCost;
+using parallel::LayerSizes;
+using parallel::TensorConfig;
+
+struct Row {
+  TensorConfig config;
+  LayerCost measured, formula;
+  // Padded heads and features are the only thing that formulas leave out.
+  bool is_padded() const { return measured.parameter_bytes > formula.parameter_bytes * (1 + 1e-9); }
+};
+
+/// A pair of columns of the table: the measured value and the formula's.
+struct Quantity {
+  const char* name;
+  double LayerCost::*value;
+  double unit;
+  int digits;  // behind the point
+  int width;
+};
+
+constexpr double kMiB = 1024 * 1024;
+const Quantity kQuantities[] = {
+    {"sent forward", &LayerCost::forward, 1, 0, 10},           {"sent backward", &LayerCost::backward, 1, 0, 10},
+    {"calls", &LayerCost::calls, 1, 0, 8},                     {"parameters, MiB", &LayerCost::parameter_bytes, kMiB, 3, 9},
+    {"activations, MiB", &LayerCost::activation_bytes, kMiB, 3, 9},
+};
+constexpr int kModeWidth = 18;
+
+std::string number(const Quantity& quantity, const LayerCost& cost) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.*f", quantity.digits, cost.*quantity.value / quantity.unit);
+  return text;
+}
+
+std::string title_of(const LayerSizes& s) {
+  return concat("hidden ", s.hidden, ", heads ", s.heads, ", batch ", s.batch, ", sequence ", s.sequence, ": b*s/h = ",
+                train::short_number(static_cast<double>(s.batch * s.sequence) / static_cast<double>(s.hidden)));
+}
+
+constexpr const char* kLegend =
+    "The four linear layers of one GPT layer, fp32, without biases. Each pair of columns: measured, formula. Sent: elements a rank puts on\n"
+    "the wire. Activations: what a rank keeps from forward for backward.\n";
+
+void print_head() {
+  std::printf("ranks  %-*s", kModeWidth, "mode");
+  for (const auto& q : kQuantities) std::printf("  %*s", 2 * q.width + 1, q.name);
+  std::printf("\n");
+}
+
+void print_row(const Row& row) {
+  std::printf("%5lld  %-*s", static_cast<long long>(row.config.size), kModeWidth, (parallel::mode_name(row.config) + (row.is_padded() ? " *" : "")).c_str());
+  for (const auto& q : kQuantities) std::printf("  %*s %*s", q.width, number(q, row.measured).c_str(), q.width, number(q, row.formula).c_str());
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
+/// The costs of the rank that has most, value by value.
+LayerCost largest(const std::vector<LayerCost>& ranks) {
+  LayerCost most;
+  for (const LayerCost& cost : ranks)
+    for (const auto& q : kQuantities) most.*q.value = std::max(most.*q.value, cost.*q.value);
+  return most;
+}
+
+/// The least of each mode at each number of ranks: 2.5d has a row a depth.
+std::vector<train::Series> lines(const std::vector<Row>& rows, double (*value)(const LayerCost&)) {
+  const std::pair<std::string, const char*> modes[] = {
+      {"1d", "first"}, {"2d", "second"}, {"2.5d", "third"}, {"3d", "fourth"}, {"3d keep_gathered", "fifth"}};
+  std::vector<train::Series> all;
+  for (const auto& [name, style] : modes) {
+    train::Series series{name, style, {}, {}};
+    for (const Row& row : rows) {
+      if (row.config.mode + (row.config.keep_gathered ? " keep_gathered" : "") != name) continue;
+      const auto x = static_cast<double>(row.config.size);
+      const double y = value(row.measured);
+      if (!series.x.empty() && series.x.back() == x) {
+        series.y.back() = std::min(series.y.back(), y);
+      } else {
+        series.x.push_back(x);
+        series.y.push_back(y);
+      }
+    }
+    if (!series.x.empty()) all.push_back(series);
+  }
+  return all;
+}
+
+std::string html_table(const std::vector<Row>& rows) {
+  std::string out = "<div class='scroll'><table class='numbers'><tr><th>ranks</th><th>mode</th>";
+  for (const auto& q : kQuantities) out += concat("<th>", q.name, "</th><th>formula</th>");
+  for (const Row& row : rows) {
+    out += concat("</tr>\n<tr><td>", row.config.size, "</td><td>", train::html_text(parallel::mode_name(row.config)), row.is_padded() ? " *" : "", "</td>");
+    for (const auto& q : kQuantities) out += "<td>" + number(q, row.measured) + "</td><td>" + number(q, row.formula) + "</td>";
+  }
+  return out + "</tr></table></div>";
+}
+
+std::string page(const LayerSizes& sizes, const std::vector<Row>& rows, const std::string& notes) {
+  const train::Plot plots[] = {
+      {.title = "Elements sent per rank", .x_label = "ranks", .from_zero = true,
+       .series = lines(rows, [](const LayerCost& c) { return c.forward + c.backward; })},
+      {.title = "Activations kept per rank", .x_label = "ranks", .unit = train::PlotUnit::kBytes, .from_zero = true,
+       .series = lines(rows, [](const LayerCost& c) { return c.activation_bytes; })},
+      {.title = "Parameters per rank", .x_label = "ranks", .unit = train::PlotUnit::kBytes, .from_zero = true,
+       .series = lines(rows, [](const LayerCost& c) { return c.parameter_bytes; })},
+  };
+  std::string out = "<section class='plots'>";
+  for (const auto& plot : plots) out += train::render_plot(plot);
+  return train::render_page("Tensor parallelism", title_of(sizes),
+                            out + "</section>\n<section class='card'><p>" + train::html_text(kLegend) + "</p>" + html_table(rows) + "<pre>" +
+                                train::html_text(notes) + "</pre></section>\n");
+}
+
+}  // namespace
+
+int bench_tensor_parallel(const Arguments& arguments) {
+  CLI::App app("Runs the linear layers of one GPT layer under every mode of tensor parallelism and counts what each rank sends and keeps.",
+               "colossal bench tensor-parallel");
+  LayerSizes sizes;
+  std::vector<int64_t> ranks{1, 4, 8, 9, 16, 27, 64};
+  std::string report;
+  sizes.heads = 0;
+  app.add_option("--hidden", sizes.hidden, "features between the layers")->capture_default_str()->check(CLI::Range(1, 1 << 16));
+  app.add_option("--heads", sizes.heads, "whole ones go to a rank; default: hidden / 16, or 1")->check(CLI::Range(1, 1 << 16));
+  app.add_option("--batch", sizes.batch, "rows of the whole batch")->capture_default_str()->check(CLI::Range(1, 1 << 16));
+  app.add_option("--sequence", sizes.sequence, "tokens a row")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 256));
+  app.add_option("--report", report, "write the table and plots to this HTML file");
+  parse(app, arguments);
+  if (sizes.heads == 0) sizes.heads = sizes.hidden % 16 == 0 ? sizes.hidden / 16 : 1;
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+
+  std::printf("%s\n%s\n", title_of(sizes).c_str(), kLegend);
+  print_head();
+  std::vector<Row> rows;
+  std::string notes;
+  for (const int64_t count : ranks) {
+    for (const TensorConfig& config : parallel::tensor_modes(count)) {
+      try {
+        parallel::check_layer(config, sizes);
+      } catch (const Error& error) {
+        notes += concat(count, count == 1 ? " rank, " : " ranks, ", parallel::mode_name(config), ": left out: ", error.message(), "\n");
+        continue;
+      }
+      rows.push_back({config, largest(parallel::measured_cost(config, sizes)), parallel::published_cost(config, sizes)});
+      print_row(rows.back());
+    }
+  }
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.is_padded(); })) {
+    notes = "* heads or features do not divide by the ranks: padded, which the formulas leave out\n" + notes;
+  }
+  if (!notes.empty()) std::printf("\n%s", notes.c_str());
+  if (!report.empty()) write_file(report, page(sizes, rows, notes));
+  return 0;
+}
+
+}  // namespace colossal::cli
