@@ -4,6 +4,7 @@
 #   ./colossal.sh train examples/quickstart.toml     any command of `colossal`; builds that program alone
 #   ./colossal.sh build                              builds everything
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
+#   ./colossal.sh sanitize                           the tests of raw memory, threads and input under sanitizers
 #
 # LibTorch: $LIBTORCH_ROOT if set; else a torch >= 2.11 that .venv or python3 can import; else the wheel is installed into .venv.
 set -euo pipefail

@@ -121,6 +121,45 @@ TEST_F(TrainProgram, WithoutSharedMemoryTheMessageNamesTheOtherTransport) {
   EXPECT_EQ(done.status, 0) << done.output;
 }
 
+TEST_F(TrainProgram, ASecondRunInTheFolderIsRefusedAndTheFirstGoesOn) {
+  write_config(100000, 0);
+  Finished second;
+  bool asked = false;
+  const Finished first = run_process({.command = train(), .limit = seconds(100), .meanwhile = [&](const std::string& output, int process) {
+                                        if (asked || output.find("step 2") == std::string::npos) return;
+                                        asked = true;
+                                        second = run(train());
+                                        kill(process, SIGTERM);
+                                      }});
+  EXPECT_EQ(second.status, 1);
+  EXPECT_NE(second.output.find("[run] another run is writing to " + base + "/run"), std::string::npos) << second.output;
+  EXPECT_NE(first.output.find("run the same command with --resume"), std::string::npos) << first.output;
+}
+
+TEST_F(TrainProgram, MoreRanksThanAHostCanHoldAreRefusedAtOnce) {
+  const Finished result = run(train({"--parallel.data=100000", "--training.batch_size=100000"}));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.output.find("[launch] one host takes at most"), std::string::npos) << result.output;
+}
+
+// Before the first step there is nothing to save: a signal ends the process as it ends any other.
+TEST_F(TrainProgram, ASignalEndsARankThatStillWaitsForTheOthers) {
+  bool sent = false;
+  int looks = 0;
+  const Finished result = run_process({.command = train({"--parallel.data=2"}),
+                                       .variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29871"}},
+                                       .limit = seconds(50),
+                                       .meanwhile = [&](const std::string&, int process) {
+                                         if (sent || ++looks < 100) return;  // two seconds
+                                         sent = true;
+                                         kill(process, SIGTERM);
+                                       }});
+  EXPECT_TRUE(sent);
+  EXPECT_FALSE(result.late);
+  EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
+  EXPECT_LT(result.seconds, 30);
+}
+
 TEST_F(TrainProgram, SigtermAndCtrlCLoseNothing) {
   write_config(100000, 0);
   for (const int signal : {SIGTERM, SIGINT}) {

@@ -105,7 +105,7 @@ std::string refusal(const std::function<void()>& f) {
 
 TEST(TensorSizes, ThatNoModeCanBeMadeOfAreRefused) {
   const auto complaint = [](const TensorConfig& tensor) { return refusal([&] { config_of(tensor, 1).validate(); }); };
-  EXPECT_EQ(complaint({.size = 12, .mode = "2.5d", .depth = 2}), "[2.5d] tensor.size must be depth * q^2: got 12, depth 2; nearest: 8");
+  EXPECT_EQ(complaint({.size = 12, .mode = "2.5d", .depth = 2}), "[2.5d] tensor.size must be depth * q^2: got 12, depth 2; nearest: 8, or tensor.depth 3");
   EXPECT_EQ(complaint({.size = 6, .mode = "2d"}), "[2d] tensor.size must be q^2: got 6; nearest: 4");
   EXPECT_EQ(complaint({.size = 9, .mode = "3d"}), "[3d] tensor.size must be l^3: got 9; nearest: 8");
   EXPECT_EQ(complaint({.size = 4, .mode = "2d", .depth = 2}), "[parallel] tensor.depth belongs to mode 2.5d: got depth 2 with mode 2d");

@@ -1,5 +1,6 @@
 // The folder of one run and the names of what lies in it.
 #pragma once
+#include <memory>
 #include <string>
 
 namespace colossal {
@@ -10,6 +11,8 @@ class RunFolder {
   explicit RunFolder(std::string path) : path_(std::move(path)) {}
   /// Creates the folder, its parents and checkpoints/ and tensorboard/, and checks that it can be written to.
   void create() const;
+  /// Keeps other processes from writing to the folder while the result lives. Errors: another run holds it.
+  std::shared_ptr<const void> lock() const;
 
   const std::string& path() const { return path_; }
   std::string config() const { return path_ + "/config.toml"; }  // resolved: every key with its value

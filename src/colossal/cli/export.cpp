@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "colossal/checkpoint/hugging_face.h"
@@ -10,6 +11,19 @@
 #include "colossal/models/registry.h"
 
 namespace colossal::cli {
+
+namespace {
+
+/// The files that make a folder's text: an export is complete only with them. A tokenizer of bytes has none.
+void copy_tokenizer(const std::string& source, const std::string& to) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::is_directory(source) ? fs::path(source) : fs::path(source).parent_path();
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model"})
+    if (source != "bytes" && fs::exists(folder / name) && !fs::equivalent(folder, to))
+      fs::copy_file(folder / name, fs::path(to) / name, fs::copy_options::overwrite_existing);
+}
+
+}  // namespace
 
 int export_model(const Arguments& arguments) {
   CLI::App app("Writes the weights of a run, or of a Hugging Face folder, as a Hugging Face folder.", "colossal export");
@@ -25,6 +39,7 @@ int export_model(const Arguments& arguments) {
   checkpoint::export_weights(to, *saved.parameters,
                              {architecture.external_names(saved.model.shape), architecture.prefix, architecture.ignored},
                              architecture.to_json(saved.model.shape), mesh.group("data"));
+  if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, to);
   if (world->rank() == 0) std::printf("%s\n", to.c_str());
   return 0;
 }

@@ -32,7 +32,7 @@ Description describe(const std::string& folder) {
     const auto config = read_config<train::Config>(run.config());
     const auto newest = checkpoint::latest(run.checkpoints());
     require(newest.has_value(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
-    return {train::resolve_model(config).shape, config.data.tokenizer, *newest,
+    return {train::resolve_model(config).shape, config.tokenizer(), *newest,
             config.precision.mode == "fp64" ? at::kDouble : at::kFloat};
   }
   require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
@@ -52,7 +52,11 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
     parallel::check_sizes(tensor, about.shape.hidden, 0);
     require(tokenizer == "none" || models::architecture(about.shape.architecture).input == models::Input::Tokens, "generate", folder,
             " holds a ", about.shape.architecture, ", which tells what images show: it has no text to continue");
-    if (tokenizer != "none") saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
+    saved.tokenizer_source = about.tokenizer;
+    if (tokenizer == "none") return;
+    require(!tokenizer.empty() || about.tokenizer != folder || std::filesystem::exists(folder + "/tokenizer.json"), "generate", folder,
+            " holds no tokenizer.json; name a tokenizer with --tokenizer: bytes, or a tokenizer.json");
+    saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
   saved.parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{about.dtype, device, 0});
   saved.model = models::make_model(about.shape, *train::make_layers(*saved.parameters, mesh, tensor));

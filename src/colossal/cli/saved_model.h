@@ -15,6 +15,7 @@ struct SavedModel {
   std::unique_ptr<nn::Parameters> parameters;
   models::Model model;
   std::unique_ptr<data::Tokenizer> tokenizer;
+  std::string tokenizer_source;  ///< what it was made from, or would be: bytes, a folder, a tokenizer.json
 };
 
 /// Loads the newest checkpoint of a run folder, or a Hugging Face folder, on a `mesh` that has the axes of `tensor`. `tokenizer`: as data.tokenizer; empty:

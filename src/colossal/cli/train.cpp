@@ -1,6 +1,8 @@
 #include "colossal/cli/train.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "colossal/base/config.h"
@@ -42,12 +44,14 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
 
 int train_as_rank(const train::Config& config, train::Start start) {
   ops::keep_host_memory();
-  watch_stop_signals();
+  const std::chrono::seconds timeout(config.run.timeout);
   const auto world = comm::launch({.backend = config.run.backend,
-                                   .watchdog = std::chrono::seconds(config.run.timeout),
+                                   .timeout = std::min(timeout, std::chrono::seconds(60)),
+                                   .watchdog = timeout,
                                    .bind_cores = config.run.bind_cores,
                                    .device = train::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu"});
   train::Trainer trainer(*world, config, {.start = start, .builtin_data = COLOSSAL_SOURCE_DIR, .stop_requested = stop_requested});
+  watch_stop_signals();  // from here on there is something to save; before, a signal simply ends the process
   if (!trainer.run()) {
     trainer.write_report("");
     if (world->rank() == 0) std::fprintf(stderr, "stopped; run the same command with --resume to go on\n");

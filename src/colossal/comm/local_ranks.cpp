@@ -8,9 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/backends/segment.h"
@@ -66,6 +68,9 @@ class Run {
  public:
   explicit Run(const LocalRanks& options) : options_(options), parent_(getpid()) {
     require(options.ranks >= 1, "launch", "the number of ranks must be at least 1: got ", options.ranks);
+    const int most = std::max(128, 16 * static_cast<int>(std::thread::hardware_concurrency()));
+    require(options.ranks <= most, "launch", "one host takes at most ", most, " ranks, 16 for each of its cores: got ", options.ranks,
+            "; start them on more hosts, or ask for fewer");
     require(!options.command.empty(), "launch", "a command is needed to start ranks");
     Store::Tcp tcp;
     tcp.host = "127.0.0.1";
@@ -86,10 +91,16 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   int run() {
-    for (int r = 0; r < options_.ranks; ++r) start(r);
-    while (alive() > 0) {
-      const int signal = signals_.wait(std::chrono::milliseconds(ending_ ? 20 : 200));
+    const auto pass_on = [&](std::chrono::milliseconds limit) {
+      const int signal = signals_.wait(limit);
       if (signal == SIGINT || signal == SIGTERM) forward(signal);
+    };
+    for (int r = 0; r < options_.ranks && !asked_to_end_; ++r) {
+      start(r);
+      pass_on(std::chrono::milliseconds(0));
+    }
+    while (alive() > 0) {
+      pass_on(std::chrono::milliseconds(ending_ ? 20 : 200));
       reap();
       if (ending_ && Clock::now() > *ending_ + options_.grace) send_all(SIGKILL);
     }
@@ -155,7 +166,7 @@ class Run {
   }
 
   void reap() {
-    for (int r = 0; r < options_.ranks; ++r) {
+    for (size_t r = 0; r < processes_.size(); ++r) {
       int status = 0;
       if (processes_[r] <= 0 || waitpid(processes_[r], &status, WNOHANG) != processes_[r]) continue;
       const pid_t process = processes_[r];
@@ -165,8 +176,10 @@ class Run {
       if (ending_) continue;
       const std::string how = WIFSIGNALED(status) ? "was killed by " + signal_name(WTERMSIG(status))
                                                   : concat("ended with status ", WEXITSTATUS(status));
-      report(concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how,
-                    alive() > 0 ? "; ending the other ranks" : ""));
+      const bool is_wanted = asked_to_end_ && status_ >= 128;  // ends by the signal that was passed on, or reports it
+      if (!is_wanted)
+        report(concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how,
+                      alive() > 0 ? "; ending the other ranks" : ""));
       ending_ = Clock::now();
       send_all(SIGTERM);
     }

@@ -1,5 +1,7 @@
 #include "colossal/train/config.h"
 
+#include <filesystem>
+
 #include "colossal/base/error.h"
 
 namespace colossal::train {
@@ -9,7 +11,7 @@ void RunConfig::fields(Fields& f) {
   f.choice("device", device, {"auto", "cpu", "cuda"}, "where tensors live; auto: cuda where there is one");
   f.choice("backend", backend, {"auto", "shm", "gloo", "nccl"}, "transport between ranks; auto: nccl with a GPU a rank, shm on one host, else gloo");
   f.choice("matmul", matmul, {"auto", "mkl", "onednn"}, "library of fp32 products on the CPU; auto: measured on rank 0");
-  f.integer("timeout", timeout, "seconds", "a collective that waits longer ends the run and names the late rank", 1, 86400);
+  f.integer("timeout", timeout, "seconds", "a collective that waits longer ends the run and names the late rank; so does a start (a minute at most)", 1, 86400);
   f.flag("bind_cores", bind_cores, "give each local rank its own share of the cores");
 }
 
@@ -17,7 +19,7 @@ void DataConfig::fields(Fields& f) {
   f.text("path", path,
          "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs; of a model of images: the "
          "folder with CIFAR-10's binary files");
-  f.text("tokenizer", tokenizer, "of text: `bytes`, or a Hugging Face folder or tokenizer.json");
+  f.text("tokenizer", tokenizer, "of text: `bytes`, a Hugging Face folder or tokenizer.json; `auto`: that of model.from where it has one, else bytes");
   f.integer("sequence", sequence, "tokens", "length of a sample of text", 1, 1 << 24);
   f.choice("documents", documents, {"separate", "joined"}, "whether attention and prediction stop at document borders");
   f.number("held_out", held_out, "of the data", "text kept for the evaluation loss; images have a test set of their own", 0, 0.9);
@@ -28,6 +30,11 @@ void ParallelConfig::fields(Fields& f) {
   f.integer("data", data, "replicas", "replicas of the model, each with its share of the batch", 1, 1 << 20);
   f.section("tensor", tensor, "tensor parallelism", "size");
   f.number("bucket_mib", bucket_mib, "MiB", "gradients reduced in one message", 0.0001, 1 << 20);
+}
+
+std::string Config::tokenizer() const {
+  if (data.tokenizer != "auto") return data.tokenizer;
+  return std::filesystem::exists(model.from + "/tokenizer.json") && !model.from.empty() ? model.from : "bytes";
 }
 
 std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {
@@ -71,7 +78,7 @@ void Config::validate() const {
           shares > 1 ? concat(" * the ", shares, " parts of mode ", parallel.tensor.mode) : "", ": got ", training.batch_size, ", ", parallel.data,
           " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
   require(optimizer.warmup_steps <= training.steps, "optimizer", "warmup_steps must not exceed training.steps: got ",
-          optimizer.warmup_steps, " of ", training.steps);
+          optimizer.warmup_steps, " of ", training.steps, "; lower optimizer.warmup_steps");
 }
 
 }  // namespace colossal::train

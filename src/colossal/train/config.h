@@ -24,7 +24,7 @@ struct RunConfig {
 /// [data]
 struct DataConfig {
   std::string path = "builtin";
-  std::string tokenizer = "bytes";
+  std::string tokenizer = "auto";
   int64_t sequence = 128;
   std::string documents = "separate";
   double held_out = 0.05;
@@ -74,6 +74,8 @@ struct Config {
   optim::OptimizerConfig optimizer;
   TrainingConfig training;
   void fields(Fields& f);
+  /// What data.tokenizer names, `auto` resolved.
+  std::string tokenizer() const;
   /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica that deal out its rows, with
   /// the nearest sizes that do; a tensor.size that its mode cannot be made of.
   void validate() const;

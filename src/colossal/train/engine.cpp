@@ -127,7 +127,7 @@ StepResult Engine::step() {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
   const double norm = optim::gradient_norm(optimization_->flat, mesh_);
   require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
-          "): lower optimizer.learning_rate or set training.clip; the last checkpoint is untouched");
+          "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
   const double clip = config_.training.clip;
   const double scale = clip > 0 && norm > clip ? clip / norm : 1;
   const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps);

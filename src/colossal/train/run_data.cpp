@@ -52,7 +52,7 @@ Parts open_images(const Config& config, const models::ModelShape& shape) {
 ResolvedModel resolve_model(const Config& config) {
   ResolvedModel model{models::resolve(config.model), nullptr};
   if (models::architecture(model.shape.architecture).input == models::Input::Images) return model;
-  model.tokenizer = data::make_tokenizer(config.data.tokenizer);
+  model.tokenizer = data::make_tokenizer(config.tokenizer());
   model.shape = models::resolve(config.model, model.tokenizer->vocabulary_size());
   return model;
 }

@@ -99,6 +99,8 @@ void Trainer::start() {
   }
   checkpoint::agree(all_ranks(), at::kCPU, [&] {
     if (!is_first()) return;
+    folder_.create();
+    lock_ = folder_.lock();
     if (newest && !resumes) std::filesystem::remove_all(folder_.checkpoints());
     folder_.create();
     write_file(folder_.config(), to_toml(config_));

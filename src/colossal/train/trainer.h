@@ -60,6 +60,7 @@ class Trainer {
   Config config_;
   TrainerOptions options_;
   RunFolder folder_;
+  std::shared_ptr<const void> lock_;  // of the folder, on rank 0
   Log log_;
   RunData data_;
   std::unique_ptr<Engine> engine_;

@@ -23,8 +23,11 @@ Axes axes_2d(const TensorConfig& c) {
 Axes axes_2_5d(const TensorConfig& c) {
   require(c.depth >= 1, "2.5d", "tensor.depth must be at least 1: got ", c.depth);
   const int64_t side = std::max<int64_t>(1, root(std::max<int64_t>(c.size / c.depth, 1), 0.5));
+  std::string depths;  // with which this size would do
+  for (int64_t q = 2; q * q <= c.size; ++q)
+    if (c.size % (q * q) == 0) depths += concat(depths.empty() ? ", or tensor.depth " : ", ", c.size / (q * q));
   require(c.depth * side * side == c.size, "2.5d", "tensor.size must be depth * q^2: got ", c.size, ", depth ", c.depth, "; nearest: ",
-          c.depth * side * side);
+          c.depth * side * side, depths);
   return {{"depth", static_cast<int>(c.depth)}, {"row", static_cast<int>(side)}, {"column", static_cast<int>(side)}};
 }
 

@@ -7,64 +7,12 @@
 // Overlap: panel t+1 travels while panel t is multiplied.
 #include <ATen/ATen.h>
 
-#include <array>
-
 #include "colossal/ops/matmul.h"
 #include "colossal/parallel/tensor/layout.h"
+#include "colossal/parallel/tensor/panels.h"
 
 namespace colossal::parallel {
 namespace {
-
-/// The panels of a tile's row or column of the grid, in the order of the ranks that own them; the next one is under way while one is in use.
-class Panels {
- public:
-  Panels(comm::Group& group, const at::Tensor& own) : group_(group), own_(own.contiguous()) { fetch(0); }
-
-  const at::Tensor& take(int t) {
-    works_[t % 2].wait();
-    if (t + 1 < group_.size()) fetch(t + 1);
-    return slots_[t % 2];
-  }
-
- private:
-  void fetch(int t) {
-    at::Tensor& slot = slots_[t % 2];
-    // The owner sends from its tile; the others receive into a slot of their own, which two panels later is free again.
-    if (t == group_.rank()) slot = own_;
-    else if (!spare_[t % 2].defined()) slot = spare_[t % 2] = at::empty_like(own_);
-    else slot = spare_[t % 2];
-    works_[t % 2] = group_.broadcast(slot, t);
-  }
-
-  comm::Group& group_;
-  at::Tensor own_;
-  std::array<at::Tensor, 2> slots_, spare_;
-  std::array<comm::Work, 2> works_;
-};
-
-/// Partial sums on their way to the rank that owns each; two may be under way.
-class Sums {
- public:
-  explicit Sums(comm::Group& group) : group_(group) {}
-
-  void give(int t, at::Tensor partial) {
-    works_[t % 2].wait();
-    at::Tensor& slot = slots_[t % 2];
-    slot = std::move(partial);
-    if (t == group_.rank()) own_ = slot;
-    works_[t % 2] = group_.reduce(slot, t, comm::Reduce::Sum);
-  }
-  at::Tensor own() {
-    for (comm::Work& work : works_) work.wait();
-    return own_;
-  }
-
- private:
-  comm::Group& group_;
-  at::Tensor own_;
-  std::array<at::Tensor, 2> slots_;
-  std::array<comm::Work, 2> works_;
-};
 
 class Summa final : public Product {
  public:
