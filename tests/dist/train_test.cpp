@@ -68,6 +68,8 @@ TEST_F(TrainProgram, EveryLayoutAndTransportGivesTheSameCurve) {
                                                       {"--parallel.tensor=4", "--parallel.tensor.mode=2d", "--run.backend=shm"},
                                                       {"--parallel.tensor=4", "--parallel.tensor.mode=2d", "--run.backend=gloo"},
                                                       {"--parallel.tensor={size=8,mode=\"2.5d\",depth=2}", "--run.backend=shm"},
+                                                      {"--parallel.tensor={size=4,mode=\"2.5d\",depth=4}", "--run.backend=gloo"},
+                                                      {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=shm"},
                                                       {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=gloo"}};
   for (Words flags : layouts) {
     flags.push_back("--overwrite");

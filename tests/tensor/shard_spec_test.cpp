@@ -66,6 +66,30 @@ TEST(ShardSpec, PaddedPartsHaveEqualRoom) {
   EXPECT_EQ(vocabulary.blocks(at_rank(1, 4, 3))[0].size[0], 62);
 }
 
+// What one axis leaves is cut in equal pieces over another, segments and padding or not.
+TEST(ShardSpec, ShardsCutWhatTheAxesLeft) {
+  for (int pieces : {1, 2, 3})
+    for (int tensor : {1, 2, 4}) {
+      for (int64_t size : {1, 7, 24, 257}) {
+        ShardSpec spec = ShardSpec::split({size}, 0, {"tensor"});
+        spec.splits[0].shards = {"data"};
+        expect_covered(spec, pieces, tensor, 1);
+      }
+      ShardSpec fused = ShardSpec::split({24}, 0, {"tensor"}, {{12, 3}, {6, 3}, {6, 3}});
+      fused.splits[0].shards = {"data"};
+      expect_covered(fused, pieces, tensor, 1);
+    }
+}
+
+TEST(ShardSpec, GatheredPiecesAreThePartThatTheAxesLeft) {
+  ShardSpec spec = ShardSpec::split({257}, 0, {"tensor"});
+  spec.splits[0].shards = {"data"};
+  EXPECT_EQ(spec.room(0, at_rank(2, 2, 0)), 129);
+  EXPECT_EQ(spec.local_shape(at_rank(2, 2, 0))[0], 65);  // the last piece has one row of padding
+  EXPECT_EQ(spec.blocks(at_rank(2, 2, 3))[0].start[0], 129 + 65);
+  EXPECT_EQ(spec.blocks(at_rank(2, 2, 3))[0].size[0], 128 - 65);
+}
+
 TEST(ShardSpec, WholeIsHeldByAllAndPrimaryOnTheFirst) { expect_covered(ShardSpec::whole({5}), 2, 4, 8); }
 
 TEST(ShardSpec, RefusesSegmentsThatDoNotAddUp) {
