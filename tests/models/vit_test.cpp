@@ -11,19 +11,11 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
+#include "support/ranks_values.h"
 #include "support/tolerance.h"
 
 namespace colossal::models {
 namespace {
-
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
@@ -131,7 +123,7 @@ TEST(Vit, BuildsWhatItsShapeSays) {
 TEST(Vit, RefusesInputsItDoesNotHave) {
   const ModelShape s = test::tiny_vit();
   auto check = [&](at::IntArrayRef images, const at::Tensor& labels) {
-    return refusal([&] { architecture("vit").check(s, at::zeros(images), labels); });
+    return test::thrown_message([&] { architecture("vit").check(s, at::zeros(images), labels); });
   };
   const at::Tensor labels = at::tensor({0, 6}, at::kLong).view({2, 1});
   EXPECT_EQ(check({2, 3, 8, 8}, labels), "");
@@ -144,7 +136,7 @@ TEST(Vit, RefusesInputsItDoesNotHave) {
 }
 
 TEST(Vit, RefusesSizesThatDoNotFit) {
-  auto sizes = [](const ModelConfig& config) { return refusal([&] { resolve(config); }); };
+  auto sizes = [](const ModelConfig& config) { return test::thrown_message([&] { resolve(config); }); };
   EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 5}}).find("must divide by patch: got side 32, patch 5"), std::string::npos);
   EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 64}}).find("side must divide by patch"), std::string::npos);
   EXPECT_NE(sizes({.name = "vit-tiny-cifar", .positions = 70}).find("sizes of a model of text, not of vit-tiny-cifar"), std::string::npos);
@@ -156,7 +148,7 @@ TEST(Vit, RefusesConfigurationsItCannotCompute) {
   auto with = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json changed = j;
     changed[key] = value;
-    return refusal([&] { shape_from_json(changed); });
+    return test::thrown_message([&] { shape_from_json(changed); });
   };
   EXPECT_NE(with("hidden_act", "gelu_new").find("hidden_act of a ViT must be gelu: got gelu_new"), std::string::npos);
   EXPECT_NE(with("qkv_bias", false).find("qkv_bias"), std::string::npos);

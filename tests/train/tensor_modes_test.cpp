@@ -9,6 +9,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
+#include "support/ranks_values.h"
 #include "support/tolerance.h"
 
 namespace colossal::train {
@@ -94,17 +95,8 @@ TEST_P(TensorModes, CheckpointsLoadUnderEveryMode) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, TensorModes, testing::ValuesIn(modes()), [](const auto& info) { return test::name_of(info.param); });
 
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
-}
-
 TEST(TensorSizes, ThatNoModeCanBeMadeOfAreRefused) {
-  const auto complaint = [](const TensorConfig& tensor) { return refusal([&] { config_of(tensor, 1).validate(); }); };
+  const auto complaint = [](const TensorConfig& tensor) { return test::thrown_message([&] { config_of(tensor, 1).validate(); }); };
   EXPECT_EQ(complaint({.size = 12, .mode = "2.5d", .depth = 2}), "[2.5d] tensor.size must be depth * q^2: got 12, depth 2; nearest: 8, or tensor.depth 3");
   EXPECT_EQ(complaint({.size = 6, .mode = "2d"}), "[2d] tensor.size must be q^2: got 6; nearest: 4");
   EXPECT_EQ(complaint({.size = 9, .mode = "3d"}), "[3d] tensor.size must be l^3: got 9; nearest: 8");
@@ -116,7 +108,7 @@ TEST(TensorSizes, ThatNoModeCanBeMadeOfAreRefused) {
 TEST(TensorSizes, AHiddenSizeThatDoesNotDivideIsRefusedBeforeAnyMessage) {
   models::ModelShape shape = test::tiny_gpt2();
   shape.hidden = 25;
-  const std::string message = refusal([&] {
+  const std::string message = test::thrown_message([&] {
     comm::run_ranks(4, [&](comm::World& world) { initialize(world, config_of({.size = 4, .mode = "2d"}, 1), shape); });
   });
   EXPECT_NE(message.find("[2d] hidden must divide by the 2 ranks that split features: got 25; nearest: 26"), std::string::npos) << message;
