@@ -5,18 +5,10 @@
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
+#include "support/ranks_values.h"
 
 namespace colossal::models {
 namespace {
-
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 // The parameter counts that the models are known by.
 TEST(Presets, HaveThePublishedNumberOfParameters) {
@@ -55,10 +47,10 @@ TEST(Resolve, ChangesWhatTheConfigNames) {
 }
 
 TEST(Resolve, RefusesWithTheNearestName) {
-  EXPECT_NE(refusal([] { resolve({.name = "gpt2-smal"}); }).find("did you mean `gpt2-small`?"), std::string::npos);
-  EXPECT_NE(refusal([] { resolve({.name = "gpt2-tiny", .heads = 7}); }).find("hidden must divide by heads: got hidden 128, heads 7"),
+  EXPECT_NE(test::thrown_message([] { resolve({.name = "gpt2-smal"}); }).find("did you mean `gpt2-small`?"), std::string::npos);
+  EXPECT_NE(test::thrown_message([] { resolve({.name = "gpt2-tiny", .heads = 7}); }).find("hidden must divide by heads: got hidden 128, heads 7"),
             std::string::npos);
-  EXPECT_NE(refusal([] { resolve({.name = "llama-tiny", .heads = 8, .kv_heads = 3}); }).find("multiple of kv_heads"), std::string::npos);
+  EXPECT_NE(test::thrown_message([] { resolve({.name = "llama-tiny", .heads = 8, .kv_heads = 3}); }).find("multiple of kv_heads"), std::string::npos);
 }
 
 TEST(HuggingFaceConfig, RoundTrips) {
@@ -73,7 +65,7 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
   auto with = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json changed = j;
     changed[key] = value;
-    return refusal([&] { shape_from_json(changed); });
+    return test::thrown_message([&] { shape_from_json(changed); });
   };
   EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, llama, vit: got mamba"), std::string::npos);
   EXPECT_NE(with("hidden_act", "gelu").find("silu"), std::string::npos);

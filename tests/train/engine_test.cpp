@@ -8,18 +8,10 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "support/parity.h"
+#include "support/ranks_values.h"
 
 namespace colossal::train {
 namespace {
-
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
-}
 
 Config config_of(int64_t data, int64_t tensor, int64_t batch) {
   Config c;
@@ -32,12 +24,12 @@ Config config_of(int64_t data, int64_t tensor, int64_t batch) {
 TEST(Config, BatchThatDoesNotDivideNamesTheNearestSizes) {
   Config c = config_of(4, 1, 18);
   c.training.accumulate = 2;
-  EXPECT_EQ(refusal([&] { c.validate(); }),
+  EXPECT_EQ(test::thrown_message([&] { c.validate(); }),
             "[training] batch_size must divide by parallel.data * training.accumulate: got 18, 4 * 2; the nearest are 16 and 24");
 }
 
 TEST(Initialize, RefusesRanksThatAreNotTheProductOfTheLayout) {
-  const std::string message = refusal([] {
+  const std::string message = test::thrown_message([] {
     comm::run_ranks(3, [](comm::World& world) { initialize(world, config_of(2, 2, 4), test::tiny_gpt2()); });
   });
   EXPECT_NE(message.find("[parallel] the ranks must be the product of the layout's sizes: got 3 ranks, data 2 * tensor 2 = 4"),
@@ -54,9 +46,9 @@ data::Batch batch_of(int64_t rows, int64_t sequence, int64_t token) {
 TEST(Engine, RefusesTokensAndLengthsTheModelDoesNotHave) {
   comm::run_ranks(1, [](comm::World& world) {
     auto engine = initialize(world, config_of(1, 1, 2), test::tiny_gpt2());
-    EXPECT_NE(refusal([&] { engine->train_step(batch_of(2, 4, 43)); }).find("vocabulary of 43: got 43"), std::string::npos);
-    EXPECT_NE(refusal([&] { engine->train_step(batch_of(2, 4, -1)); }).find("got -1"), std::string::npos);
-    EXPECT_NE(refusal([&] { engine->train_step(batch_of(2, 17, 1)); }).find("got 17 tokens, 16 positions"), std::string::npos);
+    EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 4, 43)); }).find("vocabulary of 43: got 43"), std::string::npos);
+    EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 4, -1)); }).find("got -1"), std::string::npos);
+    EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 17, 1)); }).find("got 17 tokens, 16 positions"), std::string::npos);
   });
 }
 
@@ -77,7 +69,7 @@ TEST(Engine, StopsOnAGradientThatIsNotFinite) {
     engine->parameters().at("norm.weight").value.detach().fill_(std::numeric_limits<double>::infinity());
     engine->zero_grad();
     engine->train_step(batch_of(2, 4, 1));
-    EXPECT_NE(refusal([&] { engine->step(); }).find("gradient of step 1 is not finite"), std::string::npos);
+    EXPECT_NE(test::thrown_message([&] { engine->step(); }).find("gradient of step 1 is not finite"), std::string::npos);
   });
 }
 

@@ -14,6 +14,7 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/metrics.h"
+#include "support/ranks_values.h"
 #include "support/tolerance.h"
 
 namespace colossal::train {
@@ -103,19 +104,10 @@ TEST_F(Run, WritesItsFolder) {
   EXPECT_GT(metrics.back().mfu, 0);
 }
 
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
-}
-
 TEST_F(Run, RefusesToStartOverAnOldRunUnlessToldTo) {
   Config c = make("run", 1, 1);
   train(c, Start::New);
-  EXPECT_NE(refusal([&] { train(c, Start::New); }).find("--resume to go on from it, --overwrite to start anew"), std::string::npos);
+  EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("--resume to go on from it, --overwrite to start anew"), std::string::npos);
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints").back(), 20);
   c.training.steps = 5;
   train(c, Start::Overwrite);
@@ -126,7 +118,7 @@ TEST_F(Run, RefusesTheCheckpointOfAForeignModel) {
   Config c = make("run", 1, 1);
   train(c, Start::New);
   c.model.layers = 3;
-  const std::string message = refusal([&] { train(c, Start::Resume); });
+  const std::string message = test::thrown_message([&] { train(c, Start::Resume); });
   EXPECT_NE(message.find("model.blocks.2.mlp.up.weight"), std::string::npos) << message;
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints").back(), 20);
 }
@@ -134,17 +126,17 @@ TEST_F(Run, RefusesTheCheckpointOfAForeignModel) {
 TEST_F(Run, SaysWhatIsWrongWithTheData) {
   Config c = make("run", 2, 1);
   c.data.path = base + "/nothing.txt";
-  EXPECT_NE(refusal([&] { train(c, Start::New); }).find("nothing.txt"), std::string::npos);
+  EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("nothing.txt"), std::string::npos);
   std::ofstream(base + "/short.txt") << "short";
   c.data.path = base + "/short.txt";
   c.data.held_out = 0;
-  EXPECT_NE(refusal([&] { train(c, Start::New); }).find("25"), std::string::npos);
+  EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("25"), std::string::npos);
   c = make("run", 2, 1);
   c.data.sequence = 33;
-  EXPECT_NE(refusal([&] { train(c, Start::New); }).find("got 33 of 32"), std::string::npos);
+  EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("got 33 of 32"), std::string::npos);
   c = make("run", 2, 1);
   c.model.vocabulary = 100;
-  EXPECT_NE(refusal([&] { train(c, Start::New); }).find("got 100, tokenizer 257"), std::string::npos);
+  EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("got 100, tokenizer 257"), std::string::npos);
 }
 
 }  // namespace
