@@ -13,6 +13,7 @@
 #include <functional>
 #include <vector>
 
+#include "colossal/nn/linear.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/adamw.h"
 #include "colossal/ops/attention.h"
@@ -80,7 +81,7 @@ void matmul_rows() {
   for (const auto& [name, in, out] : {Shape{"linear 768 -> 2304", kHidden, 3 * kHidden}, Shape{"linear 768 -> 768", kHidden, kHidden},
                                       Shape{"linear 768 -> 3072", kHidden, 4 * kHidden}, Shape{"linear 3072 -> 768", 4 * kHidden, kHidden}})
     compare(name, [](const Tensors& t) { return at::linear(t[0], t[1], t[2]); },
-            [](const Tensors& t) { return ops::linear(t[0], t[1], t[2]); },
+            [](const Tensors& t) { return colossal::nn::linear(t[0], t[1], t[2]); },
             {at::randn({kBatch, kLength, in}), at::randn({out, in}), at::randn({out})},
             6.0 * kTokens * static_cast<double>(in * out));
 }

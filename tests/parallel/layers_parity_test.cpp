@@ -182,13 +182,13 @@ TEST(Mutations, AMissingSumOverDepthIsNoticed) {
 }
 
 /// Divides dW by the ranks, as a mean over a group that should be a sum would.
-struct DividedGradient : parallel::Product {
+struct DividedGradient : nn::Product {
   DividedGradient(std::shared_ptr<const Product> inner, double ranks) : inner(std::move(inner)), ranks(ranks) {}
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, int64_t out, Saved* saved) const override {
-    return inner->forward(x, weight, out, saved);
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
+    return inner->forward(x, weight, bias, out, saved);
   }
-  Gradients backward(const at::Tensor& dy, const Saved& saved, bool want_x, bool want_weight) const override {
-    Gradients d = inner->backward(dy, saved, want_x, want_weight);
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
+    Gradients d = inner->backward(dy, saved, wanted);
     if (d.weight.defined()) d.weight = d.weight / ranks;
     return d;
   }

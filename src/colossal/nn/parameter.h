@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/nn/deferred_gradients.h"
 #include "colossal/tensor/place.h"
 #include "colossal/tensor/shard_spec.h"
 
@@ -44,6 +45,8 @@ class Parameters {
   Parameter& at(const std::string& name);
   const tensor::Place& place() const { return place_; }
   const Options& options() const { return options_; }
+  /// Where the linear layers of this model leave products that can wait.
+  DeferredGradients& deferred() { return deferred_; }
 
   auto begin() { return list_.begin(); }
   auto end() { return list_.end(); }
@@ -56,6 +59,7 @@ class Parameters {
  private:
   tensor::Place place_;
   Options options_;
+  DeferredGradients deferred_;
   std::deque<Parameter> list_;
 };
 

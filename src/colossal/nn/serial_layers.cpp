@@ -4,8 +4,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/nn/linear.h"
 #include "colossal/ops/cross_entropy.h"
-#include "colossal/ops/matmul.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
 
@@ -26,12 +26,12 @@ struct SerialLinear {
                      Init::normal(options.deviation), true)),
         bias(options.bias
                  ? &p.add(name + ".bias", ShardSpec::split({out}, 0, {}, options.segments), Init::zeros(), false)
-                 : nullptr) {}
-  at::Tensor forward(const at::Tensor& x) const {
-    return ops::linear(x, weight.value, bias ? bias->value : at::Tensor());
-  }
+                 : nullptr),
+        deferred(p.deferred()) {}
+  at::Tensor forward(const at::Tensor& x) const { return nn::linear(x, weight.value, bias ? bias->value : at::Tensor(), &deferred); }
   Parameter& weight;
   Parameter* bias;
+  DeferredGradients& deferred;
 };
 
 struct SerialExpand : Expand {
@@ -73,7 +73,7 @@ struct SerialPatchEmbedding : PatchEmbedding {
         weight(p.add(name + ".weight", ShardSpec::whole({hidden, s.channels, s.patch, s.patch}), Init::normal(deviation), true)),
         bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)) {}
   at::Tensor forward(const at::Tensor& images) override {
-    return ops::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
+    return nn::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
   }
   PatchShape shape;
   Parameter &weight, &bias;
@@ -114,7 +114,7 @@ struct SerialLossHead : LossHead {
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override {
     return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight.value, labels.reshape({-1}));
   }
-  at::Tensor logits(const at::Tensor& hidden) override { return ops::linear(hidden, weight.value, {}); }
+  at::Tensor logits(const at::Tensor& hidden) override { return nn::linear(hidden, weight.value, {}); }
   Parameter& weight;
 };
 

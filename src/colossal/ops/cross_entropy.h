@@ -24,8 +24,8 @@ struct Projection {
   /// A slice of t rows of hidden -> logits [t, columns], columns >= the valid words; those of other t rows where the layout moves them, of the
   /// labels then.
   virtual at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) = 0;
-  /// From d(logits) of the slice that came last: writes dhidden [t, .], and dweight = beta * dweight + its part. Null: not wanted.
-  virtual void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight, double beta) = 0;
+  /// From d(logits) of the slice that came last: writes dhidden [t, .], and adds to dweight, which it makes where it is undefined. Null: not wanted.
+  virtual void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) = 0;
 };
 
 /// Rows of a slice whose logits take about 64 MiB: `tokens` in equal slices.

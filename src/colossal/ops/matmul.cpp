@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <atomic>
 #include <chrono>
@@ -15,10 +14,6 @@
 
 namespace colossal::ops {
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 const std::optional<c10::OperatorHandle>& onednn_operator() {
   static const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
@@ -44,8 +39,9 @@ bool may_use_onednn(const at::Tensor& a, const at::Tensor& b) {
          b.numel() > 0;
 }
 
-at::Tensor multiply_nt(MatmulLibrary library, const at::Tensor& a, const at::Tensor& b) {
-  return library == MatmulLibrary::OneDnn ? onednn_nt(a, b) : at::mm(a, b.t());
+at::Tensor multiply_nt(MatmulLibrary library, const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias = {}) {
+  if (library == MatmulLibrary::OneDnn) return onednn_nt(a, b, bias);
+  return bias.defined() ? at::addmm(bias, a, b.t()) : at::mm(a, b.t());
 }
 
 // out = beta * out + a bt. oneDNN's operator has no output argument: it is added in blocks of rows that stay in the cache.
@@ -94,36 +90,6 @@ MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrar
 
 constexpr int64_t kColumnSumGrain = 16384;
 
-// The rows of x as a matrix.
-at::Tensor as_matrix(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1)}); }
-
-struct Linear : Function<Linear> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias) {
-    context->save_for_backward({x, weight});
-    context->saved_data["bias"] = bias.has_value();
-    const auto rows = as_matrix(x);
-    const auto library = library_for(rows, weight, &MatmulChoice::nt);
-    const auto y = library == MatmulLibrary::OneDnn ? onednn_nt(rows, weight, bias.value_or(at::Tensor()))
-                   : bias                           ? at::addmm(*bias, rows, weight.t())
-                                                    : at::mm(rows, weight.t());
-    auto shape = x.sizes().vec();
-    shape.back() = weight.size(0);
-    return y.view(shape);
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const auto &x = saved[0], &weight = saved[1];
-    const auto dy = as_matrix(gradients[0]);
-    variable_list result(3);
-    if (context->needs_input_grad(0)) result[0] = matmul_nn(dy, weight).view(x.sizes());
-    if (context->needs_input_grad(1)) result[1] = matmul_tn(dy, as_matrix(x));
-    if (context->saved_data["bias"].toBool() && context->needs_input_grad(2)) result[2] = column_sums(dy);
-    return result;
-  }
-};
-
 }  // namespace
 
 int64_t MatmulChoice::encode() const {
@@ -171,30 +137,34 @@ MatmulChoice matmul_choice() {
 
 void set_matmul(const MatmulChoice& choice) { choice_in_force().store(choice.encode(), std::memory_order_release); }
 
-at::Tensor matmul_nt(const at::Tensor& a, const at::Tensor& b) {
+at::Tensor matmul_nt(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
-  return multiply_nt(library_for(a, b, &MatmulChoice::nt), a, b);
+  return multiply_nt(library_for(a, b, &MatmulChoice::nt), a, b, bias);
 }
 at::Tensor matmul_nn(const at::Tensor& a, const at::Tensor& b) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   return multiply_nt(library_for(a, b, &MatmulChoice::nn), a, b.t());
 }
-at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b) {
+at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
-  return multiply_nt(library_for(a, b, &MatmulChoice::tn), a.t(), b.t());
+  const auto library = library_for(a, b, &MatmulChoice::tn);
+  if (!sum.defined()) return multiply_nt(library, a.t(), b.t());
+  multiply_nt_(library, sum, a.t(), b.t(), 1);
+  return sum;
 }
 
 void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   multiply_nt_(library_for(a, b, &MatmulChoice::nt), out, a, b, beta);
 }
-void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
+void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
-  multiply_nt_(library_for(a, b, &MatmulChoice::nn), out, a, b.t(), beta);
+  multiply_nt_(library_for(a, b, &MatmulChoice::nn), out, a, b.t(), 0);
 }
-void matmul_tn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
-  at::AutoDispatchBelowADInplaceOrView no_autograd;
-  multiply_nt_(library_for(a, b, &MatmulChoice::tn), out, a.t(), b.t(), beta);
+
+at::Tensor empty_rows(int64_t rows, int64_t columns, const at::TensorOptions& options) {
+  const int64_t line = 64 / static_cast<int64_t>(options.dtype().itemsize());
+  return at::empty({rows, (columns + line - 1) / line * line}, options).narrow(1, 0, columns);
 }
 
 at::Tensor column_sums(const at::Tensor& x) {
@@ -212,15 +182,6 @@ at::Tensor column_sums(const at::Tensor& x) {
     });
   });
   return partial.sum(0).to(x.scalar_type());
-}
-
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  require(weight.dim() == 2 && x.dim() > 0 && x.size(-1) == weight.size(1), "linear", "input must be [..., ",
-          weight.dim() == 2 ? weight.size(1) : -1, "] for weight ", weight.sizes(), ": got ", x.sizes());
-  require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear", "bias must be [",
-          weight.size(0), "]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef());
-  // An undefined tensor may not be an argument of a Function; an absent optional may.
-  return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt);
 }
 
 }  // namespace colossal::ops

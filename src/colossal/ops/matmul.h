@@ -37,24 +37,18 @@ MatmulChoice choose_matmul(std::string_view name);
 MatmulChoice matmul_choice();
 void set_matmul(const MatmulChoice& choice);
 
-/// Raw products without autograd, result new and contiguous. Operands may have any strides.
-at::Tensor matmul_nt(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[N,K]*/);  ///< -> [M,N] = A Bt
-at::Tensor matmul_nn(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[K,N]*/);  ///< -> [M,N] = A B
-at::Tensor matmul_tn(const at::Tensor& a /*[K,M]*/, const at::Tensor& b /*[K,N]*/);  ///< -> [M,N] = At B
+/// Products without autograd (nn/linear has it), result new and contiguous unless a tensor to write is given. Operands may have any strides; `sum`
+/// and `out` have dense rows.
+at::Tensor matmul_nt(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[N,K]*/, const at::Tensor& bias = {} /*[N]*/);  ///< -> [M,N] = A Bt + bias
+at::Tensor matmul_nn(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[K,N]*/);                                       ///< -> [M,N] = A B
+at::Tensor matmul_tn(const at::Tensor& a /*[K,M]*/, const at::Tensor& b /*[K,N]*/, at::Tensor sum = {});                  ///< -> [M,N] = At B + sum, there
+void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);  ///< out = A Bt + beta * out, beta 0 (reads nothing) or 1
+void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);               ///< out = A B
 
-/// The same into an existing `out` whose rows are dense: out = beta * out + product, beta 0 or 1 (0 reads nothing).
-void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
-void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
-void matmul_tn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
+/// Uninitialised [rows, columns] whose rows begin at cache lines: products with odd row lengths are slower by a tenth.
+at::Tensor empty_rows(int64_t rows, int64_t columns, const at::TensorOptions& options);
 
 /// Sum over all dimensions but the last: [..., N] -> [N], no autograd. A bias gradient.
 at::Tensor column_sums(const at::Tensor& x);
-
-/// y = x Wt + b.
-///
-/// Shapes:   x [..., in], weight [out, in], bias [out] or undefined -> y [..., out].
-/// Gradient: of whichever inputs require it; each is new and contiguous. Products for the others are not computed.
-/// Errors:   throws if the inner sizes differ.
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
 }  // namespace colossal::ops

@@ -37,30 +37,31 @@ Pending scatter(const at::Tensor& x, comm::Group& group) {
   return p;
 }
 
-class CubeProduct final : public Product {
+class CubeProduct final : public nn::Product {
  public:
   /// `input`: along which x is cut in rows and y in columns; `output`: the other way round; `weight`: the pieces of W and the outermost rows.
   CubeProduct(comm::Group& input, comm::Group& weight, comm::Group& output, bool keep_gathered)
       : input_(input), weight_(weight), output_(output), keep_gathered_(keep_gathered) {}
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
     Pending xs = gather(x, input_), weights = gather(weight, weight_);
     const at::Tensor whole_x = xs.wait(), whole_weight = weights.wait();
     if (saved) *saved = keep_gathered_ ? Saved{whole_x, whole_weight, out} : Saved{x, weight, out};
-    return scatter(ops::matmul_nt(whole_x, whole_weight.narrow(0, 0, out)), output_).wait();
+    at::Tensor y = scatter(ops::matmul_nt(whole_x, whole_weight.narrow(0, 0, out)), output_).wait();
+    return bias.defined() ? y.add_(bias) : y;
   }
 
-  Gradients backward(const at::Tensor& dy, const Saved& saved, bool want_x, bool want_weight) const override {
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
     const auto whole = [&](const at::Tensor& t, comm::Group& group, bool wanted) {
       return wanted && !keep_gathered_ ? gather(t, group) : Pending{t, {}, {}};
     };
     Pending dys = gather(dy, output_);
-    Pending weights = whole(saved.weight, weight_, want_x), xs = whole(saved.x, input_, want_weight);
+    Pending weights = whole(saved.weight, weight_, wanted.x), xs = whole(saved.x, input_, wanted.weight);
     const at::Tensor whole_dy = dys.wait();
     Pending dx, dweight;
-    if (want_x) dx = scatter(ops::matmul_nn(whole_dy, weights.wait().narrow(0, 0, saved.out)), input_);
-    if (want_weight) dweight = scatter(padded(ops::matmul_tn(whole_dy, xs.wait())), weight_);
-    return {want_x ? dx.wait() : at::Tensor(), want_weight ? dweight.wait() : at::Tensor()};
+    if (wanted.x) dx = scatter(ops::matmul_nn(whole_dy, weights.wait().narrow(0, 0, saved.out)), input_);
+    if (wanted.weight) dweight = scatter(padded(ops::matmul_tn(whole_dy, xs.wait())), weight_);
+    return {wanted.x ? dx.wait() : at::Tensor(), wanted.weight ? wanted.with(dweight.wait()) : at::Tensor()};
   }
 
  private:

@@ -8,7 +8,7 @@
 
 #include "colossal/base/fields.h"
 #include "colossal/comm/mesh.h"
-#include "colossal/parallel/tensor/product.h"
+#include "colossal/nn/product.h"
 
 namespace colossal::parallel {
 
@@ -35,7 +35,7 @@ struct WeightSplit {
 /// One direction through a linear layer.
 struct Direction {
   WeightSplit weight;
-  std::shared_ptr<const Product> product;
+  std::shared_ptr<const nn::Product> product;
 };
 
 /// A mode. All names are mesh axes.

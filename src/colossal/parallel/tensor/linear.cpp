@@ -12,11 +12,13 @@ namespace {
 /// gradient is the sum over the copies.
 struct SumCopiesGradient : torch::autograd::Function<SumCopiesGradient> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& parameter, int64_t first, int64_t group) {
+    context->set_materialize_grads(false);
     context->saved_data["first"] = first;
     context->saved_data["group"] = group;
     return parameter.view_as(parameter);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+    if (!gradients[0].defined()) return {at::Tensor(), {}, {}};  // put off: it comes by itself
     const int64_t first = context->saved_data["first"].toInt();
     auto* group = reinterpret_cast<comm::Group*>(context->saved_data["group"].toInt());
     at::Tensor gradient = gradients[0].clone();  // never write into a gradient that somebody else may hold
@@ -42,8 +44,9 @@ tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, in
   return spec;
 }
 
-TensorLinear::TensorLinear(std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight, std::optional<Table> bias)
-    : layout_(std::move(layout)), product_(*direction.product), weight_(weight), bias_(std::move(bias)),
+TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight,
+                           std::optional<Table> bias)
+    : layout_(std::move(layout)), product_(*direction.product), deferred_(p.deferred()), weight_(weight), bias_(std::move(bias)),
       out_(weight.spec.room(0, layout_->mesh->place())) {}
 
 std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t in,
@@ -51,7 +54,7 @@ std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::share
   nn::Parameter& weight = p.add(name + ".weight", weight_spec(*layout, layout->expand.weight, out, in, o.segments), nn::Init::normal(o.deviation), true);
   std::optional<Table> bias;
   if (o.bias) bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->inside, Table::Options{.segments = o.segments});
-  return std::unique_ptr<TensorLinear>(new TensorLinear(layout, layout->expand, weight, bias));
+  return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, layout->expand, weight, bias));
 }
 
 std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t in,
@@ -60,11 +63,11 @@ std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::sha
       p.add(name + ".weight", weight_spec(*layout, layout->contract.weight, out, in, {}, o.segments), nn::Init::normal(o.deviation), true);
   std::optional<Table> bias;
   if (o.bias) bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
-  return std::unique_ptr<TensorLinear>(new TensorLinear(layout, layout->contract, weight, bias));
+  return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, layout->contract, weight, bias));
 }
 
 at::Tensor TensorLinear::forward(const at::Tensor& x) const {
-  return linear(product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_);
+  return nn::linear(product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_, &deferred_);
 }
 
 TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, const nn::AttentionShape& s,
@@ -81,7 +84,7 @@ nn::Heads TensorHeads::forward(const at::Tensor& x) {
   const at::Tensor& weight = f.weight_.value;
   const int64_t before = f.layout_->mesh->place().index(f.layout_->expand.weight.out_shards) * weight.size(0);  // rows in earlier pieces
   const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
-  const at::Tensor y = linear(f.product_, x, sum_copies_gradient(weight, kv - before, copies_), bias, f.out_);
+  const at::Tensor y = nn::linear(f.product_, x, sum_copies_gradient(weight, kv - before, copies_), bias, f.out_, &f.deferred_);
   nn::Heads heads = nn::split_heads(y, split_.heads_local, split_.kv_heads_local, shape_.head_dim);
   heads.rows = rows_;
   return heads;

@@ -1,6 +1,7 @@
 // Linear layers and head projections over a Layout.
 #pragma once
 #include "colossal/nn/layers.h"
+#include "colossal/nn/linear.h"
 #include "colossal/parallel/tensor/table.h"
 
 namespace colossal::parallel {
@@ -21,10 +22,11 @@ class TensorLinear {
 
  private:
   friend class TensorHeads;
-  TensorLinear(std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight, std::optional<Table> bias);
+  TensorLinear(nn::Parameters&, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight, std::optional<Table> bias);
 
   std::shared_ptr<const Layout> layout_;
-  const Product& product_;
+  const nn::Product& product_;
+  nn::DeferredGradients& deferred_;
   nn::Parameter& weight_;
   std::optional<Table> bias_;
   int64_t out_;  // local columns of the output

@@ -10,21 +10,24 @@
 namespace colossal::parallel {
 namespace {
 
-class ColumnProduct final : public Product {
+class ColumnProduct final : public nn::Product {
  public:
   explicit ColumnProduct(comm::Group& group) : group_(group) {}
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
-    return ops::matmul_nt(x, weight);
+    if (bias.defined()) return ops::matmul_nt(x, weight, bias);
+    at::Tensor y = ops::empty_rows(x.size(0), out, x.options());  // a part of a vocabulary is seldom even
+    ops::matmul_nt_(y, x, weight, 0);
+    return y;
   }
-  Gradients backward(const at::Tensor& dy, const Saved& saved, bool want_x, bool want_weight) const override {
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
     Gradients d;
     comm::Work sum;
-    if (want_x) {
+    if (wanted.x) {
       d.x = ops::matmul_nn(dy, saved.weight);
       sum = group_.all_reduce(d.x, comm::Reduce::Sum);  // while dW is computed
     }
-    if (want_weight) d.weight = ops::matmul_tn(dy, saved.x);
+    if (wanted.weight) d.weight = ops::matmul_tn(dy, saved.x, wanted.sum);
     sum.wait();
     return d;
   }
@@ -33,17 +36,17 @@ class ColumnProduct final : public Product {
   comm::Group& group_;
 };
 
-class RowProduct final : public Product {
+class RowProduct final : public nn::Product {
  public:
   explicit RowProduct(comm::Group& group) : group_(group) {}
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
     at::Tensor y = ops::matmul_nt(x, weight);
     group_.all_reduce(y, comm::Reduce::Sum).wait();
-    return y;
+    return bias.defined() ? y.add_(bias) : y;
   }
-  Gradients backward(const at::Tensor& dy, const Saved& saved, bool want_x, bool want_weight) const override {
-    return {want_x ? ops::matmul_nn(dy, saved.weight) : at::Tensor(), want_weight ? ops::matmul_tn(dy, saved.x) : at::Tensor()};
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
+    return nn::serial_product().backward(dy, saved, wanted);
   }
 
  private:

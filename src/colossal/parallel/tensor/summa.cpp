@@ -14,12 +14,12 @@
 namespace colossal::parallel {
 namespace {
 
-class Summa final : public Product {
+class Summa final : public nn::Product {
  public:
   explicit Summa(comm::Mesh& mesh) : along_row_(mesh.group("column")), along_column_(mesh.group("row")) {}
 
   // y(i, j) = sum over t of x(i, t) W(j, t)t: x from the owner in this row of the grid, W from the one in this column.
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
     Panels xs(along_row_, x), weights(along_column_, weight);
     at::Tensor y = at::empty({x.size(0), out}, x.options());
@@ -27,11 +27,11 @@ class Summa final : public Product {
       const at::Tensor &panel = xs.take(t), &tile = weights.take(t);
       ops::matmul_nt_(y, panel, tile, t == 0 ? 0 : 1);
     }
-    return y;
+    return bias.defined() ? y.add_(bias) : y;
   }
 
-  Gradients backward(const at::Tensor& dy, const Saved& saved, bool want_x, bool want_weight) const override {
-    return {want_x ? input_gradient(dy, saved) : at::Tensor(), want_weight ? weight_gradient(dy, saved) : at::Tensor()};
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
+    return {wanted.x ? input_gradient(dy, saved) : at::Tensor(), wanted.weight ? wanted.with(weight_gradient(dy, saved)) : at::Tensor()};
   }
 
  private:

@@ -45,7 +45,7 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
         weight(p, layout, name + ".weight", {hidden, s.channels, s.patch, s.patch}, layout.outside, {.init = Init::normal(deviation), .decay = true}),
         bias(p, layout, name + ".bias", {hidden}, layout.outside, {}) {}
   at::Tensor forward(const at::Tensor& images) override {
-    return ops::linear(nn::cut_patches(rows.of(images), shape), weight.value().flatten(1), bias.value());
+    return nn::linear(nn::cut_patches(rows.of(images), shape), weight.value().flatten(1), bias.value());
   }
   nn::PatchShape shape;
   nn::Rows rows;

@@ -52,21 +52,20 @@ struct Mirror : torch::autograd::Function<Mirror> {
 /// The products of a Layout as linear_cross_entropy asks for them.
 class LayoutProjection : public ops::Projection {
  public:
-  LayoutProjection(const Product& product, int64_t columns) : product_(product), columns_(columns) {}
+  LayoutProjection(const nn::Product& product, int64_t columns) : product_(product), columns_(columns) {}
   at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) override {
-    return product_.forward(hidden.contiguous(), weight, columns_, &saved_);
+    return product_.forward(hidden, weight, {}, columns_, &saved_);
   }
-  void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight, double beta) override {
-    const auto d = product_.backward(logits_gradient.contiguous(), saved_, hidden != nullptr, weight != nullptr);
+  void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
+    const auto d = product_.backward(logits_gradient, saved_, {hidden != nullptr, weight != nullptr, weight ? *weight : at::Tensor()});
     if (hidden) hidden->copy_(d.x);
-    if (weight && beta == 0) weight->copy_(d.weight);
-    if (weight && beta != 0) weight->add_(d.weight);
+    if (weight) *weight = d.weight;
   }
 
  private:
-  const Product& product_;
+  const nn::Product& product_;
   int64_t columns_;
-  Product::Saved saved_;
+  nn::Product::Saved saved_;
 };
 
 }  // namespace
@@ -118,7 +117,7 @@ at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tens
 }
 
 at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden) {
-  const at::Tensor own = linear(*layout_->expand.product, hidden, weight(), {}, room_);
+  const at::Tensor own = nn::linear(*layout_->expand.product, hidden, weight(), {}, room_, nullptr);
   const at::Tensor columns = comm::gather_from(own, -1, layout_->mesh->group(layout_->inside.columns)).narrow(-1, 0, weight_.spec.shape[0]);
   return comm::gather_from(columns, 0, layout_->mesh->group(layout_->inside.rows));
 }
@@ -131,7 +130,7 @@ TensorClassifier::TensorClassifier(nn::Parameters& p, std::shared_ptr<const Layo
       bias_(p, *layout_, name + ".bias", {classes}, layout_->outside, {.features = -1}) {}
 
 at::Tensor TensorClassifier::own_logits(const at::Tensor& hidden) const {
-  const at::Tensor part = ops::linear(hidden, weight_.value(), {});
+  const at::Tensor part = nn::linear(hidden, weight_.value(), {});
   return comm::reduce_from(part, layout_->mesh->group(layout_->outside.columns)) + bias_.value();
 }
 

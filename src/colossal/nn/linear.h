@@ -1,0 +1,19 @@
+// The linear layer with its autograd, over any Product.
+#pragma once
+#include "colossal/nn/deferred_gradients.h"
+#include "colossal/nn/product.h"
+
+namespace colossal::nn {
+
+/// y [..., out] = x [..., in] Wt + bias, by the blocks of `product`.
+///
+/// Shapes:   x [..., in], `bias` [out] or undefined; the product of the leading sizes is the same before and after.
+/// Gradient: of whichever inputs require it. While `deferred` (may be null) is active, that of the weight becomes a task there.
+/// Lifetime: `product` and `deferred` outlive the graph.
+at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                  DeferredGradients* deferred);
+
+/// The same in one process: weight [out, in]. Errors: throws if the sizes do not fit.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred = nullptr);
+
+}  // namespace colossal::nn

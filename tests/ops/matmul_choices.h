@@ -1,0 +1,21 @@
+// Both libraries of matrix products, for tests that try each.
+#pragma once
+#include <vector>
+
+#include "colossal/ops/matmul.h"
+
+namespace colossal::ops {
+
+/// Restores the process's choice, which is shared by all tests.
+struct ChoiceScope {
+  MatmulChoice before = matmul_choice();
+  ~ChoiceScope() { set_matmul(before); }
+};
+
+inline std::vector<MatmulChoice> choices() {
+  std::vector<MatmulChoice> all{choose_matmul("mkl")};
+  if (has_onednn()) all.push_back(choose_matmul("onednn"));
+  return all;
+}
+
+}  // namespace colossal::ops
