@@ -1,12 +1,15 @@
-"""The peer of our training-step benchmark: GPT-2 124M in PyTorch, eager, compiled, data or tensor parallel, on the CPU.
+"""The peer of our training-step benchmark: GPT-2 124M in PyTorch, eager, compiled, data, tensor or pipeline parallel, on the CPU.
 
 One step, of the whole batch over all ranks, is forward, loss, backward and a fused AdamW update of 4 x 256 random tokens in fp32, as our own benchmark does it.
-Prints one JSON object: the median and best step in milliseconds, tokens per second at the best, and the peak resident size.
+Prints one JSON object: the median and best step in milliseconds, tokens per second at the best, and the peak resident size of
+the rank that uses most.
 
-    python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp|tensor] [--batch 4] [--length 256] [--threads 2] [--steps 8]
+    python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp|tensor|pipeline] [--batch 4] [--length 256] [--threads 2] [--steps 8]
+    torchrun --nproc-per-node=2 benchmarks/gpt2_training_step.py --mode pipeline [--schedule 1f1b|zero-bubble] [--micro-batches 4] [--cut 9] ...
 """
 
 import argparse
+import itertools
 import json
 import resource
 import statistics
@@ -86,10 +89,88 @@ def make_tensor_parallel(model, ranks):
     return train
 
 
+class Stage(nn.Module):
+    """The blocks from begin to end of the model; the first stage embeds tokens before them, the last one projects to the vocabulary after them."""
+
+    def __init__(self, model, begin, end, is_first, is_last):
+        super().__init__()
+        self.words = model.words if is_first or is_last else None
+        self.positions = model.positions if is_first else None
+        self.blocks = model.blocks[begin:end]
+        self.norm = model.norm if is_last else None
+
+    def forward(self, x):
+        if self.positions:
+            x = self.words(x) + self.positions(torch.arange(x.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return F.linear(self.norm(x), self.words.weight) if self.norm else x
+
+
+def balanced_cut(owners, length):
+    """First blocks of the stages after stage 0 for which the rank, then the stage, with most counted FLOPs has least; owners: stage to rank."""
+    block = 24 * HIDDEN**2 + 4 * length * HIDDEN  # of one token forward; the backward is twice that everywhere
+    head = 2 * VOCABULARY * HIDDEN
+
+    def most(cut):
+        work = [block * (end - begin) for begin, end in zip((0, *cut), (*cut, LAYERS))]
+        work[-1] += head
+        return max(sum(w for w, owner in zip(work, owners) if owner == rank) for rank in owners), max(work)
+
+    return min(itertools.combinations(range(1, LAYERS + 1), len(owners) - 1), key=most)
+
+
+def make_pipeline(model, rank, options):
+    """The stages of this rank of two, the function that runs forward and backward of a whole batch through them, and the cut.
+
+    That function returns the loss on the rank of the last stage and zero on the other.
+    """
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleZBVZeroBubble
+
+    # ScheduleInterleavedZeroBubble (one or two stages a rank), ScheduleZBVZeroBubble and ScheduleDualPipeV all run on Gloo with torch 2.13 and
+    # give the same losses. ZBV is the peer: its first and last stage share a rank, which saves the all-reduce of the tied gradient, and the second
+    # rank has work sooner. With a third of the width it led by 5-10 % at 4 micro-batches; at 8 it was within the noise of the interleaved one.
+    is_folded = options.schedule == "zero-bubble"
+    owners = (0, 1, 1, 0) if is_folded else (0, 1)
+    cut = tuple(options.cut or balanced_cut(owners, options.length))
+    if cut not in itertools.combinations(range(1, LAYERS + 1), len(owners) - 1):
+        raise SystemExit(f"--cut: {options.schedule} takes {len(owners) - 1} ascending block(s) of 1..{LAYERS}, not {cut}")
+    last = len(owners) - 1
+    stages = []
+    for stage, (begin, end) in enumerate(zip((0, *cut), (*cut, LAYERS))):
+        if owners[stage] == rank:
+            stages.append(PipelineStage(Stage(model, begin, end, stage == 0, stage == last), stage, len(owners), torch.device("cpu")))
+
+    def loss_of(logits, labels):
+        # A share of the batch's mean. Not scale_grads: it passes over all gradients again, and over ZBV's tied one twice.
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()) / options.micro_batches
+
+    if is_folded:
+        schedule = ScheduleZBVZeroBubble(stages, options.micro_batches, loss_fn=loss_of, scale_grads=False)
+    else:
+        schedule = Schedule1F1B(stages[0], options.micro_batches, loss_fn=loss_of, scale_grads=False)
+    # Embedding and projection are on different ranks, each with a copy of the tied weight. ZBV has both, and so one weight, on rank 0.
+    copied = None if is_folded else model.words.weight
+
+    def train(tokens, labels):
+        losses = []
+        schedule.step(*([tokens] if rank == 0 else []), target=labels, losses=losses, return_outputs=False)
+        if copied is not None:
+            torch.distributed.all_reduce(copied.grad)
+        return sum(losses, torch.zeros(()))
+
+    return nn.ModuleList(stage.submod for stage in stages), train, cut
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", choices=["eager", "compile", "ddp", "tensor"], default="eager",
-                        help="a rank of torchrun on Gloo: ddp, DistributedDataParallel; tensor, parallelize_module")
+    parser.add_argument("--mode", choices=["eager", "compile", "ddp", "tensor", "pipeline"], default="eager",
+                        help="a rank of torchrun on Gloo: ddp, DistributedDataParallel; tensor, parallelize_module; pipeline, PipelineStage")
+    parser.add_argument("--schedule", choices=["1f1b", "zero-bubble"], default="1f1b",
+                        help="pipeline: Schedule1F1B, or ScheduleZBVZeroBubble with two stages a rank")
+    parser.add_argument("--micro-batches", type=int, default=4, help="pipeline: equal parts of the batch")
+    parser.add_argument("--cut", type=lambda text: [int(block) for block in text.split(",")],
+                        help="pipeline: the first block of each stage but the first, as 9 or 3,7,12; by default what balances counted FLOPs")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
@@ -103,7 +184,7 @@ def main():
         VOCABULARY += 1  # its loss_parallel wants equal parts
     model = Gpt2()
     loss_of, ranks, rank = model, 1, 0
-    train = None
+    train, layout = None, {}
     if options.mode == "compile":
         loss_of = torch.compile(model)
     elif options.mode == "ddp":
@@ -114,6 +195,15 @@ def main():
         torch.distributed.init_process_group("gloo")
         rank = torch.distributed.get_rank()
         train = make_tensor_parallel(model, torch.distributed.get_world_size())
+    elif options.mode == "pipeline":
+        torch.distributed.init_process_group("gloo")
+        rank = torch.distributed.get_rank()
+        if torch.distributed.get_world_size() != 2 or options.batch % options.micro_batches:
+            parser.error("--mode pipeline takes 2 ranks and a --batch that --micro-batches divides, "
+                         f"not {torch.distributed.get_world_size()} rank(s) and {options.batch} / {options.micro_batches}")
+        model, train, cut = make_pipeline(model, rank, options)
+        loss_of = None  # the other rank's blocks go
+        layout = {"schedule": options.schedule, "micro_batches": options.micro_batches, "cut": cut}
     # A fused update takes tensors of one kind: sharded and plain parameters are groups of their own.
     kinds = {}
     for parameter in model.parameters():
@@ -135,15 +225,21 @@ def main():
         last_loss = loss.item()
         if step >= 2:
             seconds.append(time.perf_counter() - start)
+    # Of all ranks: the peak is that of the rank that uses most, the loss is zero where a pipeline has none and else equal.
+    figures = torch.tensor([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, last_loss])
+    if torch.distributed.is_initialized():
+        torch.distributed.all_reduce(figures, torch.distributed.ReduceOp.MAX)
+        torch.distributed.destroy_process_group()
     if rank:
         return
     print(json.dumps({
         "peer": f"torch {torch.__version__} {options.mode}",
+        **layout,
         "batch": options.batch, "length": options.length, "threads": options.threads,
         "median_ms": round(statistics.median(seconds) * 1e3, 1), "best_ms": round(min(seconds) * 1e3, 1),
         "tokens_per_second": round(options.batch * options.length / min(seconds), 1),
-        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-        "loss": round(last_loss, 4),
+        "peak_mb": round(figures[0].item()),
+        "loss": round(figures[1].item(), 4),
     }))
 
 
