@@ -1,0 +1,27 @@
+#include "colossal/schedule/hanayo.h"
+
+#include "colossal/base/error.h"
+#include "colossal/schedule/list_scheduler.h"
+
+namespace colossal::schedule {
+namespace {
+
+std::string fault(const Options& options) {
+  if (options.chunks % 2 == 0) return "";
+  const std::string nearest = options.chunks > 1 ? concat(options.chunks - 1, " or ", options.chunks + 1) : "2";
+  return concat("hanayo needs an even number of chunks, 2 a wave: got ", options.chunks, "; nearest ", nearest);
+}
+
+Placement place(const Options& options) { return Placement::zigzag(options.stages, options.chunks); }
+
+Lists order(const Options& options, const Placement& placement) {
+  const double limit = options.memory_limit > 0 ? options.memory_limit : options.stages;
+  return list_schedule(placement, options.micro_batches, options.costs,
+                       {.splits_backward = false, .limit = limit});
+}
+
+}  // namespace
+
+Family hanayo() { return {"hanayo", "waves over the ranks, two chunks a wave", 2, false, fault, place, order}; }
+
+}  // namespace colossal::schedule
