@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/schedule/list_scheduler.h"
+#include "colossal/schedule/search.h"
 
 namespace colossal::schedule {
 namespace {
@@ -24,8 +24,18 @@ Placement place(const Options& options) { return options.stages == 1 ? Placement
 
 Lists order(const Options& options, const Placement& placement) {
   const int p = options.stages;
-  const int limit = options.memory_limit > 0 ? static_cast<int>(options.memory_limit / 2) : std::max(1, p / 2);
-  return list_schedule(placement, options.micro_batches, options.costs, {.splits_backward = false, .chunk_limit = limit});
+  const int in_flight = options.memory_limit > 0 ? static_cast<int>(options.memory_limit / 2) : std::max(1, p / 2);
+  Policy policy{.splits_backward = false, .in_flight = std::vector<int>(p, in_flight)};
+  Search search(placement, options, 0);
+  for (const auto backwards : {Policy::Order::OldestMicroBatch, Policy::Order::DeepestStage}) {
+    policy.backwards = backwards;
+    search.propose(policy);
+  }
+  // With backwards as long as forwards the two pipes stay in step; where they are longer, that order is still the better one for many micro-batches.
+  Costs equal = options.costs;
+  equal.backward_input = equal.backward_weight = equal.forward / 2;
+  search.propose(list_schedule(placement, options.micro_batches, equal, policy));
+  return std::move(search).best();
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "colossal/schedule/hanayo.h"
 
 #include "colossal/base/error.h"
-#include "colossal/schedule/list_scheduler.h"
+#include "colossal/schedule/search.h"
 
 namespace colossal::schedule {
 namespace {
@@ -16,8 +16,10 @@ Placement place(const Options& options) { return Placement::zigzag(options.stage
 
 Lists order(const Options& options, const Placement& placement) {
   const double limit = options.memory_limit > 0 ? options.memory_limit : options.stages;
-  return list_schedule(placement, options.micro_batches, options.costs,
-                       {.splits_backward = false, .limit = limit});
+  Search search(placement, options, limit);
+  for (const auto backwards : {Policy::Order::OldestMicroBatch, Policy::Order::DeepestStage})
+    search.propose(Policy{.splits_backward = false, .backwards = backwards});
+  return std::move(search).best();
 }
 
 }  // namespace

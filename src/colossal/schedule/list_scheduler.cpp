@@ -12,21 +12,23 @@ constexpr double kSlack = 1e-9;  // sums of durations and of thirds are not exac
 /// One stage of one pipe, on the rank that holds it.
 struct Slot {
   int rank, chunk, stage, pipe;
-  int before = -1, after = -1;                     // slots of the neighbouring stages
-  double forward, backward, weight;                // durations
-  std::vector<double> forward_end, backward_end;   // of the micro-batches done so far, in order
+  int before, after;                              // slots of the neighbouring stages; -1: none
+  double forward, backward, weight;               // durations
+  std::vector<double> forward_end, backward_end;  // of the micro-batches done so far, in order
   size_t weights_done = 0;
 };
 
 struct Candidate {
-  double start;
-  int kind;      // 0 backward, 1 forward, 2 weight gradients
-  int preference;
+  double wanted, start;  // the start that patience makes of it, and the real one
+  int kind;              // 0 goes first
+  double preference;     // within a kind: low goes first
   int slot;
-  bool operator<(const Candidate& other) const {
-    return std::tie(start, kind, preference, slot) < std::tie(other.start, other.kind, other.preference, other.slot);
-  }
+  Action action;
 };
+
+bool operator<(const Candidate& a, const Candidate& b) {
+  return std::tie(a.wanted, a.kind, a.preference, a.slot) < std::tie(b.wanted, b.kind, b.preference, b.slot);
+}
 
 class Scheduler {
  public:
@@ -35,24 +37,24 @@ class Scheduler {
 
  private:
   double arrival(const Slot& from, const Slot& to, double end) const { return from.rank == to.rank ? end : end + transfer_; }
+  bool has_room(const Slot& slot) const;
   std::optional<Candidate> backward(int index) const;
   std::optional<Candidate> forward(int index) const;
   std::optional<Candidate> weight(int index) const;
   std::optional<Candidate> next_of(int rank) const;
   Step execute(const Candidate& chosen);
 
-  const Policy policy_;
+  const Policy& policy_;
   const double transfer_, share_;  // share: of a chunk in the activations of its rank
-  const int per_pipe_, chunks_;
-  std::vector<Slot> slots_;        // [rank][chunk]
+  const int per_pipe_, chunks_, chunks_of_pipe_;
+  std::vector<Slot> slots_;             // [rank][chunk]
   std::vector<double> free_at_, live_;  // by rank
-  std::vector<int> first_micro_batch_;  // by pipe
 };
 
 Scheduler::Scheduler(const Placement& placement, int micro_batches, const Costs& costs, const Policy& policy)
     : policy_(policy), transfer_(costs.transfer), share_(static_cast<double>(placement.pipes()) / placement.chunks()),
-      per_pipe_(micro_batches / placement.pipes()), chunks_(placement.chunks()), free_at_(placement.ranks()), live_(placement.ranks()) {
-  for (int pipe = 0; pipe < placement.pipes(); ++pipe) first_micro_batch_.push_back(pipe * per_pipe_);
+      per_pipe_(micro_batches / placement.pipes()), chunks_(placement.chunks()), chunks_of_pipe_(chunks_ / placement.pipes()),
+      free_at_(placement.ranks()), live_(placement.ranks()) {
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     for (int chunk = 0; chunk < chunks_; ++chunk) {
       const int pipe = placement.pipe_of(chunk), stage = placement.stage_of(rank, chunk);
@@ -67,6 +69,12 @@ Scheduler::Scheduler(const Placement& placement, int micro_batches, const Costs&
   }
 }
 
+bool Scheduler::has_room(const Slot& slot) const {
+  const int later = chunks_of_pipe_ == 1 ? 1 : chunks_ - slot.chunk;  // this chunk and those behind it
+  if (policy_.limit > 0 && live_[slot.rank] + later * share_ > policy_.limit + kSlack) return false;
+  return policy_.in_flight.empty() || slot.forward_end.size() - slot.backward_end.size() < static_cast<size_t>(policy_.in_flight[slot.rank]);
+}
+
 std::optional<Candidate> Scheduler::backward(int index) const {
   const Slot& slot = slots_[index];
   const size_t next = slot.backward_end.size();
@@ -77,29 +85,37 @@ std::optional<Candidate> Scheduler::backward(int index) const {
     if (next >= after.backward_end.size()) return {};
     ready = std::max(ready, arrival(after, slot, after.backward_end[next]));
   }
-  return Candidate{std::max(free_at_[slot.rank], ready), 0, static_cast<int>(next) * 0 - slot.chunk, index};
+  const double free = free_at_[slot.rank], start = std::max(free, ready), number = static_cast<double>(next);
+  if (const Plan* plan = policy_.plan) {
+    return Candidate{start, start, 0, plan->backward[slot.rank][slot.chunk] + plan->interval * number, index, Action::Backward};
+  }
+  const bool oldest_first = policy_.backwards == Policy::Order::OldestMicroBatch;
+  const double preference = (oldest_first ? number * static_cast<double>(slots_.size()) : 0) - slot.stage;
+  return Candidate{std::max(free, start - policy_.patience), start, 0, preference, index, Action::Backward};
 }
 
 std::optional<Candidate> Scheduler::forward(int index) const {
   const Slot& slot = slots_[index];
   const size_t next = slot.forward_end.size();
-  if (static_cast<int>(next) == per_pipe_) return {};
-  const int later = slot.pipe == 0 && share_ < 1 ? chunks_ - slot.chunk : 1;
-  if (policy_.limit > 0 && live_[slot.rank] + later * share_ > policy_.limit + kSlack) return {};
-  if (policy_.chunk_limit > 0 && next - slot.backward_end.size() >= static_cast<size_t>(policy_.chunk_limit)) return {};
+  if (static_cast<int>(next) == per_pipe_ || !has_room(slot)) return {};
   double ready = 0;
   if (slot.before >= 0) {
     const Slot& before = slots_[slot.before];
     if (next >= before.forward_end.size()) return {};
     ready = arrival(before, slot, before.forward_end[next]);
   }
-  return Candidate{std::max(free_at_[slot.rank], ready), 1, -slot.stage, index};
+  const double start = std::max(free_at_[slot.rank], ready);
+  if (const Plan* plan = policy_.plan) {
+    return Candidate{start, start, 0, plan->forward[slot.rank][slot.chunk] + plan->interval * static_cast<double>(next), index, Action::Forward};
+  }
+  return Candidate{start, start, 1, static_cast<double>(-slot.stage), index, Action::Forward};
 }
 
 std::optional<Candidate> Scheduler::weight(int index) const {
   const Slot& slot = slots_[index];
   if (!policy_.splits_backward || slot.weights_done >= slot.backward_end.size()) return {};
-  return Candidate{free_at_[slot.rank], 2, static_cast<int>(slot.weights_done), index};
+  const double free = free_at_[slot.rank];
+  return Candidate{free + policy_.weight_patience, free, 2, static_cast<double>(slot.weights_done), index, Action::BackwardWeight};
 }
 
 std::optional<Candidate> Scheduler::next_of(int rank) const {
@@ -114,47 +130,44 @@ std::optional<Candidate> Scheduler::next_of(int rank) const {
 
 Step Scheduler::execute(const Candidate& chosen) {
   Slot& slot = slots_[chosen.slot];
-  Step step{Action::Forward, 0, slot.chunk};
-  double end = chosen.start;
-  if (chosen.kind == 0) {
-    step.action = policy_.splits_backward ? Action::BackwardInput : Action::Backward;
-    step.micro_batch = static_cast<int>(slot.backward_end.size());
-    slot.backward_end.push_back(end += slot.backward);
-    live_[slot.rank] -= share_ * (policy_.splits_backward ? 1 - kWeightShare : 1);
-  } else if (chosen.kind == 1) {
-    step.micro_batch = static_cast<int>(slot.forward_end.size());
+  double end = chosen.start, &live = live_[slot.rank];
+  size_t number = 0;
+  Action action = chosen.action;
+  if (action == Action::Forward) {
+    number = slot.forward_end.size();
     slot.forward_end.push_back(end += slot.forward);
-    live_[slot.rank] += share_;
+    live += share_;
+  } else if (action == Action::Backward) {
+    number = slot.backward_end.size();
+    slot.backward_end.push_back(end += slot.backward);
+    live -= share_ * (policy_.splits_backward ? 1 - kWeightShare : 1);
+    if (policy_.splits_backward) action = Action::BackwardInput;
   } else {
-    step.action = Action::BackwardWeight;
-    step.micro_batch = static_cast<int>(slot.weights_done++);
+    number = slot.weights_done++;
     end += slot.weight;
-    live_[slot.rank] -= share_ * kWeightShare;
+    live -= share_ * kWeightShare;
   }
-  step.micro_batch += first_micro_batch_[slot.pipe];
   free_at_[slot.rank] = end;
-  return step;
+  return {action, static_cast<int>(number) + slot.pipe * per_pipe_, slot.chunk};
 }
 
 Lists Scheduler::run() {
   Lists lists(free_at_.size());
   std::vector<std::optional<Candidate>> next(lists.size());
-  const auto refresh = [&](int rank) { next[rank] = next_of(rank); };
-  for (size_t rank = 0; rank < next.size(); ++rank) refresh(static_cast<int>(rank));
+  for (size_t rank = 0; rank < next.size(); ++rank) next[rank] = next_of(static_cast<int>(rank));
   while (true) {
     int first = -1;
     for (int rank = 0; rank < static_cast<int>(next.size()); ++rank) {
       if (next[rank] && (first < 0 || next[rank]->start < next[first]->start)) first = rank;
     }
-    if (first < 0) break;
+    if (first < 0) return lists;
     const Slot& slot = slots_[next[first]->slot];
     lists[first].push_back(execute(*next[first]));
-    refresh(first);
+    next[first] = next_of(first);
     for (const int neighbour : {slot.before, slot.after}) {
-      if (neighbour >= 0) refresh(slots_[neighbour].rank);
+      if (neighbour >= 0) next[slots_[neighbour].rank] = next_of(slots_[neighbour].rank);
     }
   }
-  return lists;
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
-// A greedy scheduler: what can start first, starts first. The searched families are this with different policies.
+// A greedy scheduler: what can start first, starts first. The searched families run it with several policies (search.h).
 #pragma once
+#include <functional>
+#include <vector>
+
 #include "colossal/schedule/make.h"
 
 namespace colossal::schedule {
@@ -7,10 +10,22 @@ namespace colossal::schedule {
 /// Part of a micro-batch's activations that BackwardInput leaves to BackwardWeight.
 inline constexpr double kWeightShare = 0.5;
 
+/// Times at which a schedule would like its steps to start, of micro-batch 0 by [rank][chunk]; every further one `interval` later.
+struct Plan {
+  std::vector<std::vector<double>> forward, backward;
+  double interval = 0;
+};
+
 struct Policy {
+  enum class Order { OldestMicroBatch, DeepestStage };
+
   bool splits_backward = true;
-  double limit = 0;        ///< live activations of a rank, one being a micro-batch on all the chunks of a pipe that the rank holds; at least 1
-  int chunk_limit = 0;     ///< micro-batches that one chunk may have in flight; 0: any number
+  double limit = 0;                  ///< live activations of a rank, one being a micro-batch on all its chunks of a pipe; at least 1, 0: none
+  std::vector<int> in_flight;        ///< by rank: micro-batches that a chunk may have in flight; for pipes with one chunk a rank; empty: any
+  Order backwards = Order::OldestMicroBatch;  ///< which of several backwards goes first
+  double patience = 0;               ///< how long a rank rather idles for a backward on its way than starts a forward or weight gradients
+  double weight_patience = 0;        ///< how long it rather idles for a forward or backward than starts weight gradients
+  const Plan* plan = nullptr;        ///< decides between forwards and backwards where given
 };
 
 /// The compute steps of every rank, each rank's in the order in which they start.

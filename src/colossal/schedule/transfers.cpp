@@ -47,7 +47,7 @@ std::vector<Entry> common_order(const Schedule& schedule) {
   return order;
 }
 
-/// Behind the last backward of each chunk and what it sends, or with several pipes at the end.
+/// Behind the last backward of each chunk and the transfers there, or with several pipes at the end.
 void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps) {
   if (placement.pipes() > 1) {
     std::vector<int> chunks(placement.chunks());
@@ -59,7 +59,7 @@ void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps)
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
     size_t at = steps.size();
     while (at > 0 && !(steps[at - 1].chunk == chunk && is_compute(steps[at - 1].action))) --at;
-    while (at < steps.size() && is_send(steps[at].action)) ++at;
+    while (at < steps.size() && !is_compute(steps[at].action)) ++at;  // not into a batch of transfers
     steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(at), {Action::Reduce, -1, chunk});
   }
 }

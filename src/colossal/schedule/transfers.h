@@ -13,7 +13,7 @@ namespace colossal::schedule {
 /// Why: on each pair of ranks both sides see the messages in the same order. And with blocking transfers nothing locks up if each run of
 /// transfers between two compute steps is issued as one batch: whatever comes first in the common order can go on at all its ranks.
 ///
-/// Reduce follows a chunk's last weight gradient and its Send. With two pipes a chunk's copies meet in it, so the Reduces then come
+/// Reduce follows a chunk's last weight gradients and the transfers behind it. With two pipes a chunk's copies meet in it, so the Reduces then come
 /// last, in the order of their stages, which is the same on both ranks. Update ends the list.
 void add_transfers(Schedule& schedule);
 
