@@ -1,0 +1,220 @@
+#include "colossal/schedule/check.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "colossal/base/error.h"
+
+namespace colossal::schedule {
+namespace {
+
+/// What a message carries: the hidden state or the gradient that goes into a stage.
+struct Message {
+  bool forward;
+  int micro_batch, stage;
+  auto operator<=>(const Message&) const = default;
+};
+
+std::string to_string(const Message& message) {
+  return concat(message.forward ? "the hidden state" : "the gradient", " of micro-batch ", message.micro_batch, " for stage ", message.stage);
+}
+
+/// What one rank's list does, step by step.
+class RankCheck {
+ public:
+  RankCheck(const Schedule& schedule, int rank) : schedule_(schedule), at_(schedule.placement), rank_(rank) {}
+  void run();
+
+ private:
+  template <class... Parts>
+  void rule(bool ok, const Parts&... parts) const {
+    if (ok) return;
+    throw Error("pipeline", concat(schedule_.name, ", rank ", rank_, ", step ", index_, " (", to_string(*step_, at_.chunks()), "): ", parts...));
+  }
+  bool once(Action action) { return done_.insert({action, step_->micro_batch, step_->chunk}).second; }
+  bool did(Action action, int chunk) const { return done_.count({action, step_->micro_batch, chunk}) > 0; }
+  bool did_backward(int chunk) const { return did(Action::Backward, chunk) || did(Action::BackwardInput, chunk); }
+  int stage() const { return at_.stage_of(rank_, step_->chunk); }
+  int neighbour(int stage) const { return at_.rank_of(at_.pipe_of(step_->chunk), stage); }
+
+  void check_names() const;
+  void check_compute();
+  void check_transfer();
+  void check_end();
+
+  const Schedule& schedule_;
+  const Placement& at_;
+  const int rank_;
+  size_t index_ = 0;
+  const Step* step_ = nullptr;
+  std::set<std::tuple<Action, int, int>> done_;  // (action, micro-batch, chunk)
+};
+
+void RankCheck::check_names() const {
+  const bool has_micro_batch = step_->action != Action::Reduce && step_->action != Action::Update;
+  if (step_->action != Action::Update) rule(step_->chunk >= 0 && step_->chunk < at_.chunks(), "there is no chunk ", step_->chunk);
+  if (!has_micro_batch) return;
+  rule(step_->micro_batch >= 0 && step_->micro_batch < schedule_.micro_batches, "there is no micro-batch ", step_->micro_batch);
+  rule(schedule_.pipe_of(step_->micro_batch) == at_.pipe_of(step_->chunk), "this micro-batch belongs to the other pipe");
+}
+
+void RankCheck::check_compute() {
+  rule(once(step_->action), "comes twice");
+  rule(!did(Action::Reduce, step_->chunk) && done_.count({Action::Reduce, -1, step_->chunk}) == 0, "comes after the Reduce of its chunk");
+  const int pipe = at_.pipe_of(step_->chunk), stage = this->stage();
+  if (step_->action == Action::Forward) {
+    if (stage == 0) return;
+    const bool local = neighbour(stage - 1) == rank_;
+    rule(local ? did(Action::Forward, at_.chunk_of(pipe, stage - 1)) : did(Action::ReceiveForward, step_->chunk),
+         "its hidden state is not there: no ", local ? "Forward of the stage before" : "ReceiveForward", " in front of it");
+    return;
+  }
+  if (step_->action == Action::BackwardWeight) {
+    rule(did(Action::BackwardInput, step_->chunk), "comes before its BackwardInput");
+    return;
+  }
+  rule(did(Action::Forward, step_->chunk), "comes before its Forward");
+  rule(!(did(Action::Backward, step_->chunk) && did(Action::BackwardInput, step_->chunk)), "this micro-batch has gone backward already");
+  if (stage + 1 == at_.stages()) return;
+  const bool local = neighbour(stage + 1) == rank_;
+  rule(local ? did_backward(at_.chunk_of(pipe, stage + 1)) : did(Action::ReceiveBackward, step_->chunk), "its gradient is not there: no ",
+       local ? "backward of the next stage" : "ReceiveBackward", " in front of it");
+}
+
+void RankCheck::check_transfer() {
+  rule(once(step_->action), "comes twice");
+  const bool down = step_->action == Action::SendForward || step_->action == Action::ReceiveBackward;  // the peer holds the next stage
+  const int other = stage() + (down ? 1 : -1);
+  rule(other >= 0 && other < at_.stages(), "there is no stage on the other side");
+  rule(step_->peer == neighbour(other), "its peer must be rank ", neighbour(other), ", which holds stage ", other);
+  rule(step_->peer != rank_, "a rank does not send to itself");
+  if (step_->action == Action::SendForward) rule(did(Action::Forward, step_->chunk), "comes before its Forward");
+  if (step_->action == Action::SendBackward) rule(did_backward(step_->chunk), "comes before its backward");
+}
+
+void RankCheck::run() {
+  const auto& steps = schedule_.ranks[rank_];
+  for (index_ = 0; index_ < steps.size(); ++index_) {
+    step_ = &steps[index_];
+    rule(done_.count({Action::Update, -1, -1}) == 0, "comes after Update");
+    check_names();
+    if (is_compute(step_->action)) {
+      check_compute();
+    } else if (is_send(step_->action) || is_receive(step_->action)) {
+      check_transfer();
+    } else {
+      rule(done_.insert({step_->action, -1, step_->action == Action::Update ? -1 : step_->chunk}).second, "comes twice");
+    }
+  }
+  check_end();
+}
+
+/// What never came. Sends are not asked for here: the receive that waits for one is what finds it missing.
+void RankCheck::check_end() {
+  const auto missing = [&](bool ok, const auto&... parts) {
+    if (!ok) throw Error("pipeline", concat(schedule_.name, ", rank ", rank_, ": ", parts..., " is missing"));
+  };
+  for (int chunk = 0; chunk < at_.chunks(); ++chunk) {
+    for (int i = 0; i < schedule_.micro_batches; ++i) {
+      if (schedule_.pipe_of(i) != at_.pipe_of(chunk)) continue;
+      const auto has = [&](Action action) { return done_.count({action, i, chunk}) > 0; };
+      missing(has(Action::Forward), to_string(Step{Action::Forward, i, chunk}, at_.chunks()));
+      missing(has(Action::Backward) || has(Action::BackwardInput), to_string(Step{Action::Backward, i, chunk}, at_.chunks()));
+      missing(has(Action::Backward) || has(Action::BackwardWeight), to_string(Step{Action::BackwardWeight, i, chunk}, at_.chunks()));
+    }
+    missing(done_.count({Action::Reduce, -1, chunk}) > 0, to_string(Step{Action::Reduce, -1, chunk}, at_.chunks()));
+  }
+  missing(done_.count({Action::Update, -1, -1}) > 0, "Update");
+}
+
+Message message_of(const Schedule& schedule, int rank, const Step& step) {
+  const int stage = schedule.placement.stage_of(rank, step.chunk);
+  switch (step.action) {
+    case Action::SendForward: return {true, step.micro_batch, stage + 1};
+    case Action::SendBackward: return {false, step.micro_batch, stage - 1};
+    default: return {step.action == Action::ReceiveForward, step.micro_batch, stage};
+  }
+}
+
+using Pair = std::pair<int, int>;  // from, to
+
+void check_pairs(const Schedule& schedule) {
+  std::map<Pair, std::pair<std::vector<Message>, std::vector<Message>>> pairs;  // sends, receives
+  for (int rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
+    for (const Step& step : schedule.ranks[rank]) {
+      if (is_send(step.action)) pairs[{rank, step.peer}].first.push_back(message_of(schedule, rank, step));
+      if (is_receive(step.action)) pairs[{step.peer, rank}].second.push_back(message_of(schedule, rank, step));
+    }
+  }
+  for (const auto& [pair, messages] : pairs) {
+    const auto& [sends, receives] = messages;
+    const std::string where = concat(schedule.name, ", from rank ", pair.first, " to rank ", pair.second, ": ");
+    for (size_t i = 0; i < std::max(sends.size(), receives.size()); ++i) {
+      require(i < sends.size(), "pipeline", where, "receive ", i, " waits for ", i < receives.size() ? to_string(receives[i]) : "", ", which is never sent");
+      require(i < receives.size(), "pipeline", where, "send ", i, ", ", to_string(sends[i]), ", is never received");
+      require(sends[i] == receives[i], "pipeline", where, "the order of sends and receives differs at message ", i, ": sent is ", to_string(sends[i]),
+              ", received ", to_string(receives[i]));
+    }
+  }
+}
+
+/// Runs the lists with blocking transfers: a batch ends when the other side has come to each of its messages.
+void check_blocking(const Schedule& schedule) {
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  std::vector<size_t> at(ranks), posted(ranks);  // first step not done; first step not reached
+  std::set<Message> sent, received;
+  const auto is_transfer = [&](int rank, size_t i) { return i < schedule.ranks[rank].size() && (is_send(schedule.ranks[rank][i].action) || is_receive(schedule.ranks[rank][i].action)); };
+  const auto advance = [&](int rank) {
+    const auto& steps = schedule.ranks[rank];
+    const size_t before = at[rank] + posted[rank];
+    while (posted[rank] < steps.size()) {
+      for (; is_transfer(rank, posted[rank]); ++posted[rank]) {
+        const Step& step = steps[posted[rank]];
+        (is_send(step.action) ? sent : received).insert(message_of(schedule, rank, step));
+      }
+      for (; at[rank] < posted[rank]; ++at[rank]) {
+        const Message message = message_of(schedule, rank, steps[at[rank]]);
+        if (!(is_send(steps[at[rank]].action) ? received : sent).count(message)) return at[rank] + posted[rank] > before;
+      }
+      while (posted[rank] < steps.size() && !is_transfer(rank, posted[rank])) at[rank] = ++posted[rank];
+    }
+    return at[rank] + posted[rank] > before;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int rank = 0; rank < ranks; ++rank) moved = advance(rank) || moved;
+  }
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (at[rank] == schedule.ranks[rank].size()) continue;
+    throw Error("pipeline", concat(schedule.name, ", rank ", rank, ", step ", at[rank], " (",
+                                   to_string(schedule.ranks[rank][at[rank]], schedule.placement.chunks()), "): waits for ever when transfers block"));
+  }
+}
+
+}  // namespace
+
+void check(const Schedule& schedule) {
+  require(static_cast<int>(schedule.ranks.size()) == schedule.placement.ranks(), "pipeline", schedule.name, " has ", schedule.ranks.size(),
+          " lists for ", schedule.placement.ranks(), " ranks");
+  for (int rank = 0; rank < schedule.placement.ranks(); ++rank) RankCheck(schedule, rank).run();
+  check_pairs(schedule);
+  check_blocking(schedule);
+}
+
+bool accumulates_in_order(const Schedule& schedule) {
+  for (const auto& steps : schedule.ranks) {
+    std::vector<int> last(schedule.placement.chunks(), -1);
+    for (const Step& step : steps) {
+      if (step.action != Action::Backward && step.action != Action::BackwardWeight) continue;
+      if (step.micro_batch < last[step.chunk]) return false;
+      last[step.chunk] = step.micro_batch;
+    }
+  }
+  return true;
+}
+
+}  // namespace colossal::schedule

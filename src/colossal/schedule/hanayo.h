@@ -1,0 +1,10 @@
+#pragma once
+#include "colossal/schedule/make.h"
+
+namespace colossal::schedule {
+
+/// W waves: 2W chunks a rank, down and up the ranks W times, without Chimera's second copy of the weights; at most p live activations.
+/// With m = p and T_B = 2 T_F the bubble is (p - 2 + p/W) T_F. See: Hanayo, arXiv:2308.15762.
+Family hanayo();
+
+}  // namespace colossal::schedule

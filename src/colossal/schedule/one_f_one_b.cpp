@@ -1,0 +1,34 @@
+#include "colossal/schedule/one_f_one_b.h"
+
+#include <algorithm>
+
+namespace colossal::schedule {
+namespace {
+
+std::string no_fault(const Options&) { return ""; }
+
+Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
+
+/// Warm-up forwards until the first gradient can be back, then pairs, then the backwards that are left.
+Lists order(const Options& options, const Placement& placement) {
+  Lists lists;
+  const int m = options.micro_batches;
+  for (int rank = 0; rank < placement.ranks(); ++rank) {
+    int warm_up = std::min(placement.ranks() - 1 - rank, m);
+    if (options.memory_limit > 0) warm_up = std::min(warm_up, static_cast<int>(options.memory_limit) - 1);
+    std::vector<Step> steps;
+    for (int i = 0; i < warm_up; ++i) steps.push_back({Action::Forward, i, 0});
+    for (int i = 0; i < m; ++i) {
+      if (warm_up + i < m) steps.push_back({Action::Forward, warm_up + i, 0});
+      steps.push_back({Action::Backward, i, 0});
+    }
+    lists.push_back(steps);
+  }
+  return lists;
+}
+
+}  // namespace
+
+Family one_f_one_b() { return {"1f1b", "one forward, one backward in turn", 1, false, no_fault, place, order}; }
+
+}  // namespace colossal::schedule

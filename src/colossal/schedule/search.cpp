@@ -1,0 +1,43 @@
+#include "colossal/schedule/search.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/schedule/simulate.h"
+
+namespace colossal::schedule {
+namespace {
+
+constexpr double kSlack = 1e-9;  // relative: what differs by less is equal
+
+}  // namespace
+
+Search::Search(const Placement& placement, const Options& options, double limit) : placement_(placement), options_(options), limit_(limit) {}
+
+void Search::propose(const Policy& policy) {
+  Policy within = policy;
+  within.limit = limit_;
+  propose(list_schedule(placement_, options_.micro_batches, options_.costs, within));
+}
+
+void Search::propose(Lists lists) {
+  const Schedule schedule{options_.name, placement_, options_.micro_batches, std::move(lists)};
+  Timeline timeline;
+  try {
+    timeline = simulate(schedule, options_.costs, kWeightShare);
+  } catch (const Error&) {
+    return;  // locks up
+  }
+  if (limit_ > 0 && *std::max_element(timeline.peak_live.begin(), timeline.peak_live.end()) > limit_ + kSlack) return;
+  const double span = *std::max_element(timeline.span.begin(), timeline.span.end()), end = timeline.makespan, slack = kSlack * end;
+  const bool better = best_.empty() || span < best_span_ - slack || (span <= best_span_ + slack && end < best_end_ - slack);
+  if (!better) return;
+  best_ = schedule.ranks;
+  best_span_ = span;
+  best_end_ = end;
+}
+
+Lists Search::best() && { return std::move(best_); }
+
+}  // namespace colossal::schedule

@@ -1,0 +1,88 @@
+#include "colossal/schedule/transfers.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "colossal/schedule/simulate.h"
+
+namespace colossal::schedule {
+namespace {
+
+/// A compute step of one rank, or a message from `rank` to `step.peer`.
+struct Entry {
+  double time;
+  bool is_compute;
+  int rank;
+  Step step;  // of a message: its send
+
+  /// A message sent when another step begins comes first: that step may need it.
+  bool operator<(const Entry& other) const { return std::tie(time, is_compute, rank) < std::tie(other.time, other.is_compute, other.rank); }
+};
+
+/// The send of what a compute step makes; its peer is -1 or the rank itself where no other rank needs it.
+Step send_of(const Schedule& schedule, int rank, const Step& step) {
+  const Placement& at = schedule.placement;
+  const bool forward = step.action == Action::Forward;
+  const int stage = at.stage_of(rank, step.chunk) + (forward ? 1 : -1);
+  const bool exists = step.action != Action::BackwardWeight && stage >= 0 && stage < at.stages();
+  return {forward ? Action::SendForward : Action::SendBackward, step.micro_batch, step.chunk, exists ? at.rank_of(at.pipe_of(step.chunk), stage) : -1};
+}
+
+Step receive_of(const Schedule& schedule, int sender, const Step& send) {
+  const Placement& at = schedule.placement;
+  const bool forward = send.action == Action::SendForward;
+  const int stage = at.stage_of(sender, send.chunk) + (forward ? 1 : -1);
+  return {forward ? Action::ReceiveForward : Action::ReceiveBackward, send.micro_batch, at.chunk_of(at.pipe_of(send.chunk), stage), sender};
+}
+
+std::vector<Entry> common_order(const Schedule& schedule) {
+  std::vector<Entry> order;
+  for (const Event& event : simulate(schedule, Costs{}).events) {
+    order.push_back({event.begin, true, event.rank, event.step});
+    const Step send = send_of(schedule, event.rank, event.step);
+    if (send.peer >= 0 && send.peer != event.rank) order.push_back({event.end, false, event.rank, send});
+  }
+  std::stable_sort(order.begin(), order.end());
+  return order;
+}
+
+/// Behind the last backward of each chunk and the transfers there, or with several pipes at the end.
+void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps) {
+  if (placement.pipes() > 1) {
+    std::vector<int> chunks(placement.chunks());
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk) chunks[chunk] = chunk;
+    std::sort(chunks.begin(), chunks.end(), [&](int a, int b) { return placement.stage_of(rank, a) < placement.stage_of(rank, b); });
+    for (const int chunk : chunks) steps.push_back({Action::Reduce, -1, chunk});
+    return;
+  }
+  for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
+    size_t at = steps.size();
+    while (at > 0 && !(steps[at - 1].chunk == chunk && is_compute(steps[at - 1].action))) --at;
+    while (at < steps.size() && !is_compute(steps[at].action)) ++at;  // not into a batch of transfers
+    steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(at), {Action::Reduce, -1, chunk});
+  }
+}
+
+}  // namespace
+
+void add_transfers(Schedule& schedule) {
+  std::vector<std::vector<Step>> lists(schedule.ranks.size());
+  for (const Entry& entry : common_order(schedule)) {
+    auto& own = lists[entry.rank];
+    own.push_back(entry.step);
+    if (entry.is_compute) continue;
+    // Within a batch the order is free: the send goes ahead, directly behind the step that made it.
+    size_t at = own.size() - 1;
+    while (at > 0 && is_receive(own[at - 1].action)) --at;
+    std::rotate(own.begin() + static_cast<std::ptrdiff_t>(at), own.end() - 1, own.end());
+    lists[entry.step.peer].push_back(receive_of(schedule, entry.rank, entry.step));
+  }
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    add_reduces(schedule.placement, static_cast<int>(rank), lists[rank]);
+    lists[rank].push_back({Action::Update});
+  }
+  schedule.ranks = std::move(lists);
+}
+
+}  // namespace colossal::schedule

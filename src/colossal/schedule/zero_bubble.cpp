@@ -1,0 +1,58 @@
+#include "colossal/schedule/zero_bubble.h"
+
+#include <algorithm>
+
+#include "colossal/schedule/search.h"
+
+namespace colossal::schedule {
+namespace {
+
+std::string no_fault(const Options&) { return ""; }
+Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
+
+/// 1F1B whose rank s does the weight gradients of a micro-batch s backwards later: further down the ranks there is more idle time at the end to fill.
+Lists delayed_weights(int ranks, int micro_batches) {
+  Lists lists;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int warm_up = std::min(ranks - 1 - rank, micro_batches);
+    std::vector<Step> steps;
+    for (int i = 0; i < warm_up; ++i) steps.push_back({Action::Forward, i, 0});
+    for (int i = 0; i < micro_batches + rank; ++i) {
+      if (warm_up + i < micro_batches) steps.push_back({Action::Forward, warm_up + i, 0});
+      if (i < micro_batches) steps.push_back({Action::BackwardInput, i, 0});
+      if (i >= rank) steps.push_back({Action::BackwardWeight, i - rank, 0});
+    }
+    lists.push_back(steps);
+  }
+  return lists;
+}
+
+/// At equal costs the first proposal is as good as any. At others it lets weight gradients and too many early forwards delay backwards that other ranks
+/// wait for; 1F1B's bound on micro-batches in flight (or twice it) and a little patience prevent that.
+Lists plan(const Options& options, const Placement& placement, double limit) {
+  Search search(placement, options, options.memory_limit > 0 ? options.memory_limit : limit);
+  const double unit = std::min({options.costs.forward, options.costs.backward_input, options.costs.backward_weight});
+  for (const int per_rank : {0, 1, 2}) {
+    Policy policy;
+    for (int rank = 0; per_rank > 0 && rank < options.stages; ++rank) policy.in_flight.push_back(per_rank * (options.stages - rank) - (per_rank - 1));
+    for (const double weight_patience : {0.0, 0.25, 0.5, 1.0}) {
+      for (const double patience : {0.0, 0.5}) {
+        policy.weight_patience = weight_patience * unit;
+        policy.patience = patience * unit;
+        search.propose(policy);
+      }
+    }
+  }
+  search.propose(delayed_weights(options.stages, options.micro_batches));
+  return std::move(search).best();
+}
+
+Lists h1_order(const Options& options, const Placement& placement) { return plan(options, placement, options.stages); }
+Lists h2_order(const Options& options, const Placement& placement) { return plan(options, placement, 2 * options.stages - 1); }
+
+}  // namespace
+
+Family zero_bubble_h1() { return {"zero-bubble-h1", "weight gradients fill idle time, memory of 1f1b", 1, true, no_fault, place, h1_order}; }
+Family zero_bubble_h2() { return {"zero-bubble-h2", "no idle time at equal costs, twice the memory of 1f1b", 1, true, no_fault, place, h2_order}; }
+
+}  // namespace colossal::schedule
