@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/registry.h"
-#include "colossal/train/engine.h"
+#include "colossal/distributed/distributed_model.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 
@@ -21,7 +21,7 @@ TEST_P(KvCache, EqualsFullRecomputation) {
       const at::NoGradGuard no_grad;
       comm::Mesh mesh(world, parallel::tensor_axes(GetParam()));
       nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 5});
-      const Model model = make_model(shape, *train::make_layers(parameters, mesh, GetParam()));
+      const Model model = make_model(shape, *distributed::make_layers(parameters, mesh, GetParam()));
       const int64_t rows = 2 * model.batch_parts;
       const at::Tensor tokens = (at::arange(rows * 12, at::kLong) * 7).remainder(shape.vocabulary).view({rows, 12});
       const at::Tensor positions = at::arange(12, at::kLong).expand({rows, 12});

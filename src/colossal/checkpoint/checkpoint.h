@@ -57,9 +57,9 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 /// `state.progress`. The layout it was saved under does not matter. Padding is set to zero. Stored tensors whose names
 /// do not begin with `prefix` may be more than `state` asks for: the weights without their optimizer.
 ///
-/// Communication: every rank of `world` must call; flags by all_reduce.
+/// Communication: every rank of `world` must call; flags by all_reduce, one of them a tensor.
 /// Errors: throws the same Error on every rank, before any tensor is changed: a table of name, wanted and found
-///         unless names, dtypes and logical shapes are exactly those of `state`; a damaged file (checksum,
+///         unless names, dtypes and logical shapes are exactly those of `state`, all ranks together; a damaged file (checksum,
 ///         truncation, inconsistent manifest).
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
           const std::string& prefix = "");

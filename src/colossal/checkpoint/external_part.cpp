@@ -29,7 +29,7 @@ at::Tensor ExternalPart::to_theirs(const at::Tensor& tensor) const {
 
 std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names) {
   std::map<std::string, const nn::Parameter*> unnamed;
-  for (const nn::Parameter& parameter : parameters) unnamed[parameter.name] = &parameter;
+  for (const nn::Parameter& parameter : parameters.declared()) unnamed[parameter.name] = &parameter;
   std::vector<ExternalPart> parts;
   for (const nn::ExternalName& name : names) {
     const auto found = unnamed.find(name.ours);

@@ -21,7 +21,7 @@ struct ExternalPart {
   at::Tensor to_theirs(const at::Tensor& tensor) const;
 };
 
-/// Every tensor of the folder, in the order of `names`.
+/// Every tensor of the folder, in the order of `names`, those of other stages of a pipeline included.
 /// Errors: throws Error("hugging face", ...) when a parameter has no name or two, a name is of no parameter, or the
 ///         number of parts is not that of the parameter's segments.
 std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const std::vector<nn::ExternalName>& names);

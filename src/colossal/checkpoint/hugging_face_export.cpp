@@ -42,17 +42,19 @@ void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, con
 }
 
 /// The part whole, in our orientation, on rank 0's host; undefined elsewhere.
-at::Tensor gather(const ExternalPart& part, const tensor::Place& place, comm::Group& world) {
-  const at::Tensor local = part.parameter->value.detach();
+at::Tensor gather(const ExternalPart& part, const nn::Parameters& parameters, comm::Group& world) {
+  const tensor::Place& place = parameters.place();
+  const at::Tensor local = part.parameter->value.defined() ? part.parameter->value.detach() : at::Tensor();  // undefined: of other stages
   if (world.rank() != 0) {
     for_primary_boxes(part, place,
                       [&](const Box&, const Box& box) { world.send(at_box(local, box).contiguous(), 0).wait(); });
     return {};
   }
-  at::Tensor whole = at::empty(part.box.size, local.options().device(at::kCPU));
+  const auto options = at::TensorOptions().dtype(parameters.options().dtype);
+  at::Tensor whole = at::empty(part.box.size, options);
   for (int rank = 0; rank < world.size(); ++rank) {
     for_primary_boxes(part, place_of(rank, place), [&](const Box& box, const Box& mine) {
-      at::Tensor piece = rank == 0 ? at_box(local, mine) : at::empty(box.size, local.options());
+      at::Tensor piece = rank == 0 ? at_box(local, mine) : at::empty(box.size, options.device(parameters.options().device));
       if (rank != 0) world.recv(piece, rank).wait();
       at_box(whole, box, part.box.start).copy_(piece);
     });
@@ -70,11 +72,11 @@ int64_t bytes_of(const TensorEntry& entry) {
 }
 
 /// Fills files in the order of the parts, so that a layer's tensors stay together.
-std::vector<Shard> plan_shards(const std::vector<ExternalPart>& parts, int64_t max_file_bytes) {
+std::vector<Shard> plan_shards(const std::vector<ExternalPart>& parts, at::ScalarType dtype, int64_t max_file_bytes) {
   std::vector<Shard> shards(1);
   int64_t bytes = 0;
   for (const ExternalPart& part : parts) {
-    TensorEntry entry{part.name, part.parameter->value.scalar_type(), part.external_shape()};
+    TensorEntry entry{part.name, dtype, part.external_shape()};
     const int64_t size = bytes_of(entry);
     if (!shards.back().entries.empty() && bytes + size > max_file_bytes) {
       shards.emplace_back();
@@ -122,7 +124,7 @@ void write_index(const std::string& folder, const std::vector<Shard>& shards) {
 /// Gathers the tensors of a file one by one and writes them on rank 0. A failed write is remembered, not thrown: the
 /// other ranks go on sending, so rank 0 goes on receiving.
 void write_shard(const std::string& path, const Shard& shard, const std::map<std::string, const ExternalPart*>& parts,
-                 const tensor::Place& place, comm::Group& world, std::exception_ptr& failure) {
+                 const nn::Parameters& parameters, comm::Group& world, std::exception_ptr& failure) {
   std::unique_ptr<SafetensorsWriter> writer;
   const auto attempt = [&](const auto& work) {
     if (world.rank() != 0 || failure) return;
@@ -138,7 +140,7 @@ void write_shard(const std::string& path, const Shard& shard, const std::map<std
   });
   for (const TensorEntry& entry : shard.entries) {
     const ExternalPart& part = *parts.at(entry.name);
-    const at::Tensor whole = gather(part, place, world);
+    const at::Tensor whole = gather(part, parameters, world);
     attempt([&] { writer->write(part.to_theirs(whole)); });
   }
   attempt([&] { writer->finish(); });
@@ -157,10 +159,10 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   });
   std::map<std::string, const ExternalPart*> by_name;
   for (const ExternalPart& part : parts) by_name[part.name] = &part;
-  const std::vector<Shard> shards = plan_shards(parts, max_file_bytes);
+  const std::vector<Shard> shards = plan_shards(parts, parameters.options().dtype, max_file_bytes);
   std::exception_ptr failure;
   for (const Shard& shard : shards)
-    write_shard(folder + "/" + shard.file, shard, by_name, parameters.place(), world, failure);
+    write_shard(folder + "/" + shard.file, shard, by_name, parameters, world, failure);
   agree(world, device, [&] {
     if (failure) std::rethrow_exception(failure);
     if (!first) return;

@@ -71,6 +71,7 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
 
 void copy_part(const Source& source, const WeightFolder& files, const tensor::Place& place) {
   const ExternalPart& part = *source.part;
+  if (!part.parameter->value.defined()) return;  // another stage's
   const at::Tensor stored = part.to_ours(files.tensor(source.name));
   const at::Tensor local = part.parameter->value.detach();
   for (const tensor::Block& block : part.parameter->spec.blocks(place)) {

@@ -12,26 +12,38 @@
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/safetensors.h"
+#include "colossal/comm/group.h"
 
 namespace colossal::checkpoint {
 namespace {
 
+/// Which of the stored tensors, in the manifest's order, some rank asks for: stages of a pipeline have some each.
+std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& manifest, comm::Group& world, at::Device device) {
+  std::set<std::string> wanted;
+  for (const NamedTensor& tensor : state.tensors) wanted.insert(tensor.name);
+  std::vector<int64_t> flags;
+  for (const auto& [name, stored] : manifest.tensors) flags.push_back(wanted.count(name) > 0);
+  at::Tensor any = at::tensor(flags, at::kLong).to(device);
+  if (any.numel() > 0) world.all_reduce(any, comm::Reduce::Max).wait();
+  any = any.cpu();
+  return {any.const_data_ptr<int64_t>(), any.const_data_ptr<int64_t>() + any.numel()};
+}
+
 /// Names, dtypes and logical shapes must be the same on both sides; of the stored ones, those that begin with `prefix`.
-void check_same(const TrainingState& state, const Manifest& manifest, const std::string& path,
+void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted, const std::string& path,
                 const std::string& prefix) {
   MismatchTable table;
-  std::set<std::string> wanted;
   for (const NamedTensor& tensor : state.tensors) {
     if (tensor.spec.numel() == 0) continue;  // nothing of it is stored
-    wanted.insert(tensor.name);
     const std::string want = describe(tensor.value.scalar_type(), tensor.spec.shape);
     const auto stored = manifest.tensors.find(tensor.name);
     const bool found = stored != manifest.tensors.end();
     const std::string have = found ? describe(stored->second.dtype, stored->second.shape) : "-";
     if (want != have) table.add(tensor.name, want, have);
   }
+  size_t index = 0;
   for (const auto& [name, stored] : manifest.tensors)
-    if (name.starts_with(prefix) && wanted.count(name) == 0) table.add(name, "-", describe(stored.dtype, stored.shape));
+    if (!wanted[index++] && name.starts_with(prefix)) table.add(name, "-", describe(stored.dtype, stored.shape));
   table.require_empty("checkpoint", path + " is of another model or optimizer");
 }
 
@@ -101,9 +113,12 @@ void load(const std::string& path, TrainingState& state, comm::Group& world, con
   const at::Device device = state.tensors.empty() ? at::Device(at::kCPU) : state.tensors.front().value.device();
   Manifest manifest;
   std::vector<Copy> copies;
-  agree(world, device, [&] {
+  agree(world, device, [&] {  // all read one file
     manifest = Manifest::read(path + "/manifest.json");
-    check_same(state, manifest, path, prefix);
+  });
+  const std::vector<bool> wanted = wanted_anywhere(state, manifest, world, device);
+  agree(world, device, [&] {
+    check_same(state, manifest, wanted, path, prefix);
     Shards shards(path);
     copies = plan_copies(state, manifest, shards, place);
   });

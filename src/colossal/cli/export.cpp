@@ -34,11 +34,11 @@ int export_model(const Arguments& arguments) {
 
   const auto world = comm::launch({});
   comm::Mesh mesh(*world, {{"data", world->size()}});
-  SavedModel saved = load_model(from, "none", mesh, {}, at::kCPU);
-  const auto& architecture = models::architecture(saved.model.shape.architecture);
-  checkpoint::export_weights(to, *saved.parameters,
-                             {architecture.external_names(saved.model.shape), architecture.prefix, architecture.ignored},
-                             architecture.to_json(saved.model.shape), mesh.group("data"));
+  const SavedModel saved = load_model(from, "none", mesh, {}, at::kCPU);
+  const auto& architecture = models::architecture(saved.model->model().shape.architecture);
+  checkpoint::export_weights(to, saved.model->parameters(),
+                             {architecture.external_names(saved.model->model().shape), architecture.prefix, architecture.ignored},
+                             architecture.to_json(saved.model->model().shape), mesh.group("data"));
   if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, to);
   if (world->rank() == 0) std::printf("%s\n", to.c_str());
   return 0;

@@ -16,7 +16,7 @@ namespace {
 struct Request {
   std::string from, prompt, tokenizer, device = "auto";
   int64_t max_tokens = 100;
-  parallel::TensorConfig tensor;
+  distributed::ParallelConfig layout;
   bool ids = false;
   infer::SamplingOptions sampling;
 };
@@ -24,10 +24,11 @@ struct Request {
 int generate_as_rank(const Request& request) {
   const at::Device device = train::choose_device(request.device, 0);
   const auto world = comm::launch({.device = device.is_cuda() ? "cuda" : "cpu"});
-  require(world->size() == request.tensor.size, "parallel", "the ranks must be --parallel.tensor: got ", world->size(), " ranks, tensor ",
-          request.tensor.size);
-  comm::Mesh mesh(*world, parallel::tensor_axes(request.tensor));
-  const SavedModel saved = load_model(request.from, request.tokenizer, mesh, request.tensor, train::choose_device(request.device, world->local_rank()));
+  const distributed::ParallelConfig& layout = request.layout;
+  require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(), " ranks, pipeline ",
+          layout.pipeline.size, " * tensor ", layout.tensor.size);
+  comm::Mesh mesh(*world, layout.axes());
+  const SavedModel saved = load_model(request.from, request.tokenizer, mesh, layout, train::choose_device(request.device, world->local_rank()));
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
   data::TextStream stream(*saved.tokenizer);
@@ -37,9 +38,8 @@ int generate_as_rank(const Request& request) {
     std::fflush(stdout);
   };
   if (!request.ids) show(request.prompt);
-  const auto options = at::TensorOptions(saved.parameters->options().device).dtype(saved.parameters->options().dtype);
-  infer::generate(saved.model, prompt,
-                  {.max_tokens = request.max_tokens, .end_id = saved.tokenizer->end_id(), .sampling = request.sampling}, options,
+  infer::generate(*saved.model, prompt,
+                  {.max_tokens = request.max_tokens, .end_id = saved.tokenizer->end_id(), .sampling = request.sampling},
                   [&](int64_t id) {
                     show(request.ids ? std::to_string(id) + "\n" : stream.push(id));
                     return true;
@@ -61,15 +61,16 @@ int generate(const Arguments& arguments) {
   app.add_option("--top-k", r.sampling.top_k, "draw from the k most probable; 0: all")->capture_default_str();
   app.add_option("--top-p", r.sampling.top_p, "draw from the most probable that together reach it")->capture_default_str();
   app.add_option("--seed", r.sampling.seed, "of the draws")->capture_default_str();
-  app.add_option("--parallel.tensor,--parallel.tensor.size", r.tensor.size, "ranks that share the model")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--parallel.tensor.mode", r.tensor.mode, "1d, 2d, 2.5d or 3d")->capture_default_str()->check(CLI::IsMember({"1d", "2d", "2.5d", "3d"}));
-  app.add_option("--parallel.tensor.depth", r.tensor.depth, "2.5d: copies of the weights")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size, "ranks that share the model")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--parallel.tensor.mode", r.layout.tensor.mode, "1d, 2d, 2.5d or 3d")->capture_default_str()->check(CLI::IsMember({"1d", "2d", "2.5d", "3d"}));
+  app.add_option("--parallel.tensor.depth", r.layout.tensor.depth, "2.5d: copies of the weights")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--run.device", r.device, "auto, cpu or cuda")->capture_default_str()->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
-  parallel::tensor_axes(r.tensor);
-  return with_ranks(r.tensor.size, "generate", arguments, [&] { return generate_as_rank(r); });
+  parallel::tensor_axes(r.layout.tensor);
+  return with_ranks(r.layout.ranks(), "generate", arguments, [&] { return generate_as_rank(r); });
 }
 
 }  // namespace colossal::cli

@@ -12,7 +12,6 @@
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/models/registry.h"
 #include "colossal/train/config.h"
-#include "colossal/train/engine.h"
 #include "colossal/train/run_data.h"
 
 namespace colossal::cli {
@@ -42,14 +41,14 @@ Description describe(const std::string& folder) {
 
 }  // namespace
 
-SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh, const parallel::TensorConfig& tensor,
-                      at::Device device) {
+SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh,
+                      const distributed::ParallelConfig& layout, at::Device device) {
   comm::Group& everyone = mesh.all();
   SavedModel saved;
   Description about;
   checkpoint::agree(everyone, at::kCPU, [&] {
     about = describe(folder);
-    parallel::check_sizes(tensor, about.shape.hidden, 0);
+    parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
     require(tokenizer == "none" || models::architecture(about.shape.architecture).input == models::Input::Tokens, "generate", folder,
             " holds a ", about.shape.architecture, ", which tells what images show: it has no text to continue");
     saved.tokenizer_source = about.tokenizer;
@@ -58,18 +57,19 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
             " holds no tokenizer.json; name a tokenizer with --tokenizer: bytes, or a tokenizer.json");
     saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
-  saved.parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{about.dtype, device, 0});
-  saved.model = models::make_model(about.shape, *train::make_layers(*saved.parameters, mesh, tensor));
+  saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, nn::Parameters::Options{about.dtype, device, 0},
+                                                                distributed::DistributedModel::Workload{});
+  nn::Parameters& parameters = saved.model->parameters();
   if (about.checkpoint.empty()) {
     const auto& architecture = models::architecture(about.shape.architecture);
     checkpoint::agree(everyone, at::kCPU, [&] {
-      checkpoint::import_weights(folder, *saved.parameters,
+      checkpoint::import_weights(folder, parameters,
                                  {architecture.external_names(about.shape), architecture.prefix, architecture.ignored});
     });
     return saved;
   }
   checkpoint::TrainingState state;
-  for (const nn::Parameter& p : *saved.parameters) state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
+  for (const nn::Parameter& p : parameters) state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
   checkpoint::load(about.checkpoint, state, everyone, mesh.place(), "model.");
   return saved;
 }

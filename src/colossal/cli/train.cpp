@@ -24,7 +24,6 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
   infer::GenerateOptions options{.max_tokens = config.training.sample_tokens, .end_id = tokenizer.end_id(),
                                  .sampling = {.temperature = 0.8, .top_k = 40, .seed = config.training.seed}};
-  const at::TensorOptions tensors = at::TensorOptions(trainer.engine().device()).dtype(trainer.engine().parameters().options().dtype);
   data::TextStream stream(tokenizer);
   std::string text;
   auto show = [&](const std::string& piece) {
@@ -33,7 +32,7 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
     std::fflush(stdout);
   };
   if (prints) std::printf("\n%s", config.training.sample_prompt.c_str());
-  infer::generate(trainer.engine().model(), prompt, options, tensors, [&](int64_t id) {
+  infer::generate(trainer.engine().distributed(), prompt, options, [&](int64_t id) {
     show(stream.push(id));
     return true;
   });

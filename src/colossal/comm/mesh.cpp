@@ -81,6 +81,21 @@ Group& Mesh::neighbours(const std::string& axis, int count) {
   return made(concat(axis, "/", count), std::vector<int>(all.begin() + begin, all.begin() + begin + count));
 }
 
+Group& Mesh::among(const std::vector<std::string>& axes, const std::string& axis, const std::vector<int>& indices) {
+  std::string name = axis;
+  for (const int index : indices) name += concat(".", index);
+  for (const auto& other : axes) name += "+" + other;
+  require(std::find(indices.begin(), indices.end(), index(axis)) != indices.end(), "parallel", "a rank makes only groups that it belongs to: got ",
+          name, " at index ", index(axis));
+  const std::vector<int> along = ranks_along({axis});
+  const int stride = along.size() > 1 ? along[1] - along[0] : 0;
+  std::vector<int> ranks;
+  for (const int i : indices)
+    for (const int rank : ranks_along(axes)) ranks.push_back(rank + (i - index(axis)) * stride);
+  std::sort(ranks.begin(), ranks.end());
+  return made(name, ranks);
+}
+
 Group& Mesh::made(const std::string& name, const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
   auto& group = groups_[name];

@@ -40,6 +40,8 @@ class Mesh {
   Group& all_but(const std::string& axis) { return group(axes_but(axis)); }
   /// The group along `axis` cut in runs of `count` neighbours: this rank's run. Name: "axis/count".
   Group& neighbours(const std::string& axis, int count);
+  /// group(axes) joined with those at the other `indices` along `axis`, of which this rank's is one: ascending, at least two.
+  Group& among(const std::vector<std::string>& axes, const std::string& axis, const std::vector<int>& indices);
   World& world() { return world_; }
 
  private:

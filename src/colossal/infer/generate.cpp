@@ -8,8 +8,10 @@
 
 namespace colossal::infer {
 
-std::vector<int64_t> generate(const models::Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options,
-                              at::TensorOptions tensors, const std::function<bool(int64_t)>& emit) {
+std::vector<int64_t> generate(distributed::DistributedModel& distributed, const std::vector<int64_t>& prompt, const GenerateOptions& options,
+                              const std::function<bool(int64_t)>& emit) {
+  const models::Model& model = distributed.model();
+  const auto tensors = at::TensorOptions().dtype(distributed.parameters().options().dtype).device(distributed.parameters().options().device);
   const int64_t length = static_cast<int64_t>(prompt.size()), positions = model.shape.positions;
   require(length > 0, "generate", "the prompt must hold a token");
   require(length <= positions, "generate", "the prompt must fit the model's positions: got ", length, " tokens, ", positions, " positions");
@@ -28,8 +30,10 @@ std::vector<int64_t> generate(const models::Model& model, const std::vector<int6
     nn::Step step;
     step.positions = at::arange(cache.length(), cache.length() + input.size(1), ids_options).to(tensors.device()).repeat({rows, 1});
     step.cache = &cache;
-    const at::Tensor hidden = models::hidden_states(model, input, step);
-    const int64_t token = sampler.next(model.head->logits(hidden.select(1, -1))[0]);
+    const at::Tensor logits = distributed.everywhere(
+        {input, step}, [&](int, const at::Tensor& hidden) { return model.head->logits(hidden.select(1, -1))[0]; },
+        at::empty({model.shape.vocabulary}, tensors));
+    const int64_t token = sampler.next(logits);
     if (token == options.end_id) break;
     generated.push_back(token);
     if (emit && !emit(token)) break;

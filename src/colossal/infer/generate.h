@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "colossal/infer/sampler.h"
-#include "colossal/models/model.h"
+#include "colossal/distributed/distributed_model.h"
 
 namespace colossal::infer {
 
@@ -20,7 +20,7 @@ struct GenerateOptions {
 /// Communication: that of the model's forward pass, prompt then one token a pass; all ranks of a layout must call with equal arguments.
 /// Errors ("generate"): an empty prompt, one longer than the model's positions, ids outside the vocabulary; before any communication.
 /// Cost: one pass over the prompt, then one pass over the weights a token. The cache holds prompt + max_tokens.
-std::vector<int64_t> generate(const models::Model& model, const std::vector<int64_t>& prompt, const GenerateOptions& options,
-                              at::TensorOptions tensors, const std::function<bool(int64_t)>& emit = {});
+std::vector<int64_t> generate(distributed::DistributedModel& model, const std::vector<int64_t>& prompt, const GenerateOptions& options,
+                              const std::function<bool(int64_t)>& emit = {});
 
 }  // namespace colossal::infer

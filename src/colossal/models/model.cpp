@@ -2,13 +2,31 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace colossal::models {
 
 at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step) {
-  at::Tensor hidden = model.embed(inputs, step);
-  for (const Block& block : model.blocks) hidden = block(hidden, step);
+  const at::Tensor hidden = run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, inputs, step);
   if (step.cache) step.cache->advance(inputs.size(1));
-  return model.norm(hidden, step);
+  return hidden;
+}
+
+at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step) {
+  at::Tensor hidden = stage.embeds ? model.embed(x, step) : x;
+  for (int64_t i = stage.first; i < stage.last; ++i) hidden = model.blocks[i](hidden, step);
+  return stage.ends ? model.norm(hidden, step) : hidden;
+}
+
+std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape, const std::vector<int64_t>& cuts) {
+  const auto last = static_cast<int64_t>(cuts.size()) - 2;
+  if (parameter.starts_with("blocks.")) {
+    const int64_t block = std::stoll(parameter.substr(7));
+    return {std::upper_bound(cuts.begin(), cuts.end(), block) - cuts.begin() - 1};
+  }
+  if (parameter.starts_with("norm.") || parameter.starts_with("head.")) return {last};
+  if (parameter.starts_with("embedding.") && shape.tied && last > 0) return {0, last};
+  return {0};
 }
 
 nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options) {

@@ -25,6 +25,20 @@ struct Model {
   int64_t batch_parts = 1;     ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
 };
 
+/// A run of blocks, with what stands before the first and behind the last of the model.
+struct Stage {
+  int64_t first = 0, last = 0;  ///< blocks [first, last)
+  bool embeds = true;           ///< starts from inputs instead of a hidden state
+  bool ends = true;             ///< applies the final norm
+};
+
+/// A stage of the forward pass: of inputs or the hidden state that the stage before returned. step.cache is the caller's to advance.
+at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step);
+
+/// The stages of a chain that use the parameter of that name, where stage k has blocks [cuts[k], cuts[k+1]): of "blocks.<i>...." the one with that
+/// block; of "norm...." and "head...." the last; of others the first, and of a tied embedding both.
+std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape, const std::vector<int64_t>& cuts);
+
 /// What the head is given, model.norm's result, this rank's part of it; of token ids [B, S] or images. Advances step.cache by S where
 /// there is one.
 at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step);

@@ -9,9 +9,14 @@
 namespace colossal::nn {
 namespace {
 
+/// FlatBucket::gradient_axes and copies.
+using Ranks = std::pair<std::vector<std::string>, std::vector<int>>;
+
+Ranks ranks_of(const tensor::ShardSpec& spec) { return {spec.gradient_axes, spec.stages.size() > 1 ? spec.stages : std::vector<int>{}}; }
+
 FlatBucket pack(std::vector<FlatSlot> slots, int64_t length, const at::TensorOptions& options) {
-  const auto axes = slots.front().parameter->spec.gradient_axes;
-  FlatBucket bucket{at::zeros({length}, options), at::zeros({length}, options), std::move(slots), axes};
+  const auto [axes, copies] = ranks_of(slots.front().parameter->spec);
+  FlatBucket bucket{at::zeros({length}, options), at::zeros({length}, options), std::move(slots), axes, copies};
   for (const FlatSlot& slot : bucket.slots) {
     const at::Tensor home = view_of_slot(bucket.values, slot);
     home.copy_(slot.parameter->value.detach());
@@ -36,18 +41,18 @@ FlatParameters::FlatParameters(Parameters& parameters, int64_t bucket_bytes) {
     std::vector<FlatSlot> slots;
     int64_t length = 0;
   };
-  std::map<std::vector<std::string>, Open> open;  // by gradient_axes
+  std::map<Ranks, Open> open;
   auto close = [&](Open& o) {
     if (!o.slots.empty()) buckets_.push_back(pack(std::move(o.slots), o.length, options));
     o = {};
   };
   for (Parameter* p : order) {
-    Open& o = open[p->spec.gradient_axes];
+    Open& o = open[ranks_of(p->spec)];
     if (o.length * element_bytes >= bucket_bytes) close(o);
     o.slots.push_back({p, o.length, p->value.numel()});
     o.length += p->value.numel();
   }
-  for (auto& [axes, rest] : open) close(rest);
+  for (auto& [ranks, rest] : open) close(rest);
 }
 
 void FlatParameters::zero_gradients() {

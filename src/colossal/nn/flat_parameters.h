@@ -16,18 +16,19 @@ struct FlatSlot {
   int64_t offset, size;
 };
 
-/// Parameters without gaps between them, all of one ShardSpec::gradient_axes. `values` and `gradients` are 1-D and of one length.
+/// Parameters without gaps between them, whose gradients are summed over the same ranks. `values` and `gradients` are 1-D and of one length.
 struct FlatBucket {
   at::Tensor values, gradients;
   std::vector<FlatSlot> slots;
-  std::vector<std::string> gradient_axes;
+  std::vector<std::string> gradient_axes;  ///< as those of each ShardSpec
+  std::vector<int> copies;                 ///< likewise its `stages`, where there are several; else empty
 };
 
 /// Repacks parameters.value as views of buckets and sets their .grad to views of the gradient buckets, so that backward passes
 /// accumulate in place.
 ///
 /// Order: the last parameter first: gradients become ready roughly in that order. A bucket closes at `bucket_bytes` (one parameter at
-/// least); parameters of other gradient_axes go to another one. The same on all ranks of one layout.
+/// least); parameters summed over other ranks go to another one. The same on all ranks of one layout.
 /// Invariant: nobody replaces a parameter's value or gradient tensor; in-place writes only.
 class FlatParameters {
  public:

@@ -8,7 +8,7 @@
 
 namespace colossal::nn {
 
-/// Shapes:        one [B, capacity, kv_heads_local, D] pair a layer, allocated at once.
+/// Shapes:        one [B, capacity, kv_heads_local, D] pair a layer, allocated when the layer first appends: a stage of a pipeline has some layers.
 /// Thread safety: none.
 class KvCache {
  public:
@@ -25,6 +25,8 @@ class KvCache {
   void advance(int64_t tokens) { length_ += tokens; }
 
  private:
+  std::vector<int64_t> shape_;
+  at::TensorOptions options_;
   std::vector<at::Tensor> keys_, values_;
   int64_t length_ = 0, capacity_;
 };

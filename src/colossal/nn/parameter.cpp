@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/ops/random.h"
@@ -10,6 +12,11 @@ namespace colossal::nn {
 
 Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay) {
   for (const Parameter& p : list_) require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
+  if (options_.stages) {
+    spec.stages = options_.stages(name);
+    if (std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) == spec.stages.end())
+      return list_.emplace_back(Parameter{name, {}, std::move(spec), decay});
+  }
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
   at::Tensor value = at::zeros(spec.local_shape(place_), options);
   for (const tensor::Block& block : spec.blocks(place_)) {
@@ -23,6 +30,7 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
     }
   }
   list_.push_back({name, value.requires_grad_(), std::move(spec), decay});
+  here_.push_back(&list_.back());
   return list_.back();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace colossal::nn {
 
 struct Parameter {
   std::string name;         ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
-  at::Tensor value;         ///< this rank's part, spec.local_shape(place); padding holds zeros and keeps them through training
+  at::Tensor value;         ///< this rank's part, spec.local_shape(place); padding holds zeros and keeps them through training. Undefined: elsewhere
   tensor::ShardSpec spec;
   bool decay = true;        ///< false for norms and biases
 };
@@ -30,16 +31,20 @@ struct Init {
 };
 
 /// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.
+///
+/// In a pipeline every rank declares the whole model, and holds the parameters that its stages use: iteration sees these alone.
 class Parameters {
  public:
   struct Options {
     at::ScalarType dtype = at::kFloat;
     at::Device device = at::kCPU;
     uint64_t seed = 0;
+    /// ShardSpec::stages of the parameter of a name; null: no pipeline.
+    std::function<std::vector<int>(const std::string& name)> stages{};
   };
   Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(options) {}
 
-  /// Makes the local part of a new parameter. Errors: a name that is taken.
+  /// Declares a parameter and makes its local part, where it has one. Errors: a name that is taken.
   Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
   /// Errors: no such name.
   Parameter& at(const std::string& name);
@@ -48,19 +53,34 @@ class Parameters {
   /// Where the linear layers of this model leave products that can wait.
   DeferredGradients& deferred() { return deferred_; }
 
-  auto begin() { return list_.begin(); }
-  auto end() { return list_.end(); }
-  auto begin() const { return list_.begin(); }
-  auto end() const { return list_.end(); }
-  size_t size() const { return list_.size(); }
+  /// Those that this rank holds.
+  auto begin() { return Held<Parameter>{here_.begin()}; }
+  auto end() { return Held<Parameter>{here_.end()}; }
+  auto begin() const { return Held<const Parameter>{here_.begin()}; }
+  auto end() const { return Held<const Parameter>{here_.end()}; }
+  size_t size() const { return here_.size(); }
+  /// Those of the whole model.
+  const std::deque<Parameter>& declared() const { return list_; }
   /// Logical elements: the size of the model, whatever the layout.
   int64_t numel() const;
 
  private:
+  template <class T>
+  struct Held {
+    std::vector<Parameter*>::const_iterator at;
+    T& operator*() const { return **at; }
+    Held& operator++() {
+      ++at;
+      return *this;
+    }
+    bool operator==(const Held&) const = default;
+  };
+
   tensor::Place place_;
   Options options_;
   DeferredGradients deferred_;
   std::deque<Parameter> list_;
+  std::vector<Parameter*> here_;
 };
 
 /// Where a parameter is found in a Hugging Face folder: `parts` are concatenated along dimension 0 in the order of the parameter's

@@ -60,9 +60,13 @@ bool names(const std::vector<std::string>& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-/// A copy is primary on the ranks whose index is 0 along every axis that does not split the tensor.
+/// A copy is primary on the ranks whose index is 0 along every axis that does not split the tensor, and on the first stage that uses it.
 bool holds_first_copy(const ShardSpec& spec, const Place& place) {
   for (const Place::Axis& axis : place.axes()) {
+    if (axis.name == "pipeline" && !spec.stages.empty()) {
+      if (axis.index != spec.stages.front()) return false;
+      continue;
+    }
     const bool splits = std::any_of(spec.splits.begin(), spec.splits.end(), [&](const DimSplit& s) {
       return names(s.axes, axis.name) || names(s.shards, axis.name);
     });

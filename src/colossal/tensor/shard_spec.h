@@ -45,6 +45,9 @@ struct ShardSpec {
   std::vector<DimSplit> splits;  ///< one per dimension
   /// Axes, besides "data", over which each rank's gradient is a partial sum: those of ranks that hold a copy and see other rows.
   std::vector<std::string> gradient_axes;
+  /// Indices along the mesh axis "pipeline" of the ranks whose stages use the tensor, ascending; no other rank holds it. Empty: there are no stages.
+  /// Where there are several, each rank's gradient is a partial sum over them, too.
+  std::vector<int> stages{};
 
   /// A tensor that every rank holds whole.
   static ShardSpec whole(std::vector<int64_t> shape);

@@ -26,21 +26,9 @@ void DataConfig::fields(Fields& f) {
   f.flag("augment", augment, "mirror and shift training images at random");
 }
 
-void ParallelConfig::fields(Fields& f) {
-  f.integer("data", data, "replicas", "replicas of the model, each with its share of the batch", 1, 1 << 20);
-  f.section("tensor", tensor, "tensor parallelism", "size");
-  f.number("bucket_mib", bucket_mib, "MiB", "gradients reduced in one message", 0.0001, 1 << 20);
-}
-
 std::string Config::tokenizer() const {
   if (data.tokenizer != "auto") return data.tokenizer;
   return std::filesystem::exists(model.from + "/tokenizer.json") && !model.from.empty() ? model.from : "bytes";
-}
-
-std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {
-  std::vector<comm::Mesh::Axis> axes{{"data", static_cast<int>(data)}};
-  for (const auto& axis : parallel::tensor_axes(tensor)) axes.push_back(axis);
-  return axes;
 }
 
 void PrecisionConfig::fields(Fields& f) {
@@ -71,6 +59,13 @@ void Config::fields(Fields& f) {
   f.section("training", training, "the run");
 }
 
+int64_t Config::micro_batches() const {
+  if (parallel.pipeline.size == 1) return training.accumulate;
+  require(training.accumulate == 1, "training", "accumulate must be 1 with a pipeline, whose micro-batches accumulate already: got ", training.accumulate,
+          "; set parallel.pipeline.micro_batches");
+  return parallel::micro_batches_of(parallel.pipeline, training.batch_size / parallel.data, parallel::batch_parts(parallel.tensor));
+}
+
 void Config::validate() const {
   const int64_t shares = parallel::batch_parts(parallel.tensor), parts = parallel.data * training.accumulate * shares;
   const int64_t below = training.batch_size / parts * parts;
@@ -79,6 +74,7 @@ void Config::validate() const {
           " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
   require(optimizer.warmup_steps <= training.steps, "optimizer", "warmup_steps must not exceed training.steps: got ",
           optimizer.warmup_steps, " of ", training.steps, "; lower optimizer.warmup_steps");
+  micro_batches();
 }
 
 }  // namespace colossal::train

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "colossal/base/fields.h"
+#include "colossal/distributed/config.h"
 #include "colossal/models/shape.h"
 #include "colossal/optim/optimizer.h"
-#include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::train {
 
@@ -30,17 +30,6 @@ struct DataConfig {
   double held_out = 0.05;
   bool augment = true;
   void fields(Fields& f);
-};
-
-/// [parallel]
-struct ParallelConfig {
-  int64_t data = 1;
-  parallel::TensorConfig tensor;
-  double bucket_mib = 25;
-  void fields(Fields& f);
-  int64_t ranks() const { return data * tensor.size; }
-  /// Of the mesh, outermost first: "data", then those of the tensor mode. Errors: those of parallel::tensor_axes.
-  std::vector<comm::Mesh::Axis> axes() const;
 };
 
 /// [precision]
@@ -69,7 +58,7 @@ struct Config {
   RunConfig run;
   models::ModelConfig model;
   DataConfig data;
-  ParallelConfig parallel;
+  distributed::ParallelConfig parallel;
   PrecisionConfig precision;
   optim::OptimizerConfig optimizer;
   TrainingConfig training;
@@ -79,6 +68,8 @@ struct Config {
   /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica that deal out its rows, with
   /// the nearest sizes that do; a tensor.size that its mode cannot be made of.
   void validate() const;
+  /// Parts that each replica's share of a batch is cut in: training.accumulate, or those of the pipeline. Errors: those of validate().
+  int64_t micro_batches() const;
 };
 
 }  // namespace colossal::train

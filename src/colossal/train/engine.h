@@ -6,7 +6,7 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/data/batches.h"
-#include "colossal/models/model.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/train/config.h"
 
 namespace colossal::train {
@@ -31,17 +31,17 @@ class Engine {
   ~Engine();
 
   void zero_grad();
-  /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.training.accumulate micro-batches). Adds to the
-  /// gradients d(mean loss over all counted labels of the global batch); when it returns they are sums over the data axis.
+  /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()). Adds to the gradients
+  /// d(mean loss over all counted labels of the global batch); when it returns they are sums over the data axis and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over "data": all_reduce of [1] (their count), of every gradient bucket, of [1] (loss); over the axes of the tensor mode: see
-  ///                parallel::TensorLayers.
+  /// Communication: over "data": all_reduce of [1] (their count), of every gradient bucket; over "pipeline" and "data" of [1] (loss); along the
+  ///                pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see parallel::TensorLayers.
   /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any communication.
   double train_step(const data::Batch& batch);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all axes but "data".
   StepResult step();
-  /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "data" all_reduce of [3].
+  /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and "data" all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);
 
   int64_t steps_done() const { return steps_done_; }
@@ -49,19 +49,19 @@ class Engine {
   checkpoint::TrainingState state();
   void set_progress(const nlohmann::json& progress);
 
-  models::Model& model() { return *model_; }
-  nn::Parameters& parameters() { return *parameters_; }
+  models::Model& model() { return model_->model(); }
+  nn::Parameters& parameters() { return model_->parameters(); }
+  distributed::DistributedModel& distributed() { return *model_; }
   comm::Mesh& mesh() { return mesh_; }
   at::Device device() const;
 
  private:
-  at::Tensor hidden_states(const data::Batch& batch, bool training, int64_t micro_batch);
+  nn::Step step_of(const data::Batch& micro_batch) const;
   data::Batch checked(const data::Batch& batch) const;
 
   Config config_;
   comm::Mesh mesh_;
-  std::unique_ptr<nn::Parameters> parameters_;
-  std::unique_ptr<models::Model> model_;
+  std::unique_ptr<distributed::DistributedModel> model_;
   struct Optimization;
   std::unique_ptr<Optimization> optimization_;
   int64_t steps_done_ = 0;
@@ -70,9 +70,6 @@ class Engine {
 /// Builds the engine of this rank. Collective among all ranks of `world`.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape);
-
-/// The factory of `config`, whose axes `mesh` has. It must not outlive `mesh`; the layers it makes outlive it.
-std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh, const parallel::TensorConfig& config);
 
 /// The device of [run] device on this rank. Errors: cuda asked for where there is none.
 at::Device choose_device(const std::string& name, int local_rank);

@@ -63,8 +63,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
     config_.validate();
     if (is_first()) folder_.create();
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
-    const int replica = world_.rank() / static_cast<int>(config_.parallel.tensor.size);  // as the mesh lays out its axes
-    data_ = open_data(config_, options_.builtin_data, replica);
+    data_ = open_data(config_, options_.builtin_data, static_cast<int>(config_.parallel.replica_of(world_.rank())));
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
   at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);  // the others measure nothing
@@ -109,7 +108,8 @@ void Trainer::start() {
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ") on ",
             world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ", config_.parallel.tensor.size,
-             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "", ", ", world_.backend(), "; ",
+             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "", config_.parallel.pipeline.size > 1 ? concat(" x pipeline ", config_.parallel.pipeline.size, " (", config_.parallel.pipeline.schedule, ", ",
+                                                       config_.micro_batches(), " micro-batches)") : "", ", ", world_.backend(), "; ",
             data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
 }
 

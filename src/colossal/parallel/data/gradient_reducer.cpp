@@ -11,7 +11,7 @@ struct GradientReducer::State {
     for (const nn::FlatBucket& bucket : flat.buckets()) {
       std::vector<std::string> axes{"data"};
       axes.insert(axes.end(), bucket.gradient_axes.begin(), bucket.gradient_axes.end());
-      groups.push_back(&mesh.group(axes));
+      groups.push_back(bucket.copies.empty() ? &mesh.group(axes) : &mesh.among(axes, "pipeline", bucket.copies));
       alone = alone && groups.back()->size() == 1;
     }
   }

@@ -8,7 +8,7 @@
 
 namespace colossal::parallel {
 
-/// Sums the gradient buckets of `flat` over the ranks of mesh axis "data" and the bucket's gradient_axes, in one message. Gradients are of sums
+/// Sums the gradient buckets of `flat` over the ranks of mesh axis "data", the bucket's gradient_axes and its copies in other stages, in one message. Gradients are of sums
 /// divided by global token counts, so no mean is taken here.
 ///
 /// Communication: begin() .. finish() sends one all_reduce per bucket, 2 (N-1)/N * elements of the bucket, N ranks, in bucket order on

@@ -1,0 +1,27 @@
+// [parallel]: how a model is spread over ranks.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "colossal/base/fields.h"
+#include "colossal/parallel/pipeline/plan.h"
+#include "colossal/parallel/tensor/layout.h"
+
+namespace colossal::distributed {
+
+/// [parallel]
+struct ParallelConfig {
+  int64_t data = 1;
+  parallel::TensorConfig tensor;
+  parallel::PipelineConfig pipeline;
+  double bucket_mib = 25;
+  void fields(Fields& f);
+  int64_t ranks() const { return pipeline.size * data * tensor.size; }
+  /// The replica that `rank` belongs to, as axes() lays ranks out.
+  int64_t replica_of(int64_t rank) const { return rank / tensor.size % data; }
+  /// Of the mesh, outermost first: "pipeline", "data", then those of the tensor mode, whose ranks exchange most and stand next to one another.
+  /// Errors: those of parallel::tensor_axes.
+  std::vector<comm::Mesh::Axis> axes() const;
+};
+
+}  // namespace colossal::distributed

@@ -1,0 +1,65 @@
+// A model over the ranks of a mesh: its parameters here, its layers, its stages. What training and inference both stand on.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "colossal/comm/mesh.h"
+#include "colossal/distributed/config.h"
+#include "colossal/models/model.h"
+#include "colossal/nn/parameter.h"
+#include "colossal/parallel/pipeline/executor.h"
+
+namespace colossal::distributed {
+
+class DistributedModel {
+ public:
+  /// What a pipeline is planned for.
+  struct Workload {
+    int64_t micro_batches = 1;  ///< of a training step
+    int64_t sequence = 1;       ///< tokens of a sample of text
+  };
+  /// What goes through the model at once.
+  struct Pass {
+    at::Tensor inputs;  ///< a micro-batch, the same on all ranks of a replica
+    nn::Step step;
+  };
+  using PassOf = std::function<Pass(int micro_batch)>;
+  /// Made of the head's input on the last stage: in training a scalar, the micro-batch's share of the loss.
+  using ResultOf = std::function<at::Tensor(int micro_batch, const at::Tensor& hidden)>;
+
+  /// `mesh` has the axes of `config`. Rank r of the pipeline holds the parameters that its stages use.
+  /// Collective among all ranks of the mesh; groups are made, nothing is sent.
+  /// Errors ("pipeline", "2d", ...): what the model or the schedule cannot be cut into; before anything is communicated.
+  DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape, nn::Parameters::Options options,
+                   const Workload& workload);
+
+  /// Forward and backward of all micro-batches (see parallel::PipelineExecutor::train).
+  void train(const PassOf& pass, const ResultOf& loss, const std::function<void()>& before_last_gradients);
+  /// Forward alone; what `result` returned, on the ranks of a last stage of pipe 0, and nothing elsewhere. step.cache is advanced.
+  std::vector<at::Tensor> forward(int micro_batches, const PassOf& pass, const ResultOf& result);
+  /// Of a pass with one micro-batch: the result, on all ranks of the replica. `like`: its sizes and dtype.
+  at::Tensor everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like);
+
+  nn::Parameters& parameters() { return *parameters_; }
+  models::Model& model() { return model_; }
+  const parallel::PipelineExecutor& executor() const { return *executor_; }
+  const std::vector<int64_t>& cuts() const { return cuts_; }
+
+ private:
+  parallel::StageFunction stage_function(const PassOf& pass, const ResultOf& result);
+
+  comm::Mesh& mesh_;
+  std::unique_ptr<nn::Parameters> parameters_;
+  models::Model model_;
+  std::vector<int64_t> cuts_;
+  std::unique_ptr<parallel::PipelineExecutor> executor_;
+};
+
+/// The factory of `config`, whose axes `mesh` has. It must not outlive `mesh`; the layers it makes outlive it.
+std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh, const parallel::TensorConfig& config);
+
+/// What the parts of a model of `shape` cost, in operations of a training step on one sample of `sequence` tokens.
+parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence);
+
+}  // namespace colossal::distributed

@@ -1,0 +1,92 @@
+// Runs the list of one rank of a pipeline schedule, whichever it is.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "colossal/comm/group.h"
+#include "colossal/comm/traffic.h"
+#include "colossal/nn/deferred_gradients.h"
+#include "colossal/parallel/pipeline/transfers.h"
+#include "colossal/schedule/simulate.h"
+
+namespace colossal::parallel {
+
+/// What a stage computes. `input` is the hidden state that the stage before made of this micro-batch, undefined for the first stage. The last
+/// stage's result is that of the model: in training the scalar to go backward from.
+using StageFunction = std::function<at::Tensor(int stage, int micro_batch, const at::Tensor& input)>;
+
+class PipelineExecutor {
+ public:
+  /// Where the run touches the world outside of it.
+  struct Surroundings {
+    comm::Group* ranks;                ///< of the pipeline, in its order
+    comm::Group* copies;               ///< ranks of one stage that hold the same hidden states: transfers are shared out among them
+    nn::DeferredGradients* deferred;   ///< of the model: what BackwardWeight runs
+    comm::Traffic* traffic;            ///< its phase is set for every step
+    at::TensorOptions hidden;          ///< of hidden states
+  };
+  /// `schedule` must have passed schedule::check; ranks.size() is that of its placement.
+  PipelineExecutor(schedule::Schedule schedule, const Surroundings& surroundings);
+
+  /// Forward and backward passes of all micro-batches; gradients add up in the parameters. Everything but Reduce and Update, which are the
+  /// caller's: `before_last_gradients` is called before the last step that makes any.
+  ///
+  /// `batch_sizes`: what the shapes of hidden states follow from, equal on all ranks of the pipeline; for each new one shapes are exchanged.
+  /// Communication: see PipelineTransfers; each boundary moves 2 * micro-batches * (elements of a micro-batch's hidden state) in all.
+  /// Memory:        a micro-batch's activations live from Forward to Backward or BackwardInput, then the inputs and output gradients of its linear
+  ///                layers to BackwardWeight.
+  /// Errors:        of `stage` and of the transfers; afterwards nothing of the run is kept.
+  void train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes, const std::function<void()>& before_last_gradients);
+
+  /// Forward passes of `micro_batches` without gradients, through pipe 0. Returns the last stage's results, on the rank that has it; elsewhere none.
+  std::vector<at::Tensor> forward(const StageFunction& stage, int micro_batches, const std::vector<int64_t>& batch_sizes);
+
+  const schedule::Schedule& schedule() const { return schedule_; }
+  int rank() const { return around_.ranks->rank(); }
+  /// Whether this rank has the last stage of some pipe.
+  bool has_result() const;
+  /// Of the last train(): when this rank did what, in seconds of a clock that ranks of one host share.
+  const std::vector<schedule::Event>& events() const { return events_; }
+  /// Of the last train(): most activations that were held at once, one being a micro-batch on all stages of this rank; what waits for
+  /// BackwardWeight counts half.
+  double peak_live() const { return peak_live_; }
+
+ private:
+  struct Pass {  // of a micro-batch through a chunk
+    at::Tensor input, output;
+  };
+  using Key = std::pair<int, int>;  // chunk, micro-batch
+  void run(const std::vector<schedule::Step>& steps, const StageFunction& stage, const std::vector<int64_t>& batch_sizes, bool is_training,
+           const std::function<void()>& before_last_gradients);
+  void do_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
+  void forward_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
+  void backward_step(const schedule::Step& step);
+  void count_live();
+  void clear();
+  PipelineShapes& shapes_of(const std::vector<int64_t>& batch_sizes, bool is_training);
+  /// The chunk of this rank that has the stage `distance` further on in the pipe of `chunk`, or -1 where another rank has it or there is none.
+  int chunk_at(int chunk, int distance) const;
+  /// The input of a step: what was posted for it, or what another chunk of this rank left.
+  at::Tensor take(std::map<Key, at::Tensor>& handed, std::map<Key, schedule::Step>& posted, const Key& key);
+
+  schedule::Schedule schedule_;
+  Surroundings around_;
+  PipelineTransfers transfers_;
+  std::map<std::pair<std::vector<int64_t>, bool>, PipelineShapes> shapes_;
+  PipelineShapes* current_shapes_ = nullptr;
+  // Of a run, by chunk and micro-batch:
+  std::map<Key, Pass> passes_;
+  std::map<Key, nn::DeferredGradients::Tasks> put_off_;
+  std::map<Key, at::Tensor> inputs_, gradients_;                   // left by a chunk of this rank for another
+  std::map<Key, schedule::Step> posted_inputs_, posted_gradients_; // on their way from another rank
+  std::map<Key, at::Tensor> outputs_, input_gradients_;            // to be sent
+  std::vector<at::Tensor> results_;
+  std::vector<schedule::Event> events_;
+  double peak_live_ = 0;
+};
+
+}  // namespace colossal::parallel

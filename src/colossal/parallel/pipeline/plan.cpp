@@ -1,0 +1,101 @@
+#include "colossal/parallel/pipeline/plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/schedule/make.h"
+
+namespace colossal::parallel {
+namespace {
+
+schedule::Options options_of(const PipelineConfig& config) {
+  return {.name = config.schedule, .stages = static_cast<int>(config.size), .micro_batches = static_cast<int>(config.micro_batches),
+          .chunks = static_cast<int>(config.chunks)};
+}
+
+std::vector<int64_t> cuts_of(const PipelineConfig& config, const ModelCosts& costs, int64_t stages) {
+  const auto blocks = static_cast<int64_t>(costs.blocks.size());
+  const auto& given = config.layers_per_stage;
+  if (given.empty()) return cut_blocks(costs, stages);
+  require(static_cast<int64_t>(given.size()) == stages && std::accumulate(given.begin(), given.end(), int64_t{0}) == blocks, "pipeline",
+          "layers_per_stage must give the ", blocks, " blocks to the ", stages, " stages, in the order of the model: got ", given.size(),
+          " numbers, sum ", std::accumulate(given.begin(), given.end(), int64_t{0}));
+  std::vector<int64_t> cuts{0};
+  for (const int64_t count : given) cuts.push_back(cuts.back() + count);
+  return cuts;
+}
+
+}  // namespace
+
+void PipelineConfig::fields(Fields& f) {
+  std::vector<std::string> names;
+  for (const schedule::Family& family : schedule::families()) names.emplace_back(family.name);
+  f.integer("size", size, "ranks", "ranks that share the blocks of the model among them", 1, 1 << 16);
+  f.choice("schedule", schedule, names, "order of forward and backward passes; `colossal schedule --compare` shows them");
+  f.integer("micro_batches", micro_batches, "micro-batches", "parts of each replica's share of the batch that follow one another through the ranks; 0: up to four a rank", 0, 1 << 20);
+  f.integer("chunks", chunks, "stages", "parts of the model that each rank holds; 0: what the schedule is made for", 0, 1 << 10);
+  f.integers("layers_per_stage", layers_per_stage, "blocks", "of each stage in the order of the model; empty: dealt out by cost, the head's included");
+}
+
+std::vector<int> PipelinePlan::ranks_of_stage(int64_t stage) const {
+  std::set<int> ranks;
+  for (int pipe = 0; pipe < schedule.placement.pipes(); ++pipe) ranks.insert(schedule.placement.rank_of(pipe, static_cast<int>(stage)));
+  return {ranks.begin(), ranks.end()};
+}
+
+std::vector<int64_t> cut_blocks(const ModelCosts& costs, int64_t stages) {
+  const auto blocks = static_cast<int64_t>(costs.blocks.size());
+  std::vector<double> sums(1, 0);
+  for (const double cost : costs.blocks) sums.push_back(sums.back() + cost);
+  const auto cost = [&](int64_t stage, int64_t from, int64_t to) {
+    return sums[to] - sums[from] + (stage == 0 ? costs.first : 0) + (stage + 1 == stages ? costs.last : 0);
+  };
+  // dearest[k][b]: of the best way to give the first b blocks to the first k stages. Of equal ways, the one that fills the early stages.
+  std::vector<std::vector<double>> dearest(stages + 1, std::vector<double>(blocks + 1, std::numeric_limits<double>::infinity()));
+  std::vector<std::vector<int64_t>> from(stages + 1, std::vector<int64_t>(blocks + 1, 0));
+  dearest[0][0] = 0;
+  for (int64_t k = 0; k < stages; ++k) {
+    const bool is_end = k == 0 || k + 1 == stages;  // has something to do without a block
+    for (int64_t b = 0; b <= blocks; ++b)
+      for (int64_t a = 0; a <= b - (is_end ? 0 : 1); ++a) {
+        const double worst = std::max(dearest[k][a], cost(k, a, b));
+        if (worst < dearest[k + 1][b] * (1 - 1e-12) || (worst <= dearest[k + 1][b] && a > from[k + 1][b])) {
+          dearest[k + 1][b] = worst;
+          from[k + 1][b] = a;
+        }
+      }
+  }
+  std::vector<int64_t> cuts{blocks};
+  for (int64_t k = stages; k > 0; --k) cuts.push_back(from[k][cuts.back()]);
+  std::reverse(cuts.begin(), cuts.end());
+  return cuts;
+}
+
+int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t batch_parts) {
+  int64_t count = config.micro_batches;
+  if (count == 0)
+    for (count = 4 * config.size; count > config.size && batch % (count * batch_parts) != 0;) count -= config.size;
+  const int64_t unit = count * batch_parts;
+  if (batch % unit == 0) return count;
+  std::string legal;
+  for (int64_t n = 1; n * batch_parts <= batch; ++n)
+    if (batch % (n * batch_parts) == 0) legal += concat(legal.empty() ? "" : ", ", n);
+  throw Error("pipeline", concat("micro_batches must divide the ", batch, " samples of a replica",
+                                 batch_parts > 1 ? concat(", dealt out in ", batch_parts, " parts,") : "", ": got ", count, "; possible: ",
+                                 legal.empty() ? "none" : legal, "; or make training.batch_size a multiple of ", unit, " a replica"));
+}
+
+PipelinePlan make_plan(const PipelineConfig& config, const ModelCosts& costs) {
+  const schedule::Options options = options_of(config);
+  const schedule::Placement placement = schedule::placement_of(options);
+  const auto blocks = static_cast<int64_t>(costs.blocks.size());
+  require(blocks >= placement.stages(), "pipeline", "every stage needs a block: got ", blocks, " blocks for ", placement.stages(), " stages (", config.size,
+          " ranks", placement.stages() > config.size ? concat(", ", placement.chunks(), " each") : "", "); the largest size is ",
+          std::max<int64_t>(1, blocks * config.size / placement.stages()));
+  return {schedule::make_schedule(options), cuts_of(config, costs, placement.stages())};
+}
+
+}  // namespace colossal::parallel
