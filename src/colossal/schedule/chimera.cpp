@@ -10,7 +10,6 @@ namespace {
 
 std::string fault(const Options& options) {
   const int p = options.stages, m = options.micro_batches;
-  if (options.chunks != std::min(p, 2)) return concat("chimera has 2 chunks a rank, one a direction: got ", options.chunks, "; leave chunks out");
   if (p == 1) return "";
   if (p % 2 != 0) return concat("chimera needs an even number of ranks: got ", p, "; nearest ", p - 1 > 1 ? concat(p - 1, " or ") : "", p + 1);
   if (m % 2 != 0) return concat("chimera needs an even number of micro_batches, half for each direction: got ", m, "; nearest ", m > 1 ? concat(m - 1, " or ") : "", m + 1);
@@ -40,6 +39,6 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family chimera() { return {"chimera", "two pipes against each other, each with its copy of the weights", 2, false, fault, place, order}; }
+Family chimera() { return {"chimera", "two pipes against each other, each with its copy of the weights", 2, false, false, fault, place, order}; }
 
 }  // namespace colossal::schedule

@@ -18,7 +18,7 @@ namespace colossal::schedule {
 namespace {
 
 Options complete(Options options) {
-  if (options.chunks == 0) options.chunks = options.name == "chimera" && options.stages == 1 ? 1 : find_family(options.name).default_chunks;
+  if (options.chunks == 0) options.chunks = find_family(options.name).default_chunks;
   return options;
 }
 
@@ -73,8 +73,9 @@ void check_options(const Options& given) {
   require(given.memory_limit == 0 || given.memory_limit >= 1, "pipeline", "memory_limit must hold at least 1 live activation: got ", given.memory_limit);
   check_costs(given);
   const Options options = complete(given);
-  require(options.chunks == 1 || family.default_chunks > 1, "pipeline", options.name, " has one chunk a rank: got ", options.chunks,
-          "; nearest 1, or take interleaved");
+  require(family.takes_chunks || options.chunks == family.default_chunks, "pipeline", options.name, " has ", family.default_chunks,
+          family.default_chunks == 1 ? " chunk" : " chunks", " a rank: got ", options.chunks, "; nearest ", family.default_chunks,
+          ", or take interleaved or hanayo");
   const std::string fault = family.fault(options);
   require(fault.empty(), "pipeline", fault);
   const Placement placement = family.placement(options);

@@ -24,8 +24,9 @@ struct Options {
 
 struct Family {
   const char* name;
-  const char* description;  ///< one line
+  const char* description;  ///< a few words
   int default_chunks;
+  bool takes_chunks;        ///< other numbers than the default are legal
   bool splits_backward;     ///< into BackwardInput and BackwardWeight
   /// Nothing, or what is wrong: rule, value and nearest legal values. `chunks` is filled in, sizes are positive.
   std::string (*fault)(const Options& options);

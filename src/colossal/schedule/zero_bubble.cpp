@@ -52,7 +52,7 @@ Lists h2_order(const Options& options, const Placement& placement) { return plan
 
 }  // namespace
 
-Family zero_bubble_h1() { return {"zero-bubble-h1", "weight gradients fill idle time, memory of 1f1b", 1, true, no_fault, place, h1_order}; }
-Family zero_bubble_h2() { return {"zero-bubble-h2", "no idle time at equal costs, twice the memory of 1f1b", 1, true, no_fault, place, h2_order}; }
+Family zero_bubble_h1() { return {"zero-bubble-h1", "weight gradients fill idle time, memory of 1f1b", 1, false, true, no_fault, place, h1_order}; }
+Family zero_bubble_h2() { return {"zero-bubble-h2", "no idle time at equal costs, twice the memory of 1f1b", 1, false, true, no_fault, place, h2_order}; }
 
 }  // namespace colossal::schedule
