@@ -23,7 +23,7 @@ Placement place(const Options& options) { return options.stages == 1 ? Placement
 
 Lists order(const Options& options, const Placement& placement) {
   const int p = options.stages;
-  const int in_flight = options.memory_limit > 0 ? static_cast<int>(options.memory_limit / 2) : std::max(1, p / 2);
+  const int in_flight = options.memory_limit > 0 ? static_cast<int>(options.memory_limit) / placement.pipes() : std::max(1, p / 2);
   Policy policy{.splits_backward = false, .in_flight = std::vector<int>(p, in_flight)};
   Search search(placement, options, 0);
   for (const auto backwards : {Policy::Order::OldestMicroBatch, Policy::Order::DeepestStage}) {

@@ -25,6 +25,20 @@ double columns_per_unit(const Timeline& timeline, int columns) {
   return whole >= 1 ? whole / shortest : fitting;
 }
 
+/// The longest of "F3b", "F3", "F" that fits; in the shorter forms every other chunk has small letters.
+std::string cell_of(const std::string& name, const Step& step, size_t columns) {
+  std::string cell = name;
+  if (cell.size() > columns) {
+    cell = name.substr(0, 1) + std::to_string(step.micro_batch);
+    if (cell.size() > columns) cell = name.substr(0, 1);
+    if (step.chunk % 2 == 1) cell[0] = static_cast<char>(cell[0] - 'A' + 'a');
+  }
+  const bool has_room = cell.size() < columns;
+  cell.resize(columns, '-');
+  if (has_room) cell.back() = ' ';
+  return cell;
+}
+
 }  // namespace
 
 std::string draw_text(const Timeline& timeline, int width) {
@@ -37,11 +51,7 @@ std::string draw_text(const Timeline& timeline, int width) {
     std::string& row = rows[event.rank];
     const size_t begin = column(event.begin), end = std::min(column(event.end), row.size());
     if (end <= begin) continue;
-    const std::string name = to_string(event.step, timeline.chunks);
-    std::string cell = name.size() <= end - begin ? name : name.substr(0, 1);
-    cell.resize(end - begin, '-');
-    if (cell.size() > name.size()) cell.back() = ' ';
-    row.replace(begin, end - begin, cell);
+    row.replace(begin, end - begin, cell_of(to_string(event.step, timeline.chunks), event.step, end - begin));
   }
   std::string out;
   for (int rank = 0; rank < timeline.ranks; ++rank) {

@@ -11,8 +11,8 @@ namespace colossal::schedule {
 /// Timelines with what they are called: "planned", "measured", the name of a schedule.
 using Titled = std::vector<std::pair<std::string, Timeline>>;
 
-/// A row a rank, at most `width` (at least 20) columns: "F3b--" for forward of micro-batch 3 on the second chunk, B and W likewise, "." for
-/// idle time. Steps too short for a name show their letter; those shorter than a column may share it with the one before, which is then kept.
+/// A row a rank, at most `width` (at least 20) columns: "F3b- " for forward of micro-batch 3 on the second chunk, B and W likewise, "." for
+/// idle time. Where that is too long "f3" or "f", with small letters for every other chunk; steps shorter than half a column may be missing.
 std::string draw_text(const Timeline& timeline, int width);
 
 /// One document that needs nothing else: the timelines under one another on one scale, each from its own first begin. Colours tell forward,

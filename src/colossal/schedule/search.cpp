@@ -18,7 +18,14 @@ Search::Search(const Placement& placement, const Options& options, double limit)
 void Search::propose(const Policy& policy) {
   Policy within = policy;
   within.limit = limit_;
-  propose(list_schedule(placement_, options_.micro_batches, options_.costs, within));
+  const Costs& costs = options_.costs;
+  Costs without_transfers = costs, equal;
+  without_transfers.transfer = 0;
+  propose(list_schedule(placement_, options_.micro_batches, costs, within));
+  if (costs.transfer > 0) propose(list_schedule(placement_, options_.micro_batches, without_transfers, within));
+  if (costs.forward != costs.backward_input || costs.forward != costs.backward_weight || !costs.stage_weights.empty()) {
+    propose(list_schedule(placement_, options_.micro_batches, equal, within));
+  }
 }
 
 void Search::propose(Lists lists) {
