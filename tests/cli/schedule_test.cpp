@@ -34,7 +34,8 @@ Outcome schedule(std::vector<std::string> words) {
 
 TEST(Schedule, DrawsOneWithItsNumbers) {
   const test::TemporaryFolder folder;
-  const auto outcome = schedule({"--name", "zero-bubble-h1", "--stages", "4", "--micro-batches", "8", "--svg", folder / "h1.svg", "--trace", folder / "h1.json"});
+  const auto outcome = schedule({"--name", "zero-bubble-h1", "--stages", "4", "--micro-batches", "8", "--svg", folder / "h1.svg",
+                                 "--trace", folder / "h1.json"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, StartsWith("zero-bubble-h1: 4 ranks, 8 micro-batches; forward 1, backward 1 + 1, transfer 0, 1 chunk a rank\n\nrank 0 F0"));
   EXPECT_THAT(outcome.out, HasSubstr("\nmakespan 27, bubble 12.5 % of ideal compute, 48 messages\n"));
@@ -62,7 +63,10 @@ TEST(Schedule, ComparesAllThatAreLegalTheShortestFirst) {
     EXPECT_GT(found, row) << name << " is longer than the one before";
     row = found;
   }
-  for (const auto& family : colossal::schedule::families()) EXPECT_EQ(picture.find(">" + std::string(family.name) + "<") == std::string::npos, std::string(family.name) == "chimera");
+  for (const auto& family : colossal::schedule::families()) {
+    const std::string name = family.name;
+    EXPECT_EQ(picture.find(">" + name + "<") != std::string::npos, name != "chimera") << name;
+  }
   EXPECT_THAT(outcome.out, HasSubstr("left out: chimera needs an even number of ranks: got 3; nearest 2 or 4\n"));
 }
 

@@ -95,8 +95,9 @@ TEST(Options, FamiliesAreDescribed) {
   for (const auto& family : families()) {
     EXPECT_TRUE(names.insert(family.name).second);
     EXPECT_GT(std::string(family.description).size(), 10u);
+    const Schedule schedule = make(family.name, 2, 4);
     bool splits = false;
-    for (const Step& step : make(family.name, 2, 4).ranks[0]) splits = splits || step.action == Action::BackwardInput;
+    for (const Step& step : schedule.ranks[0]) splits = splits || step.action == Action::BackwardInput;
     EXPECT_EQ(splits, family.splits_backward) << family.name;
   }
 }

@@ -44,8 +44,8 @@ void write_pictures(const Wishes& wishes, const schedule::Titled& titled) {
 void show(const Wishes& wishes) {
   const Options& options = wishes.options;
   const Timeline timeline = planned(options);
-  std::printf("%s: %s, %d %s a rank\n\n%s\n", options.name.c_str(), sizes_of(options).c_str(), timeline.chunks, timeline.chunks == 1 ? "chunk" : "chunks",
-              draw_text(timeline, wishes.width).c_str());
+  std::printf("%s: %s, %d %s a rank\n\n%s\n", options.name.c_str(), sizes_of(options).c_str(), timeline.chunks,
+              timeline.chunks == 1 ? "chunk" : "chunks", draw_text(timeline, wishes.width).c_str());
   std::printf("makespan %.5g, bubble %.1f %% of ideal compute, %d messages\n\n", timeline.makespan, 100 * timeline.bubble(), timeline.transfers);
   std::printf("rank      busy      idle  live activations\n");
   for (int rank = 0; rank < timeline.ranks; ++rank) {
@@ -72,23 +72,24 @@ std::vector<Row> all_of(const Options& given, std::string& left_out) {
       left_out += "left out: " + error.message() + "\n";
     }
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return most(a.timeline.span) < most(b.timeline.span) * (1 - 1e-9); });
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return most(a.timeline.span) < most(b.timeline.span); });
   return rows;
 }
 
 void compare(const Wishes& wishes) {
   std::string left_out;
   const std::vector<Row> rows = all_of(wishes.options, left_out);
-  std::printf("%s\n\n%-15s %6s  %8s  %8s  %7s  %6s  %8s  %s\n", sizes_of(wishes.options).c_str(), "schedule", "chunks", "time", "makespan", "bubble", "live",
-              "messages", "what it is");
+  std::printf("%s\n\n%-15s %6s  %8s  %8s  %7s  %6s  %8s  %s\n", sizes_of(wishes.options).c_str(), "schedule", "chunks", "time", "makespan",
+              "bubble", "live", "messages", "what it is");
   schedule::Titled titled;
   for (const auto& [family, timeline] : rows) {
-    std::printf("%-15s %6d  %8.5g  %8.5g  %5.1f %%  %6.4g  %8d  %s\n", family->name, timeline.chunks, most(timeline.span), timeline.makespan,
-                100 * timeline.bubble(), most(timeline.peak_live), timeline.transfers, family->description);
+    std::printf("%-15s %6d  %8.5g  %8.5g  %5.1f %%  %6.4g  %8d  %s\n", family->name, timeline.chunks, most(timeline.span),
+                timeline.makespan, 100 * timeline.bubble(), most(timeline.peak_live), timeline.transfers, family->description);
     titled.emplace_back(family->name, timeline);
   }
-  std::printf("\ntime: of the busiest span of a rank, which is what a step takes when the next one follows at once. makespan: from the first step of any\n"
-              "rank to the last. live: most activations of a rank, one being a micro-batch on all its chunks.\n%s", left_out.c_str());
+  std::printf("\ntime: of the rank that takes longest, from its first step to its last; so long is a training step when the next follows at once.\n"
+              "makespan: from the first step of any rank to the last. live: most activations of a rank at once, one being a micro-batch on\n"
+              "all its chunks.\n%s", left_out.c_str());
   write_pictures(wishes, titled);
 }
 

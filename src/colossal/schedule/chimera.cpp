@@ -11,14 +11,18 @@ namespace {
 std::string fault(const Options& options) {
   const int p = options.stages, m = options.micro_batches;
   if (p == 1) return "";
-  if (p % 2 != 0) return concat("chimera needs an even number of ranks: got ", p, "; nearest ", p - 1 > 1 ? concat(p - 1, " or ") : "", p + 1);
-  if (m % 2 != 0) return concat("chimera needs an even number of micro_batches, half for each direction: got ", m, "; nearest ", m > 1 ? concat(m - 1, " or ") : "", m + 1);
+  if (p % 2 != 0) return concat("chimera needs an even number of ranks: got ", p, "; nearest ", p - 1, " or ", p + 1);
+  if (m % 2 != 0) {
+    return concat("chimera needs an even number of micro_batches, half for each direction: got ", m, "; nearest ",
+                  m > 1 ? concat(m - 1, " or ") : "", m + 1);
+  }
   if (options.memory_limit > 0 && options.memory_limit < 2) {
     return concat("chimera keeps an activation a direction: got memory_limit ", options.memory_limit, "; nearest 2");
   }
   return "";
 }
 
+/// One rank has nothing to oppose.
 Placement place(const Options& options) { return options.stages == 1 ? Placement::looped(1, 1) : Placement::opposed(options.stages); }
 
 Lists order(const Options& options, const Placement& placement) {

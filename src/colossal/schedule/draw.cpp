@@ -75,7 +75,8 @@ std::string chrome_trace(const Titled& titled, double seconds) {
       events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", rank}, {"args", {{"name", "rank " + std::to_string(rank)}}}});
     for (const Event& event : timeline.events) {
       if (is_receive(event.step.action)) continue;  // its message is the send's
-      json entry{{"name", to_string(event.step, timeline.chunks)}, {"cat", to_string(event.step.action)}, {"pid", process}, {"tid", event.rank}, {"ts", at(event.begin)}};
+      json entry{{"name", to_string(event.step, timeline.chunks)}, {"cat", to_string(event.step.action)},
+                 {"pid", process}, {"tid", event.rank}, {"ts", at(event.begin)}};
       if (is_send(event.step.action)) {
         json end = entry;
         entry.update({{"ph", "b"}, {"id", events.size()}});
