@@ -34,10 +34,6 @@ Lists order(const Options& options, const Placement& placement) {
     policy.backwards = backwards;
     search.propose(policy);
   }
-  // With backwards as long as forwards the two pipes stay in step; where they are longer, that order is still the better one for many micro-batches.
-  Costs equal = options.costs;
-  equal.backward_input = equal.backward_weight = equal.forward / 2;
-  search.propose(list_schedule(placement, options.micro_batches, equal, policy));
   return std::move(search).best();
 }
 

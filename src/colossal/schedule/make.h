@@ -11,6 +11,7 @@ namespace colossal::schedule {
 struct Costs {
   double forward = 1, backward_input = 1, backward_weight = 1, transfer = 0;
   std::vector<double> stage_weights;  ///< relative size of each stage of the chain, in order; empty: all 1
+  bool operator==(const Costs&) const = default;
 };
 
 struct Options {

@@ -19,13 +19,12 @@ void Search::propose(const Policy& policy) {
   Policy within = policy;
   within.limit = limit_;
   const Costs& costs = options_.costs;
-  Costs without_transfers = costs, equal;
+  Costs without_transfers = costs;
   without_transfers.transfer = 0;
+  const Costs even = policy.splits_backward ? Costs{1, 1, 1} : Costs{1, 0.5, 0.5};
   propose(list_schedule(placement_, options_.micro_batches, costs, within));
-  if (costs.transfer > 0) propose(list_schedule(placement_, options_.micro_batches, without_transfers, within));
-  if (costs.forward != costs.backward_input || costs.forward != costs.backward_weight || !costs.stage_weights.empty()) {
-    propose(list_schedule(placement_, options_.micro_batches, equal, within));
-  }
+  if (without_transfers != costs) propose(list_schedule(placement_, options_.micro_batches, without_transfers, within));
+  if (even != costs) propose(list_schedule(placement_, options_.micro_batches, even, within));
 }
 
 void Search::propose(Lists lists) {
