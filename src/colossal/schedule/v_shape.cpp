@@ -1,7 +1,5 @@
 #include "colossal/schedule/v_shape.h"
 
-#include <algorithm>
-
 #include "colossal/schedule/search.h"
 #include "colossal/schedule/v_pattern.h"
 
@@ -22,12 +20,11 @@ Lists plan(const Options& options, const Placement& placement, double limit, Slo
     }
   }
   for (const Slopes guide : {Slopes{1, 1}, Slopes{2, 1}, Slopes{4, 2}}) {
-    const auto guides = v_plans(options.stages, guide);
+    const auto guides = v_plans(options.stages, guide, 1);
     if (!guides.empty()) search.propose(Policy{.plan = &guides.front()});
   }
-  const auto plans = v_plans(options.stages, slopes);
-  for (size_t i = 0; i < std::min(plans.size(), kMostPlans); ++i) {
-    for (const auto weights : {Weights::FirstFree, Weights::FirstOfBlock}) search.propose(repeat(plans[i], options.micro_batches, weights));
+  for (const Plan& plan : v_plans(options.stages, slopes, kMostPlans)) {
+    for (const auto weights : {Weights::FirstFree, Weights::FirstOfBlock}) search.propose(repeat(plan, options.micro_batches, weights));
   }
   return std::move(search).best();
 }
