@@ -6,6 +6,7 @@
 #include "colossal/cli/help.h"
 #include "colossal/cli/info.h"
 #include "colossal/cli/run.h"
+#include "colossal/cli/schedule.h"
 #include "colossal/cli/train.h"
 
 namespace colossal::cli {
@@ -16,6 +17,7 @@ const std::vector<Command>& commands() {
       {"generate", "continue a text with a trained or a Hugging Face model", generate},
       {"export", "write a trained model as a Hugging Face folder", export_model},
       {"run", "start several ranks of another command on this host", run},
+      {"schedule", "draw a pipeline schedule, or compare all of them", schedule},
       {"bench", "measure parts of the system; `colossal bench` lists them", bench},
       {"info", "what this machine and this build can do", info},
       {"help", "this list; `help COMMAND` for one of them, `help config` for every key of a config file", help},

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/schedule/simulate.h"
 
 namespace colossal::schedule {
 namespace {
@@ -104,7 +105,7 @@ void RankCheck::run() {
     check_names();
     if (is_compute(step_->action)) {
       check_compute();
-    } else if (is_send(step_->action) || is_receive(step_->action)) {
+    } else if (is_transfer(step_->action)) {
       check_transfer();
     } else {
       rule(done_.insert({step_->action, -1, step_->action == Action::Update ? -1 : step_->chunk}).second, "comes twice");
@@ -154,8 +155,8 @@ void check_pairs(const Schedule& schedule) {
     const auto& [sends, receives] = messages;
     const std::string where = concat(schedule.name, ", from rank ", pair.first, " to rank ", pair.second, ": ");
     for (size_t i = 0; i < std::max(sends.size(), receives.size()); ++i) {
-      require(i < sends.size(), "pipeline", where, "receive ", i, " waits for ", i < receives.size() ? to_string(receives[i]) : "", ", which is never sent");
-      require(i < receives.size(), "pipeline", where, "send ", i, ", ", to_string(sends[i]), ", is never received");
+      if (i >= sends.size()) throw Error("pipeline", concat(where, "receive ", i, " waits for ", to_string(receives[i]), ", which is never sent"));
+      if (i >= receives.size()) throw Error("pipeline", concat(where, "send ", i, ", ", to_string(sends[i]), ", is never received"));
       require(sends[i] == receives[i], "pipeline", where, "the order of sends and receives differs at message ", i, ": sent is ", to_string(sends[i]),
               ", received ", to_string(receives[i]));
     }
@@ -167,12 +168,11 @@ void check_blocking(const Schedule& schedule) {
   const int ranks = static_cast<int>(schedule.ranks.size());
   std::vector<size_t> at(ranks), posted(ranks);  // first step not done; first step not reached
   std::set<Message> sent, received;
-  const auto is_transfer = [&](int rank, size_t i) { return i < schedule.ranks[rank].size() && (is_send(schedule.ranks[rank][i].action) || is_receive(schedule.ranks[rank][i].action)); };
   const auto advance = [&](int rank) {
     const auto& steps = schedule.ranks[rank];
     const size_t before = at[rank] + posted[rank];
     while (posted[rank] < steps.size()) {
-      for (; is_transfer(rank, posted[rank]); ++posted[rank]) {
+      for (; posted[rank] < steps.size() && is_transfer(steps[posted[rank]].action); ++posted[rank]) {
         const Step& step = steps[posted[rank]];
         (is_send(step.action) ? sent : received).insert(message_of(schedule, rank, step));
       }
@@ -180,7 +180,7 @@ void check_blocking(const Schedule& schedule) {
         const Message message = message_of(schedule, rank, steps[at[rank]]);
         if (!(is_send(steps[at[rank]].action) ? received : sent).count(message)) return at[rank] + posted[rank] > before;
       }
-      while (posted[rank] < steps.size() && !is_transfer(rank, posted[rank])) at[rank] = ++posted[rank];
+      while (posted[rank] < steps.size() && !is_transfer(steps[posted[rank]].action)) at[rank] = ++posted[rank];
     }
     return at[rank] + posted[rank] > before;
   };
@@ -195,14 +195,27 @@ void check_blocking(const Schedule& schedule) {
   }
 }
 
+void check_memory(const Schedule& schedule, double limit, double weight_share) {
+  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    double live = 0;
+    for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
+      const Step& step = schedule.ranks[rank][i];
+      live += live_change(schedule.placement, step.action, weight_share);
+      require(live <= limit + 1e-9, "pipeline", schedule.name, ", rank ", rank, ", step ", i, " (", to_string(step, schedule.placement.chunks()),
+              "): holds ", live, " live activations, more than the limit of ", limit);
+    }
+  }
+}
+
 }  // namespace
 
-void check(const Schedule& schedule) {
+void check(const Schedule& schedule, double memory_limit, double weight_share) {
   require(static_cast<int>(schedule.ranks.size()) == schedule.placement.ranks(), "pipeline", schedule.name, " has ", schedule.ranks.size(),
           " lists for ", schedule.placement.ranks(), " ranks");
   for (int rank = 0; rank < schedule.placement.ranks(); ++rank) RankCheck(schedule, rank).run();
   check_pairs(schedule);
   check_blocking(schedule);
+  if (memory_limit > 0) check_memory(schedule, memory_limit, weight_share);
 }
 
 bool accumulates_in_order(const Schedule& schedule) {

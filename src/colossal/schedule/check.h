@@ -9,9 +9,10 @@ namespace colossal::schedule {
 ///   - each step's input is there: made by this rank or received before; what other ranks need is sent once, after it is made;
 ///   - on each ordered pair of ranks the k-th receive takes the k-th send, whichever of hidden states and gradients they are;
 ///   - nothing locks up when transfers block until both sides have come to them, each run of transfers between two other steps being one batch;
+///   - with a memory limit, no rank ever holds more live activations (live_change);
 ///   - each chunk is reduced once, after its last backward, and Update comes once, last.
 /// Errors ("pipeline"): the first rule that is broken, with rank and step.
-void check(const Schedule& schedule);
+void check(const Schedule& schedule, double memory_limit = 0, double weight_share = 0.5);
 
 /// Whether every chunk does its weight gradients in the order of the micro-batches: their sums are then bitwise those of one process.
 bool accumulates_in_order(const Schedule& schedule);

@@ -24,6 +24,6 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family gpipe() { return {"gpipe", "all forwards, then all backwards", 1, false, fault, place, order}; }
+Family gpipe() { return {"gpipe", "all forwards, then all backwards", 1, false, false, fault, place, order}; }
 
 }  // namespace colossal::schedule

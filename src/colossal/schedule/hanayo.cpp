@@ -1,5 +1,7 @@
 #include "colossal/schedule/hanayo.h"
 
+#include <utility>
+
 #include "colossal/base/error.h"
 #include "colossal/schedule/search.h"
 
@@ -24,6 +26,6 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family hanayo() { return {"hanayo", "waves over the ranks, two chunks a wave", 2, false, fault, place, order}; }
+Family hanayo() { return {"hanayo", "waves over the ranks, two chunks a wave", 2, true, false, fault, place, order}; }
 
 }  // namespace colossal::schedule

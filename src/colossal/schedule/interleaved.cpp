@@ -50,6 +50,6 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family interleaved() { return {"interleaved", "1f1b with several chunks a rank", 2, false, fault, place, order}; }
+Family interleaved() { return {"interleaved", "1f1b with several chunks a rank", 2, true, false, fault, place, order}; }
 
 }  // namespace colossal::schedule

@@ -18,7 +18,7 @@ namespace colossal::schedule {
 namespace {
 
 Options complete(Options options) {
-  if (options.chunks == 0) options.chunks = options.name == "chimera" && options.stages == 1 ? 1 : find_family(options.name).default_chunks;
+  if (options.chunks == 0) options.chunks = find_family(options.name).default_chunks;
   return options;
 }
 
@@ -27,8 +27,8 @@ void check_costs(const Options& options) {
       {"forward", options.costs.forward}, {"backward_input", options.costs.backward_input}, {"backward_weight", options.costs.backward_weight}};
   for (const auto& [name, value] : durations)
     require(value > 0 && std::isfinite(value), "pipeline", "the cost of ", name, " must be a positive number: got ", value);
-  require(options.costs.transfer >= 0 && std::isfinite(options.costs.transfer), "pipeline", "the cost of a transfer must not be negative: got ",
-          options.costs.transfer);
+  const double transfer = options.costs.transfer;
+  require(transfer >= 0 && std::isfinite(transfer), "pipeline", "the cost of a transfer must not be negative: got ", transfer);
   for (const double weight : options.costs.stage_weights)
     require(weight > 0 && std::isfinite(weight), "pipeline", "the weight of a stage must be a positive number: got ", weight);
 }
@@ -70,16 +70,18 @@ void check_options(const Options& given) {
   require(given.stages >= 1, "pipeline", "a pipeline needs at least 1 rank: got ", given.stages);
   require(given.micro_batches >= 1, "pipeline", "micro_batches must be at least 1: got ", given.micro_batches);
   require(given.chunks >= 0, "pipeline", "chunks must be at least 1: got ", given.chunks);
-  require(given.memory_limit == 0 || given.memory_limit >= 1, "pipeline", "memory_limit must hold at least 1 live activation: got ", given.memory_limit);
+  require(given.memory_limit == 0 || given.memory_limit >= 1, "pipeline", "memory_limit must hold at least 1 live activation: got ",
+          given.memory_limit);
   check_costs(given);
   const Options options = complete(given);
-  require(options.chunks == 1 || family.default_chunks > 1, "pipeline", options.name, " has one chunk a rank: got ", options.chunks,
-          "; nearest 1, or take interleaved");
+  require(family.takes_chunks || options.chunks == family.default_chunks, "pipeline", options.name, " has ", family.default_chunks,
+          family.default_chunks == 1 ? " chunk" : " chunks", " a rank: got ", options.chunks, "; nearest ", family.default_chunks,
+          ", or take interleaved or hanayo");
   const std::string fault = family.fault(options);
   require(fault.empty(), "pipeline", fault);
   const Placement placement = family.placement(options);
-  require(options.costs.stage_weights.empty() || static_cast<int>(options.costs.stage_weights.size()) == placement.stages(), "pipeline", options.name,
-          " has ", placement.stages(), " stages here: got ", options.costs.stage_weights.size(), " stage weights");
+  const size_t weights = options.costs.stage_weights.size(), stages = static_cast<size_t>(placement.stages());
+  require(weights == 0 || weights == stages, "pipeline", options.name, " has ", stages, " stages here: got ", weights, " stage weights");
 }
 
 Placement placement_of(const Options& options) {

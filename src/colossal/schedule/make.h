@@ -11,6 +11,7 @@ namespace colossal::schedule {
 struct Costs {
   double forward = 1, backward_input = 1, backward_weight = 1, transfer = 0;
   std::vector<double> stage_weights;  ///< relative size of each stage of the chain, in order; empty: all 1
+  bool operator==(const Costs&) const = default;
 };
 
 struct Options {
@@ -24,8 +25,9 @@ struct Options {
 
 struct Family {
   const char* name;
-  const char* description;  ///< one line
+  const char* description;  ///< a few words
   int default_chunks;
+  bool takes_chunks;        ///< other numbers than the default are legal
   bool splits_backward;     ///< into BackwardInput and BackwardWeight
   /// Nothing, or what is wrong: rule, value and nearest legal values. `chunks` is filled in, sizes are positive.
   std::string (*fault)(const Options& options);

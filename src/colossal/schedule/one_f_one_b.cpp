@@ -29,6 +29,6 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family one_f_one_b() { return {"1f1b", "one forward, one backward in turn", 1, false, no_fault, place, order}; }
+Family one_f_one_b() { return {"1f1b", "one forward, one backward in turn", 1, false, false, no_fault, place, order}; }
 
 }  // namespace colossal::schedule

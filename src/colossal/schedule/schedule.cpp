@@ -24,13 +24,16 @@ bool is_compute(Action action) { return action <= Action::BackwardWeight; }
 bool is_backward(Action action) { return action == Action::Backward || action == Action::BackwardInput; }
 bool is_send(Action action) { return action == Action::SendForward || action == Action::SendBackward; }
 bool is_receive(Action action) { return action == Action::ReceiveForward || action == Action::ReceiveBackward; }
+bool is_transfer(Action action) { return is_send(action) || is_receive(action); }
 
 std::string to_string(const Step& step, int chunks) {
   const std::string chunk = chunks > 1 && step.chunk >= 0 ? std::string(1, static_cast<char>('a' + step.chunk % 26)) : "";
   const std::string part = concat(step.micro_batch, chunk);
   if (step.action == Action::Update) return "Update";
   if (step.action == Action::Reduce) return chunk.empty() ? "Reduce" : "Reduce " + chunk;
-  if (is_compute(step.action)) return (step.action == Action::Forward ? "F" : step.action == Action::BackwardWeight ? "W" : "B") + part;
+  if (step.action == Action::Forward) return "F" + part;
+  if (is_backward(step.action)) return "B" + part;
+  if (step.action == Action::BackwardWeight) return "W" + part;
   return concat(to_string(step.action), " ", part, is_send(step.action) ? " to " : " from ", step.peer);
 }
 

@@ -27,6 +27,7 @@ bool is_compute(Action action);   ///< the first four
 bool is_backward(Action action);  ///< Backward, BackwardInput
 bool is_send(Action action);
 bool is_receive(Action action);
+bool is_transfer(Action action);  ///< a send or a receive
 
 struct Step {
   Action action;

@@ -18,7 +18,13 @@ Search::Search(const Placement& placement, const Options& options, double limit)
 void Search::propose(const Policy& policy) {
   Policy within = policy;
   within.limit = limit_;
-  propose(list_schedule(placement_, options_.micro_batches, options_.costs, within));
+  const Costs& costs = options_.costs;
+  Costs without_transfers = costs;
+  without_transfers.transfer = 0;
+  const Costs even = policy.splits_backward ? Costs{1, 1, 1} : Costs{1, 0.5, 0.5};
+  propose(list_schedule(placement_, options_.micro_batches, costs, within));
+  if (without_transfers != costs) propose(list_schedule(placement_, options_.micro_batches, without_transfers, within));
+  if (even != costs) propose(list_schedule(placement_, options_.micro_batches, even, within));
 }
 
 void Search::propose(Lists lists) {

@@ -11,7 +11,9 @@ class Search {
   /// `limit`: live activations that a rank may hold; a proposal that holds more is dropped. 0: any.
   Search(const Placement& placement, const Options& options, double limit);
 
-  void propose(const Policy& policy);  ///< what list_schedule makes of it, within the limit
+  /// What list_schedule makes of it within the limit: planned with the costs, with the costs but for transfers, and with all steps equally long.
+  /// Where steps are equally long the ranks stay in step, and that order is often the better one at other costs too.
+  void propose(const Policy& policy);
   void propose(Lists lists);           ///< dropped too if it locks up
   Lists best() &&;
 

@@ -29,8 +29,10 @@ class Values {
   /// What a compute step makes or a send takes away.
   Times* output_of(int rank, const Step& step) {
     const int stage = placement_.stage_of(rank, step.chunk);
-    if (step.action == Action::Forward || step.action == Action::SendForward) return stage + 1 < stages_ ? &at(true, step.micro_batch, stage + 1) : nullptr;
     if (step.action == Action::BackwardWeight) return nullptr;
+    if (step.action == Action::Forward || step.action == Action::SendForward) {
+      return stage + 1 < stages_ ? &at(true, step.micro_batch, stage + 1) : nullptr;
+    }
     return stage > 0 ? &at(false, step.micro_batch, stage - 1) : nullptr;
   }
 
@@ -71,7 +73,7 @@ double Clock::arrival(int rank, const Step& step, double made) const {
 bool Clock::advance(int rank) {
   const Step& step = schedule_.ranks[rank][events_[rank].size()];
   double begin = free_at_[rank];
-  if (is_send(step.action) || is_receive(step.action)) {
+  if (is_transfer(step.action)) {
     events_[rank].push_back({rank, step, begin, begin});  // its times are known at the end: see time_transfers
     return true;
   }
@@ -92,9 +94,8 @@ bool Clock::advance(int rank) {
 void Clock::time_transfers() {
   for (auto& rank : events_) {
     for (Event& event : rank) {
-      const bool sends = is_send(event.step.action);
-      if (!sends && !is_receive(event.step.action)) continue;
-      const auto* value = sends ? values_.output_of(event.rank, event.step) : values_.input_of(event.rank, event.step);
+      if (!is_transfer(event.step.action)) continue;
+      const auto* value = is_send(event.step.action) ? values_.output_of(event.rank, event.step) : values_.input_of(event.rank, event.step);
       event.begin = value->made;
       event.end = value->arrived;
     }
@@ -129,6 +130,17 @@ double Timeline::bubble() const {
   return most > 0 ? (*std::max_element(span.begin(), span.end()) - most) / most : 0;
 }
 
+double live_change(const Placement& placement, Action action, double weight_share) {
+  const double share = static_cast<double>(placement.pipes()) / placement.chunks();
+  switch (action) {
+    case Action::Forward: return share;
+    case Action::Backward: return -share;
+    case Action::BackwardInput: return -share * (1 - weight_share);
+    case Action::BackwardWeight: return -share * weight_share;
+    default: return 0;
+  }
+}
+
 Timeline make_timeline(std::vector<Event> events, const Placement& placement, double weight_share) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const int ranks = placement.ranks();
@@ -137,7 +149,6 @@ Timeline make_timeline(std::vector<Event> events, const Placement& placement, do
   timeline.busy.resize(ranks);
   timeline.span.resize(ranks);
   timeline.peak_live.resize(ranks);
-  const double share = static_cast<double>(placement.pipes()) / placement.chunks();
   for (const Event& event : timeline.events) {
     timeline.transfers += is_send(event.step.action);
     if (!is_compute(event.step.action)) continue;
@@ -145,12 +156,7 @@ Timeline make_timeline(std::vector<Event> events, const Placement& placement, do
     begin[rank] = std::min(begin[rank], event.begin);
     end[rank] = std::max(end[rank], event.end);
     timeline.busy[rank] += event.end - event.begin;
-    switch (event.step.action) {
-      case Action::Forward: live[rank] += share; break;
-      case Action::Backward: live[rank] -= share; break;
-      case Action::BackwardInput: live[rank] -= share * (1 - weight_share); break;
-      default: live[rank] -= share * weight_share;
-    }
+    live[rank] += live_change(placement, event.step.action, weight_share);
     timeline.peak_live[rank] = std::max(timeline.peak_live[rank], live[rank]);
   }
   for (int rank = 0; rank < ranks; ++rank) timeline.span[rank] = std::max(0.0, end[rank] - begin[rank]);

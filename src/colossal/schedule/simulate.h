@@ -20,7 +20,7 @@ struct Timeline {
   double makespan = 0;                    ///< from the first begin to the last end of a compute step
   std::vector<double> busy;               ///< of each rank: in compute steps
   std::vector<double> span;               ///< of each rank: from its first compute step's begin to the end of its last
-  std::vector<double> peak_live;          ///< of each rank: most activations alive at once, one being a micro-batch on all its chunks
+  std::vector<double> peak_live;          ///< of each rank: most activations alive at once (live_change)
   int transfers = 0;                      ///< messages sent
 
   /// Idle time relative to ideal compute: (longest span - most busy time) / most busy time. Ranks may begin and end at different times: the next
@@ -28,10 +28,11 @@ struct Timeline {
   double bubble() const;
 };
 
+/// What a step adds to the live activations of its rank, one being a micro-batch on all chunks of a pipe that the rank holds: pipes / chunks at a
+/// Forward, as much less at a Backward, of which BackwardInput frees 1 - `weight_share` and BackwardWeight the rest; others nothing.
+double live_change(const Placement& placement, Action action, double weight_share);
+
 /// Sums up events, which must be ordered by rank and, within a rank, in the order of its schedule.
-///
-/// Live activations grow by pipes / chunks at a Forward and shrink by it at a Backward; BackwardInput frees 1 - `weight_share` of it and
-/// BackwardWeight the rest.
 Timeline make_timeline(std::vector<Event> events, const Placement& placement, double weight_share = 0.5);
 
 /// A duration of a step of a rank.

@@ -26,7 +26,8 @@ Step send_of(const Schedule& schedule, int rank, const Step& step) {
   const bool forward = step.action == Action::Forward;
   const int stage = at.stage_of(rank, step.chunk) + (forward ? 1 : -1);
   const bool exists = step.action != Action::BackwardWeight && stage >= 0 && stage < at.stages();
-  return {forward ? Action::SendForward : Action::SendBackward, step.micro_batch, step.chunk, exists ? at.rank_of(at.pipe_of(step.chunk), stage) : -1};
+  const int peer = exists ? at.rank_of(at.pipe_of(step.chunk), stage) : -1;
+  return {forward ? Action::SendForward : Action::SendBackward, step.micro_batch, step.chunk, peer};
 }
 
 Step receive_of(const Schedule& schedule, int sender, const Step& send) {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <map>
-#include <set>
 
 namespace colossal::schedule {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 constexpr int kInterval = 6;  // two chunks, each with a forward, a BackwardInput and a BackwardWeight
 constexpr int kMostWaiting = 8;
 
-int in_block(int slot) { return slot % kInterval; }
+size_t in_block(int slot) { return static_cast<size_t>(slot % kInterval); }
 
 Plan plan_of(int ranks, Slopes slopes, const std::array<int, 3>& waits) {
   Plan plan{.interval = kInterval};
@@ -26,16 +26,17 @@ Plan plan_of(int ranks, Slopes slopes, const std::array<int, 3>& waits) {
   return plan;
 }
 
-std::set<int> block_of(const Plan& plan, size_t rank) {
-  std::set<int> slots;
+/// The slots of a block that forwards and backwards take.
+std::bitset<kInterval> block_of(const Plan& plan, size_t rank) {
+  std::bitset<kInterval> slots;
   for (const auto* times : {&plan.forward, &plan.backward})
-    for (const double time : (*times)[rank]) slots.insert(in_block(static_cast<int>(time)));
+    for (const double time : (*times)[rank]) slots.set(in_block(static_cast<int>(time)));
   return slots;
 }
 
 bool fits(const Plan& plan) {
   for (size_t rank = 0; rank < plan.forward.size(); ++rank)
-    if (block_of(plan, rank).size() < 4) return false;
+    if (block_of(plan, rank).count() < 4) return false;
   return true;
 }
 
@@ -47,13 +48,13 @@ std::vector<Step> repeat_on(const Plan& plan, size_t rank, int micro_batches, We
       slots[static_cast<int>(plan.backward[rank][chunk]) + i * kInterval] = {Action::BackwardInput, i, chunk};
     }
   }
-  const std::set<int> taken = block_of(plan, rank);
+  const auto taken = block_of(plan, rank);
   std::vector<std::pair<int, Step>> backwards;
   for (const auto& [slot, step] : slots)
     if (step.action == Action::BackwardInput) backwards.push_back({slot, step});
   for (const auto& [after, step] : backwards) {
     int slot = after + 1;
-    while (slots.count(slot) || (weights == Weights::FirstOfBlock && taken.count(in_block(slot)))) ++slot;
+    while (slots.count(slot) || (weights == Weights::FirstOfBlock && taken.test(in_block(slot)))) ++slot;
     slots[slot] = {Action::BackwardWeight, step.micro_batch, step.chunk};
   }
   std::vector<Step> steps;
@@ -63,7 +64,7 @@ std::vector<Step> repeat_on(const Plan& plan, size_t rank, int micro_batches, We
 
 }  // namespace
 
-std::vector<Plan> v_plans(int ranks, Slopes slopes) {
+std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t most) {
   std::vector<Plan> plans;
   for (int waiting = 0; waiting <= kMostWaiting; ++waiting) {
     for (int first = 0; first < kInterval; ++first) {
@@ -72,6 +73,7 @@ std::vector<Plan> v_plans(int ranks, Slopes slopes) {
         if (third < 0 || third >= kInterval) continue;
         Plan plan = plan_of(ranks, slopes, {first, second, third});
         if (fits(plan)) plans.push_back(std::move(plan));
+        if (plans.size() == most) return plans;
       }
     }
   }

@@ -12,10 +12,10 @@ struct Slopes {
   int down, up;
 };
 
-/// All plans with these slopes and waits of 0 to 5 slots at each of the three turns in which no two steps of a rank fall into one slot, of at
-/// most 8 slots' waiting, the least waiting first.
+/// Plans with these slopes and waits of 0 to 5 slots at each of the three turns in which no two steps of a rank fall into one slot: at most `most`,
+/// the least waiting first, and none of more than 8 slots' waiting.
 /// See: Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, section 3.
-std::vector<Plan> v_plans(int ranks, Slopes slopes);
+std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t most);
 
 /// Where weight gradients go in the free slots behind their BackwardInput.
 enum class Weights {

@@ -1,6 +1,5 @@
 #include "colossal/schedule/v_shape.h"
 
-#include "colossal/base/error.h"
 #include "colossal/schedule/search.h"
 #include "colossal/schedule/v_pattern.h"
 
@@ -9,27 +8,23 @@ namespace {
 
 constexpr size_t kMostPlans = 12;  // of a slope: later ones wait longer at the turns
 
-std::string fault(const Options& options) {
-  return options.chunks == 2 ? "" : concat(options.name, " has 2 chunks a rank: got ", options.chunks, "; leave chunks out");
-}
-
+std::string no_fault(const Options&) { return ""; }
 Placement place(const Options& options) { return Placement::zigzag(options.stages, 2); }
 
 /// Repeated building blocks are best where memory is short, greedy schedules where it is not.
 Lists plan(const Options& options, const Placement& placement, double limit, Slopes slopes) {
   Search search(placement, options, options.memory_limit > 0 ? options.memory_limit : limit);
   for (const auto order : {Policy::Order::OldestMicroBatch, Policy::Order::DeepestStage}) {
-    for (const double weight_patience : {0.0, 0.25}) search.propose(Policy{.backwards = order, .weight_patience = weight_patience * options.costs.backward_weight / 2});
-  }
-  for (const Slopes guide : {Slopes{1, 1}, Slopes{2, 1}, Slopes{4, 2}}) {
-    for (const Plan& plan : v_plans(options.stages, guide)) {
-      search.propose(Policy{.plan = &plan});
-      break;
+    for (const double patience : {0.0, 0.125}) {
+      search.propose(Policy{.backwards = order, .weight_patience = patience * options.costs.backward_weight});
     }
   }
-  const auto plans = v_plans(options.stages, slopes);
-  for (size_t i = 0; i < std::min(plans.size(), kMostPlans); ++i) {
-    for (const auto weights : {Weights::FirstFree, Weights::FirstOfBlock}) search.propose(repeat(plans[i], options.micro_batches, weights));
+  for (const Slopes guide : {Slopes{1, 1}, Slopes{2, 1}, Slopes{4, 2}}) {
+    const auto guides = v_plans(options.stages, guide, 1);
+    if (!guides.empty()) search.propose(Policy{.plan = &guides.front()});
+  }
+  for (const Plan& plan : v_plans(options.stages, slopes, kMostPlans)) {
+    for (const auto weights : {Weights::FirstFree, Weights::FirstOfBlock}) search.propose(repeat(plan, options.micro_batches, weights));
   }
   return std::move(search).best();
 }
@@ -40,8 +35,11 @@ Lists min_order(const Options& options, const Placement& placement) { return pla
 
 }  // namespace
 
-Family zero_bubble_v() { return {"zero-bubble-v", "no idle time at equal costs, memory of 1f1b, chunks in a V", 2, true, fault, place, zero_order}; }
-Family v_half() { return {"v-half", "chunks in a V, half the memory of 1f1b", 2, true, fault, place, half_order}; }
-Family v_min() { return {"v-min", "chunks in a V, a third of the memory of 1f1b", 2, true, fault, place, min_order}; }
+Family zero_bubble_v() {
+  return {"zero-bubble-v", "chunks in a V: no idle time at equal costs, memory of 1f1b", 2, false, true, no_fault, place, zero_order};
+}
+
+Family v_half() { return {"v-half", "chunks in a V: half the memory of 1f1b", 2, false, true, no_fault, place, half_order}; }
+Family v_min() { return {"v-min", "chunks in a V: a third of the memory of 1f1b", 2, false, true, no_fault, place, min_order}; }
 
 }  // namespace colossal::schedule

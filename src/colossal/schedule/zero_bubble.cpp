@@ -34,7 +34,9 @@ Lists plan(const Options& options, const Placement& placement, double limit) {
   const double unit = std::min({options.costs.forward, options.costs.backward_input, options.costs.backward_weight});
   for (const int per_rank : {0, 1, 2}) {
     Policy policy;
-    for (int rank = 0; per_rank > 0 && rank < options.stages; ++rank) policy.in_flight.push_back(per_rank * (options.stages - rank) - (per_rank - 1));
+    if (per_rank > 0) {
+      for (int rank = 0; rank < options.stages; ++rank) policy.in_flight.push_back(per_rank * (options.stages - rank - 1) + 1);
+    }
     for (const double weight_patience : {0.0, 0.25, 0.5, 1.0}) {
       for (const double patience : {0.0, 0.5}) {
         policy.weight_patience = weight_patience * unit;
@@ -52,7 +54,11 @@ Lists h2_order(const Options& options, const Placement& placement) { return plan
 
 }  // namespace
 
-Family zero_bubble_h1() { return {"zero-bubble-h1", "weight gradients fill idle time, memory of 1f1b", 1, true, no_fault, place, h1_order}; }
-Family zero_bubble_h2() { return {"zero-bubble-h2", "no idle time at equal costs, twice the memory of 1f1b", 1, true, no_fault, place, h2_order}; }
+Family zero_bubble_h1() {
+  return {"zero-bubble-h1", "weight gradients fill idle time, memory of 1f1b", 1, false, true, no_fault, place, h1_order};
+}
+Family zero_bubble_h2() {
+  return {"zero-bubble-h2", "no idle time at equal costs, twice the memory of 1f1b", 1, false, true, no_fault, place, h2_order};
+}
 
 }  // namespace colossal::schedule
