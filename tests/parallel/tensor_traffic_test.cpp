@@ -211,7 +211,7 @@ TEST(Depth, GradientsOfOneDepthReachTheOthers) {
     const auto up = rank.make.expand("up", kIn, kOut, {.bias = false});
     const at::Tensor x = rank.hidden(kIn).detach() * (rank.mesh.index("depth") == 1 ? 1 : 0);
     rank.run([&] { return up->forward(x).tensor; });
-    EXPECT_GT(rank.parameters.begin()->value.grad().abs().min().item<double>(), 0);
+    EXPECT_GT((*rank.parameters.begin()).value.grad().abs().min().item<double>(), 0);
   });
 }
 

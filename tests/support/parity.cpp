@@ -34,15 +34,19 @@ data::Batch random_batch(const ParityCase& c, int64_t step) {
   return b;
 }
 
-train::Config make_config(const ParityCase& c, int data, const parallel::TensorConfig& tensor) {
+/// Of the case's ranks, or of the one process that it is compared with.
+train::Config make_config(const ParityCase& c, bool is_serial) {
   train::Config config;
   config.run.device = c.device;
   config.precision.mode = "fp64";
-  config.parallel.data = data;
-  config.parallel.tensor = tensor;
+  if (!is_serial) {
+    config.parallel.data = c.data;
+    config.parallel.tensor = c.tensor;
+    config.parallel.pipeline = c.pipeline;
+  }
   config.parallel.bucket_mib = 0.01;  // several buckets
   config.training.batch_size = c.batch;
-  config.training.accumulate = c.accumulate;
+  config.training.accumulate = is_serial && c.pipeline.size > 1 ? c.pipeline.micro_batches : c.accumulate;
   config.training.clip = c.clip;
   config.training.steps = c.steps;
   config.training.seed = 3;
@@ -77,11 +81,11 @@ at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
   return x.grad().cpu();
 }
 
-Trace trace(World& world, const ParityCase& c, int data, const parallel::TensorConfig& tensor) {
-  const auto engine = train::initialize(world, make_config(c, data, tensor), c.shape);
-  const int64_t replica = engine->mesh().index("data");
+Trace trace(World& world, const ParityCase& c, bool is_serial) {
+  const auto engine = train::initialize(world, make_config(c, is_serial), c.shape);
+  const int64_t replica = engine->mesh().index("data"), data = engine->mesh().size("data");
   Trace t;
-  t.input_gradient = input_gradient(*engine, rows_of(random_batch(c, 0), replica, data));
+  if (c.pipeline.size == 1) t.input_gradient = input_gradient(*engine, rows_of(random_batch(c, 0), replica, data));
   for (int64_t i = 0; i < c.steps; ++i) {
     engine->zero_grad();
     t.losses.push_back(engine->train_step(rows_of(random_batch(c, i), replica, data)));
@@ -162,30 +166,39 @@ void check_parity(const ParityCase& c) {
   serial.device = "cpu";
   Trace want;
   // One process computes the micro-batches of the whole batch; their number does not change the result beyond rounding.
-  comm::run_ranks(1, [&](World& world) { want = trace(world, serial, 1, {}); });
+  comm::run_ranks(1, [&](World& world) { want = trace(world, serial, true); });
   // Products of hidden, ffn and vocabulary length, sums over tokens and ten steps of them.
   const int64_t terms = 64 * c.batch * c.sequence * c.shape.layers;
   comm::RankOptions options;
   options.collectives_off = c.collectives_off;
-  comm::run_ranks(c.data * static_cast<int>(c.tensor.size), [&](World& world) {
-    const Trace got = trace(world, c, c.data, c.tensor);
-    const auto engine = train::initialize(world, make_config(c, c.data, c.tensor), c.shape);
+  const train::Config config = make_config(c, false);
+  // One and the same arithmetic, or rounding of `terms` terms.
+  const auto compare = [&](const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what) {
+    if (c.bitwise) expect_equal(got, want, what);
+    else expect_within(got, want, limit, what);
+  };
+  const auto compare_numbers = [&](double got, double want, const std::string& what) {
+    const at::Tensor whole = at::scalar_tensor(want, at::kDouble);
+    compare(at::scalar_tensor(got, at::kDouble), whole, tolerance(whole, terms), what);
+  };
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](World& world) {
+    const Trace got = trace(world, c, false);
+    const auto engine = train::initialize(world, config, c.shape);
     const tensor::Place& place = engine->mesh().place();
-    expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, engine->mesh()), terms, "input gradient");
+    if (c.pipeline.size == 1)
+      expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, engine->mesh()), terms, "input gradient");
     for (int64_t i = 0; i < c.steps; ++i) {
-      expect_close(at::scalar_tensor(got.losses[i], at::kDouble), at::scalar_tensor(want.losses[i], at::kDouble), terms,
-                   concat("loss of step ", i));
-      expect_close(at::scalar_tensor(got.norms[i], at::kDouble), at::scalar_tensor(want.norms[i], at::kDouble), terms,
-                   concat("gradient norm of step ", i));
+      compare_numbers(got.losses[i], want.losses[i], concat("loss of step ", i));
+      const at::Tensor norm = at::scalar_tensor(want.norms[i], at::kDouble);  // added up rank by rank: never bitwise
+      expect_close(at::scalar_tensor(got.norms[i], at::kDouble), norm, terms, concat("gradient norm of step ", i));
     }
     for (const nn::Parameter& p : engine->parameters()) {
       const at::Tensor& whole = want.gradients.at(p.name);  // whose size, not that of a part, says what rounding may do
-      expect_within(got.gradients.at(p.name), local_part(whole, p.spec, place), tolerance(whole, terms), "gradient of " + p.name);
+      compare(got.gradients.at(p.name), local_part(whole, p.spec, place), tolerance(whole, terms), "gradient of " + p.name);
       // Rounding of the parameter itself, and that of the gradients, which a step amplifies by at most learning_rate / epsilon.
       const at::Tensor last = local_part(want.parameters.at(p.name), p.spec, place);
-      const train::Config config = make_config(c, c.data, c.tensor);
       const double amplified = config.optimizer.learning_rate / config.optimizer.epsilon * tolerance(want.gradients.at(p.name), terms);
-      expect_within(got.parameters.at(p.name), last, static_cast<double>(c.steps) * (tolerance(want.parameters.at(p.name), terms) + amplified),
+      compare(got.parameters.at(p.name), last, static_cast<double>(c.steps) * (tolerance(want.parameters.at(p.name), terms) + amplified),
                     "after the last step, " + p.name);
     }
   }, options);

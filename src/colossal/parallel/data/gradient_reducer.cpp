@@ -13,25 +13,25 @@ struct GradientReducer::State {
       axes.insert(axes.end(), bucket.gradient_axes.begin(), bucket.gradient_axes.end());
       groups.push_back(bucket.copies.empty() ? &mesh.group(axes) : &mesh.among(axes, "pipeline", bucket.copies));
       alone = alone && groups.back()->size() == 1;
+      (bucket.copies.empty() ? early : late).push_back(groups.size() - 1);
     }
   }
 
   void arrived(size_t bucket) {
     if (!active) return;
     --pending[bucket];
-    while (next < pending.size() && pending[next] <= 0) launch();
+    while (next < early.size() && pending[early[next]] <= 0) launch(early[next++]);
   }
-  void launch() {
-    comm::Group& group = *groups[next];
-    at::Tensor& gradients = flat.buckets()[next++].gradients;
-    works.push_back(group.all_reduce(gradients, comm::Reduce::Sum));
-  }
+  void launch(size_t bucket) { works.push_back(groups[bucket]->all_reduce(flat.buckets()[bucket].gradients, comm::Reduce::Sum)); }
 
   nn::FlatParameters& flat;
   std::vector<comm::Group*> groups;  // one a bucket
   bool alone = true;                 // no bucket has a peer: nothing will ever leave
   bool active = false;
-  size_t next = 0;                // first bucket that has not left
+  // Copies in other stages come to their last gradient at other times, and wait for this rank's transfers before: a collective that blocks, as
+  // small ones may, must not stand in the way of those.
+  std::vector<size_t> early, late;  // buckets that may leave while backward runs, and those that leave in finish()
+  size_t next = 0;                  // first of `early` that has not left
   std::vector<int64_t> pending;   // gradients each bucket still waits for
   std::vector<comm::Work> works;
 };
@@ -79,7 +79,8 @@ void GradientReducer::begin() {
 void GradientReducer::finish() {
   State& s = *state_;
   if (!s.active) return;
-  while (s.next < s.pending.size()) s.launch();
+  while (s.next < s.early.size()) s.launch(s.early[s.next++]);
+  for (const size_t bucket : s.late) s.launch(bucket);
   for (comm::Work& work : s.works) work.wait();
   s.works.clear();
   s.active = false;

@@ -12,7 +12,8 @@ namespace colossal::parallel {
 /// divided by global token counts, so no mean is taken here.
 ///
 /// Communication: begin() .. finish() sends one all_reduce per bucket, 2 (N-1)/N * elements of the bucket, N ranks, in bucket order on
-///                every rank; a bucket leaves as soon as its last gradient is there and the buckets before it have left.
+///                every rank; a bucket leaves as soon as its last gradient is there and the buckets before it have left, one with copies in
+///                other stages in finish().
 ///                Without begin() a backward pass only accumulates: micro-batches but the last.
 /// Unused parameters: their buckets leave in finish().
 /// One reducer a parameter: it takes the one post-accumulate hook that autograd offers.

@@ -1,0 +1,234 @@
+// The executor on a chain of small stages: every schedule gives the gradients of one process, holds as many activations as simulated, and sends what the
+// formula says; a lost transfer shows.
+#include "colossal/parallel/pipeline/executor.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/nn/linear.h"
+#include "colossal/nn/parameter.h"
+#include "colossal/schedule/make.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::parallel {
+namespace {
+
+using comm::World;
+
+constexpr int64_t kRows = 3, kWidth = 5;
+
+schedule::Schedule schedule_of(const std::string& name, int ranks, int micro_batches) {
+  return schedule::make_schedule({.name = name, .stages = ranks, .micro_batches = micro_batches});
+}
+
+at::Tensor random(int64_t seed, std::vector<int64_t> shape) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(seed));
+  return at::randn(shape, generator, at::kDouble);
+}
+
+/// Stage k: x -> tanh(x Wt), the last one its sum. Stage 0 starts from data.
+struct Chain {
+  explicit Chain(int stages) : stages(stages) {
+    for (int k = 0; k < stages; ++k) weights.push_back(random(k, {kWidth, kWidth}).requires_grad_());
+  }
+  at::Tensor operator()(int stage, int micro_batch, const at::Tensor& input) {
+    const at::Tensor x = stage == 0 ? random(100 + micro_batch, {kRows, kWidth}) : input;
+    const at::Tensor y = nn::linear(x, weights[stage], {}, &deferred).tanh();
+    return stage + 1 == stages ? y.square().sum() : y;
+  }
+  int stages;
+  nn::DeferredGradients deferred;
+  std::vector<at::Tensor> weights;
+};
+
+std::vector<at::Tensor> serial_gradients(int stages, int micro_batches) {
+  Chain chain(stages);
+  for (int i = 0; i < micro_batches; ++i) {
+    at::Tensor x;
+    for (int k = 0; k < stages; ++k) x = chain(k, i, x);
+    x.backward();
+  }
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& w : chain.weights) gradients.push_back(w.grad());
+  return gradients;
+}
+
+/// Runs `schedule` and calls see(world, executor, chain) on each rank.
+template <class See>
+void run(const schedule::Schedule& schedule, const See& see, std::chrono::milliseconds work = {}) {
+  comm::run_ranks(schedule.placement.ranks(), [&](World& world) {
+    comm::Mesh mesh(world, {{"pipeline", world.size()}});
+    Chain chain(schedule.placement.stages());
+    PipelineExecutor executor(schedule, {&mesh.group("pipeline"), &mesh.group("tensor"), &chain.deferred, &world.traffic(), at::TensorOptions(at::kDouble)});
+    const auto stage = [&](int k, int micro_batch, const at::Tensor& input) {
+      std::this_thread::sleep_for(work);
+      return chain(k, micro_batch, input);
+    };
+    for (int repeat = 0; repeat < 2; ++repeat) {  // the second run knows the shapes
+      for (at::Tensor& w : chain.weights) w.mutable_grad() = at::Tensor();
+      world.traffic().reset();
+      executor.train(stage, {kRows}, {});
+    }
+    see(world, executor, chain);
+  });
+}
+
+std::vector<std::tuple<std::string, int>> all() {
+  std::vector<std::tuple<std::string, int>> list;
+  for (const schedule::Family& family : schedule::families())
+    for (const int ranks : {1, 2, 4}) {
+      if (std::string(family.name) == "chimera" && ranks == 1) continue;
+      list.emplace_back(family.name, ranks);
+    }
+  return list;
+}
+
+class Executor : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(Executor, GivesTheGradientsOfOneProcess) {
+  const auto& [name, ranks] = GetParam();
+  const auto schedule = schedule_of(name, ranks, 2 * ranks);
+  const auto want = serial_gradients(schedule.placement.stages(), schedule.micro_batches);
+  std::mutex mutex;
+  std::vector<at::Tensor> sums(want.size());  // Chimera's copies are not reduced here
+  run(schedule, [&](World&, const PipelineExecutor&, const Chain& chain) {
+    const std::lock_guard lock(mutex);
+    for (size_t k = 0; k < sums.size(); ++k) {
+      const at::Tensor& grad = chain.weights[k].grad();
+      if (grad.defined()) sums[k] = sums[k].defined() ? sums[k] + grad : grad;
+    }
+  });
+  for (size_t k = 0; k < want.size(); ++k) test::expect_close(sums[k], want[k], kRows * schedule.micro_batches, concat("stage ", k));
+}
+
+TEST_P(Executor, HoldsWhatTheSimulatorSays) {
+  const auto& [name, ranks] = GetParam();
+  const auto schedule = schedule_of(name, ranks, 3 * ranks);
+  const schedule::Timeline simulated = schedule::simulate(schedule, schedule::Costs{});
+  run(schedule, [&](World& world, const PipelineExecutor& executor, const Chain&) {
+    EXPECT_DOUBLE_EQ(executor.peak_live(), simulated.peak_live[world.rank()]) << "rank " << world.rank();
+  });
+}
+
+TEST_P(Executor, SendsOneHiddenStateEachWayPerBoundaryAndMicroBatch) {
+  const auto& [name, ranks] = GetParam();
+  const auto schedule = schedule_of(name, ranks, 2 * ranks);
+  std::atomic<int64_t> sent = 0;
+  run(schedule, [&](World& world, const PipelineExecutor&, const Chain&) {
+    sent += static_cast<int64_t>(world.traffic().total("pipeline", "send").elements);
+  });
+  const schedule::Placement& place = schedule.placement;
+  int64_t boundaries = 0;  // between ranks, of the pipe that a micro-batch takes
+  for (int k = 0; k + 1 < place.stages(); ++k) boundaries += place.rank_of(0, k) != place.rank_of(0, k + 1);
+  EXPECT_EQ(sent, 2 * schedule.micro_batches * boundaries * kRows * kWidth);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Executor, testing::ValuesIn(all()), [](const auto& info) {
+  std::string name = concat(std::get<0>(info.param), "_", std::get<1>(info.param));
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+});
+
+/// A group that delivers zeros in place of the third message.
+class Loses final : public comm::Group {
+ public:
+  explicit Loses(comm::Group& inner) : inner_(inner) {}
+  const std::string& name() const override { return inner_.name(); }
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  comm::Work all_reduce(at::Tensor& x, comm::Reduce op) override { return inner_.all_reduce(x, op); }
+  comm::Work all_gather(at::Tensor& out, const at::Tensor& in) override { return inner_.all_gather(out, in); }
+  comm::Work reduce_scatter(at::Tensor& out, const at::Tensor& in, comm::Reduce op) override { return inner_.reduce_scatter(out, in, op); }
+  comm::Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& o, const std::vector<int64_t>& i) override {
+    return inner_.all_to_all(out, in, o, i);
+  }
+  comm::Work broadcast(at::Tensor& x, int root) override { return inner_.broadcast(x, root); }
+  comm::Work reduce(at::Tensor& x, int root, comm::Reduce op) override { return inner_.reduce(x, root, op); }
+  comm::Work send(const at::Tensor& x, int to) override {
+    return ++sent_ == 3 ? inner_.send(kept_.emplace_back(at::zeros_like(x)), to) : inner_.send(x, to);
+  }
+  comm::Work recv(at::Tensor& x, int from) override { return inner_.recv(x, from); }
+  comm::Work barrier() override { return inner_.barrier(); }
+
+ private:
+  comm::Group& inner_;
+  int sent_ = 0;
+  std::deque<at::Tensor> kept_;
+};
+
+TEST(ExecutorMutation, ALostTransferChangesTheGradients) {
+  const auto schedule = schedule_of("1f1b", 2, 4);
+  const auto want = serial_gradients(2, 4);
+  std::atomic<int> wrong = 0;
+  comm::run_ranks(2, [&](World& world) {
+    comm::Mesh mesh(world, {{"pipeline", 2}});
+    Chain chain(2);
+    Loses loses(mesh.group("pipeline"));
+    PipelineExecutor executor(schedule, {&loses, &mesh.group("tensor"), &chain.deferred, &world.traffic(), at::TensorOptions(at::kDouble)});
+    executor.train([&](int k, int i, const at::Tensor& x) { return chain(k, i, x); }, {kRows}, {});
+    const at::Tensor& grad = chain.weights[world.rank()].grad();
+    wrong += (grad - want[world.rank()]).abs().max().item<double>() > 1e-6;
+  });
+  EXPECT_GE(wrong, 1);
+}
+
+// Sleeps stand for work. Bounds are generous here: benchmarks/pipeline measures.
+TEST(ExecutorTimes, TakesAboutAsLongAsSimulated) {
+  using namespace std::chrono_literals;
+  const auto schedule = schedule_of("gpipe", 4, 8);
+  // Only forward passes sleep: 8 of them on each rank, and 3 more until the last rank begins.
+  run(schedule, [&](World&, const PipelineExecutor& executor, const Chain&) {
+    double first = 1e300, last = 0;
+    for (const schedule::Event& event : executor.events())
+      if (event.step.action == schedule::Action::Forward) {
+        first = std::min(first, event.begin);
+        last = std::max(last, event.end);
+      }
+    EXPECT_GE(last - first, 8 * 0.01);
+    EXPECT_LE(last - first, 8 * 0.05);
+  }, 10ms);
+}
+
+TEST(ExecutorForward, PassesOnceThroughEveryStage) {
+  const auto schedule = schedule_of("zero-bubble-v", 2, 4);
+  Chain reference(4);
+  comm::run_ranks(2, [&](World& world) {
+    comm::Mesh mesh(world, {{"pipeline", 2}});
+    Chain chain(4);
+    PipelineExecutor executor(schedule, {&mesh.group("pipeline"), &mesh.group("tensor"), &chain.deferred, &world.traffic(), at::TensorOptions(at::kDouble)});
+    const auto stage = [&](int k, int i, const at::Tensor& x) { return chain(k, i, x); };
+    const auto results = executor.forward(stage, 3, {kRows});
+    EXPECT_EQ(results.size(), world.rank() == 0 ? 3u : 0u);  // the last stage of a V is where the first is
+    for (size_t i = 0; i < results.size(); ++i) {
+      at::Tensor x;
+      for (int k = 0; k < 4; ++k) x = reference(k, static_cast<int>(i), x);
+      EXPECT_TRUE(at::equal(results[i], x.detach())) << i;
+    }
+  });
+}
+
+TEST(ExecutorErrors, AFailedStageLeavesNothingAndSaysWhy) {
+  const std::string message = test::thrown_message([&] {
+    comm::run_ranks(2, [&](World& world) {
+      comm::Mesh mesh(world, {{"pipeline", 2}});
+      nn::DeferredGradients deferred;
+      PipelineExecutor executor(schedule_of("1f1b", 2, 4), {&mesh.group("pipeline"), &mesh.group("tensor"), &deferred, &world.traffic(), at::TensorOptions(at::kDouble)});
+      executor.train([&](int stage, int i, const at::Tensor& x) {
+        require(stage == 0 || i < 1, "test", "stage 1 is broken");
+        return stage == 0 ? at::ones({2, 2}, at::kDouble).requires_grad_() * 2 : x.sum();
+      }, {2}, {});
+    });
+  });
+  EXPECT_NE(message.find("stage 1 is broken"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace colossal::parallel

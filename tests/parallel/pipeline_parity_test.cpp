@@ -1,0 +1,134 @@
+// Whole models in a pipeline against one process that accumulates the same micro-batches, in fp64: losses, every gradient, weights after ten steps,
+// to the last bit where the order of additions allows it.
+#include <gtest/gtest.h>
+
+#include "colossal/base/error.h"
+#include "colossal/schedule/check.h"
+#include "colossal/schedule/make.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::test {
+namespace {
+
+struct Case {
+  std::string schedule;
+  int64_t size, chunks;
+};
+
+/// Every family on 2, 3 and 4 ranks, where it can be made.
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const schedule::Family& family : schedule::families())
+    for (const int64_t size : {2, 3, 4}) {
+      if (std::string(family.name) == "chimera" && size % 2 != 0) continue;
+      list.push_back({family.name, size, family.default_chunks});
+    }
+  return list;
+}
+
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  std::string name = concat(info.param.schedule, "_", info.param.size);
+  for (char& c : name)
+    if (c == '-') c = '_';
+  return name;
+}
+
+class PipelineParity : public testing::TestWithParam<Case> {
+ protected:
+  ParityCase make(models::ModelShape shape) const {
+    const Case& p = GetParam();
+    shape.layers = p.size * p.chunks + (p.size == 3 ? 1 : 0);  // on three ranks the stages are uneven
+    ParityCase c{.shape = std::move(shape)};
+    c.pipeline = {.size = p.size, .schedule = p.schedule, .micro_batches = 2 * p.size};
+    c.batch = c.pipeline.micro_batches;
+    return c;
+  }
+  bool in_order() const {
+    const ParityCase c = make(tiny_gpt2());
+    return schedule::accumulates_in_order(schedule::make_schedule(
+               {.name = c.pipeline.schedule, .stages = static_cast<int>(c.pipeline.size), .micro_batches = static_cast<int>(c.pipeline.micro_batches)})) &&
+           c.pipeline.schedule != "chimera";  // whose halves are added in the end
+  }
+};
+
+TEST_P(PipelineParity, TiedGpt2WithDropoutEqualsSingleProcess) {
+  ParityCase c = make(tiny_gpt2());
+  c.shape.dropout = 0.3;
+  c.clip = 0.05;
+  check_parity(c);
+}
+
+TEST_P(PipelineParity, LlamaIsThatOfASingleProcessBitByBit) {
+  ParityCase c = make(tiny_llama());
+  c.bitwise = in_order();
+  check_parity(c);
+}
+
+TEST_P(PipelineParity, VitEqualsSingleProcess) { check_parity(make(tiny_vit())); }
+
+INSTANTIATE_TEST_SUITE_P(Schedules, PipelineParity, testing::ValuesIn(cases()), name_of_case);
+
+TEST(PipelineOrder, MostSchedulesAccumulateInTheOrderOfMicroBatches) {
+  int in_order = 0, all = 0;
+  for (const schedule::Family& family : schedule::families()) {
+    in_order += schedule::accumulates_in_order(schedule::make_schedule({.name = family.name, .stages = 4, .micro_batches = 8}));
+    ++all;
+  }
+  EXPECT_EQ(in_order, all);
+}
+
+TEST(PipelineParityOff, WithoutTransfersNothingRuns) {
+  ParityCase c{.shape = tiny_gpt2()};
+  c.pipeline = {.size = 2, .micro_batches = 4};
+  c.collectives_off = true;
+  EXPECT_THROW(check_parity(c), Error);
+}
+
+/// Products of all axes on up to 16 ranks.
+struct Product {
+  int data;
+  parallel::TensorConfig tensor;
+  int64_t pipeline;
+};
+
+std::vector<Product> products() {
+  std::vector<Product> list;
+  for (const parallel::TensorConfig& tensor : std::vector<parallel::TensorConfig>{{},
+                                                                                  {.size = 2},
+                                                                                  {.size = 4, .mode = "2d"},
+                                                                                  {.size = 4, .mode = "2.5d", .depth = 1},
+                                                                                  {.size = 8, .mode = "2.5d", .depth = 2},
+                                                                                  {.size = 8, .mode = "3d"}})
+    for (const int data : {1, 2})
+      for (const int64_t pipeline : {2, 4})
+        if (data * tensor.size * pipeline <= 16 && data * tensor.size > 1) list.push_back({data, tensor, pipeline});
+  return list;
+}
+
+class ProductParity : public testing::TestWithParam<Product> {
+ protected:
+  void check(const std::string& schedule) const {
+    const Product& p = GetParam();
+    ParityCase c{.shape = tiny_gpt2(), .data = p.data, .tensor = p.tensor};
+    c.shape.layers = 2 * p.pipeline;
+    c.shape.dropout = 0.2;
+    c.pipeline = {.size = p.pipeline, .schedule = schedule, .micro_batches = p.pipeline};
+    c.batch = c.data * parallel::batch_parts(c.tensor) * c.pipeline.micro_batches;
+    c.steps = 4;
+    c.clip = 0.05;
+    check_parity(c);
+  }
+};
+
+TEST_P(ProductParity, OneForwardOneBackward) { check("1f1b"); }
+TEST_P(ProductParity, ZeroBubbleV) { check("zero-bubble-v"); }
+TEST_P(ProductParity, Chimera) { check("chimera"); }
+
+INSTANTIATE_TEST_SUITE_P(Products, ProductParity, testing::ValuesIn(products()), [](const auto& info) {
+  return concat("data", info.param.data, "_", name_of(info.param.tensor), "_pipeline", info.param.pipeline);
+});
+
+}  // namespace
+}  // namespace colossal::test
