@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
+#include "colossal/schedule/list_scheduler.h"
 #include "schedule/orders.h"
 
 namespace colossal::schedule {
@@ -81,6 +82,13 @@ TEST(Bubble, OfZeroBubbleAtUnequalCosts) {
       EXPECT_LE(peak(h2), 2 * p - 1 + kSlack);
     }
   }
+}
+
+TEST(Bubble, OfZeroBubbleAtUnequalCostsNeedsTheSearch) {
+  const Placement placement = Placement::looped(8, 1);
+  const Schedule greedy{"greedy", placement, 32, list_schedule(placement, 32, kUnequal, {.limit = 8})};
+  EXPECT_NEAR(simulate(greedy, kUnequal).bubble() * 32 * 3, 16.2, 1e-6);
+  EXPECT_NEAR(run("zero-bubble-h1", 8, 32, kUnequal).bubble() * 32 * 3, 9.8, 1e-6);
 }
 
 TEST(Bubble, OfZeroBubbleH2AndVIsNone) {

@@ -105,8 +105,8 @@ int schedule(const Arguments& arguments) {
   for (const auto& family : schedule::families()) names += (names.empty() ? "" : ", ") + std::string(family.name);
   app.add_option("--name", options.name, "one of " + names);
   app.add_flag("--compare", wishes.compare, "all legal schedules in one table, the shortest first");
-  app.add_option("--stages", options.stages, "ranks of the pipeline")->capture_default_str()->check(CLI::Range(1, 256));
-  app.add_option("--micro-batches", options.micro_batches, "of one step")->capture_default_str()->check(CLI::Range(1, 4096));
+  app.add_option("--stages", options.stages, "ranks of the pipeline")->capture_default_str()->check(CLI::Range(1, 128));
+  app.add_option("--micro-batches", options.micro_batches, "of one step")->capture_default_str()->check(CLI::Range(1, 1024));
   app.add_option("--chunks", options.chunks, "stages that a rank holds (interleaved, hanayo); default: the schedule's own")->check(CLI::Range(1, 64));
   app.add_option("--costs", wishes.costs, "of forward, backward for the input, backward for the weights, a transfer; default 1,1,1,0")
       ->delimiter(',')->expected(3, 4);

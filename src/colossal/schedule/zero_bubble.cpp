@@ -10,7 +10,7 @@ namespace {
 std::string no_fault(const Options&) { return ""; }
 Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
 
-/// 1F1B whose rank s does the weight gradients of a micro-batch s backwards later: further down the ranks there is more idle time at the end to fill.
+/// 1F1B whose rank s does the weight gradients of a micro-batch s backwards later: so the idle time at its end is filled.
 Lists delayed_weights(int ranks, int micro_batches) {
   Lists lists;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -27,8 +27,8 @@ Lists delayed_weights(int ranks, int micro_batches) {
   return lists;
 }
 
-/// At equal costs the first proposal is as good as any. At others it lets weight gradients and too many early forwards delay backwards that other ranks
-/// wait for; 1F1B's bound on micro-batches in flight (or twice it) and a little patience prevent that.
+/// At equal costs the first proposal is nearly always as good as any. At others it lets weight gradients and too many early forwards delay
+/// backwards that other ranks wait for; 1F1B's bound on micro-batches in flight (or twice it) and a little patience prevent that.
 Lists plan(const Options& options, const Placement& placement, double limit) {
   Search search(placement, options, options.memory_limit > 0 ? options.memory_limit : limit);
   const double unit = std::min({options.costs.forward, options.costs.backward_input, options.costs.backward_weight});
