@@ -57,7 +57,7 @@ struct Chain {
     const at::Tensor mixed = h.q + h.k.repeat_interleave(group, 2) - 2 * h.v.repeat_interleave(group, 2);
     const at::Tensor y = x + from_heads->forward({mixed.flatten(2)});
     const auto difference = [](const at::Tensor& t) { return t.chunk(2, -1)[0] - t.chunk(2, -1)[1]; };
-    return y + down->forward(up->forward(y)) + down_2->forward(gate_up->forward(y).map(difference));
+    return y + down->forward(up->forward(y)) + down_2->forward(gate_up->forward(y).map(difference, {}));
   }
   static constexpr nn::PatchShape kPatches{2, 4, 2};
   std::unique_ptr<nn::Embedding> embedding, positions;

@@ -86,6 +86,35 @@ TEST(PipelineParityOff, WithoutTransfersNothingRuns) {
   EXPECT_THROW(check_parity(c), Error);
 }
 
+class RecomputeParity : public testing::TestWithParam<const char*> {};
+
+// One process first, then stages, whose backward passes are split, then every axis. Dropout draws the same masks again.
+TEST_P(RecomputeParity, ChangesNoBit) {
+  for (models::ModelShape shape : {tiny_llama(), tiny_vit()}) {
+    shape.dropout = 0.2;
+    shape.layers = 4;
+    ParityCase c{.shape = shape, .steps = 3, .recompute = GetParam(), .bitwise = true};
+    check_parity(c);
+    for (const char* schedule : {"1f1b", "zero-bubble-v"}) {
+      c.pipeline = {.size = 2, .schedule = schedule, .micro_batches = 4};
+      check_parity(c);
+    }
+  }
+}
+
+TEST_P(RecomputeParity, EqualsSingleProcessUnderTensorModes) {
+  for (const parallel::TensorConfig& tensor : std::vector<parallel::TensorConfig>{
+           {.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "3d"}, {.size = 8, .mode = "3d", .keep_gathered = true}}) {
+    ParityCase c{.shape = tiny_gpt2(), .tensor = tensor, .steps = 3, .recompute = GetParam()};
+    c.shape.dropout = 0.2;
+    c.pipeline = {.size = 2, .schedule = "zero-bubble-h1", .micro_batches = 2};
+    c.batch = 2 * parallel::batch_parts(tensor);
+    check_parity(c);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, RecomputeParity, testing::Values("selective", "block"), [](const auto& info) { return info.param; });
+
 /// Products of all axes on up to 16 ranks.
 struct Product {
   int data;

@@ -43,6 +43,7 @@ train::Config make_config(const ParityCase& c, bool is_serial) {
     config.parallel.data = c.data;
     config.parallel.tensor = c.tensor;
     config.parallel.pipeline = c.pipeline;
+    config.memory.recompute = c.recompute;
   }
   config.parallel.bucket_mib = 0.01;  // several buckets
   config.training.batch_size = c.batch;

@@ -18,6 +18,7 @@ struct ParityCase {
   parallel::PipelineConfig pipeline;
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
   double clip = 0;                ///< 0: none
+  std::string recompute = "none";  ///< of the ranks; the reference keeps all
   bool collectives_off = false;
   bool bitwise = false;        ///< losses, gradients and weights must be those of one process to the last bit
   std::string device = "cpu";  ///< of the ranks; the reference is always computed on the CPU

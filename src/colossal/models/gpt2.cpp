@@ -30,7 +30,7 @@ struct Gpt2Block {
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
     const at::Tensor attended = out->forward(nn::attend(qkv->forward(norm_1->forward(x)), layer, step));
     const at::Tensor h = x + drop_1->forward(attended, step);
-    return h + drop_2->forward(down->forward(up->forward(norm_2->forward(h)).map(ops::gelu)), step);
+    return h + drop_2->forward(down->forward(up->forward(norm_2->forward(h)).map(ops::gelu, step)), step);
   }
   int64_t layer;
   std::unique_ptr<nn::Norm> norm_1, norm_2;

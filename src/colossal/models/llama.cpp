@@ -37,7 +37,7 @@ struct LlamaBlock {
     std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.rows.of(step.positions), *rotary);
     const at::Tensor h = x + drop_1->forward(out->forward(nn::attend(heads, layer, step)), step);
     const auto gated = [](const at::Tensor& gate_and_up) { return ops::swiglu(gate_and_up); };
-    return h + drop_2->forward(down->forward(gate_up->forward(norm_2->forward(h)).map(gated)), step);
+    return h + drop_2->forward(down->forward(gate_up->forward(norm_2->forward(h)).map(gated, step)), step);
   }
   int64_t layer;
   std::shared_ptr<const ops::RotaryTable> rotary;

@@ -14,7 +14,10 @@ at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn:
 
 at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step) {
   at::Tensor hidden = stage.embeds ? model.embed(x, step) : x;
-  for (int64_t i = stage.first; i < stage.last; ++i) hidden = model.blocks[i](hidden, step);
+  for (int64_t i = stage.first; i < stage.last; ++i) {
+    const auto block = [&block = model.blocks[i], step](const at::Tensor& h) { return block(h, step); };
+    hidden = step.training && step.recompute == nn::Recompute::Block ? nn::recomputed(block, hidden) : block(hidden);
+  }
   return stage.ends ? model.norm(hidden, step) : hidden;
 }
 

@@ -30,7 +30,7 @@ struct VitBlock {
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
     const nn::Inside attended = nn::attend(qkv->forward(norm_1->forward(x)), layer, step, /*causal=*/false);
     const at::Tensor h = x + drop_1->forward(out->forward(attended), step);
-    return h + drop_2->forward(down->forward(up->forward(norm_2->forward(h)).map(ops::exact_gelu)), step);
+    return h + drop_2->forward(down->forward(up->forward(norm_2->forward(h)).map(ops::exact_gelu, step)), step);
   }
   int64_t layer;
   std::unique_ptr<nn::Norm> norm_1, norm_2;

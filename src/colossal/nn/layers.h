@@ -16,6 +16,7 @@
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/patches.h"
+#include "colossal/nn/recompute.h"
 #include "colossal/nn/rows.h"
 
 namespace colossal::nn {
@@ -27,6 +28,7 @@ struct Step {
   KvCache* cache = nullptr;     ///< decoding: attend to these tokens too and append the new ones
   bool training = false;        ///< dropout is on
   uint64_t dropout_seed = 0;    ///< one per step and micro-batch, the same on all ranks
+  Recompute recompute = Recompute::None;  ///< while training
   int64_t first_row = 0;        ///< index in the global batch of this batch's first row: masks are drawn by logical index
 };
 
@@ -34,9 +36,10 @@ struct Step {
 /// the sizes may fit a residual all the same. Being a type of its own, it cannot be added to one: an expand without its contract does not compile.
 struct Inside {
   at::Tensor tensor;
+  Unary pending{};  ///< what the contract is to apply first, and to compute again in backward instead of keeping it
   /// An elementwise operation on it.
-  template <class Operation>
-  Inside map(const Operation& operation) const {
+  Inside map(const Unary& operation, const Step& step) const {
+    if (step.training && step.recompute == Recompute::Selective) return {tensor, operation};
     return {operation(tensor)};
   }
 };

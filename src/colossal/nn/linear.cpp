@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/unary_capsule.h"
 #include "colossal/ops/matmul.h"
 
 namespace colossal::nn {
@@ -26,56 +27,78 @@ at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
 
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                            int64_t product, int64_t out, int64_t deferred) {
+                            int64_t product, int64_t out, int64_t deferred, const std::optional<c10::IValue>& before) {
     Product::Saved saved;
-    const at::Tensor y = reinterpret_cast<const Product*>(product)->forward(rows_of(x), weight, bias.value_or(at::Tensor()), out, &saved);
-    context->save_for_backward({saved.x, saved.weight, weight});
+    const at::Tensor input = before ? unary_of(*before)(x) : x, rows = rows_of(input);
+    const at::Tensor y = reinterpret_cast<const Product*>(product)->forward(rows, weight, bias.value_or(at::Tensor()), out, &saved);
+    // What comes before is computed again from x, unless the product keeps something else, such as gathered rows.
+    const bool forgets = before && saved.x.is_same(rows);
+    context->save_for_backward({forgets ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor()});
+    if (before) context->saved_data["before"] = *before;
     context->saved_data["product"] = product;
     context->saved_data["out"] = out;
     context->saved_data["deferred"] = deferred;
     context->saved_data["bias"] = bias.has_value() && bias->requires_grad();
-    return with_leading_sizes_of(x, y);
+    return with_leading_sizes_of(input, y);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const auto* product = reinterpret_cast<const Product*>(context->saved_data["product"].toInt());
     auto* deferred = reinterpret_cast<DeferredGradients*>(context->saved_data["deferred"].toInt());
     const int64_t out = context->saved_data["out"].toInt();
+    const Unary before = saved[3].defined() ? unary_of(context->saved_data["before"]) : Unary();
     const at::Tensor dy = rows_of(gradients[0]);
-    const bool wants_weight = context->needs_input_grad(1), defers = wants_weight && deferred && deferred->active();
-    const auto d = product->backward(dy, {saved[0], saved[1], out}, {context->needs_input_grad(0), wants_weight && !defers});
-    if (defers) {
-      // From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to its leaf.
-      deferred->add([product, dy, x = saved[0], weight = saved[2], out] {
-        at::Tensor gradient;
-        {
-          const at::NoGradGuard no_grad;
-          gradient = product->backward(dy, {x, {}, out}, {.x = false, .weight = true}).weight;
-        }
-        torch::autograd::backward({weight}, {gradient});
-      });
+    const bool wants_x = context->needs_input_grad(0), wants_weight = context->needs_input_grad(1);
+    const bool defers = wants_weight && deferred && deferred->active();
+    at::Tensor source, input;  // with autograd between them, where something comes before
+    if (before && (wants_x || !saved[0].defined())) {
+      const at::AutoGradMode again(wants_x);
+      source = saved[3].detach().requires_grad_(wants_x);
+      input = before(source);
+    }
+    const at::Tensor x = saved[0].defined() ? saved[0] : rows_of(input.detach());
+    const auto d = product->backward(dy, {x, saved[1], out}, {wants_x, wants_weight && !defers});
+    if (defers) put_off(*deferred, product, dy, saved[0], before, saved[3], saved[2], out);
+    at::Tensor dx = d.x.defined() ? with_leading_sizes_of(gradients[0], d.x) : at::Tensor();
+    if (before && wants_x) {
+      torch::autograd::backward({input}, {dx});
+      dx = source.grad();
     }
     const at::Tensor none;
-    return {d.x.defined() ? with_leading_sizes_of(gradients[0], d.x) : none, d.weight,
-            context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none, none, none, none};
+    return {dx, d.weight, context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none, none, none, none, none};
+  }
+
+  /// From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to its leaf.
+  static void put_off(DeferredGradients& deferred, const Product* product, const at::Tensor& dy, const at::Tensor& kept, const Unary& before,
+                      const at::Tensor& source, const at::Tensor& weight, int64_t out) {
+    deferred.add([=] {
+      at::Tensor gradient;
+      {
+        const at::NoGradGuard no_grad;
+        const at::Tensor x = kept.defined() ? kept : rows_of(before(source));
+        gradient = product->backward(dy, {x, {}, out}, {.x = false, .weight = true}).weight;
+      }
+      torch::autograd::backward({weight}, {gradient});
+    });
   }
 };
 
 }  // namespace
 
 at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
-                  DeferredGradients* deferred) {
+                  DeferredGradients* deferred, const Unary& before) {
   // An undefined tensor may not be an argument of a Function; an absent optional may.
   return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, reinterpret_cast<int64_t>(&product), out,
-                       reinterpret_cast<int64_t>(deferred));
+                       reinterpret_cast<int64_t>(deferred), before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt);
 }
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred) {
-  require(weight.dim() == 2 && x.dim() > 0 && x.size(-1) == weight.size(1), "linear", "input must be [..., ",
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred,
+                  const Unary& before) {
+  require(weight.dim() == 2 && x.dim() > 0 && (before || x.size(-1) == weight.size(1)), "linear", "input must be [..., ",
           weight.dim() == 2 ? weight.size(1) : -1, "] for weight ", weight.sizes(), ": got ", x.sizes());
   require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear", "bias must be [",
           weight.size(0), "]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef());
-  return linear(serial_product(), x, weight, bias, weight.size(0), deferred);
+  return linear(serial_product(), x, weight, bias, weight.size(0), deferred, before);
 }
 
 }  // namespace colossal::nn

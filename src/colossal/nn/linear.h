@@ -2,6 +2,7 @@
 #pragma once
 #include "colossal/nn/deferred_gradients.h"
 #include "colossal/nn/product.h"
+#include "colossal/nn/recompute.h"
 
 namespace colossal::nn {
 
@@ -9,11 +10,13 @@ namespace colossal::nn {
 ///
 /// Shapes:   x [..., in], `bias` [out] or undefined; the product of the leading sizes is the same before and after.
 /// Gradient: of whichever inputs require it. While `deferred` (may be null) is active, that of the weight becomes a task there.
+/// `before`:  if given, the layer is of before(x), which is not kept but computed again in backward (and again for a deferred weight gradient).
 /// Lifetime: `product` and `deferred` outlive the graph.
 at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
-                  DeferredGradients* deferred);
+                  DeferredGradients* deferred, const Unary& before = {});
 
-/// The same in one process: weight [out, in]. Errors: throws if the sizes do not fit.
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred = nullptr);
+/// The same in one process: weight [out, in]. Errors: throws if the sizes do not fit (of x, where nothing comes before).
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred = nullptr,
+                  const Unary& before = {});
 
 }  // namespace colossal::nn

@@ -28,7 +28,9 @@ struct SerialLinear {
                  ? &p.add(name + ".bias", ShardSpec::split({out}, 0, {}, options.segments), Init::zeros(), false)
                  : nullptr),
         deferred(p.deferred()) {}
-  at::Tensor forward(const at::Tensor& x) const { return nn::linear(x, weight.value, bias ? bias->value : at::Tensor(), &deferred); }
+  at::Tensor forward(const at::Tensor& x, const Unary& before = {}) const {
+    return nn::linear(x, weight.value, bias ? bias->value : at::Tensor(), &deferred, before);
+  }
   Parameter& weight;
   Parameter* bias;
   DeferredGradients& deferred;
@@ -42,7 +44,7 @@ struct SerialExpand : Expand {
 
 struct SerialContract : Contract {
   SerialContract(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o) : linear(p, name, in, out, o) {}
-  at::Tensor forward(const Inside& x) override { return linear.forward(x.tensor); }
+  at::Tensor forward(const Inside& x) override { return linear.forward(x.tensor, x.pending); }
   SerialLinear linear;
 };
 

@@ -35,6 +35,11 @@ void PrecisionConfig::fields(Fields& f) {
   f.choice("mode", mode, {"fp32", "fp64"}, "dtype of parameters, activations and optimizer states");
 }
 
+void MemoryConfig::fields(Fields& f) {
+  f.choice("recompute", recompute, {"none", "selective", "block"},
+           "activations computed again in backward instead of kept: none, those inside each mlp, or all but each block's input");
+}
+
 void TrainingConfig::fields(Fields& f) {
   f.integer("steps", steps, "steps", "optimizer steps of the whole run", 1);
   f.integer("batch_size", batch_size, "samples", "global batch of a step, all replicas and micro-batches", 1);
@@ -55,6 +60,7 @@ void Config::fields(Fields& f) {
   f.section("data", data, "what it reads");
   f.section("parallel", parallel, "how it is spread over ranks; their number is the product of all sizes");
   f.section("precision", precision, "number formats");
+  f.section("memory", memory, "what is kept");
   f.section("optimizer", optimizer, "how weights are updated");
   f.section("training", training, "the run");
 }

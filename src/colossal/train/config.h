@@ -38,6 +38,12 @@ struct PrecisionConfig {
   void fields(Fields& f);
 };
 
+/// [memory]
+struct MemoryConfig {
+  std::string recompute = "none";
+  void fields(Fields& f);
+};
+
 /// [training]
 struct TrainingConfig {
   int64_t steps = 100;
@@ -60,6 +66,7 @@ struct Config {
   DataConfig data;
   distributed::ParallelConfig parallel;
   PrecisionConfig precision;
+  MemoryConfig memory;
   optim::OptimizerConfig optimizer;
   TrainingConfig training;
   void fields(Fields& f);

@@ -21,6 +21,10 @@ using comm::PhaseScope;
 
 at::ScalarType dtype_of(const PrecisionConfig& precision) { return precision.mode == "fp64" ? at::kDouble : at::kFloat; }
 
+nn::Recompute recompute_of(const MemoryConfig& memory) {
+  return memory.recompute == "block" ? nn::Recompute::Block : memory.recompute == "selective" ? nn::Recompute::Selective : nn::Recompute::None;
+}
+
 at::Tensor slice(const at::Tensor& t, int64_t part, int64_t parts) {
   if (!t.defined()) return t;
   const int64_t rows = t.size(0) / parts;
@@ -97,6 +101,7 @@ double Engine::train_step(const data::Batch& batch) {
     const data::Batch part = micro(i);
     nn::Step step = step_of(part);
     step.training = true;
+    step.recompute = recompute_of(config_.memory);
     step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"), static_cast<uint64_t>(steps_done_));
     // A row's index in the global batch: replicas hold consecutive rows, micro-batches consecutive rows of those.
     step.first_row = (mesh_.index("data") * parts + i) * part.inputs.size(0);

@@ -66,8 +66,8 @@ std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::sha
   return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, layout->contract, weight, bias));
 }
 
-at::Tensor TensorLinear::forward(const at::Tensor& x) const {
-  return nn::linear(product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_, &deferred_);
+at::Tensor TensorLinear::forward(const at::Tensor& x, const nn::Unary& before) const {
+  return nn::linear(product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_, &deferred_, before);
 }
 
 TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, const nn::AttentionShape& s,

@@ -18,7 +18,7 @@ class TensorLinear {
                                               const nn::LinearOptions&);
   static std::unique_ptr<TensorLinear> contract(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t in, int64_t out,
                                                 const nn::LinearOptions&);
-  at::Tensor forward(const at::Tensor& x) const;
+  at::Tensor forward(const at::Tensor& x, const nn::Unary& before = {}) const;
 
  private:
   friend class TensorHeads;

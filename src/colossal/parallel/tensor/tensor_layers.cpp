@@ -25,7 +25,7 @@ struct TensorExpand : nn::Expand {
 
 struct TensorContract : nn::Contract {
   explicit TensorContract(std::unique_ptr<TensorLinear> linear) : linear(std::move(linear)) {}
-  at::Tensor forward(const nn::Inside& x) override { return linear->forward(x.tensor); }
+  at::Tensor forward(const nn::Inside& x) override { return linear->forward(x.tensor, x.pending); }
   std::unique_ptr<TensorLinear> linear;
 };
 

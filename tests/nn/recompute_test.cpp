@@ -1,0 +1,70 @@
+#include "colossal/nn/recompute.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/error.h"
+#include "colossal/nn/linear.h"
+
+namespace colossal::nn {
+namespace {
+
+/// x -> (2 x)^2, watching whether the tensor in between is still alive.
+struct Watched {
+  at::Tensor operator()(const at::Tensor& x) {
+    const at::Tensor inner = x * 2;
+    ++*calls;
+    *watched = c10::weak_intrusive_ptr<c10::TensorImpl>(inner.getIntrusivePtr());
+    return inner * inner;
+  }
+  std::shared_ptr<int> calls = std::make_shared<int>(0);
+  std::shared_ptr<c10::weak_intrusive_ptr<c10::TensorImpl>> watched =
+      std::make_shared<c10::weak_intrusive_ptr<c10::TensorImpl>>(at::empty({0}).getIntrusivePtr());
+};
+
+TEST(Recompute, ForgetsWhatIsInsideAndComputesItAgain) {
+  const at::Tensor x = at::arange(6, at::kDouble).requires_grad_();
+  Watched kept, forgotten;
+  const at::Tensor y = kept(x), z = recomputed(forgotten, x);
+  EXPECT_FALSE(kept.watched->expired());
+  EXPECT_TRUE(forgotten.watched->expired());
+  EXPECT_TRUE(at::equal(y, z));
+  z.sum().backward();
+  EXPECT_EQ(*forgotten.calls, 2);
+  EXPECT_TRUE(at::equal(x.grad(), 8 * x.detach()));
+}
+
+TEST(Recompute, WithoutGradModeItIsTheFunction) {
+  const at::NoGradGuard no_grad;
+  Watched function;
+  recomputed(function, at::ones({2}));
+  EXPECT_EQ(*function.calls, 1);
+}
+
+TEST(Recompute, RefusesWhatWouldBeCutOff) {
+  EXPECT_THROW(recomputed([](const at::Tensor& x) { return x; }, at::ones({2})), Error);
+}
+
+TEST(Recompute, BeforeALinearLayerKeepsTheSourceAlone) {
+  for (const bool defers : {false, true}) {
+    DeferredGradients deferred;
+    const auto leaf = [](std::vector<int64_t> shape) { return (at::arange(12, at::kDouble).reshape(shape) / 7).requires_grad_(); };
+    at::Tensor x = leaf({4, 3}), weight = leaf({4, 3}), same_x = leaf({4, 3}), same_weight = leaf({4, 3});
+    Watched before;
+    const at::Tensor y = linear(x, weight, {}, &deferred, before);
+    EXPECT_TRUE(before.watched->expired());
+    linear(Watched()(same_x), same_weight, at::Tensor()).sum().backward();
+    if (!defers) {
+      y.sum().backward();
+      EXPECT_EQ(*before.calls, 2);
+    } else {
+      for (const auto& task : deferred.collect([&] { y.sum().backward(); })) task();
+      EXPECT_EQ(*before.calls, 3);
+    }
+    EXPECT_TRUE(at::equal(x.grad(), same_x.grad()));
+    EXPECT_TRUE(at::equal(weight.grad(), same_weight.grad()));
+  }
+}
+
+}  // namespace
+}  // namespace colossal::nn
