@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "colossal/base/error.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
@@ -68,6 +69,10 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
     EXPECT_GT(checked, 0);
   });
 }
+std::string name_of(const distributed::ParallelConfig& layout) {
+  return concat(test::name_of(layout.tensor), "_pipeline", layout.pipeline.size);
+}
+
 std::vector<distributed::ParallelConfig> layouts() {
   std::vector<distributed::ParallelConfig> list;
   for (const parallel::TensorConfig& tensor : std::vector<parallel::TensorConfig>{
@@ -78,11 +83,11 @@ std::vector<distributed::ParallelConfig> layouts() {
   return list;
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, Stories260K, testing::ValuesIn(layouts()), [](const auto& info) {
-  return concat(test::name_of(info.param.tensor), "_pipeline", info.param.pipeline.size);
+  return name_of(info.param);
 });
 
 TEST_P(Stories260K, ExportLoadsBackBitwise) {
-  const std::string folder = testing::TempDir() + "/stories260K-export-" + test::name_of(GetParam());
+  const std::string folder = testing::TempDir() + "/stories260K-export-" + name_of(GetParam());
   std::filesystem::remove_all(folder);
   comm::run_ranks(static_cast<int>(GetParam().ranks()), [&](comm::World& world) {
     comm::Mesh mesh(world, GetParam().axes());
