@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "colossal/base/error.h"
 #include "colossal/nn/unary_capsule.h"
+#include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/matmul.h"
 
 namespace colossal::nn {
@@ -57,7 +60,8 @@ struct Linear : torch::autograd::Function<Linear> {
       input = before(source);
     }
     const at::Tensor x = saved[0].defined() ? saved[0] : rows_of(input.detach());
-    const auto d = product->backward(dy, {x, saved[1], out}, {wants_x, wants_weight && !defers});
+    const at::Tensor sum = defers ? at::Tensor() : ops::gradient_sum(saved[2]);
+    const auto d = product->backward(dy, {x, saved[1], out}, {wants_x, wants_weight && !defers, sum});
     if (defers) put_off(*deferred, product, dy, saved[0], before, saved[3], saved[2], out);
     at::Tensor dx = d.x.defined() ? with_leading_sizes_of(gradients[0], d.x) : at::Tensor();
     if (before && wants_x) {
@@ -65,20 +69,22 @@ struct Linear : torch::autograd::Function<Linear> {
       dx = source.grad();
     }
     const at::Tensor none;
-    return {dx, d.weight, context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none, none, none, none, none};
+    return {dx, sum.defined() ? none : d.weight, context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none, none, none, none, none};
   }
 
   /// From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to its leaf.
   static void put_off(DeferredGradients& deferred, const Product* product, const at::Tensor& dy, const at::Tensor& kept, const Unary& before,
                       const at::Tensor& source, const at::Tensor& weight, int64_t out) {
     deferred.add([=] {
-      at::Tensor gradient;
+      at::Tensor gradient, sum;
       {
         const at::NoGradGuard no_grad;
         const at::Tensor x = kept.defined() ? kept : rows_of(before(source));
-        gradient = product->backward(dy, {x, {}, out}, {.x = false, .weight = true}).weight;
+        sum = ops::gradient_sum(weight);
+        gradient = product->backward(dy, {x, {}, out}, {.x = false, .weight = true, .sum = sum}).weight;
       }
-      torch::autograd::backward({weight}, {gradient});
+      if (!sum.defined()) return torch::autograd::backward({weight}, {gradient});
+      if (const auto& hook = torch::autograd::impl::post_acc_grad_hooks(weight)) (*hook)(weight);
     });
   }
 };

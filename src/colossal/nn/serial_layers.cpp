@@ -5,6 +5,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/nn/linear.h"
+#include "colossal/nn/lookup.h"
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
@@ -64,7 +65,7 @@ struct SerialHeads : HeadProjection {
 struct SerialEmbedding : Embedding {
   SerialEmbedding(Parameters& p, const std::string& name, int64_t rows, int64_t hidden, double deviation)
       : table(p.add(name + ".weight", ShardSpec::whole({rows, hidden}), Init::normal(deviation), true)) {}
-  at::Tensor forward(const at::Tensor& ids) override { return at::embedding(table.value, ids); }
+  at::Tensor forward(const at::Tensor& ids) override { return lookup(table.value, ids); }
   Parameter& weight() override { return table; }
   Parameter& table;
 };

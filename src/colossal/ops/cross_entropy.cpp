@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/parallel.h"
 
@@ -247,6 +248,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
     auto result = compute({hidden.contiguous(), weight.contiguous(), labels, {first, valid}, reduction, projection, slice,
                            hidden.requires_grad(), weight.requires_grad()});
+    context->save_for_backward({weight});
     context->saved_data["hidden"] = result.hidden_gradient;
     context->saved_data["weight"] = result.weight_gradient;
     return result.loss;
@@ -256,11 +258,16 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     const auto take = [&](const char* name) {
       auto gradient = std::move(context->saved_data[name]).toTensor();
       context->saved_data.erase(name);
-      if (gradient.defined()) gradient.mul_(gradients[0]);
       return gradient;
     };
     const at::Tensor none;
     auto hidden = take("hidden"), weight = take("weight");
+    if (hidden.defined()) hidden.mul_(gradients[0]);
+    if (at::Tensor sum = gradient_sum(context->get_saved_variables()[0]); sum.defined() && weight.defined()) {
+      sum.addcmul_(weight, gradients[0].to(weight.scalar_type()));
+      weight = none;
+    }
+    if (weight.defined()) weight.mul_(gradients[0]);
     return {hidden, weight, none, none, none, none, none, none};
   }
 };

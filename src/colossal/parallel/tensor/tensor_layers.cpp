@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/nn/lookup.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
@@ -33,7 +34,7 @@ struct TableEmbedding : nn::Embedding {
   TableEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t length, int64_t hidden, double deviation)
       : table(p, layout, name + ".weight", {length, hidden}, layout.outside, {.features = 1, .init = Init::normal(deviation), .decay = true}),
         rows(rows_of(layout, layout.outside)) {}
-  at::Tensor forward(const at::Tensor& ids) override { return at::embedding(table.value(), rows.of(ids)); }
+  at::Tensor forward(const at::Tensor& ids) override { return nn::lookup(table.value(), rows.of(ids)); }
   nn::Parameter& weight() override { return table.parameter(); }
   Table table;
   nn::Rows rows;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "colossal/comm/collectives.h"
+#include "colossal/nn/lookup.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/parallel/tensor/linear.h"
 
@@ -88,7 +89,7 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids) {
   const at::Tensor local = ids_.of(ids) - first;
   const at::Tensor elsewhere = (local < 0).logical_or_(local >= valid);
   const at::Tensor table = comm::all_gather(table_.value, 0, pieces_);
-  const at::Tensor found = at::embedding(table, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(-1), 0);
+  const at::Tensor found = nn::lookup(table, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(-1), 0);
   return keeps_rows_ ? comm::reduce_scatter(found, 0, words_) : comm::reduce_from(found, words_);
 }
 

@@ -1,0 +1,11 @@
+// Rows of a table by number: what embeddings are made of.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace colossal::nn {
+
+/// table [rows, H], ids [...] int64 -> [..., H]. The gradient of a leaf that has one already is added to the rows that were read, and no others are
+/// touched.
+at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids);
+
+}  // namespace colossal::nn

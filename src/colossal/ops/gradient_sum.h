@@ -1,0 +1,11 @@
+// Gradients of leaves added where they are kept, without a tensor of their own: a micro-batch then costs one pass over each gradient, not three.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace colossal::ops {
+
+/// The kept gradient of `leaf`, to which a backward function may add its own and return none: autograd then adds nothing, and runs the leaf's hooks
+/// all the same. Undefined where that cannot be: no leaf, no gradient yet, one of another dtype or with gaps, or a graph of the backward pass is wanted.
+at::Tensor gradient_sum(const at::Tensor& leaf);
+
+}  // namespace colossal::ops
