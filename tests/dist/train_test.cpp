@@ -80,6 +80,39 @@ TEST_F(TrainProgram, EveryLayoutAndTransportGivesTheSameCurve) {
   }
 }
 
+TEST_F(TrainProgram, StagesInProcessesOfTheirOwnGiveTheSameCurve) {
+  const Finished serial = run(train());
+  ASSERT_EQ(serial.status, 0) << serial.output;
+  const auto want = losses();
+  EXPECT_LT(want.back(), want.front());
+  for (const char* backend : {"shm", "gloo"}) {
+    const Finished outcome = run(train({"--parallel.data=2", "--parallel.pipeline=2", concat("--run.backend=", backend), "--overwrite"}));
+    ASSERT_EQ(outcome.status, 0) << outcome.output;
+    SCOPED_TRACE(backend);
+    expect_same_curve(losses(), want);
+  }
+}
+
+TEST_F(TrainProgram, AKilledStageEndsAllAndIsNamed) {
+  write_config(100000, 5);
+  std::vector<int> ranks;
+  std::chrono::steady_clock::time_point killed;
+  const Finished result = run_process({.command = train({"--parallel.data=2", "--parallel.pipeline=2"}),
+                                       .limit = seconds(100),
+                                       .meanwhile = [&](const std::string&, int launcher) {
+                                         if (!ranks.empty() || !checkpoint::latest(base + "/run/checkpoints")) return;
+                                         ranks = children_of(launcher);
+                                         killed = std::chrono::steady_clock::now();
+                                         kill(ranks.at(2), SIGKILL);  // the second stage of the first replica
+                                       }});
+  ASSERT_EQ(ranks.size(), 4u) << result.output;
+  EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(10));
+  EXPECT_NE(result.status, 0);
+  EXPECT_NE(result.output.find(concat("rank 2 of 4 (process ", ranks[2], ") was killed by SIGKILL")), std::string::npos) << result.output;
+  for (const int rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank still runs";
+  EXPECT_TRUE(left_segments().empty());
+}
+
 TEST_F(TrainProgram, AKilledRankEndsAllAndNamesIt) {
   write_config(100000, 5);
   std::vector<int> ranks;
@@ -237,6 +270,8 @@ TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
   EXPECT_NE(refusal({"--training.steps=many"}).find("training.steps"), std::string::npos);
   EXPECT_NE(refusal({"--training.steps=0"}).find("training.steps"), std::string::npos);
   EXPECT_NE(refusal({"--parallel.data=3"}).find("the nearest are 6 and 9"), std::string::npos);
+  EXPECT_NE(refusal({"--parallel.pipeline={size=2,schedule=\"interleaved\",micro_batches=1}"}).find("interleaved needs micro_batches that divide by the 2 ranks"),
+            std::string::npos);
   EXPECT_NE(refusal({"--run.device=cuda"}).find("cuda needs a CUDA build"), std::string::npos);
 }
 

@@ -80,7 +80,9 @@ void Config::validate() const {
           " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
   require(optimizer.warmup_steps <= training.steps, "optimizer", "warmup_steps must not exceed training.steps: got ",
           optimizer.warmup_steps, " of ", training.steps, "; lower optimizer.warmup_steps");
-  micro_batches();
+  parallel::PipelineConfig pipeline = parallel.pipeline;
+  pipeline.micro_batches = micro_batches();
+  parallel::check_sizes(pipeline);
 }
 
 }  // namespace colossal::train

@@ -73,7 +73,7 @@ struct Config {
   /// What data.tokenizer names, `auto` resolved.
   std::string tokenizer() const;
   /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica that deal out its rows, with
-  /// the nearest sizes that do; a tensor.size that its mode cannot be made of.
+  /// the nearest sizes that do; a tensor.size that its mode cannot be made of; sizes that the pipeline's schedule cannot do.
   void validate() const;
   /// Parts that each replica's share of a batch is cut in: training.accumulate, or those of the pipeline. Errors: those of validate().
   int64_t micro_batches() const;

@@ -84,9 +84,11 @@ int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t ba
   for (int64_t n = 1; n * batch_parts <= batch; ++n)
     if (batch % (n * batch_parts) == 0) legal += concat(legal.empty() ? "" : ", ", n);
   throw Error("pipeline", concat("micro_batches must divide the ", batch, " samples of a replica",
-                                 batch_parts > 1 ? concat(", dealt out in ", batch_parts, " parts,") : "", ": got ", count, "; possible: ",
+                                 batch_parts > 1 ? concat(" (dealt out in ", batch_parts, " parts)") : "", ": got ", count, "; possible: ",
                                  legal.empty() ? "none" : legal, "; or make training.batch_size a multiple of ", unit, " a replica"));
 }
+
+void check_sizes(const PipelineConfig& config) { schedule::check_options(options_of(config)); }
 
 PipelinePlan make_plan(const PipelineConfig& config, const ModelCosts& costs) {
   const schedule::Options options = options_of(config);

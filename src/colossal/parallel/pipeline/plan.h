@@ -41,6 +41,9 @@ struct PipelinePlan {
 /// Errors ("pipeline"): fewer blocks than stages, what the schedule cannot do; with the nearest legal values. No communication.
 PipelinePlan make_plan(const PipelineConfig& config, const ModelCosts& costs);
 
+/// Errors ("pipeline"): sizes that the schedule cannot do, with the nearest legal values: make_plan's errors that need no model. config.micro_batches is given.
+void check_sizes(const PipelineConfig& config);
+
 /// config.micro_batches, or where it is 0 the most up to four a rank into which `batch`, the samples of a replica in a step, divides.
 /// Errors ("pipeline"): parts that are no whole samples for each of the `batch_parts` of a tensor mode, with what to change.
 int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t batch_parts);

@@ -1,0 +1,270 @@
+// Training in a pipeline: checkpoints that move between any two layouts, resuming, evaluation, and what is refused before anything is sent.
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/train/engine.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::train {
+namespace {
+
+struct Layout {
+  std::string name;
+  int64_t data = 1;
+  parallel::TensorConfig tensor;
+  parallel::PipelineConfig pipeline;
+  int ranks() const { return static_cast<int>(data * tensor.size * pipeline.size); }
+};
+
+Layout one() { return {.name = "one"}; }
+
+std::vector<Layout> layouts() {
+  return {one(),
+          {.name = "data2_tensor2_pipeline2", .data = 2, .tensor = {.size = 2}, .pipeline = {.size = 2}},
+          {.name = "tensor4", .tensor = {.size = 4}},
+          {.name = "pipeline4_v", .pipeline = {.size = 4, .schedule = "zero-bubble-v"}},
+          {.name = "pipeline2_chimera", .pipeline = {.size = 2, .schedule = "chimera"}}};  // both ranks hold every stage
+}
+
+Config config_of(const Layout& layout) {
+  Config c;
+  c.precision.mode = "fp64";
+  c.parallel.data = layout.data;
+  c.parallel.tensor = layout.tensor;
+  c.parallel.pipeline = layout.pipeline;
+  c.parallel.bucket_mib = 0.01;  // several buckets
+  c.training = {.steps = 50, .batch_size = 8, .seed = 1};
+  return c;
+}
+
+models::ModelShape shape_of(models::ModelShape shape, int64_t layers) {
+  shape.layers = layers;
+  return shape;
+}
+
+data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
+  auto generator = at::detail::createCPUGenerator(step);
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  const at::Tensor tokens = at::randint(0, 43, {8, 7}, generator, ids).narrow(0, part * (8 / parts), 8 / parts);
+  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(), at::Tensor()};
+}
+
+/// Steps [first, last) of a run.
+void train(Engine& engine, int64_t first, int64_t last) {
+  for (int64_t step = first; step < last; ++step) {
+    engine.zero_grad();
+    engine.train_step(batch_of(step, engine.mesh().index("data"), engine.mesh().size("data")));
+    engine.step();
+  }
+}
+
+std::string empty_folder(const std::string& name) {
+  const std::string folder = testing::TempDir() + "/pipeline-modes-" + name;
+  std::filesystem::remove_all(folder);
+  return folder;
+}
+
+void load(Engine& engine, const std::string& folder) {
+  checkpoint::TrainingState state = engine.state();
+  checkpoint::load(*checkpoint::latest(folder), state, engine.mesh().all(), engine.mesh().place());
+  engine.set_progress(state.progress);
+}
+
+class PipelineCheckpoints : public testing::TestWithParam<Layout> {
+ protected:
+  /// What a rank had when it saved or loaded.
+  struct Part {
+    checkpoint::NamedTensor tensor;
+    tensor::Place place;
+  };
+  const models::ModelShape shape = shape_of(test::tiny_gpt2(), 8);
+
+  /// Runs `work` on an engine of each rank and returns what they then hold.
+  template <class Work>
+  std::vector<Part> parts_after(const Layout& layout, const Work& work) const {
+    std::vector<Part> parts;
+    std::mutex mutex;
+    comm::run_ranks(layout.ranks(), [&](comm::World& world) {
+      auto engine = initialize(world, config_of(layout), shape);
+      work(*engine);
+      const std::lock_guard lock(mutex);
+      for (const auto& t : engine->state().tensors) parts.push_back({{t.name, t.value.clone(), t.spec}, engine->mesh().place()});
+    });
+    return parts;
+  }
+};
+
+// Saved after two steps under this layout, loaded under every layout: weights and optimizer states are, bit for bit, those of one process that
+// loads it, and what the saving ranks had.
+TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
+  const std::string folder = empty_folder(GetParam().name);
+  const auto saved = parts_after(GetParam(), [&](Engine& engine) {
+    train(engine, 0, 2);
+    checkpoint::save(folder, 2, engine.state(), engine.mesh().all(), engine.mesh().place(), 1);
+  });
+  std::map<std::string, at::Tensor> whole;
+  for (const Part& part : parts_after(one(), [&](Engine& engine) { load(engine, folder); })) whole[part.tensor.name] = part.tensor.value;
+  EXPECT_GT(whole.size(), 3 * 80u);  // parameters and both moments
+  const auto expect_parts_of_whole = [&](const std::vector<Part>& parts, const std::string& under) {
+    std::set<std::string> names;
+    for (const auto& [t, place] : parts) {
+      test::expect_equal(t.value, test::local_part(whole.at(t.name), t.spec, place), t.name + " under " + under);
+      names.insert(t.name);
+    }
+    EXPECT_EQ(names.size(), whole.size()) << under;
+  };
+  expect_parts_of_whole(saved, "the layout that saved");
+  for (const Layout& layout : layouts()) {
+    const auto parts = parts_after(layout, [&](Engine& engine) { load(engine, folder); });
+    expect_parts_of_whole(parts, layout.name);
+    const bool holds_all = layout.pipeline.size == 1 || layout.pipeline.schedule == "chimera";
+    EXPECT_EQ(parts.size() == whole.size() * layout.ranks(), holds_all) << layout.name << ": a rank holds its stages alone";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, PipelineCheckpoints, testing::ValuesIn(layouts()), [](const auto& info) { return info.param.name; });
+
+TEST(PipelineResume, TwoStepsAndTwoMoreAreFourBitByBit) {
+  const std::string folder = empty_folder("resume");
+  const Config config = config_of({.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 4}});
+  models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
+  shape.dropout = 0.2;  // its masks follow from the step
+  std::vector<checkpoint::TrainingState> want(2);
+  comm::run_ranks(2, [&](comm::World& world) {
+    auto engine = initialize(world, config, shape);
+    train(*engine, 0, 4);
+    want[world.rank()] = engine->state();
+  });
+  comm::run_ranks(2, [&](comm::World& world) {
+    auto engine = initialize(world, config, shape);
+    train(*engine, 0, 2);
+    checkpoint::save(folder, 2, engine->state(), engine->mesh().all(), engine->mesh().place(), 1);
+  });
+  comm::run_ranks(2, [&](comm::World& world) {
+    auto engine = initialize(world, config, shape);
+    load(*engine, folder);
+    EXPECT_EQ(engine->steps_done(), 2);
+    train(*engine, 2, 4);
+    const auto got = engine->state();
+    const auto& tensors = want[world.rank()].tensors;
+    ASSERT_EQ(got.tensors.size(), tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) test::expect_equal(got.tensors[i].value, tensors[i].value, tensors[i].name);
+  });
+}
+
+std::vector<parallel::PipelineConfig> evaluated() {
+  return {{.size = 2, .schedule = "1f1b"}, {.size = 2, .schedule = "chimera"}, {.size = 2, .schedule = "zero-bubble-v"}};
+}
+
+/// Of all ranks, which must agree.
+Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::ModelShape& shape, const data::Batch& batch) {
+  std::vector<Evaluation> all(pipeline.size);
+  comm::run_ranks(static_cast<int>(pipeline.size), [&](comm::World& world) {
+    auto engine = initialize(world, config_of({.pipeline = pipeline}), shape);
+    all[world.rank()] = engine->evaluate(batch);
+  });
+  for (const Evaluation& e : all) {
+    EXPECT_EQ(e.loss, all[0].loss);
+    EXPECT_EQ(e.accuracy, all[0].accuracy);
+  }
+  return all[0];
+}
+
+TEST(PipelineEvaluation, OfTextEqualsOneProcess) {
+  data::Batch batch = batch_of(7, 0, 1);
+  batch.labels[0][0] = data::kIgnored;  // micro-batches count different numbers of tokens
+  const models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
+  const Evaluation want = evaluate({}, shape, batch);
+  EXPECT_FALSE(want.accuracy.has_value());
+  for (const auto& pipeline : evaluated()) {
+    const Evaluation got = evaluate(pipeline, shape, batch);
+    EXPECT_NEAR(got.loss, want.loss, 1e-12 * want.loss) << pipeline.schedule;
+    EXPECT_FALSE(got.accuracy.has_value());
+  }
+}
+
+TEST(PipelineEvaluation, OfImagesEqualsOneProcessInAccuracyToo) {
+  const models::ModelShape shape = shape_of(test::tiny_vit(), 4);
+  auto generator = at::detail::createCPUGenerator(5);
+  data::Batch batch;
+  batch.inputs = at::randn({64, 3, 8, 8}, generator, at::kDouble);
+  batch.labels = at::randint(0, 7, {64, 1}, generator, at::TensorOptions().dtype(at::kLong));
+  batch.labels[0][0] = data::kIgnored;
+  const Evaluation want = evaluate({}, shape, batch);
+  EXPECT_GT(want.accuracy, 0);
+  EXPECT_LT(want.accuracy, 1);
+  for (const auto& pipeline : evaluated()) {
+    const Evaluation got = evaluate(pipeline, shape, batch);
+    EXPECT_NEAR(got.loss, want.loss, 1e-12 * want.loss) << pipeline.schedule;
+    EXPECT_EQ(got.accuracy, want.accuracy) << pipeline.schedule;  // counts, divided by one another
+  }
+}
+
+TEST(PipelineSizes, ThatNoScheduleCanDoAreRefused) {
+  const auto complaint = [](const Layout& layout, int64_t accumulate = 1) {
+    Config config = config_of(layout);
+    config.training.accumulate = accumulate;
+    return test::thrown_message([&] { config.validate(); });
+  };
+  EXPECT_EQ(complaint({.pipeline = {.size = 2, .micro_batches = 3}}),
+            "[pipeline] micro_batches must divide the 8 samples of a replica: got 3; possible: 1, 2, 4, 8; or make training.batch_size a multiple of 3 a replica");
+  EXPECT_EQ(complaint({.tensor = {.size = 4, .mode = "2d"}, .pipeline = {.size = 2, .micro_batches = 8}}),
+            "[pipeline] micro_batches must divide the 8 samples of a replica (dealt out in 2 parts): got 8; possible: 1, 2, 4; or make training.batch_size a "
+            "multiple of 16 a replica");
+  EXPECT_EQ(complaint({.pipeline = {.size = 4, .schedule = "interleaved", .micro_batches = 2}}),
+            "[pipeline] interleaved needs micro_batches that divide by the 4 ranks: got 2; nearest 4");
+  EXPECT_EQ(complaint({.pipeline = {.size = 3, .schedule = "chimera", .micro_batches = 4}}),
+            "[pipeline] chimera needs an even number of ranks: got 3; nearest 2 or 4");
+  EXPECT_EQ(complaint({.pipeline = {.size = 2, .schedule = "1f1b", .chunks = 2}}), "[pipeline] 1f1b has 1 chunk a rank: got 2; nearest 1, or take interleaved or hanayo");
+  EXPECT_EQ(complaint({.pipeline = {.size = 2}}, 2),
+            "[training] accumulate must be 1 with a pipeline, whose micro-batches accumulate already: got 2; set parallel.pipeline.micro_batches");
+  EXPECT_EQ(complaint({.pipeline = {.size = 2}}), "");
+}
+
+TEST(PipelineSizes, ThatTheModelCannotBeCutIntoAreRefusedBeforeAnyMessage) {
+  const auto complaint = [](const parallel::PipelineConfig& pipeline) {
+    return test::thrown_message([&] {
+      comm::run_ranks(static_cast<int>(pipeline.size), [&](comm::World& world) {
+        try {
+          initialize(world, config_of({.pipeline = pipeline}), test::tiny_gpt2());  // of two blocks
+        } catch (...) {
+          EXPECT_EQ(world.traffic().total().calls, 0);
+          throw;
+        }
+      });
+    });
+  };
+  const auto expect_said = [&](const parallel::PipelineConfig& pipeline, const std::string& want) {
+    const std::string got = complaint(pipeline);
+    EXPECT_EQ(got.rfind(want + " (rank ", 0), 0u) << got;
+  };
+  expect_said({.size = 4}, "[pipeline] every stage needs a block: got 2 blocks for 4 stages (4 ranks); the largest size is 2");
+  expect_said({.size = 2, .schedule = "zero-bubble-v"},
+              "[pipeline] every stage needs a block: got 2 blocks for 4 stages (2 ranks, 2 each); the largest size is 1");
+  expect_said({.size = 2, .layers_per_stage = {2, 1}},
+              "[pipeline] layers_per_stage must give the 2 blocks to the 2 stages, in the order of the model: got 2 numbers, sum 3");
+  expect_said({.size = 2, .layers_per_stage = {2}},
+              "[pipeline] layers_per_stage must give the 2 blocks to the 2 stages, in the order of the model: got 1 numbers, sum 2");
+}
+
+TEST(PipelineSizes, AnUnknownScheduleIsRefusedByTheReader) {
+  auto document = ConfigDocument::parse("[parallel.pipeline]\nsize = 2\nschedule = \"zero-buble-v\"", "x.toml");
+  Config config;
+  EXPECT_EQ(test::thrown_message([&] { document.read(config); }),
+            "[config] x.toml:3: `parallel.pipeline.schedule` must be one of gpipe, 1f1b, chimera, interleaved, zero-bubble-h1, zero-bubble-h2, zero-bubble-v, "
+            "hanayo, v-half, v-min; found \"zero-buble-v\", did you mean `zero-bubble-v`?");
+}
+
+}  // namespace
+}  // namespace colossal::train
