@@ -155,6 +155,7 @@ TEST(RunFolder, CreatesItsFoldersAndNamesItsFiles) {
   EXPECT_EQ(run.config(), run.path() + "/config.toml");
   EXPECT_EQ(run.metrics(), run.path() + "/metrics.jsonl");
   EXPECT_EQ(run.report(), run.path() + "/report.html");
+  EXPECT_EQ(run.pipeline_trace(), run.path() + "/pipeline_trace.json");
   EXPECT_EQ(run.log(3), run.path() + "/log-rank-3.txt");
 }
 

@@ -95,9 +95,9 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
       if (step.action == Action::Reduce || step.action == Action::Update) continue;
       const comm::PhaseScope phase(*around_.traffic, phase_of(step));
       if (i == last_gradients && before_last_gradients) before_last_gradients();
-      const double begin = is_training ? now() : 0;
+      began_ = now();
       do_step(step, stage, is_training);
-      if (is_training) events_.push_back({rank(), step, begin, now()});
+      if (is_training) events_.push_back({rank(), step, began_, now()});
     }
     transfers_.finish();
   } catch (...) {
@@ -154,6 +154,7 @@ at::Tensor PipelineExecutor::take(std::map<Key, at::Tensor>& handed, std::map<Ke
   require(step != posted.end(), "pipeline", "micro-batch ", key.second, " has nothing to start from in chunk ", key.first, ": the schedule is broken");
   at::Tensor x = transfers_.take(step->second);
   posted.erase(step);
+  began_ = now();  // so far it waited
   return x;
 }
 

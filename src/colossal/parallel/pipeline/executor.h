@@ -49,7 +49,8 @@ class PipelineExecutor {
   int rank() const { return around_.ranks->rank(); }
   /// Whether this rank has the last stage of some pipe.
   bool has_result() const;
-  /// Of the last train(): when this rank did what, in seconds of a clock that ranks of one host share.
+  /// Of the last train(): when this rank did what, in list order and in seconds of a clock that ranks of one host share. A compute step begins
+  /// when its input is there: what lies between the event before and its begin is waiting. A receive only posts.
   const std::vector<schedule::Event>& events() const { return events_; }
   /// Of the last train(): most activations that were held at once, one being a micro-batch on all stages of this rank; what waits for
   /// BackwardWeight counts half.
@@ -86,6 +87,7 @@ class PipelineExecutor {
   std::map<Key, at::Tensor> outputs_, input_gradients_;            // to be sent
   std::vector<at::Tensor> results_;
   std::vector<schedule::Event> events_;
+  double began_ = 0;  // the step under way
   double peak_live_ = 0;
 };
 
