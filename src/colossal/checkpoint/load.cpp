@@ -26,7 +26,8 @@ std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& ma
   at::Tensor any = at::tensor(flags, at::kLong).to(device);
   if (any.numel() > 0) world.all_reduce(any, comm::Reduce::Max).wait();
   any = any.cpu();
-  return {any.const_data_ptr<int64_t>(), any.const_data_ptr<int64_t>() + any.numel()};
+  const int64_t* first = any.const_data_ptr<int64_t>();
+  return std::vector<bool>(first, first + any.numel());  // braces would make a list of two bools of the pointers
 }
 
 /// Names, dtypes and logical shapes must be the same on both sides; of the stored ones, those that begin with `prefix`.
