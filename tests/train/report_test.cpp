@@ -100,7 +100,8 @@ TEST(Report, ShowsThePipelineAsPlannedAndAsMeasured) {
   const std::string page = render_report(report);
   expect_balanced(page);
   EXPECT_EQ(count(page, "<svg"), 1u);
-  for (const char* part : {">planned (ms)<", ">measured (ms)<", "<title>F0 on rank 1: ", "<td>rank 1 7.3</td>", "<td>nobody</td>", "pipeline_trace.json"})
+  for (const char* part : {">planned (ms)<", ">measured (ms)<", "<title>F0 on rank 1: ", "<td>rank 1 7.3</td>", "<td>nobody</td>",
+                           "pipeline_trace.json"})
     expect_holds(page, part);
 }
 

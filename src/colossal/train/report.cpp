@@ -188,8 +188,8 @@ std::string waits_of(const std::vector<double>& waited) {
 
 std::string timeline_of(const PipelineTimeline& timeline) {
   const schedule::Timeline &planned = timeline.planned, &measured = timeline.measured;
-  std::string out = "<section class='card'><h2>Pipeline</h2><p>The last step as planned, had each rank taken for each kind of step the time it took on "
-                    "average and messages none, and as measured. Times are milliseconds. pipeline_trace.json in the run folder holds the same for "
+  std::string out = "<section class='card'><h2>Pipeline</h2><p>The last step as planned, had each rank taken for each kind of step the time it took "
+                    "on average and messages none, and as measured. Times are milliseconds. pipeline_trace.json in the run folder holds the same for "
                     "Perfetto.</p><div class='scroll'>" + schedule::draw_svg(timeline.titled()) + "</div>";
   out += "<div class='scroll'><table class='numbers'><tr><th>rank</th><th>busy</th><th>waiting, planned</th><th>measured</th><th>waited for</th>"
          "<th>live activations, planned</th><th>measured</th></tr>";
