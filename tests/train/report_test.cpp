@@ -91,6 +91,20 @@ TEST(Report, DrawsTheLayout) {
   expect_holds(page, "<th>data 1</th><td class='shade1'>rank 2</td><td class='shade1'>rank 3</td>");
 }
 
+TEST(Report, ShowsThePipelineAsPlannedAndAsMeasured) {
+  expect_lacks(render_report(report_of(1)), "Pipeline");
+  const auto schedule = schedule::make_schedule({.name = "1f1b", .stages = 2, .micro_batches = 2});
+  const auto timeline = [&](double forward) { return schedule::simulate(schedule, schedule::Costs{.forward = forward}); };
+  Report report = report_of(0);
+  report.timeline = PipelineTimeline{timeline(1), timeline(2), {{0, 7.25}, {0, 0}}};
+  const std::string page = render_report(report);
+  expect_balanced(page);
+  EXPECT_EQ(count(page, "<svg"), 1u);
+  for (const char* part : {">planned (ms)<", ">measured (ms)<", "<title>F0 on rank 1: ", "<td>rank 1 7.3</td>", "<td>nobody</td>",
+                           "pipeline_trace.json"})
+    expect_holds(page, part);
+}
+
 TEST(Report, LeavesOutSingleAxesAndCutsLargeLayouts) {
   Report report = report_of(1);
   report.mesh = {{"data", 1}, {"tensor", 1}};

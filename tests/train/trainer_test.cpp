@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/metrics.h"
@@ -102,6 +103,18 @@ TEST_F(Run, WritesItsFolder) {
   EXPECT_TRUE(metrics.back().eval_loss.has_value());
   EXPECT_LT(metrics.back().loss, metrics.front().loss);
   EXPECT_GT(metrics.back().mfu, 0);
+}
+
+TEST_F(Run, ShowsItsPipeline) {
+  Config c = make("run", 1, 1);
+  c.parallel.pipeline.size = 2;
+  c.training.steps = 2;
+  train(c, Start::New);
+  const std::string trace = c.run.folder + "/pipeline_trace.json", report = c.run.folder + "/report.html";
+  EXPECT_TRUE(std::filesystem::exists(trace));
+  EXPECT_NE(read_file(report, 1 << 24).find(">measured (ms)<"), std::string::npos);
+  train(c, Start::Resume);  // of a finished run: no step, no timeline
+  EXPECT_EQ(read_file(report, 1 << 24).find(">measured (ms)<"), std::string::npos);
 }
 
 TEST_F(Run, RefusesToStartOverAnOldRunUnlessToldTo) {

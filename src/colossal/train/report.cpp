@@ -99,6 +99,8 @@ std::string tile(const std::string& value, const std::string& name, const std::s
          (note.empty() ? "" : "<small>" + html_text(note) + "</small>") + "</div>";
 }
 
+std::string tenths(double value) { return short_number(std::round(10 * value) / 10); }
+
 std::string percent(double share) { return short_number(std::round(1000 * share) / 10) + " %"; }
 
 std::string tiles_of(const std::vector<StepMetrics>& steps) {
@@ -173,6 +175,37 @@ std::string layout_of(const Report& report) {
   return out + "</section>\n";
 }
 
+/// "rank 1 3.2, rank 3 0.5": whom a rank waited for, the longest first.
+std::string waits_of(const std::vector<double>& waited) {
+  std::vector<std::pair<double, size_t>> longest;
+  for (size_t rank = 0; rank < waited.size(); ++rank)
+    if (waited[rank] > 0) longest.emplace_back(waited[rank], rank);
+  std::sort(longest.rbegin(), longest.rend());
+  std::string out;
+  for (const auto& [time, rank] : longest) out += concat(out.empty() ? "rank " : ", rank ", rank, " ", tenths(time));
+  return out.empty() ? "nobody" : out;
+}
+
+std::string timeline_of(const PipelineTimeline& timeline) {
+  const schedule::Timeline &planned = timeline.planned, &measured = timeline.measured;
+  std::string out = "<section class='card'><h2>Pipeline</h2><p>The last step as planned, had each rank taken for each kind of step the time it took "
+                    "on average and messages none, and as measured. Times are milliseconds. pipeline_trace.json in the run folder holds the same for "
+                    "Perfetto.</p><div class='scroll'>" + schedule::draw_svg(timeline.titled()) + "</div>";
+  out += "<div class='scroll'><table class='numbers'><tr><th>rank</th><th>busy</th><th>waiting, planned</th><th>measured</th><th>waited for</th>"
+         "<th>live activations, planned</th><th>measured</th></tr>";
+  const auto cell = [&](const std::string& text) { out += "<td>" + html_text(text) + "</td>"; };
+  for (int rank = 0; rank < measured.ranks; ++rank) {
+    out += concat("<tr><th>", rank, "</th>");
+    cell(tenths(measured.busy[rank]));
+    for (const auto* times : {&planned, &measured}) cell(tenths(times->span[rank] - times->busy[rank]));
+    cell(waits_of(timeline.waited[rank]));
+    for (const auto* times : {&planned, &measured}) cell(short_number(times->peak_live[rank]));
+    out += "</tr>";
+  }
+  return out + "</table></div><p>Bubble: planned " + percent(planned.bubble()) + ", measured " + percent(measured.bubble()) +
+         ". Waiting counts from a rank's first step to the end of its last; what is not for another rank is its own, between steps.</p></section>\n";
+}
+
 std::string facts_of(const Report& report) {
   char when[64] = "";
   const std::time_t now = std::time(nullptr);
@@ -216,6 +249,7 @@ std::string render_report(const Report& report) {
     for (const auto& plot : plots_of(report.steps)) out += render_plot(plot);
     out += "</section>\n";
   }
+  if (report.timeline) out += timeline_of(*report.timeline);
   if (!report.sample.empty()) {
     out += "<section class='card'><h2>Sample</h2><pre class='sample'><mark>" + html_text(report.prompt) + "</mark>" +
            html_text(report.sample) + "</pre></section>\n";

@@ -1,10 +1,12 @@
 // report.html: one file that shows a run to a person, without a network and without other files.
 #pragma once
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "colossal/train/metrics.h"
+#include "colossal/train/pipeline_timeline.h"
 
 namespace colossal::train {
 
@@ -20,9 +22,10 @@ struct Report {
   std::vector<std::pair<std::string, std::string>> facts;   // rows for the summary: model, parameters, machine, ...
   std::string config;                                       // resolved, TOML
   std::string prompt, sample;                               // text of the model; may be empty
+  std::optional<PipelineTimeline> timeline = {};            // of the last step in a pipeline
 };
 
-/// The whole page: summary, plots (loss, learning rate, gradient norm, tokens/s, MFU, memory), layout, config, sample.
+/// The whole page: summary, plots (loss, learning rate, gradient norm, tokens/s, MFU, memory), pipeline, layout, config, sample.
 /// Light or dark as the reader's system is. Cost: linear in the steps; a page of 100,000 steps has about 300 KB.
 std::string render_report(const Report& report);
 

@@ -199,6 +199,7 @@ bool Trainer::run() {
     output_->progress.finish();
     output_->events.flush();
   }
+  timeline_ = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor());
   const bool finished = engine_->steps_done() >= t.steps;
   log_.info(finished ? "done" : "stopped", " after step ", engine_->steps_done(), "; checkpoint in ", folder_.checkpoints());
   return finished;
@@ -220,6 +221,8 @@ void Trainer::write_report(const std::string& sample) {
   report.config = to_toml(config_);
   report.prompt = config_.training.sample_prompt;
   report.sample = sample;
+  report.timeline = timeline_;
+  if (timeline_) write_file(folder_.pipeline_trace(), schedule::chrome_trace(timeline_->titled(), 1e-3));
   write_file(folder_.report(), render_report(report));
   log_.info("report: ", folder_.report());
 }

@@ -10,6 +10,7 @@
 #include "colossal/train/config.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/metrics.h"
+#include "colossal/train/pipeline_timeline.h"
 #include "colossal/train/run_data.h"
 
 namespace colossal::train {
@@ -35,7 +36,7 @@ class Trainer {
 
   /// Trains to config.training.steps, or until a stop is requested. Returns true when all steps are done. In both cases the last step is saved.
   bool run();
-  /// Writes report.html (rank 0), with `sample` as the text the model produced.
+  /// Writes report.html, with `sample` as the text the model produced, and of a pipeline that made a step pipeline_trace.json (rank 0).
   void write_report(const std::string& sample);
 
   Engine& engine() { return *engine_; }
@@ -65,6 +66,7 @@ class Trainer {
   RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Output> output_;
+  std::optional<PipelineTimeline> timeline_;  // of the last step of run(), on rank 0
   int64_t saved_step_ = -1;
 };
 
