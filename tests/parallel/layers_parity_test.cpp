@@ -188,8 +188,8 @@ struct DividedGradient : nn::Product {
     return inner->forward(x, weight, bias, out, saved);
   }
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
-    Gradients d = inner->backward(dy, saved, wanted);
-    if (d.weight.defined()) d.weight = d.weight / ranks;
+    Gradients d = inner->backward(dy, saved, {wanted.x, wanted.weight});
+    if (d.weight.defined()) d.weight = wanted.with(d.weight / ranks);
     return d;
   }
   std::shared_ptr<const Product> inner;

@@ -17,6 +17,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+/// As a matrix, whose rows may have gaps between them.
 at::Tensor rows_of(const at::Tensor& x) {
   const at::Tensor rows = x.dim() == 2 ? x : x.reshape({x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1)});
   return rows.stride(-1) == 1 || rows.size(-1) == 1 ? rows : rows.contiguous();
@@ -32,7 +33,8 @@ struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             int64_t product, int64_t out, int64_t deferred, const std::optional<c10::IValue>& before) {
     Product::Saved saved;
-    const at::Tensor input = before ? unary_of(*before)(x) : x, rows = rows_of(input);
+    // Without gaps: what is kept must not keep a larger tensor alive that it is a part of.
+    const at::Tensor input = before ? unary_of(*before)(x) : x, rows = rows_of(input).contiguous();
     const at::Tensor y = reinterpret_cast<const Product*>(product)->forward(rows, weight, bias.value_or(at::Tensor()), out, &saved);
     // What comes before is computed again from x, unless the product keeps something else, such as gathered rows.
     const bool forgets = before && saved.x.is_same(rows);
