@@ -16,10 +16,10 @@ schedule::Options options_of(const PipelineConfig& config) {
           .chunks = static_cast<int>(config.chunks)};
 }
 
-std::vector<int64_t> cuts_of(const PipelineConfig& config, const ModelCosts& costs, int64_t stages) {
-  const auto blocks = static_cast<int64_t>(costs.blocks.size());
+std::vector<int64_t> cuts_of(const PipelineConfig& config, const ModelCosts& costs, const schedule::Placement& placement) {
+  const auto blocks = static_cast<int64_t>(costs.blocks.size()), stages = static_cast<int64_t>(placement.stages());
   const auto& given = config.layers_per_stage;
-  if (given.empty()) return cut_blocks(costs, stages);
+  if (given.empty()) return cut_blocks(costs, placement);
   require(static_cast<int64_t>(given.size()) == stages && std::accumulate(given.begin(), given.end(), int64_t{0}) == blocks, "pipeline",
           "layers_per_stage must give the ", blocks, " blocks to the ", stages, " stages, in the order of the model: got ", given.size(),
           " numbers, sum ", std::accumulate(given.begin(), given.end(), int64_t{0}));
@@ -74,6 +74,48 @@ std::vector<int64_t> cut_blocks(const ModelCosts& costs, int64_t stages) {
   return cuts;
 }
 
+std::vector<double> stage_weights(const ModelCosts& costs, const std::vector<int64_t>& cuts) {
+  std::vector<double> weights;
+  for (size_t k = 0; k + 1 < cuts.size(); ++k)
+    weights.push_back(std::accumulate(costs.blocks.begin() + cuts[k], costs.blocks.begin() + cuts[k + 1], 0.0) + (k == 0 ? costs.first : 0) +
+                      (k + 2 == cuts.size() ? costs.last : 0));
+  const double mean = std::accumulate(weights.begin(), weights.end(), 0.0) / static_cast<double>(weights.size());
+  for (double& weight : weights) weight /= mean;
+  return weights;
+}
+
+std::vector<int64_t> cut_blocks(const ModelCosts& costs, const schedule::Placement& placement) {
+  const int stages = placement.stages();
+  // Dearest rank and dearest stage; a border that leaves an inner stage without a block costs more than anything.
+  const auto price = [&](const std::vector<int64_t>& cuts) {
+    for (int k = 0; k < stages; ++k)
+      if (cuts[k + 1] < cuts[k] || (cuts[k + 1] == cuts[k] && k > 0 && k + 1 < stages)) return std::pair(std::numeric_limits<double>::infinity(), 0.0);
+    const std::vector<double> weights = stage_weights(costs, cuts);
+    std::vector<double> ranks(placement.ranks(), 0);
+    for (int pipe = 0; pipe < placement.pipes(); ++pipe)
+      for (int k = 0; k < stages; ++k) ranks[placement.rank_of(pipe, k)] += weights[k];
+    return std::pair(*std::max_element(ranks.begin(), ranks.end()), *std::max_element(weights.begin(), weights.end()));
+  };
+  std::vector<int64_t> best = cut_blocks(costs, stages);
+  auto least = price(best);
+  for (bool moved = true; moved;) {
+    moved = false;
+    // One border, or two of them at once: taking a block from one stage for another that is not beside it shifts all between.
+    for (int from = 1; from < stages; ++from)
+      for (int to = from; to < stages; ++to)
+        for (const int64_t shift : {-1, 1}) {
+          std::vector<int64_t> cuts = best;
+          for (int k = from; k <= to; ++k) cuts[k] += shift;
+          const auto found = price(cuts);
+          if (found.first > least.first + 1e-9 || (found.first > least.first - 1e-9 && found.second > least.second - 1e-9)) continue;
+          best = std::move(cuts);
+          least = found;
+          moved = true;
+        }
+  }
+  return best;
+}
+
 int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t batch_parts) {
   int64_t count = config.micro_batches;
   if (count == 0)
@@ -91,13 +133,15 @@ int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t ba
 void check_sizes(const PipelineConfig& config) { schedule::check_options(options_of(config)); }
 
 PipelinePlan make_plan(const PipelineConfig& config, const ModelCosts& costs) {
-  const schedule::Options options = options_of(config);
+  schedule::Options options = options_of(config);
   const schedule::Placement placement = schedule::placement_of(options);
   const auto blocks = static_cast<int64_t>(costs.blocks.size());
   require(blocks >= placement.stages(), "pipeline", "every stage needs a block: got ", blocks, " blocks for ", placement.stages(), " stages (", config.size,
           " ranks", placement.stages() > config.size ? concat(", ", placement.chunks(), " each") : "", "); the largest size is ",
           std::max<int64_t>(1, blocks * config.size / placement.stages()));
-  return {schedule::make_schedule(options), cuts_of(config, costs, placement.stages())};
+  const std::vector<int64_t> cuts = cuts_of(config, costs, placement);
+  options.costs.stage_weights = stage_weights(costs, cuts);
+  return {schedule::make_schedule(options), cuts};
 }
 
 }  // namespace colossal::parallel

@@ -36,8 +36,8 @@ struct PipelinePlan {
   std::vector<int> ranks_of_stage(int64_t stage) const;
 };
 
-/// The same on every rank. Blocks are dealt out so that the most expensive stage is as cheap as can be, or as config.layers_per_stage says; the
-/// ends of the chain may then have no block. config.micro_batches is given.
+/// The same on every rank. Blocks are dealt out so that the most expensive rank is as cheap as can be, or as config.layers_per_stage says; the
+/// ends of the chain may then have no block. Schedules that are searched for know what each stage costs. config.micro_batches is given.
 /// Errors ("pipeline"): fewer blocks than stages, what the schedule cannot do; with the nearest legal values. No communication.
 PipelinePlan make_plan(const PipelineConfig& config, const ModelCosts& costs);
 
@@ -50,5 +50,11 @@ int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t ba
 
 /// Borders of `stages` runs of blocks whose dearest is as cheap as can be. Cost: stages * blocks^2.
 std::vector<int64_t> cut_blocks(const ModelCosts& costs, int64_t stages);
+
+/// The same, with borders moved as long as that makes the dearest rank, which may have several stages, cheaper, or as cheap with a cheaper dearest stage.
+std::vector<int64_t> cut_blocks(const ModelCosts& costs, const schedule::Placement& placement);
+
+/// What each stage costs, relative to their mean.
+std::vector<double> stage_weights(const ModelCosts& costs, const std::vector<int64_t>& cuts);
 
 }  // namespace colossal::parallel

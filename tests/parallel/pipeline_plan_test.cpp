@@ -1,0 +1,50 @@
+#include "colossal/parallel/pipeline/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/error.h"
+#include "colossal/schedule/make.h"
+
+namespace colossal::parallel {
+namespace {
+
+using testing::ElementsAre;
+
+ModelCosts blocks(int64_t count, double last = 0) { return {0, std::vector<double>(count, 1), last}; }
+
+TEST(CutBlocks, TheDearestStageIsAsCheapAsCanBe) {
+  EXPECT_THAT(cut_blocks(blocks(8), 4), ElementsAre(0, 2, 4, 6, 8));
+  EXPECT_THAT(cut_blocks(blocks(12, 5.45), 2), ElementsAre(0, 9, 12));     // GPT-2 124M: 9 against 8.45
+  EXPECT_THAT(cut_blocks(blocks(12, 5.45), 4).back(), 12);
+  EXPECT_EQ(cut_blocks(blocks(12, 5.45), 4)[3], 12);                       // the head is a stage of its own
+  EXPECT_THAT(cut_blocks({3, {1, 1, 1}, 0}, 2), ElementsAre(0, 0, 3));     // so may the embedding be
+}
+
+TEST(CutBlocks, NoInnerStageIsEmpty) {
+  for (int64_t stages = 3; stages <= 9; ++stages) {
+    const auto cuts = cut_blocks(blocks(9, 4), stages);
+    for (int64_t k = 1; k + 1 < stages; ++k) EXPECT_LT(cuts[k], cuts[k + 1]) << stages;
+  }
+}
+
+// Rank 0 of a V has the first stage and the head: it gets fewer blocks.
+TEST(CutBlocks, RanksWithSeveralStagesAreBalanced) {
+  const auto placement = schedule::Placement::zigzag(2, 2);
+  const auto cuts = cut_blocks(blocks(12, 5.45), placement);
+  const double first = static_cast<double>(cuts[1] + 12 - cuts[3]) + 5.45, second = static_cast<double>(cuts[3] - cuts[1]);
+  EXPECT_LE(std::max(first, second), 9.0);
+}
+
+TEST(StageWeights, AreRelativeToTheirMean) { EXPECT_THAT(stage_weights(blocks(4, 2), {0, 3, 4}), ElementsAre(1, 1)); }
+
+TEST(MicroBatches, AreGivenOrAsManyAsDivide) {
+  EXPECT_EQ(micro_batches_of({.size = 4, .micro_batches = 8}, 16, 1), 8);
+  EXPECT_EQ(micro_batches_of({.size = 4}, 64, 1), 16);
+  EXPECT_EQ(micro_batches_of({.size = 4}, 8, 1), 8);
+  EXPECT_EQ(micro_batches_of({.size = 4}, 8, 2), 4);
+  EXPECT_THROW(micro_batches_of({.size = 4, .micro_batches = 3}, 8, 1), Error);
+}
+
+}  // namespace
+}  // namespace colossal::parallel
