@@ -38,6 +38,26 @@ TEST(CutBlocks, RanksWithSeveralStagesAreBalanced) {
 
 TEST(StageWeights, AreRelativeToTheirMean) { EXPECT_THAT(stage_weights(blocks(4, 2), {0, 3, 4}), ElementsAre(1, 1)); }
 
+TEST(ScheduleCosts, TheHeadIsAllInForward) {
+  const schedule::Costs costs = schedule_costs(blocks(4, 2), {0, 2, 4});  // forward 2 and 2 + 6, the rest 2 and 2
+  EXPECT_THAT(costs.stage_weights, ElementsAre(1, 1));
+  EXPECT_THAT(costs.forward_weights, ElementsAre(1, 4));
+}
+
+TEST(ScheduleCosts, AStageWithoutBlocksHasSteps) {
+  for (const double weight : schedule_costs(blocks(2, 2), {0, 0, 2}).stage_weights) EXPECT_GT(weight, 0);
+}
+
+// GPT-2 124M: balancing rank 0, which has the head, may leave the first stage without a block.
+TEST(MakePlan, WorksForEveryFamilyWithADearHead) {
+  for (const schedule::Family& family : schedule::families())
+    for (const int64_t size : {2, 4}) {
+      const PipelinePlan plan = make_plan({.size = size, .schedule = family.name, .micro_batches = 8}, blocks(12, 4.9));
+      EXPECT_EQ(plan.cuts.back(), 12) << family.name;
+      EXPECT_EQ(plan.stages(), plan.schedule.placement.stages()) << family.name;
+    }
+}
+
 TEST(MicroBatches, AreGivenOrAsManyAsDivide) {
   EXPECT_EQ(micro_batches_of({.size = 4, .micro_batches = 8}, 16, 1), 8);
   EXPECT_EQ(micro_batches_of({.size = 4}, 64, 1), 16);

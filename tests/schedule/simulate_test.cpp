@@ -160,6 +160,11 @@ TEST(Simulate, StagesMayWeighDifferently) {
   EXPECT_EQ(timeline.makespan, 1 + 24 + 2);
 }
 
+TEST(Simulate, ForwardMayWeighDifferentlyFromBackward) {
+  const Timeline timeline = run("1f1b", 2, 4, {.stage_weights = {1, 1}, .forward_weights = {1, 3}});
+  EXPECT_EQ(timeline.busy, (std::vector<double>{12, 20}));
+}
+
 TEST(Simulate, StepsMayHaveAnyCosts) {
   const Schedule schedule = make("1f1b", 2, 2);
   const auto cost = [](int rank, const Step& step) {

@@ -181,6 +181,23 @@ Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::Mode
   return all[0];
 }
 
+// Ranks of a stage that hold the same hidden state (1d) send a slice each; those that hold a block send that.
+TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
+  for (const parallel::TensorConfig& tensor : std::vector<parallel::TensorConfig>{{}, {.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "3d"}}) {
+    const Layout layout{.name = "pipeline2", .tensor = tensor, .pipeline = {.size = 2, .micro_batches = 2}};
+    const models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
+    comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
+      auto engine = initialize(world, config_of(layout), shape);
+      for (int step = 0; step < 2; ++step) {  // the first sends shapes, too
+        world.traffic().reset();
+        engine->zero_grad();
+        engine->train_step(batch_of(step, 0, 1));
+      }
+      EXPECT_EQ(world.traffic().total("pipeline", "send").elements, 8 * 6 * shape.hidden / tensor.size) << test::name_of(tensor);
+    });
+  }
+}
+
 TEST(PipelineEvaluation, OfTextEqualsOneProcess) {
   data::Batch batch = batch_of(7, 0, 1);
   batch.labels = batch.labels.clone();  // the inputs are the same memory, one token on

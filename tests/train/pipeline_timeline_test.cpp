@@ -30,8 +30,8 @@ Config config_of(int64_t pipeline, int64_t data, const std::string& schedule) {
   return c;
 }
 
-/// The timelines after `steps` steps; that no rank but 0 gets one is checked here.
-std::optional<PipelineTimeline> timeline_of(const Config& config, int steps) {
+/// The timelines after `steps` steps, and the schedule that made them; that no rank but 0 gets one is checked here.
+std::optional<PipelineTimeline> timeline_of(const Config& config, int steps, std::optional<schedule::Schedule>* ran = nullptr) {
   std::optional<PipelineTimeline> result;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     auto engine = initialize(world, config, test::tiny_gpt2());
@@ -43,14 +43,14 @@ std::optional<PipelineTimeline> timeline_of(const Config& config, int steps) {
       engine->step();
     }
     auto timeline = gather_pipeline_timeline(engine->mesh(), engine->distributed().executor());
+    if (world.rank() == 0 && ran) *ran = engine->distributed().executor().schedule();
     if (world.rank() == 0) result = std::move(timeline);
     else EXPECT_FALSE(timeline.has_value()) << "rank " << world.rank();
   });
   return result;
 }
 
-void expect_whole(const PipelineTimeline& timeline, const std::string& name) {
-  const schedule::Schedule schedule = schedule::make_schedule({.name = name, .stages = 2, .micro_batches = kMicroBatches});
+void expect_whole(const PipelineTimeline& timeline, const schedule::Schedule& schedule) {
   auto event = timeline.measured.events.begin();
   for (int rank = 0; rank < 2; ++rank) {
     for (const schedule::Step& step : schedule.ranks[rank]) {
@@ -89,19 +89,21 @@ void expect_ordered(const schedule::Timeline& timeline) {
 TEST(PipelineTimeline, HoldsEveryStepOfEveryRankInOrder) {
   for (const std::string name : {"gpipe", "1f1b", "zero-bubble-h1"}) {
     SCOPED_TRACE(name);
-    const auto timeline = timeline_of(config_of(2, 1, name), 2);
+    std::optional<schedule::Schedule> ran;
+    const auto timeline = timeline_of(config_of(2, 1, name), 2, &ran);
     ASSERT_TRUE(timeline.has_value());
-    expect_whole(*timeline, name);
+    expect_whole(*timeline, *ran);
     expect_ordered(timeline->measured);
     expect_ordered(timeline->planned);
   }
 }
 
 TEST(PipelineTimeline, IsThatOfTheReplicaOfRankZero) {
-  const auto timeline = timeline_of(config_of(2, 2, "1f1b"), 1);
+  std::optional<schedule::Schedule> ran;
+  const auto timeline = timeline_of(config_of(2, 2, "1f1b"), 1, &ran);
   ASSERT_TRUE(timeline.has_value());
   EXPECT_EQ(timeline->measured.ranks, 2);
-  expect_whole(*timeline, "1f1b");
+  expect_whole(*timeline, *ran);
 }
 
 TEST(PipelineTimeline, IsATrace) {

@@ -108,7 +108,7 @@ TEST_F(Run, WritesItsFolder) {
 TEST_F(Run, ShowsItsPipeline) {
   Config c = make("run", 1, 1);
   c.parallel.pipeline.size = 2;
-  c.training.steps = 2;
+  c.training.steps = 4;
   train(c, Start::New);
   const std::string trace = c.run.folder + "/pipeline_trace.json", report = c.run.folder + "/report.html";
   EXPECT_TRUE(std::filesystem::exists(trace));

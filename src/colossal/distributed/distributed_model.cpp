@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
@@ -43,6 +44,8 @@ parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequen
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape, nn::Parameters::Options options,
                                    const Workload& workload)
     : mesh_(mesh) {
+  // NCCL runs sends and receives of a group one after another: two neighbours that both send first would wait for ever.
+  require(config.pipeline.size == 1 || mesh.world().backend() != "nccl", "pipeline", "transfers between stages do not go over nccl yet; use --run.backend=gloo");
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
   parallel::PipelinePlan plan = parallel::make_plan(pipeline, model_costs(shape, workload.sequence));

@@ -9,8 +9,8 @@ namespace colossal::nn {
 
 /// Where the linear layers of one model on one rank leave the product dW = dyt x during a backward pass whose weights can wait.
 ///
-/// Layers ask active(), and while it is true add a task in place of the product; all else (biases, norms, embeddings, the loss head's weight, which
-/// is had in forward) they do at once. A task keeps x and dy alive, computes the product with its communication, and adds it to the parameter's
+/// Layers ask active(), and while it is true add a task in place of the product; all else (biases, norms, embeddings, a language model's head, which
+/// makes its gradient in forward) they do at once. A task keeps x (or what x is computed from) and dy alive, computes the product with its communication, and adds it to the parameter's
 /// gradient as autograd would have, hooks included (which also run in the pass that brought nothing): the same numbers bit by bit, if tasks run in
 /// the order of the passes.
 /// Thread safety: none; a pass and its collection are of one thread.

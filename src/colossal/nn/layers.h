@@ -27,7 +27,7 @@ struct Step {
   at::Tensor documents;         ///< [B, S] int64: a token attends only inside its own document; undefined: one document a row
   KvCache* cache = nullptr;     ///< decoding: attend to these tokens too and append the new ones
   bool training = false;        ///< dropout is on
-  uint64_t dropout_seed = 0;    ///< one per step and micro-batch, the same on all ranks
+  uint64_t dropout_seed = 0;    ///< one per step, the same on all ranks: micro-batches differ in first_row
   Recompute recompute = Recompute::None;  ///< while training
   int64_t first_row = 0;        ///< index in the global batch of this batch's first row: masks are drawn by logical index
 };

@@ -11,7 +11,7 @@ namespace colossal::nn {
 /// Shapes:   x [..., in], `bias` [out] or undefined; the product of the leading sizes is the same before and after.
 /// Gradient: of whichever inputs require it. While `deferred` (may be null) is active, that of the weight becomes a task there.
 /// `before`:  if given, the layer is of before(x), which is not kept but computed again in backward (and again for a deferred weight gradient).
-/// Lifetime: `product` and `deferred` outlive the graph.
+/// Lifetime: `product` and `deferred` outlive the graph and the tasks.
 at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                   DeferredGradients* deferred, const Unary& before = {});
 

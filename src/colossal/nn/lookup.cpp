@@ -16,7 +16,8 @@ struct Lookup : torch::autograd::Function<Lookup> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &table = saved[0], &ids = saved[1];
-    if (at::Tensor sum = ops::gradient_sum(table); sum.defined()) {
+    // On an accelerator index_add_ adds in any order: copies of a table would drift apart.
+    if (at::Tensor sum = table.is_cpu() ? ops::gradient_sum(table) : at::Tensor(); sum.defined()) {
       sum.index_add_(0, ids.reshape({-1}), gradients[0].reshape({-1, table.size(1)}));
       return {at::Tensor(), at::Tensor()};
     }

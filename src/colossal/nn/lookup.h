@@ -4,8 +4,8 @@
 
 namespace colossal::nn {
 
-/// table [rows, H], ids [...] int64 -> [..., H]. The gradient of a leaf that has one already is added to the rows that were read, and no others are
-/// touched.
+/// table [rows, H], ids [...] int64 -> [..., H]. On the CPU the gradient of a leaf that has one already is added to the rows that were read, and
+/// no others are touched.
 at::Tensor lookup(const at::Tensor& table, const at::Tensor& ids);
 
 }  // namespace colossal::nn

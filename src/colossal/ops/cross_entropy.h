@@ -44,7 +44,8 @@ int64_t slice_tokens(int64_t tokens, int64_t columns);
 ///             requires a gradient, none are computed.
 /// Errors:     throws, before any reduction, if shapes do not fit or a label is neither kIgnoredLabel nor a word
 ///             number >= 0; a label that no rank owns counts with target logit 0 (one process: throws).
-/// Cost:       3 products of 2*T*H*rows flops (1 without gradients), all in forward; backward scales. Extra memory: a slice
+/// Cost:       3 products of 2*T*H*rows flops (1 without gradients), all in forward; backward scales, and adds dweight
+///             to a kept gradient in place. Extra memory: a slice
 ///             [t, rows], and dhidden and dweight held from forward to backward.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 const VocabularyRange& range = {}, RankReduction* reduction = nullptr,

@@ -29,8 +29,9 @@ void check_costs(const Options& options) {
     require(value > 0 && std::isfinite(value), "pipeline", "the cost of ", name, " must be a positive number: got ", value);
   const double transfer = options.costs.transfer;
   require(transfer >= 0 && std::isfinite(transfer), "pipeline", "the cost of a transfer must not be negative: got ", transfer);
-  for (const double weight : options.costs.stage_weights)
-    require(weight > 0 && std::isfinite(weight), "pipeline", "the weight of a stage must be a positive number: got ", weight);
+  for (const auto* weights : {&options.costs.stage_weights, &options.costs.forward_weights})
+    for (const double weight : *weights)
+      require(weight > 0 && std::isfinite(weight), "pipeline", "the weight of a stage must be a positive number: got ", weight);
 }
 
 }  // namespace
@@ -56,7 +57,8 @@ const Family& find_family(const std::string& name) {
 double cost_of(const Costs& costs, const Placement& placement, int rank, const Step& step) {
   if (!is_compute(step.action)) return 0;
   const double share = static_cast<double>(placement.pipes()) / placement.chunks();
-  const double weight = costs.stage_weights.empty() ? 1 : costs.stage_weights.at(placement.stage_of(rank, step.chunk));
+  const auto& weights = step.action == Action::Forward && !costs.forward_weights.empty() ? costs.forward_weights : costs.stage_weights;
+  const double weight = weights.empty() ? 1 : weights.at(placement.stage_of(rank, step.chunk));
   switch (step.action) {
     case Action::Forward: return share * weight * costs.forward;
     case Action::BackwardInput: return share * weight * costs.backward_input;
@@ -80,8 +82,9 @@ void check_options(const Options& given) {
   const std::string fault = family.fault(options);
   require(fault.empty(), "pipeline", fault);
   const Placement placement = family.placement(options);
-  const size_t weights = options.costs.stage_weights.size(), stages = static_cast<size_t>(placement.stages());
-  require(weights == 0 || weights == stages, "pipeline", options.name, " has ", stages, " stages here: got ", weights, " stage weights");
+  const size_t stages = static_cast<size_t>(placement.stages());
+  for (const size_t weights : {options.costs.stage_weights.size(), options.costs.forward_weights.size()})
+    require(weights == 0 || weights == stages, "pipeline", options.name, " has ", stages, " stages here: got ", weights, " stage weights");
 }
 
 Placement placement_of(const Options& options) {

@@ -10,7 +10,8 @@ namespace colossal::schedule {
 /// What steps cost, in any one unit of time. A stage here is all that a rank holds: a chunk costs its part of it (cost_of).
 struct Costs {
   double forward = 1, backward_input = 1, backward_weight = 1, transfer = 0;
-  std::vector<double> stage_weights;  ///< relative size of each stage of the chain, in order; empty: all 1
+  std::vector<double> stage_weights;    ///< relative size of each stage of the chain, in order; empty: all 1
+  std::vector<double> forward_weights{};  ///< of forward, where it is out of proportion: a loss head makes its gradients there; empty: stage_weights
   bool operator==(const Costs&) const = default;
 };
 

@@ -31,6 +31,10 @@ at::Tensor slice(const at::Tensor& t, int64_t part, int64_t parts) {
   return t.narrow(0, part * rows, rows);
 }
 
+data::Batch part_of(const data::Batch& b, int64_t part, int64_t parts) {
+  return {slice(b.inputs, part, parts), slice(b.labels, part, parts), slice(b.positions, part, parts), slice(b.documents, part, parts)};
+}
+
 /// Sum of `value` over `group`, in fp64.
 double sum_over(comm::Group& group, double value) {
   at::Tensor t = at::full({1}, value, at::kDouble);
@@ -94,9 +98,7 @@ double Engine::train_step(const data::Batch& batch) {
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
   const double labels = std::max(1.0, sum_over(mesh_.group("data"), counted(b.labels)));
-  const auto micro = [&](int64_t i) {
-    return data::Batch{slice(b.inputs, i, parts), slice(b.labels, i, parts), slice(b.positions, i, parts), slice(b.documents, i, parts)};
-  };
+  const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) {
     const data::Batch part = micro(i);
     nn::Step step = step_of(part);
@@ -140,9 +142,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   const bool classifies = models::architecture(model().shape.architecture).input == models::Input::Images;
   const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.inputs.size(0) % (wanted * model().batch_parts) == 0 ? wanted : 1;
-  const auto micro = [&](int64_t i) {
-    return data::Batch{slice(b.inputs, i, parts), slice(b.labels, i, parts), slice(b.positions, i, parts), slice(b.documents, i, parts)};
-  };
+  const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) { return distributed::DistributedModel::Pass{micro(i).inputs, step_of(micro(i))}; };
   const auto sums_of = [&](int i, const at::Tensor& hidden) {
     at::Tensor sums = at::zeros({3}, at::kDouble);  // of the losses, of the labels, of those that were found

@@ -12,7 +12,7 @@ namespace colossal::parallel {
 /// divided by global token counts, so no mean is taken here.
 ///
 /// Communication: begin() .. finish() sends one all_reduce per bucket, 2 (N-1)/N * elements of the bucket, N ranks, in bucket order on
-///                every rank; a bucket leaves as soon as its last gradient is there and the buckets before it have left, one with copies in
+///                every rank; a bucket leaves as soon as its last gradient is there and the buckets before it have left, or in finish(); one with copies in
 ///                other stages in finish().
 ///                Without begin() a backward pass only accumulates: micro-batches but the last.
 /// Unused parameters: their buckets leave in finish().
@@ -24,7 +24,8 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Called before the last backward pass of a step.
+  /// Called before the last backward pass of a step, of a pipeline before the last step that makes gradients: what that one does not touch leaves in
+  /// finish(). In it no parameter may be used both inside and outside a recomputed block.
   void begin();
   /// Returns when all gradients are those sums. Every rank must call.
   void finish();

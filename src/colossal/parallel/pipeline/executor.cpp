@@ -46,13 +46,6 @@ int PipelineExecutor::chunk_at(int chunk, int distance) const {
   return place.chunk_of(pipe, stage);
 }
 
-bool PipelineExecutor::has_result() const {
-  const schedule::Placement& place = schedule_.placement;
-  for (int chunk = 0; chunk < place.chunks(); ++chunk)
-    if (place.stage_of(rank(), chunk) + 1 == place.stages()) return true;
-  return false;
-}
-
 PipelineShapes& PipelineExecutor::shapes_of(const std::vector<int64_t>& batch_sizes, bool is_training) {
   PipelineShapes& shapes = shapes_[{batch_sizes, is_training}];
   const size_t chunks = schedule_.placement.chunks();
@@ -93,7 +86,7 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
     for (size_t i = 0; i < steps.size(); ++i) {
       const Step& step = steps[i];
       if (step.action == Action::Reduce || step.action == Action::Update) continue;
-      const comm::PhaseScope phase(*around_.traffic, phase_of(step));
+      const comm::PhaseScope phase(*around_.traffic, is_training ? phase_of(step) : around_.traffic->phase());
       if (i == last_gradients && before_last_gradients) before_last_gradients();
       began_ = now();
       do_step(step, stage, is_training);
@@ -102,6 +95,7 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
     transfers_.finish();
   } catch (...) {
     clear();
+    shapes_.clear();  // nobody knows which of them arrived
     throw;
   }
 }

@@ -26,7 +26,7 @@ class PipelineExecutor {
     comm::Group* ranks;                ///< of the pipeline, in its order
     comm::Group* copies;               ///< ranks of one stage that hold the same hidden states: transfers are shared out among them
     nn::DeferredGradients* deferred;   ///< of the model: what BackwardWeight runs
-    comm::Traffic* traffic;            ///< its phase is set for every step
+    comm::Traffic* traffic;            ///< its phase is set for every step of training
     at::TensorOptions hidden;          ///< of hidden states
   };
   /// `schedule` must have passed schedule::check; ranks.size() is that of its placement.
@@ -39,7 +39,7 @@ class PipelineExecutor {
   /// Communication: see PipelineTransfers; each boundary moves 2 * micro-batches * (elements of a micro-batch's hidden state) in all.
   /// Memory:        a micro-batch's activations live from Forward to Backward or BackwardInput, then the inputs and output gradients of its linear
   ///                layers to BackwardWeight.
-  /// Errors:        of `stage` and of the transfers; afterwards nothing of the run is kept.
+  /// Errors:        of `stage` and of the transfers; afterwards nothing of the run is kept, but messages under way may fill the group: make a new one.
   void train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes, const std::function<void()>& before_last_gradients);
 
   /// Forward passes of `micro_batches` without gradients, through pipe 0. Returns the last stage's results, on the rank that has it; elsewhere none.
@@ -47,8 +47,6 @@ class PipelineExecutor {
 
   const schedule::Schedule& schedule() const { return schedule_; }
   int rank() const { return around_.ranks->rank(); }
-  /// Whether this rank has the last stage of some pipe.
-  bool has_result() const;
   /// Of the last train(): when this rank did what, in list order and in seconds of a clock that ranks of one host share. A compute step begins
   /// when its input is there: what lies between the event before and its begin is waiting. A receive only posts.
   const std::vector<schedule::Event>& events() const { return events_; }

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/schedule/make.h"
 
 namespace colossal::parallel {
 namespace {
@@ -80,8 +79,21 @@ std::vector<double> stage_weights(const ModelCosts& costs, const std::vector<int
     weights.push_back(std::accumulate(costs.blocks.begin() + cuts[k], costs.blocks.begin() + cuts[k + 1], 0.0) + (k == 0 ? costs.first : 0) +
                       (k + 2 == cuts.size() ? costs.last : 0));
   const double mean = std::accumulate(weights.begin(), weights.end(), 0.0) / static_cast<double>(weights.size());
-  for (double& weight : weights) weight /= mean;
+  for (double& weight : weights) weight = std::max(weight / mean, 1e-3);
   return weights;
+}
+
+schedule::Costs schedule_costs(const ModelCosts& costs, const std::vector<int64_t>& cuts) {
+  ModelCosts backward = costs, forward = costs;
+  backward.last = 0;
+  forward.last *= 3;
+  schedule::Costs planned;
+  planned.stage_weights = stage_weights(backward, cuts);
+  planned.forward_weights = stage_weights(forward, cuts);
+  // Both are relative to their own mean; brought back to one unit.
+  const auto total = [](const ModelCosts& c) { return std::accumulate(c.blocks.begin(), c.blocks.end(), c.first + c.last); };
+  for (double& weight : planned.forward_weights) weight *= total(forward) / total(backward);
+  return planned;
 }
 
 std::vector<int64_t> cut_blocks(const ModelCosts& costs, const schedule::Placement& placement) {
@@ -140,7 +152,7 @@ PipelinePlan make_plan(const PipelineConfig& config, const ModelCosts& costs) {
           " ranks", placement.stages() > config.size ? concat(", ", placement.chunks(), " each") : "", "); the largest size is ",
           std::max<int64_t>(1, blocks * config.size / placement.stages()));
   const std::vector<int64_t> cuts = cuts_of(config, costs, placement);
-  options.costs.stage_weights = stage_weights(costs, cuts);
+  options.costs = schedule_costs(costs, cuts);
   return {schedule::make_schedule(options), cuts};
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "colossal/base/fields.h"
-#include "colossal/schedule/schedule.h"
+#include "colossal/schedule/make.h"
 
 namespace colossal::parallel {
 
@@ -54,7 +54,10 @@ std::vector<int64_t> cut_blocks(const ModelCosts& costs, int64_t stages);
 /// The same, with borders moved as long as that makes the dearest rank, which may have several stages, cheaper, or as cheap with a cheaper dearest stage.
 std::vector<int64_t> cut_blocks(const ModelCosts& costs, const schedule::Placement& placement);
 
-/// What each stage costs, relative to their mean.
+/// What each stage costs, relative to their mean; 1/1000 at least, as a schedule wants no step without a length.
 std::vector<double> stage_weights(const ModelCosts& costs, const std::vector<int64_t>& cuts);
+
+/// What a schedule is planned with: the three parts of a block's work are of one length, those of the head are all in forward (ops::linear_cross_entropy).
+schedule::Costs schedule_costs(const ModelCosts& costs, const std::vector<int64_t>& cuts);
 
 }  // namespace colossal::parallel

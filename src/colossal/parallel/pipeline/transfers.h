@@ -30,7 +30,7 @@ class PipelineTransfers {
   void begin(PipelineShapes& shapes);
   /// A SendForward or SendBackward of `x`.
   void send(const schedule::Step& step, const at::Tensor& x);
-  /// A ReceiveForward or ReceiveBackward: from now on the message may arrive.
+  /// A ReceiveForward or ReceiveBackward: from now on the message may arrive; where the shape is not known yet, from take() on.
   void post(const schedule::Step& step);
   /// What a posted receive brought.
   at::Tensor take(const schedule::Step& step);
