@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/temporary_folder.h"
+#include "cli/outcome.h"
 #include "colossal/base/file.h"
-#include "colossal/cli/main.h"
 
 namespace colossal::cli {
 namespace {
@@ -17,20 +17,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Outcome {
-  int status;
-  std::string out, err;
-};
-
-Outcome bench(std::vector<std::string> words) {
-  words.insert(words.begin(), {"colossal", "bench"});
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int status = main(static_cast<int>(argv.size()), argv.data());
-  return {status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
-}
+Outcome bench(const std::vector<std::string>& words) { return run_command("bench", words); }
 
 TEST(Bench, ListsItsBenchmarks) {
   const auto outcome = bench({});

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/temporary_folder.h"
+#include "cli/outcome.h"
 #include "colossal/base/file.h"
-#include "colossal/cli/main.h"
 #include "colossal/schedule/make.h"
 
 namespace colossal::cli {
@@ -17,20 +17,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-struct Outcome {
-  int status;
-  std::string out, err;
-};
-
-Outcome schedule(std::vector<std::string> words) {
-  words.insert(words.begin(), {"colossal", "schedule"});
-  std::vector<char*> argv;
-  for (auto& word : words) argv.push_back(word.data());
-  ::testing::internal::CaptureStdout();
-  ::testing::internal::CaptureStderr();
-  const int status = main(static_cast<int>(argv.size()), argv.data());
-  return {status, ::testing::internal::GetCapturedStdout(), ::testing::internal::GetCapturedStderr()};
-}
+Outcome schedule(const std::vector<std::string>& words) { return run_command("schedule", words); }
 
 TEST(Schedule, DrawsOneWithItsNumbers) {
   const test::TemporaryFolder folder;
