@@ -55,8 +55,7 @@ void run(const schedule::Schedule& schedule, const MakeStage& make_stage, const 
   comm::run_ranks(schedule.placement.ranks(), [&](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", world.size()}});
     nn::DeferredGradients deferred;
-    parallel::PipelineExecutor executor(
-        schedule, {&mesh.group("pipeline"), &mesh.group("tensor"), &deferred, &world.traffic(), at::TensorOptions(at::kFloat)});
+    parallel::PipelineExecutor executor(schedule, {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kFloat)});
     const parallel::StageFunction stage = make_stage(deferred);
     for (int i = 0; i < kRounds; ++i) {
       mesh.group("pipeline").barrier().wait();

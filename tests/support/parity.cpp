@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/train/engine.h"
+#include "support/decorated_world.h"
 #include "support/tolerance.h"
 
 namespace colossal::test {
@@ -170,8 +171,6 @@ void check_parity(const ParityCase& c) {
   comm::run_ranks(1, [&](World& world) { want = trace(world, serial, true); });
   // Products of hidden, ffn and vocabulary length, sums over tokens and ten steps of them.
   const int64_t terms = 64 * c.batch * c.sequence * c.shape.layers;
-  comm::RankOptions options;
-  options.collectives_off = c.collectives_off;
   const train::Config config = make_config(c, false);
   // One and the same arithmetic, or rounding of `terms` terms.
   const auto compare = [&](const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what) {
@@ -182,7 +181,8 @@ void check_parity(const ParityCase& c) {
     const at::Tensor whole = at::scalar_tensor(want, at::kDouble);
     compare(at::scalar_tensor(got, at::kDouble), whole, tolerance(whole, terms), what);
   };
-  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](World& world) {
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](World& true_world) {
+    DecoratedWorld world = c.collectives_off ? without_collectives(true_world) : losing_a_transfer(true_world, c.lost_transfer);
     const Trace got = trace(world, c, false);
     const auto engine = train::initialize(world, config, c.shape);
     const tensor::Place& place = engine->mesh().place();
@@ -202,7 +202,7 @@ void check_parity(const ParityCase& c) {
       compare(got.parameters.at(p.name), last, static_cast<double>(c.steps) * (tolerance(want.parameters.at(p.name), terms) + amplified),
                     "after the last step, " + p.name);
     }
-  }, options);
+  });
 }
 
 }  // namespace colossal::test

@@ -19,7 +19,8 @@ struct ParityCase {
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
   double clip = 0;                ///< 0: none
   std::string recompute = "none";  ///< of the ranks; the reference keeps all
-  bool collectives_off = false;
+  bool collectives_off = false;  ///< what stages send one another arrives nevertheless, or a pipeline would not run at all
+  int lost_transfer = -1;        ///< zeros arrive in place of that message from rank 0 to another stage, counted from 0
   bool bitwise = false;        ///< losses, gradients and weights must be those of one process to the last bit
   std::string device = "cpu";  ///< of the ranks; the reference is always computed on the CPU
 };
