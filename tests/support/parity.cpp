@@ -163,6 +163,11 @@ at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, co
   return local;
 }
 
+at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor, const tensor::Place& place) {
+  const at::Tensor local = local_part(whole, tensor.spec, place);
+  return tensor.part ? local.view({-1}).narrow(0, tensor.part->first, tensor.part->size) : local;
+}
+
 void check_parity(const ParityCase& c) {
   ParityCase serial = c;
   serial.device = "cpu";

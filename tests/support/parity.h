@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/shape.h"
 #include "colossal/parallel/pipeline/plan.h"
@@ -42,5 +43,7 @@ void check_parity(const ParityCase& c);
 
 /// Blocks of the logical tensor `whole` that `spec` gives `place`, laid out as the local tensor (zeros in padding).
 at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place);
+/// What `tensor` holds of it at `place`: the local tensor, or a part of that.
+at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor, const tensor::Place& place);
 
 }  // namespace colossal::test
