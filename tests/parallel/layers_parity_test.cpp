@@ -8,6 +8,7 @@
 
 #include "colossal/base/seed.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/tensor/table.h"
@@ -86,13 +87,13 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
   nn::Parameters& parameters = make.parameters();
   Chain chain(make, shape);
   fill(parameters, mesh.place());
-  nn::FlatParameters flat(parameters, 1 << 20);
-  parallel::GradientReducer reducer(flat, mesh);
+  memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
+  parallel::GradientReducer reducer(store, {.sums = at::kDouble});
   Results r;
   const at::Tensor x = chain.embed(ids(batch), integers({batch, 2, 4, 4}, "images"));
   const at::Tensor leaf = x.detach().requires_grad_();
   r.hidden = chain.hidden(leaf);
-  reducer.begin();
+  reducer.begin(true);
   r.hidden.backward(part(integers({batch, x.size(1), shape.hidden}, "gradient")));
   r.input_gradient = leaf.grad();
   x.backward(leaf.grad());

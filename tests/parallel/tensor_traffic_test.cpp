@@ -7,6 +7,7 @@
 #include <array>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/tensor/table.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
@@ -41,8 +42,8 @@ struct Rank {
   }
   template <class Layer>
   Sent run(const Layer& layer) {
-    nn::FlatParameters flat(parameters, 1 << 20);
-    parallel::GradientReducer reducer(flat, mesh);
+    memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
+    parallel::GradientReducer reducer(store, {.sums = at::kDouble});
     world.traffic().reset();
     at::Tensor y;
     {
@@ -51,7 +52,7 @@ struct Rank {
     }
     {
       const PhaseScope phase(world.traffic(), Phase::Backward);
-      reducer.begin();
+      reducer.begin(true);
       y.sum().backward();
       reducer.finish();
     }

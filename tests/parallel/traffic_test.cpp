@@ -3,6 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <map>
+#include <tuple>
+
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
@@ -79,7 +82,7 @@ TEST_P(DataTraffic, IsTwiceTheParametersTimesShareOfPeers) {
   comm::run_ranks(n, [&](comm::World& world) {
     train::Config config;
     config.parallel.data = n;
-    config.parallel.bucket_mib = 0.01;
+    config.parallel.chunk_mib = 0.01;
     config.training.batch_size = 2 * n * 2;
     config.training.accumulate = 2;
     auto engine = train::initialize(world, config, tiny_gpt2());
@@ -93,6 +96,80 @@ TEST_P(DataTraffic, IsTwiceTheParametersTimesShareOfPeers) {
   });
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, DataTraffic, testing::Values(2, 4));
+
+class ZeroTraffic : public testing::TestWithParam<std::tuple<int, int>> {};
+
+// Per step and rank, P elements with padding: gradients reduce_scatter P (N-1)/N; parameters come back once a step (zero 1, 2) or are gathered forward and backward
+// (zero 3). Backward saves two chunks: the head's, whose gradients the loss makes on the way forward, and the one before it, which is foretold and stays.
+TEST_P(ZeroTraffic, IsThatOfTheFormula) {
+  const auto [zero, n] = GetParam();
+  comm::run_ranks(n, [&, zero = zero, n = n](comm::World& world) {
+    train::Config config;
+    config.parallel.data = n;
+    config.parallel.zero = zero;
+    config.parallel.chunk_mib = 0.01;
+    config.training.batch_size = 2 * n;
+    models::ModelShape shape = tiny_llama();
+    shape.layers = 4;
+    auto engine = train::initialize(world, config, shape);
+    const memory::ChunkStore& store = engine->store();
+    const double p = static_cast<double>(engine->parameters().numel() + store.padding()), share = static_cast<double>(n - 1) / n;
+    EXPECT_LT(store.padding(), 16 * n * static_cast<int64_t>(store.chunks().size()));
+    const double turn = static_cast<double>(store.chunks().back()->length() + store.chunks()[store.chunks().size() - 2]->length());
+    for (int step = 0; step < 3; ++step) {
+      world.traffic().reset();
+      engine->zero_grad();
+      engine->train_step(batch_of(2, 8));
+      engine->step();
+      const auto of = [&](const char* collective, Phase phase) { return world.traffic().total("data", collective, phase).elements; };
+      EXPECT_DOUBLE_EQ(of("reduce_scatter", Phase::Backward), p * share);
+      EXPECT_DOUBLE_EQ(of("all_gather", Phase::Optimizer), zero < 3 ? p * share : 0) << "step " << step;
+      EXPECT_DOUBLE_EQ(of("all_gather", Phase::Forward), zero == 3 ? p * share : 0) << "step " << step;
+      EXPECT_DOUBLE_EQ(of("all_gather", Phase::Backward), zero == 3 ? (p - turn) * share : 0) << "step " << step;
+      EXPECT_EQ(of("all_reduce", Phase::Backward), 0);
+    }
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Stages, ZeroTraffic, testing::Combine(testing::Values(1, 2, 3), testing::Values(2, 3, 4)));
+
+// bf16 with fp32 masters and two moments: 16 P, 4 P + 12 P / N, 2 P + 14 P / N, 16 P / N, padding counted as parameters.
+TEST(ZeroBytes, AreThoseOfTheFormula) {
+  for (const int n : {1, 2, 4})
+    for (const int zero : {0, 1, 2, 3})
+      comm::run_ranks(n, [&](comm::World& world) {
+        train::Config config;
+        config.parallel.data = n;
+        config.parallel.zero = zero;
+        config.parallel.chunk_mib = 0.01;
+        config.precision.mode = "bf16";
+        config.training.batch_size = n;
+        auto engine = train::initialize(world, config, tiny_gpt2());
+        engine->zero_grad();
+        engine->train_step(batch_of(1, 8));
+        const int64_t p = engine->parameters().numel() + engine->store().padding(), share = zero == 0 ? 1 : n;
+        std::map<const void*, int64_t> bytes;  // by storage: views count once
+        const auto count = [&](const at::Tensor& t) {
+          if (t.defined()) bytes[t.storage().unsafeGetStorageImpl()] = static_cast<int64_t>(t.storage().nbytes());
+        };
+        const auto total = [&] {
+          int64_t sum = 0;
+          for (const auto& [storage, size] : bytes) sum += size;
+          bytes.clear();
+          return sum;
+        };
+        for (const auto& chunk : engine->store().chunks()) count(chunk->part()), count(chunk->whole());
+        EXPECT_EQ(total(), zero == 3 ? 2 * p / share : 2 * p);
+        for (const memory::Shard& shard : engine->store().shards()) count(shard.gradients);
+        EXPECT_EQ(total(), zero >= 2 ? 2 * p / share : 2 * p);
+        for (const memory::Shard& shard : engine->store().shards()) count(shard.values);
+        EXPECT_EQ(total(), 4 * p / share);
+        for (const auto& t : engine->state().tensors)
+          if (t.name.starts_with("optimizer.")) count(t.value);
+        EXPECT_EQ(total(), 8 * p / share);
+        for (const nn::Parameter& parameter : engine->parameters())
+          if (zero >= 2) EXPECT_FALSE(parameter.value.grad().defined()) << parameter.name;
+      });
+}
 
 TEST(SingleRank, MakesNoCallAtAll) {
   comm::run_ranks(1, [&](comm::World& world) {

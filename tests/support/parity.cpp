@@ -45,8 +45,11 @@ train::Config make_config(const ParityCase& c, bool is_serial) {
     config.parallel.tensor = c.tensor;
     config.parallel.pipeline = c.pipeline;
     config.memory.recompute = c.recompute;
+    config.parallel.zero = c.zero;
+    config.parallel.zero_sharers = c.zero_sharers;
+    config.parallel.reshard_after_forward = c.reshard_after_forward;
   }
-  config.parallel.bucket_mib = 0.01;  // several buckets
+  config.parallel.chunk_mib = 0.01;  // several chunks
   config.training.batch_size = c.batch;
   config.training.accumulate = is_serial && c.pipeline.size > 1 ? c.pipeline.micro_batches : c.accumulate;
   config.training.clip = c.clip;
@@ -61,7 +64,8 @@ train::Config make_config(const ParityCase& c, bool is_serial) {
 struct Trace {
   std::vector<double> losses, norms;
   at::Tensor input_gradient;
-  std::map<std::string, at::Tensor> gradients, parameters;
+  std::vector<checkpoint::NamedTensor> gradients;  // of what the rank updates
+  std::map<std::string, at::Tensor> parameters;
 };
 
 data::Batch rows_of(const data::Batch& b, int64_t part, int64_t parts) {
@@ -83,6 +87,16 @@ at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
   return x.grad().cpu();
 }
 
+std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
+  std::vector<checkpoint::NamedTensor> gradients;
+  for (const memory::Shard& shard : engine.store().shards())
+    for (const memory::Piece& piece : shard.pieces) {
+      const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
+      gradients.push_back({piece.parameter->name, part.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true), piece.parameter->spec, piece.part});
+    }
+  return gradients;
+}
+
 Trace trace(World& world, const ParityCase& c, bool is_serial) {
   const auto engine = train::initialize(world, make_config(c, is_serial), c.shape);
   const int64_t replica = engine->mesh().index("data"), data = engine->mesh().size("data");
@@ -92,7 +106,7 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
     engine->zero_grad();
     t.losses.push_back(engine->train_step(rows_of(random_batch(c, i), replica, data)));
     if (i == 0)
-      for (const nn::Parameter& p : engine->parameters()) t.gradients[p.name] = p.value.grad().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+      t.gradients = gradients_of(*engine);
     t.norms.push_back(engine->step().gradient_norm);
   }
   for (const nn::Parameter& p : engine->parameters()) t.parameters[p.name] = p.value.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
@@ -198,12 +212,16 @@ void check_parity(const ParityCase& c) {
       const at::Tensor norm = at::scalar_tensor(want.norms[i], at::kDouble);  // added up rank by rank: never bitwise
       expect_close(at::scalar_tensor(got.norms[i], at::kDouble), norm, terms, concat("gradient norm of step ", i));
     }
+    std::map<std::string, at::Tensor> whole_gradients;
+    for (const auto& g : want.gradients) whole_gradients[g.name] = g.value.view(g.spec.shape);
+    for (const auto& g : got.gradients) {
+      const at::Tensor& whole = whole_gradients.at(g.name);  // whose size, not that of a part, says what rounding may do
+      compare(g.value, local_part(whole, g, place), tolerance(whole, terms), "gradient of " + g.name);
+    }
     for (const nn::Parameter& p : engine->parameters()) {
-      const at::Tensor& whole = want.gradients.at(p.name);  // whose size, not that of a part, says what rounding may do
-      compare(got.gradients.at(p.name), local_part(whole, p.spec, place), tolerance(whole, terms), "gradient of " + p.name);
       // Rounding of the parameter itself, and that of the gradients, which a step amplifies by at most learning_rate / epsilon.
       const at::Tensor last = local_part(want.parameters.at(p.name), p.spec, place);
-      const double amplified = config.optimizer.learning_rate / config.optimizer.epsilon * tolerance(want.gradients.at(p.name), terms);
+      const double amplified = config.optimizer.learning_rate / config.optimizer.epsilon * tolerance(whole_gradients.at(p.name), terms);
       compare(got.parameters.at(p.name), last, static_cast<double>(c.steps) * (tolerance(want.parameters.at(p.name), terms) + amplified),
                     "after the last step, " + p.name);
     }

@@ -19,6 +19,8 @@ struct ParityCase {
   parallel::PipelineConfig pipeline;
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
   double clip = 0;                ///< 0: none
+  int64_t zero = 0, zero_sharers = 0;
+  bool reshard_after_forward = true;
   std::string recompute = "none";  ///< of the ranks; the reference keeps all
   bool collectives_off = false;  ///< what stages send one another arrives nevertheless, or a pipeline would not run at all
   int lost_transfer = -1;        ///< zeros arrive in place of that message from rank 0 to another stage, counted from 0

@@ -61,6 +61,10 @@ void check_dtype(Group& group, int64_t numel, at::ScalarType dtype) {
     const at::Tensor whole = reduced(everybodys(n, n * numel, dtype), op);
     expect_bits(out, whole.narrow(0, group.rank() * numel, numel), label(group, "reduce_scatter", numel, dtype));
 
+    at::Tensor in_place = in.clone(), slice = in_place.narrow(0, group.rank() * numel, numel);
+    group.reduce_scatter(slice, in_place, op).wait();
+    expect_bits(slice, whole.narrow(0, group.rank() * numel, numel), label(group, "reduce_scatter in place", numel, dtype));
+
     const int root = n - 1;
     at::Tensor y = rank_values(group.rank(), numel, dtype);
     group.reduce(y, root, op).wait();
@@ -72,6 +76,10 @@ void check_dtype(Group& group, int64_t numel, at::ScalarType dtype) {
   at::Tensor out = at::empty({n * numel}, in.options());
   group.all_gather(out, in).wait();
   expect_bits(out, at::cat(everybodys(n, numel, dtype)), label(group, "all_gather", numel, dtype));
+  at::Tensor in_place = at::empty_like(out), slice = in_place.narrow(0, group.rank() * numel, numel);
+  slice.copy_(in);
+  group.all_gather(in_place, slice).wait();
+  expect_bits(in_place, out, label(group, "all_gather in place", numel, dtype));
 }
 
 }  // namespace

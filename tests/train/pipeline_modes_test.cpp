@@ -43,7 +43,7 @@ Config config_of(const Layout& layout) {
   c.parallel.data = layout.data;
   c.parallel.tensor = layout.tensor;
   c.parallel.pipeline = layout.pipeline;
-  c.parallel.bucket_mib = 0.01;  // several buckets
+  c.parallel.chunk_mib = 0.01;  // several chunks
   c.training = {.steps = 50, .batch_size = 8, .seed = 1};
   return c;
 }
@@ -78,7 +78,7 @@ std::string empty_folder(const std::string& name) {
 void load(Engine& engine, const std::string& folder) {
   checkpoint::TrainingState state = engine.state();
   checkpoint::load(*checkpoint::latest(folder), state, engine.mesh().all(), engine.mesh().place());
-  engine.set_progress(state.progress);
+  engine.load(state);
 }
 
 class PipelineCheckpoints : public testing::TestWithParam<Layout> {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/checkpoint/checkpoint.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::comm {
@@ -36,6 +37,8 @@ nlohmann::json read_config(const std::string& folder);
 ///         are missing, unexpected or of a wrong shape; and on damaged files, or an index that points outside the
 ///         folder.
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
+/// The same into `values`, named as the parameters are: whole local tensors or parts of them, of any dtype.
+void import_weights(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values, const ExternalNames& external);
 
 /// Writes the parameters, whole and in their own dtype, with config.json; in files of at most `max_file_bytes` (one
 /// tensor at least), with an index when there are several. The file names are those that transformers writes.

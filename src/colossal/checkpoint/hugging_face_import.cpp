@@ -1,8 +1,11 @@
 #include <ATen/ATen.h>
 
+#include <map>
+#include <optional>
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/external_part.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/json_file.h"
@@ -69,17 +72,14 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
   return sources;
 }
 
-void copy_part(const Source& source, const WeightFolder& files, const tensor::Place& place) {
+void copy_part(const Source& source, const WeightFolder& files, const NamedTensor& value, const tensor::Place& place) {
   const ExternalPart& part = *source.part;
-  if (!part.parameter->value.defined()) return;  // another stage's
-  const at::Tensor stored = part.to_ours(files.tensor(source.name));
-  const at::Tensor local = part.parameter->value.detach();
-  for (const tensor::Block& block : part.parameter->spec.blocks(place)) {
+  std::optional<at::Tensor> stored;  // read when something of it is wanted
+  for (const tensor::Block& block : blocks_of(value, place)) {
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});
     if (!common) continue;
-    std::vector<int64_t> origin;  // local index = logical index - origin
-    for (size_t d = 0; d < block.start.size(); ++d) origin.push_back(block.start[d] - block.local_start[d]);
-    at_box(local, *common, origin).copy_(at_box(stored, *common, part.box.start));
+    if (!stored) stored = part.to_ours(files.tensor(source.name));
+    at_box(at_block(value, place, block), *common, block.start).copy_(at_box(*stored, *common, part.box.start));
   }
 }
 
@@ -90,11 +90,24 @@ nlohmann::json read_config(const std::string& folder) {
 }
 
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external) {
+  std::vector<NamedTensor> values;
+  for (const nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});
+  import_weights(folder, parameters, values, external);
+}
+
+void import_weights(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values, const ExternalNames& external) {
   const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
   const WeightFolder files(folder);
   const std::vector<Source> sources = match(parts, files, external, folder);
-  for (const nn::Parameter& parameter : parameters) parameter.value.detach().zero_();  // padding
-  for (const Source& source : sources) copy_part(source, files, parameters.place());
+  std::multimap<std::string, const NamedTensor*> by_name;
+  for (const NamedTensor& value : values) {
+    value.value.detach().zero_();  // padding
+    by_name.emplace(value.name, &value);
+  }
+  for (const Source& source : sources) {
+    const auto [first, last] = by_name.equal_range(source.part->parameter->name);
+    for (auto at = first; at != last; ++at) copy_part(source, files, *at->second, parameters.place());
+  }
 }
 
 }  // namespace colossal::checkpoint

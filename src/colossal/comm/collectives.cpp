@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/group.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::comm {
 namespace {
@@ -25,6 +26,7 @@ at::Tensor reduced(const at::Tensor& x, Group& group) {
 
 /// Every rank's x, concatenated along dim.
 at::Tensor gathered(const at::Tensor& x, int64_t dim, Group& group) {
+  const tensor::ReadScope read({x});
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.insert(sizes.begin(), group.size());
   at::Tensor all = at::empty(sizes, x.options());
@@ -34,6 +36,7 @@ at::Tensor gathered(const at::Tensor& x, int64_t dim, Group& group) {
 
 /// Slice rank() along dim of the sum of every rank's x.
 at::Tensor scattered(const at::Tensor& x, int64_t dim, Group& group) {
+  const tensor::ReadScope read({x});
   const at::Tensor parts = x.unflatten(dim, {group.size(), x.size(dim) / group.size()}).movedim(dim, 0).contiguous();
   at::Tensor own = at::empty(parts.sizes().slice(1), x.options());
   group.reduce_scatter(own, parts, Reduce::Sum).wait();

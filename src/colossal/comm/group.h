@@ -56,9 +56,10 @@ class Group {
 
   /// x <- reduction of x over all ranks, in place. Sends 2 (n-1)/n * numel(x).
   virtual Work all_reduce(at::Tensor& x, Reduce op) = 0;
-  /// out [n * numel(in)] <- every rank's `in`, in rank order. Sends (n-1)/n * numel(out).
+  /// out [n * numel(in)] <- every rank's `in`, in rank order. `in` may be slice rank() of `out`. Sends (n-1)/n * numel(out).
   virtual Work all_gather(at::Tensor& out, const at::Tensor& in) = 0;
-  /// out <- slice rank() of the reduction of `in` [n * numel(out)]. Sends (n-1)/n * numel(in).
+  /// out <- slice rank() of the reduction of `in` [n * numel(out)]; may be that slice of `in`, whose other slices are
+  /// unspecified afterwards then. Sends (n-1)/n * numel(in).
   virtual Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) = 0;
   /// Rows [sum in_rows[<r], ...) of `in` go to rank r; the rows from rank r land likewise in `out`. Empty: equal parts.
   /// Sends what leaves this rank.

@@ -14,7 +14,10 @@ struct ParallelConfig {
   int64_t data = 1;
   parallel::TensorConfig tensor;
   parallel::PipelineConfig pipeline;
-  double bucket_mib = 25;
+  int64_t zero = 0;
+  int64_t zero_sharers = 0;
+  bool reshard_after_forward = true;
+  double chunk_mib = 25;
   void fields(Fields& f);
   int64_t ranks() const { return pipeline.size * data * tensor.size; }
   /// The replica that `rank` belongs to, as axes() lays ranks out.

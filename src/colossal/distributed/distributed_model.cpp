@@ -72,8 +72,8 @@ parallel::StageFunction DistributedModel::stage_function(const PassOf& pass, con
   };
 }
 
-void DistributedModel::train(const PassOf& pass, const ResultOf& loss, const std::function<void()>& before_last_gradients) {
-  executor_->train(stage_function(pass, loss), pass(0).inputs.sizes().vec(), before_last_gradients);
+void DistributedModel::train(const PassOf& pass, const ResultOf& loss, const parallel::BeforeGradients& before_gradients) {
+  executor_->train(stage_function(pass, loss), pass(0).inputs.sizes().vec(), before_gradients);
 }
 
 std::vector<at::Tensor> DistributedModel::forward(int micro_batches, const PassOf& pass, const ResultOf& result) {

@@ -35,7 +35,7 @@ class DistributedModel {
                    const Workload& workload);
 
   /// Forward and backward of all micro-batches (see parallel::PipelineExecutor::train).
-  void train(const PassOf& pass, const ResultOf& loss, const std::function<void()>& before_last_gradients);
+  void train(const PassOf& pass, const ResultOf& loss, const parallel::BeforeGradients& before_gradients);
   /// Forward alone; what `result` returned, on the ranks of a last stage of pipe 0, and nothing elsewhere. step.cache is advanced.
   std::vector<at::Tensor> forward(int micro_batches, const PassOf& pass, const ResultOf& result);
   /// Of a pass with one micro-batch: the result, on all ranks of the replica. `like`: its sizes and dtype.

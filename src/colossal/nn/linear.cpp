@@ -10,6 +10,7 @@
 #include "colossal/nn/unary_capsule.h"
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/matmul.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
 namespace {
@@ -32,6 +33,7 @@ at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                             int64_t product, int64_t out, int64_t deferred, const std::optional<c10::IValue>& before) {
+    const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
     Product::Saved saved;
     // Without gaps: what is kept must not keep a larger tensor alive that it is a part of.
     const at::Tensor input = before ? unary_of(*before)(x) : x, rows = rows_of(input).contiguous();
@@ -63,6 +65,7 @@ struct Linear : torch::autograd::Function<Linear> {
     }
     const at::Tensor x = saved[0].defined() ? saved[0] : rows_of(input.detach());
     const at::Tensor sum = defers ? at::Tensor() : ops::gradient_sum(saved[2]);
+    const tensor::ReadScope read({saved[1]});
     const auto d = product->backward(dy, {x, saved[1], out}, {wants_x, wants_weight && !defers, sum});
     if (defers) put_off(*deferred, product, dy, saved[0], before, saved[3], saved[2], out);
     at::Tensor dx = d.x.defined() ? with_leading_sizes_of(gradients[0], d.x) : at::Tensor();

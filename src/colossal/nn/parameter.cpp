@@ -15,23 +15,42 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
   if (options_.stages) {
     spec.stages = options_.stages(name);
     if (std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) == spec.stages.end())
-      return list_.emplace_back(Parameter{name, {}, std::move(spec), decay});
+      return list_.emplace_back(Parameter{name, {}, std::move(spec), decay, init});
   }
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
-  at::Tensor value = at::zeros(spec.local_shape(place_), options);
-  for (const tensor::Block& block : spec.blocks(place_)) {
-    if (init.kind == Init::Kind::Normal) {
-      ops::fill_normal(value, spec.shape, block.start, block.local_start, block.size, derive_seed(options_.seed, name),
-                       init.deviation);
-    } else if (init.kind == Init::Kind::Ones) {
-      at::Tensor box = value;
+  const std::vector<int64_t> shape = spec.local_shape(place_);
+  const std::vector<int64_t> no_strides(shape.size(), 0);
+  at::Tensor value = options_.without_memory ? at::empty_strided(shape, no_strides, options) : at::empty(shape, options);
+  list_.push_back({name, value, std::move(spec), decay, init});
+  here_.push_back(&list_.back());
+  if (!options_.without_memory) draw(list_.back(), value);
+  value.requires_grad_();
+  return list_.back();
+}
+
+void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool decay) {
+  require(leaf.is_leaf() && leaf.is_floating_point(), "model", "parameter ", name, " must be a floating-point leaf of autograd");
+  for (const Parameter& p : list_) {
+    if (p.value.is_same(leaf)) return;
+    require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
+  }
+  list_.push_back({name, leaf, tensor::ShardSpec::whole(leaf.sizes().vec()), decay, {}});
+  here_.push_back(&list_.back());
+}
+
+void Parameters::draw(const Parameter& parameter, const at::Tensor& out) const {
+  out.zero_();
+  at::Tensor target = out;
+  for (const tensor::Block& block : parameter.spec.blocks(place_)) {
+    if (parameter.init.kind == Init::Kind::Normal) {
+      ops::fill_normal(target, parameter.spec.shape, block.start, block.local_start, block.size, derive_seed(options_.seed, parameter.name),
+                       parameter.init.deviation);
+    } else if (parameter.init.kind == Init::Kind::Ones) {
+      at::Tensor box = out;
       for (size_t d = 0; d < block.size.size(); ++d) box = box.narrow(d, block.local_start[d], block.size[d]);
       box.fill_(1);
     }
   }
-  list_.push_back({name, value.requires_grad_(), std::move(spec), decay});
-  here_.push_back(&list_.back());
-  return list_.back();
 }
 
 Parameter& Parameters::at(const std::string& name) {

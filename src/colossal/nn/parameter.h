@@ -14,13 +14,6 @@
 
 namespace colossal::nn {
 
-struct Parameter {
-  std::string name;         ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
-  at::Tensor value;         ///< this rank's part, spec.local_shape(place); padding holds zeros and keeps them through training. Undefined: elsewhere
-  tensor::ShardSpec spec;
-  bool decay = true;        ///< false for norms and biases
-};
-
 /// How initial values are drawn. They depend on (seed, name, logical index) alone, so every layout starts from the same model.
 struct Init {
   enum class Kind { Zeros, Ones, Normal } kind = Kind::Zeros;
@@ -28,6 +21,14 @@ struct Init {
   static Init zeros() { return {Kind::Zeros, 0}; }
   static Init ones() { return {Kind::Ones, 0}; }
   static Init normal(double deviation) { return {Kind::Normal, deviation}; }
+};
+
+struct Parameter {
+  std::string name;         ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
+  at::Tensor value;         ///< this rank's part, spec.local_shape(place); padding holds zeros and keeps them through training. Undefined: elsewhere
+  tensor::ShardSpec spec;
+  bool decay = true;        ///< false for norms and biases
+  Init init{};
 };
 
 /// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.
@@ -41,11 +42,19 @@ class Parameters {
     uint64_t seed = 0;
     /// ShardSpec::stages of the parameter of a name; null: no pipeline.
     std::function<std::vector<int>(const std::string& name)> stages{};
+    /// Values have their shape alone, no memory, until someone gives them some (memory::ChunkStore) and draws into it. A model then never exists whole on a rank
+    /// that keeps a share of it.
+    bool without_memory = false;
   };
   Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(options) {}
 
   /// Declares a parameter and makes its local part, where it has one. Errors: a name that is taken.
   Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
+  /// Declares a leaf of somebody else's module, whole on every rank, with its values; once, however often it is given (a tied weight). Its dtype may be another
+  /// than the options': a chunk store gives it that one. Errors: a name that is taken, a tensor that is no leaf.
+  void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
+  /// The initial values of a parameter that this rank holds, to `out`, of its local shape and any dtype.
+  void draw(const Parameter& parameter, const at::Tensor& out) const;
   /// Errors: no such name.
   Parameter& at(const std::string& name);
   const tensor::Place& place() const { return place_; }

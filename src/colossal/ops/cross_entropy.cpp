@@ -11,6 +11,7 @@
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::ops {
 namespace {
@@ -246,6 +247,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
                             const at::Tensor& labels, int64_t first, int64_t valid, RankReduction* reduction,
                             Projection* projection, int64_t slice) {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
+    const tensor::ReadScope read({weight});
     auto result = compute({hidden.contiguous(), weight.contiguous(), labels, {first, valid}, reduction, projection, slice,
                            hidden.requires_grad(), weight.requires_grad()});
     context->save_for_backward({weight});
@@ -287,6 +289,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   if (slice <= 0) slice = slice_tokens(hidden.size(0), weight.size(0));
   if (!at::GradMode::is_enabled() || !(hidden.requires_grad() || weight.requires_grad())) {
     at::NoGradGuard no_grad;
+    const tensor::ReadScope read({weight});
     return compute({hidden.contiguous(), weight.contiguous(), labels, {range.first, valid}, reduction, projection, slice, false, false}).loss;
   }
   return LinearCrossEntropy::apply(hidden, weight, labels, range.first, valid, reduction, projection, slice);

@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::ops {
 namespace {
@@ -86,6 +87,7 @@ at::Tensor dense(const at::Tensor& t) { return t.defined() ? t.contiguous() : t;
 struct Norm : Function<Norm> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const Optional& residual,
                                const Optional& bias, double epsilon, bool centred) {
+    const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
     const auto [sum, y, mean, scale] =
         forward_rows(centred ? Kind::Layer : Kind::Rms, x.contiguous(), dense(residual.value_or(at::Tensor())),
                      weight.contiguous(), dense(bias.value_or(at::Tensor())), epsilon);
@@ -103,6 +105,7 @@ struct Norm : Function<Norm> {
     const auto dy = dense(gradients.back()), dsum = added ? dense(gradients.front()) : at::Tensor();
     const at::Tensor none;
     if (!dy.defined()) return {dsum, none, needs_residual ? dsum : none, none, none, none};
+    const tensor::ReadScope read({saved[1]});
     const auto [dx, dweight, dbias] = backward_rows(dy, dsum, saved[0], saved[1].contiguous(), saved[2], saved[3],
                                                     {needs_x || needs_residual, needs_weight, needs_bias});
     return {dx, dweight, needs_residual ? dx : none, dbias, none, none};

@@ -32,8 +32,17 @@ std::string Config::tokenizer() const {
 }
 
 void PrecisionConfig::fields(Fields& f) {
-  f.choice("mode", mode, {"fp32", "fp64"}, "dtype of parameters, activations and optimizer states");
+  f.choice("mode", mode, {"fp32", "fp64", "bf16", "fp16"}, "dtype of parameters, activations and gradients; norms, softmax statistics, losses and sums over ranks have fp32 at least");
+  f.flag("masters", masters, "bf16, fp16: the optimizer updates fp32 copies of the parameters");
+  f.number("loss_scale", loss_scale, "", "fp16: what the loss is multiplied by at first, so that small gradients do not vanish; halved where gradients overflow. 0: no scaling", 0, 1e30);
+  f.integer("loss_scale_growth", loss_scale_growth, "steps", "fp16: without an overflow before the scale is doubled", 1);
 }
+
+at::ScalarType PrecisionConfig::dtype() const {
+  return mode == "fp64" ? at::kDouble : mode == "bf16" ? at::kBFloat16 : mode == "fp16" ? at::kHalf : at::kFloat;
+}
+
+bool PrecisionConfig::has_masters() const { return masters && (mode == "bf16" || mode == "fp16"); }
 
 void MemoryConfig::fields(Fields& f) {
   f.choice("recompute", recompute, {"none", "selective", "block"},
@@ -80,6 +89,10 @@ void Config::validate() const {
           " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
   require(optimizer.warmup_steps <= training.steps, "optimizer", "warmup_steps must not exceed training.steps: got ",
           optimizer.warmup_steps, " of ", training.steps, "; lower optimizer.warmup_steps");
+  require(parallel.zero_sharers == 0 || (parallel.zero_sharers <= parallel.data && parallel.data % parallel.zero_sharers == 0), "parallel",
+          "zero_sharers must divide data: got ", parallel.zero_sharers, " of ", parallel.data, " replicas; set it to 0 to share among all");
+  require(precision.mode != "fp16" || precision.masters, "precision", "mode fp16 needs masters: updates below 1/2048 of a weight would be lost, "
+          "and its range is too short for masterless training; set precision.masters = true or mode = \"bf16\"");
   parallel::PipelineConfig pipeline = parallel.pipeline;
   pipeline.micro_batches = micro_batches();
   parallel::check_sizes(pipeline);

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include <c10/core/ScalarType.h>
+
 #include "colossal/base/fields.h"
 #include "colossal/distributed/config.h"
 #include "colossal/models/shape.h"
@@ -35,7 +37,14 @@ struct DataConfig {
 /// [precision]
 struct PrecisionConfig {
   std::string mode = "fp32";
+  bool masters = true;
+  double loss_scale = 65536;
+  int64_t loss_scale_growth = 2000;
   void fields(Fields& f);
+  /// Of parameters and activations.
+  at::ScalarType dtype() const;
+  /// Whether the optimizer updates fp32 copies of parameters that have less.
+  bool has_masters() const;
 };
 
 /// [memory]

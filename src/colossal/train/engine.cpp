@@ -12,6 +12,7 @@
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/optim/learning_rate.h"
 #include "colossal/parallel/data/gradient_reducer.h"
+#include "colossal/train/loss_scale.h"
 
 namespace colossal::train {
 namespace {
@@ -19,7 +20,21 @@ namespace {
 using comm::Phase;
 using comm::PhaseScope;
 
-at::ScalarType dtype_of(const PrecisionConfig& precision) { return precision.mode == "fp64" ? at::kDouble : at::kFloat; }
+memory::ChunkOptions chunk_options(const Config& config, at::ScalarType dtype) {
+  memory::ChunkOptions options;
+  options.zero = static_cast<int>(config.parallel.zero);
+  options.sharers = static_cast<int>(config.parallel.zero_sharers);
+  options.capacity = static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
+  if (config.precision.has_masters()) options.masters = at::kFloat;
+  options.reshard_after_forward = config.parallel.reshard_after_forward;
+  return options;
+}
+
+/// Micro-batches are added up in fp32 at least. In a pipeline, whose micro-batches overlap, once a step.
+parallel::GradientOptions gradient_options(const Config& config, at::ScalarType dtype) {
+  const bool one = config.micro_batches() == 1;
+  return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat, .each_pass = config.parallel.zero >= 2 && config.parallel.pipeline.size == 1};
+}
 
 nn::Recompute recompute_of(const MemoryConfig& memory) {
   return memory.recompute == "block" ? nn::Recompute::Block : memory.recompute == "selective" ? nn::Recompute::Selective : nn::Recompute::None;
@@ -46,24 +61,16 @@ double counted(const at::Tensor& labels) { return static_cast<double>((labels !=
 
 }  // namespace
 
-std::vector<memory::Shard> shards_of(nn::FlatParameters& flat, comm::Mesh& mesh) {
-  std::vector<memory::Shard> shards;
-  for (const nn::FlatBucket& bucket : flat.buckets()) {
-    memory::Shard shard{bucket.values, bucket.gradients, {}, {}};
-    for (const nn::FlatSlot& slot : bucket.slots) shard.pieces.push_back({slot.parameter, slot.offset, {0, slot.size, mesh.index("data") == 0}});
-    shards.push_back(std::move(shard));
-  }
-  return shards;
-}
-
 struct Engine::Optimization {
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const Config& config)
-      : flat(parameters, static_cast<int64_t>(config.parallel.bucket_mib * (1 << 20))), reducer(flat, mesh),
-        shards(shards_of(flat, mesh)), optimizer(optim::make_optimizer(config.optimizer, shards, mesh)) {}
-  nn::FlatParameters flat;
+      : store(parameters, mesh, chunk_options(config, parameters.options().dtype)),
+        reducer(store, gradient_options(config, parameters.options().dtype)),
+        optimizer(optim::make_optimizer(config.optimizer, store.shards(), mesh)),
+        loss_scale(config.precision) {}
+  memory::ChunkStore store;
   parallel::GradientReducer reducer;
-  std::vector<memory::Shard> shards;
   std::unique_ptr<optim::Optimizer> optimizer;
+  LossScale loss_scale;
 };
 
 at::Device choose_device(const std::string& name, int local_rank) {
@@ -77,8 +84,9 @@ Engine::Engine(comm::World& world, const Config& config, const models::ModelShap
     : config_(config),
       mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
-  const nn::Parameters::Options options{dtype_of(config.precision), choose_device(config.run.device, world.local_rank()),
-                                        derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
+  nn::Parameters::Options options{config.precision.dtype(), choose_device(config.run.device, world.local_rank()),
+                                  derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
+  options.without_memory = true;  // the chunk store gives it
   model_ = std::make_unique<distributed::DistributedModel>(mesh_, config.parallel, shape, options,
                                                            distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
@@ -88,7 +96,9 @@ Engine::~Engine() = default;
 
 at::Device Engine::device() const { return model_->parameters().options().device; }
 
-void Engine::zero_grad() { optimization_->flat.zero_gradients(); }
+void Engine::zero_grad() { optimization_->reducer.zero(); }
+
+memory::ChunkStore& Engine::store() { return optimization_->store; }
 
 data::Batch Engine::checked(const data::Batch& b) const {
   const models::ModelShape& shape = model_->model().shape;
@@ -124,25 +134,32 @@ double Engine::train_step(const data::Batch& batch) {
   const auto loss = [&](int i, const at::Tensor& hidden) {
     const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels);
     losses[i] = sum.item<double>() / labels;
-    return sum / labels;
+    return sum * (optimization_->loss_scale.value() / labels);
   };
-  model_->train(pass, loss, [&] { optimization_->reducer.begin(); });
+  model_->train(pass, loss, [&](bool last) { optimization_->reducer.begin(last); });
   {
     const PhaseScope backward(mesh_.world().traffic(), Phase::Backward);
     optimization_->reducer.finish();
   }
+  optimization_->store.end_pass();
   return sum_over(mesh_.group({"pipeline", "data"}), std::accumulate(losses.begin(), losses.end(), 0.0));
 }
 
 StepResult Engine::step() {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
-  const double norm = optim::gradient_norm(optimization_->shards, mesh_);
+  Optimization& o = *optimization_;
+  const double norm = optim::gradient_norm(o.store.shards(), mesh_) / o.loss_scale.value();
+  const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps);
+  const double gradient_scale = 1 / o.loss_scale.value();
+  if (!o.loss_scale.accepts(norm)) {
+    ++steps_done_;
+    return {rate, norm, true};
+  }
   require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
   const double clip = config_.training.clip;
-  const double scale = clip > 0 && norm > clip ? clip / norm : 1;
-  const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps);
-  optimization_->optimizer->step(++steps_done_, rate, scale);
+  o.optimizer->step(++steps_done_, rate, gradient_scale * (clip > 0 && norm > clip ? clip / norm : 1));
+  o.store.updated();
   return {rate, norm};
 }
 
@@ -165,6 +182,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   };
   at::Tensor sums = at::zeros({3}, at::kDouble);
   for (const at::Tensor& part : model_->forward(static_cast<int>(parts), pass, sums_of)) sums += part;
+  optimization_->store.end_pass();
   mesh_.group({"pipeline", "data"}).all_reduce(sums, comm::Reduce::Sum).wait();
   const double labels = std::max(1.0, sums[1].item<double>());
   Evaluation result{sums[0].item<double>() / labels, {}};
@@ -174,16 +192,38 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
 
 checkpoint::TrainingState Engine::state() {
   checkpoint::TrainingState state;
-  for (const nn::Parameter& p : model_->parameters()) state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
+  for (checkpoint::NamedTensor& t : weights()) {
+    t.name = "model." + t.name;
+    state.tensors.push_back(std::move(t));
+  }
   for (const optim::StateTensor& t : optimization_->optimizer->state())
     state.tensors.push_back({"optimizer." + t.name, t.value, t.spec, t.part});
-  state.progress = {{"step", steps_done_}};
+  state.progress = {{"step", steps_done_}, {"loss_scale", optimization_->loss_scale.state()}};
   return state;
 }
 
-void Engine::set_progress(const nlohmann::json& progress) {
+std::vector<checkpoint::NamedTensor> Engine::weights() {
+  std::vector<checkpoint::NamedTensor> weights;
+  for (const auto* shards : {&optimization_->store.shards(), &optimization_->store.frozen()})
+    for (const memory::Shard& shard : *shards)
+      for (const memory::Piece& piece : shard.pieces)
+        weights.push_back({piece.parameter->name, shard.values.narrow(0, piece.offset, piece.part.size), piece.parameter->spec, piece.part});
+  return weights;
+}
+
+void Engine::weights_loaded() { optimization_->store.updated(true); }
+
+void Engine::load(const checkpoint::TrainingState& filled) {
+  const nlohmann::json& progress = filled.progress;
   require(progress.contains("step") && progress["step"].is_number_integer(), "checkpoint", "its progress names no step");
   steps_done_ = progress["step"];
+  if (progress.contains("loss_scale")) optimization_->loss_scale.restore(progress["loss_scale"]);
+  std::vector<optim::StateTensor> states;
+  const std::string prefix = "optimizer.";
+  for (const checkpoint::NamedTensor& t : filled.tensors)
+    if (t.name.starts_with(prefix)) states.push_back({t.name.substr(prefix.size()), t.value, t.spec, t.part});
+  optimization_->optimizer->loaded(states);
+  weights_loaded();
 }
 
 std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape) {

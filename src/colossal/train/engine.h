@@ -7,6 +7,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/data/batches.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/train/config.h"
 
 namespace colossal::train {
@@ -14,6 +15,7 @@ namespace colossal::train {
 /// What a step did, the same on all ranks.
 struct StepResult {
   double learning_rate, gradient_norm;
+  bool skipped = false;  ///< gradients overflowed in fp16: parameters are as they were
 };
 
 /// Of a batch that was only looked at, the same on all ranks.
@@ -35,7 +37,7 @@ class Engine {
   /// d(mean loss over all counted labels of the global batch); when it returns they are sums over the data axis and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over "data": all_reduce of [1] (their count), of every gradient bucket; over "pipeline" and "data" of [1] (loss); along the
+  /// Communication: over "data": all_reduce of [1] (their count), of the gradients (see parallel::GradientReducer), of parameters under ZeRO (memory::ChunkStore); over "pipeline" and "data" of [1] (loss); along the
   ///                pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see parallel::TensorLayers.
   /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any communication.
   double train_step(const data::Batch& batch);
@@ -45,12 +47,17 @@ class Engine {
   Evaluation evaluate(const data::Batch& batch);
 
   int64_t steps_done() const { return steps_done_; }
-  /// Parameters, optimizer states and the step; after loading, set_progress() takes the step back from its progress.
+  /// Parameters (masters, where there are some), optimizer states and the step: to be saved, or filled and given to load().
   checkpoint::TrainingState state();
-  void set_progress(const nlohmann::json& progress);
+  /// Takes back what state() returned, filled from a checkpoint. Communication: under ZeRO 1 and 2 all_gather of the parameters.
+  void load(const checkpoint::TrainingState& filled);
+  /// What this rank updates of each parameter under the parameter's name, to be saved or filled; after filling, weights_loaded().
+  std::vector<checkpoint::NamedTensor> weights();
+  void weights_loaded();
 
   models::Model& model() { return model_->model(); }
   nn::Parameters& parameters() { return model_->parameters(); }
+  memory::ChunkStore& store();
   distributed::DistributedModel& distributed() { return *model_; }
   comm::Mesh& mesh() { return mesh_; }
   at::Device device() const;

@@ -92,9 +92,10 @@ void Trainer::start() {
   } else if (!config_.model.from.empty()) {
     const auto& architecture = models::architecture(engine_->model().shape.architecture);
     checkpoint::agree(all_ranks(), at::kCPU, [&] {
-      checkpoint::import_weights(config_.model.from, engine_->parameters(),
+      checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
                                  {architecture.external_names(engine_->model().shape), architecture.prefix, architecture.ignored});
     });
+    engine_->weights_loaded();
   }
   checkpoint::agree(all_ranks(), at::kCPU, [&] {
     if (!is_first()) return;
@@ -117,11 +118,11 @@ void Trainer::resume(const std::string& checkpoint_path) {
   checkpoint::TrainingState state = engine_->state();
   checkpoint::load(checkpoint_path, state, all_ranks(), engine_->mesh().place());
   checkpoint::agree(all_ranks(), at::kCPU, [&] {
-    engine_->set_progress(state.progress);
     data_.training->restore(state.progress.at("data"));
     // The same library as before the stop, or the numbers would differ in the last bits.
     if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
   });
+  engine_->load(state);
   saved_step_ = engine_->steps_done();
   log_.info("resumed from ", checkpoint_path);
 }

@@ -60,10 +60,10 @@ void PipelineExecutor::clear() {
   posted_gradients_.clear();
 }
 
-void PipelineExecutor::train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes, const std::function<void()>& before_last_gradients) {
+void PipelineExecutor::train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes, const BeforeGradients& before_gradients) {
   events_.clear();
   peak_live_ = 0;
-  run(schedule_.ranks[rank()], stage, batch_sizes, true, before_last_gradients);
+  run(schedule_.ranks[rank()], stage, batch_sizes, true, before_gradients);
 }
 
 std::vector<at::Tensor> PipelineExecutor::forward(const StageFunction& stage, int micro_batches, const std::vector<int64_t>& batch_sizes) {
@@ -75,7 +75,7 @@ std::vector<at::Tensor> PipelineExecutor::forward(const StageFunction& stage, in
 }
 
 void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& stage, const std::vector<int64_t>& batch_sizes, bool is_training,
-                           const std::function<void()>& before_last_gradients) {
+                           const BeforeGradients& before_gradients) {
   clear();
   current_shapes_ = &shapes_of(batch_sizes, is_training);
   transfers_.begin(*current_shapes_);
@@ -87,7 +87,7 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
       const Step& step = steps[i];
       if (step.action == Action::Reduce || step.action == Action::Update) continue;
       const comm::PhaseScope phase(traffic, is_training ? phase_of(step) : traffic.phase());
-      if (i == last_gradients && before_last_gradients) before_last_gradients();
+      if (before_gradients && makes_gradients(step)) before_gradients(i == last_gradients);
       began_ = now();
       do_step(step, stage, is_training);
       if (is_training) events_.push_back({rank(), step, began_, now()});

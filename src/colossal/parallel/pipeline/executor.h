@@ -18,6 +18,9 @@ namespace colossal::parallel {
 /// stage's result is that of the model: in training the scalar to go backward from.
 using StageFunction = std::function<at::Tensor(int stage, int micro_batch, const at::Tensor& input)>;
 
+/// Called before a step that makes gradients; `last`: no later one of this rank does.
+using BeforeGradients = std::function<void(bool last)>;
+
 class PipelineExecutor {
  public:
   /// Where the run touches the world outside of it.
@@ -31,14 +34,14 @@ class PipelineExecutor {
   PipelineExecutor(schedule::Schedule schedule, const Surroundings& surroundings);
 
   /// Forward and backward passes of all micro-batches; gradients add up in the parameters. Everything but Reduce and Update, which are the
-  /// caller's: `before_last_gradients` is called before the last step that makes any.
+  /// caller's: `before_gradients` is called before each step that makes some, and told whether it is the last one of this rank.
   ///
   /// `batch_sizes`: what the shapes of hidden states follow from, equal on all ranks of the pipeline; for each new one shapes are exchanged.
   /// Communication: see PipelineTransfers; each boundary moves 2 * micro-batches * (elements of a micro-batch's hidden state) in all.
   /// Memory:        a micro-batch's activations live from Forward to Backward or BackwardInput, then the inputs and output gradients of its linear
   ///                layers to BackwardWeight.
   /// Errors:        of `stage` and of the transfers; afterwards nothing of the run is kept, but messages under way may fill the group: make a new one.
-  void train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes, const std::function<void()>& before_last_gradients);
+  void train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes, const BeforeGradients& before_gradients);
 
   /// Forward passes of `micro_batches` without gradients, through pipe 0. Returns the last stage's results, on the rank that has it; elsewhere none.
   std::vector<at::Tensor> forward(const StageFunction& stage, int micro_batches, const std::vector<int64_t>& batch_sizes);
@@ -58,7 +61,7 @@ class PipelineExecutor {
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
   void run(const std::vector<schedule::Step>& steps, const StageFunction& stage, const std::vector<int64_t>& batch_sizes, bool is_training,
-           const std::function<void()>& before_last_gradients);
+           const BeforeGradients& before_gradients);
   void do_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
   void forward_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
   void backward_step(const schedule::Step& step);

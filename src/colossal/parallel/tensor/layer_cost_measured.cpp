@@ -7,7 +7,7 @@
 #include <set>
 
 #include "colossal/comm/run_ranks.h"
-#include "colossal/nn/flat_parameters.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
@@ -66,8 +66,8 @@ LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSiz
   TensorLayers factory(parameters, layout);
   const LinearLayers layers(factory, sizes);
   LayerCost cost{.parameter_bytes = bytes_of(parameters)};
-  nn::FlatParameters flat(parameters, std::numeric_limits<int64_t>::max());
-  GradientReducer reducer(flat, mesh);
+  memory::ChunkStore store(parameters, mesh, {.capacity = std::numeric_limits<int64_t>::max()});
+  GradientReducer reducer(store, {});
   comm::Traffic& traffic = world.traffic();
 
   const at::Tensor source = at::zeros({}).requires_grad_();  // asks for the gradient of x, yet keeps no x alive as a leaf would
@@ -81,7 +81,7 @@ LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSiz
   cost.activation_bytes = static_cast<double>(live->bytes) - static_cast<double>(y.storage().nbytes());
   {
     const comm::PhaseScope backward(traffic, comm::Phase::Backward);
-    reducer.begin();
+    reducer.begin(true);
     y.backward(at::randn(y.sizes()));
     reducer.finish();
   }

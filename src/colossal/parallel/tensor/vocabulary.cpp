@@ -9,6 +9,7 @@
 #include "colossal/nn/lookup.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/parallel/tensor/linear.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::parallel {
 namespace {
@@ -28,6 +29,7 @@ ops::VocabularyRange range_of(const Layout& layout, const std::vector<std::strin
 }
 
 at::Tensor mirrored(const at::Tensor& tile, comm::Group& grid, int side) {
+  const tensor::ReadScope read({tile});
   const int mirror = grid.rank() % side * side + grid.rank() / side;
   if (mirror == grid.rank()) return tile.view_as(tile);
   at::Tensor other = at::empty_like(tile);

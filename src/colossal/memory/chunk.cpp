@@ -1,0 +1,109 @@
+#include "colossal/memory/chunk.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/StorageImpl.h>
+
+#include <limits>
+
+#include "colossal/base/error.h"
+
+namespace colossal::memory {
+namespace {
+
+/// Marks a storage as a chunk's: what keeps its memory alive, and whose it is.
+struct Loan {
+  Chunk* chunk;
+  at::Tensor memory;
+};
+
+void end_loan(void* loan) { delete static_cast<Loan*>(loan); }
+
+c10::DataPtr loan_of(Chunk* chunk, const at::Tensor& memory, c10::Device device) {
+  return {memory.defined() ? memory.mutable_data_ptr() : nullptr, new Loan{chunk, memory}, &end_loan, device};
+}
+
+}  // namespace
+
+at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot) {
+  return flat.narrow(0, slot.offset, slot.size).view(slot.parameter->value.sizes());
+}
+
+Chunk* Chunk::of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  const c10::DataPtr& data = tensor.storage().data_ptr();
+  return data.get_deleter() == &end_loan ? static_cast<Loan*>(data.get_context())->chunk : nullptr;
+}
+
+Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, Watcher* watcher)
+    : index_(index), slots_(std::move(slots)), length_(whole.numel()), sharers_(&sharers), options_(whole.options()), watcher_(watcher), state_(State::Gathered), whole_(whole) {
+  require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_, " for ", sharers.size());
+  part_ = whole_.narrow(0, part_begin(), part_length());
+  if (!stays()) {
+    part_ = part_.clone();
+    lent_ = at::empty({length_}, options_);
+  }
+  for (const Slot& slot : slots_) slot.parameter->value.set_data(view_of_slot(stays() ? whole_ : lent_, slot));
+  release();
+}
+
+Chunk::~Chunk() {
+  if (!lent_.defined()) return;
+  // Parameters may outlive the chunk; they keep what it holds then, and nobody asks for it again.
+  const at::Tensor memory = whole_;
+  lent_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+      {memory.defined() ? memory.mutable_data_ptr() : nullptr, new at::Tensor(memory), [](void* t) { delete static_cast<at::Tensor*>(t); }, options_.device()});
+}
+
+void Chunk::lend(const at::Tensor& whole) {
+  c10::StorageImpl* storage = lent_.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(loan_of(this, whole, options_.device()));
+  storage->set_nbytes(whole.defined() ? static_cast<size_t>(bytes()) : 0);
+}
+
+void Chunk::gather() {
+  if (state_ != State::Sharded) return;
+  // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
+  whole_ = at::empty({length_}, options_);
+  state_ = State::Gathering;
+  work_ = sharers_->all_gather(whole_, part_);
+}
+
+void Chunk::ready() {
+  gather();
+  if (state_ != State::Gathering) return;
+  work_.wait();
+  lend(whole_);
+  state_ = State::Gathered;
+}
+
+void Chunk::begin_use() {
+  ready();
+  ++users_;
+  state_ = State::Computing;
+}
+
+void Chunk::end_use() {
+  if (--users_ == 0) state_ = State::Gathered;
+}
+
+void Chunk::release() {
+  if (stays() || state_ == State::Computing || state_ == State::Sharded) return;
+  if (state_ == State::Gathering) work_.wait();
+  whole_.reset();
+  lend({});
+  state_ = State::Sharded;
+}
+
+void Chunk::share() {
+  if (!stays()) return release();
+  if (sharers_->size() > 1) sharers_->all_gather(whole_, part_).wait();
+}
+
+void Chunk::fill_with_nan() {
+  work_ = {};
+  whole_ = at::full({length_}, std::numeric_limits<double>::quiet_NaN(), options_);
+  lend(whole_);
+  state_ = State::Gathered;
+}
+
+}  // namespace colossal::memory

@@ -1,0 +1,98 @@
+// Parameters in one run of memory, which a group of ranks holds whole or shares out.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "colossal/comm/group.h"
+#include "colossal/nn/parameter.h"
+
+namespace colossal::memory {
+
+/// Where a parameter lies in its chunk, in elements.
+struct Slot {
+  nn::Parameter* parameter;
+  int64_t offset, size;
+};
+
+/// The part of a flat tensor that a slot names, in the shape of its parameter.
+at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot);
+
+/// The values of some parameters: `length` elements, of which rank r of the N in `sharers` owns the run [r, r + 1) * length / N.
+///
+///   Sharded --gather()--> Gathering --ready()--> Gathered <--begin_use()/end_use()--> Computing        release(): Gathered --> Sharded
+///
+/// Parameters are views of one storage for the chunk's whole life; releasing empties that storage, gathering fills it anew. So whatever refers to a parameter,
+/// autograd's saved tensors too, holds no memory of a released chunk and sees the values again when they are back.
+/// A chunk that `stays` is never released: its owned part is a slice of the whole.
+class Chunk {
+ public:
+  enum class State { Sharded, Gathering, Gathered, Computing };
+
+  /// Who is told when an operator is about to read a chunk, and when it is done. Errors must not leave it: nothing catches them there.
+  class Watcher {
+   public:
+    virtual ~Watcher() = default;
+    virtual void before_use(Chunk& chunk) = 0;
+    virtual void after_use(Chunk& chunk) = 0;
+  };
+
+  /// Takes the slots' parameters: from here on they are views of the chunk, with the values of `whole` [length].
+  /// `watcher` (outlives the chunk): of a chunk that may be released; null: it stays whole.
+  /// `index`: for the watcher.
+  Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, Watcher* watcher);
+  ~Chunk();
+  Chunk(const Chunk&) = delete;
+  Chunk& operator=(const Chunk&) = delete;
+
+  /// The chunk that `tensor` is a view of, if that is one that may be released.
+  static Chunk* of(const at::Tensor& tensor);
+
+  size_t index() const { return index_; }
+  const std::vector<Slot>& slots() const { return slots_; }
+  int64_t length() const { return length_; }
+  int64_t bytes() const { return length_ * static_cast<int64_t>(options_.dtype().itemsize()); }
+  comm::Group& sharers() const { return *sharers_; }
+  int64_t part_length() const { return length_ / sharers_->size(); }
+  /// First element of the part that this rank owns.
+  int64_t part_begin() const { return part_length() * sharers_->rank(); }
+  bool stays() const { return !watcher_; }
+  Watcher& watcher() { return *watcher_; }
+  State state() const { return state_; }
+
+  /// [part_length()]: what this rank owns. After changing it: share().
+  const at::Tensor& part() const { return part_; }
+  /// [length()], while the chunk is Gathered or Computing.
+  const at::Tensor& whole() const { return whole_; }
+
+  /// Begins to make the chunk whole, unless it is. Collective among the sharers: all_gather of length() elements.
+  void gather();
+  /// Returns when it is whole. Errors: of the all_gather.
+  void ready();
+  void begin_use();
+  void end_use();
+  /// Frees the whole, unless it is in use or stays. What was written to it outside part() is lost.
+  void release();
+  /// What every rank owns becomes what all see: gathers a chunk that stays, releases any other. Collective likewise for the former.
+  void share();
+  /// After a gather that failed: stands in for the whole, all NaN, so that readers do no harm before the error reaches someone who can be told.
+  void fill_with_nan();
+
+ private:
+  void lend(const at::Tensor& whole);
+
+  size_t index_;
+  std::vector<Slot> slots_;
+  int64_t length_;
+  comm::Group* sharers_;
+  at::TensorOptions options_;
+  Watcher* watcher_;
+  State state_ = State::Sharded;
+  int users_ = 0;
+  at::Tensor part_, whole_;
+  at::Tensor lent_;  // what parameters are views of, unless the chunk stays: borrows whole_'s memory, or has none
+  comm::Work work_;
+};
+
+}  // namespace colossal::memory

@@ -1,0 +1,159 @@
+#include "colossal/memory/chunk_store.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "colossal/base/error.h"
+#include "colossal/memory/chunk_plan.h"
+
+namespace colossal::memory {
+namespace {
+
+/// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes, and `stages` where there are several.
+using Kind = std::tuple<bool, std::vector<std::string>, std::vector<int>>;
+
+Kind kind_of(const nn::Parameter& p) { return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}}; }
+
+comm::Group& sharers_of(comm::Mesh& mesh, const ChunkOptions& options) {
+  const int replicas = mesh.size("data"), wanted = options.zero == 0 ? 1 : options.sharers == 0 ? replicas : options.sharers;
+  require(wanted >= 1 && wanted <= replicas && replicas % wanted == 0, "zero", "the replicas that share must divide parallel.data: got ", wanted, " of ", replicas);
+  return wanted == replicas ? mesh.group("data") : mesh.neighbours("data", wanted);
+}
+
+std::vector<Piece> pieces_of(const Chunk& chunk, bool counts) {
+  std::vector<Piece> pieces;
+  const int64_t begin = chunk.part_begin(), end = begin + chunk.part_length();
+  for (const Slot& slot : chunk.slots()) {
+    const int64_t first = std::max(slot.offset, begin), last = std::min(slot.offset + slot.size, end);
+    if (first < last) pieces.push_back({slot.parameter, first - begin, {first - slot.offset, last - first, counts}});
+  }
+  return pieces;
+}
+
+}  // namespace
+
+ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options) : options_(options), mesh_(mesh), order_(0) {
+  require(options.zero >= 0 && options.zero <= 3, "zero", "must be 0, 1, 2 or 3: got ", options.zero);
+  comm::Group& sharers = sharers_of(mesh, options);
+  std::vector<nn::Parameter*> held;
+  std::vector<PackItem> items;
+  std::map<Kind, int64_t> kinds;
+  for (nn::Parameter& p : parameters) {
+    held.push_back(&p);
+    items.push_back({p.value.numel(), kinds.emplace(kind_of(p), kinds.size()).first->second});
+  }
+  const ChunkPlan plan = plan_chunks(items, options.capacity, sharers.size());
+  padding_ = plan.padding;
+  capacity_ = plan.capacity;
+  for (const PackedChunk& packed : plan.chunks) {
+    std::vector<Slot> slots;
+    for (size_t i = 0; i < packed.items.size(); ++i) slots.push_back({held[packed.items[i]], packed.offsets[i], items[packed.items[i]].size});
+    add(std::move(slots), packed.length, sharers, parameters);
+  }
+  order_ = UseOrder(chunks_.size());
+  if (options.zero == 3) observer_.emplace();
+}
+
+ChunkStore::~ChunkStore() = default;
+
+void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters) {
+  const at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
+  const bool trained = slots.front().parameter->value.requires_grad();
+  const at::ScalarType exact_dtype = trained ? options_.masters.value_or(parameters.options().dtype) : parameters.options().dtype;
+  at::Tensor exact = at::zeros({length}, options.dtype(exact_dtype));
+  for (const Slot& slot : slots) {
+    const at::Tensor home = view_of_slot(exact, slot);
+    if (parameters.options().without_memory) parameters.draw(*slot.parameter, home);
+    else home.copy_(slot.parameter->value);
+  }
+  const bool has_masters = trained && options_.masters.has_value();
+  chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers, options_.zero == 3 ? this : nullptr));
+  Chunk& chunk = *chunks_.back();
+  const bool counts = mesh_.index("data") / sharers.size() == 0;  // of several runs of sharers the first saves and counts
+  Shard shard{chunk.part(), {}, {}, pieces_of(chunk, counts)};
+  if (has_masters) {
+    const at::Tensor own = exact.narrow(0, chunk.part_begin(), chunk.part_length());
+    shard.values = sharers.size() > 1 ? own.clone() : own;
+    shard.copy = chunk.part();
+  }
+  (trained ? shards_ : frozen_).push_back(std::move(shard));
+}
+
+void ChunkStore::updated(bool loaded) {
+  rethrow();
+  const at::NoGradGuard no_grad;
+  if (loaded)
+    for (Shard& shard : shards_)
+      if (shard.copy.defined()) shard.copy.copy_(shard.values);
+  for (const auto& chunk : chunks_) {
+    if (!chunk->stays()) release(*chunk);
+    else if (is_trained(*chunk) || loaded) chunk->share();
+  }
+  previous_ = current_ = nullptr;
+}
+
+void ChunkStore::end_pass() {
+  rethrow();
+  for (const auto& chunk : chunks_) release(*chunk);
+  order_.end_pass();
+  previous_ = current_ = nullptr;
+}
+
+void ChunkStore::rethrow() {
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void ChunkStore::gather(Chunk& chunk) {
+  if (chunk.state() != Chunk::State::Sharded) return;
+  chunk.gather();
+  ++counts_.gathers;
+  counts_.gathered += chunk.bytes();
+  counts_.peak_gathered = std::max(counts_.peak_gathered, counts_.gathered);
+}
+
+void ChunkStore::release(Chunk& chunk) {
+  if (chunk.stays() || chunk.state() == Chunk::State::Sharded || chunk.state() == Chunk::State::Computing) return;
+  chunk.release();
+  ++counts_.releases;
+  counts_.gathered -= chunk.bytes();
+}
+
+void ChunkStore::before_use(Chunk& chunk) {
+  const bool grad_mode = at::GradMode::is_enabled();
+  const at::NoGradGuard no_grad;  // observers run inside whatever called the operator
+  try {
+    const bool changes = &chunk != current_ && !failure_;
+    if (changes) {
+      previous_ = std::exchange(current_, &chunk);
+      order_.used(chunk.index(), grad_mode);
+      make_room();
+    }
+    if (failure_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();
+    gather(chunk);
+    chunk.begin_use();
+    const auto next = order_.next();
+    if (changes && options_.prefetch && next) gather(*chunks_[*next]);
+  } catch (...) {
+    failure_ = std::current_exception();
+    if (chunk.state() != Chunk::State::Computing) {
+      chunk.fill_with_nan();
+      chunk.begin_use();
+    }
+  }
+}
+
+void ChunkStore::after_use(Chunk& chunk) { chunk.end_use(); }
+
+void ChunkStore::make_room() {
+  if (!options_.reshard_after_forward) return;
+  const auto next = order_.next();
+  for (const auto& chunk : chunks_) {
+    const bool is_wanted = chunk.get() == current_ || (next ? chunk.get() == chunks_[*next].get() : chunk.get() == previous_);
+    if (!is_wanted) release(*chunk);
+  }
+}
+
+}  // namespace colossal::memory

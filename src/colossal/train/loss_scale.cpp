@@ -1,0 +1,40 @@
+#include "colossal/train/loss_scale.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace colossal::train {
+namespace {
+
+constexpr double kLargest = 1 << 24;  // gradients of ordinary losses overflow long before
+
+}  // namespace
+
+LossScale::LossScale(const PrecisionConfig& config)
+    : active_(config.mode == "fp16" && config.loss_scale > 0), growth_(config.loss_scale_growth), value_(active_ ? config.loss_scale : 1) {}
+
+bool LossScale::accepts(double norm) {
+  if (!active_) return true;
+  if (!std::isfinite(norm)) {
+    if (value_ <= 1) return true;
+    value_ = std::max(value_ / 2, 1.0);
+    good_ = 0;
+    ++skipped_;
+    return false;
+  }
+  if (++good_ < growth_) return true;
+  value_ = std::min(value_ * 2, std::max(value_, kLargest));
+  good_ = 0;
+  return true;
+}
+
+nlohmann::json LossScale::state() const { return {{"value", value_}, {"good", good_}, {"skipped", skipped_}}; }
+
+void LossScale::restore(const nlohmann::json& state) {
+  if (active_) value_ = state.at("value");
+  good_ = state.at("good");
+  skipped_ = state.at("skipped");
+}
+
+}  // namespace colossal::train

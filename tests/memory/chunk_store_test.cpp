@@ -1,0 +1,173 @@
+// Chunks that go and come under a module that knows nothing of them: the numbers, what is sent, what is held.
+#include "colossal/memory/chunk_store.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn.h>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/parallel/data/gradient_reducer.h"
+#include "support/ranks_values.h"
+
+namespace colossal::memory {
+namespace {
+
+constexpr int64_t kWidth = 16;
+
+/// Five layers of 16 x 16; the third has no bias, the last has the weight of the first, the fourth is never used.
+struct Foreign : torch::nn::Module {
+  Foreign() {
+    for (int i = 0; i < 5; ++i)
+      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(i != 2))));
+    to(at::kDouble);
+    const at::NoGradGuard no_grad;
+    double phase = 0;  // no generator: modules of several ranks are made at once
+    for (at::Tensor& p : parameters()) p.copy_(at::arange(p.numel(), at::kDouble).add(++phase).mul(1.7).sin().mul(0.3).view(p.sizes()));
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (const int i : {0, 1, 2, 4}) x = torch::tanh(layers[i]->forward(x));
+    return torch::linear(x, layers[0]->weight).square().sum();
+  }
+  std::vector<torch::nn::Linear> layers;
+};
+
+/// The module's parameters as the store takes them.
+std::unique_ptr<nn::Parameters> adopt(Foreign& module, comm::Mesh& mesh) {
+  auto parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{.dtype = at::kDouble});
+  for (const auto& p : module.named_parameters()) parameters->adopt(p.key(), p.value(), true);
+  return parameters;
+}
+
+at::Tensor input() { return at::linspace(-1, 1, 3 * kWidth, at::kDouble).view({3, kWidth}); }
+
+ChunkOptions options_of(int zero, int64_t capacity = 300) {
+  ChunkOptions options;
+  options.zero = zero;
+  options.capacity = capacity;
+  return options;
+}
+
+class Ranks : public testing::TestWithParam<int> {};
+
+TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
+  Foreign alone;
+  const at::Tensor want = alone.forward(input());
+  want.backward();
+  comm::run_ranks(GetParam(), [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", world.size()}});
+    Foreign module;
+    const auto parameters = adopt(module, mesh);
+    ChunkStore store(*parameters, mesh, options_of(3));
+    parallel::GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = true});
+    for (int pass = 0; pass < 3; ++pass) {
+      reducer.zero();
+      const at::Tensor loss = module.forward(input());
+      EXPECT_TRUE(at::equal(loss, want));
+      reducer.begin(true);
+      (loss / world.size()).backward();
+      reducer.finish();
+      store.end_pass();
+      for (const auto& chunk : store.chunks()) EXPECT_EQ(chunk->state(), Chunk::State::Sharded);
+      EXPECT_EQ(store.counts().gathered, 0);
+      for (const Shard& shard : store.shards())
+        for (const Piece& piece : shard.pieces) {
+          const at::Tensor whole = alone.named_parameters()[piece.parameter->name].grad();
+          const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
+          if (!whole.defined()) EXPECT_EQ(part.abs().sum().item<double>(), 0) << piece.parameter->name;  // of the layer that is not used
+          else EXPECT_TRUE(at::allclose(part, whole.view(-1).narrow(0, piece.part.first, piece.part.size), 1e-12, 1e-12)) << piece.parameter->name;
+        }
+    }
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, Ranks, testing::Values(1, 2, 3));
+
+// Chunks: {0, bias 0}, {1, bias 1}, {2}, {3, bias 3}, {4, bias 4}; 3 is never used. Forward gathers 0 1 2 4 0. Backward finds 0 and 4 still there, gathers 2 and 1, and
+// does not read the first layer's weight again, whose input wants no gradient.
+TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
+  comm::run_ranks(2, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 2}});
+    Foreign module;
+    const auto parameters = adopt(module, mesh);
+    ChunkStore store(*parameters, mesh, options_of(3));
+    ASSERT_EQ(store.chunks().size(), 5u);
+    for (int pass = 0; pass < 4; ++pass) {
+      const auto before = store.counts();
+      module.forward(input()).backward();
+      store.end_pass();
+      EXPECT_EQ(store.counts().gathers - before.gathers, 5 + 2) << "pass " << pass;
+      EXPECT_EQ(store.counts().releases - before.releases, 5 + 2) << "pass " << pass;
+    }
+    EXPECT_LE(store.counts().peak_gathered, 2 * store.chunks()[0]->bytes());
+  });
+}
+
+TEST(ChunkStore, ParametersThatAreReadOutsideAPassAreThereToo) {
+  Foreign alone;
+  comm::run_ranks(2, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 2}});
+    Foreign module;
+    const auto parameters = adopt(module, mesh);
+    ChunkStore store(*parameters, mesh, options_of(3));
+    for (const auto& p : module.named_parameters()) EXPECT_TRUE(at::equal(p.value(), alone.named_parameters()[p.key()])) << p.key();
+  });
+}
+
+TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
+  for (const int zero : {0, 1, 2, 3})
+    comm::run_ranks(2, [&](comm::World& world) {
+      comm::Mesh mesh(world, {{"data", 2}});
+      Foreign module;
+      const auto parameters = adopt(module, mesh);
+      ChunkStore store(*parameters, mesh, options_of(zero));
+      at::Tensor read = module.layers[1]->weight.clone();
+      for (Shard& shard : store.shards()) shard.values.add_(1);
+      store.updated();
+      EXPECT_TRUE(at::equal(module.layers[1]->weight, read + 1)) << "zero " << zero;
+    });
+}
+
+TEST(ChunkStore, FrozenParametersAreSharedButHaveNoShardToUpdate) {
+  comm::run_ranks(2, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 2}});
+    Foreign module, alone;
+    module.layers[1]->weight.requires_grad_(false);
+    alone.layers[1]->weight.requires_grad_(false);
+    const auto parameters = adopt(module, mesh);
+    ChunkStore store(*parameters, mesh, options_of(3));
+    for (const Shard& shard : store.shards())
+      for (const Piece& piece : shard.pieces) EXPECT_NE(piece.parameter->name, "layer1.weight");
+    ASSERT_EQ(store.frozen().size(), 1u);
+    EXPECT_EQ(store.frozen()[0].pieces[0].parameter->name, "layer1.weight");
+    EXPECT_TRUE(at::equal(module.forward(input()), alone.forward(input())));
+  });
+}
+
+TEST(ChunkStore, ParametersOutliveTheStore) {
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 1}});
+    Foreign module, alone;
+    const auto parameters = adopt(module, mesh);
+    at::Tensor weight;
+    {
+      ChunkStore store(*parameters, mesh, options_of(1));
+      weight = module.layers[0]->weight;
+    }
+    EXPECT_TRUE(at::equal(weight, alone.layers[0]->weight));
+  });
+}
+
+TEST(ChunkStore, RefusesRunsThatDoNotDivideTheReplicas) {
+  const std::string message = test::thrown_message([] {
+    comm::run_ranks(3, [](comm::World& world) {
+      comm::Mesh mesh(world, {{"data", 3}});
+      Foreign module;
+      const auto parameters = adopt(module, mesh);
+      ChunkOptions options = options_of(3);
+      options.sharers = 2;
+      ChunkStore store(*parameters, mesh, options);
+    });
+  });
+  EXPECT_NE(message.find("[zero] the replicas that share must divide parallel.data: got 2 of 3"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace colossal::memory
