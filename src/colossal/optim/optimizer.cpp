@@ -4,7 +4,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/optim/adamw.h"
-#include "colossal/optim/learning_rate.h"
 
 namespace colossal::optim {
 namespace {
@@ -33,9 +32,13 @@ void OptimizerConfig::fields(Fields& f) {
   f.numbers("betas", betas, "", "decay of the first and second moment", 0, 0.999999);
   f.number("epsilon", epsilon, "", "added to the root of the second moment", 1e-30, 1);
   f.number("weight_decay", weight_decay, "", "decoupled decay of matrices and embeddings; never of norms and biases", 0, 10);
-  f.choice("schedule", schedule, learning_rate_schedules(), "learning rate after the warm-up");
-  f.integer("warmup_steps", warmup_steps, "steps", "linear warm-up from 0");
-  f.number("final_learning_rate", final_learning_rate, "of learning_rate", "where the schedule ends", 0, 1);
+  f.integer("warmup_steps", warmup_steps, "steps", "linear warm-up from 0 to where the schedule begins");
+  f.number("final_learning_rate", final_learning_rate, "of learning_rate",
+           "where linear, cosine, polynomial, one-cycle and warmup-stable-decay end", 0, 1);
+  f.choice("learning_rate_scaling", learning_rate_scaling, {"none", "linear", "square-root"},
+           "how learning_rate, found for reference_batch, grows with training.batch_size");
+  f.integer("reference_batch", reference_batch, "samples", "batch_size that learning_rate was found for; 0: no scaling");
+  f.section("schedule", schedule, "the learning rate after the warm-up", "name");
 }
 
 StateTensor state_of_piece(const std::string& kind, const at::Tensor& flat, const memory::Piece& piece) {

@@ -11,6 +11,7 @@
 #include "colossal/base/fields.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/shard.h"
+#include "colossal/optim/learning_rate.h"
 
 namespace colossal::optim {
 
@@ -21,9 +22,11 @@ struct OptimizerConfig {
   std::vector<double> betas{0.9, 0.95};
   double epsilon = 1e-8;
   double weight_decay = 0.1;
-  std::string schedule = "cosine";
+  ScheduleConfig schedule;
   int64_t warmup_steps = 10;
   double final_learning_rate = 0.1;
+  std::string learning_rate_scaling = "none";
+  int64_t reference_batch = 0;
   void fields(Fields& f);
 };
 

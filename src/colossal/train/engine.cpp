@@ -141,7 +141,7 @@ StepResult Engine::step() {
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
   const double clip = config_.training.clip;
   const double scale = clip > 0 && norm > clip ? clip / norm : 1;
-  const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps);
+  const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
   optimization_->optimizer->step(++steps_done_, rate, scale);
   return {rate, norm};
 }
