@@ -19,15 +19,18 @@ constexpr int64_t kGrain = 65536;
 at::Tensor sum_of_squares_reference(const at::Tensor& flat) { return flat.detach().to(at::kDouble).square().sum(); }
 
 at::Tensor sum_of_squares(const at::Tensor& flat) {
-  if (!has_kernel(flat) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
+  const bool is_half = flat.is_cpu() && flat.scalar_type() == at::kHalf;
+  if (!(has_kernel(flat) || is_half) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
   std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kGrain)), 0.0);
-  with_element_type(flat, [&](auto element) {
-    using T = decltype(element);
-    const auto& kernel = kernels<T>();
-    parallel_chunks_for(0, flat.numel(), kGrain, [&](int64_t chunk, int64_t from, int64_t to) {
-      partial[static_cast<size_t>(chunk)] = kernel.sum_of_squares(pointer<T>(flat) + from, to - from);
-    });
-  });
+  const auto add_up = [&](const auto* data, auto* sum) {
+    parallel_chunks_for(0, flat.numel(), kGrain,
+                        [&](int64_t chunk, int64_t from, int64_t to) { partial[static_cast<size_t>(chunk)] = sum(data + from, to - from); });
+  };
+  if (is_half) {
+    add_up(pointer<Half>(flat), kernels<float>().sum_of_squares_half);
+  } else {
+    with_element_type(flat, [&](auto element) { add_up(pointer<decltype(element)>(flat), kernels<decltype(element)>().sum_of_squares); });
+  }
   double total = 0;
   for (const double part : partial) total += part;  // in order: the same sum for the same number of chunks
   return at::scalar_tensor(total, at::kDouble);

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/adamw.h"
+#include "colossal/ops/update.h"
 
 namespace colossal::optim {
 
@@ -14,15 +14,13 @@ AdamW::AdamW(const OptimizerConfig& config, std::vector<memory::Shard>& shards) 
 
 void AdamW::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  ops::AdamWStep s{.learning_rate = learning_rate, .beta1 = config_.betas[0], .beta2 = config_.betas[1],
-                   .epsilon = config_.epsilon, .step = step, .gradient_scale = gradient_scale};
+  ops::AdamStep s{.learning_rate = learning_rate, .beta1 = config_.betas[0], .beta2 = config_.betas[1], .epsilon = config_.epsilon, .step = step};
   for (size_t i = 0; i < shards_.size(); ++i) {
     const memory::Shard& shard = shards_[i];
     memory::for_runs(shard, [](const nn::Parameter& p) { return p.decay; }, [&](bool decay, int64_t offset, int64_t size) {
       const auto run = [&](const at::Tensor& flat) { return flat.defined() ? flat.narrow(0, offset, size) : flat; };
-      at::Tensor values = run(shard.values), m = run(moments_[i].first), v = run(moments_[i].second);
       s.weight_decay = decay ? config_.weight_decay : 0;
-      ops::adamw_(values, run(shard.gradients), m, v, s, run(shard.copy));
+      ops::adam_({run(shard.values), run(shard.gradients), run(shard.copy), gradient_scale}, run(moments_[i].first), run(moments_[i].second), s);
     });
   }
 }
