@@ -13,6 +13,7 @@ void refuse_unused_keys(const std::string& who, const std::vector<KeyHelp>& valu
   for (const std::string& key : used) known += (known.empty() ? "; it has " : ", ") + key;
   for (size_t i = 0; i < values.size(); ++i) {
     const std::string& key = values[i].key;
+    if (key.find('.') != std::string::npos) continue;
     const bool is_set = values[i].default_value != defaults[i].default_value;
     require(!is_set || names(common, key) || names(used, key), "optimizer", who, " has no ", key, ": got ", values[i].default_value,
             known.empty() ? "; leave it out" : known);

@@ -78,6 +78,7 @@ void Config::validate() const {
   require(training.batch_size % parts == 0, "training", "batch_size must divide by parallel.data * training.accumulate",
           shares > 1 ? concat(" * the ", shares, " parts of mode ", parallel.tensor.mode) : "", ": got ", training.batch_size, ", ", parallel.data,
           " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
+  optim::check_optimizer(optimizer);
   optim::check_learning_rate(optimizer, training.steps, training.batch_size);
   parallel::PipelineConfig pipeline = parallel.pipeline;
   pipeline.micro_batches = micro_batches();
