@@ -69,7 +69,9 @@ TEST(GradientNorm, IsNotFiniteOnAnyRankWhereOneGradientIsNot) {
     on_every_layout([&](RankState& rank, const Layout& layout) {
       if (rank.mesh.index("data") == layout.data - 1) rank.shards[0].gradients[0] = bad;
       EXPECT_FALSE(std::isfinite(gradient_norm(rank.shards, rank.mesh, NormOrder::Infinity))) << to_string(layout);
-      if (layout.zero || layout.data == 1) EXPECT_FALSE(std::isfinite(gradient_norm(rank.shards, rank.mesh))) << to_string(layout);
+      if (layout.zero || layout.data == 1) {
+        EXPECT_FALSE(std::isfinite(gradient_norm(rank.shards, rank.mesh))) << to_string(layout);
+      }
     });
 }
 

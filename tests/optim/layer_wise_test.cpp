@@ -22,7 +22,7 @@ OptimizerConfig lars() {
   return c;
 }
 
-double norm(const at::Tensor& x) { return x.norm().item<double>(); }
+double length(const at::Tensor& x) { return x.norm().item<double>(); }
 double or_one(double ratio) { return std::isfinite(ratio) && ratio > 0 ? ratio : 1; }
 
 void lamb_formula(Plain& p, const at::Tensor& g, int64_t t, double rate) {
@@ -31,7 +31,7 @@ void lamb_formula(Plain& p, const at::Tensor& g, int64_t t, double rate) {
   v = 0.999 * v + 0.001 * g * g;
   const at::Tensor r = m / (1 - std::pow(0.9, t)) / ((v / (1 - std::pow(0.999, t))).sqrt() + 1e-6);
   const at::Tensor u = r + (p.decay ? 0.01 : 0.0) * p.w;
-  p.w = p.w - rate * or_one(norm(p.w) / norm(u)) * u;
+  p.w = p.w - rate * or_one(length(p.w) / length(u)) * u;
 }
 
 /// Bias correction folded into the rate, as some implementations have it: not the paper's.
@@ -40,11 +40,11 @@ void lamb_with_folded_correction(Plain& p, const at::Tensor& g, int64_t t, doubl
   m = 0.9 * m + 0.1 * g;
   v = 0.999 * v + 0.001 * g * g;
   const at::Tensor u = m / (v.sqrt() + 1e-6) + (p.decay ? 0.01 : 0.0) * p.w;
-  p.w = p.w - rate * std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) * norm(p.w) / norm(u) * u;
+  p.w = p.w - rate * std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) * length(p.w) / length(u) * u;
 }
 
 void lars_formula(Plain& p, const at::Tensor& g, int64_t, double rate) {
-  const double decay = p.decay ? 5e-4 : 0, local = p.decay ? 1e-3 * norm(p.w) / (norm(g) + decay * norm(p.w)) : 1;
+  const double decay = p.decay ? 5e-4 : 0, local = p.decay ? 1e-3 * length(p.w) / (length(g) + decay * length(p.w)) : 1;
   at::Tensor& b = p.of("b");
   b = 0.9 * b + rate * local * (g + decay * p.w);
   p.w = p.w - b;

@@ -139,7 +139,7 @@ TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {
       shards[0].gradients.fill_(1);
       OptimizerConfig c;
       c.name = "sgd";
-      c.weight_decay = 0;
+      c.momentum = c.weight_decay = 0;
       c.stochastic_rounding = by_chance;
       const auto optimizer = make_optimizer(c, shards, mesh);
       for (int64_t t = 1; t <= 3; ++t) optimizer->step(t, 1e-3, 1);

@@ -44,7 +44,9 @@ void TrainingConfig::fields(Fields& f) {
   f.integer("steps", steps, "steps", "optimizer steps of the whole run", 1);
   f.integer("batch_size", batch_size, "samples", "global batch of a step, all replicas and micro-batches", 1);
   f.integer("accumulate", accumulate, "micro-batches", "parts that each replica's share is computed in, one after another", 1);
-  f.number("clip", clip, "", "largest global L2 norm of the gradient; 0: no clipping", 0);
+  f.number("clip", clip, "", "largest gradient, in what clip_by says; 0: no clipping", 0);
+  f.choice("clip_by", clip_by, {"norm", "largest", "value"},
+           "what clip bounds: the L2 norm of the whole gradient, its largest magnitude (both scale the whole), or each element (cut off by itself)");
   f.integer("seed", seed, "", "of initial weights, data order and dropout");
   f.integer("save_every", save_every, "steps", "between checkpoints; 0: at the end only");
   f.integer("keep_last", keep_last, "checkpoints", "older ones are removed; 0: none are");

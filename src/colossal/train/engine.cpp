@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <string_view>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
@@ -18,6 +19,8 @@ namespace {
 
 using comm::Phase;
 using comm::PhaseScope;
+
+constexpr std::string_view kOptimizer = "optimizer.";  // before the names of its states
 
 at::ScalarType dtype_of(const PrecisionConfig& precision) { return precision.mode == "fp64" ? at::kDouble : at::kFloat; }
 
@@ -136,13 +139,15 @@ double Engine::train_step(const data::Batch& batch) {
 
 StepResult Engine::step() {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
-  const double norm = optim::gradient_norm(optimization_->shards, mesh_);
+  const double clip = config_.training.clip;
+  const std::string& by = config_.training.clip_by;
+  const double norm = optim::gradient_norm(optimization_->shards, mesh_, by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two);
   require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
-  const double clip = config_.training.clip;
-  const double scale = clip > 0 && norm > clip ? clip / norm : 1;
+  const bool by_value = clip > 0 && by == "value";
+  if (by_value) optim::clip_by_value(optimization_->shards, clip);
   const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
-  optimization_->optimizer->step(++steps_done_, rate, scale);
+  optimization_->optimizer->step(++steps_done_, rate, by_value ? 1 : optim::clip_factor(norm, clip));
   return {rate, norm};
 }
 
@@ -176,13 +181,25 @@ checkpoint::TrainingState Engine::state() {
   checkpoint::TrainingState state;
   for (const nn::Parameter& p : model_->parameters()) state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
   for (const optim::StateTensor& t : optimization_->optimizer->state())
-    state.tensors.push_back({"optimizer." + t.name, t.value, t.spec, t.part});
-  state.progress = {{"step", steps_done_}};
+    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
+  state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}};
   return state;
 }
 
-void Engine::set_progress(const nlohmann::json& progress) {
+void Engine::check_progress(const nlohmann::json& progress) const {
+  const std::string& mine = config_.optimizer.name;
+  const std::string saved = progress.value("optimizer", mine);
+  require(saved == mine, "optimizer", "the checkpoint is of a run with ", saved, ", this one uses ", mine, ": their states are not the same; resume with "
+          "optimizer.name = \"", saved, "\", or start anew from exported weights");
+}
+
+void Engine::loaded(const checkpoint::TrainingState& state) {
+  const nlohmann::json& progress = state.progress;
   require(progress.contains("step") && progress["step"].is_number_integer(), "checkpoint", "its progress names no step");
+  std::vector<optim::StateTensor> states;
+  for (const checkpoint::NamedTensor& t : state.tensors)
+    if (t.name.starts_with(kOptimizer)) states.push_back({t.name.substr(kOptimizer.size()), t.value, t.spec, t.part});
+  optimization_->optimizer->loaded(states);
   steps_done_ = progress["step"];
 }
 

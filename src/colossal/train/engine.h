@@ -13,7 +13,8 @@ namespace colossal::train {
 
 /// What a step did, the same on all ranks.
 struct StepResult {
-  double learning_rate, gradient_norm;
+  double learning_rate;
+  double gradient_norm;  ///< before clipping: L2, or the largest magnitude if training.clip_by is "largest"
 };
 
 /// Of a batch that was only looked at, the same on all ranks.
@@ -45,9 +46,11 @@ class Engine {
   Evaluation evaluate(const data::Batch& batch);
 
   int64_t steps_done() const { return steps_done_; }
-  /// Parameters, optimizer states and the step; after loading, set_progress() takes the step back from its progress.
+  /// Parameters, optimizer states, the step and the optimizer's name; once it has been filled from a checkpoint, loaded() goes on from there.
   checkpoint::TrainingState state();
-  void set_progress(const nlohmann::json& progress);
+  void loaded(const checkpoint::TrainingState& state);
+  /// Errors ("optimizer"): a checkpoint of this progress is of another optimizer, naming both.
+  void check_progress(const nlohmann::json& progress) const;
 
   models::Model& model() { return model_->model(); }
   nn::Parameters& parameters() { return model_->parameters(); }

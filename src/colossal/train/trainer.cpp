@@ -114,10 +114,11 @@ void Trainer::start() {
 }
 
 void Trainer::resume(const std::string& checkpoint_path) {
+  checkpoint::agree(all_ranks(), at::kCPU, [&] { engine_->check_progress(checkpoint::read_progress(checkpoint_path)); });
   checkpoint::TrainingState state = engine_->state();
   checkpoint::load(checkpoint_path, state, all_ranks(), engine_->mesh().place());
   checkpoint::agree(all_ranks(), at::kCPU, [&] {
-    engine_->set_progress(state.progress);
+    engine_->loaded(state);
     data_.training->restore(state.progress.at("data"));
     // The same library as before the stop, or the numbers would differ in the last bits.
     if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
