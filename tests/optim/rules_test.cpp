@@ -194,6 +194,9 @@ TEST(Optimizers, RefuseWhatTheyDoNotUse) {
   c.betas = {0.9};
   EXPECT_EQ(refusal(c), "[optimizer] adamw has 2 betas: got 1");
   c = config("adamw");
+  c.name = "adamax";
+  EXPECT_EQ(refusal(c), "[optimizer] unknown optimizer adamax; there are adamw, adam, sgd, lion, lamb, lars, adafactor, came, adam8bit, galore");
+  c = config("adamw");
   c.schedule.name = "linear";
   EXPECT_EQ(refusal(c), "") << "every rule has a schedule";
 }

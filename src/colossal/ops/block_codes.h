@@ -24,4 +24,8 @@ void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes
 /// values <- code times scale. Encoding them again gives the same codes and scales.
 void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
 
+/// The same for one block of at most 256 values, in the calling thread.
+void encode_block(const float* values, int64_t count, Codes kind, uint8_t* codes, float* scale);
+void decode_block(const uint8_t* codes, float scale, int64_t count, Codes kind, float* values);
+
 }  // namespace colossal::ops

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/adam_factors.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/random.h"
@@ -16,11 +17,6 @@ namespace {
 
 constexpr int64_t kGrain = 16384;
 constexpr int64_t kRun = 1024;  // random words drawn at a time
-
-Narrow narrow_type(const at::Tensor& x) {
-  if (!x.defined()) return Narrow::None;
-  return x.scalar_type() == at::kBFloat16 ? Narrow::Bf16 : x.scalar_type() == at::kHalf ? Narrow::Half : Narrow::None;
-}
 
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
@@ -74,13 +70,6 @@ void run(const FlatUpdate& u, const std::vector<at::Tensor>& states, const MakeS
   });
   changed(u, states);
 }
-
-struct Corrections {
-  double first, second;
-  explicit Corrections(const AdamStep& step)
-      : first(1 - std::pow(step.beta1, static_cast<double>(step.step))),
-        second(1 - std::pow(step.beta2, static_cast<double>(step.step))) {}
-};
 
 at::Tensor wide(const at::Tensor& x, const FlatUpdate& u) { return x.to(wide_type(u.values)); }
 at::Tensor scaled_gradient(const FlatUpdate& u) { return wide(u.gradients, u) * u.gradient_scale; }
@@ -149,7 +138,7 @@ void sgd_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) 
 void adam_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
   check_adam(u, exp_avg, exp_avg_sq, step);
   const at::NoGradGuard no_grad;
-  const Corrections correction(step);
+  const AdamCorrections correction(step);
   const at::Tensor p = wide(u.values, u), g = scaled_gradient(u) + step.penalty * p;
   const at::Tensor m = wide(exp_avg, u).lerp(g, 1 - step.beta1);
   const at::Tensor v = wide(exp_avg_sq, u) * step.beta2 + g * g * (1 - step.beta2);
@@ -161,18 +150,8 @@ void adam_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::T
 void adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
   if (!has_kernel(u.values)) return adam_reference_(u, exp_avg, exp_avg_sq, step);
   check_adam(u, exp_avg, exp_avg_sq, step);
-  const Corrections correction(step);
   run(u, {exp_avg, exp_avg_sq}, [&](auto element) {
-    using W = WideOf<decltype(element)>;
-    const AdamFactors<W> factors{static_cast<W>(step.penalty),
-                                 static_cast<W>(1 - step.learning_rate * step.weight_decay),
-                                 static_cast<W>(1 - step.beta1),
-                                 static_cast<W>(step.beta2),
-                                 static_cast<W>(1 - step.beta2),
-                                 static_cast<W>(1 / std::sqrt(correction.second)),
-                                 static_cast<W>(step.epsilon),
-                                 static_cast<W>(step.learning_rate / correction.first)};
-    return [factors, kernel = kernels<decltype(element)>().adam](const auto& part, int64_t n) { kernel(part, factors, n); };
+    return [factors = adam_factors<WideOf<decltype(element)>>(step), kernel = kernels<decltype(element)>().adam](const auto& part, int64_t n) { kernel(part, factors, n); };
   });
 }
 

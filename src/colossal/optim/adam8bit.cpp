@@ -2,34 +2,19 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 #include "colossal/base/error.h"
-#include "colossal/ops/block_codes.h"
 #include "colossal/optim/adam.h"
 
 namespace colossal::optim {
-namespace {
 
 using ops::Codes;
-using ops::kCodeBlock;
-
-constexpr int64_t kWindow = 1024 * kCodeBlock;  // elements whose moments are decoded at a time
-
-int64_t blocks(int64_t elements) { return (elements + kCodeBlock - 1) / kCodeBlock; }
-
-}  // namespace
 
 Adam8bit::Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards) : config_(config), shards_(shards) {
   for (const memory::Shard& shard : shards) {
     require(shard.values.is_cpu(), "optimizer", "adam8bit keeps its moments on the CPU: got shards on ", shard.values.device(), "; use adamw");
-    const int64_t n = shard.values.numel();
-    const auto zero = [n](Codes kind) {
-      Coded coded{at::empty({n}, at::kByte), at::zeros({blocks(n)})};
-      ops::encode_blocks(at::zeros({n}), kind, coded.codes, coded.scales);
-      return coded;
-    };
-    moments_.push_back({zero(Codes::Signed), zero(Codes::Positive)});
+    moments_.emplace_back();
+    for (const memory::Piece& piece : shard.pieces)
+      moments_.back().push_back({ops::CodedState(piece.part.size, Codes::Signed), ops::CodedState(piece.part.size, Codes::Positive)});
   }
 }
 
@@ -37,57 +22,37 @@ void Adam8bit::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   ops::AdamStep s = adam_step(config_, step, learning_rate);
   for (size_t i = 0; i < shards_.size(); ++i) {
-    const int64_t n = shards_[i].values.numel();
-    const auto type = shards_[i].values.scalar_type();
-    for (int64_t first = 0; first < n; first += kWindow) {
-      const int64_t size = std::min(kWindow, n - first);
-      const auto part = [&](const Coded& coded) {
-        return Coded{coded.codes.narrow(0, first, size), coded.scales.narrow(0, first / kCodeBlock, blocks(size))};
-      };
-      const Coded m = part(moments_[i].first), v = part(moments_[i].second);
-      at::Tensor m_decoded = at::empty({size}), v_decoded = at::empty({size});
-      ops::decode_blocks(m.codes, m.scales, Codes::Signed, m_decoded);
-      ops::decode_blocks(v.codes, v.scales, Codes::Positive, v_decoded);
-      const at::Tensor m_here = m_decoded.to(type), v_here = v_decoded.to(type);
-      for_updates(config_, shards_[i], step, gradient_scale, false, [&](const Run& run) {
-        const int64_t from = std::max(first, run.offset), to = std::min(first + size, run.offset + run.size);
-        if (from >= to) return;
-        const auto of_run = [&](const at::Tensor& t) { return t.defined() ? t.narrow(0, from - run.offset, to - from) : t; };
-        s.weight_decay = run.weight_decay;
-        ops::adam_({of_run(run.update.values), of_run(run.update.gradients), of_run(run.update.copy), gradient_scale},
-                   m_here.narrow(0, from - first, to - from), v_here.narrow(0, from - first, to - from), s);
-      });
-      ops::encode_blocks(m_here.to(at::kFloat), Codes::Signed, m.codes, m.scales);
-      ops::encode_blocks(v_here.to(at::kFloat), Codes::Positive, v.codes, v.scales);
-    }
+    size_t piece = 0;
+    for_updates(config_, shards_[i], step, gradient_scale, true, [&](const Run& run) {
+      const Moments& moments = moments_[i][piece++];
+      s.weight_decay = run.weight_decay;
+      ops::adam_8bit_(run.update, moments.first, moments.second, s);
+    });
   }
 }
 
 std::vector<StateTensor> Adam8bit::state() {
   std::vector<StateTensor> tensors;
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    at::Tensor m = at::empty({shards_[i].values.numel()}), v = at::empty_like(m);
-    ops::decode_blocks(moments_[i].first.codes, moments_[i].first.scales, Codes::Signed, m);
-    ops::decode_blocks(moments_[i].second.codes, moments_[i].second.scales, Codes::Positive, v);
-    for (const memory::Piece& piece : shards_[i].pieces) {
-      tensors.push_back(state_of_piece("exp_avg", m, piece));
-      tensors.push_back(state_of_piece("exp_avg_sq", v, piece));
+  for (size_t i = 0; i < shards_.size(); ++i)
+    for (size_t p = 0; p < shards_[i].pieces.size(); ++p) {
+      const memory::Piece& piece = shards_[i].pieces[p];
+      const nn::Parameter& parameter = *piece.parameter;
+      at::Tensor m = at::empty({piece.part.size}), v = at::empty({piece.part.size});
+      ops::decode_blocks(moments_[i][p].first.codes, moments_[i][p].first.scales, Codes::Signed, m);
+      ops::decode_blocks(moments_[i][p].second.codes, moments_[i][p].second.scales, Codes::Positive, v);
+      tensors.push_back({concat("exp_avg.", parameter.name), m, parameter.spec, piece.part});
+      tensors.push_back({concat("exp_avg_sq.", parameter.name), v, parameter.spec, piece.part});
     }
-  }
   return tensors;
 }
 
 void Adam8bit::loaded(const std::vector<StateTensor>& state) {
   size_t next = 0;
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    at::Tensor m = at::zeros({shards_[i].values.numel()}), v = at::zeros_like(m);
-    for (const memory::Piece& piece : shards_[i].pieces) {
-      of_piece(m, piece).copy_(state[next++].value);
-      of_piece(v, piece).copy_(state[next++].value);
+  for (const std::vector<Moments>& of_shard : moments_)
+    for (const Moments& moments : of_shard) {
+      ops::encode_blocks(state[next++].value, Codes::Signed, moments.first.codes, moments.first.scales);
+      ops::encode_blocks(state[next++].value, Codes::Positive, moments.second.codes, moments.second.scales);
     }
-    ops::encode_blocks(m, Codes::Signed, moments_[i].first.codes, moments_[i].first.scales);
-    ops::encode_blocks(v, Codes::Positive, moments_[i].second.codes, moments_[i].second.scales);
-  }
 }
 
 }  // namespace colossal::optim

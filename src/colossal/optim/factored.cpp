@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/reduce.h"
 
 namespace colossal::optim {
 namespace {
@@ -41,9 +42,7 @@ void FactoredMoments::update(const std::vector<memory::Shard>& shards, const std
       const int64_t rows = place_[tensors_.index(*piece.parameter)], columns = rows + piece.parameter->spec.shape[0];
       for_matrix_blocks(piece, buffers[i], tensors_.mesh().place(), [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
         if (!counts) return;
-        const at::Tensor squares = block.square();
-        sums.narrow(0, rows + row, block.size(0)).add_(squares.sum(1, false, at::kDouble));
-        sums.narrow(0, columns + column, block.size(1)).add_(squares.sum(0, false, at::kDouble));
+        ops::add_square_sums(block, sums.narrow(0, rows + row, block.size(0)), sums.narrow(0, columns + column, block.size(1)));
       });
     }
   tensors_.mesh().all().all_reduce(sums, comm::Reduce::Sum).wait();

@@ -8,13 +8,14 @@ namespace colossal::optim {
 
 void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> directions = like_values(shards_);
-  const ops::AdamStep adam = adam_step(config_, step, -1);  // from 0 it leads to r itself
+  const std::vector<at::Tensor> directions = scaled_gradients(shards_, gradient_scale);
+  ops::AdamStep adam = adam_step(config_, step, -1);
+  adam.weight_decay = -1;  // 0 times what was there: the step from 0 leads to r itself, which takes the gradient's place
   for (size_t i = 0; i < shards_.size(); ++i)
     for_updates(config_, shards_[i], step, gradient_scale, false, [&](const Run& run) {
       const auto states = states_.of(i, run.offset, run.size);
       at::Tensor direction = directions[i].narrow(0, run.offset, run.size);
-      ops::adam_({direction, run.update.gradients, {}, gradient_scale}, states[0], states[1], adam);
+      ops::adam_({direction, direction}, states[0], states[1], adam);
       if (run.weight_decay != 0) direction.add_(run.update.values, run.weight_decay);
     });
   const auto norms = tensors_.norms(shards_, {values_of(shards_), directions});

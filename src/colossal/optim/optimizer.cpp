@@ -60,25 +60,33 @@ const std::vector<Row>& registry() {
 }
 
 const std::vector<std::string>& common_keys() {
-  static const std::vector<std::string> keys{"name",          "learning_rate",       "weight_decay",          "warmup_steps",
-                                             "final_learning_rate", "learning_rate_scaling", "reference_batch", "schedule"};
+  static const std::vector<std::string> keys{"name",         "learning_rate",       "weight_decay",          "schedule",
+                                             "warmup_steps", "final_learning_rate", "learning_rate_scaling", "reference_batch"};
   return keys;
+}
+
+std::vector<std::string> names() {
+  std::vector<std::string> names;
+  for (const Row& row : registry()) names.push_back(row.name);
+  return names;
 }
 
 const Row& row_of(const OptimizerConfig& config) {
   for (const Row& row : registry())
     if (config.name == row.name) return row;
-  throw Error("optimizer", concat("unknown optimizer ", config.name));
+  std::string known;
+  for (const std::string& name : names()) known += (known.empty() ? "" : ", ") + name;
+  throw Error("optimizer", concat("unknown optimizer ", config.name, "; there are ", known));
 }
 
 }  // namespace
 
 void OptimizerConfig::fields(Fields& f) {
-  std::vector<std::string> names;
-  for (const Row& row : registry()) names.push_back(row.name);
-  f.choice("name", name, names, "update rule");
+  f.choice("name", name, names(), "update rule");
   f.number("learning_rate", learning_rate, "", "peak learning rate", 0, 1e3);
-  f.numbers("betas", betas, "", "decay of the moments; empty: 0.9, 0.95 of adamw, adam, adam8bit, galore; 0.9, 0.99 of lion; 0.9, 0.999 of lamb; 0.9, 0.999, 0.9999 of came", 0, 0.999999);
+  f.numbers("betas", betas, "",
+            "decay of the moments; empty: 0.9, 0.95 of adamw, adam, adam8bit, galore; 0.9, 0.99 of lion; 0.9, 0.999 of lamb; 0.9, 0.999, 0.9999 of came", 0,
+            0.999999);
   f.number("epsilon", epsilon, "", "adamw, adam, lamb, adam8bit, galore: added to the root of the second moment", 1e-30, 1);
   f.number("weight_decay", weight_decay, "", "of matrices and embeddings, never of norms and biases; decoupled but for sgd, adam, lars", 0, 10);
   f.number("momentum", momentum, "", "sgd, lars: share of the last direction that is kept", 0, 0.999999);

@@ -75,15 +75,9 @@ void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int6
   });
 }
 
-std::vector<at::Tensor> like_values(const std::vector<memory::Shard>& shards) {
-  std::vector<at::Tensor> buffers;
-  for (const memory::Shard& shard : shards) buffers.push_back(at::zeros_like(shard.values));
-  return buffers;
-}
-
 std::vector<at::Tensor> scaled_gradients(const std::vector<memory::Shard>& shards, double scale) {
   std::vector<at::Tensor> buffers;
-  for (const memory::Shard& shard : shards) buffers.push_back(shard.gradients.to(shard.values.scalar_type(), false, /*copy=*/true).mul_(scale));
+  for (const memory::Shard& shard : shards) buffers.push_back(shard.gradients.to(shard.values.scalar_type()).mul_(scale));
   return buffers;
 }
 

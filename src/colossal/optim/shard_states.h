@@ -50,8 +50,8 @@ struct Run {
 void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale, bool apart,
                  const std::function<void(const Run&)>& body);
 
-/// Buffers like the values of each shard, zero; and gradients times `scale` in the dtype of the values, as buffers of their own.
-std::vector<at::Tensor> like_values(const std::vector<memory::Shard>& shards);
+/// Gradients times `scale` in the dtype of the values. Where gradients have it they are scaled in place and are the buffers: nobody reads them after an
+/// update, which may work on in them.
 std::vector<at::Tensor> scaled_gradients(const std::vector<memory::Shard>& shards, double scale);
 
 /// The elements of `flat`, as long as the shard, that belong to a piece.
