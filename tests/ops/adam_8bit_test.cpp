@@ -38,7 +38,8 @@ TEST(Adam8bit, EqualsItsReferenceForOddSizesAndAllTypes) {
         EXPECT_LE((fast.v.codes != plain.v.codes).sum().item<int64_t>(), n / 1000) << at::toString(t.values) << " " << n;
         EXPECT_TRUE(at::allclose(fast.m.scales, plain.m.scales, 1e-5, 0));
         const at::Tensor off = (fast.u.values.to(at::kDouble) - plain.u.values.to(at::kDouble)).abs();
-        EXPECT_LE((off > 1e-5).sum().item<int64_t>(), n / 1000) << at::toString(t.values) << " " << n;
+        const int64_t ties = t.values == at::kBFloat16 ? 2 + n / 500 : n / 1000;  // so may a value between two bf16 numbers
+        EXPECT_LE((off > 1e-5).sum().item<int64_t>(), ties) << at::toString(t.values) << " " << n;
         if (t.copy) {
           EXPECT_TRUE(at::equal(fast.u.copy, fast.u.values.to(*t.copy)));
         }

@@ -65,7 +65,7 @@ const std::vector<std::string>& common_keys() {
   return keys;
 }
 
-std::vector<std::string> names() {
+std::vector<std::string> rule_names() {
   std::vector<std::string> names;
   for (const Row& row : registry()) names.push_back(row.name);
   return names;
@@ -75,14 +75,14 @@ const Row& row_of(const OptimizerConfig& config) {
   for (const Row& row : registry())
     if (config.name == row.name) return row;
   std::string known;
-  for (const std::string& name : names()) known += (known.empty() ? "" : ", ") + name;
+  for (const std::string& name : rule_names()) known += (known.empty() ? "" : ", ") + name;
   throw Error("optimizer", concat("unknown optimizer ", config.name, "; there are ", known));
 }
 
 }  // namespace
 
 void OptimizerConfig::fields(Fields& f) {
-  f.choice("name", name, names(), "update rule");
+  f.choice("name", name, rule_names(), "update rule");
   f.number("learning_rate", learning_rate, "", "peak learning rate", 0, 1e3);
   f.numbers("betas", betas, "",
             "decay of the moments; empty: 0.9, 0.95 of adamw, adam, adam8bit, galore; 0.9, 0.99 of lion; 0.9, 0.999 of lamb; 0.9, 0.999, 0.9999 of came", 0,
