@@ -48,13 +48,20 @@ class Table {
   }
   const std::vector<float>& values() const { return values_; }
 
-  /// Of x in [-1, 1].
-  uint8_t code(float x) const {
-    const float magnitude = std::fabs(x);
-    const uint32_t key = std::clamp(std::bit_cast<uint32_t>(magnitude) >> kShift, kFirstKey, kLastKey);
-    int i = start_[key - kFirstKey];
-    i += magnitude > borders_[static_cast<size_t>(i)];
-    return static_cast<uint8_t>(x < 0 && is_signed_ ? zero_ - i : zero_ + i);
+  /// codes[i] <- that of values[i] / divisor, which lies in [-1, 1]. No branches: signs are random.
+  void encode(const float* values, int64_t count, float divisor, uint8_t* codes) const {
+    // Locals: a store of a byte may change anything else.
+    const uint8_t* start = start_.data();
+    const float* borders = borders_.data();
+    const int zero = zero_, signs = is_signed_ ? -1 : 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const float x = values[i] / divisor, magnitude = std::fabs(x);
+      const uint32_t key = std::clamp(std::bit_cast<uint32_t>(magnitude) >> kShift, kFirstKey, kLastKey);
+      int code = start[key - kFirstKey];
+      code += magnitude > borders[code];
+      const int sign = (std::bit_cast<int32_t>(x) >> 31) & signs;  // -1 below zero
+      codes[i] = static_cast<uint8_t>(zero + ((code ^ sign) - sign));
+    }
   }
 
  private:
@@ -94,8 +101,7 @@ void encode_block(const float* values, int64_t count, Codes kind, uint8_t* codes
   for (; i < count; ++i) most[0] = std::max(most[0], std::fabs(values[i]));
   *scale = *std::max_element(most, most + kLanes);
   const float divisor = *scale > 0 ? *scale : 1;
-  const Table& t = table(kind);
-  for (i = 0; i < count; ++i) codes[i] = t.code(values[i] / divisor);
+  table(kind).encode(values, count, divisor, codes);
 }
 
 void decode_block(const uint8_t* codes, float scale, int64_t count, Codes kind, float* values) {
