@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "colossal/base/error.h"
@@ -64,7 +65,8 @@ void declare_gpt2(nn::Parameters& parameters, int64_t layers) {
   add("positions", {1024, kHidden});
   for (int64_t i = 0; i < layers; ++i) {
     const std::string block = colossal::concat("blocks.", i, ".");
-    for (const auto& [name, out, in] : {std::tuple{"qkv", 3 * kHidden, kHidden}, {"out", kHidden, kHidden}, {"up", 4 * kHidden, kHidden}, {"down", kHidden, 4 * kHidden}}) {
+    for (const auto& [name, out, in] :
+         {std::tuple{"qkv", 3 * kHidden, kHidden}, {"out", kHidden, kHidden}, {"up", 4 * kHidden, kHidden}, {"down", kHidden, 4 * kHidden}}) {
       add(block + name, {out, in});
       add(block + name + ".bias", {out});
     }
