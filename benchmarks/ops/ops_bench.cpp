@@ -15,7 +15,6 @@
 
 #include "colossal/nn/linear.h"
 #include "colossal/ops/activation.h"
-#include "colossal/ops/adamw.h"
 #include "colossal/ops/attention.h"
 #include "colossal/ops/cpu.h"
 #include "colossal/ops/cross_entropy.h"
@@ -25,6 +24,7 @@
 #include "colossal/ops/random.h"
 #include "colossal/ops/reduce.h"
 #include "colossal/ops/rotary.h"
+#include "colossal/ops/update.h"
 
 namespace ops = colossal::ops;
 
@@ -145,7 +145,7 @@ void flat_rows() {
   auto param = buffer(), grad = buffer(), m = at::zeros({kParameters}), v = at::zeros({kParameters});
   const auto step = at::ones({});
   row("AdamW, 40 M parameters", [&] { at::_fused_adamw_({param}, {grad}, {m}, {v}, {}, {step}, 1e-4, 0.9, 0.999, 0.01, 1e-8, false, false); },
-      [&] { ops::adamw_(param, grad, m, v, {1e-4, 0.9, 0.999, 1e-8, 0.01, 1, 1}); });
+      [&] { ops::adam_({param, grad}, m, v, {.learning_rate = 1e-4, .weight_decay = 0.01}); });
   row("sum of squares, 40 M", [&] { grad.square().sum().item<float>(); }, [&] { ops::sum_of_squares(grad); });
   row("zero, 40 M", [&] { grad.zero_(); }, [&] { ops::zero_(grad); });
   row("normal values, 40 M", [&] { param.normal_(); },

@@ -78,7 +78,7 @@ std::string empty_folder(const std::string& name) {
 void load(Engine& engine, const std::string& folder) {
   checkpoint::TrainingState state = engine.state();
   checkpoint::load(*checkpoint::latest(folder), state, engine.mesh().all(), engine.mesh().place());
-  engine.load(state);
+  engine.loaded(state);
 }
 
 class PipelineCheckpoints : public testing::TestWithParam<Layout> {

@@ -7,6 +7,7 @@
 #include "colossal/cli/info.h"
 #include "colossal/cli/run.h"
 #include "colossal/cli/schedule.h"
+#include "colossal/cli/schedule_lr.h"
 #include "colossal/cli/train.h"
 
 namespace colossal::cli {
@@ -18,6 +19,7 @@ const std::vector<Command>& commands() {
       {"export", "write a trained model as a Hugging Face folder", export_model},
       {"run", "start several ranks of another command on this host", run},
       {"schedule", "draw a pipeline schedule, or compare all of them", schedule},
+      {"schedule-lr", "draw the learning rate over a run, or compare all schedules", schedule_lr},
       {"bench", "measure parts of the system; `colossal bench` lists them", bench},
       {"info", "what this machine and this build can do", info},
       {"help", "this list; `help COMMAND` for one of them, `help config` for every key of a config file", help},

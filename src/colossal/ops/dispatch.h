@@ -25,6 +25,12 @@ void with_element_type(const at::Tensor& x, Body&& body) {
   }
 }
 
+/// What the kernels that read or write beside fp32 call the dtype of `x`; None for others and for an undefined one.
+inline Narrow narrow_type(const at::Tensor& x) {
+  if (!x.defined()) return Narrow::None;
+  return x.scalar_type() == at::kBFloat16 ? Narrow::Bf16 : x.scalar_type() == at::kHalf ? Narrow::Half : Narrow::None;
+}
+
 /// First element of a tensor whose dtype is T's, null for an undefined one.
 template <class T>
 T* pointer(const at::Tensor& x) {

@@ -1,29 +1,20 @@
 // The last lines of kernels_cpu.cpp, kernels_avx2.cpp and kernels_avx512.cpp: the tables of the unit's instruction set, whose
 // function COLOSSAL_KERNELS names.
 #include "colossal/ops/activation_kernel.h"
-#include "colossal/ops/adamw_kernel.h"
 #include "colossal/ops/attention_kernel.h"
 #include "colossal/ops/norm_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
+#include "colossal/ops/update_kernel.h"
 
 namespace colossal::ops {
 namespace {
 
-// T = double has no Bf16 gradients, and T = Bf16 has them as its own.
-template <class T>
-constexpr auto bf16_gradient_step() -> void (*)(const AdamWBuffers<T>&, const Bf16*, const AdamWFactors<WideOf<T>>&, int64_t) {
-  if constexpr (std::is_same_v<T, double>)
-    return nullptr;
-  else
-    return adamw_step<T, Bf16>;
-}
-
 template <class T>
 constexpr Kernels<T> kTable{norm_forward<T>, norm_backward<T>, gelu_forward<T>, gelu_backward<T>, swiglu_forward<T>,
                             swiglu_backward<T>, rotary_rows<T>, column_sums<T>, sum_of_squares<T>, row_max<T>, row_exp<T>,
-                            row_scale<T>, adamw_step<T, T>, bf16_gradient_step<T>(), draw_words, attention_scratch<T>,
-                            attention_forward<T>, attention_backward<T>};
+                            row_scale<T>, sum_of_squares<Half>, sgd_step<T>, adam_step<T>, lion_step<T>, draw_words,
+                            attention_scratch<T>, attention_forward<T>, attention_backward<T>};
 
 }  // namespace
 

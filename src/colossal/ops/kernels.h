@@ -10,6 +10,9 @@ namespace colossal::ops {
 struct Bf16 {
   uint16_t bits;
 };
+struct Half {  ///< IEEE binary16
+  uint16_t bits;
+};
 
 /// The type a kernel computes in for elements of type T.
 template <class T>
@@ -41,19 +44,43 @@ struct GatedRows {  ///< gate and up (or their gradients) as rows of `columns` w
   T *gate, *up;
 };
 
+/// The element type of a buffer that may be narrower than those beside it. None: it is not.
+enum class Narrow { None, Bf16, Half };
+
+/// Flat buffers that an update rule steps; null pointers mean absent.
 template <class T>
-struct AdamWBuffers {
-  T* param;
-  T *exp_avg, *exp_avg_sq;
-  Bf16* copy;
+struct UpdateBuffers {
+  T* values;
+  T* states[2];
+  const void* gradients;  ///< of type T, or as gradient_type says (T = float)
+  Narrow gradient_type;
+  void* copy;             ///< receives the values rounded to copy_type (T = float or Bf16)
+  Narrow copy_type;
+  const uint32_t* words;  ///< random, one an element (T = Bf16): values and the last state are rounded by chance; null: to nearest
+  WideOf<T> gradient_scale;
 };
 
 template <class W>
-struct AdamWFactors {
-  W gradient_scale, decay;
-  W mix1;         ///< 1 - beta1
-  W beta2, mix2;  ///< beta2, 1 - beta2
+struct SgdFactors {
+  W penalty;  ///< of the values, added to the gradient
+  W momentum, intake;
+  W from_gradient, from_momentum;  ///< the direction: (0, 1), or (1, momentum) of Nesterov
+  W step_size;
+};
+
+template <class W>
+struct AdamFactors {
+  W penalty, decay;  ///< of the values: added to the gradient; factor before the step
+  W mix1;            ///< 1 - beta1
+  W beta2, mix2;     ///< beta2, 1 - beta2
   W inverse_correction2_root, epsilon, step_size;
+};
+
+template <class W>
+struct LionFactors {
+  W decay;                    ///< factor of the values before the step
+  W direction_mix, state_mix;  ///< 1 - beta1, 1 - beta2
+  W step_size;
 };
 
 /// Rows of [rows, heads, head_size], each turned by the angles of its position; `sign` -1 turns back.
@@ -110,9 +137,12 @@ struct Kernels {
   W (*row_exp)(T* x, int64_t n, W shift);
   /// x *= factor in place.
   void (*row_scale)(T* x, int64_t n, W factor);
-  /// Steps elements [0, n) of T = state type; gradients of type T, or Bf16 for T = float.
-  void (*adamw)(const AdamWBuffers<T>&, const T* grad, const AdamWFactors<W>&, int64_t n);
-  void (*adamw_bf16_grad)(const AdamWBuffers<T>&, const Bf16* grad, const AdamWFactors<W>&, int64_t n);
+  /// The same of fp16 elements, whatever T.
+  double (*sum_of_squares_half)(const Half* x, int64_t n);
+  /// Steps of elements [0, n); see update.h. States: momentum or none; first and second moment; momentum.
+  void (*sgd)(const UpdateBuffers<T>&, const SgdFactors<W>&, int64_t n);
+  void (*adam)(const UpdateBuffers<T>&, const AdamFactors<W>&, int64_t n);
+  void (*lion)(const UpdateBuffers<T>&, const LionFactors<W>&, int64_t n);
   /// Random words of logical indices [first, first + count), see random.h. The same in all tables.
   void (*random_words)(uint64_t seed, uint64_t first, int64_t count, uint32_t* out);
   /// Elements of scratch memory that one thread needs.

@@ -4,10 +4,16 @@
 
 namespace colossal::ops {
 
-/// Sum of x^2, accumulated in fp64: 0-dim fp64 tensor on the device of `flat`. Shapes: 1-D contiguous, fp64, fp32 or bf16.
+/// Sum of x^2, accumulated in fp64: 0-dim fp64 tensor on the device of `flat`. Shapes: 1-D contiguous, fp64, fp32, bf16 or fp16.
 /// The same value whenever the thread count is the same. Not differentiable.
 at::Tensor sum_of_squares(const at::Tensor& flat);
 at::Tensor sum_of_squares_reference(const at::Tensor& flat);
+
+/// rows[i] += sum over j of matrix[i, j]^2; columns[j] += sum over i of the same, in one pass over the matrix.
+///
+/// Shapes: matrix [n, m] of any float dtype, rows [n] and columns [m] fp64, contiguous, on the CPU. The same values whenever the thread count is the same.
+void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns);
+void add_square_sums_reference(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns);
 
 /// Fills with zeros, all threads. Shapes: contiguous.
 void zero_(at::Tensor& flat);

@@ -2,6 +2,10 @@
 // namespace, because an inline function shared between units of different instruction sets would be one symbol, and the linker
 // might keep the copy that this machine cannot run. For the same reason kernel bodies call no inline function of std or ATen.
 #pragma once
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 
 #include "colossal/ops/kernels.h"
@@ -54,6 +58,9 @@ struct Tail {
   int64_t count;
 };
 
+typedef uint16_t HalfWords __attribute__((vector_size(kVectorBytes / 2)));
+typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
+
 inline Vec<float> load(const float* p, Whole) {
   Vec<float> v;
   __builtin_memcpy(&v, p, sizeof v);
@@ -65,27 +72,67 @@ inline Vec<double> load(const double* p, Whole) {
   return v;
 }
 inline Vec<float> load(const Bf16* p, Whole) {
-  typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
-  typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
-  Halves halves;
+  HalfWords halves;
   __builtin_memcpy(&halves, p, sizeof halves);
   return (Vec<float>)(__builtin_convertvector(halves, Words) << 16);
 }
 inline void store(float* p, Vec<float> v, Whole) { __builtin_memcpy(p, &v, sizeof v); }
 inline void store(double* p, Vec<double> v, Whole) { __builtin_memcpy(p, &v, sizeof v); }
 inline void store(Bf16* p, Vec<float> v, Whole) {  // round to nearest even; NaN stays NaN
-  typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
-  typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
   const Words bits = (Words)v, rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   const Words words = (bits & 0x7FFFFFFFu) > 0x7F800000u ? (bits >> 16) | 0x40u : rounded;
-  const Halves halves = __builtin_convertvector(words, Halves);
+  const HalfWords halves = __builtin_convertvector(words, HalfWords);
   __builtin_memcpy(p, &halves, sizeof halves);
 }
+inline Vec<float> load(const Half* p, Whole) {
+  HalfWords halves;
+  __builtin_memcpy(&halves, p, sizeof halves);
+#if defined(__AVX512F__)
+  return (Vec<float>)_mm512_maskz_cvtph_ps(0xFFFF, (__m256i)halves);
+#elif defined(__F16C__)
+  return (Vec<float>)_mm256_cvtph_ps((__m128i)halves);
+#else
+  const Words bits = __builtin_convertvector(halves, Words), magnitude = (bits & 0x7FFFu) << 13;
+  const Words finite = (Words)((Vec<float>)magnitude * 0x1p112f);  // moves the exponent's origin, makes subnormals normal
+  return (Vec<float>)((magnitude >= 0x0F800000u ? magnitude | 0x7F800000u : finite) | ((bits & 0x8000u) << 16));
+#endif
+}
+inline void store(Half* p, Vec<float> v, Whole) {  // round to nearest even; NaN stays NaN, what is too large becomes infinite
+#if defined(__AVX512F__)
+  const HalfWords halves = (HalfWords)_mm512_maskz_cvtps_ph(0xFFFF, (__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__F16C__)
+  const HalfWords halves = (HalfWords)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+  const Words bits = (Words)v, magnitude = bits & 0x7FFFFFFFu;
+  const Words normal = (magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
+  const Words subnormal = (Words)((Vec<float>)magnitude + 0.5f) - 0x3F000000u;  // the last bit of 0.5 is 2^-24, as that of subnormals
+  const Words finite = magnitude < 0x38800000u ? subnormal : (magnitude < 0x477FF000u ? normal : Words{} + 0x7C00u);
+  const Words rounded = magnitude > 0x7F800000u ? ((magnitude >> 13) & 0x3FFu) | 0x7E00u : finite;
+  const HalfWords halves = __builtin_convertvector(rounded | ((bits >> 16) & 0x8000u), HalfWords);
+#endif
+  __builtin_memcpy(p, &halves, sizeof halves);
+}
+/// Rounds up with the probability that makes the mean exact, by the lower half of a random word; NaN stays NaN.
+inline Vec<float> rounded_by_chance(Vec<float> v, Words word) {
+  const Words bits = (Words)v;
+  return (Vec<float>)((bits & 0x7FFFFFFFu) > 0x7F800000u ? bits : (bits + (word & 0xFFFFu)) & 0xFFFF0000u);
+}
+
 template <class T>
 inline Vec<WideOf<T>> load(const T* p, Tail tail) {
   T buffer[kLanes<WideOf<T>>] = {};
   for (int64_t i = 0; i < tail.count; ++i) buffer[i] = p[i];
   return load(buffer, Whole{});
+}
+inline Words load_words(const uint32_t* p, Whole) {
+  Words words;
+  __builtin_memcpy(&words, p, sizeof words);
+  return words;
+}
+inline Words load_words(const uint32_t* p, Tail tail) {
+  Words words{};
+  for (int64_t i = 0; i < tail.count; ++i) words[i] = p[i];
+  return words;
 }
 template <class T>
 inline void store(T* p, Vec<WideOf<T>> v, Tail tail) {

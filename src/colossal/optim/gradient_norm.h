@@ -1,4 +1,4 @@
-// The norm of the whole model's gradient, whatever its layout.
+// Clipping, and the norm of the whole model's gradient, whatever its layout.
 #pragma once
 #include <vector>
 
@@ -7,10 +7,19 @@
 
 namespace colossal::optim {
 
-/// L2 norm of the logical gradient: every element counted once, by the rank that holds its first copy; padding counts as zero.
-/// Gradients must already be summed over the ranks whose partial sums they are.
+enum class NormOrder { Two, Infinity };
+
+/// Norm of the logical gradient: every element counted once, by the rank that holds its first copy; padding counts as zero. A gradient with a NaN
+/// or an infinity has a norm that is not finite, on every rank. Gradients must already be summed over the ranks whose partial sums they are.
 ///
 /// Communication: one all_reduce of one double over all ranks. Every rank must call, with or without gradients.
-double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh);
+double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh, NormOrder order = NormOrder::Two);
+
+/// The factor that brings a gradient of this norm down to `limit`, 1 where it is not longer. limit 0: no clipping.
+double clip_factor(double norm, double limit);
+
+/// Every element of the gradients, in place, into [-limit, limit]; NaN stays NaN. No communication.
+/// Errors ("optimizer"): a limit that is not above 0.
+void clip_by_value(const std::vector<memory::Shard>& shards, double limit);
 
 }  // namespace colossal::optim

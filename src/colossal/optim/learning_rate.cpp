@@ -6,36 +6,125 @@
 
 #include "colossal/base/error.h"
 #include "colossal/optim/optimizer.h"
+#include "colossal/optim/unused_keys.h"
 
 namespace colossal::optim {
 namespace {
 
-struct Row {
-  const char* name;
-  double (*share)(double progress);  ///< of the way from final to peak that is left, for progress in [0, 1]
+constexpr double kCycleStart = 1.0 / 25;  // of the peak: where one-cycle begins
+
+/// A step that is not warming up, as schedules see it.
+struct Moment {
+  double step, steps, warmup;
+  double last;      ///< final_learning_rate
+  double progress;  ///< 0 at the end of the warm-up, 1 at the last step
 };
 
-const Row kRows[] = {
-    {"constant", [](double) { return 1.0; }},
-    {"linear", [](double progress) { return 1 - progress; }},
-    {"cosine", [](double progress) { return 0.5 * (1 + std::cos(std::numbers::pi * progress)); }},
+struct Row {
+  const char *name, *description;
+  double (*factor)(const ScheduleConfig&, const Moment&);  ///< of the peak
+  std::vector<std::string> keys;                           ///< of ScheduleConfig that it uses
 };
+
+double down(const Moment& at, double share_left) { return at.last + (1 - at.last) * share_left; }
+
+/// 1 at 0, 0 at 1.
+double half_cosine(double x) { return 0.5 * (1 + std::cos(std::numbers::pi * x)); }
+
+double multi_step(const ScheduleConfig& c, const Moment& at) {
+  const auto passed = std::count_if(c.milestones.begin(), c.milestones.end(), [&](double m) { return m * at.steps < at.step; });
+  return std::pow(c.factor, static_cast<double>(passed));
+}
+
+double one_cycle(const ScheduleConfig& c, const Moment& at) {
+  if (at.progress <= c.rise) return kCycleStart + (1 - kCycleStart) * (1 - half_cosine(at.progress / c.rise));
+  return down(at, half_cosine((at.progress - c.rise) / (1 - c.rise)));
+}
+
+double stable_decay(const ScheduleConfig& c, const Moment& at) {
+  return down(at, std::min(1.0, (at.steps - at.step) / std::max(1.0, c.decay * at.steps)));
+}
+
+const std::vector<Row>& registry() {
+  using C = ScheduleConfig;
+  static const std::vector<Row> rows{
+      {"constant", "the peak to the end", [](const C&, const Moment&) { return 1.0; }, {}},
+      {"linear", "a straight line to the end", [](const C&, const Moment& at) { return down(at, 1 - at.progress); }, {}},
+      {"cosine", "half a cosine to the end", [](const C&, const Moment& at) { return down(at, half_cosine(at.progress)); }, {}},
+      {"polynomial", "(1 - progress)^power", [](const C& c, const Moment& at) { return down(at, std::pow(1 - at.progress, c.power)); }, {"power"}},
+      {"multi-step", "times factor at each milestone", multi_step, {"milestones", "factor"}},
+      {"one-cycle", "from 1/25 up to the peak, then down", one_cycle, {"rise"}},
+      {"inverse-square-root", "sqrt(warmup_steps / step)", [](const C&, const Moment& at) { return std::sqrt(std::max(1.0, at.warmup) / at.step); }, {}},
+      {"warmup-stable-decay", "the peak, then a line down", stable_decay, {"decay"}},
+  };
+  return rows;
+}
+
+const Row& row_of(const ScheduleConfig& config) {
+  for (const Row& row : registry())
+    if (config.name == row.name) return row;
+  throw Error("optimizer", concat("unknown schedule ", config.name));
+}
+
+void check_milestones(const ScheduleConfig& c, double warmup) {
+  std::string text;
+  for (const double m : c.milestones) text += concat(text.empty() ? "" : ", ", m);
+  const bool rises = std::adjacent_find(c.milestones.begin(), c.milestones.end(), [](double a, double b) { return a >= b; }) == c.milestones.end();
+  require(!c.milestones.empty() && rises, "optimizer", "schedule.milestones must rise: got [", text, "]; try [0.5, 0.75]");
+  require(c.milestones.front() >= warmup && c.milestones.back() < 1, "optimizer",
+          "schedule.milestones, shares of training.steps, must lie behind the warm-up and before the end: got [", text, "]; from ", warmup,
+          " to less than 1");
+}
 
 }  // namespace
 
-std::vector<std::string> learning_rate_schedules() {
+void ScheduleConfig::fields(Fields& f) {
   std::vector<std::string> names;
-  for (const Row& row : kRows) names.push_back(row.name);
+  for (const Row& row : registry()) names.push_back(row.name);
+  f.choice("name", name, names, "learning rate after the warm-up; `colossal schedule-lr` draws it");
+  f.number("power", power, "", "polynomial: of the share of steps that is left", 0, 100);
+  f.numbers("milestones", milestones, "of training.steps", "multi-step: where the rate drops, rising", 0, 1);
+  f.number("factor", factor, "", "multi-step: of the rate at each milestone", 0, 1);
+  f.number("rise", rise, "of the steps after the warm-up", "one-cycle: in which the rate rises", 0.001, 0.999);
+  f.number("decay", decay, "of training.steps", "warmup-stable-decay: at the end, in which the rate falls", 0, 1);
+}
+
+std::vector<ScheduleName> learning_rate_schedules() {
+  std::vector<ScheduleName> names;
+  for (const Row& row : registry()) names.push_back({row.name, row.description});
   return names;
 }
 
-double learning_rate(const OptimizerConfig& c, int64_t step, int64_t steps) {
-  if (step <= c.warmup_steps) return c.learning_rate * static_cast<double>(step) / static_cast<double>(c.warmup_steps);
+double peak_learning_rate(const OptimizerConfig& c, int64_t batch) {
+  if (c.learning_rate_scaling == "none") return c.learning_rate;
+  const double ratio = static_cast<double>(batch) / static_cast<double>(c.reference_batch);
+  return c.learning_rate * (c.learning_rate_scaling == "linear" ? ratio : std::sqrt(ratio));
+}
+
+double learning_rate(const OptimizerConfig& c, int64_t step, int64_t steps, int64_t batch) {
+  const int64_t now = std::max(step, c.warmup_steps);
   const double span = std::max<double>(1, static_cast<double>(steps - c.warmup_steps));
-  const double progress = std::clamp(static_cast<double>(step - c.warmup_steps) / span, 0.0, 1.0);
-  for (const Row& row : kRows)
-    if (c.schedule == row.name) return c.learning_rate * (c.final_learning_rate + (1 - c.final_learning_rate) * row.share(progress));
-  throw Error("optimizer", concat("unknown schedule ", c.schedule));
+  const Moment at{static_cast<double>(now), static_cast<double>(steps), static_cast<double>(c.warmup_steps), c.final_learning_rate,
+                  std::clamp(static_cast<double>(now - c.warmup_steps) / span, 0.0, 1.0)};
+  const double rate = peak_learning_rate(c, batch) * row_of(c.schedule).factor(c.schedule, at);
+  return step < now ? rate * static_cast<double>(step) / at.warmup : rate;
+}
+
+void check_learning_rate(const OptimizerConfig& c, int64_t steps, int64_t batch) {
+  require(c.warmup_steps <= steps, "optimizer", "warmup_steps must not exceed training.steps: got ", c.warmup_steps, " of ", steps,
+          "; at most ", steps);
+  require(c.learning_rate_scaling == "none" || c.reference_batch > 0, "optimizer", "learning_rate_scaling ", c.learning_rate_scaling,
+          " needs reference_batch, the batch_size that learning_rate was found for: got ", c.reference_batch, "; ", batch,
+          " leaves the rate as it is");
+  require(c.learning_rate_scaling != "none" || c.reference_batch == 0, "optimizer", "reference_batch means something to learning_rate_scaling alone: got ",
+          c.reference_batch, "; set learning_rate_scaling = \"linear\" or \"square-root\", or leave it out");
+  refuse_unused_keys(concat("schedule ", c.schedule.name), describe_config(c.schedule), describe_config(ScheduleConfig()), {"name"},
+                     row_of(c.schedule).keys);
+  const double warmup = static_cast<double>(c.warmup_steps) / static_cast<double>(steps);
+  if (c.schedule.name == "multi-step") check_milestones(c.schedule, warmup);
+  require(c.schedule.name != "warmup-stable-decay" || warmup + c.schedule.decay <= 1 + 1e-9, "optimizer",
+          "the warm-up and schedule.decay must fit into the run: got ", warmup, " + ", c.schedule.decay, " of training.steps; at most decay = ",
+          1 - warmup);
 }
 
 }  // namespace colossal::optim

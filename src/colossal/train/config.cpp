@@ -53,7 +53,9 @@ void TrainingConfig::fields(Fields& f) {
   f.integer("steps", steps, "steps", "optimizer steps of the whole run", 1);
   f.integer("batch_size", batch_size, "samples", "global batch of a step, all replicas and micro-batches", 1);
   f.integer("accumulate", accumulate, "micro-batches", "parts that each replica's share is computed in, one after another", 1);
-  f.number("clip", clip, "", "largest global L2 norm of the gradient; 0: no clipping", 0);
+  f.number("clip", clip, "", "largest gradient, in what clip_by says; 0: no clipping", 0);
+  f.choice("clip_by", clip_by, {"norm", "largest", "value"},
+           "what clip bounds: the L2 norm of the whole gradient, its largest magnitude (both scale the whole), or each element (cut off by itself)");
   f.integer("seed", seed, "", "of initial weights, data order and dropout");
   f.integer("save_every", save_every, "steps", "between checkpoints; 0: at the end only");
   f.integer("keep_last", keep_last, "checkpoints", "older ones are removed; 0: none are");
@@ -87,8 +89,8 @@ void Config::validate() const {
   require(training.batch_size % parts == 0, "training", "batch_size must divide by parallel.data * training.accumulate",
           shares > 1 ? concat(" * the ", shares, " parts of mode ", parallel.tensor.mode) : "", ": got ", training.batch_size, ", ", parallel.data,
           " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "", "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
-  require(optimizer.warmup_steps <= training.steps, "optimizer", "warmup_steps must not exceed training.steps: got ",
-          optimizer.warmup_steps, " of ", training.steps, "; lower optimizer.warmup_steps");
+  optim::check_optimizer(optimizer);
+  optim::check_learning_rate(optimizer, training.steps, training.batch_size);
   require(parallel.zero_sharers == 0 || (parallel.zero_sharers <= parallel.data && parallel.data % parallel.zero_sharers == 0), "parallel",
           "zero_sharers must divide data: got ", parallel.zero_sharers, " of ", parallel.data, " replicas; set it to 0 to share among all");
   require(precision.mode != "fp16" || precision.masters, "precision", "mode fp16 needs masters: updates below 1/2048 of a weight would be lost, "

@@ -59,6 +59,7 @@ struct TrainingConfig {
   int64_t batch_size = 16;
   int64_t accumulate = 1;
   double clip = 1.0;
+  std::string clip_by = "norm";
   int64_t seed = 0;
   int64_t save_every = 0;
   int64_t keep_last = 2;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <string_view>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
@@ -19,6 +20,8 @@ namespace {
 
 using comm::Phase;
 using comm::PhaseScope;
+
+constexpr std::string_view kOptimizer = "optimizer.";  // before the names of its states
 
 memory::ChunkOptions chunk_options(const Config& config, at::ScalarType dtype) {
   memory::ChunkOptions options;
@@ -148,17 +151,19 @@ double Engine::train_step(const data::Batch& batch) {
 StepResult Engine::step() {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
   Optimization& o = *optimization_;
-  const double norm = optim::gradient_norm(o.store.shards(), mesh_) / o.loss_scale.value();
-  const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps);
-  const double gradient_scale = 1 / o.loss_scale.value();
+  const double clip = config_.training.clip, scale = o.loss_scale.value();
+  const std::string& by = config_.training.clip_by;
+  const double norm = optim::gradient_norm(o.store.shards(), mesh_, by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two) / scale;
+  const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
   if (!o.loss_scale.accepts(norm)) {
     ++steps_done_;
     return {rate, norm, true};
   }
   require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
-  const double clip = config_.training.clip;
-  o.optimizer->step(++steps_done_, rate, gradient_scale * (clip > 0 && norm > clip ? clip / norm : 1));
+  const bool by_value = clip > 0 && by == "value";
+  if (by_value) optim::clip_by_value(o.store.shards(), clip * scale);
+  o.optimizer->step(++steps_done_, rate, (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
   o.store.updated();
   return {rate, norm};
 }
@@ -197,8 +202,8 @@ checkpoint::TrainingState Engine::state() {
     state.tensors.push_back(std::move(t));
   }
   for (const optim::StateTensor& t : optimization_->optimizer->state())
-    state.tensors.push_back({"optimizer." + t.name, t.value, t.spec, t.part});
-  state.progress = {{"step", steps_done_}, {"loss_scale", optimization_->loss_scale.state()}};
+    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
+  state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", optimization_->loss_scale.state()}};
   return state;
 }
 
@@ -213,16 +218,22 @@ std::vector<checkpoint::NamedTensor> Engine::weights() {
 
 void Engine::weights_loaded() { optimization_->store.updated(true); }
 
-void Engine::load(const checkpoint::TrainingState& filled) {
-  const nlohmann::json& progress = filled.progress;
+void Engine::check_progress(const nlohmann::json& progress) const {
+  const std::string& mine = config_.optimizer.name;
+  const std::string saved = progress.value("optimizer", mine);
+  require(saved == mine, "optimizer", "the checkpoint is of a run with ", saved, ", this one uses ", mine, ": their states are not the same; resume with "
+          "optimizer.name = \"", saved, "\", or start anew from exported weights");
+}
+
+void Engine::loaded(const checkpoint::TrainingState& state) {
+  const nlohmann::json& progress = state.progress;
   require(progress.contains("step") && progress["step"].is_number_integer(), "checkpoint", "its progress names no step");
+  std::vector<optim::StateTensor> states;
+  for (const checkpoint::NamedTensor& t : state.tensors)
+    if (t.name.starts_with(kOptimizer)) states.push_back({t.name.substr(kOptimizer.size()), t.value, t.spec, t.part});
+  optimization_->optimizer->loaded(states);
   steps_done_ = progress["step"];
   if (progress.contains("loss_scale")) optimization_->loss_scale.restore(progress["loss_scale"]);
-  std::vector<optim::StateTensor> states;
-  const std::string prefix = "optimizer.";
-  for (const checkpoint::NamedTensor& t : filled.tensors)
-    if (t.name.starts_with(prefix)) states.push_back({t.name.substr(prefix.size()), t.value, t.spec, t.part});
-  optimization_->optimizer->loaded(states);
   weights_loaded();
 }
 

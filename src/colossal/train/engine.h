@@ -14,7 +14,8 @@ namespace colossal::train {
 
 /// What a step did, the same on all ranks.
 struct StepResult {
-  double learning_rate, gradient_norm;
+  double learning_rate;
+  double gradient_norm;  ///< before clipping: L2, or the largest magnitude if training.clip_by is "largest"
   bool skipped = false;  ///< gradients overflowed in fp16: parameters are as they were
 };
 
@@ -47,10 +48,12 @@ class Engine {
   Evaluation evaluate(const data::Batch& batch);
 
   int64_t steps_done() const { return steps_done_; }
-  /// Parameters (masters, where there are some), optimizer states and the step: to be saved, or filled and given to load().
+  /// Parameters (masters, where there are some), optimizer states, the step and the optimizer's name: to be saved, or filled from a checkpoint.
   checkpoint::TrainingState state();
-  /// Takes back what state() returned, filled from a checkpoint. Communication: under ZeRO 1 and 2 all_gather of the parameters.
-  void load(const checkpoint::TrainingState& filled);
+  /// Goes on from what state() returned, filled. Communication: under ZeRO 1 and 2 all_gather of the parameters.
+  void loaded(const checkpoint::TrainingState& state);
+  /// Errors ("optimizer"): a checkpoint of this progress is of another optimizer, naming both.
+  void check_progress(const nlohmann::json& progress) const;
   /// What this rank updates of each parameter under the parameter's name, to be saved or filled; after filling, weights_loaded().
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded();

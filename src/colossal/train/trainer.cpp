@@ -115,6 +115,7 @@ void Trainer::start() {
 }
 
 void Trainer::resume(const std::string& checkpoint_path) {
+  checkpoint::agree(all_ranks(), at::kCPU, [&] { engine_->check_progress(checkpoint::read_progress(checkpoint_path)); });
   checkpoint::TrainingState state = engine_->state();
   checkpoint::load(checkpoint_path, state, all_ranks(), engine_->mesh().place());
   checkpoint::agree(all_ranks(), at::kCPU, [&] {
@@ -122,7 +123,7 @@ void Trainer::resume(const std::string& checkpoint_path) {
     // The same library as before the stop, or the numbers would differ in the last bits.
     if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
   });
-  engine_->load(state);
+  engine_->loaded(state);
   saved_step_ = engine_->steps_done();
   log_.info("resumed from ", checkpoint_path);
 }

@@ -1,0 +1,31 @@
+// Numbers kept in 8 bits: blocks of 256 with a scale each and codes that are dense near zero.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace colossal::ops {
+
+constexpr int64_t kCodeBlock = 256;
+
+/// Signed: 127 magnitudes of either sign, and 0. Positive: 255 magnitudes, and 0.
+enum class Codes { Signed, Positive };
+
+/// What codes stand for, ascending, in units of the block's largest magnitude: seven decades down to 10^-7, each halving the number of steps of
+/// the one above it. 1 is among them, and -1. See: Dettmers et al., arXiv:2110.02861 (there -1 is not).
+const std::vector<float>& code_values(Codes kind);
+
+/// codes[i] <- the nearest code of values[i] / scale, scales[b] <- the largest magnitude of block b. Of two as near, the one nearer zero.
+///
+/// Shapes: values fp32 [n], codes uint8 [n], scales fp32 [ceil(n / 256)], contiguous, on the CPU.
+/// Errors: throws on other shapes and dtypes.
+void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales);
+/// values <- code times scale. Encoding them again gives the same codes and scales.
+void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
+
+/// The same for one block of at most 256 values, in the calling thread.
+void encode_block(const float* values, int64_t count, Codes kind, uint8_t* codes, float* scale);
+void decode_block(const uint8_t* codes, float scale, int64_t count, Codes kind, float* values);
+
+}  // namespace colossal::ops

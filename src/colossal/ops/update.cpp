@@ -1,0 +1,177 @@
+#include "colossal/ops/update.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/adam_factors.h"
+#include "colossal/ops/dispatch.h"
+#include "colossal/ops/parallel.h"
+#include "colossal/ops/random.h"
+
+namespace colossal::ops {
+namespace {
+
+constexpr int64_t kGrain = 16384;
+constexpr int64_t kRun = 1024;  // random words drawn at a time
+
+void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
+  const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
+  const auto fits = [&](const at::Tensor& t) { return t.dim() == 1 && t.is_contiguous() && t.numel() == u.values.numel(); };
+  require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)), rule,
+          "buffers must be contiguous, 1-D and equally long: got values ", u.values.sizes(), ", gradients ", u.gradients.sizes());
+  for (const at::Tensor& state : states)
+    require(fits(state) && state.scalar_type() == type, rule, "states must be like the values, ", u.values.sizes(), " of ", type, ": got ",
+            state.sizes(), " of ", state.scalar_type());
+  require(gradient == type || (narrow_type(u.gradients) != Narrow::None && type == at::kFloat), rule,
+          "gradients must have the dtype of the values, or be bf16 or fp16 beside fp32: got ", gradient, " and ", type);
+  require(!u.copy.defined() || (narrow_type(u.copy) != Narrow::None && type != at::kDouble), rule,
+          "the rounded copy must be bf16 or fp16 beside fp32 or bf16 values: got ", u.copy.defined() ? u.copy.scalar_type() : type, " beside ", type);
+  require(!u.chance || type == at::kBFloat16, rule, "rounding by chance is for bf16 values: got ", type);
+}
+
+void changed(const FlatUpdate& u, const std::vector<at::Tensor>& states) {
+  u.values.unsafeGetTensorImpl()->bump_version();
+  if (u.copy.defined()) u.copy.unsafeGetTensorImpl()->bump_version();
+  for (const at::Tensor& state : states) state.unsafeGetTensorImpl()->bump_version();
+}
+
+/// make_step(T()) gives the rule's kernel for element type T as step(buffers, n). It is asked for in the calling thread, whose instruction set counts.
+template <class MakeStep>
+void run(const FlatUpdate& u, const std::vector<at::Tensor>& states, const MakeStep& make_step) {
+  with_element_type(u.values, [&](auto element) {
+    using T = decltype(element);
+    const auto step = make_step(element);
+    const auto at_element = [](const at::Tensor& t, int64_t i) { return static_cast<char*>(t.mutable_data_ptr()) + i * t.element_size(); };
+    UpdateBuffers<T> whole{};
+    whole.gradient_type = u.gradients.scalar_type() == u.values.scalar_type() ? Narrow::None : narrow_type(u.gradients);
+    whole.copy_type = narrow_type(u.copy);
+    whole.gradient_scale = static_cast<WideOf<T>>(u.gradient_scale);
+    parallel_for(0, u.values.numel(), kGrain, [&](int64_t from, int64_t to) {
+      uint32_t words[kRun];
+      const int64_t stride = u.chance ? kRun : to - from;
+      for (int64_t i = from; i < to; i += stride) {
+        UpdateBuffers<T> part = whole;
+        const int64_t count = std::min(stride, to - i);
+        part.values = pointer<T>(u.values) + i;
+        part.gradients = at_element(u.gradients, i);
+        if (u.copy.defined()) part.copy = at_element(u.copy, i);
+        for (size_t s = 0; s < states.size(); ++s) part.states[s] = pointer<T>(states[s]) + i;
+        if (u.chance) {
+          random_words(u.chance->seed, u.chance->first + static_cast<uint64_t>(i), count, words);
+          part.words = words;
+        }
+        step(part, count);
+      }
+    });
+  });
+  changed(u, states);
+}
+
+at::Tensor wide(const at::Tensor& x, const FlatUpdate& u) { return x.to(wide_type(u.values)); }
+at::Tensor scaled_gradient(const FlatUpdate& u) { return wide(u.gradients, u) * u.gradient_scale; }
+
+/// `x` (fp32) rounded to bf16 by 16 bits of the elements' random words, from bit `shift` on.
+at::Tensor rounded_by_chance(const at::Tensor& x, const FlatUpdate::Chance& chance, int shift) {
+  std::vector<uint32_t> words(static_cast<size_t>(x.numel()));
+  random_words(chance.seed, chance.first, x.numel(), words.data());
+  std::vector<int> bits;
+  for (const uint32_t word : words) bits.push_back(static_cast<int>((word >> shift) & 0xFFFF));
+  const at::Tensor sum = x.contiguous().view(at::kInt) + at::tensor(bits, at::kInt).to(x.device());
+  return at::where(x.isnan(), x, sum.bitwise_and(-65536).view(at::kFloat));
+}
+
+void write(const FlatUpdate& u, at::Tensor values, const std::vector<at::Tensor>& states, std::vector<at::Tensor> new_states) {
+  if (u.chance) {
+    values = rounded_by_chance(values, *u.chance, 0);
+    if (!states.empty()) new_states.back() = rounded_by_chance(new_states.back(), *u.chance, 16);
+  }
+  at::Tensor(u.values).copy_(values);
+  if (u.copy.defined()) at::Tensor(u.copy).copy_(values);
+  for (size_t i = 0; i < states.size(); ++i) at::Tensor(states[i]).copy_(new_states[i]);
+}
+
+std::vector<at::Tensor> if_defined(const at::Tensor& state) {
+  if (!state.defined()) return {};
+  return {state};
+}
+
+void check_sgd(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
+  check("sgd", u, if_defined(momentum));
+  require(momentum.defined() || (step.momentum == 0 && !step.nesterov), "sgd", "a momentum of ", step.momentum, " needs its state");
+}
+
+void check_adam(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+  check("adam", u, {exp_avg, exp_avg_sq});
+  require(step.step >= 1, "adam", "steps are counted from 1: got ", step.step);
+}
+
+}  // namespace
+
+void sgd_reference_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
+  check_sgd(u, momentum, step);
+  const at::NoGradGuard no_grad;
+  const at::Tensor p = wide(u.values, u), g = (scaled_gradient(u) + step.weight_decay * p) * step.intake;
+  const at::Tensor b = momentum.defined() ? wide(momentum, u) * step.momentum + g : g;
+  const at::Tensor direction = step.nesterov ? g + step.momentum * b : b;
+  write(u, p - step.learning_rate * direction, if_defined(momentum), {b});
+}
+
+void sgd_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
+  if (!has_kernel(u.values)) return sgd_reference_(u, momentum, step);
+  check_sgd(u, momentum, step);
+  run(u, if_defined(momentum), [&](auto element) {
+    using W = WideOf<decltype(element)>;
+    const SgdFactors<W> factors{static_cast<W>(step.weight_decay),
+                                static_cast<W>(step.momentum),
+                                static_cast<W>(step.intake),
+                                static_cast<W>(step.nesterov ? 1 : 0),
+                                static_cast<W>(step.nesterov ? step.momentum : 1),
+                                static_cast<W>(step.learning_rate)};
+    return [factors, kernel = kernels<decltype(element)>().sgd](const auto& part, int64_t n) { kernel(part, factors, n); };
+  });
+}
+
+void adam_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+  check_adam(u, exp_avg, exp_avg_sq, step);
+  const at::NoGradGuard no_grad;
+  const AdamCorrections correction(step);
+  const at::Tensor p = wide(u.values, u), g = scaled_gradient(u) + step.penalty * p;
+  const at::Tensor m = wide(exp_avg, u).lerp(g, 1 - step.beta1);
+  const at::Tensor v = wide(exp_avg_sq, u) * step.beta2 + g * g * (1 - step.beta2);
+  const at::Tensor denominator = v.sqrt() / std::sqrt(correction.second) + step.epsilon;
+  const at::Tensor decayed = p * (1 - step.learning_rate * step.weight_decay);
+  write(u, decayed - m / denominator * (step.learning_rate / correction.first), {exp_avg, exp_avg_sq}, {m, v});
+}
+
+void adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+  if (!has_kernel(u.values)) return adam_reference_(u, exp_avg, exp_avg_sq, step);
+  check_adam(u, exp_avg, exp_avg_sq, step);
+  run(u, {exp_avg, exp_avg_sq}, [&](auto element) {
+    return [factors = adam_factors<WideOf<decltype(element)>>(step), kernel = kernels<decltype(element)>().adam](const auto& part, int64_t n) { kernel(part, factors, n); };
+  });
+}
+
+void lion_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionStep& step) {
+  check("lion", u, {exp_avg});
+  const at::NoGradGuard no_grad;
+  const at::Tensor p = wide(u.values, u), g = scaled_gradient(u), m = wide(exp_avg, u);
+  const at::Tensor decayed = p * (1 - step.learning_rate * step.weight_decay);
+  write(u, decayed - step.learning_rate * m.lerp(g, 1 - step.beta1).sign(), {exp_avg}, {m.lerp(g, 1 - step.beta2)});
+}
+
+void lion_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionStep& step) {
+  if (!has_kernel(u.values)) return lion_reference_(u, exp_avg, step);
+  check("lion", u, {exp_avg});
+  run(u, {exp_avg}, [&](auto element) {
+    using W = WideOf<decltype(element)>;
+    const LionFactors<W> factors{static_cast<W>(1 - step.learning_rate * step.weight_decay), static_cast<W>(1 - step.beta1),
+                                 static_cast<W>(1 - step.beta2), static_cast<W>(step.learning_rate)};
+    return [factors, kernel = kernels<decltype(element)>().lion](const auto& part, int64_t n) { kernel(part, factors, n); };
+  });
+}
+
+}  // namespace colossal::ops

@@ -1,0 +1,28 @@
+// Adafactor (Shazeer and Stern, arXiv:1804.04235) over shards.
+#pragma once
+#include "colossal/optim/factored.h"
+
+namespace colossal::optim {
+
+/// The paper's algorithms 4 and 5 without momentum, with decay 1 - t^-0.8, clipping at 1 and relative steps:
+///
+///   V = moment of g^2 + 1e-30, of matrices by its rows and columns;  u = g / sqrt(V);  u /= max(1, RMS(u))
+///   w -= rate * max(1e-3, RMS(w)) * u + rate * weight_decay * w
+///
+/// The rate is the schedule's: that of the paper is min(1e-2, 1 / sqrt(t)). States: two vectors a matrix, on every rank, and a value for each element
+/// of other parameters; while a step runs one value an element more.
+/// Communication: an all_reduce of the sum of rows and columns of all matrices, and one of 2 * tensors, doubles a step among all ranks.
+class Adafactor : public Optimizer {
+ public:
+  Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
+  void step(int64_t step, double learning_rate, double gradient_scale) override;
+  std::vector<StateTensor> state() override;
+
+ private:
+  OptimizerConfig config_;
+  std::vector<memory::Shard>& shards_;
+  LogicalTensors tensors_;
+  SecondMoments moments_;
+};
+
+}  // namespace colossal::optim

@@ -1,0 +1,23 @@
+// Adam (Kingma and Ba, arXiv:1412.6980) and AdamW (Loshchilov and Hutter, arXiv:1711.05101) over shards.
+#pragma once
+#include "colossal/optim/elementwise.h"
+
+namespace colossal::optim {
+
+/// Two moments an element, in the dtype of the values. weight_decay falls on parameters with `decay` alone: as a penalty in the gradient (Adam), or
+/// decoupled (AdamW). On CPU tensors it runs on the CPU, wherever the model computes.
+class Adam : public ElementwiseOptimizer {
+ public:
+  enum class Decay { Penalty, Decoupled };
+  Adam(const OptimizerConfig& config, std::vector<memory::Shard>& shards, Decay decay)
+      : ElementwiseOptimizer(config, shards, {"exp_avg", "exp_avg_sq"}), decay_(decay) {}
+
+ private:
+  void update(const Run& run, const std::vector<at::Tensor>& states, int64_t step, double learning_rate) override;
+  Decay decay_;
+};
+
+/// The step of ops::adam_ with the betas and epsilon of `config`, without decay.
+ops::AdamStep adam_step(const OptimizerConfig& config, int64_t step, double learning_rate);
+
+}  // namespace colossal::optim

@@ -1,0 +1,30 @@
+// AdamW with moments in 8 bits (Dettmers et al., arXiv:2110.02861) over shards.
+#pragma once
+#include "colossal/ops/adam_8bit.h"
+#include "colossal/optim/shard_states.h"
+
+namespace colossal::optim {
+
+/// The step of AdamW on moments that are decoded for it and encoded again in the same pass, in blocks of 256 elements of a piece: two bytes an
+/// element and 8 for each block. On CPU tensors. No communication.
+///
+/// State: fp32 moments, which a checkpoint shares out like any others. Where the pieces are those that saved them they give the same codes again, bit
+/// for bit; elsewhere they are rounded in other blocks.
+class Adam8bit : public Optimizer {
+ public:
+  /// Errors ("optimizer"): shards that are not on the CPU.
+  Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards);
+  void step(int64_t step, double learning_rate, double gradient_scale) override;
+  std::vector<StateTensor> state() override;
+  void loaded(const std::vector<StateTensor>& state) override;
+
+ private:
+  struct Moments {
+    ops::CodedState first, second;
+  };
+  OptimizerConfig config_;
+  std::vector<memory::Shard>& shards_;
+  std::vector<std::vector<Moments>> moments_;  // [shard][piece]
+};
+
+}  // namespace colossal::optim

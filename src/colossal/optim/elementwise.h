@@ -1,0 +1,27 @@
+// What rules have in common that treat every element for itself.
+#pragma once
+#include "colossal/optim/shard_states.h"
+
+namespace colossal::optim {
+
+/// A rule whose step is one fused pass over each shard. No communication.
+class ElementwiseOptimizer : public Optimizer {
+ public:
+  void step(int64_t step, double learning_rate, double gradient_scale) final;
+  std::vector<StateTensor> state() final;
+
+ protected:
+  ElementwiseOptimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards, std::vector<std::string> states)
+      : config_(config), shards_(shards), states_(shards, std::move(states)) {}
+  const OptimizerConfig& config() const { return config_; }
+
+ private:
+  /// Steps one run; `states` are its parts of the states named to the constructor.
+  virtual void update(const Run& run, const std::vector<at::Tensor>& states, int64_t step, double learning_rate) = 0;
+
+  OptimizerConfig config_;
+  std::vector<memory::Shard>& shards_;
+  ShardStates states_;
+};
+
+}  // namespace colossal::optim

@@ -1,0 +1,63 @@
+// Second moments of matrices, kept as the means of their rows and columns (Shazeer and Stern, arXiv:1804.04235).
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "colossal/optim/logical_tensors.h"
+#include "colossal/optim/shard_states.h"
+
+namespace colossal::optim {
+
+/// For each logical matrix [n, m] of the model two running means, r [n] and c [m], of squares of what update() is given: r c^T / mean(r) stands for
+/// their moment. Every rank holds those of all matrices: n + m doubles each.
+class FactoredMoments {
+ public:
+  /// `kind`: "factored" names the states "factored_rows.NAME" and "factored_columns.NAME".
+  FactoredMoments(const LogicalTensors& tensors, std::string kind);
+
+  /// True of the parameters that this treats: those of two dimensions.
+  static bool is_matrix(const nn::Parameter& parameter) { return parameter.spec.shape.size() == 2; }
+
+  /// moments = decay moments + (1 - decay) means of (buffer^2 + epsilon); `buffers` are as long as the shards.
+  /// Communication: one all_reduce of the sum of n + m doubles among all ranks.
+  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double decay, double epsilon);
+  /// The matrices in `buffers` divided by the roots of their moments, in place. Other pieces stay as they are.
+  void divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const;
+
+  void add_to(std::vector<StateTensor>& tensors) const;
+
+ private:
+  struct Matrix {
+    size_t tensor;           ///< of LogicalTensors
+    at::Tensor rows, columns;  ///< views of moments_
+  };
+  const LogicalTensors& tensors_;
+  std::string kind_;
+  at::Tensor moments_;  // all rows and columns, one behind the other
+  std::vector<Matrix> matrices_;
+  std::vector<int64_t> place_;  // of a tensor's rows in moments_; -1: not a matrix
+};
+
+/// Second moments of all parameters: of matrices by rows and columns, of others element by element. Part of the state as "factored_rows",
+/// "factored_columns" and "exp_avg_sq".
+class SecondMoments {
+ public:
+  SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors);
+  /// moments = decay moments + (1 - decay) (buffers^2 + 1e-30). Communication: that of FactoredMoments::update().
+  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double decay);
+  /// The buffers divided by the roots of the moments, in place.
+  void divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const;
+  void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
+
+ private:
+  FactoredMoments matrices_;
+  PieceStates others_;
+};
+
+/// body(block of `buffer`, the logical indices of its first row and column, whether this rank counts it) for the blocks of a matrix's piece.
+/// `buffer` is as long as the piece's shard.
+void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, const tensor::Place& place,
+                       const std::function<void(at::Tensor block, int64_t row, int64_t column, bool counts)>& body);
+
+}  // namespace colossal::optim

@@ -1,0 +1,17 @@
+// Lion (Chen et al., arXiv:2302.06675) over shards.
+#pragma once
+#include "colossal/optim/elementwise.h"
+
+namespace colossal::optim {
+
+/// One state an element. Steps have the size of the rate, whatever the gradient: the paper advises a rate 3 to 10 times smaller than AdamW's and a
+/// weight_decay larger by as much. Decay is decoupled and falls on parameters with `decay` alone.
+class Lion : public ElementwiseOptimizer {
+ public:
+  Lion(const OptimizerConfig& config, std::vector<memory::Shard>& shards) : ElementwiseOptimizer(config, shards, {"exp_avg"}) {}
+
+ private:
+  void update(const Run& run, const std::vector<at::Tensor>& states, int64_t step, double learning_rate) override;
+};
+
+}  // namespace colossal::optim

@@ -1,0 +1,39 @@
+// The whole tensors of a model, as rules see them that need more of a tensor than a rank holds.
+#pragma once
+#include <map>
+#include <string>
+#include <vector>
+
+#include "colossal/comm/mesh.h"
+#include "colossal/memory/shard.h"
+
+namespace colossal::optim {
+
+/// Numbers the parameters of all ranks alike, in the order of their names.
+class LogicalTensors {
+ public:
+  struct Entry {
+    std::string name;
+    std::vector<int64_t> shape;  ///< logical
+  };
+  /// Communication: two small messages in which ranks tell each other the names of what they hold. Collective among all ranks.
+  LogicalTensors(const std::vector<memory::Shard>& shards, comm::Mesh& mesh);
+  const std::vector<Entry>& entries() const { return entries_; }
+  size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
+  comm::Mesh& mesh() const { return mesh_; }
+
+  /// L2 norms of whole tensors: norms()[k][i] of tensor i in flat buffers buffers[k], one as long as each shard. Every element counts once,
+  /// whatever the layout. Communication: one all_reduce of numbers times tensors doubles among all ranks.
+  std::vector<std::vector<double>> norms(const std::vector<memory::Shard>& shards, const std::vector<std::vector<at::Tensor>>& buffers) const;
+
+ private:
+  comm::Mesh& mesh_;
+  std::vector<Entry> entries_;
+  std::map<std::string, size_t> index_;
+};
+
+/// The values, or gradients, of all shards as buffers of norms().
+std::vector<at::Tensor> values_of(const std::vector<memory::Shard>& shards);
+std::vector<at::Tensor> gradients_of(const std::vector<memory::Shard>& shards);
+
+}  // namespace colossal::optim

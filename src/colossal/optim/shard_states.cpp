@@ -1,0 +1,91 @@
+#include "colossal/optim/shard_states.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+
+namespace colossal::optim {
+namespace {
+
+at::Tensor narrowed(const at::Tensor& flat, int64_t offset, int64_t size) { return flat.defined() ? flat.narrow(0, offset, size) : flat; }
+
+}  // namespace
+
+ShardStates::ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds) : kinds_(std::move(kinds)) {
+  for (const memory::Shard& shard : shards) {
+    states_.emplace_back();
+    for (size_t kind = 0; kind < kinds_.size(); ++kind) states_.back().push_back(at::zeros_like(shard.values));
+  }
+}
+
+std::vector<at::Tensor> ShardStates::of(size_t shard, int64_t offset, int64_t size) const {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& state : states_[shard]) parts.push_back(state.narrow(0, offset, size));
+  return parts;
+}
+
+void ShardStates::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {
+  for (size_t i = 0; i < shards.size(); ++i)
+    for (const memory::Piece& piece : shards[i].pieces)
+      for (size_t kind = 0; kind < kinds_.size(); ++kind) tensors.push_back(state_of_piece(kinds_[kind], states_[i][kind], piece));
+}
+
+PieceStates::PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds,
+                         const std::function<bool(const nn::Parameter&)>& wanted)
+    : kinds_(std::move(kinds)) {
+  for (const memory::Shard& shard : shards) {
+    states_.emplace_back();
+    for (const memory::Piece& piece : shard.pieces) {
+      auto& states = states_.back().emplace_back();
+      for (size_t kind = 0; wanted(*piece.parameter) && kind < kinds_.size(); ++kind)
+        states.push_back(at::zeros({piece.part.size}, shard.values.options()));
+    }
+  }
+}
+
+void PieceStates::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {
+  for (size_t i = 0; i < shards.size(); ++i)
+    for (size_t p = 0; p < shards[i].pieces.size(); ++p)
+      for (size_t kind = 0; kind < states_[i][p].size(); ++kind) {
+        const nn::Parameter& parameter = *shards[i].pieces[p].parameter;
+        tensors.push_back({concat(kinds_[kind], ".", parameter.name), states_[i][p][kind], parameter.spec, shards[i].pieces[p].part});
+      }
+}
+
+void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale, bool apart,
+                 const std::function<void(const Run&)>& body) {
+  const auto run = [&](const nn::Parameter& first, int64_t offset, int64_t size, std::optional<ops::FlatUpdate::Chance> chance) {
+    body({{narrowed(shard.values, offset, size), narrowed(shard.gradients, offset, size), narrowed(shard.copy, offset, size), gradient_scale, chance},
+          offset, size, first.decay ? config.weight_decay : 0, first});
+  };
+  if (apart || config.stochastic_rounding) {
+    const uint64_t seed = derive_seed(derive_seed(0, "stochastic rounding"), static_cast<uint64_t>(step));
+    for (const auto& [parameter, offset, part] : shard.pieces) {
+      std::optional<ops::FlatUpdate::Chance> chance;
+      if (config.stochastic_rounding) chance = {derive_seed(seed, parameter->name), static_cast<uint64_t>(part.first)};
+      run(*parameter, offset, part.size, chance);
+    }
+    return;
+  }
+  size_t piece = 0;  // the first one of the run
+  memory::for_runs(shard, [](const nn::Parameter& p) { return p.decay; }, [&](bool, int64_t offset, int64_t size) {
+    while (shard.pieces[piece].offset < offset) ++piece;
+    run(*shard.pieces[piece].parameter, offset, size, {});
+  });
+}
+
+std::vector<at::Tensor> scaled_gradients(const std::vector<memory::Shard>& shards, double scale) {
+  std::vector<at::Tensor> buffers;
+  for (const memory::Shard& shard : shards) buffers.push_back(shard.gradients.to(shard.values.scalar_type()).mul_(scale));
+  return buffers;
+}
+
+at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece) { return flat.narrow(0, piece.offset, piece.part.size); }
+
+void round_copies(const std::vector<memory::Shard>& shards) {
+  for (const memory::Shard& shard : shards)
+    if (shard.copy.defined()) at::Tensor(shard.copy).copy_(shard.values);
+}
+
+}  // namespace colossal::optim

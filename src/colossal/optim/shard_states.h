@@ -1,0 +1,63 @@
+// State tensors beside the values of shards, and the updates that elementwise rules do on them.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "colossal/ops/update.h"
+#include "colossal/optim/optimizer.h"
+
+namespace colossal::optim {
+
+/// For every shard and each kind ("exp_avg") a tensor like its values, at first zero. Part of a checkpoint under the parameters' own specs.
+class ShardStates {
+ public:
+  ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds);
+  /// Elements [offset, offset + size) of each kind's tensor of shard `shard`, in the order of the kinds.
+  std::vector<at::Tensor> of(size_t shard, int64_t offset, int64_t size) const;
+  std::vector<at::Tensor> of(size_t shard) const { return states_[shard]; }
+  /// Piece after piece, kind after kind.
+  void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
+
+ private:
+  std::vector<std::string> kinds_;
+  std::vector<std::vector<at::Tensor>> states_;  // [shard][kind]
+};
+
+/// The same for pieces of some parameters alone: nothing is held for the others.
+class PieceStates {
+ public:
+  PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds, const std::function<bool(const nn::Parameter&)>& wanted);
+  /// Of piece number `piece` of a shard, in the order of the kinds; empty where it is not wanted.
+  const std::vector<at::Tensor>& of(size_t shard, size_t piece) const { return states_[shard][piece]; }
+  void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
+
+ private:
+  std::vector<std::string> kinds_;
+  std::vector<std::vector<std::vector<at::Tensor>>> states_;  // [shard][piece][kind]
+};
+
+/// What an elementwise rule updates in one pass: neighbouring pieces that share decay, or one piece where values are rounded by chance.
+struct Run {
+  ops::FlatUpdate update;
+  int64_t offset, size;        ///< within the shard
+  double weight_decay;         ///< config.weight_decay where parameters decay, else 0
+  const nn::Parameter& first;  ///< of its parameters; its only one with `apart`
+};
+
+/// body(run) for all pieces of a shard. `apart`: a run for each piece. Random bits of config.stochastic_rounding depend on step, name and the
+/// element's place in its local tensor: replicas round alike, however they share the states out.
+void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale, bool apart,
+                 const std::function<void(const Run&)>& body);
+
+/// Gradients times `scale` in the dtype of the values. Where gradients have it they are scaled in place and are the buffers: nobody reads them after an
+/// update, which may work on in them.
+std::vector<at::Tensor> scaled_gradients(const std::vector<memory::Shard>& shards, double scale);
+
+/// The elements of `flat`, as long as the shard, that belong to a piece.
+at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece);
+
+/// The narrow parameters get the rounded values. Rules that go over memory several times call it at the end.
+void round_copies(const std::vector<memory::Shard>& shards);
+
+}  // namespace colossal::optim

@@ -1,0 +1,80 @@
+// `colossal schedule-lr` as a person meets it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/temporary_folder.h"
+#include "cli/outcome.h"
+#include "colossal/base/file.h"
+#include "colossal/optim/learning_rate.h"
+
+namespace colossal::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Outcome schedule_lr(const std::vector<std::string>& words) { return run_command("schedule-lr", words); }
+
+TEST(ScheduleLr, DrawsTheConfigWithItsFlags) {
+  const test::TemporaryFolder folder;
+  write_file(folder / "run.toml", "[training]\nsteps = 40\n[optimizer]\nschedule = 'linear'\nwarmup_steps = 0\nfinal_learning_rate = 0.5\n");
+  const auto outcome = schedule_lr({folder / "run.toml", "--optimizer.learning_rate=2", "--output", folder / "lr.svg", "--width", "51", "--height", "4"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  // From almost 2 down to 1: the upper two of four rows, each for half of the steps.
+  EXPECT_THAT(outcome.out, StartsWith("linear: 40 steps, warm-up 0, peak 2\n\n"
+                                      "    1.975 |" + std::string(20, '*') + std::string(20, ' ') + "\n"
+                                      "          |" + std::string(20, ' ') + std::string(20, '*') + "\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\n           1                                     40\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\n        20  1.5\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\n        40  1\n"));
+  const std::string picture = read_file(folder / "lr.svg", 1 << 20);
+  EXPECT_THAT(picture, StartsWith("<svg xmlns="));
+  EXPECT_THAT(picture, HasSubstr(">linear<"));
+}
+
+TEST(ScheduleLr, ComparesEverySchedule) {
+  const test::TemporaryFolder folder;
+  const auto outcome = schedule_lr({"--compare", "--output", folder / "all.svg"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const std::string picture = read_file(folder / "all.svg", 1 << 20);
+  const auto schedules = optim::learning_rate_schedules();
+  for (const auto& [name, description] : schedules) {
+    EXPECT_THAT(outcome.out, HasSubstr(std::string("  ") + name + ": ")) << name;
+    EXPECT_THAT(picture, HasSubstr(">" + std::string(name) + "<")) << name;
+  }
+  size_t lines = 0;
+  for (size_t at = picture.find("class='line'"); at != std::string::npos; at = picture.find("class='line'", at + 1)) ++lines;
+  EXPECT_EQ(lines, schedules.size());
+  EXPECT_THAT(outcome.out, Not(HasSubstr("left out")));
+}
+
+TEST(ScheduleLr, LeavesOutWhatIsNotLegal) {
+  const auto outcome = schedule_lr({"--compare", "--optimizer.warmup_steps=60"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("left out: multi-step: schedule.milestones, shares of training.steps, must lie behind the warm-up"));
+  EXPECT_THAT(outcome.out, HasSubstr("  cosine: "));
+}
+
+TEST(ScheduleLr, ScalesWithTheBatch) {
+  const auto outcome = schedule_lr({"--optimizer.learning_rate_scaling=linear", "--optimizer.reference_batch=4", "--optimizer.learning_rate=0.5",
+                                    "--training.batch_size=16"});
+  EXPECT_THAT(outcome.out, HasSubstr("peak 2 (0.5 for 4 samples, scaled to 16: linear)"));
+}
+
+TEST(ScheduleLr, RefusesWithOneLine) {
+  const auto unknown = schedule_lr({"--optimizer.schedule=cosin"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_EQ(unknown.out, "");
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean `cosine`?"));
+  const auto illegal = schedule_lr({"--optimizer.schedule.power=3"});
+  EXPECT_EQ(illegal.err, "colossal: [optimizer] schedule cosine has no power: got 3.0; leave it out\n");
+  EXPECT_EQ(schedule_lr({"--nonsense"}).status, 2);
+}
+
+}  // namespace
+}  // namespace colossal::cli

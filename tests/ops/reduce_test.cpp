@@ -1,0 +1,62 @@
+#include "colossal/ops/reduce.h"
+
+#include "colossal/base/error.h"
+#include "ops/compare.h"
+
+namespace colossal::ops {
+namespace {
+
+TEST(SumOfSquares, EqualsItsReferenceForEveryVariant) {
+  for (const auto set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const auto type : float_types())
+      for (const int64_t n : {0, 1, 31, 1024, 300007}) {
+        const auto x = normal({n}, 1, type).to(type);
+        // Squares are rounded in the computing type within runs of 1024, the runs are summed in fp64.
+        const auto wide = type == at::kDouble ? at::kDouble : at::kFloat;
+        expect_close(sum_of_squares(x), sum_of_squares_reference(x), wide, 32, at::toString(type));
+        EXPECT_EQ(sum_of_squares(x).item<double>(), sum_of_squares(x).item<double>());
+      }
+  }
+}
+
+TEST(SumOfSquares, ReadsHalves) {
+  for (const auto set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const int64_t n : {0, 1, 31, 300007}) {
+      const auto x = normal({n}, 1).to(at::kHalf);
+      expect_close(sum_of_squares(x), sum_of_squares_reference(x), at::kFloat, 32, "fp16");
+    }
+  }
+}
+
+TEST(SumOfSquares, KeepsSmallTermsBesideLargeOnes) {
+  auto x = at::full({1 << 22}, 1.0f);
+  x[0] = 4000.0f;  // in fp32 the ones would be lost as soon as the sum is past 2^24
+  EXPECT_EQ(sum_of_squares(x).item<double>(), 4000.0 * 4000.0 + (1 << 22) - 1);
+}
+
+TEST(SquareSums, EqualTheirReference) {
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const auto& [n, m] : {std::pair{1, 1}, {3, 70001}, {70001, 3}, {257, 129}, {0, 5}}) {
+      const auto whole = normal({n + 1, m + 2}, 1).to(type), x = whole.slice(0, 1).slice(1, 1, m + 1);  // rows that lie apart
+      const auto rows = normal({n}, 2), columns = normal({m}, 3), want_rows = rows.clone(), want_columns = columns.clone();
+      add_square_sums(x, rows, columns);
+      add_square_sums_reference(x, want_rows, want_columns);
+      expect_close(rows, want_rows, at::kDouble, 1 << 17, "rows");
+      expect_close(columns, want_columns, at::kDouble, 1 << 17, "columns");
+    }
+  EXPECT_THROW(add_square_sums(at::zeros({2, 3}), at::zeros({3}, at::kDouble), at::zeros({3}, at::kDouble)), Error);
+  EXPECT_THROW(add_square_sums(at::zeros({2, 3}), at::zeros({2}), at::zeros({3}, at::kDouble)), Error);
+}
+
+TEST(Zero, ClearsEverything) {
+  for (const auto type : float_types()) {
+    auto x = normal({300001}, 1).to(type);
+    ops::zero_(x);
+    EXPECT_EQ(x.abs().max().item<double>(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace colossal::ops

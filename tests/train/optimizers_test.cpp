@@ -1,0 +1,196 @@
+// Every optimizer in whole training steps: the losses of one process under every layout, checkpoints that move between layouts, and clipping.
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/train/engine.h"
+#include "colossal/train/trainer.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+
+namespace colossal::train {
+namespace {
+
+constexpr int64_t kSteps = 6;
+
+struct Layout {
+  const char* name;
+  int data = 1, tensor = 1, pipeline = 1;
+};
+const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> all{{"data2", 2, 1, 1}, {"tensor2", 1, 2, 1}, {"pipeline2", 1, 1, 2}, {"data2_tensor2_pipeline2", 2, 2, 2}};
+  return all;
+}
+
+Config config_of(const std::string& optimizer, const Layout& layout = {"one"}) {
+  Config c;
+  c.precision.mode = "fp64";
+  c.parallel.data = layout.data;
+  c.parallel.tensor.size = layout.tensor;
+  c.parallel.pipeline.size = layout.pipeline;
+  if (layout.pipeline > 1) c.parallel.pipeline.micro_batches = 2;
+  c.parallel.bucket_mib = 0.01;  // several shards
+  c.training = {.steps = 2 * kSteps, .batch_size = 8, .clip = 0.5, .seed = 1};
+  c.optimizer.name = optimizer;
+  c.optimizer.warmup_steps = 2;
+  c.optimizer.learning_rate = optimizer == "lars" ? 1 : 0.01;
+  if (optimizer == "galore") c.optimizer.rank = 5;
+  return c;
+}
+
+/// Without biases: no gradient is zero but for rounding, which the signs and ratios of most rules would blow up.
+models::ModelShape shape() { return test::tiny_llama(); }
+
+data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step % 2));
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  const at::Tensor tokens = at::randint(0, 37, {8, 7}, generator, ids).narrow(0, part * (8 / parts), 8 / parts);
+  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(), at::Tensor()};
+}
+
+/// The losses of steps [first, last) of a run.
+std::vector<double> train(Engine& engine, int64_t first, int64_t last) {
+  std::vector<double> losses;
+  for (int64_t step = first; step < last; ++step) {
+    engine.zero_grad();
+    losses.push_back(engine.train_step(batch_of(step, engine.mesh().index("data"), engine.mesh().size("data"))));
+    engine.step();
+  }
+  return losses;
+}
+
+/// work(engine) on every rank of a layout; what rank 0 returned.
+template <class Work>
+auto on_ranks(const Config& config, const Work& work) {
+  decltype(work(std::declval<Engine&>())) result{};
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const auto engine = initialize(world, config, shape());
+    auto mine = work(*engine);
+    if (world.rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, double limit, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], limit * want[i]) << what << ", step " << i;
+}
+
+class EveryOptimizer : public testing::TestWithParam<const char*> {
+ protected:
+  /// 8-bit moments are rounded in blocks of what a rank holds, so they are not the same under every layout.
+  double limit() const { return std::string(GetParam()) == "adam8bit" ? 2e-3 : 1e-9; }
+};
+
+TEST_P(EveryOptimizer, LearnsTheSameUnderEveryLayout) {
+  const auto run = [](Engine& engine) { return train(engine, 0, 2 * kSteps); };
+  const auto want = on_ranks(config_of(GetParam()), run);
+  EXPECT_LT(want.back(), want.front() - 0.01);
+  for (const Layout& layout : layouts()) expect_near(on_ranks(config_of(GetParam(), layout), run), want, limit(), layout.name);
+}
+
+// Saved by half of the layouts, resumed by the others: the losses of a run that never stopped.
+TEST_P(EveryOptimizer, ResumesUnderAnotherLayout) {
+  const auto whole = on_ranks(config_of(GetParam()), [](Engine& engine) { return train(engine, 0, 2 * kSteps); });
+  const std::vector<double> want(whole.begin() + kSteps, whole.end());
+  const std::string folder = testing::TempDir() + "/optimizers-" + GetParam();
+  for (size_t i = 0; i < layouts().size(); ++i) {
+    std::filesystem::remove_all(folder);
+    const Layout &first = layouts()[i], &second = layouts()[(i + 1) % layouts().size()];
+    on_ranks(config_of(GetParam(), first), [&](Engine& engine) {
+      train(engine, 0, kSteps);
+      checkpoint::save(folder, kSteps, engine.state(), engine.mesh().all(), engine.mesh().place(), 1);
+      return 0;
+    });
+    const auto got = on_ranks(config_of(GetParam(), second), [&](Engine& engine) {
+      checkpoint::TrainingState state = engine.state();
+      checkpoint::load(*checkpoint::latest(folder), state, engine.mesh().all(), engine.mesh().place());
+      engine.loaded(state);
+      return train(engine, kSteps, 2 * kSteps);
+    });
+    expect_near(got, want, limit(), concat(first.name, " to ", second.name));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Train, EveryOptimizer,
+                         testing::Values("sgd", "adam", "adamw", "lion", "lamb", "lars", "adafactor", "came", "adam8bit", "galore"),
+                         [](const auto& info) { return info.param; });
+
+/// A weight that rank 0 holds under the layouts below; undefined on other stages of a pipeline.
+at::Tensor weight(Engine& engine) {
+  const at::Tensor value = engine.parameters().at("blocks.0.mlp.down.weight").value;
+  return value.defined() ? value.detach().clone() : value;
+}
+
+/// It behind one step of plain SGD, and what the step says.
+std::pair<at::Tensor, StepResult> stepped(double clip, const std::string& by, const Layout& layout = {"one"}) {
+  Config c = config_of("sgd", layout);
+  c.optimizer.momentum = c.optimizer.weight_decay = c.optimizer.warmup_steps = 0;
+  c.optimizer.schedule.name = "constant";
+  c.optimizer.learning_rate = 1;
+  c.training.clip = clip;
+  c.training.clip_by = by;
+  return on_ranks(c, [](Engine& engine) {
+    engine.zero_grad();
+    engine.train_step(batch_of(0, engine.mesh().index("data"), engine.mesh().size("data")));
+    const StepResult result = engine.step();
+    return std::pair(weight(engine), result);
+  });
+}
+
+TEST(Clipping, BoundsWhatTheConfigSays) {
+  // A rate of 1: the step is the gradient, clipped.
+  const auto [free, two] = stepped(0, "norm");
+  const at::Tensor start = on_ranks(config_of("sgd"), weight);
+  const at::Tensor gradient = start - free;
+  const double limit = 0.3 * gradient.abs().max().item<double>();
+  const auto near = [](const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-9, 1e-13); };
+  for (const Layout& layout : {Layout{"one"}, Layout{"data2", 2}, Layout{"pipeline2", 1, 1, 2}}) {
+    const auto [by_norm, norm] = stepped(limit, "norm", layout);
+    EXPECT_NEAR(norm.gradient_norm, two.gradient_norm, 1e-9) << layout.name;
+    EXPECT_TRUE(near(start - by_norm, gradient * (limit / two.gradient_norm))) << layout.name;
+    const auto [by_largest, most] = stepped(limit, "largest", layout);
+    EXPECT_GE(most.gradient_norm, gradient.abs().max().item<double>() - 1e-12) << layout.name;
+    EXPECT_LT(most.gradient_norm, two.gradient_norm) << layout.name;
+    EXPECT_TRUE(near(start - by_largest, gradient * (limit / most.gradient_norm))) << layout.name;
+    EXPECT_TRUE(near(start - stepped(limit, "value", layout).first, gradient.clamp(-limit, limit))) << layout.name;
+  }
+}
+
+TEST(Resume, WithAnotherOptimizerNamesBoth) {
+  const std::string folder = testing::TempDir() + "/optimizers-resume";
+  Config c;
+  c.run.folder = folder + "/run";
+  c.data.path = folder + "/text.txt";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream(c.data.path) << std::string(200, 'a') << std::string(200, 'b');
+  c.model = {.name = "gpt2-tiny", .hidden = 16, .layers = 1, .heads = 2, .positions = 16};
+  c.data.sequence = 16;
+  c.training = {.steps = 2, .batch_size = 2, .evaluate_batches = 0};
+  c.optimizer.warmup_steps = 0;
+  const auto run = [](const Config& config, Start start) {
+    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+      TrainerOptions options{.start = start};
+      options.stop_requested = [] { return true; };
+      Trainer(world, config, options).run();
+    });
+  };
+  run(c, Start::New);
+  c.optimizer.name = "adam";  // whose states have the names and shapes of AdamW's
+  c.parallel.data = 2;
+  EXPECT_EQ(test::thrown_message([&] { run(c, Start::Resume); }),
+            "[optimizer] the checkpoint is of a run with adamw, this one uses adam: their states are not the same; resume with optimizer.name = \"adamw\", or "
+            "start anew from exported weights (rank 0 of 2)");
+  c.optimizer.name = "adamw";
+  EXPECT_EQ(test::thrown_message([&] { run(c, Start::Resume); }), "");
+}
+
+}  // namespace
+}  // namespace colossal::train
