@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "colossal/tensor/shard_spec.h"
 
 namespace colossal::nn {
+
+class Product;
 
 struct Parameter {
   std::string name;         ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
@@ -41,6 +44,9 @@ class Parameters {
     uint64_t seed = 0;
     /// ShardSpec::stages of the parameter of a name; null: no pipeline.
     std::function<std::vector<int>(const std::string& name)> stages{};
+    /// What multiplies in the linear layer of `weight`, made of the product of its layout; null: that one. Layers inside blocks alone ask, for the weights
+    /// that are here: the products of embeddings and heads stay what they are.
+    std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product, const Parameter& weight)> product{};
   };
   Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(options) {}
 
@@ -50,6 +56,8 @@ class Parameters {
   Parameter& at(const std::string& name);
   const tensor::Place& place() const { return place_; }
   const Options& options() const { return options_; }
+  /// `product`, or what options().product makes of it.
+  std::shared_ptr<const Product> product_for(const Parameter& weight, std::shared_ptr<const Product> product) const;
   /// Where the linear layers of this model leave products that can wait.
   DeferredGradients& deferred() { return deferred_; }
 
