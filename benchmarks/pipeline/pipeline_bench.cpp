@@ -1,7 +1,7 @@
 // Does the executor keep to the schedule, and what does it cost itself? Sleeps stand for work, so that a busy machine with few cores can show it; ranks
 // are threads. Peers: the simulator with the same costs; the same passes in a plain loop.
 //
-//   colossal_pipeline_bench [ranks = 4] [micro-batches = 8] [ms = 10]
+//   colossal_pipeline_bench [ranks = 4] [micro-batches = 8] [ms = 100]
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -55,8 +55,7 @@ void run(const schedule::Schedule& schedule, const MakeStage& make_stage, const 
   comm::run_ranks(schedule.placement.ranks(), [&](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", world.size()}});
     nn::DeferredGradients deferred;
-    parallel::PipelineExecutor executor(
-        schedule, {&mesh.group("pipeline"), &mesh.group("tensor"), &deferred, &world.traffic(), at::TensorOptions(at::kFloat)});
+    parallel::PipelineExecutor executor(schedule, {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kFloat)});
     const parallel::StageFunction stage = make_stage(deferred);
     for (int i = 0; i < kRounds; ++i) {
       mesh.group("pipeline").barrier().wait();
@@ -157,7 +156,7 @@ void show_overhead() {
 
 int main(int count, char** words) {
   const int ranks = count > 1 ? std::atoi(words[1]) : 4, micro_batches = count > 2 ? std::atoi(words[2]) : 8;
-  const double milliseconds = count > 3 ? std::atof(words[3]) : 10;
+  const double milliseconds = count > 3 ? std::atof(words[3]) : 100;
   colossal::compare_with_simulator(ranks, micro_batches, milliseconds / 1e3);
   colossal::show_overhead();
 }

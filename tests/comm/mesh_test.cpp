@@ -62,6 +62,32 @@ TEST(Mesh, CutsAnAxisIntoRunsOfNeighbours) {
   });
 }
 
+TEST(Mesh, GivesEachWayBetweenTwoRanksAGroup) {
+  comm::run_ranks(6, [](World& world) {
+    Mesh mesh(world, {{"pipeline", 3}, {"data", 2}});
+    const int index = mesh.index("pipeline"), data = mesh.index("data");
+    for (const auto& [from, to] : {std::pair{0, 1}, {0, 2}, {1, 0}, {2, 0}}) {
+      if (index != from && index != to) continue;
+      comm::Group& group = mesh.one_way("pipeline", from, to);
+      EXPECT_EQ(members(group, world.rank()), (std::vector<int64_t>{2 * from + data, 2 * to + data}));
+      EXPECT_EQ(group.name(), concat("pipeline ", from, ">", to));
+      EXPECT_EQ(&group, &mesh.one_way("pipeline", from, to)) << "made once";
+    }
+  });
+}
+
+TEST(Mesh, CountsOneWayGroupsUnderTheirAxis) {
+  comm::run_ranks(2, [](World& world) {
+    Mesh mesh(world, {{"pipeline", 2}});
+    at::Tensor x = at::zeros({5});
+    comm::Group& down = mesh.one_way("pipeline", 0, 1);
+    if (world.rank() == 0) down.send(x, 1).wait();
+    else down.recv(x, 0).wait();
+    EXPECT_EQ(world.traffic().total("pipeline", "send").elements, world.rank() == 0 ? 5 : 0);
+    EXPECT_EQ(world.traffic().total("pipe").calls, 0);
+  });
+}
+
 TEST(Mesh, RefusesAxesThatDoNotMultiplyToTheWorld) {
   comm::run_ranks(4, [](World& world) {
     EXPECT_THAT(
@@ -75,6 +101,10 @@ TEST(Mesh, RefusesAxesThatDoNotMultiplyToTheWorld) {
     Mesh mesh(world, {{"data", 4}});
     EXPECT_THAT(thrown_message([&] { mesh.neighbours("data", 3); }), HasSubstr("must divide"));
     EXPECT_THAT(thrown_message([&] { mesh.group({"data", "data"}); }), HasSubstr("twice"));
+    const int own = world.rank();
+    for (const auto& [from, to] : {std::pair{own, own}, {own, 4}, {-1, own}, {(own + 1) % 4, (own + 2) % 4}})
+      EXPECT_THAT(thrown_message([&] { mesh.one_way("data", from, to); }),
+                  HasSubstr(concat("joins a rank and another one along data of size 4: got ", from, ">", to, " at index ", own)));
   });
 }
 

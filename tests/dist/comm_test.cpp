@@ -38,19 +38,6 @@ Process launched(int ranks, const std::vector<std::string>& arguments) {
   return process;
 }
 
-/// A port that was free a moment ago.
-int free_port() {
-  const int descriptor = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  bind(descriptor, reinterpret_cast<sockaddr*>(&address), length);
-  getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length);
-  close(descriptor);
-  return ntohs(address.sin_port);
-}
-
 int count(const std::string& text, const std::string& part) {
   int found = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
@@ -140,12 +127,12 @@ TEST(LocalRanksStart, SaysWhatCannotBeStarted) {
 class Stall : public testing::TestWithParam<std::string> {};
 
 TEST_P(Stall, IsEndedByTheWatchdogWithOneMessage) {
-  const Finished result = run_process(launched(4, {"skip", GetParam(), "1000"}));
+  const Finished result = run_process(launched(4, {"skip", GetParam(), "3000"}));
   EXPECT_NE(result.status, 0);
   EXPECT_FALSE(result.late);
   EXPECT_THAT(result.output,
               HasSubstr("[watchdog] rank 3 of 4 never called all_reduce #2 of 4096 bytes on group \"all\" "
-                        "(setup); its last call there was all_reduce #1 of 4096 bytes; waited 1 s"));
+                        "(setup); its last call there was all_reduce #1 of 4096 bytes; waited 3 s"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Stall, testing::Values("shm", "gloo"));
@@ -231,7 +218,7 @@ TEST(Launchers, NameTheRanksThatDoNotCome) {
               [&](int) {
                 return std::map<std::string, std::string>{{"RANK", "0"}, {"WORLD_SIZE", "3"}, {"MASTER_PORT", port}};
               },
-              {"pairs", "auto", "1000", "1000"});
+              {"pairs", "auto", "3000", "3000"});
   EXPECT_EQ(results[0].status, 1);
   EXPECT_THAT(results[0].output, HasSubstr("2 of 3 ranks did not come: 1, 2"));
 }

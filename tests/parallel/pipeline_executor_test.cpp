@@ -14,6 +14,7 @@
 #include "colossal/nn/linear.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/schedule/make.h"
+#include "support/decorated_world.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
@@ -60,13 +61,14 @@ std::vector<at::Tensor> serial_gradients(int stages, int micro_batches) {
   return gradients;
 }
 
-/// Runs `schedule` and calls see(world, executor, chain) on each rank.
-template <class See>
-void run(const schedule::Schedule& schedule, const See& see, std::chrono::milliseconds work = {}) {
+/// Runs `schedule` twice, each rank in the world that decorate(world) makes, and calls see(world, executor, chain) on each rank.
+template <class Decorate, class See>
+void run_decorated(const schedule::Schedule& schedule, const Decorate& decorate, const See& see, std::chrono::milliseconds work = {}) {
   comm::run_ranks(schedule.placement.ranks(), [&](World& world) {
-    comm::Mesh mesh(world, {{"pipeline", world.size()}});
+    decltype(auto) decorated = decorate(world);
+    comm::Mesh mesh(decorated, {{"pipeline", world.size()}});
     Chain chain(schedule.placement.stages());
-    PipelineExecutor executor(schedule, {&mesh.group("pipeline"), &mesh.group("tensor"), &chain.deferred, &world.traffic(), at::TensorOptions(at::kDouble)});
+    PipelineExecutor executor(schedule, {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
     const auto stage = [&](int k, int micro_batch, const at::Tensor& input) {
       std::this_thread::sleep_for(work);
       return chain(k, micro_batch, input);
@@ -78,6 +80,11 @@ void run(const schedule::Schedule& schedule, const See& see, std::chrono::millis
     }
     see(world, executor, chain);
   });
+}
+
+template <class See>
+void run(const schedule::Schedule& schedule, const See& see, std::chrono::milliseconds work = {}) {
+  run_decorated(schedule, [](World& world) -> World& { return world; }, see, work);
 }
 
 std::vector<std::tuple<std::string, int>> all() {
@@ -130,6 +137,35 @@ TEST_P(Executor, SendsOneHiddenStateEachWayPerBoundaryAndMicroBatch) {
   EXPECT_EQ(sent, 2 * schedule.micro_batches * boundaries * kRows * kWidth);
 }
 
+/// A transport whose sends return when the message was received: what NCCL may do to a pair's first message, and to later ones of a busy group.
+class Blocks final : public test::GroupDecorator {
+ public:
+  using GroupDecorator::GroupDecorator;
+  comm::Work send(const at::Tensor& x, int to) override {
+    inner_->send(x, to).wait();
+    at::Tensor answer = at::zeros({1});
+    inner_->recv(answer, to).wait();
+    return {};
+  }
+  comm::Work recv(at::Tensor& x, int from) override {
+    inner_->recv(x, from).wait();
+    inner_->send(at::zeros({1}), from).wait();
+    return {};
+  }
+};
+
+TEST_P(Executor, DoesNotLockUpThoughEveryTransferBlocks) {
+  const auto& [name, ranks] = GetParam();
+  const auto schedule = schedule_of(name, ranks, 2 * ranks);
+  const auto blocking = [](World& world) {
+    return test::DecoratedWorld(world, [](std::shared_ptr<comm::Group> group) { return std::make_shared<Blocks>(std::move(group)); });
+  };
+  run_decorated(schedule, blocking, [&](World& world, const PipelineExecutor& executor, const Chain&) {
+    const auto& list = schedule.ranks[world.rank()];
+    EXPECT_EQ(executor.events().size() + schedule.placement.chunks() + 1, list.size());  // all but each chunk's Reduce and the Update
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Executor, testing::ValuesIn(all()), [](const auto& info) {
   std::string name = concat(std::get<0>(info.param), "_", std::get<1>(info.param));
   for (char& c : name)
@@ -137,43 +173,12 @@ INSTANTIATE_TEST_SUITE_P(Families, Executor, testing::ValuesIn(all()), [](const 
   return name;
 });
 
-/// A group that delivers zeros in place of the third message.
-class Loses final : public comm::Group {
- public:
-  explicit Loses(comm::Group& inner) : inner_(inner) {}
-  const std::string& name() const override { return inner_.name(); }
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  comm::Work all_reduce(at::Tensor& x, comm::Reduce op) override { return inner_.all_reduce(x, op); }
-  comm::Work all_gather(at::Tensor& out, const at::Tensor& in) override { return inner_.all_gather(out, in); }
-  comm::Work reduce_scatter(at::Tensor& out, const at::Tensor& in, comm::Reduce op) override { return inner_.reduce_scatter(out, in, op); }
-  comm::Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& o, const std::vector<int64_t>& i) override {
-    return inner_.all_to_all(out, in, o, i);
-  }
-  comm::Work broadcast(at::Tensor& x, int root) override { return inner_.broadcast(x, root); }
-  comm::Work reduce(at::Tensor& x, int root, comm::Reduce op) override { return inner_.reduce(x, root, op); }
-  comm::Work send(const at::Tensor& x, int to) override {
-    return ++sent_ == 3 ? inner_.send(kept_.emplace_back(at::zeros_like(x)), to) : inner_.send(x, to);
-  }
-  comm::Work recv(at::Tensor& x, int from) override { return inner_.recv(x, from); }
-  comm::Work barrier() override { return inner_.barrier(); }
-
- private:
-  comm::Group& inner_;
-  int sent_ = 0;
-  std::deque<at::Tensor> kept_;
-};
-
 TEST(ExecutorMutation, ALostTransferChangesTheGradients) {
   const auto schedule = schedule_of("1f1b", 2, 4);
   const auto want = serial_gradients(2, 4);
   std::atomic<int> wrong = 0;
-  comm::run_ranks(2, [&](World& world) {
-    comm::Mesh mesh(world, {{"pipeline", 2}});
-    Chain chain(2);
-    Loses loses(mesh.group("pipeline"));
-    PipelineExecutor executor(schedule, {&loses, &mesh.group("tensor"), &chain.deferred, &world.traffic(), at::TensorOptions(at::kDouble)});
-    executor.train([&](int k, int i, const at::Tensor& x) { return chain(k, i, x); }, {kRows}, {});
+  const auto loses = [](World& world) { return test::losing_a_transfer(world, 5); };  // the second of the second run
+  run_decorated(schedule, loses, [&](World& world, const PipelineExecutor&, const Chain& chain) {
     const at::Tensor& grad = chain.weights[world.rank()].grad();
     wrong += (grad - want[world.rank()]).abs().max().item<double>() > 1e-6;
   });
@@ -203,7 +208,7 @@ TEST(ExecutorForward, PassesOnceThroughEveryStage) {
   comm::run_ranks(2, [&](World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}});
     Chain chain(4);
-    PipelineExecutor executor(schedule, {&mesh.group("pipeline"), &mesh.group("tensor"), &chain.deferred, &world.traffic(), at::TensorOptions(at::kDouble)});
+    PipelineExecutor executor(schedule, {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
     const auto stage = [&](int k, int i, const at::Tensor& x) { return chain(k, i, x); };
     const auto results = executor.forward(stage, 3, {kRows});
     EXPECT_EQ(results.size(), world.rank() == 0 ? 3u : 0u);  // the last stage of a V is where the first is
@@ -220,7 +225,7 @@ TEST(ExecutorErrors, AFailedStageLeavesNothingAndSaysWhy) {
     comm::run_ranks(2, [&](World& world) {
       comm::Mesh mesh(world, {{"pipeline", 2}});
       nn::DeferredGradients deferred;
-      PipelineExecutor executor(schedule_of("1f1b", 2, 4), {&mesh.group("pipeline"), &mesh.group("tensor"), &deferred, &world.traffic(), at::TensorOptions(at::kDouble)});
+      PipelineExecutor executor(schedule_of("1f1b", 2, 4), {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kDouble)});
       executor.train([&](int stage, int i, const at::Tensor& x) {
         require(stage == 0 || i < 1, "test", "stage 1 is broken");
         return stage == 0 ? at::ones({2, 2}, at::kDouble).requires_grad_() * 2 : x.sum();

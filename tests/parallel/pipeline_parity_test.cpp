@@ -68,6 +68,13 @@ TEST_P(PipelineParity, LlamaIsThatOfASingleProcessBitByBit) {
 
 TEST_P(PipelineParity, VitEqualsSingleProcess) { check_parity(make(tiny_vit())); }
 
+TEST_P(PipelineParity, ShowsThatOneTransferIsLost) {
+  ParityCase c = make(tiny_gpt2());
+  c.steps = 1;
+  c.lost_transfer = 1;
+  EXPECT_THROW(check_parity(c), ParityError);
+}
+
 INSTANTIATE_TEST_SUITE_P(Schedules, PipelineParity, testing::ValuesIn(cases()), name_of_case);
 
 TEST(PipelineOrder, MostSchedulesAccumulateInTheOrderOfMicroBatches) {
@@ -77,13 +84,6 @@ TEST(PipelineOrder, MostSchedulesAccumulateInTheOrderOfMicroBatches) {
     ++all;
   }
   EXPECT_EQ(in_order, all);
-}
-
-TEST(PipelineParityOff, WithoutTransfersNothingRuns) {
-  ParityCase c{.shape = tiny_gpt2()};
-  c.pipeline = {.size = 2, .micro_batches = 4};
-  c.collectives_off = true;
-  EXPECT_THROW(check_parity(c), Error);
 }
 
 class RecomputeParity : public testing::TestWithParam<const char*> {};
@@ -138,7 +138,7 @@ std::vector<Product> products() {
 
 class ProductParity : public testing::TestWithParam<Product> {
  protected:
-  void check(const std::string& schedule) const {
+  ParityCase make(const std::string& schedule) const {
     const Product& p = GetParam();
     ParityCase c{.shape = tiny_gpt2(), .data = p.data, .tensor = p.tensor};
     c.shape.layers = 2 * p.pipeline;
@@ -147,13 +147,27 @@ class ProductParity : public testing::TestWithParam<Product> {
     c.batch = c.data * parallel::batch_parts(c.tensor) * c.pipeline.micro_batches;
     c.steps = 4;
     c.clip = 0.05;
-    check_parity(c);
+    return c;
   }
 };
 
-TEST_P(ProductParity, OneForwardOneBackward) { check("1f1b"); }
-TEST_P(ProductParity, ZeroBubbleV) { check("zero-bubble-v"); }
-TEST_P(ProductParity, Chimera) { check("chimera"); }
+TEST_P(ProductParity, OneForwardOneBackward) { check_parity(make("1f1b")); }
+TEST_P(ProductParity, ZeroBubbleV) { check_parity(make("zero-bubble-v")); }
+TEST_P(ProductParity, Chimera) { check_parity(make("chimera")); }
+
+TEST_P(ProductParity, ShowsThatOneTransferIsLost) {
+  ParityCase c = make("1f1b");
+  c.steps = 1;
+  c.lost_transfer = 1;
+  EXPECT_THROW(check_parity(c), ParityError);
+}
+
+TEST_P(ProductParity, ShowsThatCollectivesAreOff) {
+  ParityCase c = make("1f1b");
+  c.steps = 1;
+  c.collectives_off = true;
+  EXPECT_THROW(check_parity(c), ParityError);
+}
 
 INSTANTIATE_TEST_SUITE_P(Products, ProductParity, testing::ValuesIn(products()), [](const auto& info) {
   return concat("data", info.param.data, "_", name_of(info.param.tensor), "_pipeline", info.param.pipeline);

@@ -113,6 +113,15 @@ TEST(Check, RefusesWhatLocksUpWithBlockingTransfers) {
             "by hand, rank 0, step 3 (SendForward 1 to 1): waits for ever when transfers block");
 }
 
+TEST(Check, RefusesNeighboursThatBothSendFirst) {
+  const auto sends_first = [](std::vector<Step>& steps) {
+    const auto receive = find(steps, Action::ReceiveForward, 0);
+    EXPECT_EQ((receive + 1)->action, Action::SendForward);
+    std::iter_swap(receive, receive + 1);
+  };
+  EXPECT_EQ(fault_of(broken(make("chimera", 2, 4), 1, sends_first)), "chimera, rank 0, step 1 (SendForward 0a to 1): waits for ever when transfers block");
+}
+
 TEST(Check, RefusesMoreActivationsThanALimit) {
   const Schedule one = make("1f1b", 4, 4), split = make("zero-bubble-h1", 4, 8);
   EXPECT_NO_THROW(check(one, 4));

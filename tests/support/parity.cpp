@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/train/engine.h"
+#include "support/decorated_world.h"
 #include "support/tolerance.h"
 
 namespace colossal::test {
@@ -162,6 +163,11 @@ at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, co
   return local;
 }
 
+at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor, const tensor::Place& place) {
+  const at::Tensor local = local_part(whole, tensor.spec, place);
+  return tensor.part ? local.view({-1}).narrow(0, tensor.part->first, tensor.part->size) : local;
+}
+
 void check_parity(const ParityCase& c) {
   ParityCase serial = c;
   serial.device = "cpu";
@@ -170,8 +176,6 @@ void check_parity(const ParityCase& c) {
   comm::run_ranks(1, [&](World& world) { want = trace(world, serial, true); });
   // Products of hidden, ffn and vocabulary length, sums over tokens and ten steps of them.
   const int64_t terms = 64 * c.batch * c.sequence * c.shape.layers;
-  comm::RankOptions options;
-  options.collectives_off = c.collectives_off;
   const train::Config config = make_config(c, false);
   // One and the same arithmetic, or rounding of `terms` terms.
   const auto compare = [&](const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what) {
@@ -182,7 +186,8 @@ void check_parity(const ParityCase& c) {
     const at::Tensor whole = at::scalar_tensor(want, at::kDouble);
     compare(at::scalar_tensor(got, at::kDouble), whole, tolerance(whole, terms), what);
   };
-  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](World& world) {
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](World& true_world) {
+    DecoratedWorld world = c.collectives_off ? without_collectives(true_world) : losing_a_transfer(true_world, c.lost_transfer);
     const Trace got = trace(world, c, false);
     const auto engine = train::initialize(world, config, c.shape);
     const tensor::Place& place = engine->mesh().place();
@@ -202,7 +207,7 @@ void check_parity(const ParityCase& c) {
       compare(got.parameters.at(p.name), last, static_cast<double>(c.steps) * (tolerance(want.parameters.at(p.name), terms) + amplified),
                     "after the last step, " + p.name);
     }
-  }, options);
+  });
 }
 
 }  // namespace colossal::test

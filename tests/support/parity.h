@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/shape.h"
 #include "colossal/parallel/pipeline/plan.h"
@@ -19,7 +20,8 @@ struct ParityCase {
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
   double clip = 0;                ///< 0: none
   std::string recompute = "none";  ///< of the ranks; the reference keeps all
-  bool collectives_off = false;
+  bool collectives_off = false;  ///< what stages send one another arrives nevertheless, or a pipeline would not run at all
+  int lost_transfer = -1;        ///< zeros arrive in place of that message from rank 0 to another stage, counted from 0
   bool bitwise = false;        ///< losses, gradients and weights must be those of one process to the last bit
   std::string device = "cpu";  ///< of the ranks; the reference is always computed on the CPU
 };
@@ -41,5 +43,7 @@ void check_parity(const ParityCase& c);
 
 /// Blocks of the logical tensor `whole` that `spec` gives `place`, laid out as the local tensor (zeros in padding).
 at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place);
+/// What `tensor` holds of it at `place`: the local tensor, or a part of that.
+at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor, const tensor::Place& place);
 
 }  // namespace colossal::test

@@ -1,7 +1,9 @@
 #include "support/process.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -80,6 +83,40 @@ class Child {
   Finished result_;
 };
 
+/// Names in /dev/shm that segments of ours would have.
+std::set<std::string> segments() {
+  std::set<std::string> names;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.rfind("colossal-", 0) == 0) names.insert(name);
+  }
+  return names;
+}
+
+/// A socket and the loopback address with that port (0: any).
+class Loopback {
+ public:
+  explicit Loopback(int port) : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address_.sin_port = htons(static_cast<uint16_t>(port));
+  }
+  ~Loopback() { close(descriptor_); }
+  bool reaches() { return connect(descriptor_, address(), sizeof address_) == 0; }
+  int bound_port() {
+    socklen_t length = sizeof address_;
+    if (bind(descriptor_, address(), length) != 0) throw std::runtime_error("no port");
+    getsockname(descriptor_, address(), &length);
+    return ntohs(address_.sin_port);
+  }
+
+ private:
+  sockaddr* address() { return reinterpret_cast<sockaddr*>(&address_); }
+  const int descriptor_;
+  sockaddr_in address_{};
+};
+
 }  // namespace
 
 std::vector<Finished> run_processes(const std::vector<Process>& processes) {
@@ -128,13 +165,17 @@ std::string find_program(const std::string& name) {
 }
 
 std::vector<std::string> left_segments() {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind("colossal-", 0) == 0) names.push_back(name);
+  const auto end = Clock::now() + std::chrono::seconds(5);
+  std::set<std::string> left = segments();
+  while (!left.empty() && Clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const std::set<std::string> now = segments();
+    std::erase_if(left, [&](const std::string& name) { return now.count(name) == 0; });
   }
-  return names;
+  return {left.begin(), left.end()};
 }
+
+int free_port() { return Loopback(0).bound_port(); }
+bool is_listening(int port) { return Loopback(port).reaches(); }
 
 }  // namespace colossal::test

@@ -33,7 +33,12 @@ std::vector<Finished> run_processes(const std::vector<Process>& processes);
 std::vector<int> children_of(int parent);
 /// Path of a program in PATH; empty when it is not there.
 std::string find_program(const std::string& name);
-/// Names in /dev/shm that segments of ours would have.
+/// Names in /dev/shm that segments of ours have and keep for five seconds: those of other runs come and go.
 std::vector<std::string> left_segments();
+
+/// A port of this host that was free a moment ago.
+int free_port();
+/// Whether somebody takes connections at that port of this host.
+bool is_listening(int port);
 
 }  // namespace colossal::test

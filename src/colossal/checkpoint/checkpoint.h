@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "colossal/checkpoint/folder.h"  // step_path, complete_steps
+#include "colossal/tensor/flat_part.h"
 #include "colossal/tensor/place.h"
 #include "colossal/tensor/shard_spec.h"
 
@@ -26,12 +27,12 @@ class Group;
 
 namespace colossal::checkpoint {
 
-/// One tensor of the state: a parameter, a moment of the optimizer. `value` is this rank's part,
-/// spec.local_shape(place).
+/// One tensor of the state: a parameter, a moment of the optimizer.
 struct NamedTensor {
   std::string name;
-  at::Tensor value;
+  at::Tensor value;  ///< of spec.local_shape(place); with a part 1-D, of its size
   tensor::ShardSpec spec;
+  std::optional<tensor::FlatPart> part{};
 };
 
 /// What a run needs to continue. `progress` is small and equal on all ranks: step, data position, loss scale, seeds,

@@ -7,6 +7,7 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/agreement.h"
+#include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/json_file.h"
 #include "colossal/checkpoint/manifest.h"
@@ -77,9 +78,10 @@ struct Copy {
 };
 
 /// What fills `target`, a block of this rank: the stored blocks that meet it. Throws unless they cover it exactly.
-void plan_block(const NamedTensor& tensor, const tensor::Block& target, const StoredTensor& stored, Shards& shards,
+void plan_block(const NamedTensor& tensor, const tensor::Place& place, const tensor::Block& target, const StoredTensor& stored, Shards& shards,
                 std::vector<Copy>& copies) {
   const Box wanted{target.start, target.size};
+  const at::Tensor value = at_block(tensor, place, target);
   int64_t covered = 0;
   std::vector<Box> seen;
   for (const StoredBlock& block : stored.blocks) {
@@ -89,10 +91,7 @@ void plan_block(const NamedTensor& tensor, const tensor::Block& target, const St
       require(!intersect(*common, other), "checkpoint", "two stored blocks of ", printable(tensor.name), " overlap");
     seen.push_back(*common);
     covered += common->numel();
-    std::vector<int64_t> origin;  // local index = logical index - origin
-    for (size_t d = 0; d < target.start.size(); ++d) origin.push_back(target.start[d] - target.local_start[d]);
-    copies.push_back({at_box(shards.verified(tensor.name, stored, block), *common, block.box.start),
-                      at_box(tensor.value.detach(), *common, origin)});
+    copies.push_back({at_box(shards.verified(tensor.name, stored, block), *common, block.box.start), at_box(value, *common, target.start)});
   }
   require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(tensor.name), " leave a hole");
 }
@@ -101,9 +100,9 @@ std::vector<Copy> plan_copies(const TrainingState& state, const Manifest& manife
                               const tensor::Place& place) {
   std::vector<Copy> copies;
   for (const NamedTensor& tensor : state.tensors)
-    for (const tensor::Block& target : tensor.spec.blocks(place))
+    for (const tensor::Block& target : blocks_of(tensor, place))
       if (Box{{}, target.size}.numel() > 0)
-        plan_block(tensor, target, manifest.tensors.at(tensor.name), shards, copies);
+        plan_block(tensor, place, target, manifest.tensors.at(tensor.name), shards, copies);
   return copies;
 }
 

@@ -6,6 +6,7 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/agreement.h"
+#include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/folder.h"
 #include "colossal/checkpoint/manifest.h"
@@ -23,27 +24,26 @@ at::Device device_of(const TrainingState& state) {
 
 void check_state(const TrainingState& state, const tensor::Place& place) {
   for (const NamedTensor& tensor : state.tensors) {
-    const std::vector<int64_t> wanted = tensor.spec.local_shape(place);
-    require(tensor.value.sizes() == at::IntArrayRef(wanted), "checkpoint", tensor.name,
-            " must have its spec's local shape ", at::IntArrayRef(wanted), ": got ", tensor.value.sizes());
+    const std::vector<int64_t> wanted = tensor.part ? std::vector<int64_t>{tensor.part->size} : tensor.spec.local_shape(place);
+    require(tensor.value.sizes() == at::IntArrayRef(wanted), "checkpoint", tensor.name, " must have ",
+            tensor.part ? "its part's size " : "its spec's local shape ", at::IntArrayRef(wanted), ": got ", tensor.value.sizes());
   }
 }
 
 struct PrimaryBlock {
   const NamedTensor* tensor;
-  Box box, local;
+  tensor::Block block;
+  Box box;  // logical
 };
 
 /// By the name it is stored under.
 std::map<std::string, PrimaryBlock> primary_blocks(const TrainingState& state, const tensor::Place& place) {
   std::map<std::string, PrimaryBlock> blocks;
   for (const NamedTensor& tensor : state.tensors) {
-    for (const tensor::Block& block : tensor.spec.blocks(place)) {
+    for (const tensor::Block& block : blocks_of(tensor, place)) {
       const Box box{block.start, block.size};
       if (!block.primary || box.numel() == 0) continue;
-      const bool added =
-          blocks.emplace(block_name(tensor.name, box), PrimaryBlock{&tensor, box, {block.local_start, block.size}})
-              .second;
+      const bool added = blocks.emplace(block_name(tensor.name, box), PrimaryBlock{&tensor, block, box}).second;
       require(added, "checkpoint", "two tensors are named ", tensor.name);
     }
   }
@@ -60,7 +60,7 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
   SafetensorsWriter writer(path, std::move(entries));
   for (const TensorEntry& entry : writer.entries()) {
     const PrimaryBlock& block = blocks.at(entry.name);
-    const at::Tensor host = at_box(block.tensor->value.detach(), block.local).to(at::kCPU).contiguous();
+    const at::Tensor host = at_block(*block.tensor, place, block.block).to(at::kCPU).contiguous();
     writer.write(host);
     const StoredTensor described{entry.dtype, block.tensor->spec.shape, {}};
     table.push_back(

@@ -96,6 +96,15 @@ Group& Mesh::among(const std::vector<std::string>& axes, const std::string& axis
   return made(name, ranks);
 }
 
+Group& Mesh::one_way(const std::string& axis, int from, int to) {
+  const auto is_along = [&](int i) { return i >= 0 && i < size(axis); };
+  require(is_along(from) && is_along(to) && from != to && (from == index(axis) || to == index(axis)), "parallel",
+          "a one-way group joins a rank and another one along ", axis, " of size ", size(axis), ": got ", from, ">", to,
+          " at index ", index(axis));
+  const std::vector<int> along = ranks_along({axis});
+  return made(concat(axis, " ", from, ">", to), {along[from], along[to]});
+}
+
 Group& Mesh::made(const std::string& name, const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
   auto& group = groups_[name];

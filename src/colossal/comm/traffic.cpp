@@ -52,7 +52,7 @@ Traffic::Count Traffic::total(const std::string& group, const std::string& colle
   Count sum;
   for (const auto& [key, count] : counts_) {
     const auto& [key_group, key_collective, key_phase] = key;
-    const bool matches = (group.empty() || group == key_group) &&
+    const bool matches = (group.empty() || group == key_group || key_group.starts_with(group + " ")) &&
                          (collective.empty() || collective == key_collective) && phase == key_phase;
     if (!matches) continue;
     sum.calls += count.calls;

@@ -25,7 +25,8 @@ class Traffic {
   void add(const std::string& group, const std::string& collective, double elements, double bytes);
   Phase phase() const;
   void set_phase(Phase phase);
-  /// Sum over the entries that match; an empty string matches every group or collective.
+  /// Sum over the entries that match; an empty string matches every group or collective, the name of an axis also its
+  /// one-way groups (Mesh::one_way).
   Count total(const std::string& group = "", const std::string& collective = "") const;
   Count total(const std::string& group, const std::string& collective, Phase phase) const;
   std::map<Key, Count> entries() const;

@@ -44,8 +44,6 @@ parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequen
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape, nn::Parameters::Options options,
                                    const Workload& workload)
     : mesh_(mesh) {
-  // NCCL runs sends and receives of a group one after another: two neighbours that both send first would wait for ever.
-  require(config.pipeline.size == 1 || mesh.world().backend() != "nccl", "pipeline", "transfers between stages do not go over nccl yet; use --run.backend=gloo");
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
   parallel::PipelinePlan plan = parallel::make_plan(pipeline, model_costs(shape, workload.sequence));
@@ -61,8 +59,8 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   model_ = models::make_model(shape, *make_layers(*parameters_, mesh, config.tensor));
   const auto hidden = at::TensorOptions().dtype(options.dtype).device(options.device);
   executor_ = std::make_unique<parallel::PipelineExecutor>(
-      std::move(plan.schedule), parallel::PipelineExecutor::Surroundings{&mesh.group("pipeline"), &mesh.group(copy_axes(config.tensor, mesh)),
-                                                                         &parameters_->deferred(), &mesh.world().traffic(), hidden});
+      std::move(plan.schedule),
+      parallel::PipelineExecutor::Surroundings{&mesh, &mesh.group(copy_axes(config.tensor, mesh)), &parameters_->deferred(), hidden});
 }
 
 parallel::StageFunction DistributedModel::stage_function(const PassOf& pass, const ResultOf& result) {

@@ -1,22 +1,22 @@
-// AdamW (Loshchilov and Hutter, arXiv:1711.05101) over flat buckets.
+// AdamW (Loshchilov and Hutter, arXiv:1711.05101) over shards.
 #pragma once
 #include "colossal/optim/optimizer.h"
 
 namespace colossal::optim {
 
-/// Two moments a parameter, in its dtype. Decay is decoupled and falls on parameters with `decay` alone.
+/// Two moments an element, in the dtype of the values. Decay is decoupled and falls on parameters with `decay` alone. No communication.
 class AdamW : public Optimizer {
  public:
-  AdamW(const OptimizerConfig& config, nn::FlatParameters& flat);
+  AdamW(const OptimizerConfig& config, std::vector<memory::Shard>& shards);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
   std::vector<StateTensor> state() override;
 
  private:
   struct Moments {
-    at::Tensor first, second;  // as long as the bucket
+    at::Tensor first, second;  // as long as the shard
   };
   OptimizerConfig config_;
-  nn::FlatParameters& flat_;
+  std::vector<memory::Shard>& shards_;
   std::vector<Moments> moments_;
 };
 

@@ -11,13 +11,13 @@ namespace {
 
 struct Row {
   const char* name;
-  std::unique_ptr<Optimizer> (*make)(const OptimizerConfig&, nn::FlatParameters&);
+  std::unique_ptr<Optimizer> (*make)(const OptimizerConfig&, std::vector<memory::Shard>&, comm::Mesh&);
 };
 
 const std::vector<Row>& registry() {
   static const std::vector<Row> rows{
-      {"adamw", [](const OptimizerConfig& c, nn::FlatParameters& f) -> std::unique_ptr<Optimizer> {
-         return std::make_unique<AdamW>(c, f);
+      {"adamw", [](const OptimizerConfig& c, std::vector<memory::Shard>& s, comm::Mesh&) -> std::unique_ptr<Optimizer> {
+         return std::make_unique<AdamW>(c, s);
        }},
   };
   return rows;
@@ -38,9 +38,13 @@ void OptimizerConfig::fields(Fields& f) {
   f.number("final_learning_rate", final_learning_rate, "of learning_rate", "where the schedule ends", 0, 1);
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, nn::FlatParameters& flat) {
+StateTensor state_of_piece(const std::string& kind, const at::Tensor& flat, const memory::Piece& piece) {
+  return {concat(kind, ".", piece.parameter->name), flat.narrow(0, piece.offset, piece.part.size), piece.parameter->spec, piece.part};
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh) {
   for (const Row& row : registry())
-    if (config.name == row.name) return row.make(config, flat);
+    if (config.name == row.name) return row.make(config, shards, mesh);
   throw Error("optimizer", concat("unknown optimizer ", config.name));
 }
 

@@ -1,14 +1,16 @@
-// Optimizers over flat buckets of parameters, and the registry of their names.
+// Optimizers over shards of parameters, and the registry of their names.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "colossal/base/fields.h"
-#include "colossal/nn/flat_parameters.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/memory/shard.h"
 
 namespace colossal::optim {
 
@@ -25,24 +27,31 @@ struct OptimizerConfig {
   void fields(Fields& f);
 };
 
-/// One tensor of an optimizer's state for one parameter, a view in that parameter's local shape: it is saved and resharded with the
-/// parameter's own spec.
+/// One tensor of an optimizer's state.
 struct StateTensor {
   std::string name;  ///< "exp_avg.blocks.0.mlp.up.weight"
   at::Tensor value;
-  const nn::Parameter* parameter;
+  tensor::ShardSpec spec;                ///< of what it belongs to: mostly the parameter's own
+  std::optional<tensor::FlatPart> part;  ///< `value` is 1-D and this part of a local tensor of `spec`; none: it is the local tensor
 };
 
+/// The state of one piece under its parameter's spec: `flat` is as long as the shard.
+StateTensor state_of_piece(const std::string& kind, const at::Tensor& flat, const memory::Piece& piece);
+
+/// An update rule over the shards of this rank, which outlive it. What it needs of whole tensors (norms, means) it adds up over the mesh, so that a
+/// step is the same under every layout.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One update of all parameters from their gradients times `gradient_scale`. `step` counts from 1.
+  /// One update of all values, and of their copies, from their gradients times `gradient_scale`. `step` counts from 1. Collective among all ranks.
   virtual void step(int64_t step, double learning_rate, double gradient_scale) = 0;
   /// Everything that must be saved, beside the step.
   virtual std::vector<StateTensor> state() = 0;
+  /// Called when `state`, which state() returned, has been filled from a checkpoint: rules that keep their state in another form take it back.
+  virtual void loaded(const std::vector<StateTensor>& /*state*/) {}
 };
 
-/// Errors ("optimizer"): betas that are not two numbers in [0, 1).
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, nn::FlatParameters& flat);
+/// Errors ("optimizer"): what the rule refuses in `config`.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
 
 }  // namespace colossal::optim

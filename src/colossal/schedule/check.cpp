@@ -163,26 +163,22 @@ void check_pairs(const Schedule& schedule) {
   }
 }
 
-/// Runs the lists with blocking transfers: a batch ends when the other side has come to each of its messages.
+/// Runs the lists with blocking transfers: each ends when the other side has come to it.
 void check_blocking(const Schedule& schedule) {
   const int ranks = static_cast<int>(schedule.ranks.size());
-  std::vector<size_t> at(ranks), posted(ranks);  // first step not done; first step not reached
-  std::set<Message> sent, received;
+  std::vector<size_t> at(ranks);
+  std::set<Message> sent, received;  // of which that side has come to the transfer
   const auto advance = [&](int rank) {
     const auto& steps = schedule.ranks[rank];
-    const size_t before = at[rank] + posted[rank];
-    while (posted[rank] < steps.size()) {
-      for (; posted[rank] < steps.size() && is_transfer(steps[posted[rank]].action); ++posted[rank]) {
-        const Step& step = steps[posted[rank]];
-        (is_send(step.action) ? sent : received).insert(message_of(schedule, rank, step));
-      }
-      for (; at[rank] < posted[rank]; ++at[rank]) {
-        const Message message = message_of(schedule, rank, steps[at[rank]]);
-        if (!(is_send(steps[at[rank]].action) ? received : sent).count(message)) return at[rank] + posted[rank] > before;
-      }
-      while (posted[rank] < steps.size() && !is_transfer(steps[posted[rank]].action)) at[rank] = ++posted[rank];
+    const size_t before = at[rank];
+    for (; at[rank] < steps.size(); ++at[rank]) {
+      const Step& step = steps[at[rank]];
+      if (!is_transfer(step.action)) continue;
+      const Message message = message_of(schedule, rank, step);
+      (is_send(step.action) ? sent : received).insert(message);
+      if (!(is_send(step.action) ? received : sent).count(message)) break;
     }
-    return at[rank] + posted[rank] > before;
+    return at[rank] > before;
   };
   for (bool moved = true; moved;) {
     moved = false;

@@ -8,7 +8,7 @@ namespace colossal::schedule {
 ///   - each micro-batch passes each stage of its pipe once forward and once backward (Backward, or BackwardInput and then BackwardWeight);
 ///   - each step's input is there: made by this rank or received before; what other ranks need is sent once, after it is made;
 ///   - on each ordered pair of ranks the k-th receive takes the k-th send, whichever of hidden states and gradients they are;
-///   - nothing locks up when transfers block until both sides have come to them, each run of transfers between two other steps being one batch;
+///   - nothing locks up when every transfer blocks until both sides have come to it;
 ///   - with a memory limit, no rank ever holds more live activations (live_change);
 ///   - each chunk is reduced once, after its last backward, and Update comes once, last.
 /// Errors ("pipeline"): the first rule that is broken, with rank and step.

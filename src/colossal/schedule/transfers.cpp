@@ -60,7 +60,7 @@ void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps)
   for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
     size_t at = steps.size();
     while (at > 0 && !(steps[at - 1].chunk == chunk && is_compute(steps[at - 1].action))) --at;
-    while (at < steps.size() && !is_compute(steps[at].action)) ++at;  // not into a batch of transfers
+    while (at < steps.size() && !is_compute(steps[at].action)) ++at;  // what others wait for goes first
     steps.insert(steps.begin() + static_cast<std::ptrdiff_t>(at), {Action::Reduce, -1, chunk});
   }
 }
@@ -70,14 +70,8 @@ void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps)
 void add_transfers(Schedule& schedule) {
   std::vector<std::vector<Step>> lists(schedule.ranks.size());
   for (const Entry& entry : common_order(schedule)) {
-    auto& own = lists[entry.rank];
-    own.push_back(entry.step);
-    if (entry.is_compute) continue;
-    // Within a batch the order is free: the send goes ahead, directly behind the step that made it.
-    size_t at = own.size() - 1;
-    while (at > 0 && is_receive(own[at - 1].action)) --at;
-    std::rotate(own.begin() + static_cast<std::ptrdiff_t>(at), own.end() - 1, own.end());
-    lists[entry.step.peer].push_back(receive_of(schedule, entry.rank, entry.step));
+    lists[entry.rank].push_back(entry.step);
+    if (!entry.is_compute) lists[entry.step.peer].push_back(receive_of(schedule, entry.rank, entry.step));
   }
   for (size_t rank = 0; rank < lists.size(); ++rank) {
     add_reduces(schedule.placement, static_cast<int>(rank), lists[rank]);

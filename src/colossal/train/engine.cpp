@@ -46,12 +46,23 @@ double counted(const at::Tensor& labels) { return static_cast<double>((labels !=
 
 }  // namespace
 
+std::vector<memory::Shard> shards_of(nn::FlatParameters& flat, comm::Mesh& mesh) {
+  std::vector<memory::Shard> shards;
+  for (const nn::FlatBucket& bucket : flat.buckets()) {
+    memory::Shard shard{bucket.values, bucket.gradients, {}, {}};
+    for (const nn::FlatSlot& slot : bucket.slots) shard.pieces.push_back({slot.parameter, slot.offset, {0, slot.size, mesh.index("data") == 0}});
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
 struct Engine::Optimization {
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const Config& config)
       : flat(parameters, static_cast<int64_t>(config.parallel.bucket_mib * (1 << 20))), reducer(flat, mesh),
-        optimizer(optim::make_optimizer(config.optimizer, flat)) {}
+        shards(shards_of(flat, mesh)), optimizer(optim::make_optimizer(config.optimizer, shards, mesh)) {}
   nn::FlatParameters flat;
   parallel::GradientReducer reducer;
+  std::vector<memory::Shard> shards;
   std::unique_ptr<optim::Optimizer> optimizer;
 };
 
@@ -125,7 +136,7 @@ double Engine::train_step(const data::Batch& batch) {
 
 StepResult Engine::step() {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
-  const double norm = optim::gradient_norm(optimization_->flat, mesh_);
+  const double norm = optim::gradient_norm(optimization_->shards, mesh_);
   require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
   const double clip = config_.training.clip;
@@ -165,7 +176,7 @@ checkpoint::TrainingState Engine::state() {
   checkpoint::TrainingState state;
   for (const nn::Parameter& p : model_->parameters()) state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
   for (const optim::StateTensor& t : optimization_->optimizer->state())
-    state.tensors.push_back({"optimizer." + t.name, t.value, t.parameter->spec});
+    state.tensors.push_back({"optimizer." + t.name, t.value, t.spec, t.part});
   state.progress = {{"step", steps_done_}};
   return state;
 }

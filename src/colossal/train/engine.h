@@ -39,7 +39,7 @@ class Engine {
   ///                pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see parallel::TensorLayers.
   /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any communication.
   double train_step(const data::Batch& batch);
-  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all axes but "data".
+  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks.
   StepResult step();
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and "data" all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);

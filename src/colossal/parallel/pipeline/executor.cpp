@@ -34,10 +34,9 @@ Phase phase_of(const Step& step) {
 }  // namespace
 
 PipelineExecutor::PipelineExecutor(schedule::Schedule schedule, const Surroundings& surroundings)
-    : schedule_(std::move(schedule)), around_(surroundings), transfers_(*around_.ranks, *around_.copies, around_.hidden) {
-  require(around_.ranks->size() == schedule_.placement.ranks(), "pipeline", "the schedule is for ", schedule_.placement.ranks(), " ranks: got ",
-          around_.ranks->size());
-}
+    : schedule_(std::move(schedule)),
+      around_(surroundings),
+      transfers_(*around_.mesh, schedule_.placement, *around_.copies, around_.hidden) {}
 
 int PipelineExecutor::chunk_at(int chunk, int distance) const {
   const schedule::Placement& place = schedule_.placement;
@@ -80,13 +79,14 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
   clear();
   current_shapes_ = &shapes_of(batch_sizes, is_training);
   transfers_.begin(*current_shapes_);
+  comm::Traffic& traffic = around_.mesh->world().traffic();
   const auto last = std::find_if(steps.rbegin(), steps.rend(), makes_gradients);
   const auto last_gradients = static_cast<size_t>(steps.rend() - last) - 1;  // index; past all steps where there are none
   try {
     for (size_t i = 0; i < steps.size(); ++i) {
       const Step& step = steps[i];
       if (step.action == Action::Reduce || step.action == Action::Update) continue;
-      const comm::PhaseScope phase(*around_.traffic, is_training ? phase_of(step) : around_.traffic->phase());
+      const comm::PhaseScope phase(traffic, is_training ? phase_of(step) : traffic.phase());
       if (i == last_gradients && before_last_gradients) before_last_gradients();
       began_ = now();
       do_step(step, stage, is_training);

@@ -7,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/comm/group.h"
-#include "colossal/comm/traffic.h"
+#include "colossal/comm/mesh.h"
 #include "colossal/nn/deferred_gradients.h"
 #include "colossal/parallel/pipeline/transfers.h"
 #include "colossal/schedule/simulate.h"
@@ -23,13 +22,12 @@ class PipelineExecutor {
  public:
   /// Where the run touches the world outside of it.
   struct Surroundings {
-    comm::Group* ranks;                ///< of the pipeline, in its order
+    comm::Mesh* mesh;                  ///< its axis "pipeline" is the ranks of the pipeline in order; its world's phase is set for every step of training
     comm::Group* copies;               ///< ranks of one stage that hold the same hidden states: transfers are shared out among them
     nn::DeferredGradients* deferred;   ///< of the model: what BackwardWeight runs
-    comm::Traffic* traffic;            ///< its phase is set for every step of training
     at::TensorOptions hidden;          ///< of hidden states
   };
-  /// `schedule` must have passed schedule::check; ranks.size() is that of its placement.
+  /// `schedule` must have passed schedule::check; it is for as many ranks as the axis "pipeline" has. Communication: see PipelineTransfers.
   PipelineExecutor(schedule::Schedule schedule, const Surroundings& surroundings);
 
   /// Forward and backward passes of all micro-batches; gradients add up in the parameters. Everything but Reduce and Update, which are the
@@ -46,7 +44,7 @@ class PipelineExecutor {
   std::vector<at::Tensor> forward(const StageFunction& stage, int micro_batches, const std::vector<int64_t>& batch_sizes);
 
   const schedule::Schedule& schedule() const { return schedule_; }
-  int rank() const { return around_.ranks->rank(); }
+  int rank() const { return around_.mesh->index("pipeline"); }
   /// Of the last train(): when this rank did what, in list order and in seconds of a clock that ranks of one host share. A compute step begins
   /// when its input is there: what lies between the event before and its begin is waiting. A receive only posts.
   const std::vector<schedule::Event>& events() const { return events_; }

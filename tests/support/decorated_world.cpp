@@ -1,0 +1,55 @@
+#include "support/decorated_world.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/comm/backends/idle_groups.h"
+
+namespace colossal::test {
+namespace {
+
+/// Whether `group` carries what stages send one another (comm::Mesh::one_way).
+bool is_between_stages(const comm::Group& group) { return group.name().rfind("pipeline ", 0) == 0; }
+
+/// Zeros arrive in place of one hidden state or gradient: of those that the rank sends in all such groups, the one that `left` others go before.
+class LosesATransfer final : public GroupDecorator {
+ public:
+  LosesATransfer(std::shared_ptr<comm::Group> inner, std::shared_ptr<int> left) : GroupDecorator(std::move(inner)), left_(std::move(left)) {}
+  comm::Work send(const at::Tensor& x, int to) override {
+    const bool is_lost = x.is_floating_point() && (*left_)-- == 0;  // shapes are integers
+    if (!is_lost) return inner_->send(x, to);
+    zeros_ = at::zeros_like(x);
+    return inner_->send(zeros_, to);
+  }
+
+ private:
+  const std::shared_ptr<int> left_;
+  at::Tensor zeros_;  // lives as long as the transfer
+};
+
+/// Sends and receives as they are, collectives those of a group that never meets.
+class TransfersAlone final : public GroupDecorator {
+ public:
+  explicit TransfersAlone(const std::shared_ptr<comm::Group>& group)
+      : GroupDecorator(comm::make_off_group(group->name(), group->rank(), group->size())), group_(group) {}
+  comm::Work send(const at::Tensor& x, int to) override { return group_->send(x, to); }
+  comm::Work recv(at::Tensor& x, int from) override { return group_->recv(x, from); }
+
+ private:
+  const std::shared_ptr<comm::Group> group_;
+};
+
+}  // namespace
+
+DecoratedWorld losing_a_transfer(comm::World& world, int lost) {
+  const auto left = std::make_shared<int>(lost);
+  return {world, [left, loses = world.rank() == 0](std::shared_ptr<comm::Group> group) -> std::shared_ptr<comm::Group> {
+            if (!loses || !is_between_stages(*group)) return group;
+            return std::make_shared<LosesATransfer>(std::move(group), left);
+          }};
+}
+
+DecoratedWorld without_collectives(comm::World& world) {
+  return {world, [](std::shared_ptr<comm::Group> group) { return std::make_shared<TransfersAlone>(group); }};
+}
+
+}  // namespace colossal::test
