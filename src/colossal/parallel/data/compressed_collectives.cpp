@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
+#include <memory>
+
 #include "colossal/base/error.h"
 #include "colossal/ops/fp8.h"
 
@@ -24,9 +27,12 @@ Blocks blocks_of(int64_t numel, const Compression& compression) {
 
 void check(const at::Tensor& x, const char* what, const Compression& compression) {
   const auto type = x.scalar_type();
-  require(type == at::kDouble || type == at::kFloat || type == at::kBFloat16, "compressed", what, " must be fp64, fp32 or bf16: got ", type);
-  require(x.is_contiguous(), "compressed", what, " must be contiguous: got strides ", x.strides(), " for sizes ", x.sizes());
-  require(compression.block >= 0, "compressed", "a block must have at least 1 element (0: the whole message): got ", compression.block);
+  const bool is_number = type == at::kDouble || type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
+  require(is_number, "compressed", what, " must be fp64, fp32, bf16 or fp16: got ", type);
+  require(x.is_contiguous(), "compressed", what, " must be contiguous: got strides ", x.strides(), " for sizes ",
+          x.sizes());
+  require(compression.block >= 0, "compressed",
+          "a block must have at least 1 element (0: the whole message): got ", compression.block);
 }
 
 at::Tensor int8_codes(const at::Tensor& x, const at::Tensor& scale) {
@@ -37,47 +43,104 @@ at::Tensor int8_codes(const at::Tensor& x, const at::Tensor& scale) {
 /// Rows of numbers [n, k] -> messages [n, compressed_bytes(k)].
 at::Tensor compress(const at::Tensor& rows, const Compression& compression) {
   const auto [count, size] = blocks_of(rows.size(1), compression);
-  const at::Tensor blocks = at::constant_pad_nd(rows.to(at::kFloat), {0, count * size - rows.size(1)}).view({rows.size(0), count, size});
+  const at::Tensor padded = at::constant_pad_nd(rows.to(at::kFloat), {0, count * size - rows.size(1)});
+  const at::Tensor blocks = padded.view({rows.size(0), count, size});
   const at::Tensor amax = at::maximum(blocks.amax(-1, true), blocks.amin(-1, true).neg());
   const bool is_fp8 = compression.format == Format::E4m3;
   const at::Tensor scale = is_fp8 ? ops::power_of_two_below(ops::scale_of(amax, ops::Fp8::E4m3))
                                   : at::full_like(amax, kLargestInt8) / amax.clamp_min(kSmallestAmax);
   const at::Tensor codes = is_fp8 ? ops::quantize(blocks, ops::Fp8::E4m3, scale) : int8_codes(blocks, scale);
-  return at::cat({scale.view({rows.size(0), count}).view(at::kByte), codes.view(at::kByte).view({rows.size(0), count * size})}, 1);
+  const at::Tensor scales = scale.view({rows.size(0), count}).view(at::kByte);
+  return at::cat({scales, codes.view(at::kByte).view({rows.size(0), count * size})}, 1);
 }
 
 /// And back: [n, numel] fp32.
 at::Tensor decompress(const at::Tensor& messages, int64_t numel, const Compression& compression) {
   const auto [count, size] = blocks_of(numel, compression);
   const at::Tensor scale = messages.narrow(1, 0, count * kScaleBytes).contiguous().view(at::kFloat).unsqueeze(-1);
-  const at::Tensor codes = messages.narrow(1, count * kScaleBytes, count * size).view(compression.format == Format::E4m3 ? at::kFloat8_e4m3fn : at::kChar);
+  const auto type = compression.format == Format::E4m3 ? ops::dtype_of(ops::Fp8::E4m3) : at::kChar;
+  const at::Tensor codes = messages.narrow(1, count * kScaleBytes, count * size).view(type);
   return ops::dequantize(codes.unflatten(1, {count, size}), scale, at::kFloat).flatten(1).narrow(1, 0, numel);
 }
 
-/// Rows of all ranks as they arrive, fp32 [n, numel].
-at::Tensor gathered(const at::Tensor& numbers, comm::Group& group, const Compression& compression) {
-  const at::Tensor message = compress(numbers.reshape({1, -1}), compression);
-  at::Tensor messages = at::empty({group.size(), message.size(1)}, message.options());
-  group.all_gather(messages, message).wait();
-  return decompress(messages, numbers.numel(), compression);
+/// Messages under way, one a row, and what is made of them when they are there.
+class Arrival final : public comm::Work::State {
+ public:
+  using Use = std::function<void(const at::Tensor& messages)>;
+  Arrival(at::Tensor sent, at::Tensor messages, comm::Work inner, Use use)
+      : sent_(std::move(sent)), messages_(std::move(messages)), inner_(std::move(inner)), use_(std::move(use)) {}
+  void wait() override {
+    inner_.wait();
+    const at::NoGradGuard no_grad;
+    use_(messages_);
+  }
+  bool done() override { return inner_.done(); }
+
+ private:
+  at::Tensor sent_, messages_;
+  comm::Work inner_;
+  const Use use_;
+};
+
+comm::Work gather(const at::Tensor& in, comm::Group& group, const Compression& compression, Arrival::Use use) {
+  const at::Tensor sent = compress(in.reshape({1, -1}), compression);
+  at::Tensor messages = at::empty({group.size(), sent.size(1)}, sent.options());
+  comm::Work work = group.all_gather(messages, sent);
+  return comm::Work(std::make_shared<Arrival>(sent, messages, std::move(work), std::move(use)));
+}
+
+/// rows [n, k]: row r goes to rank r.
+comm::Work exchange(const at::Tensor& rows, comm::Group& group, const Compression& compression, Arrival::Use use) {
+  const at::Tensor sent = compress(rows, compression);
+  at::Tensor messages = at::empty_like(sent);
+  comm::Work work = group.all_to_all(messages, sent, {}, {});
+  return comm::Work(std::make_shared<Arrival>(sent, messages, std::move(work), std::move(use)));
 }
 
 }  // namespace
+
+std::vector<std::string> compression_names() { return {"none", "fp8", "int8"}; }
+
+std::optional<Compression> compression_of(const std::string& name) {
+  if (name == "fp8") return Compression{.format = Format::E4m3, .block = 1024};
+  if (name == "int8") return Compression{.format = Format::Int8, .block = 128};
+  require(name == "none", "parallel", "compress must be none, fp8 or int8: got ", name);
+  return std::nullopt;
+}
 
 int64_t compressed_bytes(int64_t numel, const Compression& compression) {
   const auto [count, size] = blocks_of(numel, compression);
   return count * (kScaleBytes + size);
 }
 
-void compressed_all_gather(at::Tensor& out, const at::Tensor& in, comm::Group& group, const Compression& compression) {
+comm::Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, comm::Group& group,
+                                 const Compression& compression) {
   check(in, "the input of an all_gather", compression);
   check(out, "the output of an all_gather", compression);
-  require(out.numel() == in.numel() * group.size(), "compressed", "an all_gather among ", group.size(), " ranks needs an output of as many inputs: got ",
-          out.numel(), " elements for inputs of ", in.numel());
-  if (in.numel() == 0) return;
+  const int64_t n = group.size(), numel = in.numel();
+  require(out.numel() == n * numel, "compressed", "an all_gather among ", n,
+          " ranks needs an output of as many inputs: got ", out.numel(), " elements for inputs of ", numel);
   const at::NoGradGuard no_grad;
-  const at::Tensor rows = group.size() == 1 ? in.view({1, -1}) : gathered(in, group, compression);
-  out.view({group.size(), in.numel()}).copy_(rows);
+  if (n == 1) out.view(-1).copy_(in.view(-1));
+  if (n == 1 || numel == 0) return {};
+  return gather(in, group, compression, [out, n, numel, compression](const at::Tensor& messages) {
+    out.view({n, numel}).copy_(decompress(messages, numel, compression));
+  });
+}
+
+comm::Work compressed_reduce_scatter(at::Tensor& out, const at::Tensor& in, comm::Group& group,
+                                     const Compression& compression) {
+  check(in, "the input of a reduce_scatter", compression);
+  check(out, "the output of a reduce_scatter", compression);
+  const int64_t n = group.size(), numel = out.numel();
+  require(in.numel() == n * numel, "compressed", "a reduce_scatter among ", n,
+          " ranks needs an input of as many outputs: got ", in.numel(), " elements for outputs of ", numel);
+  const at::NoGradGuard no_grad;
+  if (n == 1) out.view(-1).copy_(in.view(-1));
+  if (n == 1 || numel == 0) return {};
+  return exchange(in.view({n, numel}), group, compression, [out, numel, compression](const at::Tensor& messages) {
+    out.view(-1).copy_(decompress(messages, numel, compression).sum(0));
+  });
 }
 
 void compressed_all_reduce(at::Tensor& x, comm::Group& group, const Compression& compression) {
@@ -85,12 +148,11 @@ void compressed_all_reduce(at::Tensor& x, comm::Group& group, const Compression&
   if (group.size() == 1 || x.numel() == 0) return;
   const at::NoGradGuard no_grad;
   const int64_t n = group.size(), part = (x.numel() + n - 1) / n;
-  const at::Tensor parts = at::constant_pad_nd(x.view(-1), {0, n * part - x.numel()}).view({n, part});
-  const at::Tensor sent = compress(parts, compression);
-  at::Tensor arrived = at::empty_like(sent);
-  group.all_to_all(arrived, sent, {}, {}).wait();
-  const at::Tensor sums = decompress(arrived, part, compression).sum(0);
-  x.view(-1).copy_(gathered(sums, group, compression).reshape(-1).narrow(0, 0, x.numel()));
+  const at::Tensor parts = at::constant_pad_nd(x.view(-1).to(at::kFloat), {0, n * part - x.numel()});
+  at::Tensor sum = at::empty({part}, parts.options()), all = at::empty_like(parts);
+  compressed_reduce_scatter(sum, parts, group, compression).wait();
+  compressed_all_gather(all, sum, group, compression).wait();
+  x.view(-1).copy_(all.narrow(0, 0, x.numel()));
 }
 
 }  // namespace colossal::parallel
