@@ -1,4 +1,5 @@
-// Linear layers in fp8 on one process: against products of operands quantised here, their scales, their state and what they keep.
+// Linear layers in fp8 on one process: against products of operands quantised here, their scales, their state and what
+// they keep.
 #include "colossal/nn/fp8_product.h"
 
 #include <gmock/gmock.h>
@@ -49,9 +50,14 @@ double scale_from(double amax, Fp8 format, const Fp8Recipe& recipe) {
 /// One layer, its leaves and a gradient.
 struct Layer {
   Layer(Fp8Layers& fp8, at::ScalarType type, int64_t rows = 5, const std::string& name = "layer.weight")
-      : weight{.name = name, .value = leaf({11, 7}, 2, type)}, bias(leaf({11}, 3, type)), x(leaf({rows, 7}, 1, type)),
-        dy(normal({rows, 11}, 4, type).to(type)), product(fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight)) {}
-  static at::Tensor leaf(at::IntArrayRef shape, uint64_t seed, at::ScalarType type) { return normal(shape, seed, type).to(type).requires_grad_(); }
+      : weight{.name = name, .value = leaf({11, 7}, 2, type)},
+        bias(leaf({11}, 3, type)),
+        x(leaf({rows, 7}, 1, type)),
+        dy(normal({rows, 11}, 4, type).to(type)),
+        product(fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight)) {}
+  static at::Tensor leaf(at::IntArrayRef shape, uint64_t seed, at::ScalarType type) {
+    return normal(shape, seed, type).to(type).requires_grad_();
+  }
   at::Tensor forward(DeferredGradients* deferred = nullptr, const Unary& before = {}) const {
     return linear(*product, x, weight.value, bias, 11, deferred, before);
   }
@@ -68,12 +74,14 @@ struct Layer {
 
 /// The same with operands that were quantised first, in fp64.
 Tensors by_hand(const Layer& l, double x_scale, double weight_scale, double dy_scale) {
-  const auto x = quantised(l.x, Fp8::E4m3, x_scale), w = quantised(l.weight.value, Fp8::E4m3, weight_scale), dy = quantised(l.dy, Fp8::E5m2, dy_scale);
+  const auto x = quantised(l.x, Fp8::E4m3, x_scale), w = quantised(l.weight.value, Fp8::E4m3, weight_scale),
+             dy = quantised(l.dy, Fp8::E5m2, dy_scale);
   return {x.mm(w.t()) + l.bias.detach().to(at::kDouble), dy.mm(w), dy.t().mm(x), l.dy.to(at::kDouble).sum(0)};
 }
 
 void expect_all_close(const Tensors& actual, const Tensors& expected, at::ScalarType type) {
-  for (size_t i = 0; i < expected.size(); ++i) expect_close(actual[i], expected[i], type, 11, "value or gradient " + std::to_string(i));
+  for (size_t i = 0; i < expected.size(); ++i)
+    expect_close(actual[i], expected[i], type, 11, "value or gradient " + std::to_string(i));
 }
 
 void expect_equal(const Tensors& actual, const Tensors& expected) {
@@ -86,9 +94,11 @@ TEST(Fp8Product, EqualsProductsOfDequantisedOperands) {
       Fp8Layers fp8(recipe);
       Layer layer(fp8, type);
       const auto scale = [&](const at::Tensor& t, Fp8 format) { return scale_from(magnitude(t), format, recipe); };
-      const auto expected = by_hand(layer, scale(layer.x, Fp8::E4m3), scale(layer.weight.value, Fp8::E4m3), scale(layer.dy, Fp8::E5m2));
+      const auto expected =
+          by_hand(layer, scale(layer.x, Fp8::E4m3), scale(layer.weight.value, Fp8::E4m3), scale(layer.dy, Fp8::E5m2));
       // Scales are fp32 numbers: what they divide is no closer than that.
-      expect_all_close(layer.values_and_gradients(), expected, recipe.power_of_two || type != at::kDouble ? type : at::kFloat);
+      expect_all_close(layer.values_and_gradients(), expected,
+                       recipe.power_of_two || type != at::kDouble ? type : at::kFloat);
     }
 }
 
@@ -145,7 +155,10 @@ TEST(Fp8Product, ForgetsAnInputThatIsComputedAgain) {
       EXPECT_EQ(calls, defers ? 3 : 2);
       found[2] = layer.weight.value.grad().clone();
       const at::Tensor dx = found[1] / 2;
-      { const at::NoGradGuard no_grad; layer.x *= 2; }
+      {
+        const at::NoGradGuard no_grad;
+        layer.x *= 2;
+      }
       const auto expected = layer.values_and_gradients();
       expect_equal({found[0], dx, found[2]}, {expected[0], expected[1], expected[2]});
     }
@@ -245,7 +258,10 @@ TEST(Fp8Product, StateIsAllThatAResumedRunNeeds) {
     ops::RankReduction alone;
     Tensors found;
     for (int step = first; step < last; ++step) {
-      { const at::NoGradGuard no_grad; layer.x.copy_(normal({5, 7}, step) * size_at(step, 0)); }
+      {
+        const at::NoGradGuard no_grad;
+        layer.x.copy_(normal({5, 7}, step) * size_at(step, 0));
+      }
       found = layer.values_and_gradients();
       fp8.end_step(alone);
     }
@@ -253,7 +269,8 @@ TEST(Fp8Product, StateIsAllThatAResumedRunNeeds) {
   };
   const Fp8Recipe recipe{.scaling = kDelayed, .history = 4, .power_of_two = false};  // every difference of scales shows
   Fp8Layers all(recipe), before(recipe), after(recipe), anew(recipe);
-  Layer all_layer(all, at::kFloat), before_layer(before, at::kFloat), after_layer(after, at::kFloat), anew_layer(anew, at::kFloat);
+  Layer all_layer(all, at::kFloat), before_layer(before, at::kFloat), after_layer(after, at::kFloat),
+      anew_layer(anew, at::kFloat);
   const auto expected = steps(all, all_layer, 0, 6);
   steps(before, before_layer, 0, 4);
   ASSERT_EQ(before.states().size(), 1u);
@@ -266,15 +283,18 @@ TEST(Fp8Product, StateIsAllThatAResumedRunNeeds) {
 }
 
 TEST(Fp8Product, LinearLayersOfBlocksAloneUseIt) {
-  for (const auto& [shape, up] : {std::pair{test::tiny_gpt2(), "up"}, {test::tiny_llama(), "gate_up"}, {test::tiny_vit(), "up"}}) {
+  for (const auto& [shape, up] :
+       {std::pair{test::tiny_gpt2(), "up"}, {test::tiny_llama(), "gate_up"}, {test::tiny_vit(), "up"}}) {
     Fp8Layers fp8({.scaling = kDelayed});
-    Parameters parameters({}, {.product = [&](auto product, const Parameter& weight) { return fp8.wrap(std::move(product), weight); }});
+    Parameters parameters(
+        {}, {.product = [&](auto product, const Parameter& weight) { return fp8.wrap(std::move(product), weight); }});
     SerialLayers layers(parameters);
     const models::Model model = models::make_model(shape, layers);
     std::vector<std::string> names, expected;
     for (const auto& state : fp8.states()) names.push_back(state->name);
     for (int64_t i = 0; i < shape.layers; ++i)
-      for (const std::string& layer : {std::string("attention.qkv"), std::string("attention.out"), concat("mlp.", up), std::string("mlp.down")})
+      for (const std::string& layer :
+           {std::string("attention.qkv"), std::string("attention.out"), concat("mlp.", up), std::string("mlp.down")})
         expected.push_back(concat("blocks.", i, ".", layer, ".weight.fp8_history"));
     EXPECT_THAT(names, testing::UnorderedElementsAreArray(expected)) << shape.architecture;
   }
@@ -283,13 +303,16 @@ TEST(Fp8Product, LinearLayersOfBlocksAloneUseIt) {
 // A rank of a pipeline declares the layers of other stages, too, but has nothing of them to scale.
 TEST(Fp8Product, LayersOfOtherStagesHaveNoState) {
   Fp8Layers fp8({.scaling = kDelayed});
-  Parameters parameters(tensor::Place({{"pipeline", 2, 0}}),
-                        {.stages = [](const std::string& name) { return std::vector<int>{name.starts_with("first") ? 0 : 1}; },
-                         .product = [&](auto product, const Parameter& weight) { return fp8.wrap(std::move(product), weight); }});
+  Parameters parameters(
+      tensor::Place({{"pipeline", 2, 0}}),
+      {.stages = [](const std::string& name) { return std::vector<int>{name.starts_with("first") ? 0 : 1}; },
+       .product = [&](auto product, const Parameter& weight) { return fp8.wrap(std::move(product), weight); }});
   SerialLayers layers(parameters);
   const auto first = layers.expand("first", 4, 4, {}), second = layers.expand("second", 4, 4, {});
   ASSERT_EQ(fp8.states().size(), 1u);
   EXPECT_EQ(fp8.states()[0]->name, "first.weight.fp8_history");
+  EXPECT_EQ(fp8.states()[0]->spec.stages, std::vector<int>{0});
+  EXPECT_EQ(fp8.states()[0]->spec.shape, (std::vector<int64_t>{3, 16}));
 }
 
 TEST(Fp8Product, RefusesAHistoryOfNothing) {

@@ -19,7 +19,8 @@ struct Format {
 
   /// What a code says: (-1)^sign 2^(exponent - bias) 1.mantissa, without the leading 1 where the exponent is 0.
   double value(int code) const {
-    const int mantissa = code & ((1 << mantissa_bits) - 1), exponent = (code & 0x7f) >> mantissa_bits, highest = 0x7f >> mantissa_bits;
+    const int mantissa = code & ((1 << mantissa_bits) - 1), exponent = (code & 0x7f) >> mantissa_bits,
+              highest = 0x7f >> mantissa_bits;
     const double sign = code & 0x80 ? -1 : 1;
     if (exponent == highest && has_infinity) return mantissa == 0 ? sign * kInfinity : std::nan("");
     if ((code & 0x7f) == 0x7f) return std::nan("");
@@ -37,7 +38,8 @@ const Format kFormats[] = {{Fp8::E4m3, 3, 7, false}, {Fp8::E5m2, 2, 15, true}};
 
 at::Tensor one() { return at::ones({}, at::kFloat); }
 
-/// Codes of numbers that `type` holds exactly, converted all at once and, as ATen has other code for few, one by one: the two must agree.
+/// Codes of numbers that `type` holds exactly, converted all at once and, as ATen has other code for few, one by one:
+/// the two must agree.
 std::vector<int> codes_of(const std::vector<double>& numbers, Fp8 format, at::ScalarType type = at::kFloat) {
   const at::Tensor x = at::tensor(numbers, at::kDouble).to(type);
   EXPECT_TRUE(x.to(at::kDouble).equal(at::tensor(numbers, at::kDouble)) || at::isnan(x).any().item<bool>());
@@ -57,7 +59,8 @@ TEST(Fp8, EveryCodeHasTheValueOfItsBits) {
       const at::Tensor values = dequantize(codes, one(), type).to(at::kDouble);
       for (int code = 0; code < 256; ++code) {
         const double found = values[code].item<double>(), expected = f.value(code);
-        EXPECT_TRUE(std::isnan(expected) ? std::isnan(found) : found == expected && std::signbit(found) == std::signbit(expected))
+        EXPECT_TRUE(std::isnan(expected) ? std::isnan(found)
+                                         : found == expected && std::signbit(found) == std::signbit(expected))
             << code << ": " << found << ", expected " << expected;
       }
     }
@@ -111,13 +114,15 @@ TEST(Fp8, SaturatesAndKeepsNan) {
   for (const Format& f : kFormats) {
     EXPECT_EQ(f.value(f.largest_code()), largest(f.format));
     std::vector<double> numbers;
-    for (const double factor : {1.001953125, 1.03125, 1.0625, 1.125, 2.0, 0x1p60}) numbers.push_back(largest(f.format) * factor);
+    for (const double factor : {1.001953125, 1.03125, 1.0625, 1.125, 2.0, 0x1p60})
+      numbers.push_back(largest(f.format) * factor);
     numbers.push_back(kInfinity);
     for (size_t i = numbers.size(); i-- > 0;) numbers.push_back(-numbers[i]);
     std::vector<int> expected(numbers.size(), f.largest_code());
     for (size_t i = numbers.size() / 2; i < numbers.size(); ++i) expected[i] |= 0x80;
     EXPECT_EQ(codes_of(numbers, f.format), expected);
-    for (const int code : codes_of(std::vector<double>(67, std::nan("")), f.format)) EXPECT_TRUE(std::isnan(f.value(code)));
+    for (const int code : codes_of(std::vector<double>(67, std::nan("")), f.format))
+      EXPECT_TRUE(std::isnan(f.value(code)));
   }
 }
 
@@ -134,7 +139,8 @@ TEST(Fp8, ScaleIsTheLargestNumberOverAmax) {
 TEST(Fp8, PowerOfTwoBelowIsExact) {
   for (int exponent = -126; exponent < 127; ++exponent) {
     const float power = std::ldexp(1.0f, exponent);
-    const at::Tensor scales = at::tensor({power, std::nextafter(power * 2, 0.0f), std::nextafter(power, 1e38f)}, at::kFloat);
+    const at::Tensor scales =
+        at::tensor({power, std::nextafter(power * 2, 0.0f), std::nextafter(power, 1e38f)}, at::kFloat);
     EXPECT_TRUE((power_of_two_below(scales) == power).all().item<bool>()) << exponent;
   }
 }

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -17,6 +18,7 @@ namespace {
 using parallel::compressed_all_gather;
 using parallel::compressed_all_reduce;
 using parallel::compressed_bytes;
+using parallel::compressed_reduce_scatter;
 using parallel::Compression;
 using Format = Compression::Format;
 
@@ -30,11 +32,19 @@ void on_ranks(int n, const std::function<void(comm::World&, comm::Group&)>& body
   });
 }
 
-at::Tensor normal(int64_t numel, int rank) { return at::randn({numel}, at::detail::createCPUGenerator(rank + 1), at::TensorOptions(at::kFloat)); }
+at::Tensor normal(int64_t numel, int rank) {
+  return at::randn({numel}, at::detail::createCPUGenerator(rank + 1), at::TensorOptions(at::kFloat));
+}
 
 at::Tensor gathered(const at::Tensor& in, comm::Group& group, const Compression& compression) {
   at::Tensor out = at::empty({in.numel() * group.size()}, in.options());
-  compressed_all_gather(out, in, group, compression);
+  compressed_all_gather(out, in, group, compression).wait();
+  return out;
+}
+
+at::Tensor scattered(const at::Tensor& in, comm::Group& group, const Compression& compression) {
+  at::Tensor out = at::empty({in.numel() / group.size()}, in.options());
+  compressed_reduce_scatter(out, in, group, compression).wait();
   return out;
 }
 
@@ -45,13 +55,15 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
 
 class Compressed : public testing::TestWithParam<int> {};
 
-// Integers of 3 bits and their sums of 4 on 2 or 4 ranks; a scale that is not theirs on each rank; sizes that divide by nothing.
+// Numbers of 2 bits, and sums that have no more than 4; other scales on each rank; sizes that divide by nothing.
 TEST_P(Compressed, NumbersOfTheFormatArriveAsTheyAre) {
   const int n = GetParam();
   for (const int64_t numel : {0, 1, 5, 128, 1003})
-    for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
       for (const Compression& c : {kFp8, kFp8InBlocks, Compression{.block = 3}}) {
-        const auto values = [&](int rank) { return (at::arange(numel, at::kLong) * 3 + rank).remainder(2).to(type) * 0.75; };
+        const auto values = [&](int rank) {
+          return (at::arange(numel, at::kLong) * 3 + rank).remainder(2).to(type) * 0.75;
+        };
         on_ranks(n, [&](comm::World& world, comm::Group& group) {
           std::vector<at::Tensor> all;
           for (int r = 0; r < n; ++r) all.push_back(values(r) * std::exp2(r));
@@ -60,6 +72,10 @@ TEST_P(Compressed, NumbersOfTheFormatArriveAsTheyAre) {
           for (int r = 0; r < n; ++r) sum += values(r);
           compressed_all_reduce(x, group, c);
           EXPECT_TRUE(same_bits(x, sum));
+          // Slice r of what a rank has is its values times 2^r.
+          std::vector<at::Tensor> slices;
+          for (int r = 0; r < n; ++r) slices.push_back(values(world.rank()) * std::exp2(r));
+          EXPECT_TRUE(same_bits(scattered(at::cat(slices), group, c), sum * std::exp2(world.rank())));
         });
       }
 }
@@ -79,11 +95,17 @@ TEST_P(Compressed, ErrorsStayWithinTheirBounds) {
         largest_terms += largest(all[r]);
       }
       const at::Tensor got = gathered(all[world.rank()], group, c);
-      for (int r = 0; r < n; ++r) EXPECT_LE(largest(got.narrow(0, r * numel, numel) - all[r]), 1.0001 * share * largest(all[r]));
+      for (int r = 0; r < n; ++r)
+        EXPECT_LE(largest(got.narrow(0, r * numel, numel) - all[r]), 1.0001 * share * largest(all[r]));
       EXPECT_EQ(largest(got - at::cat(all)) == 0, n == 1);  // an error, unless nothing travels
       at::Tensor x = all[world.rank()].clone();
       compressed_all_reduce(x, group, c);
       EXPECT_LE(largest(x - sum), 1.0001 * share * (largest_terms + largest(x)));
+      const int64_t part = numel / 12 * 12 / n;  // of ranks 1 to 4
+      const at::Tensor slice = scattered(all[world.rank()].narrow(0, 0, n * part), group, c);
+      const at::Tensor off = slice - sum.narrow(0, world.rank() * part, part);
+      EXPECT_LE(largest(off), 1.0001 * share * largest_terms);
+      EXPECT_EQ(largest(off) == 0, n == 1);
     });
   }
 }
@@ -98,12 +120,16 @@ TEST(CompressedError, OfNormalNumbersIsThatOfTheFormat) {
     on_ranks(n, [&, c = c, hop = hop](comm::World& world, comm::Group& group) {
       at::Tensor x = normal(numel, world.rank());
       EXPECT_NEAR(relative_error(gathered(x, group, c).narrow(0, 0, numel), normal(numel, 0)), hop, 0.05 * hop);
+      const int64_t part = numel / n;
+      const at::Tensor slice = scattered(x, group, c);
+      EXPECT_NEAR(relative_error(slice, sum.narrow(0, world.rank() * part, part)), hop, 0.05 * hop);
       compressed_all_reduce(x, group, c);
       EXPECT_NEAR(relative_error(x, sum), std::sqrt(2.0) * hop, 0.05 * std::sqrt(2.0) * hop);
     });
 }
 
-// One number a thousand times the others: int8 with one scale flushes the others to 0, in blocks only its own; fp8 does not mind.
+// One number a thousand times the others: int8 with one scale flushes the others to 0, in blocks only its own; fp8 does
+// not mind.
 TEST(CompressedError, OfAnOutlierStaysInItsBlock) {
   at::Tensor x = normal(1 << 14, 0);
   x[77] = 1000;
@@ -154,6 +180,10 @@ TEST_P(Compressed, BytesAreThoseOfTheContract) {
       EXPECT_EQ(traffic.total().calls, n == 1 ? 0 : 2);
       const double compressed = traffic.total().bytes;
       world.traffic().reset();
+      scattered(at::cat(std::vector<at::Tensor>(n, x)), group, c);
+      EXPECT_EQ(traffic.total().bytes, static_cast<double>((n - 1) * compressed_bytes(numel, c)));
+      EXPECT_EQ(traffic.total().calls, n == 1 ? 0 : 1);
+      world.traffic().reset();
       group.all_reduce(x, comm::Reduce::Sum).wait();
       const double share = 0.25 * (c.block ? 132.0 / 128 : 1);  // of the fp32 that a plain one sends
       EXPECT_NEAR(compressed, share * traffic.total().bytes, 0.01 * traffic.total().bytes);
@@ -171,20 +201,63 @@ TEST(CompressedError, WhatIsNotFiniteIsSeenByAll) {
         compressed_all_reduce(x, group, c);
         EXPECT_TRUE(x.narrow(0, 128, 128).isnan().all().item<bool>());
         EXPECT_TRUE(x.narrow(0, 256, 768).eq(2).all().item<bool>());
+        at::Tensor ones = at::ones({1024});
+        if (world.rank() == 1) ones[130] = bad;
+        const at::Tensor slice = scattered(ones, group, c);
+        EXPECT_EQ(slice.isnan().sum().item<int64_t>(), world.rank() == 0 ? 128 : 0);
       });
+}
+
+// Several under way at once, their inputs gone, and waited for in another order on each rank.
+TEST(CompressedWork, InputsMayChangeAtOnce) {
+  on_ranks(2, [](comm::World& world, comm::Group& group) {
+    at::Tensor all = at::zeros({8}), part = at::zeros({4}), in = at::full({4}, 1.0 + world.rank()), both = at::ones({8});
+    comm::Work gathering = compressed_all_gather(all, in, group, kFp8);
+    in.fill_(64);
+    comm::Work scattering = compressed_reduce_scatter(part, both, group, kInt8);
+    both.fill_(64);
+    for (comm::Work* work : world.rank() == 0 ? std::array{&gathering, &scattering} : std::array{&scattering, &gathering})
+      work->wait();
+    EXPECT_TRUE(all.equal(at::cat({at::ones({4}), at::full({4}, 2.0)})));
+    EXPECT_TRUE(part.allclose(at::full({4}, 2.0)));
+  });
+}
+
+TEST(CompressedNames, SayFormatAndBlock) {
+  EXPECT_THAT(parallel::compression_names(), testing::ElementsAre("none", "fp8", "int8"));
+  EXPECT_FALSE(parallel::compression_of("none").has_value());
+  const Compression fp8 = parallel::compression_of("fp8").value(), int8 = parallel::compression_of("int8").value();
+  EXPECT_EQ(fp8.format, Format::E4m3);
+  EXPECT_EQ(compressed_bytes(1 << 20, fp8), (1 << 20) + 4 * 1024);
+  EXPECT_EQ(int8.format, Format::Int8);
+  EXPECT_EQ(compressed_bytes(1 << 20, int8), (1 << 20) + 4 * 8192);
+  EXPECT_EQ(thrown_message([] { parallel::compression_of("fp4"); }),
+            "[parallel] compress must be none, fp8 or int8: got fp4");
 }
 
 TEST(CompressedError, RefusesWhatDoesNotFit) {
   on_ranks(2, [](comm::World& world, comm::Group& group) {
-    const auto refusal = [&](at::Tensor out, const at::Tensor& in, const Compression& c = {}) {
+    const auto gathering = [&](at::Tensor out, const at::Tensor& in, const Compression& c = {}) {
       return thrown_message([&] { compressed_all_gather(out, in, group, c); });
     };
-    EXPECT_THAT(refusal(at::ones({5}), at::ones({2})), testing::HasSubstr("[compressed] an all_gather among 2 ranks needs an output of as many inputs: got 5"));
-    EXPECT_THAT(refusal(at::ones({4}), at::ones({2}, at::kLong)), testing::HasSubstr("the input of an all_gather must be fp64, fp32 or bf16: got Long"));
-    EXPECT_THAT(refusal(at::ones({4, 2}).t(), at::ones({4})), testing::HasSubstr("the output of an all_gather must be contiguous"));
-    EXPECT_THAT(refusal(at::ones({4}), at::ones({2}), {.block = -1}), testing::HasSubstr("a block must have at least 1 element"));
-    at::Tensor halves = at::ones({4}, at::kHalf);
-    EXPECT_THAT(thrown_message([&] { compressed_all_reduce(halves, group, {}); }), testing::HasSubstr("the input of an all_reduce must be"));
+    const auto scattering = [&](at::Tensor out, const at::Tensor& in, const Compression& c = {}) {
+      return thrown_message([&] { compressed_reduce_scatter(out, in, group, c); });
+    };
+    const auto has = [](const char* words) { return testing::HasSubstr(words); };
+    const at::Tensor two = at::ones({2}), four = at::ones({4}), across = at::ones({4, 2}).t();
+    EXPECT_THAT(gathering(at::ones({5}), two),
+                has("[compressed] an all_gather among 2 ranks needs an output of as many inputs: got 5"));
+    EXPECT_THAT(gathering(four, at::ones({2}, at::kLong)),
+                has("the input of an all_gather must be fp64, fp32, bf16 or fp16: got Long"));
+    EXPECT_THAT(gathering(across, four), has("the output of an all_gather must be contiguous"));
+    EXPECT_THAT(gathering(four, two, {.block = -1}), has("a block must have at least 1 element"));
+    EXPECT_THAT(scattering(two, at::ones({5})),
+                has("[compressed] a reduce_scatter among 2 ranks needs an input of as many outputs: got 5"));
+    EXPECT_THAT(scattering(at::ones({2}, at::kLong), four), has("the output of a reduce_scatter must be fp64"));
+    EXPECT_THAT(scattering(four, across), has("the input of a reduce_scatter must be contiguous"));
+    at::Tensor integers = at::ones({4}, at::kLong);
+    EXPECT_THAT(thrown_message([&] { compressed_all_reduce(integers, group, {}); }),
+                has("the input of an all_reduce must be"));
     EXPECT_EQ(world.traffic().total().calls, 0);
   });
 }

@@ -1,5 +1,5 @@
-// Linear layers in fp8 in every tensor mode against those of one process. Where scales agree all numbers do, bit for bit: operands of few bits make sums that are
-// exact in fp64 whatever their order.
+// Linear layers in fp8 in every tensor mode against those of one process. Where scales agree all numbers do, bit for
+// bit: operands of few bits make sums that are exact in fp64 whatever their order.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -28,20 +28,26 @@ using parallel::TensorConfig;
 constexpr int64_t kNarrow = 36, kWide = 72, kSequence = 6;
 
 at::Generator generator(const std::string& name) { return at::detail::createCPUGenerator(derive_seed(3, name)); }
-/// Blocks of a hundred such numbers, however they are cut, have largest magnitudes in (7/8, 1): one scale, where those are powers of two.
+/// Blocks of a hundred such numbers, however they are cut, have largest magnitudes in (7/8, 1): one scale, where those
+/// are powers of two.
 at::Tensor uniform(std::vector<int64_t> sizes, const std::string& name) {
   return at::rand(sizes, generator(name), at::TensorOptions(at::kDouble)) * 2 - 1;
 }
-at::Tensor normal(std::vector<int64_t> sizes, const std::string& name) { return at::randn(sizes, generator(name), at::TensorOptions(at::kDouble)); }
+at::Tensor normal(std::vector<int64_t> sizes, const std::string& name) {
+  return at::randn(sizes, generator(name), at::TensorOptions(at::kDouble));
+}
 
 /// An expand and a contract, each on an input of its own.
 struct Pair {
   Pair(nn::Layers& make)
-      : parameters(make.parameters()), up(make.expand("up", kNarrow, kWide, {})), down(make.contract("down", kWide, kNarrow, {})) {
+      : parameters(make.parameters()),
+        up(make.expand("up", kNarrow, kWide, {})),
+        down(make.contract("down", kWide, kNarrow, {})) {
     const at::NoGradGuard no_grad;
     for (nn::Parameter& p : parameters) {
       const at::Tensor whole = uniform(p.spec.shape, p.name);
-      p.value.copy_(local_part(p.name.ends_with(".bias") ? (whole * 8).round() / 8 : whole, p.spec, parameters.place()));  // a bias is not in fp8
+      p.value.copy_(local_part(p.name.ends_with(".bias") ? (whole * 8).round() / 8 : whole, p.spec,
+                               parameters.place()));  // a bias is not in fp8
     }
   }
   nn::Parameters& parameters;
@@ -59,7 +65,10 @@ Parts parts_of(const Layout& layout) {
     return [&layout, split](const at::Tensor& whole) {
       const auto& place = layout.mesh->place();
       const int64_t width = whole.size(2) / place.size(split.columns);
-      return parallel::rows_of(layout, split).of(whole).narrow(2, place.index(split.columns) * width, width).contiguous();
+      return parallel::rows_of(layout, split)
+          .of(whole)
+          .narrow(2, place.index(split.columns) * width, width)
+          .contiguous();
     };
   };
   return {cut(layout.outside), cut(layout.inside)};
@@ -73,14 +82,18 @@ struct Results {
 using Draw = at::Tensor (*)(std::vector<int64_t>, const std::string&);
 
 Results run(Pair& pair, comm::Mesh& mesh, const Parts& parts, int64_t batch, Draw draw) {
-  const auto whole = [&](int64_t features, const std::string& name) { return draw({batch, kSequence, features}, name); };
+  const auto whole = [&](int64_t features, const std::string& name) {
+    return draw({batch, kSequence, features}, name);
+  };
   for (nn::Parameter& p : pair.parameters) p.value.mutable_grad() = at::Tensor();
   nn::FlatParameters flat(pair.parameters, 1 << 20);
   parallel::GradientReducer reducer(flat, mesh);
-  const at::Tensor narrow = parts.outside(whole(kNarrow, "narrow")).requires_grad_(), wide = parts.inside(whole(kWide, "wide")).requires_grad_();
+  const at::Tensor narrow = parts.outside(whole(kNarrow, "narrow")).requires_grad_(),
+                   wide = parts.inside(whole(kWide, "wide")).requires_grad_();
   const at::Tensor up = pair.up->forward(narrow).tensor, down = pair.down->forward({wide});
   reducer.begin();
-  torch::autograd::backward({up, down}, {parts.inside(whole(kWide, "d wide")), parts.outside(whole(kNarrow, "d narrow"))});
+  torch::autograd::backward({up, down},
+                            {parts.inside(whole(kWide, "d wide")), parts.outside(whole(kNarrow, "d narrow"))});
   reducer.finish();
   Results r{up.detach(), down.detach(), narrow.grad(), wide.grad(), {}};
   for (const nn::Parameter& p : pair.parameters) r.gradients[p.name] = p.value.grad().clone();
@@ -88,7 +101,9 @@ Results run(Pair& pair, comm::Mesh& mesh, const Parts& parts, int64_t batch, Dra
 }
 
 nn::Parameters::Options options(Fp8Layers& fp8) {
-  return {.dtype = at::kDouble, .product = [&fp8](auto product, const nn::Parameter& weight) { return fp8.wrap(std::move(product), weight); }};
+  return {.dtype = at::kDouble, .product = [&fp8](auto product, const nn::Parameter& weight) {
+            return fp8.wrap(std::move(product), weight);
+          }};
 }
 
 void compare(const Results& got, const Results& want, const Parts& parts, const nn::Parameters& parameters) {
@@ -105,7 +120,8 @@ void compare(const Results& got, const Results& want, const Parts& parts, const 
   }
 }
 
-/// A step on uniform numbers, whose scales agree by themselves; then, with delayed scaling, one on others, whose scales agree because their history does.
+/// A step on uniform numbers, whose scales agree by themselves; then, with delayed scaling, one on others, whose scales
+/// agree because their history does.
 void check(const TensorConfig& config, Fp8Recipe::Scaling scaling, bool agrees = true, bool collectives_off = false) {
   const int64_t batch = parallel::batch_parts(config) * 4;
   const Fp8Recipe recipe{.scaling = scaling};
@@ -124,22 +140,25 @@ void check(const TensorConfig& config, Fp8Recipe::Scaling scaling, bool agrees =
     for (const auto& state : fp8.states()) history.push_back(state->history);
     second = run(pair, mesh, {all, all}, batch, normal);
   });
-  comm::run_ranks(static_cast<int>(config.size), [&](comm::World& world) {
-    comm::Mesh mesh(world, parallel::tensor_axes(config));
-    Fp8Layers fp8(recipe);
-    nn::Parameters parameters(mesh.place(), options(fp8));
-    const Layout layout = parallel::make_layout(config, mesh);
-    parallel::TensorLayers make(parameters, layout);
-    Pair pair(make);
-    const Parts parts = parts_of(layout);
-    compare(run(pair, mesh, parts, batch, uniform), first, parts, parameters);
-    if (scaling == Fp8Recipe::Scaling::Current) return;
-    parallel::GroupReduction ranks(mesh.all());
-    ops::RankReduction alone;
-    fp8.end_step(agrees ? ranks : alone);
-    for (size_t i = 0; i < history.size(); ++i) expect_equal(fp8.states()[i]->history, history[i], fp8.states()[i]->name);
-    compare(run(pair, mesh, parts, batch, normal), second, parts, parameters);
-  }, {.collectives_off = collectives_off});
+  comm::run_ranks(static_cast<int>(config.size),
+                  [&](comm::World& world) {
+                    comm::Mesh mesh(world, parallel::tensor_axes(config));
+                    Fp8Layers fp8(recipe);
+                    nn::Parameters parameters(mesh.place(), options(fp8));
+                    const Layout layout = parallel::make_layout(config, mesh);
+                    parallel::TensorLayers make(parameters, layout);
+                    Pair pair(make);
+                    const Parts parts = parts_of(layout);
+                    compare(run(pair, mesh, parts, batch, uniform), first, parts, parameters);
+                    if (scaling == Fp8Recipe::Scaling::Current) return;
+                    parallel::GroupReduction ranks(mesh.all());
+                    ops::RankReduction alone;
+                    fp8.end_step(agrees ? ranks : alone);
+                    for (size_t i = 0; i < history.size(); ++i)
+                      expect_equal(fp8.states()[i]->history, history[i], fp8.states()[i]->name);
+                    compare(run(pair, mesh, parts, batch, normal), second, parts, parameters);
+                  },
+                  {.collectives_off = collectives_off});
 }
 
 class Fp8Parity : public testing::TestWithParam<TensorConfig> {};
@@ -163,7 +182,9 @@ TEST(Fp8Difference, PlainLayersGiveOtherNumbers) {
     nn::SerialLayers make(parameters), make_plain(plain);
     Pair pair(make), plain_pair(make_plain);
     const auto all = [](const at::Tensor& x) { return x; };
-    EXPECT_THROW(compare(run(pair, mesh, {all, all}, 2, uniform), run(plain_pair, mesh, {all, all}, 2, uniform), {all, all}, parameters), ParityError);
+    EXPECT_THROW(compare(run(pair, mesh, {all, all}, 2, uniform), run(plain_pair, mesh, {all, all}, 2, uniform),
+                         {all, all}, parameters),
+                 ParityError);
   });
 }
 
@@ -172,12 +193,13 @@ TEST_P(Fp8Parity, LinearLayersOfBlocksAloneUseIt) {
     comm::Mesh mesh(world, parallel::tensor_axes(GetParam()));
     std::vector<std::string> names;
     nn::Parameters parameters(mesh.place(), {.product = [&](auto product, const nn::Parameter& weight) {
-      names.push_back(weight.name);
-      return product;
-    }});
+                                names.push_back(weight.name);
+                                return product;
+                              }});
     parallel::TensorLayers make(parameters, parallel::make_layout(GetParam(), mesh));
     const nn::AttentionShape shape{.hidden = kNarrow, .heads = 6, .kv_heads = 6, .head_dim = 3};
-    const auto embedding = make.embedding("embedding", 11, kNarrow, 1), positions = make.positions("positions", 5, kNarrow, 1);
+    const auto embedding = make.embedding("embedding", 11, kNarrow, 1),
+               positions = make.positions("positions", 5, kNarrow, 1);
     make.patch_embedding("patches", {2, 4, 2}, kNarrow, 1);
     make.heads("qkv", shape, {});
     make.from_heads("out", shape, {});
@@ -189,7 +211,8 @@ TEST_P(Fp8Parity, LinearLayersOfBlocksAloneUseIt) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, Fp8Parity, testing::ValuesIn(tensor_modes()), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, Fp8Parity, testing::ValuesIn(tensor_modes()),
+                         [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
 }  // namespace colossal::test

@@ -23,17 +23,20 @@ class Fp8Product final : public Product {
   Fp8Product(std::shared_ptr<const Product> inner, const Fp8Recipe& recipe, std::shared_ptr<Fp8Layers::State> state)
       : inner_(std::move(inner)), recipe_(recipe), state_(std::move(state)) {}
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
     const at::Tensor x_scale = scale_for(x, kInput, saved), weight_scale = scale_for(weight, kWeight, saved);
     const at::Tensor codes = ops::quantize(x, Fp8::E4m3, x_scale);
-    const at::Tensor given_x = ops::dequantize(codes, x_scale, x.scalar_type()), given_weight = dequantized(weight, kWeight, weight_scale);
+    const at::Tensor given_x = ops::dequantize(codes, x_scale, x.scalar_type());
+    const at::Tensor given_weight = dequantized(weight, kWeight, weight_scale);
     const at::Tensor y = inner_->forward(given_x, given_weight, bias, out, saved);
     if (!saved) return y;
     if (saved->x.is_same(given_x)) {
       saved->x = codes;
       saved->x_scale = x_scale;
     }
-    if (saved->weight.is_same(given_weight)) {  // the weight is there anyway: its codes would be bytes more, once a micro-batch
+    if (saved->weight.is_same(given_weight)) {
+      // The weight is there anyway: its codes would be bytes more, once a micro-batch.
       saved->weight = weight;
       saved->weight_scale = weight_scale;
     }
@@ -43,11 +46,15 @@ class Fp8Product final : public Product {
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
     Saved given{.out = saved.out};
     if (wanted.weight) given.x = input_of(saved, dy.scalar_type());
-    if (wanted.x) given.weight = saved.weight_scale.defined() ? dequantized(saved.weight, kWeight, saved.weight_scale) : saved.weight;
+    if (wanted.x) given.weight = weight_of(saved);
     return inner_->backward(dequantized(dy, kGradient, scale_for(dy, kGradient, true)), given, wanted);
   }
 
  private:
+  static at::Tensor weight_of(const Saved& saved) {
+    return saved.weight_scale.defined() ? dequantized(saved.weight, kWeight, saved.weight_scale) : saved.weight;
+  }
+
   static at::Tensor input_of(const Saved& saved, at::ScalarType dtype) {
     if (!saved.x_scale.defined()) return saved.x;
     if (saved.x.scalar_type() == ops::dtype_of(Fp8::E4m3)) return ops::dequantize(saved.x, saved.x_scale, dtype);
@@ -60,7 +67,8 @@ class Fp8Product final : public Product {
       at::Tensor now = state_->now.select(0, operand);
       if (records) now.copy_(at::maximum(now, amax));
       const at::Tensor past = state_->history.select(0, operand).max();
-      amax = at::where(past > 0, past, amax) + (amax - amax);  // NaN where this operand is not finite, whatever came before
+      // The difference is NaN where this operand is not finite, whatever came before.
+      amax = at::where(past > 0, past, amax) + (amax - amax);
     }
     const at::Tensor scale = ops::scale_of(amax, format_of(operand), recipe_.margin);
     return recipe_.power_of_two ? ops::power_of_two_below(scale) : scale;
@@ -78,10 +86,13 @@ Fp8Layers::Fp8Layers(const Fp8Recipe& recipe) : recipe_(recipe) {
 }
 
 std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
-  if (recipe_.scaling == Fp8Recipe::Scaling::Current) return std::make_shared<Fp8Product>(std::move(product), recipe_, nullptr);
+  if (recipe_.scaling == Fp8Recipe::Scaling::Current)
+    return std::make_shared<Fp8Product>(std::move(product), recipe_, nullptr);
   const auto options = weight.value.options().dtype(at::kFloat).requires_grad(false);
-  states_.push_back(std::make_shared<State>(
-      State{weight.name + ".fp8_history", at::zeros({kOperands, recipe_.history}, options), at::zeros({kOperands}, options)}));
+  auto spec = tensor::ShardSpec::whole({kOperands, recipe_.history});
+  spec.stages = weight.spec.stages;
+  states_.push_back(std::make_shared<State>(State{weight.name + ".fp8_history", at::zeros(spec.shape, options),
+                                                  std::move(spec), at::zeros({kOperands}, options)}));
   return std::make_shared<Fp8Product>(std::move(product), recipe_, states_.back());
 }
 

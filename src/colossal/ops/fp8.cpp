@@ -15,7 +15,8 @@ constexpr int32_t kExponentBits = 0x7f800000;  // of fp32
 
 void check_float(const at::Tensor& x, const char* what) {
   const auto type = x.scalar_type();
-  require(type == at::kDouble || type == at::kFloat || type == at::kBFloat16, "fp8", what, " needs fp64, fp32 or bf16: got ", type);
+  require(type == at::kDouble || type == at::kFloat || type == at::kBFloat16, "fp8", what,
+          " needs fp64, fp32 or bf16: got ", type);
 }
 
 }  // namespace

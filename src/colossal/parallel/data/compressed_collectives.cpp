@@ -31,8 +31,8 @@ void check(const at::Tensor& x, const char* what, const Compression& compression
   require(is_number, "compressed", what, " must be fp64, fp32, bf16 or fp16: got ", type);
   require(x.is_contiguous(), "compressed", what, " must be contiguous: got strides ", x.strides(), " for sizes ",
           x.sizes());
-  require(compression.block >= 0, "compressed",
-          "a block must have at least 1 element (0: the whole message): got ", compression.block);
+  require(compression.block >= 0, "compressed", "a block must have at least 1 element (0: the whole message): got ",
+          compression.block);
 }
 
 at::Tensor int8_codes(const at::Tensor& x, const at::Tensor& scale) {

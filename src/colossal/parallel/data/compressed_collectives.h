@@ -57,9 +57,9 @@ comm::Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, comm::Gr
 comm::Work compressed_reduce_scatter(at::Tensor& out, const at::Tensor& in, comm::Group& group,
                                      const Compression& compression);
 
-/// x <- sum of x over all ranks, in place; the same bits on all ranks. A reduce_scatter, then an all_gather of the sums:
-/// two hops, so that no number is rounded n times on its way. Returns when it is done: the second hop must not start at
-/// another place among the group's collectives on each rank.
+/// x <- sum of x over all ranks, in place; the same bits on all ranks. A reduce_scatter, then an all_gather of the
+/// sums: two hops, so that no number is rounded n times on its way. Returns when it is done: the second hop must not
+/// start at another place among the group's collectives on each rank.
 ///
 /// Bytes:  sends 2 (n-1) * compressed_bytes(ceil(numel / n)). Scales are of those parts, or of blocks in them.
 /// Memory: codes twice, fp32 copies of x while they are made.
