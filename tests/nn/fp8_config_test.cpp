@@ -48,7 +48,7 @@ TEST(Fp8Config, KeysBecomeTheRecipe) {
 TEST(Fp8Config, RefusesWhatCannotBe) {
   const auto refusal = [](const std::string& toml) { return test::thrown_message([&] { recipe_of(toml); }); };
   EXPECT_THAT(refusal("fp8_scaling = \"curent\""), testing::HasSubstr("precision.fp8_scaling"));
-  EXPECT_THAT(refusal("fp8_history = 0"), testing::HasSubstr("`precision.fp8_history` must be at least 1 (steps), found 0"));
+  EXPECT_THAT(refusal("fp8_history = 0"), testing::HasSubstr("`precision.fp8_history` must be between 1 and 1024"));
   EXPECT_THAT(refusal("fp8_margin = -1"), testing::HasSubstr("precision.fp8_margin"));
   EXPECT_THAT(refusal("fp8_histroy = 4"), testing::HasSubstr("did you mean `precision.fp8_history`"));
   EXPECT_EQ(test::thrown_message([] { fp8_recipe({.scaling = "late"}); }),

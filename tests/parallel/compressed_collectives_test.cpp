@@ -110,13 +110,14 @@ TEST_P(Compressed, ErrorsStayWithinTheirBounds) {
   }
 }
 
-// Measured: 0.026 a hop for e4m3, 0.006 for int8 in blocks; two hops add as independent errors do.
+// e4m3: 0.026 a hop, measured apart from this code. int8: a step of amax / 127 has an error of 1/sqrt(12) of it, and the
+// largest of 128 normal numbers is 2.86 (rms), so 0.0065. Two hops add as independent errors do.
 TEST(CompressedError, OfNormalNumbersIsThatOfTheFormat) {
   const int n = 4;
   const int64_t numel = 1 << 16;
   at::Tensor sum = at::zeros({numel});
   for (int r = 0; r < n; ++r) sum += normal(numel, r);
-  for (const auto& [c, hop] : {std::pair{kFp8, 0.0263}, {kFp8InBlocks, 0.0263}, {kInt8, 0.0062}})
+  for (const auto& [c, hop] : {std::pair{kFp8, 0.0263}, {kFp8InBlocks, 0.0263}, {kInt8, 0.0065}})
     on_ranks(n, [&, c = c, hop = hop](comm::World& world, comm::Group& group) {
       at::Tensor x = normal(numel, world.rank());
       EXPECT_NEAR(relative_error(gathered(x, group, c).narrow(0, 0, numel), normal(numel, 0)), hop, 0.05 * hop);
@@ -211,13 +212,15 @@ TEST(CompressedError, WhatIsNotFiniteIsSeenByAll) {
 // Several under way at once, their inputs gone, and waited for in another order on each rank.
 TEST(CompressedWork, InputsMayChangeAtOnce) {
   on_ranks(2, [](comm::World& world, comm::Group& group) {
-    at::Tensor all = at::zeros({8}), part = at::zeros({4}), in = at::full({4}, 1.0 + world.rank()), both = at::ones({8});
+    at::Tensor all = at::zeros({8}), part = at::zeros({4});
+    at::Tensor in = at::full({4}, 1.0 + world.rank()), both = at::ones({8});
     comm::Work gathering = compressed_all_gather(all, in, group, kFp8);
     in.fill_(64);
     comm::Work scattering = compressed_reduce_scatter(part, both, group, kInt8);
     both.fill_(64);
-    for (comm::Work* work : world.rank() == 0 ? std::array{&gathering, &scattering} : std::array{&scattering, &gathering})
-      work->wait();
+    std::array works{&gathering, &scattering};
+    if (world.rank() == 0) std::swap(works[0], works[1]);
+    for (comm::Work* work : works) work->wait();
     EXPECT_TRUE(all.equal(at::cat({at::ones({4}), at::full({4}, 2.0)})));
     EXPECT_TRUE(part.allclose(at::full({4}, 2.0)));
   });
