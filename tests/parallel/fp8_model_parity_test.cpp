@@ -183,7 +183,7 @@ std::vector<Case> cases() {
   return result;
 }
 
-class Fp8ModelParity : public testing::TestWithParam<Case> {
+class Fp8Layouts : public testing::TestWithParam<Case> {
  protected:
   static ParallelConfig config() {
     const Case& c = GetParam();
@@ -193,7 +193,7 @@ class Fp8ModelParity : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(Fp8ModelParity, TrainingIsThatOfOneProcess) {
+TEST_P(Fp8Layouts, TrainingIsThatOfOneProcess) {
   EXPECT_NO_THROW(check(tiny_gpt2(), config()));
   EXPECT_THROW(check(tiny_gpt2(), config(), Fault::NoFp8), ParityError);
   const bool has_stages = *GetParam().schedule, has_copies = GetParam().data * GetParam().tensor.size > 1;
@@ -205,7 +205,14 @@ TEST_P(Fp8ModelParity, TrainingIsThatOfOneProcess) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Fp8ModelParity, testing::ValuesIn(cases()), testing::PrintToStringParamName());
+// Where each kv head is on one rank: copies quantise their shares of a gradient, which one process adds up first.
+TEST(Fp8ModelParity, OfGroupedHeadsWithoutCopies) {
+  for (const parallel::TensorConfig& tensor :
+       {parallel::TensorConfig{.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "2.5d", .depth = 2}})
+    EXPECT_NO_THROW(check(tiny_llama(), {.data = 2, .tensor = tensor})) << name_of(tensor);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fp8ModelParity, Fp8Layouts, testing::ValuesIn(cases()), testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace colossal::test
