@@ -110,8 +110,8 @@ TEST_P(Compressed, ErrorsStayWithinTheirBounds) {
   }
 }
 
-// e4m3: 0.026 a hop, measured apart from this code. int8: a step of amax / 127 has an error of 1/sqrt(12) of it, and the
-// largest of 128 normal numbers is 2.86 (rms), so 0.0065. Two hops add as independent errors do.
+// e4m3: 0.026 a hop, measured apart from this code. int8: a step of amax / 127 has an error of 1/sqrt(12) of it, and
+// the largest of 128 normal numbers is 2.86 (rms), so 0.0065. Two hops add as independent errors do.
 TEST(CompressedError, OfNormalNumbersIsThatOfTheFormat) {
   const int n = 4;
   const int64_t numel = 1 << 16;

@@ -38,7 +38,8 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor y = reinterpret_cast<const Product*>(product)->forward(rows, weight, bias.value_or(at::Tensor()), out, &saved);
     // What comes before is computed again from x, unless the product keeps something else, such as gathered rows.
     const bool forgets = before && (saved.x.is_same(rows) || saved.x_scale.defined());
-    context->save_for_backward({forgets ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor(), saved.x_scale, saved.weight_scale});
+    context->save_for_backward({forgets ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor(),
+                                saved.x_scale, saved.weight_scale});
     if (before) context->saved_data["before"] = *before;
     context->saved_data["product"] = product;
     context->saved_data["out"] = out;
@@ -63,7 +64,8 @@ struct Linear : torch::autograd::Function<Linear> {
     }
     const at::Tensor x = saved[0].defined() ? saved[0] : rows_of(input.detach());
     const at::Tensor sum = defers ? at::Tensor() : ops::gradient_sum(saved[2]);
-    const auto d = product->backward(dy, {x, saved[1], out, saved[4], saved[5]}, {wants_x, wants_weight && !defers, sum});
+    const Product::Saved kept{x, saved[1], out, saved[4], saved[5]};
+    const auto d = product->backward(dy, kept, {wants_x, wants_weight && !defers, sum});
     if (defers) put_off(*deferred, product, dy, {saved[0], {}, out, saved[4]}, before, saved[3], saved[2]);
     at::Tensor dx = d.x.defined() ? with_leading_sizes_of(gradients[0], d.x) : at::Tensor();
     if (before && wants_x) {
@@ -75,8 +77,9 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 
   /// From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to its leaf.
-  static void put_off(DeferredGradients& deferred, const Product* product, const at::Tensor& dy, const Product::Saved& saved, const Unary& before,
-                      const at::Tensor& source, const at::Tensor& weight) {
+  static void put_off(DeferredGradients& deferred, const Product* product, const at::Tensor& dy,
+                      const Product::Saved& saved, const Unary& before, const at::Tensor& source,
+                      const at::Tensor& weight) {
     deferred.add([=] {
       at::Tensor gradient, sum;
       {

@@ -40,7 +40,8 @@ Parameter& Parameters::at(const std::string& name) {
   throw Error("model", concat("no parameter named ", name));
 }
 
-std::shared_ptr<const Product> Parameters::product_for(const Parameter& weight, std::shared_ptr<const Product> product) const {
+std::shared_ptr<const Product> Parameters::product_for(const Parameter& weight,
+                                                       std::shared_ptr<const Product> product) const {
   return options_.product && weight.value.defined() ? options_.product(std::move(product), weight) : product;
 }
 

@@ -44,9 +44,11 @@ class Parameters {
     uint64_t seed = 0;
     /// ShardSpec::stages of the parameter of a name; null: no pipeline.
     std::function<std::vector<int>(const std::string& name)> stages{};
-    /// What multiplies in the linear layer of `weight`, made of the product of its layout; null: that one. Layers inside blocks alone ask, for the weights
-    /// that are here: the products of embeddings and heads stay what they are.
-    std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product, const Parameter& weight)> product{};
+    /// What multiplies in the linear layer of `weight`, made of the product of its layout; null: that one. Layers
+    /// inside blocks alone ask, for the weights that are here: the products of embeddings and heads stay what they are.
+    using ProductOf =
+        std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product, const Parameter& weight)>;
+    ProductOf product{};
   };
   Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(options) {}
 

@@ -17,7 +17,8 @@ class Product {
   struct Saved {
     at::Tensor x, weight;  ///< what backward() wants: the blocks themselves, or gathered ones. dW needs x alone, dx weight alone
     int64_t out = 0;
-    /// Of a product that keeps fewer bits (nn/fp8_product.h), undefined elsewhere. Where there is one of x, backward() takes the x that forward() was given, too.
+    /// Of a product that keeps fewer bits (nn/fp8_product.h), undefined elsewhere. Where there is one of x, backward()
+    /// takes the x that forward() was given, too.
     at::Tensor x_scale{}, weight_scale{};
   };
   struct Gradients {

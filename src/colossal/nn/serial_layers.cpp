@@ -39,7 +39,8 @@ struct SerialLinear {
 };
 
 struct BlockLinear : SerialLinear {
-  BlockLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o) : SerialLinear(p, name, in, out, o) {
+  BlockLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
+      : SerialLinear(p, name, in, out, o) {
     product = p.product_for(weight, product);
   }
 };
