@@ -10,9 +10,9 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/nn/serial_layers.h"
-#include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "colossal/parallel/tensor/vocabulary.h"
+#include "parallel/summed_gradients.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 
@@ -85,16 +85,13 @@ Results run(Pair& pair, comm::Mesh& mesh, const Parts& parts, int64_t batch, Dra
   const auto whole = [&](int64_t features, const std::string& name) {
     return draw({batch, kSequence, features}, name);
   };
-  for (nn::Parameter& p : pair.parameters) p.value.mutable_grad() = at::Tensor();
-  nn::FlatParameters flat(pair.parameters, 1 << 20);
-  parallel::GradientReducer reducer(flat, mesh);
+  zero_gradients(pair.parameters);
   const at::Tensor narrow = parts.outside(whole(kNarrow, "narrow")).requires_grad_(),
                    wide = parts.inside(whole(kWide, "wide")).requires_grad_();
   const at::Tensor up = pair.up->forward(narrow).tensor, down = pair.down->forward({wide});
-  reducer.begin();
   torch::autograd::backward({up, down},
                             {parts.inside(whole(kWide, "d wide")), parts.outside(whole(kNarrow, "d narrow"))});
-  reducer.finish();
+  sum_gradients(pair.parameters, mesh);
   Results r{up.detach(), down.detach(), narrow.grad(), wide.grad(), {}};
   for (const nn::Parameter& p : pair.parameters) r.gradients[p.name] = p.value.grad().clone();
   return r;
