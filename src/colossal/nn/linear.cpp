@@ -31,11 +31,14 @@ at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
 
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                            int64_t product, int64_t out, int64_t deferred, const std::optional<c10::IValue>& before) {
+                            int64_t product, int64_t out, int64_t deferred, const std::optional<c10::IValue>& before,
+                            bool keeps) {
     Product::Saved saved;
     // Without gaps: what is kept must not keep a larger tensor alive that it is a part of.
     const at::Tensor input = before ? unary_of(*before)(x) : x, rows = rows_of(input).contiguous();
-    const at::Tensor y = reinterpret_cast<const Product*>(product)->forward(rows, weight, bias.value_or(at::Tensor()), out, &saved);
+    const auto& multiply = *reinterpret_cast<const Product*>(product);
+    const at::Tensor y = multiply.forward(rows, weight, bias.value_or(at::Tensor()), out, keeps ? &saved : nullptr);
+    if (!keeps) return with_leading_sizes_of(input, y);
     // What comes before is computed again from x, unless the product keeps something else, such as gathered rows.
     const bool forgets = before && (saved.x.is_same(rows) || saved.x_scale.defined());
     context->save_for_backward({forgets ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor(),
@@ -73,7 +76,8 @@ struct Linear : torch::autograd::Function<Linear> {
       dx = source.grad();
     }
     const at::Tensor none;
-    return {dx, sum.defined() ? none : d.weight, context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none, none, none, none, none};
+    const at::Tensor dbias = context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none;
+    return {dx, sum.defined() ? none : d.weight, dbias, none, none, none, none, none};
   }
 
   /// From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to its leaf.
@@ -99,13 +103,10 @@ struct Linear : torch::autograd::Function<Linear> {
 
 at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                   DeferredGradients* deferred, const Unary& before) {
-  if (!at::GradMode::is_enabled()) {
-    const at::Tensor input = before ? before(x) : x;
-    return with_leading_sizes_of(input, product.forward(rows_of(input).contiguous(), weight, bias, out, nullptr));
-  }
   // An undefined tensor may not be an argument of a Function; an absent optional may.
   return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, reinterpret_cast<int64_t>(&product), out,
-                       reinterpret_cast<int64_t>(deferred), before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt);
+                       reinterpret_cast<int64_t>(deferred), before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt,
+                       at::GradMode::is_enabled());
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred,
