@@ -32,15 +32,19 @@ at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
 
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                            int64_t product, int64_t out, int64_t deferred, const std::optional<c10::IValue>& before) {
+                            int64_t product, int64_t out, int64_t deferred, const std::optional<c10::IValue>& before,
+                            bool keeps) {
     const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
     Product::Saved saved;
     // Without gaps: what is kept must not keep a larger tensor alive that it is a part of.
     const at::Tensor input = before ? unary_of(*before)(x) : x, rows = rows_of(input).contiguous();
-    const at::Tensor y = reinterpret_cast<const Product*>(product)->forward(rows, weight, bias.value_or(at::Tensor()), out, &saved);
+    const auto& multiply = *reinterpret_cast<const Product*>(product);
+    const at::Tensor y = multiply.forward(rows, weight, bias.value_or(at::Tensor()), out, keeps ? &saved : nullptr);
+    if (!keeps) return with_leading_sizes_of(input, y);
     // What comes before is computed again from x, unless the product keeps something else, such as gathered rows.
-    const bool forgets = before && saved.x.is_same(rows);
-    context->save_for_backward({forgets ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor()});
+    const bool forgets = before && (saved.x.is_same(rows) || saved.x_scale.defined());
+    context->save_for_backward({forgets ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor(),
+                                saved.x_scale, saved.weight_scale});
     if (before) context->saved_data["before"] = *before;
     context->saved_data["product"] = product;
     context->saved_data["out"] = out;
@@ -66,27 +70,31 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor x = saved[0].defined() ? saved[0] : rows_of(input.detach());
     const at::Tensor sum = defers ? at::Tensor() : ops::gradient_sum(saved[2]);
     const tensor::ReadScope read({saved[1]});
-    const auto d = product->backward(dy, {x, saved[1], out}, {wants_x, wants_weight && !defers, sum});
-    if (defers) put_off(*deferred, product, dy, saved[0], before, saved[3], saved[2], out);
+    const Product::Saved kept{x, saved[1], out, saved[4], saved[5]};
+    const auto d = product->backward(dy, kept, {wants_x, wants_weight && !defers, sum});
+    if (defers) put_off(*deferred, product, dy, {saved[0], {}, out, saved[4]}, before, saved[3], saved[2]);
     at::Tensor dx = d.x.defined() ? with_leading_sizes_of(gradients[0], d.x) : at::Tensor();
     if (before && wants_x) {
       torch::autograd::backward({input}, {dx});
       dx = source.grad();
     }
     const at::Tensor none;
-    return {dx, sum.defined() ? none : d.weight, context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none, none, none, none, none};
+    const at::Tensor dbias = context->saved_data["bias"].toBool() ? ops::column_sums(dy) : none;
+    return {dx, sum.defined() ? none : d.weight, dbias, none, none, none, none, none};
   }
 
   /// From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to its leaf.
-  static void put_off(DeferredGradients& deferred, const Product* product, const at::Tensor& dy, const at::Tensor& kept, const Unary& before,
-                      const at::Tensor& source, const at::Tensor& weight, int64_t out) {
+  static void put_off(DeferredGradients& deferred, const Product* product, const at::Tensor& dy,
+                      const Product::Saved& saved, const Unary& before, const at::Tensor& source,
+                      const at::Tensor& weight) {
     deferred.add([=] {
       at::Tensor gradient, sum;
       {
         const at::NoGradGuard no_grad;
-        const at::Tensor x = kept.defined() ? kept : rows_of(before(source));
+        Product::Saved kept = saved;
+        if (!kept.x.defined()) kept.x = rows_of(before(source));
         sum = ops::gradient_sum(weight);
-        gradient = product->backward(dy, {x, {}, out}, {.x = false, .weight = true, .sum = sum}).weight;
+        gradient = product->backward(dy, kept, {.x = false, .weight = true, .sum = sum}).weight;
       }
       if (!sum.defined()) return torch::autograd::backward({weight}, {gradient});
       if (const auto& hook = torch::autograd::impl::post_acc_grad_hooks(weight)) (*hook)(weight);
@@ -100,16 +108,17 @@ at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor&
                   DeferredGradients* deferred, const Unary& before) {
   // An undefined tensor may not be an argument of a Function; an absent optional may.
   return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, reinterpret_cast<int64_t>(&product), out,
-                       reinterpret_cast<int64_t>(deferred), before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt);
+                       reinterpret_cast<int64_t>(deferred), before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt,
+                       at::GradMode::is_enabled());
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred,
-                  const Unary& before) {
+                  const Unary& before, const Product& product) {
   require(weight.dim() == 2 && x.dim() > 0 && (before || x.size(-1) == weight.size(1)), "linear", "input must be [..., ",
           weight.dim() == 2 ? weight.size(1) : -1, "] for weight ", weight.sizes(), ": got ", x.sizes());
   require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear", "bias must be [",
           weight.size(0), "]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef());
-  return linear(serial_product(), x, weight, bias, weight.size(0), deferred, before);
+  return linear(product, x, weight, bias, weight.size(0), deferred, before);
 }
 
 }  // namespace colossal::nn

@@ -59,6 +59,11 @@ Parameter& Parameters::at(const std::string& name) {
   throw Error("model", concat("no parameter named ", name));
 }
 
+std::shared_ptr<const Product> Parameters::product_for(const Parameter& weight,
+                                                       std::shared_ptr<const Product> product) const {
+  return options_.product && weight.value.defined() ? options_.product(std::move(product), weight) : product;
+}
+
 int64_t Parameters::numel() const {
   int64_t total = 0;
   for (const Parameter& p : list_) total += p.spec.numel();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "colossal/tensor/shard_spec.h"
 
 namespace colossal::nn {
+
+class Product;
 
 /// How initial values are drawn. They depend on (seed, name, logical index) alone, so every layout starts from the same model.
 struct Init {
@@ -45,6 +48,11 @@ class Parameters {
     /// Values have their shape alone, no memory, until someone gives them some (memory::ChunkStore) and draws into it. A model then never exists whole on a rank
     /// that keeps a share of it.
     bool without_memory = false;
+    /// What multiplies in the linear layer of `weight`, made of the product of its layout; null: that one. Layers
+    /// inside blocks alone ask, for the weights that are here: the products of embeddings and heads stay what they are.
+    using ProductOf =
+        std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product, const Parameter& weight)>;
+    ProductOf product{};
   };
   Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(options) {}
 
@@ -59,6 +67,8 @@ class Parameters {
   Parameter& at(const std::string& name);
   const tensor::Place& place() const { return place_; }
   const Options& options() const { return options_; }
+  /// `product`, or what options().product makes of it.
+  std::shared_ptr<const Product> product_for(const Parameter& weight, std::shared_ptr<const Product> product) const;
   /// Where the linear layers of this model leave products that can wait.
   DeferredGradients& deferred() { return deferred_; }
 

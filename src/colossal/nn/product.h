@@ -17,6 +17,9 @@ class Product {
   struct Saved {
     at::Tensor x, weight;  ///< what backward() wants: the blocks themselves, or gathered ones. dW needs x alone, dx weight alone
     int64_t out = 0;
+    /// Of a product that keeps fewer bits (nn/fp8_product.h), undefined elsewhere. Where there is one of x, backward()
+    /// takes the x that forward() was given, too.
+    at::Tensor x_scale{}, weight_scale{};
   };
   struct Gradients {
     at::Tensor x, weight;  ///< undefined unless wanted
@@ -27,7 +30,7 @@ class Product {
     at::Tensor with(const at::Tensor& dweight) const;
   };
   virtual ~Product() = default;
-  /// `out`: columns of y; a weight whose stored pieces were padded has more. `saved` may be null.
+  /// `out`: columns of y; a weight whose stored pieces were padded has more. `saved`: null where nothing will go back.
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const = 0;
   virtual Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const = 0;
 };

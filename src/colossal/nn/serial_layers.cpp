@@ -30,23 +30,31 @@ struct SerialLinear {
                  : nullptr),
         deferred(p.deferred()) {}
   at::Tensor forward(const at::Tensor& x, const Unary& before = {}) const {
-    return nn::linear(x, weight.value, bias ? bias->value : at::Tensor(), &deferred, before);
+    return nn::linear(x, weight.value, bias ? bias->value : at::Tensor(), &deferred, before, *product);
   }
   Parameter& weight;
   Parameter* bias;
   DeferredGradients& deferred;
+  std::shared_ptr<const Product> product{std::shared_ptr<void>(), &serial_product()};  // nobody's to delete
+};
+
+struct BlockLinear : SerialLinear {
+  BlockLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
+      : SerialLinear(p, name, in, out, o) {
+    product = p.product_for(weight, product);
+  }
 };
 
 struct SerialExpand : Expand {
   SerialExpand(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o) : linear(p, name, in, out, o) {}
   Inside forward(const at::Tensor& x) override { return {linear.forward(x)}; }
-  SerialLinear linear;
+  BlockLinear linear;
 };
 
 struct SerialContract : Contract {
   SerialContract(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o) : linear(p, name, in, out, o) {}
   at::Tensor forward(const Inside& x) override { return linear.forward(x.tensor, x.pending); }
-  SerialLinear linear;
+  BlockLinear linear;
 };
 
 struct SerialHeads : HeadProjection {
@@ -59,7 +67,7 @@ struct SerialHeads : HeadProjection {
   }
   int64_t kv_heads_local() const override { return shape.kv_heads; }
   AttentionShape shape;
-  SerialLinear fused;
+  BlockLinear fused;
 };
 
 struct SerialEmbedding : Embedding {

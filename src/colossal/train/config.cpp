@@ -32,17 +32,18 @@ std::string Config::tokenizer() const {
 }
 
 void PrecisionConfig::fields(Fields& f) {
-  f.choice("mode", mode, {"fp32", "fp64", "bf16", "fp16"}, "dtype of parameters, activations and gradients; norms, softmax statistics, losses and sums over ranks have fp32 at least");
-  f.flag("masters", masters, "bf16, fp16: the optimizer updates fp32 copies of the parameters");
+  f.choice("mode", mode, {"fp32", "fp64", "bf16", "fp16", "fp8"}, "dtype of parameters, activations and gradients; fp8: bf16, but linear layers multiply 8-bit numbers. Norms, softmax statistics, losses and sums over ranks have fp32 at least");
+  f.flag("masters", masters, "bf16, fp16, fp8: the optimizer updates fp32 copies of the parameters");
   f.number("loss_scale", loss_scale, "", "fp16: what the loss is multiplied by at first, so that small gradients do not vanish; halved where gradients overflow. 0: no scaling", 0, 1e30);
   f.integer("loss_scale_growth", loss_scale_growth, "steps", "fp16: without an overflow before the scale is doubled", 1);
+  fp8.fields(f);
 }
 
 at::ScalarType PrecisionConfig::dtype() const {
-  return mode == "fp64" ? at::kDouble : mode == "bf16" ? at::kBFloat16 : mode == "fp16" ? at::kHalf : at::kFloat;
+  return mode == "fp64" ? at::kDouble : mode == "bf16" || mode == "fp8" ? at::kBFloat16 : mode == "fp16" ? at::kHalf : at::kFloat;
 }
 
-bool PrecisionConfig::has_masters() const { return masters && (mode == "bf16" || mode == "fp16"); }
+bool PrecisionConfig::has_masters() const { return masters && (mode == "bf16" || mode == "fp16" || mode == "fp8"); }
 
 void MemoryConfig::fields(Fields& f) {
   f.choice("recompute", recompute, {"none", "selective", "block"},

@@ -8,6 +8,7 @@
 #include "colossal/base/fields.h"
 #include "colossal/distributed/config.h"
 #include "colossal/models/shape.h"
+#include "colossal/nn/fp8_config.h"
 #include "colossal/optim/optimizer.h"
 
 namespace colossal::train {
@@ -40,6 +41,7 @@ struct PrecisionConfig {
   bool masters = true;
   double loss_scale = 65536;
   int64_t loss_scale_growth = 2000;
+  nn::Fp8Config fp8;
   void fields(Fields& f);
   /// Of parameters and activations.
   at::ScalarType dtype() const;

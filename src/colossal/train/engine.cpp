@@ -90,6 +90,10 @@ Engine::Engine(comm::World& world, const Config& config, const models::ModelShap
   nn::Parameters::Options options{config.precision.dtype(), choose_device(config.run.device, world.local_rank()),
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store gives it
+  if (config.precision.mode == "fp8") {
+    fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
+    options.product = [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight) { return fp8_->wrap(std::move(product), weight); };
+  }
   model_ = std::make_unique<distributed::DistributedModel>(mesh_, config.parallel, shape, options,
                                                            distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
@@ -155,6 +159,10 @@ StepResult Engine::step() {
   const std::string& by = config_.training.clip_by;
   const double norm = optim::gradient_norm(o.store.shards(), mesh_, by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two) / scale;
   const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
+  if (fp8_) {
+    parallel::GroupReduction ranks(mesh_.all_but("pipeline"));
+    fp8_->end_step(ranks);
+  }
   if (!o.loss_scale.accepts(norm)) {
     ++steps_done_;
     return {rate, norm, true};
@@ -203,6 +211,8 @@ checkpoint::TrainingState Engine::state() {
   }
   for (const optim::StateTensor& t : optimization_->optimizer->state())
     state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
+  if (fp8_)
+    for (const auto& layer : fp8_->states()) state.tensors.push_back({layer->name, layer->history, layer->spec, {}});
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", optimization_->loss_scale.state()}};
   return state;
 }

@@ -8,6 +8,7 @@
 #include "colossal/data/batches.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/nn/fp8_product.h"
 #include "colossal/train/config.h"
 
 namespace colossal::train {
@@ -71,6 +72,7 @@ class Engine {
 
   Config config_;
   comm::Mesh mesh_;
+  std::unique_ptr<nn::Fp8Layers> fp8_;  // null: no fp8
   std::unique_ptr<distributed::DistributedModel> model_;
   struct Optimization;
   std::unique_ptr<Optimization> optimization_;

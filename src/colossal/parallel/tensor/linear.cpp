@@ -46,7 +46,8 @@ tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, in
 
 TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight,
                            std::optional<Table> bias)
-    : layout_(std::move(layout)), product_(*direction.product), deferred_(p.deferred()), weight_(weight), bias_(std::move(bias)),
+    : layout_(std::move(layout)), product_(p.product_for(weight, direction.product)), deferred_(p.deferred()),
+      weight_(weight), bias_(std::move(bias)),
       out_(weight.spec.room(0, layout_->mesh->place())) {}
 
 std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t in,
@@ -67,7 +68,7 @@ std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::sha
 }
 
 at::Tensor TensorLinear::forward(const at::Tensor& x, const nn::Unary& before) const {
-  return nn::linear(product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_, &deferred_, before);
+  return nn::linear(*product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_, &deferred_, before);
 }
 
 TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, const nn::AttentionShape& s,
@@ -84,7 +85,8 @@ nn::Heads TensorHeads::forward(const at::Tensor& x) {
   const at::Tensor& weight = f.weight_.value;
   const int64_t before = f.layout_->mesh->place().index(f.layout_->expand.weight.out_shards) * weight.size(0);  // rows in earlier pieces
   const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
-  const at::Tensor y = nn::linear(f.product_, x, sum_copies_gradient(weight, kv - before, copies_), bias, f.out_, &f.deferred_);
+  const at::Tensor summed = sum_copies_gradient(weight, kv - before, copies_);
+  const at::Tensor y = nn::linear(*f.product_, x, summed, bias, f.out_, &f.deferred_);
   nn::Heads heads = nn::split_heads(y, split_.heads_local, split_.kv_heads_local, shape_.head_dim);
   heads.rows = rows_;
   return heads;

@@ -10,7 +10,7 @@ namespace colossal::parallel {
 tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in, std::vector<tensor::Segment> out_segments = {},
                               std::vector<tensor::Segment> in_segments = {});
 
-/// One direction through a linear layer.
+/// One direction through a linear layer of a block.
 class TensorLinear {
  public:
   /// `bias_split`: where the outputs are. options.segments are of the outputs of an expand, of the inputs of a contract.
@@ -25,7 +25,7 @@ class TensorLinear {
   TensorLinear(nn::Parameters&, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight, std::optional<Table> bias);
 
   std::shared_ptr<const Layout> layout_;
-  const nn::Product& product_;
+  std::shared_ptr<const nn::Product> product_;
   nn::DeferredGradients& deferred_;
   nn::Parameter& weight_;
   std::optional<Table> bias_;

@@ -1,0 +1,24 @@
+#include "colossal/nn/fp8_config.h"
+
+#include "colossal/base/error.h"
+
+namespace colossal::nn {
+
+void Fp8Config::fields(Fields& f) {
+  f.choice("fp8_scaling", scaling, {"current", "delayed"},
+           "largest magnitude that the scale of an operand of fp8 follows: its own, or that of earlier steps");
+  f.integer("fp8_history", history, "steps", "earlier ones that delayed scaling looks at", 1, 1024);
+  f.number("fp8_margin", margin, "bits", "powers of two that scales of fp8 leave free above the largest magnitude", 0,
+           8);
+}
+
+Fp8Recipe fp8_recipe(const Fp8Config& config) {
+  const bool is_delayed = config.scaling == "delayed";
+  require(is_delayed || config.scaling == "current", "precision", "fp8_scaling must be current or delayed: got ",
+          config.scaling);
+  return {.scaling = is_delayed ? Fp8Recipe::Scaling::Delayed : Fp8Recipe::Scaling::Current,
+          .history = config.history,
+          .margin = config.margin};
+}
+
+}  // namespace colossal::nn

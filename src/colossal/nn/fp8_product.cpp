@@ -1,0 +1,114 @@
+#include "colossal/nn/fp8_product.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/fp8.h"
+
+namespace colossal::nn {
+namespace {
+
+using ops::Fp8;
+
+enum Operand : int64_t { kInput, kWeight, kGradient, kOperands };
+
+Fp8 format_of(Operand operand) { return operand == kGradient ? Fp8::E5m2 : Fp8::E4m3; }
+
+at::Tensor dequantized(const at::Tensor& x, Operand operand, const at::Tensor& scale) {
+  return ops::dequantize(ops::quantize(x, format_of(operand), scale), scale, x.scalar_type());
+}
+
+class Fp8Product final : public Product {
+ public:
+  Fp8Product(std::shared_ptr<const Product> inner, const Fp8Recipe& recipe, std::shared_ptr<Fp8Layers::State> state)
+      : inner_(std::move(inner)), recipe_(recipe), state_(std::move(state)) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
+    const at::Tensor x_scale = scale_for(x, kInput, saved), weight_scale = scale_for(weight, kWeight, saved);
+    const at::Tensor codes = ops::quantize(x, Fp8::E4m3, x_scale);
+    const at::Tensor given_x = ops::dequantize(codes, x_scale, x.scalar_type());
+    const at::Tensor given_weight = dequantized(weight, kWeight, weight_scale);
+    const at::Tensor y = inner_->forward(given_x, given_weight, bias, out, saved);
+    if (!saved) return y;
+    if (saved->x.is_same(given_x)) {
+      saved->x = codes;
+      saved->x_scale = x_scale;
+    }
+    if (saved->weight.is_same(given_weight)) {
+      // The weight is there anyway: its codes would be bytes more, once a micro-batch.
+      saved->weight = weight;
+      saved->weight_scale = weight_scale;
+    }
+    return y;
+  }
+
+  Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
+    Saved given{.out = saved.out};
+    if (wanted.weight) given.x = input_of(saved, dy.scalar_type());
+    if (wanted.x) given.weight = weight_of(saved);
+    return inner_->backward(dequantized(dy, kGradient, scale_for(dy, kGradient, true)), given, wanted);
+  }
+
+ private:
+  static at::Tensor weight_of(const Saved& saved) {
+    return saved.weight_scale.defined() ? dequantized(saved.weight, kWeight, saved.weight_scale) : saved.weight;
+  }
+
+  static at::Tensor input_of(const Saved& saved, at::ScalarType dtype) {
+    if (!saved.x_scale.defined()) return saved.x;
+    if (saved.x.scalar_type() == ops::dtype_of(Fp8::E4m3)) return ops::dequantize(saved.x, saved.x_scale, dtype);
+    return dequantized(saved.x, kInput, saved.x_scale);  // was forgotten and computed again
+  }
+
+  at::Tensor scale_for(const at::Tensor& t, Operand operand, bool records) const {
+    at::Tensor amax = ops::largest_magnitude(t);
+    if (state_) {
+      at::Tensor now = state_->now.select(0, operand);
+      if (records) now.copy_(at::maximum(now, amax));
+      const at::Tensor past = state_->history.select(0, operand).max();
+      // The difference is NaN where this operand is not finite, whatever came before.
+      amax = at::where(past > 0, past, amax) + (amax - amax);
+    }
+    const at::Tensor scale = ops::scale_of(amax, format_of(operand), recipe_.margin);
+    return recipe_.power_of_two ? ops::power_of_two_below(scale) : scale;
+  }
+
+  std::shared_ptr<const Product> inner_;
+  Fp8Recipe recipe_;
+  std::shared_ptr<Fp8Layers::State> state_;  // null: current scaling
+};
+
+}  // namespace
+
+Fp8Layers::Fp8Layers(const Fp8Recipe& recipe) : recipe_(recipe) {
+  require(recipe.history >= 1, "precision", "the amax history of fp8 must hold at least 1 step: got ", recipe.history);
+}
+
+std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
+  if (recipe_.scaling == Fp8Recipe::Scaling::Current)
+    return std::make_shared<Fp8Product>(std::move(product), recipe_, nullptr);
+  const auto options = weight.value.options().dtype(at::kFloat).requires_grad(false);
+  auto spec = tensor::ShardSpec::whole({kOperands, recipe_.history});
+  spec.stages = weight.spec.stages;
+  states_.push_back(std::make_shared<State>(State{weight.name + ".fp8_history", at::zeros(spec.shape, options),
+                                                  std::move(spec), at::zeros({kOperands}, options)}));
+  return std::make_shared<Fp8Product>(std::move(product), recipe_, states_.back());
+}
+
+void Fp8Layers::end_step(ops::RankReduction& ranks) {
+  if (states_.empty()) return;
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> seen;
+  for (const auto& state : states_) seen.push_back(state->now.nan_to_num(0, 0, 0));
+  at::Tensor all = at::cat(seen);
+  ranks.max(all);
+  for (size_t i = 0; i < states_.size(); ++i) {
+    State& state = *states_[i];
+    state.history.copy_(state.history.roll(1, 1));
+    state.history.select(1, 0).copy_(all.narrow(0, static_cast<int64_t>(i) * kOperands, kOperands));
+    state.now.zero_();
+  }
+}
+
+}  // namespace colossal::nn

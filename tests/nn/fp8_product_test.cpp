@@ -1,0 +1,324 @@
+// Linear layers in fp8 on one process: against products of operands quantised here, their scales, their state and what
+// they keep.
+#include "colossal/nn/fp8_product.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/linear.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/ops/fp8.h"
+#include "ops/compare.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+
+namespace colossal::nn {
+namespace {
+
+using ops::expect_close;
+using ops::float_types;
+using ops::Fp8;
+using ops::normal;
+using ops::Tensors;
+
+constexpr auto kDelayed = Fp8Recipe::Scaling::Delayed;
+
+/// The nearest number of the format after scaling, in fp64 by arithmetic alone.
+at::Tensor quantised(const at::Tensor& x, Fp8 format, double scale) {
+  const int bits = format == Fp8::E4m3 ? 3 : 2, lowest = format == Fp8::E4m3 ? -6 : -14;
+  const double most = format == Fp8::E4m3 ? 448 : 57344;
+  at::Tensor result = x.detach().to(at::kDouble).contiguous().clone();
+  auto* values = result.data_ptr<double>();
+  for (int64_t i = 0; i < result.numel(); ++i) {
+    const double scaled = std::clamp(values[i] * scale, -most, most);
+    const double step = std::ldexp(1, std::max(scaled == 0 ? lowest : std::ilogb(scaled), lowest) - bits);
+    values[i] = std::nearbyint(scaled / step) * step / scale;
+  }
+  return result;
+}
+
+double magnitude(const at::Tensor& x) { return x.detach().abs().max().item<double>(); }
+
+double scale_from(double amax, Fp8 format, const Fp8Recipe& recipe) {
+  const double scale = (format == Fp8::E4m3 ? 448 : 57344) / std::max(amax, 1e-12) / std::exp2(recipe.margin);
+  return recipe.power_of_two ? std::exp2(std::floor(std::log2(scale))) : scale;
+}
+
+/// One layer, its leaves and a gradient.
+struct Layer {
+  Layer(Fp8Layers& fp8, at::ScalarType type, int64_t rows = 5, const std::string& name = "layer.weight")
+      : weight{.name = name, .value = leaf({11, 7}, 2, type)},
+        bias(leaf({11}, 3, type)),
+        x(leaf({rows, 7}, 1, type)),
+        dy(normal({rows, 11}, 4, type).to(type)),
+        product(fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight)) {}
+  static at::Tensor leaf(at::IntArrayRef shape, uint64_t seed, at::ScalarType type) {
+    return normal(shape, seed, type).to(type).requires_grad_();
+  }
+  at::Tensor forward(DeferredGradients* deferred = nullptr, const Unary& before = {}) const {
+    return linear(*product, x, weight.value, bias, 11, deferred, before);
+  }
+  Tensors values_and_gradients(DeferredGradients* deferred = nullptr, const Unary& before = {}) {
+    for (at::Tensor* t : {&x, &weight.value, &bias}) t->mutable_grad() = at::Tensor();
+    const at::Tensor y = forward(deferred, before);
+    y.backward(dy);
+    return {y.detach(), x.grad(), weight.value.grad(), bias.grad()};
+  }
+  Parameter weight;
+  at::Tensor bias, x, dy;
+  std::shared_ptr<const Product> product;
+};
+
+/// The same with operands that were quantised first, in fp64.
+Tensors by_hand(const Layer& l, double x_scale, double weight_scale, double dy_scale) {
+  const auto x = quantised(l.x, Fp8::E4m3, x_scale), w = quantised(l.weight.value, Fp8::E4m3, weight_scale),
+             dy = quantised(l.dy, Fp8::E5m2, dy_scale);
+  return {x.mm(w.t()) + l.bias.detach().to(at::kDouble), dy.mm(w), dy.t().mm(x), l.dy.to(at::kDouble).sum(0)};
+}
+
+void expect_all_close(const Tensors& actual, const Tensors& expected, at::ScalarType type) {
+  for (size_t i = 0; i < expected.size(); ++i)
+    expect_close(actual[i], expected[i], type, 11, "value or gradient " + std::to_string(i));
+}
+
+void expect_equal(const Tensors& actual, const Tensors& expected) {
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(test::same_bits(actual[i], expected[i])) << i;
+}
+
+TEST(Fp8Product, EqualsProductsOfDequantisedOperands) {
+  for (const auto type : float_types())
+    for (const Fp8Recipe& recipe : {Fp8Recipe{}, Fp8Recipe{.margin = 2}, Fp8Recipe{.power_of_two = false}}) {
+      Fp8Layers fp8(recipe);
+      Layer layer(fp8, type);
+      const auto scale = [&](const at::Tensor& t, Fp8 format) { return scale_from(magnitude(t), format, recipe); };
+      const auto expected =
+          by_hand(layer, scale(layer.x, Fp8::E4m3), scale(layer.weight.value, Fp8::E4m3), scale(layer.dy, Fp8::E5m2));
+      // Scales are fp32 numbers: what they divide is no closer than that.
+      expect_all_close(layer.values_and_gradients(), expected,
+                       recipe.power_of_two || type != at::kDouble ? type : at::kFloat);
+    }
+}
+
+TEST(Fp8Product, ChangesNothingWhereOperandsHaveEightBits) {
+  Fp8Layers fp8({});
+  Layer layer(fp8, at::kDouble);
+  const at::NoGradGuard no_grad;
+  for (at::Tensor* t : {&layer.x, &layer.weight.value, &layer.dy}) t->copy_((*t * 2).round());
+  {
+    const at::AutoGradMode grad(true);
+    const auto found = layer.values_and_gradients();
+    const at::Tensor x = layer.x.detach(), w = layer.weight.value.detach();
+    expect_equal(found, {at::linear(x, w, layer.bias.detach()), layer.dy.mm(w), layer.dy.t().mm(x), layer.dy.sum(0)});
+  }
+}
+
+TEST(Fp8Product, KeepsOneByteAnElementOfItsInputAndNothingOfItsWeight) {
+  Fp8Layers fp8({});
+  for (const auto type : float_types()) {
+    Layer layer(fp8, type);
+    Product::Saved saved;
+    layer.product->forward(layer.x.detach(), layer.weight.value.detach(), {}, 11, &saved);
+    EXPECT_EQ(saved.x.numel() * static_cast<int64_t>(saved.x.element_size()), layer.x.numel());
+    EXPECT_EQ(saved.x.storage().nbytes(), static_cast<size_t>(layer.x.numel()));
+    EXPECT_TRUE(saved.weight.is_alias_of(layer.weight.value));
+    // And the graph keeps no other.
+    layer.x = layer.x.detach().clone();
+    const at::Tensor y = layer.forward();
+    EXPECT_EQ(layer.x.use_count(), 1u);
+    const at::Tensor plain = linear(layer.x, layer.weight.value, layer.bias);
+    EXPECT_EQ(layer.x.use_count(), 2u);
+  }
+}
+
+// Selective recomputation: neither the activation nor its codes are kept, and quantising it again gives the same.
+TEST(Fp8Product, ForgetsAnInputThatIsComputedAgain) {
+  for (const auto scaling : {Fp8Recipe::Scaling::Current, kDelayed})
+    for (const bool defers : {false, true}) {
+      Fp8Layers fp8({.scaling = scaling});
+      Layer layer(fp8, at::kFloat);
+      int calls = 0;
+      const Unary twice = [&](const at::Tensor& x) {
+        ++calls;
+        return x * 2;
+      };
+      DeferredGradients deferred;
+      Tensors found;
+      const auto tasks = [&] {
+        if (defers) return deferred.collect([&] { found = layer.values_and_gradients(&deferred, twice); });
+        found = layer.values_and_gradients(&deferred, twice);
+        return DeferredGradients::Tasks{};
+      }();
+      for (const auto& task : tasks) task();
+      EXPECT_EQ(calls, defers ? 3 : 2);
+      found[2] = layer.weight.value.grad().clone();
+      const at::Tensor dx = found[1] / 2;
+      {
+        const at::NoGradGuard no_grad;
+        layer.x *= 2;
+      }
+      const auto expected = layer.values_and_gradients();
+      expect_equal({found[0], dx, found[2]}, {expected[0], expected[1], expected[2]});
+    }
+}
+
+TEST(Fp8Product, DeferredWeightGradientsAreThoseComputedAtOnce) {
+  Fp8Layers fp8({.scaling = kDelayed});
+  Layer layer(fp8, at::kFloat);
+  const auto expected = layer.values_and_gradients();
+  DeferredGradients deferred;
+  const auto tasks = deferred.collect([&] { layer.values_and_gradients(&deferred); });
+  EXPECT_FALSE(layer.weight.value.grad().defined());
+  for (const auto& task : tasks) task();
+  EXPECT_TRUE(test::same_bits(layer.weight.value.grad(), expected[2]));
+}
+
+/// Scales of delayed scaling as a recipe for a cook would have them.
+struct Delayed {
+  Fp8Recipe recipe;
+  std::vector<double> history{}, now{};
+  double scale(double amax, Fp8 format) {
+    now.push_back(amax);
+    const auto first = history.end() - std::min<std::ptrdiff_t>(recipe.history, std::ssize(history));
+    return scale_from(first == history.end() ? amax : *std::max_element(first, history.end()), format, recipe);
+  }
+  void end_step() {
+    history.push_back(*std::max_element(now.begin(), now.end()));
+    now.clear();
+  }
+};
+
+/// Sizes that grow, shrink and jump: what a scale from the past saturates is among them.
+double size_at(int step, int micro_batch) { return std::exp2(step * 5 % 7 - 3) * (1 + micro_batch); }
+
+void follow_history(const Fp8Recipe& recipe, at::ScalarType exactness) {
+  Fp8Layers fp8(recipe);
+  Layer layer(fp8, at::kDouble);
+  Delayed x{recipe}, weight{recipe}, dy{recipe};
+  ops::RankReduction alone;
+  bool saturated = false;
+  for (int step = 0; step < 9; ++step) {
+    for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+      {
+        const at::NoGradGuard no_grad;
+        layer.x.copy_(normal({5, 7}, 10 + step) * size_at(step, micro_batch));
+        layer.weight.value.copy_(normal({11, 7}, 30 + step) / size_at(step, 0));
+        layer.dy.copy_(normal({5, 11}, 50 + step) * 1e-4 * size_at(step + 3, micro_batch));
+      }
+      const double x_scale = x.scale(magnitude(layer.x), Fp8::E4m3);
+      saturated |= x_scale * magnitude(layer.x) > 448;
+      const double weight_scale = weight.scale(magnitude(layer.weight.value), Fp8::E4m3);
+      const auto expected = by_hand(layer, x_scale, weight_scale, dy.scale(magnitude(layer.dy), Fp8::E5m2));
+      expect_all_close(layer.values_and_gradients(), expected, exactness);
+    }
+    for (Delayed* d : {&x, &weight, &dy}) d->end_step();
+    fp8.end_step(alone);
+  }
+  EXPECT_TRUE(saturated);
+}
+
+TEST(Fp8Product, DelayedScalesFollowTheirHistory) {
+  follow_history({.scaling = kDelayed, .history = 3, .margin = 1}, at::kDouble);
+  follow_history({.scaling = kDelayed, .history = 3, .power_of_two = false}, at::kFloat);
+}
+
+TEST(Fp8Product, PassesWithoutGradModeLeaveNoTrace) {
+  Fp8Layers fp8({.scaling = kDelayed});
+  Layer layer(fp8, at::kFloat);
+  {
+    const at::NoGradGuard no_grad;
+    layer.forward();
+  }
+  EXPECT_EQ(magnitude(fp8.states()[0]->now), 0);
+  layer.forward();
+  EXPECT_EQ(fp8.states()[0]->now[0].item<double>(), magnitude(layer.x));
+}
+
+TEST(Fp8Product, WhatIsNotFiniteShowsAndIsNotRemembered) {
+  Fp8Layers fp8({.scaling = kDelayed, .history = 2});
+  Layer layer(fp8, at::kFloat);
+  ops::RankReduction alone;
+  layer.values_and_gradients();
+  fp8.end_step(alone);
+  const auto expected = layer.values_and_gradients();
+  fp8.end_step(alone);
+  const at::Tensor x = layer.x;
+  layer.x = (x.detach() / at::zeros({})).requires_grad_();  // infinities
+  EXPECT_TRUE(layer.values_and_gradients()[0].isnan().all().item<bool>());
+  fp8.end_step(alone);
+  layer.x = x;
+  expect_equal(layer.values_and_gradients(), expected);
+}
+
+// Saved and loaded into another object, which then goes on with the same bits; one that starts anew does not.
+TEST(Fp8Product, StateIsAllThatAResumedRunNeeds) {
+  const auto steps = [](Fp8Layers& fp8, Layer& layer, int first, int last) {
+    ops::RankReduction alone;
+    Tensors found;
+    for (int step = first; step < last; ++step) {
+      {
+        const at::NoGradGuard no_grad;
+        layer.x.copy_(normal({5, 7}, step) * size_at(step, 0));
+      }
+      found = layer.values_and_gradients();
+      fp8.end_step(alone);
+    }
+    return found;
+  };
+  const Fp8Recipe recipe{.scaling = kDelayed, .history = 4, .power_of_two = false};  // every difference of scales shows
+  Fp8Layers all(recipe), before(recipe), after(recipe), anew(recipe);
+  Layer all_layer(all, at::kFloat), before_layer(before, at::kFloat), after_layer(after, at::kFloat),
+      anew_layer(anew, at::kFloat);
+  const auto expected = steps(all, all_layer, 0, 6);
+  steps(before, before_layer, 0, 4);
+  ASSERT_EQ(before.states().size(), 1u);
+  EXPECT_EQ(after.states()[0]->name, "layer.weight.fp8_history");
+  EXPECT_EQ(after.states()[0]->history.sizes(), (at::IntArrayRef{3, 4}));
+  after.states()[0]->history.copy_(before.states()[0]->history);
+  expect_equal(steps(after, after_layer, 4, 6), expected);
+  EXPECT_FALSE(steps(anew, anew_layer, 5, 6)[0].equal(expected[0]));
+  EXPECT_TRUE(Fp8Layers({}).states().empty());
+}
+
+TEST(Fp8Product, LinearLayersOfBlocksAloneUseIt) {
+  for (const auto& [shape, up] :
+       {std::pair{test::tiny_gpt2(), "up"}, {test::tiny_llama(), "gate_up"}, {test::tiny_vit(), "up"}}) {
+    Fp8Layers fp8({.scaling = kDelayed});
+    Parameters parameters(
+        {}, {.product = [&](auto product, const Parameter& weight) { return fp8.wrap(std::move(product), weight); }});
+    SerialLayers layers(parameters);
+    const models::Model model = models::make_model(shape, layers);
+    std::vector<std::string> names, expected;
+    for (const auto& state : fp8.states()) names.push_back(state->name);
+    for (int64_t i = 0; i < shape.layers; ++i)
+      for (const std::string& layer :
+           {std::string("attention.qkv"), std::string("attention.out"), concat("mlp.", up), std::string("mlp.down")})
+        expected.push_back(concat("blocks.", i, ".", layer, ".weight.fp8_history"));
+    EXPECT_THAT(names, testing::UnorderedElementsAreArray(expected)) << shape.architecture;
+  }
+}
+
+// A rank of a pipeline declares the layers of other stages, too, but has nothing of them to scale.
+TEST(Fp8Product, LayersOfOtherStagesHaveNoState) {
+  Fp8Layers fp8({.scaling = kDelayed});
+  Parameters parameters(
+      tensor::Place({{"pipeline", 2, 0}}),
+      {.stages = [](const std::string& name) { return std::vector<int>{name.starts_with("first") ? 0 : 1}; },
+       .product = [&](auto product, const Parameter& weight) { return fp8.wrap(std::move(product), weight); }});
+  SerialLayers layers(parameters);
+  const auto first = layers.expand("first", 4, 4, {}), second = layers.expand("second", 4, 4, {});
+  ASSERT_EQ(fp8.states().size(), 1u);
+  EXPECT_EQ(fp8.states()[0]->name, "first.weight.fp8_history");
+  EXPECT_EQ(fp8.states()[0]->spec.stages, std::vector<int>{0});
+  EXPECT_EQ(fp8.states()[0]->spec.shape, (std::vector<int64_t>{3, 16}));
+}
+
+TEST(Fp8Product, RefusesAHistoryOfNothing) {
+  EXPECT_EQ(test::thrown_message([] { Fp8Layers({.history = 0}); }),
+            "[precision] the amax history of fp8 must hold at least 1 step: got 0");
+}
+
+}  // namespace
+}  // namespace colossal::nn

@@ -1,0 +1,212 @@
+// Whole models with linear layers in fp8 and delayed scaling under layouts of every kind, against one process in fp64.
+// Scales agree because their history does, and no number lies on a border between two codes, so what is left is the
+// rounding of fp64.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+
+#include "colossal/base/error.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/nn/fp8_product.h"
+#include "colossal/parallel/tensor/vocabulary.h"
+#include "parallel/summed_gradients.h"
+#include "support/parity.h"
+#include "support/tolerance.h"
+
+namespace colossal::test {
+namespace {
+
+using distributed::DistributedModel;
+using distributed::ParallelConfig;
+using Tensors = std::map<std::string, at::Tensor>;
+
+constexpr int64_t kSequence = 6, kSteps = 4, kMicroBatches = 2;
+constexpr double kLearningRate = 0.5;
+
+struct Batch {
+  at::Tensor inputs, labels;
+};
+
+/// Every sequence counts alike: the share of a micro-batch in the loss is known to each rank.
+Batch random_batch(int64_t rows, int64_t vocabulary, int64_t step) {
+  auto generator = at::detail::createCPUGenerator(77 + step);
+  const auto ids = at::TensorOptions(at::kLong);
+  const auto draw = [&] { return at::randint(0, vocabulary, {rows, kSequence}, generator, ids); };
+  const at::Tensor inputs = draw();
+  return {inputs, draw()};
+}
+
+at::Tensor part_of(const at::Tensor& t, int64_t part, int64_t parts) {
+  return t.narrow(0, part * (t.size(0) / parts), t.size(0) / parts);
+}
+
+/// A model that trains by plain gradient descent.
+class Trained {
+ public:
+  Trained(comm::World& world, const ParallelConfig& config, const models::ModelShape& shape, bool is_fp8)
+      : mesh_(world, config.axes()),
+        fp8_({.scaling = nn::Fp8Recipe::Scaling::Delayed, .history = 2}),
+        model_(mesh_, config, shape, options(is_fp8), {.micro_batches = kMicroBatches, .sequence = kSequence}) {}
+
+  /// This rank's share of the loss; gradients are there afterwards.
+  double gradients(const Batch& whole) {
+    zero_gradients(parameters());
+    const int64_t replica = mesh_.index("data"), replicas = mesh_.size("data");
+    const Batch batch{part_of(whole.inputs, replica, replicas), part_of(whole.labels, replica, replicas)};
+    double total = 0;
+    const auto pass = [&](int i) {
+      const at::Tensor inputs = part_of(batch.inputs, i, kMicroBatches);
+      nn::Step step{.positions = at::arange(kSequence, inputs.options()).expand_as(inputs).contiguous()};
+      step.training = true;
+      return DistributedModel::Pass{inputs, step};
+    };
+    const auto loss = [&](int i, const at::Tensor& hidden) {
+      const at::Tensor sum = model_.model().head->loss_sum(hidden, part_of(batch.labels, i, kMicroBatches));
+      const at::Tensor share = sum / static_cast<double>(whole.labels.numel());
+      total += share.item<double>();
+      return share;
+    };
+    model_.train(pass, loss, [](auto...) {});
+    sum_gradients(parameters(), mesh_);
+    at::Tensor sum = at::full({1}, total, at::kDouble);
+    mesh_.group({"pipeline", "data"}).all_reduce(sum, comm::Reduce::Sum).wait();
+    return sum.item<double>();
+  }
+  void descend() {
+    const at::NoGradGuard no_grad;
+    for (nn::Parameter& p : parameters()) p.value.sub_(p.value.grad(), kLearningRate);
+  }
+  void end_step(bool agrees = true) {
+    parallel::GroupReduction ranks(mesh_.all_but("pipeline"));
+    ops::RankReduction alone;
+    fp8_.end_step(agrees ? ranks : alone);
+  }
+  void start_from(const Tensors& histories) {
+    for (const auto& state : fp8_.states()) state->history.copy_(histories.at(state->name));
+  }
+  Tensors histories() const {
+    Tensors result;
+    for (const auto& state : fp8_.states()) result[state->name] = state->history.clone();
+    return result;
+  }
+  nn::Parameters& parameters() { return model_.parameters(); }
+  Tensors weights() {
+    Tensors result;
+    for (const nn::Parameter& p : parameters()) result[p.name] = p.value.detach().clone();
+    return result;
+  }
+
+ private:
+  nn::Parameters::Options options(bool is_fp8) {
+    nn::Parameters::Options result{.dtype = at::kDouble, .seed = 3};
+    if (is_fp8)
+      result.product = [this](auto product, const nn::Parameter& weight) {
+        return fp8_.wrap(std::move(product), weight);
+      };
+    return result;
+  }
+
+  comm::Mesh mesh_;
+  nn::Fp8Layers fp8_;
+  DistributedModel model_;
+};
+
+enum class Fault { None, CollectivesOff, HistoriesApart, NoFp8 };
+
+/// kSteps of training from a history that a step of one process has left.
+void check(const models::ModelShape& shape, const ParallelConfig& config, Fault fault = Fault::None) {
+  const int64_t rows = config.data * parallel::batch_parts(config.tensor) * kMicroBatches;
+  const auto batch = [&](int64_t step) { return random_batch(rows, shape.vocabulary, step); };
+  std::vector<double> losses;
+  Tensors start, weights, histories;
+  comm::run_ranks(1, [&](comm::World& world) {
+    Trained trained(world, {}, shape, true);
+    trained.gradients(batch(0));
+    trained.end_step();
+    start = trained.histories();
+    for (int64_t step = 0; step < kSteps; ++step) {
+      losses.push_back(trained.gradients(batch(step)));
+      trained.descend();
+      trained.end_step();
+    }
+    weights = trained.weights();
+    histories = trained.histories();
+  });
+  // Sums over features and tokens, of all layers and steps, one after another.
+  const int64_t terms = 64 * rows * kSequence * shape.layers * kSteps;
+  const auto work = [&](comm::World& world) {
+    Trained trained(world, config, shape, fault != Fault::NoFp8);
+    trained.start_from(start);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const at::Tensor loss = at::scalar_tensor(trained.gradients(batch(step)), at::kDouble);
+      expect_close(loss, at::scalar_tensor(losses[step], at::kDouble), terms, concat("loss of step ", step));
+      trained.descend();
+      trained.end_step(fault != Fault::HistoriesApart);
+    }
+    for (const nn::Parameter& p : trained.parameters()) {
+      const at::Tensor& whole = weights.at(p.name);
+      expect_within(p.value, local_part(whole, p.spec, trained.parameters().place()), tolerance(whole, terms), p.name);
+    }
+    for (const auto& [name, history] : trained.histories()) expect_close(history, histories.at(name), 1, name);
+  };
+  comm::run_ranks(static_cast<int>(config.ranks()), work, {.collectives_off = fault == Fault::CollectivesOff});
+}
+
+struct Case {
+  int data;
+  parallel::TensorConfig tensor;
+  const char* schedule = "";  ///< of a pipeline of two stages
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  std::string schedule = c.schedule;
+  std::replace(schedule.begin(), schedule.end(), '-', '_');
+  *out << "data" << c.data << "_" << name_of(c.tensor) << (schedule.empty() ? "" : "_") << schedule;
+}
+
+/// Every mode, alone and with two replicas where that stays small; pipelines that put weight gradients off and that do
+/// not.
+std::vector<Case> cases() {
+  std::vector<Case> result{{2, {}}, {3, {}}, {1, {}, "1f1b"}, {2, {}, "zero-bubble-h1"}, {2, {.size = 2}, "1f1b"}};
+  for (const parallel::TensorConfig& tensor : tensor_modes())
+    for (const int data : {1, 2})
+      if (data * tensor.size <= 18) result.push_back({data, tensor});
+  return result;
+}
+
+class Fp8Layouts : public testing::TestWithParam<Case> {
+ protected:
+  static ParallelConfig config() {
+    const Case& c = GetParam();
+    ParallelConfig config{.data = c.data, .tensor = c.tensor};
+    if (*c.schedule) config.pipeline = {.size = 2, .schedule = c.schedule, .micro_batches = kMicroBatches};
+    return config;
+  }
+};
+
+TEST_P(Fp8Layouts, TrainingIsThatOfOneProcess) {
+  EXPECT_NO_THROW(check(tiny_gpt2(), config()));
+  EXPECT_THROW(check(tiny_gpt2(), config(), Fault::NoFp8), ParityError);
+  const bool has_stages = *GetParam().schedule, has_copies = GetParam().data * GetParam().tensor.size > 1;
+  if (!has_stages) {  // which run on messages alone
+    EXPECT_THROW(check(tiny_gpt2(), config(), Fault::CollectivesOff), ParityError);
+  }
+  if (has_copies) {
+    EXPECT_THROW(check(tiny_gpt2(), config(), Fault::HistoriesApart), ParityError);
+  }
+}
+
+// Where each kv head is on one rank: copies quantise their shares of a gradient, which one process adds up first.
+TEST(Fp8ModelParity, OfGroupedHeadsWithoutCopies) {
+  for (const parallel::TensorConfig& tensor :
+       {parallel::TensorConfig{.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "2.5d", .depth = 2}})
+    EXPECT_NO_THROW(check(tiny_llama(), {.data = 2, .tensor = tensor})) << name_of(tensor);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fp8ModelParity, Fp8Layouts, testing::ValuesIn(cases()), testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace colossal::test

@@ -1,0 +1,215 @@
+// Linear layers in fp8 in every tensor mode against those of one process. Where scales agree all numbers do, bit for
+// bit: operands of few bits make sums that are exact in fp64 whatever their order.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <map>
+
+#include "colossal/base/seed.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/nn/fp8_product.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/parallel/tensor/tensor_layers.h"
+#include "colossal/parallel/tensor/vocabulary.h"
+#include "parallel/summed_gradients.h"
+#include "support/parity.h"
+#include "support/tolerance.h"
+
+namespace colossal::test {
+namespace {
+
+using nn::Fp8Layers;
+using nn::Fp8Recipe;
+using parallel::Layout;
+using parallel::Split;
+using parallel::TensorConfig;
+
+constexpr int64_t kNarrow = 36, kWide = 72, kSequence = 6;
+
+at::Generator generator(const std::string& name) { return at::detail::createCPUGenerator(derive_seed(3, name)); }
+/// Blocks of a hundred such numbers, however they are cut, have largest magnitudes in (7/8, 1): one scale, where those
+/// are powers of two.
+at::Tensor uniform(std::vector<int64_t> sizes, const std::string& name) {
+  return at::rand(sizes, generator(name), at::TensorOptions(at::kDouble)) * 2 - 1;
+}
+at::Tensor normal(std::vector<int64_t> sizes, const std::string& name) {
+  return at::randn(sizes, generator(name), at::TensorOptions(at::kDouble));
+}
+
+/// An expand and a contract, each on an input of its own.
+struct Pair {
+  Pair(nn::Layers& make)
+      : parameters(make.parameters()),
+        up(make.expand("up", kNarrow, kWide, {})),
+        down(make.contract("down", kWide, kNarrow, {})) {
+    const at::NoGradGuard no_grad;
+    for (nn::Parameter& p : parameters) {
+      const at::Tensor whole = uniform(p.spec.shape, p.name);
+      p.value.copy_(local_part(p.name.ends_with(".bias") ? (whole * 8).round() / 8 : whole, p.spec,
+                               parameters.place()));  // a bias is not in fp8
+    }
+  }
+  nn::Parameters& parameters;
+  std::unique_ptr<nn::Expand> up;
+  std::unique_ptr<nn::Contract> down;
+};
+
+/// Cuts what is whole to what this rank has outside and inside.
+struct Parts {
+  std::function<at::Tensor(const at::Tensor&)> outside, inside;
+};
+
+Parts parts_of(const Layout& layout) {
+  const auto cut = [&layout](const Split& split) {
+    return [&layout, split](const at::Tensor& whole) {
+      const auto& place = layout.mesh->place();
+      const int64_t width = whole.size(2) / place.size(split.columns);
+      return parallel::rows_of(layout, split)
+          .of(whole)
+          .narrow(2, place.index(split.columns) * width, width)
+          .contiguous();
+    };
+  };
+  return {cut(layout.outside), cut(layout.inside)};
+}
+
+struct Results {
+  at::Tensor up, down, up_input, down_input;  // values and input gradients
+  std::map<std::string, at::Tensor> gradients;
+};
+
+using Draw = at::Tensor (*)(std::vector<int64_t>, const std::string&);
+
+Results run(Pair& pair, comm::Mesh& mesh, const Parts& parts, int64_t batch, Draw draw) {
+  const auto whole = [&](int64_t features, const std::string& name) {
+    return draw({batch, kSequence, features}, name);
+  };
+  zero_gradients(pair.parameters);
+  const at::Tensor narrow = parts.outside(whole(kNarrow, "narrow")).requires_grad_(),
+                   wide = parts.inside(whole(kWide, "wide")).requires_grad_();
+  const at::Tensor up = pair.up->forward(narrow).tensor, down = pair.down->forward({wide});
+  torch::autograd::backward({up, down},
+                            {parts.inside(whole(kWide, "d wide")), parts.outside(whole(kNarrow, "d narrow"))});
+  sum_gradients(pair.parameters, mesh);
+  Results r{up.detach(), down.detach(), narrow.grad(), wide.grad(), {}};
+  for (const nn::Parameter& p : pair.parameters) r.gradients[p.name] = p.value.grad().clone();
+  return r;
+}
+
+nn::Parameters::Options options(Fp8Layers& fp8) {
+  return {.dtype = at::kDouble, .product = [&fp8](auto product, const nn::Parameter& weight) {
+            return fp8.wrap(std::move(product), weight);
+          }};
+}
+
+void compare(const Results& got, const Results& want, const Parts& parts, const nn::Parameters& parameters) {
+  expect_equal(got.up, parts.inside(want.up), "result of an expand");
+  expect_equal(got.down, parts.outside(want.down), "result of a contract");
+  expect_equal(got.up_input, parts.outside(want.up_input), "input gradient of an expand");
+  expect_equal(got.down_input, parts.inside(want.down_input), "input gradient of a contract");
+  for (const nn::Parameter& p : parameters) {
+    const at::Tensor whole = local_part(want.gradients.at(p.name), p.spec, parameters.place());
+    if (p.name.ends_with(".bias"))  // sums of all digits
+      expect_close(got.gradients.at(p.name), whole, 1000, "gradient of " + p.name);
+    else
+      expect_equal(got.gradients.at(p.name), whole, "gradient of " + p.name);
+  }
+}
+
+/// A step on uniform numbers, whose scales agree by themselves; then, with delayed scaling, one on others, whose scales
+/// agree because their history does.
+void check(const TensorConfig& config, Fp8Recipe::Scaling scaling, bool agrees = true, bool collectives_off = false) {
+  const int64_t batch = parallel::batch_parts(config) * 4;
+  const Fp8Recipe recipe{.scaling = scaling};
+  Results first, second;
+  std::vector<at::Tensor> history;
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 1}});
+    Fp8Layers fp8(recipe);
+    nn::Parameters parameters(mesh.place(), options(fp8));
+    nn::SerialLayers make(parameters);
+    Pair pair(make);
+    const auto all = [](const at::Tensor& x) { return x; };
+    first = run(pair, mesh, {all, all}, batch, uniform);
+    ops::RankReduction alone;
+    fp8.end_step(alone);
+    for (const auto& state : fp8.states()) history.push_back(state->history);
+    second = run(pair, mesh, {all, all}, batch, normal);
+  });
+  comm::run_ranks(static_cast<int>(config.size),
+                  [&](comm::World& world) {
+                    comm::Mesh mesh(world, parallel::tensor_axes(config));
+                    Fp8Layers fp8(recipe);
+                    nn::Parameters parameters(mesh.place(), options(fp8));
+                    const Layout layout = parallel::make_layout(config, mesh);
+                    parallel::TensorLayers make(parameters, layout);
+                    Pair pair(make);
+                    const Parts parts = parts_of(layout);
+                    compare(run(pair, mesh, parts, batch, uniform), first, parts, parameters);
+                    if (scaling == Fp8Recipe::Scaling::Current) return;
+                    parallel::GroupReduction ranks(mesh.all());
+                    ops::RankReduction alone;
+                    fp8.end_step(agrees ? ranks : alone);
+                    for (size_t i = 0; i < history.size(); ++i)
+                      expect_equal(fp8.states()[i]->history, history[i], fp8.states()[i]->name);
+                    compare(run(pair, mesh, parts, batch, normal), second, parts, parameters);
+                  },
+                  {.collectives_off = collectives_off});
+}
+
+class Fp8Parity : public testing::TestWithParam<TensorConfig> {};
+
+TEST_P(Fp8Parity, CurrentScalingIsBitwiseThatOfOneProcess) {
+  EXPECT_NO_THROW(check(GetParam(), Fp8Recipe::Scaling::Current));
+  EXPECT_THROW(check(GetParam(), Fp8Recipe::Scaling::Current, true, true), ParityError);
+}
+
+TEST_P(Fp8Parity, DelayedScalingIsBitwiseThatOfOneProcess) {
+  EXPECT_NO_THROW(check(GetParam(), Fp8Recipe::Scaling::Delayed));
+  EXPECT_THROW(check(GetParam(), Fp8Recipe::Scaling::Delayed, false), ParityError);
+}
+
+// What fp8 changes is seen: the same layers without it give other numbers.
+TEST(Fp8Difference, PlainLayersGiveOtherNumbers) {
+  comm::run_ranks(1, [](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 1}});
+    Fp8Layers fp8({});
+    nn::Parameters parameters(mesh.place(), options(fp8)), plain(mesh.place(), {.dtype = at::kDouble});
+    nn::SerialLayers make(parameters), make_plain(plain);
+    Pair pair(make), plain_pair(make_plain);
+    const auto all = [](const at::Tensor& x) { return x; };
+    EXPECT_THROW(compare(run(pair, mesh, {all, all}, 2, uniform), run(plain_pair, mesh, {all, all}, 2, uniform),
+                         {all, all}, parameters),
+                 ParityError);
+  });
+}
+
+TEST_P(Fp8Parity, LinearLayersOfBlocksAloneUseIt) {
+  comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
+    comm::Mesh mesh(world, parallel::tensor_axes(GetParam()));
+    std::vector<std::string> names;
+    nn::Parameters parameters(mesh.place(), {.product = [&](auto product, const nn::Parameter& weight) {
+                                names.push_back(weight.name);
+                                return product;
+                              }});
+    parallel::TensorLayers make(parameters, parallel::make_layout(GetParam(), mesh));
+    const nn::AttentionShape shape{.hidden = kNarrow, .heads = 6, .kv_heads = 6, .head_dim = 3};
+    const auto embedding = make.embedding("embedding", 11, kNarrow, 1),
+               positions = make.positions("positions", 5, kNarrow, 1);
+    make.patch_embedding("patches", {2, 4, 2}, kNarrow, 1);
+    make.heads("qkv", shape, {});
+    make.from_heads("out", shape, {});
+    make.expand("up", kNarrow, kWide, {});
+    make.contract("down", kWide, kNarrow, {});
+    make.lm_head("head", kNarrow, 11, 1, nullptr);
+    make.classifier("classifier", kNarrow, 5, 1);
+    EXPECT_THAT(names, testing::ElementsAre("qkv.weight", "out.weight", "up.weight", "down.weight"));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Fp8Parity, testing::ValuesIn(tensor_modes()),
+                         [](const auto& info) { return name_of(info.param); });
+
+}  // namespace
+}  // namespace colossal::test

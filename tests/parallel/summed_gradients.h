@@ -1,0 +1,26 @@
+// Gradients summed parameter by parameter, with nothing but what their specs say: for tests of something else.
+#pragma once
+#include <ATen/ATen.h>
+
+#include "colossal/comm/mesh.h"
+#include "colossal/nn/parameter.h"
+
+namespace colossal::test {
+
+/// Zeros everywhere: also for parameters that no backward pass will touch.
+inline void zero_gradients(nn::Parameters& parameters) {
+  for (nn::Parameter& p : parameters) p.value.mutable_grad() = at::zeros_like(p.value);
+}
+
+/// Over replicas, and the ranks that hold partial sums or copies.
+inline void sum_gradients(nn::Parameters& parameters, comm::Mesh& mesh) {
+  for (nn::Parameter& p : parameters) {
+    std::vector<std::string> axes = p.spec.gradient_axes;
+    axes.insert(axes.begin(), "data");
+    const bool has_copies = p.spec.stages.size() > 1;
+    comm::Group& ranks = has_copies ? mesh.among(axes, "pipeline", p.spec.stages) : mesh.group(axes);
+    ranks.all_reduce(p.value.mutable_grad(), comm::Reduce::Sum).wait();
+  }
+}
+
+}  // namespace colossal::test
