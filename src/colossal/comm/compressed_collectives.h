@@ -45,8 +45,7 @@ int64_t compressed_bytes(int64_t numel, const Compression& compression);
 /// Bytes: one all_gather; sends (n-1) * compressed_bytes(numel(in)).
 /// Error: E4m3: max|in| / 16 at most, relative rms 0.026 of normal numbers. Int8: max|block| / 254; in blocks of 128
 ///        relative rms 0.0065.
-Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, Group& group,
-                                 const Compression& compression);
+Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, Group& group, const Compression& compression);
 
 /// out <- slice rank() of the sum of `in` [n * numel(out)] over all ranks: each rank gets its slice of every other's,
 /// and sums in fp32, in rank order, what arrived. `in` may change at once; `out` is written by wait() of the result.
@@ -54,8 +53,7 @@ Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, Group& group,
 /// Bytes: one all_to_all; sends (n-1) * compressed_bytes(numel(out)). Blocks begin anew in each slice.
 /// Error: the sum of the ranks' errors. E4m3: max|in| / 16 each at most, relative rms 0.026; zero where the terms are
 ///        numbers of the format. Int8: max|block| / 254 each; 0.0065.
-Work compressed_reduce_scatter(at::Tensor& out, const at::Tensor& in, Group& group,
-                                     const Compression& compression);
+Work compressed_reduce_scatter(at::Tensor& out, const at::Tensor& in, Group& group, const Compression& compression);
 
 /// x <- sum of x over all ranks, in place; the same bits on all ranks. A reduce_scatter, then an all_gather of the
 /// sums: two hops, so that no number is rounded n times on its way. Returns when it is done: the second hop must not

@@ -1,5 +1,7 @@
 #include "colossal/distributed/config.h"
 
+#include "colossal/comm/compressed_collectives.h"
+
 namespace colossal::distributed {
 
 void ParallelConfig::fields(Fields& f) {
@@ -9,6 +11,7 @@ void ParallelConfig::fields(Fields& f) {
   f.integer("zero", zero, "", "what replicas share out: 0 nothing, 1 optimizer states, 2 gradients too, 3 parameters too", 0, 3);
   f.integer("zero_sharers", zero_sharers, "replicas", "that share, next to one another; 0: all. Those of a node for instance: fewer bytes between nodes, more of them on each", 0, 1 << 20);
   f.flag("reshard_after_forward", reshard_after_forward, "zero 3: parameters go after forward and come again for backward; otherwise they stay between");
+  f.choice("compress", compress, comm::compression_names(), "what replicas send one another in a byte a number: gradients, and parameters that are gathered (with masters, or zero 3)");
   f.number("chunk_mib", chunk_mib, "MiB", "parameters that are reduced, gathered and released together; larger ones are alone", 0.0001, 1 << 20);
 }
 

@@ -1,6 +1,7 @@
 // [parallel]: how a model is spread over ranks.
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "colossal/base/fields.h"
@@ -17,6 +18,7 @@ struct ParallelConfig {
   int64_t zero = 0;
   int64_t zero_sharers = 0;
   bool reshard_after_forward = true;
+  std::string compress = "none";
   double chunk_mib = 25;
   void fields(Fields& f);
   int64_t ranks() const { return pipeline.size * data * tensor.size; }

@@ -34,8 +34,9 @@ Chunk* Chunk::of(const at::Tensor& tensor) {
   return data.get_deleter() == &end_loan ? static_cast<Loan*>(data.get_context())->chunk : nullptr;
 }
 
-Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, Watcher* watcher)
-    : index_(index), slots_(std::move(slots)), length_(whole.numel()), sharers_(&sharers), options_(whole.options()), watcher_(watcher), state_(State::Gathered), whole_(whole) {
+Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, const std::optional<comm::Compression>& compression,
+             Watcher* watcher)
+    : index_(index), slots_(std::move(slots)), length_(whole.numel()), sharers_(&sharers), compression_(compression), options_(whole.options()), watcher_(watcher), state_(State::Gathered), whole_(whole) {
   require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_, " for ", sharers.size());
   part_ = whole_.narrow(0, part_begin(), part_length());
   if (!stays()) {
@@ -60,12 +61,16 @@ void Chunk::lend(const at::Tensor& whole) {
   storage->set_nbytes(whole.defined() ? static_cast<size_t>(bytes()) : 0);
 }
 
+comm::Work Chunk::gathered() {
+  return compression_ ? comm::compressed_all_gather(whole_, part_, *sharers_, *compression_) : sharers_->all_gather(whole_, part_);
+}
+
 void Chunk::gather() {
   if (state_ != State::Sharded) return;
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
   whole_ = at::empty({length_}, options_);
   state_ = State::Gathering;
-  work_ = sharers_->all_gather(whole_, part_);
+  work_ = gathered();
 }
 
 void Chunk::ready() {
@@ -96,7 +101,7 @@ void Chunk::release() {
 
 void Chunk::share() {
   if (!stays()) return release();
-  if (sharers_->size() > 1) sharers_->all_gather(whole_, part_).wait();
+  if (sharers_->size() > 1) gathered().wait();
 }
 
 void Chunk::fill_with_nan() {

@@ -3,8 +3,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/group.h"
 #include "colossal/nn/parameter.h"
 
@@ -40,8 +42,9 @@ class Chunk {
 
   /// Takes the slots' parameters: from here on they are views of the chunk, with the values of `whole` [length].
   /// `watcher` (outlives the chunk): of a chunk that may be released; null: it stays whole.
-  /// `index`: for the watcher.
-  Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, Watcher* watcher);
+  /// `index`: for the watcher. `compression`: of what is gathered.
+  Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, const std::optional<comm::Compression>& compression,
+        Watcher* watcher);
   ~Chunk();
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
@@ -81,11 +84,13 @@ class Chunk {
 
  private:
   void lend(const at::Tensor& whole);
+  comm::Work gathered();
 
   size_t index_;
   std::vector<Slot> slots_;
   int64_t length_;
   comm::Group* sharers_;
+  std::optional<comm::Compression> compression_;
   at::TensorOptions options_;
   Watcher* watcher_;
   State state_ = State::Sharded;

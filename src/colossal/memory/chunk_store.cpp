@@ -70,7 +70,9 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
     else home.copy_(slot.parameter->value);
   }
   const bool has_masters = trained && options_.masters.has_value();
-  chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers, options_.zero == 3 ? this : nullptr));
+  const bool is_lossless = !has_masters && options_.zero < 3;  // gathered over the values themselves
+  chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
+                                           is_lossless ? std::nullopt : options_.compression, options_.zero == 3 ? this : nullptr));
   Chunk& chunk = *chunks_.back();
   const bool counts = mesh_.index("data") / sharers.size() == 0;  // of several runs of sharers the first saves and counts
   Shard shard{chunk.part(), {}, {}, pieces_of(chunk, counts)};

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk.h"
 #include "colossal/memory/shard.h"
@@ -20,6 +21,7 @@ struct ChunkOptions {
   int64_t capacity = 25 << 18;  ///< elements of a chunk at most; larger parameters are alone
   std::optional<at::ScalarType> masters{};  ///< dtype of what the optimizer updates, where that is not the parameters themselves
   bool reshard_after_forward = true;        ///< zero 3: otherwise chunks stay gathered from their first use to the end of the pass
+  std::optional<comm::Compression> compression{};  ///< of gathered parameters (with masters, or zero 3) and of gradients
   bool prefetch = true;                     ///< zero 3: the next chunk is on its way while one is used
 };
 

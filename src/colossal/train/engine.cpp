@@ -2,42 +2,18 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <numeric>
-#include <string_view>
-#include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/models/registry.h"
-#include "colossal/optim/gradient_norm.h"
-#include "colossal/optim/learning_rate.h"
-#include "colossal/parallel/data/gradient_reducer.h"
-#include "colossal/train/loss_scale.h"
+#include "colossal/parallel/tensor/vocabulary.h"
 
 namespace colossal::train {
 namespace {
 
 using comm::Phase;
 using comm::PhaseScope;
-
-constexpr std::string_view kOptimizer = "optimizer.";  // before the names of its states
-
-memory::ChunkOptions chunk_options(const Config& config, at::ScalarType dtype) {
-  memory::ChunkOptions options;
-  options.zero = static_cast<int>(config.parallel.zero);
-  options.sharers = static_cast<int>(config.parallel.zero_sharers);
-  options.capacity = static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
-  if (config.precision.has_masters()) options.masters = at::kFloat;
-  options.reshard_after_forward = config.parallel.reshard_after_forward;
-  return options;
-}
-
-/// Micro-batches are added up in fp32 at least. In a pipeline, whose micro-batches overlap, once a step.
-parallel::GradientOptions gradient_options(const Config& config, at::ScalarType dtype) {
-  const bool one = config.micro_batches() == 1;
-  return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat, .each_pass = config.parallel.zero >= 2 && config.parallel.pipeline.size == 1};
-}
 
 nn::Recompute recompute_of(const MemoryConfig& memory) {
   return memory.recompute == "block" ? nn::Recompute::Block : memory.recompute == "selective" ? nn::Recompute::Selective : nn::Recompute::None;
@@ -63,18 +39,6 @@ double sum_over(comm::Group& group, double value) {
 double counted(const at::Tensor& labels) { return static_cast<double>((labels != data::kIgnored).sum().item<int64_t>()); }
 
 }  // namespace
-
-struct Engine::Optimization {
-  Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const Config& config)
-      : store(parameters, mesh, chunk_options(config, parameters.options().dtype)),
-        reducer(store, gradient_options(config, parameters.options().dtype)),
-        optimizer(optim::make_optimizer(config.optimizer, store.shards(), mesh)),
-        loss_scale(config.precision) {}
-  memory::ChunkStore store;
-  parallel::GradientReducer reducer;
-  std::unique_ptr<optim::Optimizer> optimizer;
-  LossScale loss_scale;
-};
 
 at::Device choose_device(const std::string& name, int local_rank) {
   const bool has_cuda = at::globalContext().hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
@@ -103,9 +67,6 @@ Engine::~Engine() = default;
 
 at::Device Engine::device() const { return model_->parameters().options().device; }
 
-void Engine::zero_grad() { optimization_->reducer.zero(); }
-
-memory::ChunkStore& Engine::store() { return optimization_->store; }
 
 data::Batch Engine::checked(const data::Batch& b) const {
   const models::ModelShape& shape = model_->model().shape;
@@ -132,7 +93,7 @@ double Engine::train_step(const data::Batch& batch) {
     nn::Step step = step_of(part);
     step.training = true;
     step.recompute = recompute_of(config_.memory);
-    step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"), static_cast<uint64_t>(steps_done_));
+    step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"), static_cast<uint64_t>(steps_done()));
     // A row's index in the global batch: replicas hold consecutive rows, micro-batches consecutive rows of those.
     step.first_row = (mesh_.index("data") * parts + i) * part.inputs.size(0);
     return distributed::DistributedModel::Pass{part.inputs, step};
@@ -141,39 +102,24 @@ double Engine::train_step(const data::Batch& batch) {
   const auto loss = [&](int i, const at::Tensor& hidden) {
     const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels);
     losses[i] = sum.item<double>() / labels;
-    return sum * (optimization_->loss_scale.value() / labels);
+    return sum * (optimization_->loss_scale() / labels);
   };
-  model_->train(pass, loss, [&](bool last) { optimization_->reducer.begin(last); });
+  model_->train(pass, loss, [&](bool last) { optimization_->reducer().begin(last); });
   {
     const PhaseScope backward(mesh_.world().traffic(), Phase::Backward);
-    optimization_->reducer.finish();
+    optimization_->reducer().finish();
   }
-  optimization_->store.end_pass();
+  optimization_->store().end_pass();
   return sum_over(mesh_.group({"pipeline", "data"}), std::accumulate(losses.begin(), losses.end(), 0.0));
 }
 
 StepResult Engine::step() {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
-  Optimization& o = *optimization_;
-  const double clip = config_.training.clip, scale = o.loss_scale.value();
-  const std::string& by = config_.training.clip_by;
-  const double norm = optim::gradient_norm(o.store.shards(), mesh_, by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two) / scale;
-  const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
   if (fp8_) {
     parallel::GroupReduction ranks(mesh_.all_but("pipeline"));
     fp8_->end_step(ranks);
   }
-  if (!o.loss_scale.accepts(norm)) {
-    ++steps_done_;
-    return {rate, norm, true};
-  }
-  require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
-          "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
-  const bool by_value = clip > 0 && by == "value";
-  if (by_value) optim::clip_by_value(o.store.shards(), clip * scale);
-  o.optimizer->step(++steps_done_, rate, (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
-  o.store.updated();
-  return {rate, norm};
+  return optimization_->step();
 }
 
 Evaluation Engine::evaluate(const data::Batch& batch) {
@@ -195,7 +141,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   };
   at::Tensor sums = at::zeros({3}, at::kDouble);
   for (const at::Tensor& part : model_->forward(static_cast<int>(parts), pass, sums_of)) sums += part;
-  optimization_->store.end_pass();
+  optimization_->store().end_pass();
   mesh_.group({"pipeline", "data"}).all_reduce(sums, comm::Reduce::Sum).wait();
   const double labels = std::max(1.0, sums[1].item<double>());
   Evaluation result{sums[0].item<double>() / labels, {}};
@@ -204,47 +150,10 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
 }
 
 checkpoint::TrainingState Engine::state() {
-  checkpoint::TrainingState state;
-  for (checkpoint::NamedTensor& t : weights()) {
-    t.name = "model." + t.name;
-    state.tensors.push_back(std::move(t));
-  }
-  for (const optim::StateTensor& t : optimization_->optimizer->state())
-    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
+  checkpoint::TrainingState state = optimization_->state();
   if (fp8_)
     for (const auto& layer : fp8_->states()) state.tensors.push_back({layer->name, layer->history, layer->spec, {}});
-  state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", optimization_->loss_scale.state()}};
   return state;
-}
-
-std::vector<checkpoint::NamedTensor> Engine::weights() {
-  std::vector<checkpoint::NamedTensor> weights;
-  for (const auto* shards : {&optimization_->store.shards(), &optimization_->store.frozen()})
-    for (const memory::Shard& shard : *shards)
-      for (const memory::Piece& piece : shard.pieces)
-        weights.push_back({piece.parameter->name, shard.values.narrow(0, piece.offset, piece.part.size), piece.parameter->spec, piece.part});
-  return weights;
-}
-
-void Engine::weights_loaded() { optimization_->store.updated(true); }
-
-void Engine::check_progress(const nlohmann::json& progress) const {
-  const std::string& mine = config_.optimizer.name;
-  const std::string saved = progress.value("optimizer", mine);
-  require(saved == mine, "optimizer", "the checkpoint is of a run with ", saved, ", this one uses ", mine, ": their states are not the same; resume with "
-          "optimizer.name = \"", saved, "\", or start anew from exported weights");
-}
-
-void Engine::loaded(const checkpoint::TrainingState& state) {
-  const nlohmann::json& progress = state.progress;
-  require(progress.contains("step") && progress["step"].is_number_integer(), "checkpoint", "its progress names no step");
-  std::vector<optim::StateTensor> states;
-  for (const checkpoint::NamedTensor& t : state.tensors)
-    if (t.name.starts_with(kOptimizer)) states.push_back({t.name.substr(kOptimizer.size()), t.value, t.spec, t.part});
-  optimization_->optimizer->loaded(states);
-  steps_done_ = progress["step"];
-  if (progress.contains("loss_scale")) optimization_->loss_scale.restore(progress["loss_scale"]);
-  weights_loaded();
 }
 
 std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape) {

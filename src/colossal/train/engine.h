@@ -7,18 +7,11 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/data/batches.h"
 #include "colossal/distributed/distributed_model.h"
-#include "colossal/memory/chunk_store.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/train/config.h"
+#include "colossal/train/optimization.h"
 
 namespace colossal::train {
-
-/// What a step did, the same on all ranks.
-struct StepResult {
-  double learning_rate;
-  double gradient_norm;  ///< before clipping: L2, or the largest magnitude if training.clip_by is "largest"
-  bool skipped = false;  ///< gradients overflowed in fp16: parameters are as they were
-};
 
 /// Of a batch that was only looked at, the same on all ranks.
 struct Evaluation {
@@ -34,12 +27,13 @@ class Engine {
   Engine(comm::World& world, const Config& config, const models::ModelShape& shape);
   ~Engine();
 
-  void zero_grad();
+  void zero_grad() { optimization_->zero_grad(); }
   /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()). Adds to the gradients
   /// d(mean loss over all counted labels of the global batch); when it returns they are sums over the data axis and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over "data": all_reduce of [1] (their count), of the gradients (see parallel::GradientReducer), of parameters under ZeRO (memory::ChunkStore); over "pipeline" and "data" of [1] (loss); along the
+  /// Communication: over "data": all_reduce of [1] (their count); gradients: see parallel::GradientReducer; parameters under ZeRO:
+  ///                see memory::ChunkStore; over "pipeline" and "data" of [1] (loss); along the
   ///                pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see parallel::TensorLayers.
   /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any communication.
   double train_step(const data::Batch& batch);
@@ -48,20 +42,17 @@ class Engine {
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and "data" all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);
 
-  int64_t steps_done() const { return steps_done_; }
-  /// Parameters (masters, where there are some), optimizer states, the step and the optimizer's name: to be saved, or filled from a checkpoint.
+  int64_t steps_done() const { return optimization_->steps_done(); }
+  /// See Optimization; beside it the amax histories of fp8.
   checkpoint::TrainingState state();
-  /// Goes on from what state() returned, filled. Communication: under ZeRO 1 and 2 all_gather of the parameters.
-  void loaded(const checkpoint::TrainingState& state);
-  /// Errors ("optimizer"): a checkpoint of this progress is of another optimizer, naming both.
-  void check_progress(const nlohmann::json& progress) const;
-  /// What this rank updates of each parameter under the parameter's name, to be saved or filled; after filling, weights_loaded().
-  std::vector<checkpoint::NamedTensor> weights();
-  void weights_loaded();
+  void loaded(const checkpoint::TrainingState& state) { optimization_->loaded(state); }
+  void check_progress(const nlohmann::json& progress) const { optimization_->check_progress(progress); }
+  std::vector<checkpoint::NamedTensor> weights() { return optimization_->weights(); }
+  void weights_loaded() { optimization_->weights_loaded(); }
 
   models::Model& model() { return model_->model(); }
   nn::Parameters& parameters() { return model_->parameters(); }
-  memory::ChunkStore& store();
+  memory::ChunkStore& store() { return optimization_->store(); }
   distributed::DistributedModel& distributed() { return *model_; }
   comm::Mesh& mesh() { return mesh_; }
   at::Device device() const;
@@ -74,9 +65,7 @@ class Engine {
   comm::Mesh mesh_;
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null: no fp8
   std::unique_ptr<distributed::DistributedModel> model_;
-  struct Optimization;
   std::unique_ptr<Optimization> optimization_;
-  int64_t steps_done_ = 0;
 };
 
 /// Builds the engine of this rank. Collective among all ranks of `world`.

@@ -52,7 +52,7 @@ struct Gradients {
 }  // namespace
 
 struct GradientReducer::State {
-  State(memory::ChunkStore& store, const GradientOptions& options) : store(store), options(options), zero(store.options().zero) {
+  State(memory::ChunkStore& store, const GradientOptions& options) : store(store), options(options), zero(store.options().zero), compression(store.options().compression) {
     size_t shard = 0;
     for (const auto& chunk : store.chunks()) {
       if (!memory::ChunkStore::is_trained(*chunk)) continue;
@@ -116,13 +116,15 @@ struct GradientReducer::State {
       if (under_way) receive(*under_way);  // so that no more than two chunks are whole
     }
     if (zero == 0) {
-      if (!g.further.empty()) g.work = g.further.front()->all_reduce(g.whole, comm::Reduce::Sum);
+      if (compression && !g.further.empty()) comm::compressed_all_reduce(g.whole, *g.further.front(), *compression);
+      else if (!g.further.empty()) g.work = g.further.front()->all_reduce(g.whole, comm::Reduce::Sum);
       started.push_back(&g);
       return;
     }
     const Chunk& chunk = *g.chunk;
     g.received = zero == 1 ? g.shard->gradients : at::empty({chunk.part_length()}, g.whole.options());
-    g.work = g.chunk->sharers().reduce_scatter(g.received, g.whole, comm::Reduce::Sum);
+    g.work = compression ? comm::compressed_reduce_scatter(g.received, g.whole, chunk.sharers(), *compression)
+                         : chunk.sharers().reduce_scatter(g.received, g.whole, comm::Reduce::Sum);
     if (zero == 1) started.push_back(&g);
     else under_way = &g;
   }
@@ -169,6 +171,7 @@ struct GradientReducer::State {
   memory::ChunkStore& store;
   GradientOptions options;
   int zero;
+  std::optional<comm::Compression> compression;
   bool alone = true;    // no chunk has a peer: nothing will ever leave
   bool is_view = true;  // gradients of parameters are views of whole chunks
   bool active = false;

@@ -23,7 +23,7 @@ struct GradientOptions {
 ///                the N that share, (N-1)/N L, then all_reduces of the part, L / N elements, over runs of sharers, gradient_axes and copies, where there are any.
 ///                The last chunk first, in the same order on all ranks; a chunk leaves as soon as its last gradient is there and those before it have left, or in
 ///                finish(); one with copies in other stages in finish().
-/// Precision:     messages have the dtype of `sums`; with each_pass that of the parameters.
+/// Precision:     messages have the dtype of `sums`; with each_pass that of the parameters. With ChunkOptions::compression those over "data" have a byte a number.
 /// Unused parameters: count as zeros; their chunks leave in finish().
 /// Errors ("gradients"): a second gradient of a parameter in one pass, whose chunk has left: it is used both inside and outside a recomputed block.
 /// One reducer a parameter: it takes the one post-accumulate hook that autograd offers.
