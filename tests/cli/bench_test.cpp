@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,28 @@ TEST(Bench, ListsItsBenchmarks) {
   const auto unknown = bench({"tensor-paralel"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.err, HasSubstr("unknown benchmark `tensor-paralel`, did you mean `tensor-parallel`?"));
+}
+
+// 2 bytes for each parameter and gradient, 12 for its states; padding is a thousandth.
+TEST(BenchZero, PrintsARowForEachStageThatAgreesWithTheFormulas) {
+  const auto outcome = bench({"zero", "--ranks", "1,2", "--hidden", "64", "--layers", "2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream numbers(line);
+    double ranks, zero, got, want;
+    if (!(numbers >> ranks >> zero)) continue;
+    ++rows;
+    for (int column = 0; column < 4; ++column) {
+      ASSERT_TRUE(numbers >> got >> want) << line;
+      const bool turn = column == 0 && zero == 3;  // two chunks need not come again for backward
+      EXPECT_LE(got, want * 1.02 + 0.002) << line;
+      EXPECT_GE(got, want * (turn ? 0.7 : 0.99) - 0.002) << line;
+    }
+  }
+  EXPECT_EQ(rows, 8);
+  EXPECT_EQ(bench({"zero", "--hidden", "30"}).status, 2);
 }
 
 // 16 tokens of 32 features: b*s*h = 512, h*h = 1024.

@@ -35,7 +35,7 @@ Config config_of(const std::string& optimizer, const Layout& layout = {"one"}) {
   c.parallel.tensor.size = layout.tensor;
   c.parallel.pipeline.size = layout.pipeline;
   if (layout.pipeline > 1) c.parallel.pipeline.micro_batches = 2;
-  c.parallel.bucket_mib = 0.01;  // several shards
+  c.parallel.chunk_mib = 0.01;  // several shards
   c.training = {.steps = 2 * kSteps, .batch_size = 8, .clip = 0.5, .seed = 1};
   c.optimizer.name = optimizer;
   c.optimizer.warmup_steps = 2;

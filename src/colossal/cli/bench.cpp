@@ -7,6 +7,7 @@
 
 #include "colossal/base/suggest.h"
 #include "colossal/cli/bench_tensor_parallel.h"
+#include "colossal/cli/bench_zero.h"
 
 namespace colossal::cli {
 namespace {
@@ -19,6 +20,7 @@ struct Benchmark {
 
 const Benchmark kBenchmarks[] = {
     {"tensor-parallel", "what each mode of tensor parallelism sends and keeps, measured beside the published formulas", bench_tensor_parallel},
+    {"zero", "what each stage of ZeRO sends and holds, measured beside the published formulas", bench_zero},
 };
 
 void list() {

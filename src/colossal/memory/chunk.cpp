@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/account.h"
 
 namespace colossal::memory {
 namespace {
@@ -67,6 +68,7 @@ comm::Work Chunk::gathered() {
 
 void Chunk::gather() {
   if (state_ != State::Sharded) return;
+  const KindScope kind(Kind::Parameters);
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
   whole_ = at::empty({length_}, options_);
   state_ = State::Gathering;

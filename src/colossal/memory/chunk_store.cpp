@@ -6,15 +6,16 @@
 #include <map>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/account.h"
 #include "colossal/memory/chunk_plan.h"
 
 namespace colossal::memory {
 namespace {
 
 /// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes, and `stages` where there are several.
-using Kind = std::tuple<bool, std::vector<std::string>, std::vector<int>>;
+using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>>;
 
-Kind kind_of(const nn::Parameter& p) { return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}}; }
+Family family_of(const nn::Parameter& p) { return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}}; }
 
 comm::Group& sharers_of(comm::Mesh& mesh, const ChunkOptions& options) {
   const int replicas = mesh.size("data"), wanted = options.zero == 0 ? 1 : options.sharers == 0 ? replicas : options.sharers;
@@ -39,10 +40,10 @@ ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const Chunk
   comm::Group& sharers = sharers_of(mesh, options);
   std::vector<nn::Parameter*> held;
   std::vector<PackItem> items;
-  std::map<Kind, int64_t> kinds;
+  std::map<Family, int64_t> families;
   for (nn::Parameter& p : parameters) {
     held.push_back(&p);
-    items.push_back({p.value.numel(), kinds.emplace(kind_of(p), kinds.size()).first->second});
+    items.push_back({p.value.numel(), families.emplace(family_of(p), families.size()).first->second});
   }
   const ChunkPlan plan = plan_chunks(items, options.capacity, sharers.size());
   padding_ = plan.padding;
@@ -62,6 +63,8 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
   const bool trained = slots.front().parameter->value.requires_grad();
+  const bool has_masters = trained && options_.masters.has_value();
+  const KindScope kind(has_masters ? Kind::States : Kind::Parameters);
   const at::ScalarType exact_dtype = trained ? options_.masters.value_or(parameters.options().dtype) : parameters.options().dtype;
   at::Tensor exact = at::zeros({length}, options.dtype(exact_dtype));
   for (const Slot& slot : slots) {
@@ -69,10 +72,12 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
     if (parameters.options().without_memory) parameters.draw(*slot.parameter, home);
     else home.copy_(slot.parameter->value);
   }
-  const bool has_masters = trained && options_.masters.has_value();
   const bool is_lossless = !has_masters && options_.zero < 3;  // gathered over the values themselves
-  chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
-                                           is_lossless ? std::nullopt : options_.compression, options_.zero == 3 ? this : nullptr));
+  {
+    const KindScope parameters_kind(Kind::Parameters);
+    chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
+                                             is_lossless ? std::nullopt : options_.compression, options_.zero == 3 ? this : nullptr));
+  }
   Chunk& chunk = *chunks_.back();
   const bool counts = mesh_.index("data") / sharers.size() == 0;  // of several runs of sharers the first saves and counts
   Shard shard{chunk.part(), {}, {}, pieces_of(chunk, counts)};

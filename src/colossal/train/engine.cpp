@@ -6,6 +6,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 
@@ -83,6 +84,7 @@ nn::Step Engine::step_of(const data::Batch& micro_batch) const {
 }
 
 double Engine::train_step(const data::Batch& batch) {
+  const memory::KindScope kind(memory::Kind::Activations);
   const data::Batch b = checked(batch);
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/account.h"
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/optim/learning_rate.h"
 
@@ -39,8 +40,10 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const C
       mesh_(mesh),
       store_(parameters, mesh, chunk_options(config, parameters.options().dtype)),
       reducer_(store_, gradient_options(config, parameters.options().dtype)),
-      optimizer_(optim::make_optimizer(config.optimizer, store_.shards(), mesh)),
-      loss_scale_(config.precision) {}
+      loss_scale_(config.precision) {
+  const memory::KindScope kind(memory::Kind::States);
+  optimizer_ = optim::make_optimizer(config.optimizer, store_.shards(), mesh);
+}
 
 StepResult Optimization::step() {
   const double clip = config_.training.clip, scale = loss_scale_.value();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/account.h"
 #include "colossal/ops/reduce.h"
 
 namespace colossal::parallel {
@@ -72,6 +73,7 @@ struct GradientReducer::State {
 
   /// Gradients that stay whole through the run: autograd adds to them in place where the dtypes agree.
   void keep_whole(Gradients& g) {
+    const memory::KindScope kind(memory::Kind::Gradients);
     const Chunk& chunk = *g.chunk;
     g.whole = at::zeros({chunk.length()}, chunk.part().options().dtype(options.sums));
     g.shard->gradients = g.whole.narrow(0, chunk.part_begin(), chunk.part_length());
@@ -85,6 +87,7 @@ struct GradientReducer::State {
     const at::Tensor gradient = slot.parameter->value.grad();
     if (is_view || !gradient.defined()) return;
     const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
     if (!g.whole.defined())
       g.whole = at::empty({g.chunk->length()}, g.chunk->part().options().dtype(options.each_pass ? g.chunk->part().scalar_type() : options.sums));
     const at::Tensor home = view_of_slot(g.whole, slot);
@@ -110,6 +113,7 @@ struct GradientReducer::State {
     g.left = true;
     for (size_t slot = 0; slot < g.filled.size(); ++slot) take(g, slot);
     const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
     if (zero >= 2) {
       if (!g.whole.defined()) g.whole = at::zeros({g.chunk->length()}, g.chunk->part().options().dtype(options.each_pass ? g.chunk->part().scalar_type() : options.sums));
       else clear_gaps(g);
@@ -143,6 +147,7 @@ struct GradientReducer::State {
   /// Waits for what launch() began, and sums it further where there are others.
   void receive(Gradients& g) {
     const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
     g.work.wait();
     at::Tensor& sum = zero == 0 ? g.whole : g.received;
     for (size_t i = zero == 0 ? 1 : 0; i < g.further.size(); ++i) g.further[i]->all_reduce(sum, comm::Reduce::Sum).wait();

@@ -1,0 +1,352 @@
+// Training with states, gradients or parameters shared out, in every number format: checkpoints that move between any two of them, loss scaling, compressed messages.
+#include <gtest/gtest.h>
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/train/engine.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::train {
+namespace {
+
+struct Layout {
+  std::string name;
+  int64_t zero = 0, data = 1, sharers = 0, tensor = 1, pipeline = 1;
+  std::string precision = "fp32", optimizer = "adamw";
+  int ranks() const { return static_cast<int>(data * tensor * pipeline); }
+};
+
+Config config_of(const Layout& layout) {
+  Config c;
+  c.precision.mode = layout.precision;
+  c.optimizer.name = layout.optimizer;
+  c.optimizer.warmup_steps = 0;
+  c.parallel.data = layout.data;
+  c.parallel.zero = layout.zero;
+  c.parallel.zero_sharers = layout.sharers;
+  c.parallel.tensor.size = layout.tensor;
+  c.parallel.pipeline.size = layout.pipeline;
+  c.parallel.chunk_mib = 0.01;  // several chunks
+  c.training = {.steps = 50, .batch_size = 12, .seed = 1};
+  return c;
+}
+
+data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
+  auto generator = at::detail::createCPUGenerator(step);
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  const at::Tensor tokens = at::randint(0, 43, {12, 7}, generator, ids).narrow(0, part * (12 / parts), 12 / parts);
+  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({12 / parts, 6}).contiguous(), at::Tensor()};
+}
+
+double train_step(Engine& engine, int64_t step) {
+  engine.zero_grad();
+  const double loss = engine.train_step(batch_of(step, engine.mesh().index("data"), engine.mesh().size("data")));
+  engine.step();
+  return loss;
+}
+
+std::string empty_folder(const std::string& name) {
+  const std::string folder = testing::TempDir() + "/zero-modes-" + name;
+  std::filesystem::remove_all(folder);
+  return folder;
+}
+
+/// Losses of `steps` steps on all ranks of a layout, and what rank 0 updates after the last.
+struct Course {
+  std::vector<double> losses;
+  std::vector<checkpoint::NamedTensor> weights;
+};
+
+Course run(const Config& config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2()) {
+  Course result;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const auto engine = initialize(world, config, shape);
+    for (int64_t step = 0; step < steps; ++step) {
+      const double loss = train_step(*engine, step);
+      if (world.rank() == 0) result.losses.push_back(loss);
+    }
+    if (world.rank() != 0) return;
+    for (const auto& t : engine->weights()) result.weights.push_back({t.name, t.value.clone(), t.spec, t.part});
+  });
+  return result;
+}
+
+// ---------------------------------------------------------------------------------------------------------------- formats
+
+class Formats : public testing::TestWithParam<std::string> {};
+
+// Two replicas: the sum of two numbers has one rounding, whoever adds them.
+TEST_P(Formats, EveryStageIsTheSameBitForBitWithTwoReplicas) {
+  const Course want = run(config_of({.data = 2, .precision = GetParam()}), 6);
+  for (const int64_t zero : {1, 2, 3}) {
+    const Course got = run(config_of({.zero = zero, .data = 2, .precision = GetParam()}), 6);
+    EXPECT_EQ(got.losses, want.losses) << "zero " << zero;
+  }
+}
+
+TEST_P(Formats, TrainsLikeFp32WithinItsPrecision) {
+  const Course want = run(config_of({}), 20);
+  for (const Layout& layout : {Layout{.precision = GetParam()}, Layout{.zero = 3, .data = 3, .precision = GetParam()}, Layout{.zero = 1, .data = 2, .tensor = 2, .precision = GetParam()},
+                               Layout{.zero = 2, .data = 2, .pipeline = 2, .precision = GetParam()}}) {
+    const Course got = run(config_of(layout), 20);
+    ASSERT_EQ(got.losses.size(), want.losses.size());
+    for (size_t i = 0; i < got.losses.size(); ++i) EXPECT_NEAR(got.losses[i], want.losses[i], 0.02 * want.losses[i]) << "step " << i << ", zero " << layout.zero;
+    EXPECT_NE(got.losses, want.losses) << "the format was not used";
+  }
+}
+
+TEST_P(Formats, AddsUpMicroBatchesInFp32) {
+  Config one = config_of({.precision = GetParam()}), many = one;
+  many.training.accumulate = 12;
+  for (const int64_t zero : {0, 2}) {
+    many.parallel.zero = zero;
+    const Course a = run(one, 8), b = run(many, 8);
+    for (size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], 0.02 * a.losses[i]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"), [](const auto& info) { return info.param; });
+
+TEST(Masters, HoldWhatHalfPrecisionLoses) {
+  Config with = config_of({.precision = "bf16"});
+  with.optimizer.learning_rate = 1e-5;  // steps far below half a unit in the last place of most weights
+  Config without = with, by_chance = with;
+  without.precision.masters = by_chance.precision.masters = false;
+  by_chance.optimizer.stochastic_rounding = true;
+  const auto first = [](const Config& config) {
+    return run(config, 12).weights;
+  };
+  const auto start = run(with, 0).weights, exact = first(with), lost = first(without), chance = first(by_chance);
+  const auto moved = [&](const std::vector<checkpoint::NamedTensor>& weights) {
+    double sum = 0;
+    for (size_t i = 0; i < weights.size(); ++i) sum += (weights[i].value.to(at::kDouble) - start[i].value.to(at::kBFloat16).to(at::kDouble)).abs().sum().item<double>();
+    return sum;
+  };
+  EXPECT_EQ(exact[0].value.scalar_type(), at::kFloat);
+  EXPECT_EQ(lost[0].value.scalar_type(), at::kBFloat16);
+  EXPECT_LT(moved(lost), 0.5 * moved(chance));  // what is rounded to nearest mostly stays where it is
+}
+
+// ------------------------------------------------------------------------------------------------------------- loss scale
+
+/// The rule, written down once more: halve and skip on overflow, double after `growth` good steps.
+TEST(LossScale, FollowsTheRuleForAThousandStepsWithOverflows) {
+  PrecisionConfig config;
+  config.mode = "fp16";
+  config.loss_scale = 1024;
+  config.loss_scale_growth = 7;
+  LossScale scale(config);
+  double want = 1024;
+  int64_t good = 0, skipped = 0;
+  std::mt19937 random(3);
+  for (int step = 0; step < 1000; ++step) {
+    const bool overflows = want > 1 && random() % 9 == 0;
+    const double norm = overflows ? (step % 2 ? std::numeric_limits<double>::infinity() : std::nan("")) : 1.5;
+    EXPECT_EQ(scale.accepts(norm), !overflows);
+    if (overflows) want /= 2, good = 0, ++skipped;
+    else if (++good == 7) want = std::min(want * 2, 16777216.0), good = 0;
+    ASSERT_EQ(scale.value(), want) << "step " << step;
+    if (step % 100 == 50) {  // as a checkpoint would
+      LossScale other(config);
+      other.restore(scale.state());
+      scale = other;
+    }
+  }
+  EXPECT_EQ(scale.skipped(), skipped);
+  EXPECT_GT(skipped, 50);
+}
+
+TEST(LossScale, IsOneWhereItIsNotAskedFor) {
+  PrecisionConfig config;
+  for (const char* mode : {"fp32", "fp64", "bf16", "fp8"}) {
+    config.mode = mode;
+    EXPECT_EQ(LossScale(config).value(), 1) << mode;
+    EXPECT_TRUE(LossScale(config).accepts(std::nan(""))) << "an error for the engine to tell";
+  }
+}
+
+// What one rank sees overflows on all: nobody takes the step, and the numbers are those of a run that never made it.
+TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
+  for (const int64_t zero : {0, 1, 2, 3})
+    comm::run_ranks(4, [&](comm::World& world) {
+      const auto engine = initialize(world, config_of({.zero = zero, .data = 2, .tensor = 2, .precision = "fp16"}), test::tiny_gpt2());
+      train_step(*engine, 0);
+      std::vector<at::Tensor> before, after;
+      for (const auto& t : engine->state().tensors) before.push_back(t.value.clone());
+      engine->zero_grad();
+      engine->train_step(batch_of(1, engine->mesh().index("data"), 2));
+      // In memory that one rank has for itself; whole gradients are equal on all that share them.
+      if (world.rank() == 3) engine->store().shards()[0].gradients[0] = std::numeric_limits<double>::infinity();
+      const StepResult result = engine->step();
+      EXPECT_TRUE(result.skipped) << "zero " << zero;
+      EXPECT_EQ(engine->steps_done(), 2);
+      EXPECT_EQ(engine->state().progress["loss_scale"]["value"], 32768);
+      EXPECT_EQ(engine->state().progress["loss_scale"]["skipped"], 1);
+      for (const auto& t : engine->state().tensors) after.push_back(t.value.clone());
+      for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(before[i], after[i]));
+    });
+}
+
+TEST(LossScale, TooLargeAScaleFindsItsWayDown) {
+  Config config = config_of({.zero = 2, .data = 2, .precision = "fp16"});
+  config.precision.loss_scale = std::pow(2.0, 30);
+  comm::run_ranks(2, [&](comm::World& world) {
+    const auto engine = initialize(world, config, test::tiny_gpt2());
+    double first = 0, last = 0;
+    for (int64_t step = 0; step < 40; ++step) {
+      last = train_step(*engine, 0);
+      if (step == 0) first = last;
+    }
+    const auto state = engine->state().progress["loss_scale"];
+    EXPECT_GT(state["skipped"], 3);
+    EXPECT_LT(state["value"], config.precision.loss_scale);
+    EXPECT_LT(last, first - 0.3);
+  });
+}
+
+// ------------------------------------------------------------------------------------------------------------ checkpoints
+
+std::vector<Layout> layouts() {
+  return {{.name = "one"},
+          {.name = "zero1_data2", .zero = 1, .data = 2},
+          {.name = "zero2_data3", .zero = 2, .data = 3},
+          {.name = "zero3_data4_in_pairs", .zero = 3, .data = 4, .sharers = 2},
+          {.name = "zero3_data2_tensor2", .zero = 3, .data = 2, .tensor = 2},
+          {.name = "zero2_data2_pipeline2", .zero = 2, .data = 2, .pipeline = 2}};
+}
+
+/// The logical tensors of a checkpoint, as one process loads them.
+std::map<std::string, at::Tensor> whole_state(const std::string& folder, Layout one) {
+  std::map<std::string, at::Tensor> whole;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const auto engine = initialize(world, config_of(one), test::tiny_gpt2());
+    checkpoint::TrainingState state = engine->state();
+    checkpoint::load(*checkpoint::latest(folder), state, engine->mesh().all(), engine->mesh().place());
+    for (const auto& t : state.tensors) whole[t.name] = t.value.clone().view(t.spec.shape);
+  });
+  return whole;
+}
+
+class Checkpoints : public testing::TestWithParam<std::tuple<Layout, std::string>> {};
+
+// Saved under one way to share out, loaded under every other: masters and moments are the same bits, and parameters are masters rounded.
+TEST_P(Checkpoints, MoveBetweenStagesAndNumbersOfRanks) {
+  auto [from, precision] = GetParam();
+  from.precision = precision;
+  const std::string folder = empty_folder(from.name + precision);
+  comm::run_ranks(from.ranks(), [&, &from = from](comm::World& world) {
+    const auto engine = initialize(world, config_of(from), test::tiny_gpt2());
+    for (int64_t step = 0; step < 3; ++step) train_step(*engine, step);
+    checkpoint::save(folder, 3, engine->state(), engine->mesh().all(), engine->mesh().place(), 1);
+  });
+  const auto whole = whole_state(folder, {.precision = precision});
+  for (Layout to : layouts()) {
+    to.precision = precision;
+    comm::run_ranks(to.ranks(), [&](comm::World& world) {
+      const auto engine = initialize(world, config_of(to), test::tiny_gpt2());
+      checkpoint::TrainingState state = engine->state();
+      checkpoint::load(*checkpoint::latest(folder), state, engine->mesh().all(), engine->mesh().place());
+      engine->loaded(state);
+      EXPECT_EQ(engine->steps_done(), 3);
+      for (const auto& t : state.tensors) test::expect_equal(t.value, test::local_part(whole.at(t.name), t, engine->mesh().place()), t.name + " under " + to.name);
+      for (const nn::Parameter& p : engine->parameters())
+        test::expect_equal(p.value.detach().clone(), test::local_part(whole.at("model." + p.name), p.spec, engine->mesh().place()).to(p.value.scalar_type()),
+                           p.name + " under " + to.name);
+    });
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Layouts, Checkpoints, testing::Combine(testing::ValuesIn(layouts()), testing::Values("fp32", "bf16")),
+                         [](const auto& info) { return std::get<0>(info.param).name + "_" + std::get<1>(info.param); });
+
+// Saving and going on is going on: losses of the steps after are the same bits, loss scale, amax histories and moments included.
+TEST(Resume, GoesOnBitForBitInEveryFormat) {
+  for (const std::string precision : {"fp32", "bf16", "fp16", "fp8"}) {
+    Config config = config_of({.zero = 3, .data = 2, .precision = precision});
+    config.precision.fp8.scaling = "delayed";
+    config.precision.loss_scale = std::pow(2.0, 26);  // a few overflows
+    const std::string folder = empty_folder("resume" + precision);
+    comm::run_ranks(2, [&](comm::World& world) {
+      const auto engine = initialize(world, config, test::tiny_gpt2());
+      for (int64_t step = 0; step < 10; ++step) train_step(*engine, step);
+      checkpoint::save(folder, 10, engine->state(), engine->mesh().all(), engine->mesh().place(), 1);
+      const auto resumed = initialize(world, config, test::tiny_gpt2());
+      checkpoint::TrainingState state = resumed->state();
+      checkpoint::load(*checkpoint::latest(folder), state, resumed->mesh().all(), resumed->mesh().place());
+      resumed->loaded(state);
+      for (int64_t step = 10; step < 14; ++step) EXPECT_EQ(train_step(*resumed, step), train_step(*engine, step)) << precision << " step " << step;
+    });
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- messages and sizes
+
+TEST(Compression, TrainsWithAByteANumberAndAFractionOfTheBytes) {
+  const auto run_with = [](const std::string& compress, int64_t zero, double* bytes) {
+    Config config = config_of({.zero = zero, .data = 2});
+    config.parallel.compress = compress;
+    config.parallel.chunk_mib = 1;
+    std::vector<double> losses;
+    comm::run_ranks(2, [&](comm::World& world) {
+      const auto engine = initialize(world, config, test::tiny_gpt2());
+      world.traffic().reset();
+      for (int64_t step = 0; step < 10; ++step) {
+        const double loss = train_step(*engine, step);
+        if (world.rank() == 0) losses.push_back(loss);
+      }
+      if (world.rank() == 0) *bytes = world.traffic().total("data").bytes;
+    });
+    return losses;
+  };
+  for (const int64_t zero : {0, 2, 3}) {
+    double whole_bytes = 0, bytes = 0;
+    const auto want = run_with("none", zero, &whole_bytes);
+    for (const std::string compress : {"fp8", "int8"}) {
+      const auto got = run_with(compress, zero, &bytes);
+      EXPECT_NE(got, want);
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 0.02 * want[i]) << compress << " zero " << zero << " step " << i;
+      EXPECT_LT(bytes, (zero == 2 ? 0.7 : 0.3) * whole_bytes) << compress << " zero " << zero;  // zero 2 without masters gathers values as they are
+    }
+  }
+}
+
+TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
+  const auto message = [](const auto& change) {
+    Config c = config_of({.data = 4});
+    c.training.batch_size = 16;
+    change(c);
+    return test::thrown_message([&] { c.validate(); });
+  };
+  EXPECT_NE(message([](Config& c) { c.precision.mode = "fp16", c.precision.masters = false; }).find("[precision] mode fp16 needs masters"), std::string::npos);
+  EXPECT_NE(message([](Config& c) { c.parallel.zero = 3, c.parallel.zero_sharers = 3; }).find("[parallel] zero_sharers must divide data: got 3 of 4 replicas"), std::string::npos);
+}
+
+TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
+  for (const char* recompute : {"none", "block"})
+    comm::run_ranks(2, [&](comm::World& world) {
+      Config config = config_of({.zero = 3, .data = 2});
+      config.memory.recompute = recompute;
+      models::ModelShape shape = test::tiny_llama();
+      shape.layers = 8;
+      const auto engine = initialize(world, config, shape);
+      int64_t largest = 0, all = 0;
+      for (const auto& chunk : engine->store().chunks()) largest = std::max(largest, chunk->bytes()), all += chunk->bytes();
+      ASSERT_GT(all, 6 * largest);
+      for (int64_t step = 0; step < 3; ++step) train_step(*engine, 0);
+      EXPECT_LE(engine->store().counts().peak_gathered, 3 * largest) << recompute;
+      EXPECT_EQ(engine->store().counts().gathered, 0);
+    });
+}
+
+}  // namespace
+}  // namespace colossal::train
