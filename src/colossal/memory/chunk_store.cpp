@@ -35,7 +35,7 @@ std::vector<Piece> pieces_of(const Chunk& chunk, bool counts) {
 
 }  // namespace
 
-ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options) : options_(options), mesh_(mesh), order_(0) {
+ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options) : options_(options), mesh_(mesh) {
   require(options.zero >= 0 && options.zero <= 3, "zero", "must be 0, 1, 2 or 3: got ", options.zero);
   comm::Group& sharers = sharers_of(mesh, options);
   std::vector<nn::Parameter*> held;
@@ -53,7 +53,6 @@ ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const Chunk
     for (size_t i = 0; i < packed.items.size(); ++i) slots.push_back({held[packed.items[i]], packed.offsets[i], items[packed.items[i]].size});
     add(std::move(slots), packed.length, sharers, parameters);
   }
-  order_ = UseOrder(chunks_.size());
   if (options.zero == 3) observer_.emplace();
 }
 
@@ -129,13 +128,12 @@ void ChunkStore::release(Chunk& chunk) {
 }
 
 void ChunkStore::before_use(Chunk& chunk) {
-  const bool grad_mode = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;  // observers run inside whatever called the operator
   try {
     const bool changes = &chunk != current_ && !failure_;
     if (changes) {
       previous_ = std::exchange(current_, &chunk);
-      order_.used(chunk.index(), grad_mode);
+      order_.used(chunk.index());
       make_room();
     }
     if (failure_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();
