@@ -8,6 +8,7 @@ add_library(colossal INTERFACE)
 target_link_libraries(colossal INTERFACE ${layers})
 target_compile_features(colossal INTERFACE cxx_std_20)
 target_compile_definitions(colossal INTERFACE NDEBUG)  # for users who set no build type; the reason is beside CMAKE_CXX_FLAGS_RELEASE
+target_link_options(colossal INTERFACE $<$<BOOL:${COLOSSAL_SANITIZE}>:-fsanitize=${COLOSSAL_SANITIZE}>)
 
 set_target_properties(colossal_app PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS colossal_app)
