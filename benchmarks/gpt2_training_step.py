@@ -1,10 +1,10 @@
-"""The peer of our training-step benchmark: GPT-2 124M in PyTorch, eager, compiled, data, tensor or pipeline parallel, on the CPU.
+"""The peer of our training-step benchmarks: GPT-2 124M in PyTorch, eager, compiled, data, fully sharded, tensor or pipeline parallel, on the CPU.
 
-One step, of the whole batch over all ranks, is forward, loss, backward and a fused AdamW update of 4 x 256 random tokens in fp32, as our own benchmark does it.
-Prints one JSON object: the median and best step in milliseconds, tokens per second at the best, and the peak resident size of
-the rank that uses most.
+One step, of the whole batch over all ranks, is forward, loss, backward and a fused AdamW update of 4 x 256 random tokens, as our own benchmarks do it,
+in fp32 or, with --bf16, under autocast. Prints one JSON object: the median and best step in milliseconds, tokens per second at the best, and the
+peak resident sizes of the rank that uses most and of all ranks together.
 
-    python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp|tensor|pipeline] [--batch 4] [--length 256] [--threads 2] [--steps 8]
+    python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp|fsdp|tensor|pipeline] [--bf16] [--batch 4] [--length 256] [--threads 2] [--steps 8]
     torchrun --nproc-per-node=2 benchmarks/gpt2_training_step.py --mode pipeline [--schedule 1f1b|zero-bubble] [--micro-batches 4] [--cut 9] ...
 """
 
@@ -62,6 +62,28 @@ class Gpt2(nn.Module):
             x = block(x)
         logits = F.linear(self.norm(x), self.words.weight)
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def make_fully_sharded(ranks):
+    """FSDP2, a unit a block and one for what is left; what it gathers for a forward goes after it, but for the last unit. No rank ever has the whole model."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    with torch.device("meta"):
+        model = Gpt2()
+    mesh = init_device_mesh("cpu", (ranks,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            shard = parameter.to_local()
+            if parameter.dim() > 1:
+                shard.normal_(std=0.02)
+            else:
+                shard.fill_(1.0 if name.endswith("norm.weight") else 0.0)
+    return model
 
 
 def make_tensor_parallel(model, ranks):
@@ -164,8 +186,9 @@ def make_pipeline(model, rank, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", choices=["eager", "compile", "ddp", "tensor", "pipeline"], default="eager",
-                        help="a rank of torchrun on Gloo: ddp, DistributedDataParallel; tensor, parallelize_module; pipeline, PipelineStage")
+    parser.add_argument("--mode", choices=["eager", "compile", "ddp", "fsdp", "tensor", "pipeline"], default="eager",
+                        help="a rank of torchrun on Gloo: ddp, DistributedDataParallel; fsdp, fully_shard; tensor, parallelize_module; pipeline, PipelineStage")
+    parser.add_argument("--bf16", action="store_true", help="forward and loss under autocast to bf16; parameters, gradients and AdamW stay fp32")
     parser.add_argument("--schedule", choices=["1f1b", "zero-bubble"], default="1f1b",
                         help="pipeline: Schedule1F1B, or ScheduleZBVZeroBubble with two stages a rank")
     parser.add_argument("--micro-batches", type=int, default=4, help="pipeline: equal parts of the batch")
@@ -176,17 +199,23 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=8, help="measured steps, after two to warm up")
     options = parser.parse_args()
+    if options.bf16 and options.mode in ("tensor", "pipeline"):
+        parser.error(f"--bf16 goes with a whole model in a rank, not with --mode {options.mode}")
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
 
     if options.mode == "tensor":
         global VOCABULARY
         VOCABULARY += 1  # its loss_parallel wants equal parts
-    model = Gpt2()
+    if options.mode == "fsdp":
+        torch.distributed.init_process_group("gloo")
+    model = make_fully_sharded(torch.distributed.get_world_size()) if options.mode == "fsdp" else Gpt2()
     loss_of, ranks, rank = model, 1, 0
     train, layout = None, {}
     if options.mode == "compile":
         loss_of = torch.compile(model)
+    elif options.mode == "fsdp":
+        ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
     elif options.mode == "ddp":
         torch.distributed.init_process_group("gloo")
         ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
@@ -219,26 +248,29 @@ def main():
         if train:
             loss = train(tokens, labels)
         else:
-            loss = loss_of(tokens, labels)
+            with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+                loss = loss_of(tokens, labels)
             loss.backward()
         optimizer.step()
         last_loss = loss.item()
         if step >= 2:
             seconds.append(time.perf_counter() - start)
-    # Of all ranks: the peak is that of the rank that uses most, the loss is zero where a pipeline has none and else equal.
+    # Of all ranks: the loss is zero where a pipeline has none and else that of the rank's own samples.
     figures = torch.tensor([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, last_loss])
+    together = figures.clone()
     if torch.distributed.is_initialized():
         torch.distributed.all_reduce(figures, torch.distributed.ReduceOp.MAX)
+        torch.distributed.all_reduce(together)
         torch.distributed.destroy_process_group()
     if rank:
         return
     print(json.dumps({
-        "peer": f"torch {torch.__version__} {options.mode}",
+        "peer": f"torch {torch.__version__} {options.mode}{' bf16' if options.bf16 else ''}",
         **layout,
         "batch": options.batch, "length": options.length, "threads": options.threads,
         "median_ms": round(statistics.median(seconds) * 1e3, 1), "best_ms": round(min(seconds) * 1e3, 1),
         "tokens_per_second": round(options.batch * options.length / min(seconds), 1),
-        "peak_mb": round(figures[0].item()),
+        "peak_mb": round(figures[0].item()), "all_ranks_mb": round(together[0].item()),
         "loss": round(figures[1].item(), 4),
     }))
 
