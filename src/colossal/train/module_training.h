@@ -27,9 +27,10 @@ namespace colossal::train {
 ///
 /// The module stays as it was written: its forward is called as ever, and under ZeRO 3 whoever reads a parameter finds
 /// it whole. All ranks call the same operators on parameters in the same order. Gradients are the business of this
-/// class: no optimizer of torch, no zero_grad of the module's, one backward pass a micro-batch. A parameter that no loss
-/// uses has a gradient of zeros, so it decays; one that is frozen is as it came, in the compute dtype, also when saved.
-/// Module and world outlive it. After it, parameters keep their values, but under ZeRO 3 they have none: save() before.
+/// class: no optimizer of torch, no zero_grad of the module's, one backward pass a micro-batch. A parameter that no
+/// loss uses has a gradient of zeros, so it decays; one that is frozen is as it came, in the compute dtype, also when
+/// saved. Module and world outlive it. After it, parameters keep their values, but under ZeRO 3 they have none: save()
+/// before.
 class ModuleTraining {
  public:
   ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config);
