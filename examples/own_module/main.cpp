@@ -1,6 +1,7 @@
 // A module of your own, trained under ZeRO 3 in bf16. Nothing in it knows of ranks.
 //
-//   own_module FILE.toml [--section.key=value ...]      goes on from the newest checkpoint in run.folder, if there is one
+//   own_module FILE.toml [--section.key=value ...]      goes on from the newest checkpoint in run.folder, if there is
+//   one
 #include <torch/nn.h>
 
 #include <cmath>
@@ -9,6 +10,7 @@
 #include "colossal/base/config.h"
 #include "colossal/comm/launch.h"
 #include "colossal/comm/local_ranks.h"
+#include "colossal/train/engine.h"  // choose_device
 #include "colossal/train/module_training.h"
 
 namespace {
@@ -51,11 +53,13 @@ void train(colossal::comm::World& world, const colossal::Config& config) {
   auto module = std::make_shared<Net>(128);
   const auto training = colossal::initialize(world, *module, config);
   const auto loss_of = [&](const Batch& b) {  // the mean over this rank's rows, in fp32
-    return torch::cross_entropy_loss(module->forward(training->input(b.points)).to(at::kFloat), training->input(b.labels));
+    return torch::cross_entropy_loss(module->forward(training->input(b.points)).to(at::kFloat),
+                                     training->input(b.labels));
   };
   const std::string folder = config.run.folder + "/checkpoints";
   const bool is_first = world.rank() == 0;
-  if (training->resume(folder) && is_first) std::printf("goes on after step %ld\n", static_cast<long>(training->steps_done()));
+  if (training->resume(folder) && is_first)
+    std::printf("goes on after step %ld\n", static_cast<long>(training->steps_done()));
 
   const int64_t parts = config.training.accumulate, rows = config.training.batch_size / (world.size() * parts);
   while (training->steps_done() < config.training.steps) {
@@ -73,13 +77,15 @@ void train(colossal::comm::World& world, const colossal::Config& config) {
       loss = training->mean(loss);  // every rank must call
       if (is_first) std::printf("step %4ld  loss %.4f\n", static_cast<long>(step), loss);
     }
-    if (step == config.training.steps || (config.training.save_every > 0 && step % config.training.save_every == 0)) training->save(folder);
+    if (step == config.training.steps || (config.training.save_every > 0 && step % config.training.save_every == 0))
+      training->save(folder);
   }
 
   const at::NoGradGuard no_grad;
   module->eval();
   const Batch unseen = spirals(1000, ~uint64_t{0});
-  const double right = module->forward(training->input(unseen.points)).argmax(1).eq(training->input(unseen.labels)).sum().item<double>();
+  const double right =
+      module->forward(training->input(unseen.points)).argmax(1).eq(training->input(unseen.labels)).sum().item<double>();
   training->end_pass();
   if (is_first) std::printf("accuracy on points never seen: %.1f %%\n", right / 10);
 }
@@ -92,12 +98,14 @@ int run(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto config = colossal::read_config<colossal::Config>(words[0], {words.begin() + 1, words.end()});
   const auto environment = colossal::comm::read_environment(colossal::comm::process_variables());
-  if (environment.launcher == colossal::comm::Launcher::None && config.parallel.data > 1) {  // not one of several ranks yet: start them
+  if (environment.launcher == colossal::comm::Launcher::None &&
+      config.parallel.data > 1) {  // not one of several ranks yet: start them
     colossal::comm::LocalRanks ranks{.ranks = static_cast<int>(config.parallel.data), .command = {"/proc/self/exe"}};
     ranks.command.insert(ranks.command.end(), words.begin(), words.end());
     return colossal::comm::run_local_ranks(ranks);
   }
-  const auto world = colossal::comm::launch({});
+  const bool on_gpu = colossal::train::choose_device(config.run.device, 0).is_cuda();
+  const auto world = colossal::comm::launch({.backend = config.run.backend, .device = on_gpu ? "cuda" : "cpu"});
   train(*world, config);
   return 0;
 }

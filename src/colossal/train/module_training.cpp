@@ -19,12 +19,16 @@ constexpr const char* kModel = "model.";  // before the names of parameters, and
 
 void check(const comm::World& world, const Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
-  require(p.tensor.size == 1 && p.pipeline.size == 1, "parallel", "a module of your own can be replicated and shared out over data, not cut: got tensor ", p.tensor.size,
+  require(p.tensor.size == 1 && p.pipeline.size == 1, "parallel",
+          "a module of your own can be replicated and shared out over data, not cut: got tensor ", p.tensor.size,
           ", pipeline ", p.pipeline.size, "; set both to 1 and use parallel.data with parallel.zero");
-  require(config.precision.mode != "fp8", "precision", "mode fp8 replaces the products of this library's own linear layers: a module of your own has none; use bf16");
-  require(config.memory.recompute == "none", "memory", "recompute is of the blocks of this library's own models: got ", config.memory.recompute,
-          " for a module of your own; set it to none");
-  require(world.size() == p.data, "parallel", "the ranks must be parallel.data: got ", world.size(), " ranks, data ", p.data, "; start that many or change parallel.data");
+  require(
+      config.precision.mode != "fp8", "precision",
+      "mode fp8 replaces the products of this library's own linear layers: a module of your own has none; use bf16");
+  require(config.memory.recompute == "none", "memory", "recompute is of the blocks of this library's own models: got ",
+          config.memory.recompute, " for a module of your own; set it to none");
+  require(world.size() == p.data, "parallel", "the ranks must be parallel.data: got ", world.size(), " ranks, data ",
+          p.data, "; start that many or change parallel.data");
   config.validate();
 }
 
@@ -34,10 +38,13 @@ void adopt(nn::Parameters& parameters, torch::nn::Module& module) {
     parameters.adopt(p.key(), p.value(), p.value().dim() >= 2);
     is_trained = is_trained || p.value().requires_grad();
   }
-  require(is_trained, "model", "the module has no parameter that requires a gradient: register its layers with register_module, its tensors with register_parameter");
+  require(is_trained, "model",
+          "the module has no parameter that requires a gradient: register its layers with register_module, its tensors "
+          "with register_parameter");
 }
 
-/// Replicas that differed would drift apart unseen: with every gradient the same, they would stay as far apart as they began.
+/// Replicas that differed would drift apart unseen: with every gradient the same, they would stay as far apart as they
+/// began.
 void start_from_first(const at::Tensor& value, comm::Group& replicas) {
   if (value.numel() == 0) return;
   const at::NoGradGuard no_grad;
@@ -51,13 +58,15 @@ void start_from_first(const at::Tensor& value, comm::Group& replicas) {
 ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config)
     : config_(config),
       mesh_(world, config.parallel.axes()),
-      parameters_(mesh_.place(), {.dtype = config.precision.dtype(), .device = choose_device(config.run.device, world.local_rank())}) {
+      parameters_(mesh_.place(),
+                  {.dtype = config.precision.dtype(), .device = choose_device(config.run.device, world.local_rank())}) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   adopt(parameters_, module);
   module.to(device());
   for (const auto& b : module.named_buffers()) {
     if (!b.value().defined()) continue;
-    if (b.value().is_floating_point()) b.value().set_data(b.value().to(dtype()));  // the module's own handle: all others see it
+    if (b.value().is_floating_point())
+      b.value().set_data(b.value().to(dtype()));  // the module's own handle: all others see it
     buffers_.emplace_back(b.key(), b.value());
   }
   comm::Group& replicas = mesh_.group("data");
@@ -79,21 +88,26 @@ void ModuleTraining::zero_grad() {
 
 void ModuleTraining::backward(const at::Tensor& loss) {
   const int64_t parts = config_.micro_batches();
-  require(loss.numel() == 1 && loss.requires_grad(), "training", "backward() takes the loss, one number that depends on parameters: got ", loss.numel(), " elements",
+  require(loss.numel() == 1 && loss.requires_grad(), "training",
+          "backward() takes the loss, one number that depends on parameters: got ", loss.numel(), " elements",
           loss.requires_grad() ? "" : " without a gradient");
-  require(micro_batches_done_ < parts, "training", "a step has training.accumulate micro-batches: got more than ", parts, "; call step() and zero_grad() in between, or raise it");
+  require(micro_batches_done_ < parts, "training", "a step has training.accumulate micro-batches: got more than ",
+          parts, "; call step() and zero_grad() in between, or raise it");
   const PhaseScope phase(mesh_.world().traffic(), Phase::Backward);
   const bool last = ++micro_batches_done_ == parts;
   optimization_->reducer().begin(last);
-  const double share = optimization_->loss_scale() / static_cast<double>(parts * config_.parallel.data);  // gradients are sums over ranks and micro-batches
+  const double share =
+      optimization_->loss_scale() /
+      static_cast<double>(parts * config_.parallel.data);  // gradients are sums over ranks and micro-batches
   loss.backward(at::full_like(loss, share));
   if (last) optimization_->reducer().finish();
   end_pass();
 }
 
 StepResult ModuleTraining::step() {
-  require(micro_batches_done_ == config_.micro_batches(), "training", "a step has training.accumulate = ", config_.micro_batches(),
-          " micro-batches: got ", micro_batches_done_, " calls of backward() since zero_grad()");
+  require(micro_batches_done_ == config_.micro_batches(), "training",
+          "a step has training.accumulate = ", config_.micro_batches(), " micro-batches: got ", micro_batches_done_,
+          " calls of backward() since zero_grad()");
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
   return optimization_->step();
 }
@@ -109,14 +123,18 @@ checkpoint::TrainingState ModuleTraining::state() {
   checkpoint::TrainingState state = optimization_->state();
   for (const auto& [name, value] : buffers_) {
     const bool widens = value.is_floating_point() && config_.precision.has_masters();
-    state.tensors.push_back({concat(kModel, name), value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
-                             tensor::ShardSpec::whole(value.sizes().vec()), {}});
+    state.tensors.push_back(
+        {concat(kModel, name),
+         value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
+         tensor::ShardSpec::whole(value.sizes().vec()),
+         {}});
   }
   return state;
 }
 
 void ModuleTraining::save(const std::string& folder) {
-  checkpoint::save(folder, steps_done(), state(), mesh_.all(), mesh_.place(), static_cast<int>(config_.training.keep_last));
+  checkpoint::save(folder, steps_done(), state(), mesh_.all(), mesh_.place(),
+                   static_cast<int>(config_.training.keep_last));
 }
 
 void ModuleTraining::load(const std::string& folder) {
@@ -130,14 +148,16 @@ void ModuleTraining::load(const std::string& folder) {
   checkpoint::TrainingState state = this->state();
   checkpoint::load(path, state, mesh_.all(), mesh_.place());
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < buffers_.size(); ++i) buffers_[i].second.copy_(state.tensors[state.tensors.size() - buffers_.size() + i].value);
+  for (size_t i = 0; i < buffers_.size(); ++i)
+    buffers_[i].second.copy_(state.tensors[state.tensors.size() - buffers_.size() + i].value);
   state.tensors.resize(state.tensors.size() - buffers_.size());
   optimization_->loaded(state);
   zero_grad();
 }
 
 bool ModuleTraining::resume(const std::string& folder) {
-  at::Tensor there = at::full({1}, checkpoint::latest(folder) ? 1 : 0, at::kLong);  // rank 0 looks for all: no two may disagree
+  at::Tensor there =
+      at::full({1}, checkpoint::latest(folder) ? 1 : 0, at::kLong);  // rank 0 looks for all: no two may disagree
   mesh_.all().broadcast(there, 0).wait();
   if (there.item<int64_t>() == 0) return false;
   load(folder);

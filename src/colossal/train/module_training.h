@@ -1,4 +1,5 @@
-// A torch::nn::Module of the user's own in training: replicated over ranks, its parameters, gradients and optimizer states shared out as [parallel] zero says.
+// A torch::nn::Module of the user's own in training: replicated over ranks, its parameters, gradients and optimizer
+// states shared out as [parallel] zero says.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -24,26 +25,33 @@ namespace colossal::train {
 ///     training->backward(loss_of(module->forward(training->input(x)), y));   // the mean over this rank's rows
 ///   training->step();
 ///
-/// The module stays as it was written: its forward is called as ever, and under ZeRO 3 whoever reads a parameter finds it whole. All ranks call the same operators on
-/// parameters in the same order. Gradients are the business of this class: no optimizer of torch and no zero_grad of the module's.
-/// Outlived by module and world. After it, parameters keep their values, but under ZeRO 3 a rank has none that it does not share: save() them before.
+/// The module stays as it was written: its forward is called as ever, and under ZeRO 3 whoever reads a parameter finds
+/// it whole. All ranks call the same operators on parameters in the same order. Gradients are the business of this
+/// class: no optimizer of torch, no zero_grad of the module's, one backward pass a micro-batch. A parameter that no
+/// loss uses has a gradient of zeros, so it decays; one that is frozen is as it came, in the compute dtype, also when
+/// saved. Module and world outlive it. After it, parameters keep their values, but under ZeRO 3 they have none: save()
+/// before.
 class ModuleTraining {
  public:
   ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config);
   ~ModuleTraining();
 
-  /// `tensor` as the module takes it: on the run's device, floating-point numbers in the compute dtype; integers stay integers.
+  /// `tensor` as the module takes it: on the run's device, floating-point numbers in the compute dtype; integers stay
+  /// integers.
   at::Tensor input(const at::Tensor& tensor) const;
 
   /// No gradients, no micro-batches: before the first of a step.
   void zero_grad();
-  /// Back through the loss of a micro-batch, a scalar: the mean over this rank's share of it, best computed in fp32. With the last micro-batch of the step, gradients are those of
-  /// the mean of the losses of all ranks and micro-batches. Parameters are released (end_pass).
+  /// Back through the loss of a micro-batch, a scalar: the mean over this rank's share of it, best computed in fp32.
+  /// With the last micro-batch of the step, gradients are those of the mean of the losses of all ranks and
+  /// micro-batches. Parameters are released (end_pass).
   ///
   /// Communication: see parallel::GradientReducer and memory::ChunkStore.
-  /// Errors ("training"): a loss of more than one element or without a gradient; more calls than training.accumulate; before any communication.
+  /// Errors ("training"): a loss of more than one element or without a gradient; more calls than training.accumulate;
+  /// before any communication.
   void backward(const at::Tensor& loss);
-  /// Clips, updates, and counts the step: see Optimization::step. Errors ("training"): fewer backward passes than training.accumulate; gradients that are not finite.
+  /// Clips, updates, and counts the step: see Optimization::step. Errors ("training"): fewer backward passes than
+  /// training.accumulate; gradients that are not finite.
   StepResult step();
   /// Releases what ZeRO 3 gathered: after a forward without a backward, as in evaluation. Errors: of the gathers.
   void end_pass() { optimization_->store().end_pass(); }
@@ -56,18 +64,21 @@ class ModuleTraining {
   const nn::Parameters& parameters() const { return parameters_; }
   memory::ChunkStore& store() { return optimization_->store(); }
 
-  /// Saves folder/step-<steps_done> and keeps the training.keep_last newest: parameters (masters, where there are some) and buffers as "model.<name>", optimizer, step, loss scale.
-  /// Of buffers, which replicas do not share, rank 0's are kept. Generators are not saved. Collective. Errors: see checkpoint::save.
+  /// Saves folder/step-<steps_done> and keeps the training.keep_last newest: parameters (masters, where there are some)
+  /// and buffers as "model.<name>", optimizer, step, loss scale. Of buffers, which replicas do not share, rank 0's are
+  /// kept. Generators are not saved. Collective. Errors: see checkpoint::save.
   void save(const std::string& folder);
-  /// Goes on from the newest checkpoint in `folder`, saved under any number of ranks and any ZeRO. Gradients are zero then. Collective.
-  /// Errors: none there; of another optimizer; see checkpoint::load. The same on all ranks, before anything is changed.
+  /// Goes on from the newest checkpoint in `folder`, saved under any number of ranks and any ZeRO. Gradients are zero
+  /// then. Collective. Errors: none there; of another optimizer; see checkpoint::load. The same on all ranks, before
+  /// anything is changed.
   void load(const std::string& folder);
   /// load(), where there is a checkpoint. Returns whether there was. Collective.
   bool resume(const std::string& folder);
 
  private:
   using NamedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
-  /// Of the optimization, with copies of the buffers behind, in the dtype of the parameters' exact values: the same in every precision that has these.
+  /// Of the optimization, with copies of the buffers behind, in the dtype of the parameters' exact values: the same in
+  /// every precision that has these.
   checkpoint::TrainingState state();
 
   Config config_;
@@ -78,14 +89,17 @@ class ModuleTraining {
   int64_t micro_batches_done_ = 0;
 };
 
-/// Takes `module` over for training as [parallel] data and zero, [precision], [optimizer], [training] and [run] device of `config` say; other sections are not read.
-/// Every rank gives the same module: parameters and buffers start with rank 0's values. Parameters, trained, frozen (requires_grad false) or shared by submodules, and
-/// floating-point buffers get the compute dtype; matrices and larger decay (optimizer.weight_decay), vectors, that is biases and norms, do not. Whoever is frozen stays frozen.
+/// Takes `module` over for training as [parallel] data and zero, [precision], [optimizer], [training] and [run] device
+/// of `config` say; other sections are not read. Every rank gives the same module: parameters and buffers start with
+/// rank 0's values. Parameters, trained, frozen (requires_grad false) or shared by submodules, and floating-point
+/// buffers get the compute dtype; matrices and larger decay (optimizer.weight_decay), vectors, that is biases and
+/// norms, do not. Whoever is frozen stays frozen.
 ///
 /// Bytes:         those of memory::ChunkStore; while it is made, one copy of the module more.
 /// Communication: collective among all ranks of `world`; a broadcast of every parameter and buffer.
-/// Errors, before any communication: tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this library); world.size() that is not parallel.data;
-///         a module without trained parameters, or with some that are no floating-point leaves; what Config::validate() refuses.
+/// Errors, before any communication: tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this
+///         library); world.size() that is not parallel.data; a module without trained parameters, or with some that are
+///         no floating-point leaves; what Config::validate() refuses.
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config);
 
 }  // namespace colossal::train
