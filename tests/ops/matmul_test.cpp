@@ -29,6 +29,16 @@ TEST(Matmul, AddsIntoAnExistingResult) {
   const ChoiceScope scope;
   for (const auto& choice : choices()) {
     set_matmul(choice);
+    for (const auto type : {at::kBFloat16, at::kHalf}) {
+      const auto a = at::ones({30, 4}, type), b = at::full({70, 4}, 2, type);
+      auto out = at::full({70, 30}, std::nan(""), type);
+      matmul_nt_(out, b, a, 0);
+      matmul_nt_(out, b, a, 1);
+      EXPECT_TRUE(matmul_tn(b.t(), a.t(), out).is_same(out));
+      EXPECT_TRUE(out.eq(24).all().item<bool>());
+      matmul_nn_(out, b, a.t());
+      EXPECT_TRUE(out.eq(8).all().item<bool>());
+    }
     const auto a = at::ones({300, 4}), b = at::full({70000, 4}, 2.0f);
     auto out = at::full({70000, 300}, std::nan(""), at::kFloat);
     matmul_nt_(out, b, a, 0);

@@ -1,5 +1,7 @@
 #include "colossal/cli/export.h"
 
+#include <ATen/ATen.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -23,18 +25,24 @@ void copy_tokenizer(const std::string& source, const std::string& to) {
       fs::copy_file(folder / name, fs::path(to) / name, fs::copy_options::overwrite_existing);
 }
 
+at::ScalarType dtype_named(const std::string& name) {
+  return name == "fp64" ? at::kDouble : name == "bf16" ? at::kBFloat16 : name == "fp16" ? at::kHalf : at::kFloat;
+}
+
 }  // namespace
 
 int export_model(const Arguments& arguments) {
   CLI::App app("Writes the weights of a run, or of a Hugging Face folder, as a Hugging Face folder.", "colossal export");
-  std::string from, to;
+  std::string from, to, dtype = "fp32";
   app.add_option("--from", from, "run folder, or Hugging Face folder")->required();
   app.add_option("--to", to, "folder to write: config.json and model.safetensors")->required();
+  app.add_option("--dtype", dtype, "of the weights that are written")->capture_default_str()->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
   parse(app, arguments);
 
   const auto world = comm::launch({});
   comm::Mesh mesh(*world, {{"data", world->size()}});
   const SavedModel saved = load_model(from, "none", mesh, {}, at::kCPU);
+  for (nn::Parameter& p : saved.model->parameters()) p.value = p.value.detach().to(dtype_named(dtype));
   const auto& architecture = models::architecture(saved.model->model().shape.architecture);
   checkpoint::export_weights(to, saved.model->parameters(),
                              {architecture.external_names(saved.model->model().shape), architecture.prefix, architecture.ignored},

@@ -88,6 +88,18 @@ MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrar
   return may_use_onednn(a, b) ? matmul_choice().*kind : MatmulLibrary::Mkl;
 }
 
+/// Whether products of this type are best made in fp32: the CPU multiplies no such numbers, and LibTorch's products of them are ten times slower and more.
+/// Either way they are summed in fp32 and rounded once.
+bool is_widened(const at::Tensor& x) {
+  if (!x.is_cpu()) return false;
+#if defined(__x86_64__)
+  if (x.scalar_type() == at::kBFloat16) return !__builtin_cpu_supports("avx512bf16");
+#endif
+  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+}
+
+at::Tensor wide(const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x; }
+
 constexpr int64_t kColumnSumGrain = 16384;
 
 }  // namespace
@@ -139,14 +151,20 @@ void set_matmul(const MatmulChoice& choice) { choice_in_force().store(choice.enc
 
 at::Tensor matmul_nt(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (is_widened(a)) return matmul_nt(wide(a), wide(b), wide(bias)).to(a.scalar_type());
   return multiply_nt(library_for(a, b, &MatmulChoice::nt), a, b, bias);
 }
 at::Tensor matmul_nn(const at::Tensor& a, const at::Tensor& b) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (is_widened(a)) return matmul_nn(wide(a), wide(b)).to(a.scalar_type());
   return multiply_nt(library_for(a, b, &MatmulChoice::nn), a, b.t());
 }
 at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (is_widened(a)) {
+    const at::Tensor product = matmul_tn(wide(a), wide(b));
+    return sum.defined() ? sum.add_(product) : product.to(a.scalar_type());
+  }
   const auto library = library_for(a, b, &MatmulChoice::tn);
   if (!sum.defined()) return multiply_nt(library, a.t(), b.t());
   multiply_nt_(library, sum, a.t(), b.t(), 1);
@@ -155,10 +173,16 @@ at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
 
 void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (is_widened(a)) {
+    const at::Tensor product = matmul_nt(wide(a), wide(b));
+    beta == 0 ? out.copy_(product) : out.add_(product);
+    return;
+  }
   multiply_nt_(library_for(a, b, &MatmulChoice::nt), out, a, b, beta);
 }
 void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (is_widened(a)) return matmul_nt_(out, a, b.t(), 0);
   multiply_nt_(library_for(a, b, &MatmulChoice::nn), out, a, b.t(), 0);
 }
 

@@ -1,6 +1,7 @@
 // The one seam through which matrix products go. LibTorch carries two libraries for fp32 on CPU, MKL (behind at::mm) and oneDNN
 // (behind a registered operator that eager never uses for plain fp32); which is faster depends on the machine and on which
-// operand is transposed, so each kind of product is measured once and sent to the winner. fp64 and accelerators go to ATen.
+// operand is transposed, so each kind of product is measured once and sent to the winner. fp64 and accelerators go to ATen. bf16 and fp16 on
+// a CPU that does not multiply them are made in fp32 and rounded.
 #pragma once
 #include <ATen/core/Tensor.h>
 

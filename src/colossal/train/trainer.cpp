@@ -106,10 +106,12 @@ void Trainer::start() {
     write_file(folder_.config(), to_toml(config_));
     output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
   });
+  if (config_.parallel.zero > 0 && config_.parallel.data == 1 && is_first())
+    log_.warning("parallel.zero = ", config_.parallel.zero, " shares nothing out: there is one replica; raise parallel.data or leave zero out");
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ") on ",
             world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ", config_.parallel.tensor.size,
-             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "", config_.parallel.pipeline.size > 1 ? concat(" x pipeline ", config_.parallel.pipeline.size, " (", config_.parallel.pipeline.schedule, ", ",
+             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "", config_.parallel.zero > 0 ? concat(" x zero ", config_.parallel.zero) : "", config_.parallel.pipeline.size > 1 ? concat(" x pipeline ", config_.parallel.pipeline.size, " (", config_.parallel.pipeline.schedule, ", ",
                                                        config_.micro_batches(), " micro-batches)") : "", ", ", world_.backend(), "; ",
             data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
 }
