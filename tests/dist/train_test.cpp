@@ -72,7 +72,10 @@ TEST_F(TrainProgram, EveryLayoutAndTransportGivesTheSameCurve) {
                                                       {"--parallel.tensor={size=8,mode=\"2.5d\",depth=2}", "--run.backend=shm"},
                                                       {"--parallel.tensor={size=4,mode=\"2.5d\",depth=4}", "--run.backend=gloo"},
                                                       {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=shm"},
-                                                      {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=gloo"}};
+                                                      {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=gloo"},
+                                                      {"--parallel.data=2", "--run.backend=shm", "--parallel.zero=3"},
+                                                      {"--parallel.data=4", "--run.backend=gloo", "--parallel.zero=2"},
+                                                      {"--parallel.data=2", "--run.backend=gloo", "--parallel.zero=3", "--parallel.tensor=2"}};
   for (Words flags : layouts) {
     flags.push_back("--overwrite");
     const Finished outcome = run(train(flags));
@@ -255,7 +258,15 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
   EXPECT_EQ(generate(base + "/run", {"--temperature=1", "--seed=4"}), generate(base + "/run", {"--temperature=1", "--seed=4"}));
   const Finished exported = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf"});
   ASSERT_EQ(exported.status, 0) << exported.output;
+  const Finished half = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/half", "--dtype", "bf16"});
+  ASSERT_EQ(half.status, 0) << half.output;
+  const auto bytes = [](const std::string& folder) { return static_cast<double>(std::filesystem::file_size(folder + "/model.safetensors")); };
+  EXPECT_NEAR(bytes(base + "/half"), bytes(base + "/hf") / 2, 0.05 * bytes(base + "/hf"));
   EXPECT_TRUE(std::filesystem::exists(base + "/hf/model.safetensors"));
+  const Finished narrow = run(train({"--precision.mode=bf16", "--precision.masters=false", "--training.steps=2", "--run.folder=" + base + "/narrow"}));
+  ASSERT_EQ(narrow.status, 0) << narrow.output;
+  const Finished narrow_export = run({COLOSSAL_BINARY, "export", "--from", base + "/narrow", "--to", base + "/narrow-hf"});
+  EXPECT_EQ(narrow_export.status, 0) << narrow_export.output;
   // The export starts a training run: its first loss continues where the run ended.
   const Finished from = run(train({"--model.from=" + base + "/hf", "--model.hidden=0", "--model.layers=0", "--model.positions=0",
                                           "--run.folder=" + base + "/second"}));
@@ -277,6 +288,12 @@ TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
   EXPECT_NE(refusal({"--parallel.pipeline={size=2,schedule=\"interleaved\",micro_batches=1}"}).find("interleaved needs micro_batches that divide by the 2 ranks"),
             std::string::npos);
   EXPECT_NE(refusal({"--run.device=cuda"}).find("cuda needs a CUDA build"), std::string::npos);
+}
+
+TEST_F(TrainProgram, SaysThatOneReplicaSharesNothingOut) {
+  const Finished outcome = run(train({"--parallel.zero=2", "--training.steps=2", "--optimizer.warmup_steps=0"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("parallel.zero = 2 shares nothing out"), std::string::npos) << outcome.output;
 }
 
 TEST_F(TrainProgram, AnErrorInTheRanksIsSaidOnce) {

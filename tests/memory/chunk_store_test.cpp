@@ -125,6 +125,21 @@ TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
     });
 }
 
+// What was trained when the store was made stays shared out, or replicas would drift apart.
+TEST(ChunkStore, AParameterThatIsFrozenLaterIsStillTheSameOnAllRanks) {
+  comm::run_ranks(2, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 2}});
+    Foreign module;
+    const auto parameters = adopt(module, mesh);
+    ChunkStore store(*parameters, mesh, options_of(1));
+    const at::Tensor before = module.layers[1]->weight.detach().clone();
+    module.layers[1]->weight.requires_grad_(false);
+    for (Shard& shard : store.shards()) shard.values.add_(1);
+    store.updated();
+    EXPECT_TRUE(at::equal(module.layers[1]->weight, before + 1));
+  });
+}
+
 TEST(ChunkStore, FrozenParametersAreSharedButHaveNoShardToUpdate) {
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 2}});

@@ -140,6 +140,16 @@ TEST(Masters, HoldWhatHalfPrecisionLoses) {
   EXPECT_LT(moved(lost), 0.5 * moved(chance));  // what is rounded to nearest mostly stays where it is
 }
 
+TEST(Masters, AreNotNeededByBf16WithMicroBatchesWhateverTheRule) {
+  for (const char* rule : {"adamw", "sgd", "lion", "lamb", "adam8bit"}) {
+    Config config = config_of({.zero = 2, .data = 2, .precision = "bf16", .optimizer = rule});
+    config.precision.masters = false;
+    config.training.accumulate = 3;
+    const auto losses = run(config, 3).losses;
+    EXPECT_TRUE(std::isfinite(losses.back())) << rule;
+  }
+}
+
 // ------------------------------------------------------------------------------------------------------------- loss scale
 
 /// The rule, written down once more: halve and skip on overflow, double after `growth` good steps.
@@ -176,6 +186,22 @@ TEST(LossScale, IsOneWhereItIsNotAskedFor) {
     EXPECT_EQ(LossScale(config).value(), 1) << mode;
     EXPECT_TRUE(LossScale(config).accepts(std::nan(""))) << "an error for the engine to tell";
   }
+}
+
+TEST(LossScale, BeginsAnewWhereTheRunBeforeHadNone) {
+  PrecisionConfig bf16, fp16;
+  bf16.mode = "bf16";
+  fp16.mode = "fp16";
+  LossScale scale(fp16);
+  scale.restore(LossScale(bf16).state());
+  EXPECT_EQ(scale.value(), 65536);
+}
+
+TEST(LossScale, ClippingByValueKnowsTheRangeOfFp16) {
+  Config config = config_of({.precision = "fp16"});
+  config.training.clip_by = "value";
+  config.training.clip = 10;  // times the scale: more than fp16 holds
+  EXPECT_TRUE(std::isfinite(run(config, 3).losses.back()));
 }
 
 // What one rank sees overflows on all: nobody takes the step, and the numbers are those of a run that never made it.

@@ -40,7 +40,7 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 /// The same into `values`, named as the parameters are: whole local tensors or parts of them, of any dtype.
 void import_weights(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values, const ExternalNames& external);
 
-/// Writes the parameters, whole and in their own dtype, with config.json; in files of at most `max_file_bytes` (one
+/// Writes the parameters, whole and in `dtype` (none: their own), rounded once, with config.json; in files of at most `max_file_bytes` (one
 /// tensor at least), with an index when there are several. The file names are those that transformers writes.
 ///
 /// Communication: every rank of `world` (the ranks of parameters.place() in mesh order) must call: each primary block
@@ -48,6 +48,7 @@ void import_weights(const std::string& folder, const nn::Parameters& parameters,
 /// Errors: throws the same Error on every rank when the folder cannot be written.
 /// Cost: rank 0 holds one whole tensor at a time.
 void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
-                    const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes = int64_t{5} << 30);
+                    const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes = int64_t{5} << 30,
+                    std::optional<at::ScalarType> dtype = {});
 
 }  // namespace colossal::checkpoint

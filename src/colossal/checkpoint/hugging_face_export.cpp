@@ -141,7 +141,7 @@ void write_shard(const std::string& path, const Shard& shard, const std::map<std
   for (const TensorEntry& entry : shard.entries) {
     const ExternalPart& part = *parts.at(entry.name);
     const at::Tensor whole = gather(part, parameters, world);
-    attempt([&] { writer->write(part.to_theirs(whole)); });
+    attempt([&] { writer->write(part.to_theirs(whole.to(entry.dtype))); });
   }
   attempt([&] { writer->finish(); });
 }
@@ -149,7 +149,8 @@ void write_shard(const std::string& path, const Shard& shard, const std::map<std
 }  // namespace
 
 void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
-                    const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes) {
+                    const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes,
+                    std::optional<at::ScalarType> dtype) {
   const at::Device device = parameters.options().device;
   const bool first = world.rank() == 0;
   std::vector<ExternalPart> parts;
@@ -159,7 +160,7 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   });
   std::map<std::string, const ExternalPart*> by_name;
   for (const ExternalPart& part : parts) by_name[part.name] = &part;
-  const std::vector<Shard> shards = plan_shards(parts, parameters.options().dtype, max_file_bytes);
+  const std::vector<Shard> shards = plan_shards(parts, dtype.value_or(parameters.options().dtype), max_file_bytes);
   std::exception_ptr failure;
   for (const Shard& shard : shards)
     write_shard(folder + "/" + shard.file, shard, by_name, parameters, world, failure);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/cli/saved_model.h"
@@ -33,20 +34,20 @@ at::ScalarType dtype_named(const std::string& name) {
 
 int export_model(const Arguments& arguments) {
   CLI::App app("Writes the weights of a run, or of a Hugging Face folder, as a Hugging Face folder.", "colossal export");
-  std::string from, to, dtype = "fp32";
+  std::string from, to, dtype;
   app.add_option("--from", from, "run folder, or Hugging Face folder")->required();
   app.add_option("--to", to, "folder to write: config.json and model.safetensors")->required();
-  app.add_option("--dtype", dtype, "of the weights that are written")->capture_default_str()->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+  app.add_option("--dtype", dtype, "of the weights that are written; default: that of the run's masters, or fp32")->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
   parse(app, arguments);
 
   const auto world = comm::launch({});
   comm::Mesh mesh(*world, {{"data", world->size()}});
   const SavedModel saved = load_model(from, "none", mesh, {}, at::kCPU);
-  for (nn::Parameter& p : saved.model->parameters()) p.value = p.value.detach().to(dtype_named(dtype));
   const auto& architecture = models::architecture(saved.model->model().shape.architecture);
   checkpoint::export_weights(to, saved.model->parameters(),
                              {architecture.external_names(saved.model->model().shape), architecture.prefix, architecture.ignored},
-                             architecture.to_json(saved.model->model().shape), mesh.group("data"));
+                             architecture.to_json(saved.model->model().shape), mesh.group("data"), int64_t{5} << 30,
+                             dtype.empty() ? std::nullopt : std::optional(dtype_named(dtype)));
   if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, to);
   if (world->rank() == 0) std::printf("%s\n", to.c_str());
   return 0;

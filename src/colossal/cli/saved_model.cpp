@@ -32,7 +32,7 @@ Description describe(const std::string& folder) {
     const auto newest = checkpoint::latest(run.checkpoints());
     require(newest.has_value(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
     return {train::resolve_model(config).shape, config.tokenizer(), *newest,
-            config.precision.mode == "fp64" ? at::kDouble : at::kFloat};
+            config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
   }
   require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
           " is neither a run (config.toml) nor a Hugging Face model (config.json)");

@@ -36,6 +36,7 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
     show(stream.push(id));
     return true;
   });
+  trainer.engine().store().end_pass();
   show(stream.finish());
   if (prints) std::printf("\n");
   return text;

@@ -4,6 +4,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include <limits>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
@@ -37,7 +38,7 @@ Chunk* Chunk::of(const at::Tensor& tensor) {
 
 Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, const std::optional<comm::Compression>& compression,
              Watcher* watcher)
-    : index_(index), slots_(std::move(slots)), length_(whole.numel()), sharers_(&sharers), compression_(compression), options_(whole.options()), watcher_(watcher), state_(State::Gathered), whole_(whole) {
+    : index_(index), slots_(std::move(slots)), length_(whole.numel()), sharers_(&sharers), compression_(compression), options_(whole.options()), watcher_(watcher), trained_(slots_.front().parameter->value.requires_grad()), state_(State::Gathered), whole_(whole) {
   require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_, " for ", sharers.size());
   part_ = whole_.narrow(0, part_begin(), part_length());
   if (!stays()) {
@@ -71,8 +72,8 @@ void Chunk::gather() {
   const KindScope kind(Kind::Parameters);
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
   whole_ = at::empty({length_}, options_);
-  state_ = State::Gathering;
   work_ = gathered();
+  state_ = State::Gathering;
 }
 
 void Chunk::ready() {
@@ -95,10 +96,12 @@ void Chunk::end_use() {
 
 void Chunk::release() {
   if (stays() || state_ == State::Computing || state_ == State::Sharded) return;
-  if (state_ == State::Gathering) work_.wait();
-  whole_.reset();
+  const bool waits = state_ == State::Gathering;
+  comm::Work work = std::move(work_);
+  const at::Tensor memory = std::exchange(whole_, {});  // the collective writes there until it is done
   lend({});
   state_ = State::Sharded;
+  if (waits) work.wait();
 }
 
 void Chunk::share() {

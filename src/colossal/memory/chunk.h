@@ -60,6 +60,8 @@ class Chunk {
   int64_t part_length() const { return length_ / sharers_->size(); }
   /// First element of the part that this rank owns.
   int64_t part_begin() const { return part_length() * sharers_->rank(); }
+  /// Whether its parameters wanted gradients when it was made.
+  bool trained() const { return trained_; }
   bool stays() const { return !watcher_; }
   Watcher& watcher() { return *watcher_; }
   State state() const { return state_; }
@@ -93,6 +95,7 @@ class Chunk {
   std::optional<comm::Compression> compression_;
   at::TensorOptions options_;
   Watcher* watcher_;
+  bool trained_;
   State state_ = State::Sharded;
   int users_ = 0;
   at::Tensor part_, whole_;

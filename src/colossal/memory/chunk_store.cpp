@@ -89,23 +89,27 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
 }
 
 void ChunkStore::updated(bool loaded) {
-  rethrow();
+  end_pass();
   const at::NoGradGuard no_grad;
   if (loaded)
     for (Shard& shard : shards_)
       if (shard.copy.defined()) shard.copy.copy_(shard.values);
   for (const auto& chunk : chunks_) {
-    if (!chunk->stays()) release(*chunk);
-    else if (is_trained(*chunk) || loaded) chunk->share();
+    if (chunk->stays() && (chunk->trained() || loaded)) chunk->share();
   }
-  previous_ = current_ = nullptr;
 }
 
 void ChunkStore::end_pass() {
-  rethrow();
-  for (const auto& chunk : chunks_) release(*chunk);
+  for (const auto& chunk : chunks_) {
+    try {
+      release(*chunk);
+    } catch (...) {
+      if (!failure_) failure_ = std::current_exception();
+    }
+  }
   order_.end_pass();
   previous_ = current_ = nullptr;
+  rethrow();
 }
 
 void ChunkStore::rethrow() {

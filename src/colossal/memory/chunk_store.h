@@ -48,7 +48,6 @@ class ChunkStore final : public Chunk::Watcher {
   comm::Mesh& mesh() { return mesh_; }
   /// In order of first use, trained ones and frozen ones.
   const std::vector<std::unique_ptr<Chunk>>& chunks() const { return chunks_; }
-  static bool is_trained(const Chunk& chunk) { return chunk.slots().front().parameter->value.requires_grad(); }
   /// What this rank updates of each trained chunk, in their order. `gradients` are the business of who reduces them.
   std::vector<Shard>& shards() { return shards_; }
   /// The same of the frozen ones, to be saved and loaded.

@@ -21,7 +21,7 @@ struct Piece {
 /// contiguous and of one length.
 struct Shard {
   at::Tensor values;          ///< fp64 or fp32, masters of `copy` if there is one; or bf16 that has no masters
-  at::Tensor gradients;       ///< of values' dtype or of copy's. Defined between the last backward pass of a step and its update, which may overwrite them
+  at::Tensor gradients;       ///< of values' dtype, of copy's, or fp32 (sums of several micro-batches). Defined between the last backward pass of a step and its update, which may overwrite them
   at::Tensor copy;            ///< the model's own parameters in a narrower dtype, to be set to the rounded values; undefined: `values` are the parameters
   std::vector<Piece> pieces;  ///< ascending, each behind the one before; padding may follow the last one
 };

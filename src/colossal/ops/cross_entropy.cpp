@@ -266,7 +266,8 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     auto hidden = take("hidden"), weight = take("weight");
     if (hidden.defined()) hidden.mul_(gradients[0]);
     if (at::Tensor sum = gradient_sum(context->get_saved_variables()[0]); sum.defined() && weight.defined()) {
-      sum.addcmul_(weight, gradients[0].to(weight.scalar_type()));
+      if (sum.is_cpu()) sum.add_(weight, gradients[0].item<double>());
+      else sum.add_(weight.mul_(gradients[0]));  // without waiting for the device
       weight = none;
     }
     if (weight.defined()) weight.mul_(gradients[0]);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -43,7 +44,11 @@ double clip_factor(double norm, double limit) { return limit > 0 && norm > limit
 
 void clip_by_value(const std::vector<memory::Shard>& shards, double limit) {
   require(limit > 0, "optimizer", "gradients are clipped to values above 0: got ", limit);
-  for (const memory::Shard& shard : shards) at::Tensor(shard.gradients).clamp_(-limit, limit);
+  for (const memory::Shard& shard : shards) {
+    const bool is_half = shard.gradients.scalar_type() == at::kHalf;
+    const double most = is_half ? std::min(limit, 65504.0) : limit;  // its largest number: clamp_ takes no other, and none is above
+    at::Tensor(shard.gradients).clamp_(-most, most);
+  }
 }
 
 }  // namespace colossal::optim

@@ -56,7 +56,10 @@ void PieceStates::add_to(std::vector<StateTensor>& tensors, const std::vector<me
 void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale, bool apart,
                  const std::function<void(const Run&)>& body) {
   const auto run = [&](const nn::Parameter& first, int64_t offset, int64_t size, std::optional<ops::FlatUpdate::Chance> chance) {
-    body({{narrowed(shard.values, offset, size), narrowed(shard.gradients, offset, size), narrowed(shard.copy, offset, size), gradient_scale, chance},
+    at::Tensor gradients = narrowed(shard.gradients, offset, size);
+    // bf16 without masters whose micro-batches were added up in fp32.
+    if (shard.values.scalar_type() == at::kBFloat16) gradients = gradients.to(at::kBFloat16);
+    body({{narrowed(shard.values, offset, size), gradients, narrowed(shard.copy, offset, size), gradient_scale, chance},
           offset, size, first.decay ? config.weight_decay : 0, first});
   };
   if (apart || config.stochastic_rounding) {

@@ -29,10 +29,14 @@ bool LossScale::accepts(double norm) {
   return true;
 }
 
-nlohmann::json LossScale::state() const { return {{"value", value_}, {"good", good_}, {"skipped", skipped_}}; }
+nlohmann::json LossScale::state() const {
+  nlohmann::json state{{"good", good_}, {"skipped", skipped_}};
+  if (active_) state["value"] = value_;
+  return state;
+}
 
 void LossScale::restore(const nlohmann::json& state) {
-  if (active_) value_ = state.at("value");
+  if (active_ && state.contains("value")) value_ = state["value"];  // a run in another format had none
   good_ = state.at("good");
   skipped_ = state.at("skipped");
 }

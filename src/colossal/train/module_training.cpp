@@ -99,7 +99,9 @@ void ModuleTraining::backward(const at::Tensor& loss) {
   const double share =
       optimization_->loss_scale() /
       static_cast<double>(parts * config_.parallel.data);  // gradients are sums over ranks and micro-batches
-  loss.backward(at::full_like(loss, share));
+  // A share that fp16 does not hold must overflow on its way down, to be seen and skipped, not here.
+  const at::Tensor wide = loss.to(loss.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  wide.backward(at::full_like(wide, share));
   if (last) optimization_->reducer().finish();
   end_pass();
 }

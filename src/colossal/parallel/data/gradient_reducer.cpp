@@ -53,10 +53,11 @@ struct Gradients {
 }  // namespace
 
 struct GradientReducer::State {
-  State(memory::ChunkStore& store, const GradientOptions& options) : store(store), options(options), zero(store.options().zero), compression(store.options().compression) {
+  State(memory::ChunkStore& store, const GradientOptions& options) : store(store), options(options), zero(store.options().zero) {
+    if (store.mesh().size("data") > 1) compression = store.options().compression;
     size_t shard = 0;
     for (const auto& chunk : store.chunks()) {
-      if (!memory::ChunkStore::is_trained(*chunk)) continue;
+      if (!chunk->trained()) continue;
       Gradients g{chunk.get(), &store.shards()[shard++], further_groups(store.mesh(), *chunk), false, {}, {}, 0, false, {}, {}};
       // Copies in other stages come to their last gradient at other times, and wait for this rank's transfers before: a collective that blocks, as
       // small ones may, must not stand in the way of those.
