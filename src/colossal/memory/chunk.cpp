@@ -38,7 +38,16 @@ Chunk* Chunk::of(const at::Tensor& tensor) {
 
 Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, const std::optional<comm::Compression>& compression,
              Watcher* watcher)
-    : index_(index), slots_(std::move(slots)), length_(whole.numel()), sharers_(&sharers), compression_(compression), options_(whole.options()), watcher_(watcher), trained_(slots_.front().parameter->value.requires_grad()), state_(State::Gathered), whole_(whole) {
+    : index_(index),
+      slots_(std::move(slots)),
+      length_(whole.numel()),
+      sharers_(&sharers),
+      compression_(compression),
+      options_(whole.options()),
+      watcher_(watcher),
+      trained_(slots_.front().parameter->value.requires_grad()),
+      state_(State::Gathered),
+      whole_(whole) {
   require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_, " for ", sharers.size());
   part_ = whole_.narrow(0, part_begin(), part_length());
   if (!stays()) {

@@ -64,8 +64,7 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   const bool trained = slots.front().parameter->value.requires_grad();
   const bool has_masters = trained && options_.masters.has_value();
   const KindScope kind(has_masters ? Kind::States : Kind::Parameters);
-  const at::ScalarType exact_dtype = trained ? options_.masters.value_or(parameters.options().dtype) : parameters.options().dtype;
-  at::Tensor exact = at::zeros({length}, options.dtype(exact_dtype));
+  const at::Tensor exact = at::zeros({length}, has_masters ? options.dtype(*options_.masters) : options);
   for (const Slot& slot : slots) {
     const at::Tensor home = view_of_slot(exact, slot);
     if (parameters.options().without_memory) parameters.draw(*slot.parameter, home);
@@ -94,9 +93,8 @@ void ChunkStore::updated(bool loaded) {
   if (loaded)
     for (Shard& shard : shards_)
       if (shard.copy.defined()) shard.copy.copy_(shard.values);
-  for (const auto& chunk : chunks_) {
+  for (const auto& chunk : chunks_)
     if (chunk->stays() && (chunk->trained() || loaded)) chunk->share();
-  }
 }
 
 void ChunkStore::end_pass() {

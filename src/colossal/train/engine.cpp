@@ -68,7 +68,6 @@ Engine::~Engine() = default;
 
 at::Device Engine::device() const { return model_->parameters().options().device; }
 
-
 data::Batch Engine::checked(const data::Batch& b) const {
   const models::ModelShape& shape = model_->model().shape;
   models::architecture(shape.architecture).check(shape, b.inputs, b.labels);

@@ -82,6 +82,11 @@ struct GradientReducer::State {
       for (const Slot& slot : chunk.slots()) slot.parameter->value.mutable_grad() = view_of_slot(g.whole, slot);
   }
 
+  at::TensorOptions whole_options(const Chunk& chunk) const {
+    const at::TensorOptions of_values = chunk.part().options();
+    return options.each_pass ? of_values : of_values.dtype(options.sums);
+  }
+
   /// Moves a gradient from its parameter to its chunk.
   void take(Gradients& g, size_t slot_index) {
     const Slot& slot = g.chunk->slots()[slot_index];
@@ -89,8 +94,7 @@ struct GradientReducer::State {
     if (is_view || !gradient.defined()) return;
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
-    if (!g.whole.defined())
-      g.whole = at::empty({g.chunk->length()}, g.chunk->part().options().dtype(options.each_pass ? g.chunk->part().scalar_type() : options.sums));
+    if (!g.whole.defined()) g.whole = at::empty({g.chunk->length()}, whole_options(*g.chunk));
     const at::Tensor home = view_of_slot(g.whole, slot);
     if (zero <= 1 || g.filled[slot_index]) home.add_(gradient);
     else home.copy_(gradient);
@@ -116,22 +120,20 @@ struct GradientReducer::State {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     if (zero >= 2) {
-      if (!g.whole.defined()) g.whole = at::zeros({g.chunk->length()}, g.chunk->part().options().dtype(options.each_pass ? g.chunk->part().scalar_type() : options.sums));
+      if (!g.whole.defined()) g.whole = at::zeros({g.chunk->length()}, whole_options(*g.chunk));
       else clear_gaps(g);
-      if (under_way) receive(*under_way);  // so that no more than two chunks are whole
+      receive_all();  // so that no more than two chunks are whole
     }
+    under_way.push_back(&g);
     if (zero == 0) {
       if (compression && !g.further.empty()) comm::compressed_all_reduce(g.whole, *g.further.front(), *compression);
       else if (!g.further.empty()) g.work = g.further.front()->all_reduce(g.whole, comm::Reduce::Sum);
-      started.push_back(&g);
       return;
     }
     const Chunk& chunk = *g.chunk;
     g.received = zero == 1 ? g.shard->gradients : at::empty({chunk.part_length()}, g.whole.options());
     g.work = compression ? comm::compressed_reduce_scatter(g.received, g.whole, chunk.sharers(), *compression)
                          : chunk.sharers().reduce_scatter(g.received, g.whole, comm::Reduce::Sum);
-    if (zero == 1) started.push_back(&g);
-    else under_way = &g;
   }
 
   /// What no gradient came for, padding too.
@@ -157,9 +159,13 @@ struct GradientReducer::State {
       std::fill(g.filled.begin(), g.filled.end(), false);
       if (g.shard->gradients.defined()) g.shard->gradients.add_(g.received);
       else g.shard->gradients = g.received.to(options.sums);
-      if (under_way == &g) under_way = nullptr;
     }
     g.received.reset();
+  }
+
+  void receive_all() {
+    for (Gradients* g : under_way) receive(*g);
+    under_way.clear();
   }
 
   void finish() {
@@ -168,9 +174,7 @@ struct GradientReducer::State {
       if (!g.late && !g.left) launch(g);
     for (Gradients& g : chunks)
       if (g.late) launch(g);
-    for (Gradients* g : started) receive(*g);
-    if (under_way) receive(*under_way);
-    started.clear();
+    receive_all();
     active = false;
   }
 
@@ -183,8 +187,7 @@ struct GradientReducer::State {
   bool active = false;
   std::vector<Gradients> chunks;  // the last first
   size_t next = 0;                // first that has not left
-  std::vector<Gradients*> started;
-  Gradients* under_way = nullptr;
+  std::vector<Gradients*> under_way;
 };
 
 namespace {
@@ -219,8 +222,7 @@ GradientReducer::~GradientReducer() = default;
 void GradientReducer::zero() {
   State& s = *state_;
   s.active = false;
-  s.started.clear();
-  s.under_way = nullptr;
+  s.under_way.clear();
   for (Gradients& g : s.chunks) {
     if (s.zero <= 1) {
       ops::zero_(g.whole);
