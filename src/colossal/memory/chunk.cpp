@@ -76,13 +76,14 @@ comm::Work Chunk::gathered() {
   return compression_ ? comm::compressed_all_gather(whole_, part_, *sharers_, *compression_) : sharers_->all_gather(whole_, part_);
 }
 
-void Chunk::gather() {
-  if (state_ != State::Sharded) return;
+bool Chunk::gather() {
+  if (state_ != State::Sharded) return false;
   const KindScope kind(Kind::Parameters);
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
   whole_ = at::empty({length_}, options_);
   work_ = gathered();
   state_ = State::Gathering;
+  return true;
 }
 
 void Chunk::ready() {
@@ -103,18 +104,18 @@ void Chunk::end_use() {
   if (--users_ == 0) state_ = State::Gathered;
 }
 
-void Chunk::release() {
-  if (stays() || state_ == State::Computing || state_ == State::Sharded) return;
+bool Chunk::release() {
+  if (stays() || state_ == State::Computing || state_ == State::Sharded) return false;
   const bool waits = state_ == State::Gathering;
   comm::Work work = std::move(work_);
   const at::Tensor memory = std::exchange(whole_, {});  // the collective writes there until it is done
   lend({});
   state_ = State::Sharded;
   if (waits) work.wait();
+  return true;
 }
 
 void Chunk::share() {
-  if (!stays()) return release();
   if (sharers_->size() > 1) gathered().wait();
 }
 

@@ -71,15 +71,15 @@ class Chunk {
   /// [length()], while the chunk is Gathered or Computing.
   const at::Tensor& whole() const { return whole_; }
 
-  /// Begins to make the chunk whole, unless it is. Collective among the sharers: all_gather of length() elements.
-  void gather();
+  /// Begins to make the chunk whole, unless it is. Returns whether. Collective among the sharers: all_gather of length() elements.
+  bool gather();
   /// Returns when it is whole. Errors: of the all_gather.
   void ready();
   void begin_use();
   void end_use();
-  /// Frees the whole, unless it is in use or stays. What was written to it outside part() is lost.
-  void release();
-  /// What every rank owns becomes what all see: gathers a chunk that stays, releases any other. Collective likewise for the former.
+  /// Frees the whole, unless it is in use or stays. Returns whether. What was written to it outside part() is lost.
+  bool release();
+  /// Of a chunk that stays: what every rank owns becomes what all see. Collective likewise.
   void share();
   /// After a gather that failed: stands in for the whole, all NaN, so that readers do no harm before the error reaches someone who can be told.
   void fill_with_nan();

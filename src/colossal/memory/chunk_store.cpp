@@ -47,7 +47,6 @@ ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const Chunk
   }
   const ChunkPlan plan = plan_chunks(items, options.capacity, sharers.size());
   padding_ = plan.padding;
-  capacity_ = plan.capacity;
   for (const PackedChunk& packed : plan.chunks) {
     std::vector<Slot> slots;
     for (size_t i = 0; i < packed.items.size(); ++i) slots.push_back({held[packed.items[i]], packed.offsets[i], items[packed.items[i]].size});
@@ -115,16 +114,14 @@ void ChunkStore::rethrow() {
 }
 
 void ChunkStore::gather(Chunk& chunk) {
-  if (chunk.state() != Chunk::State::Sharded) return;
-  chunk.gather();
+  if (!chunk.gather()) return;
   ++counts_.gathers;
   counts_.gathered += chunk.bytes();
   counts_.peak_gathered = std::max(counts_.peak_gathered, counts_.gathered);
 }
 
 void ChunkStore::release(Chunk& chunk) {
-  if (chunk.stays() || chunk.state() == Chunk::State::Sharded || chunk.state() == Chunk::State::Computing) return;
-  chunk.release();
+  if (!chunk.release()) return;
   ++counts_.releases;
   counts_.gathered -= chunk.bytes();
 }
@@ -142,7 +139,7 @@ void ChunkStore::before_use(Chunk& chunk) {
     gather(chunk);
     chunk.begin_use();
     const auto next = order_.next();
-    if (changes && options_.prefetch && next) gather(*chunks_[*next]);
+    if (changes && next) gather(*chunks_[*next]);
   } catch (...) {
     failure_ = std::current_exception();
     if (chunk.state() != Chunk::State::Computing) {

@@ -22,7 +22,6 @@ struct ChunkOptions {
   std::optional<at::ScalarType> masters{};  ///< dtype of what the optimizer updates, where that is not the parameters themselves
   bool reshard_after_forward = true;        ///< zero 3: otherwise chunks stay gathered from their first use to the end of the pass
   std::optional<comm::Compression> compression{};  ///< of gathered parameters (with masters, or zero 3) and of gradients
-  bool prefetch = true;                     ///< zero 3: the next chunk is on its way while one is used
 };
 
 /// Packs the parameters of one rank into chunks and is their only home from then on.
@@ -66,7 +65,6 @@ class ChunkStore final : public Chunk::Watcher {
   };
   const Counts& counts() const { return counts_; }
   int64_t padding() const { return padding_; }  ///< elements that no parameter has
-  int64_t capacity() const { return capacity_; }
 
  private:
   void before_use(Chunk& chunk) override;
@@ -83,7 +81,7 @@ class ChunkStore final : public Chunk::Watcher {
   UseOrder order_;
   Chunk *current_ = nullptr, *previous_ = nullptr;
   Counts counts_;
-  int64_t padding_ = 0, capacity_ = 0;
+  int64_t padding_ = 0;
   std::exception_ptr failure_;
   std::optional<UseObserver> observer_;
 };
