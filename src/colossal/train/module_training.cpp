@@ -4,9 +4,11 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/agreement.h"
+#include "colossal/memory/first_use.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train {
@@ -32,15 +34,34 @@ void check(const comm::World& world, const Config& config) {
   config.validate();
 }
 
-void adopt(nn::Parameters& parameters, torch::nn::Module& module) {
-  bool is_trained = false;
-  for (const auto& p : module.named_parameters()) {
-    parameters.adopt(p.key(), p.value(), p.value().dim() >= 2);
-    is_trained = is_trained || p.value().requires_grad();
-  }
-  require(is_trained, "model",
+using Named = torch::OrderedDict<std::string, at::Tensor>;
+
+/// Indices of `parameters` in the order in which `first_pass` uses them on rank 0. Buffers are as before.
+std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, const std::function<void()>& first_pass,
+                                 comm::Group& replicas) {
+  std::vector<at::Tensor> saved;
+  for (const auto& b : buffers) saved.push_back(b.value().defined() ? b.value().clone() : b.value());
+  const std::vector<size_t> mine = memory::order_of_first_use(parameters.values(), first_pass);
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < saved.size(); ++i)
+    if (saved[i].defined()) at::Tensor(buffers[i].value()).copy_(saved[i]);
+  at::Tensor order = at::empty({static_cast<int64_t>(mine.size())}, at::kLong);
+  std::copy(mine.begin(), mine.end(), order.mutable_data_ptr<int64_t>());
+  replicas.broadcast(order, 0).wait();  // chunks must be the same on all
+  const int64_t* from = order.const_data_ptr<int64_t>();
+  return {from, from + order.numel()};
+}
+
+void adopt(nn::Parameters& parameters, torch::nn::Module& module, const std::function<void()>& first_pass,
+           comm::Group& replicas) {
+  const Named named = module.named_parameters();
+  require(std::any_of(named.begin(), named.end(), [](const auto& p) { return p.value().requires_grad(); }), "model",
           "the module has no parameter that requires a gradient: register its layers with register_module, its tensors "
           "with register_parameter");
+  std::vector<size_t> order(named.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (first_pass) order = order_of_use(named, module.named_buffers(), first_pass, replicas);
+  for (const size_t i : order) parameters.adopt(named[i].key(), named[i].value(), named[i].value().dim() >= 2);
 }
 
 /// Replicas that differed would drift apart unseen: with every gradient the same, they would stay as far apart as they
@@ -55,21 +76,22 @@ void start_from_first(const at::Tensor& value, comm::Group& replicas) {
 
 }  // namespace
 
-ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config)
+ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config,
+                               const std::function<void()>& first_pass)
     : config_(config),
       mesh_(world, config.parallel.axes()),
       parameters_(mesh_.place(),
                   {.dtype = config.precision.dtype(), .device = choose_device(config.run.device, world.local_rank())}) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
-  adopt(parameters_, module);
+  comm::Group& replicas = mesh_.group("data");
   module.to(device());
+  adopt(parameters_, module, first_pass, replicas);
   for (const auto& b : module.named_buffers()) {
     if (!b.value().defined()) continue;
     if (b.value().is_floating_point())
       b.value().set_data(b.value().to(dtype()));  // the module's own handle: all others see it
     buffers_.emplace_back(b.key(), b.value());
   }
-  comm::Group& replicas = mesh_.group("data");
   for (const nn::Parameter& p : parameters_) start_from_first(p.value, replicas);
   for (const auto& [name, value] : buffers_) start_from_first(value, replicas);
   optimization_ = std::make_unique<Optimization>(parameters_, mesh_, config_);
@@ -166,9 +188,10 @@ bool ModuleTraining::resume(const std::string& folder) {
   return true;
 }
 
-std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config) {
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config,
+                                           const std::function<void()>& first_pass) {
   check(world, config);
-  return std::make_unique<ModuleTraining>(world, module, config);
+  return std::make_unique<ModuleTraining>(world, module, config, first_pass);
 }
 
 }  // namespace colossal::train

@@ -2,6 +2,7 @@
 // states shared out as [parallel] zero says.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -33,7 +34,8 @@ namespace colossal::train {
 /// before.
 class ModuleTraining {
  public:
-  ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config);
+  ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config,
+                 const std::function<void()>& first_pass);
   ~ModuleTraining();
 
   /// `tensor` as the module takes it: on the run's device, floating-point numbers in the compute dtype; integers stay
@@ -95,12 +97,18 @@ class ModuleTraining {
 /// buffers get the compute dtype; matrices and larger decay (optimizer.weight_decay), vectors, that is biases and
 /// norms, do not. Whoever is frozen stays frozen.
 ///
+/// `first_pass`: runs the module forward once, on the run's device and in the module's own dtype, so that parameters
+/// are packed in the order of their first use; without it, in the order of registration. It is called once on every
+/// rank, without gradients and before anything is sent, and leaves buffers as they were.
+///
 /// Bytes:         those of memory::ChunkStore; while it is made, one copy of the module more.
-/// Communication: collective among all ranks of `world`; a broadcast of every parameter and buffer.
+/// Communication: collective among all ranks of `world`; a broadcast of every parameter and buffer, and with `first_pass` of an
+///                integer a parameter.
 /// Errors, before any communication: tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this
 ///         library); world.size() that is not parallel.data; a module without trained parameters, or with some that are
 ///         no floating-point leaves; what Config::validate() refuses.
-std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config);
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config,
+                                           const std::function<void()>& first_pass = {});
 
 }  // namespace colossal::train
 
