@@ -1,6 +1,7 @@
 // CAME (Luo et al., arXiv:2307.02047) over shards: Adafactor's memory with a measure of how far updates can be trusted.
 #pragma once
 #include "colossal/optim/factored.h"
+#include "colossal/optim/tensorwise.h"
 
 namespace colossal::optim {
 
@@ -13,16 +14,14 @@ namespace colossal::optim {
 /// States: a value an element, four vectors a matrix on every rank, and one value more for each element of other parameters; while a step runs two
 /// values an element more.
 /// Communication: two all_reduces of the sum of rows and columns of all matrices, and one of a number a tensor, doubles a step among all ranks.
-class Came : public Optimizer {
+class Came : public TensorwiseOptimizer {
  public:
   Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
-  std::vector<StateTensor> state() override;
 
  private:
-  OptimizerConfig config_;
-  std::vector<memory::Shard>& shards_;
-  LogicalTensors tensors_;
+  void add_to(std::vector<StateTensor>& state) const override;
+
   SecondMoments moments_;
   FactoredMoments instability_;
   ShardStates averages_;

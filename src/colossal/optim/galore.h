@@ -1,6 +1,7 @@
 // GaLore (Zhao et al., arXiv:2403.03507) over shards: AdamW on gradients projected to low rank.
 #pragma once
 #include "colossal/optim/factored.h"
+#include "colossal/optim/tensorwise.h"
 
 namespace colossal::optim {
 
@@ -15,13 +16,14 @@ namespace colossal::optim {
 /// 2 rank m values a matrix more.
 /// Communication: an all_reduce of the sum of all R a step among all ranks; in steps that compute P, a reduce of each whole gradient to the rank that
 /// does it, and a broadcast of P.
-class Galore : public Optimizer {
+class Galore : public TensorwiseOptimizer {
  public:
   Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
-  std::vector<StateTensor> state() override;
 
  private:
+  void add_to(std::vector<StateTensor>& state) const override;
+
   struct Matrix {
     size_t tensor;  ///< of LogicalTensors
     bool from_left;
@@ -37,9 +39,6 @@ class Galore : public Optimizer {
   void find_projections(const std::vector<at::Tensor>& gradients);
   at::Tensor projected(const std::vector<at::Tensor>& gradients) const;
 
-  OptimizerConfig config_;
-  std::vector<memory::Shard>& shards_;
-  LogicalTensors tensors_;
   at::ScalarType type_;             ///< fp64 for fp64 values, else fp32
   std::vector<Matrix> matrices_;
   std::vector<int64_t> place_;      ///< of a tensor in matrices_; -1: is not projected
