@@ -77,7 +77,7 @@ void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState
       decode_block(v_codes, *v_scale, count, Codes::Positive, v);
       if (is_narrow) widen(pointer<Bf16>(u.values) + i, count, values);
       UpdateBuffers<float> part = whole;
-      part.values = is_narrow ? values : pointer<float>(u.values) + i;
+      part.values = part.out = is_narrow ? values : pointer<float>(u.values) + i;
       part.states[0] = m;
       part.states[1] = v;
       part.gradients = at_element(u.gradients, i);

@@ -12,20 +12,16 @@ Adafactor::Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& 
 
 void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  const auto directions = scaled_gradients(shards(), gradient_scale);
-  moments_.update(shards(), directions, 1 - std::pow(static_cast<double>(step), -0.8));
-  moments_.divide(shards(), directions);
-  const auto norms = tensors().norms(shards(), {values_of(shards()), directions});
-  for (size_t i = 0; i < shards().size(); ++i)
-    for (const memory::Piece& piece : shards()[i].pieces) {
-      const size_t tensor = tensors().index(*piece.parameter);
-      const double root = std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
-      const double of_values = norms[0][tensor] / root, of_direction = norms[1][tensor] / root;
-      at::Tensor values = of_piece(shards()[i].values, piece);
-      if (piece.parameter->decay) values.mul_(1 - learning_rate * config().weight_decay);
-      values.add_(of_piece(directions[i], piece), -learning_rate * std::max(1e-3, of_values) / std::max(1.0, of_direction));
-    }
-  round_copies(shards());
+  const auto gradients = gradients_of(shards()), directions = direction_buffers(shards());
+  moments_.update(shards(), gradients, gradient_scale, 1 - std::pow(static_cast<double>(step), -0.8));
+  const at::Tensor squares = moments_.divide(shards(), gradients, gradient_scale, directions);
+  const auto norms = tensors().norms({tensors().counted_squares(shards(), values_of(shards())), squares});
+  for_pieces([&](size_t i, const memory::Piece& piece, size_t tensor) {
+    const double root = std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
+    const double of_values = norms[0][tensor] / root, of_direction = norms[1][tensor] / root;
+    descend(shards()[i], piece, directions[i],
+            {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = std::max(1e-3, of_values) / std::max(1.0, of_direction)});
+  });
 }
 
 void Adafactor::add_to(std::vector<StateTensor>& state) const {

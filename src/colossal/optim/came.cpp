@@ -14,29 +14,21 @@ Came::Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, co
 void Came::step(int64_t, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   const std::vector<double>& betas = config().betas;
-  const auto updates = scaled_gradients(shards(), gradient_scale);
-  moments_.update(shards(), updates, betas[1]);
-  moments_.divide(shards(), updates);
-  const auto norms = tensors().norms(shards(), {updates})[0];
-  std::vector<at::Tensor> directions;
-  for (size_t i = 0; i < shards().size(); ++i) {
-    for (const memory::Piece& piece : shards()[i].pieces) {
-      const double rms = norms[tensors().index(*piece.parameter)] / std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
-      if (rms > 1) of_piece(updates[i], piece).div_(rms);
-    }
-    at::Tensor average = averages_.of(i)[0];
-    average.lerp_(updates[i], 1 - betas[0]);
-    at::Tensor(updates[i]).sub_(average);  // from here on how far they are from what was expected
-    directions.push_back(average.clone());
-  }
-  instability_.update(shards(), updates, betas[2], 1e-16);
-  instability_.divide(shards(), directions);
-  for (size_t i = 0; i < shards().size(); ++i) {
-    for (const memory::Piece& piece : shards()[i].pieces)
-      if (piece.parameter->decay) of_piece(shards()[i].values, piece).mul_(1 - learning_rate * config().weight_decay);
-    at::Tensor(shards()[i].values).add_(directions[i], -learning_rate);
-  }
-  round_copies(shards());
+  const auto gradients = gradients_of(shards()), updates = direction_buffers(shards());
+  moments_.update(shards(), gradients, gradient_scale, betas[1]);
+  const auto norms = tensors().norms({moments_.divide(shards(), gradients, gradient_scale, updates)})[0];
+  std::vector<at::Tensor> averages;
+  for (size_t i = 0; i < shards().size(); ++i) averages.push_back(averages_.of(i)[0]);
+  for_pieces([&](size_t i, const memory::Piece& piece, size_t tensor) {  // from here on updates are how far they are from what was expected
+    const double rms = norms[tensor] / std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
+    ops::average_(of_piece(updates[i], piece), 1 / std::max(1.0, rms), of_piece(averages[i], piece), 1 - betas[0]);
+  });
+  instability_.update(shards(), updates, 1, betas[2], 1e-16);
+  instability_.divide(shards(), averages, 1, updates);
+  for_pieces([&](size_t i, const memory::Piece& piece, size_t) {
+    const at::Tensor& direction = FactoredMoments::is_matrix(*piece.parameter) ? updates[i] : averages[i];
+    descend(shards()[i], piece, direction, {.rate = learning_rate, .weight_decay = config().weight_decay});
+  });
 }
 
 void Came::add_to(std::vector<StateTensor>& state) const {

@@ -54,7 +54,7 @@ void Galore::for_blocks(const std::vector<at::Tensor>& buffers, const Body& body
     for (const memory::Piece& piece : shards()[i].pieces)
       if (const Matrix* matrix = matrix_of(*piece.parameter))
         for_matrix_blocks(piece, buffers[i], tensors().mesh().place(), [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-          body(piece, *matrix, block, row, column, counts);
+          body(*matrix, block, row, column, counts);
         });
 }
 
@@ -66,7 +66,7 @@ void Galore::find_projections(const std::vector<at::Tensor>& gradients) {
     at::Tensor mine;
     for (size_t k = first; k < end; ++k) {
       at::Tensor whole = at::zeros(tensors().entries()[matrices_[k].tensor].shape, type_);
-      for_blocks(gradients, [&](const memory::Piece&, const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+      for_blocks(gradients, [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
         if (counts && &matrix == &matrices_[k]) whole.narrow(0, row, block.size(0)).narrow(1, column, block.size(1)).copy_(block);
       });
       all.reduce(whole, static_cast<int>(k - first), comm::Reduce::Sum).wait();
@@ -82,7 +82,7 @@ void Galore::find_projections(const std::vector<at::Tensor>& gradients) {
 
 at::Tensor Galore::projected(const std::vector<at::Tensor>& gradients) const {
   at::Tensor flat = at::zeros_like(moments_[0]);
-  for_blocks(gradients, [&](const memory::Piece&, const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+  for_blocks(gradients, [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
     if (!counts) return;
     at::Tensor low = matrix.low(flat);
     if (matrix.from_left)
@@ -96,31 +96,33 @@ at::Tensor Galore::projected(const std::vector<at::Tensor>& gradients) const {
 
 void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
+  at::Tensor low;  // gradients, then directions
   {
     std::vector<at::Tensor> gradients;
     for (const memory::Shard& shard : shards()) gradients.push_back(shard.gradients.to(type_));
     if ((step - 1) % config().update_every == 0) find_projections(gradients);
-    const at::Tensor low = projected(gradients), directions = at::zeros_like(low);
-    ops::adam_({directions, low, {}, gradient_scale}, moments_[0], moments_[1], adam_step(config(), step, -1));  // from 0 to the direction itself
-    for_blocks(values_of(shards()), [&](const memory::Piece& piece, const Matrix& matrix, at::Tensor block, int64_t row, int64_t column, bool) {
-      const at::Tensor low_direction = matrix.low(directions);
-      const at::Tensor direction = matrix.from_left
-          ? ops::matmul_nn(cut(matrix.projection, row, block.size(0)), low_direction.narrow(1, column, block.size(1)))
-          : ops::matmul_nt(low_direction.narrow(0, row, block.size(0)), cut(matrix.projection, column, block.size(1)));
-      if (piece.parameter->decay) block.mul_(1 - learning_rate * config().weight_decay);
-      block.add_(direction, -learning_rate * config().projection_scale);
-    });
+    low = projected(gradients);
   }
   ops::AdamStep s = adam_step(config(), step, learning_rate);
+  ops::adam_direction_({low, low, {}, gradient_scale}, low, moments_[0], moments_[1], s);
+  const auto directions = direction_buffers(shards());
+  for_blocks(directions, [&](const Matrix& matrix, at::Tensor block, int64_t row, int64_t column, bool) {
+    const at::Tensor direction = matrix.low(low);
+    block.copy_(matrix.from_left ? ops::matmul_nn(cut(matrix.projection, row, block.size(0)), direction.narrow(1, column, block.size(1)))
+                                 : ops::matmul_nt(direction.narrow(0, row, block.size(0)), cut(matrix.projection, column, block.size(1))));
+  });
   for (size_t i = 0; i < shards().size(); ++i) {
-    size_t piece = 0;
+    size_t p = 0;
     for_updates(config(), shards()[i], step, gradient_scale, true, [&](const Run& run) {
-      const auto& states = others_.of(i, piece++);
+      const memory::Piece& piece = shards()[i].pieces[p];
+      const auto& states = others_.of(i, p++);
       s.weight_decay = run.weight_decay;
-      if (!states.empty()) ops::adam_(run.update, states[0], states[1], s);
+      if (states.empty())
+        descend(shards()[i], piece, directions[i], {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = config().projection_scale});
+      else
+        ops::adam_(run.update, states[0], states[1], s);
     });
   }
-  round_copies(shards());
 }
 
 void Galore::add_to(std::vector<StateTensor>& state) const {

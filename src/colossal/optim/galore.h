@@ -13,7 +13,7 @@ namespace colossal::optim {
 /// Works under every layout: projections of the parts that ranks hold add up.
 ///
 /// States: rank (n + 2 m) values a matrix (n the smaller side), on every rank, and two for each element of other parameters; while a step runs
-/// 2 rank m values a matrix more.
+/// rank m values a matrix more. Directions take the gradients' place, or a value an element where they are narrower than the values.
 /// Communication: an all_reduce of the sum of all R a step among all ranks; in steps that compute P, a reduce of each whole gradient to the rank that
 /// does it, and a broadcast of P.
 class Galore : public TensorwiseOptimizer {
@@ -33,7 +33,7 @@ class Galore : public TensorwiseOptimizer {
     at::Tensor low(const at::Tensor& flat) const { return flat.narrow(0, at, low_shape[0] * low_shape[1]).view(low_shape); }
   };
   const Matrix* matrix_of(const nn::Parameter& parameter) const;
-  /// body(piece, its matrix, block of `buffers`, its first row and column, whether this rank counts it).
+  /// body(matrix, block of `buffers`, its first row and column, whether this rank counts it) for all that this rank holds.
   template <class Body>
   void for_blocks(const std::vector<at::Tensor>& buffers, const Body& body) const;
   void find_projections(const std::vector<at::Tensor>& gradients);

@@ -10,7 +10,8 @@ Lars::Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, co
 
 void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  const auto norms = tensors().norms(shards(), {values_of(shards()), gradients_of(shards())});
+  const auto norms =
+      tensors().norms({tensors().counted_squares(shards(), values_of(shards())), tensors().counted_squares(shards(), gradients_of(shards()))});
   for (size_t i = 0; i < shards().size(); ++i)
     for_updates(config(), shards()[i], step, gradient_scale, true, [&](const Run& run) {
       const size_t tensor = tensors().index(run.first);

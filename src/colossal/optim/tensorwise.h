@@ -21,6 +21,13 @@ class TensorwiseOptimizer : public Optimizer {
   const std::vector<memory::Shard>& shards() const { return shards_; }
   const LogicalTensors& tensors() const { return tensors_; }
 
+  /// body(number of the shard, piece, number of its tensor) for all pieces.
+  template <class Body>
+  void for_pieces(const Body& body) const {
+    for (size_t i = 0; i < shards_.size(); ++i)
+      for (const memory::Piece& piece : shards_[i].pieces) body(i, piece, tensors_.index(*piece.parameter));
+  }
+
  private:
   /// What state() returns.
   virtual void add_to(std::vector<StateTensor>& state) const = 0;
