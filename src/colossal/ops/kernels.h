@@ -95,6 +95,17 @@ struct ScaledMatrix {
   T* to;
 };
 
+constexpr int64_t kCodeBlock = 256;  ///< numbers in 8 bits that share a scale
+
+/// What a kind of 8-bit codes stands for, and for each run of floats that share their upper 16 bits the code of its lowest one; see block_codes.h.
+struct CodeTable {
+  const float* values;          ///< of codes
+  const int32_t* runs;          ///< of first_run to last_run: the magnitude's code << 16 | lower 16 bits of the border above it, 0xFFFF if it lies elsewhere
+  int32_t first_run, last_run;  ///< of the magnitudes from "all codes 0" to 1
+  int32_t zero;                 ///< the code of 0
+  int32_t sign_mask;            ///< -1 if codes have signs, else 0
+};
+
 /// Rows of [rows, heads, head_size], each turned by the angles of its position; `sign` -1 turns back.
 template <class T>
 struct RotaryRows {
@@ -171,6 +182,9 @@ struct Kernels {
   void (*square_sums_half)(const Half* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums, double* column_sums);
   /// Rows [begin, end); the sum of the squares of what is written.
   double (*scale_matrix)(const ScaledMatrix<T>&, int64_t begin, int64_t end);
+  /// A block of at most kCodeBlock values; returns its scale. The same in all tables, as decode_block.
+  float (*encode_block)(const CodeTable&, const float* values, int64_t count, uint8_t* codes);
+  void (*decode_block)(const CodeTable&, const uint8_t* codes, float scale, int64_t count, float* values);
 };
 
 /// The table for the calling thread's instruction_set(). T: double, float or Bf16.
