@@ -1,6 +1,7 @@
 #include "colossal/ops/block_codes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "colossal/base/error.h"
@@ -51,6 +52,49 @@ TEST(BlockCodes, TakeTheNearestValue) {
       float best = INFINITY;
       for (const float value : values) best = std::min(best, std::fabs(value * scale - want));
       ASSERT_LE(std::fabs(got[i].item<float>() - want), best + 1e-6f * std::fabs(want)) << want / scale;
+    }
+  }
+}
+
+/// `values` behind a 1 in every block: what is encoded is each of them itself.
+at::Tensor in_blocks_of_scale_one(const std::vector<float>& values) {
+  std::vector<float> all;
+  for (const float value : values) {
+    if (all.size() % kCodeBlock == 0) all.push_back(1);
+    all.push_back(value);
+  }
+  return at::tensor(all, at::kFloat);
+}
+
+TEST(BlockCodes, KernelsGiveTheCodesOfThePlainLoop) {
+  for (const Codes kind : {Codes::Signed, Codes::Positive}) {
+    std::vector<float> edges{0.0f, -0.0f, 1e-40f, 0x1p-149f};
+    const auto add = [&](float x) {  // with its neighbours, of either sign
+      float below = x, above = x;
+      edges.push_back(x);
+      for (int i = 0; i < 2; ++i) {
+        edges.push_back(below = std::nextafter(below, 0.0f));
+        if (above < 1) edges.push_back(above = std::nextafter(above, 1.0f));
+      }
+    };
+    const auto& meaning = code_values(kind);
+    for (size_t i = 0; i + 1 < meaning.size(); ++i)
+      if (meaning[i] >= 0) add((meaning[i] + meaning[i + 1]) / 2);
+    for (uint32_t upper_bits = 0x3300; upper_bits <= 0x3F80; ++upper_bits) add(std::bit_cast<float>(upper_bits << 16));  // where kernels change the entry
+    if (kind == Codes::Signed)
+      for (size_t i = 0, n = edges.size(); i < n; ++i) edges.push_back(-edges[i]);
+    for (const auto set : runnable_instruction_sets()) {
+      const InstructionSetScope scope(set);
+      for (const at::Tensor& x : {in_blocks_of_scale_one(edges), sample(70001, kind), sample(3, kind), sample(0, kind)}) {
+        const Encoded fast(x, kind);
+        Encoded plain(x, kind);
+        encode_blocks_reference(x, kind, plain.codes.fill_(77), plain.scales.fill_(77));
+        EXPECT_TRUE(at::equal(fast.codes, plain.codes)) << name(set) << ", " << x.numel() << " values";
+        EXPECT_TRUE(at::equal(fast.scales, plain.scales)) << name(set) << ", " << x.numel() << " values";
+        at::Tensor want = at::empty_like(x);
+        decode_blocks_reference(plain.codes, plain.scales, kind, want);
+        EXPECT_TRUE(at::equal(fast.decoded(kind), want)) << name(set) << ", " << x.numel() << " values";
+      }
     }
   }
 }

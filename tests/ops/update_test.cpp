@@ -43,6 +43,7 @@ struct Rule {
   const char* name;
   void (*fast)(Buffers&, int64_t step);
   void (*reference)(Buffers&, int64_t step);
+  bool writes_copy = true;  ///< and rounds by chance
 };
 const Rule kRules[] = {
     {"sgd", [](Buffers& b, int64_t) { sgd_(b.u, {}, {.learning_rate = 0.01, .weight_decay = 0.1}); },
@@ -61,6 +62,10 @@ const Rule kRules[] = {
      }},
     {"adam", [](Buffers& b, int64_t step) { adam_(b.u, b.m, b.v, adam_of(step)); },
      [](Buffers& b, int64_t step) { adam_reference_(b.u, b.m, b.v, adam_of(step)); }},
+    {"direction", [](Buffers& b, int64_t step) { adam_direction_({b.u.values, b.u.gradients, {}, 0.5}, b.u.values, b.m, b.v, adam_of(step)); },
+     [](Buffers& b, int64_t step) { adam_direction_reference_({b.u.values, b.u.gradients, {}, 0.5}, b.u.values, b.m, b.v, adam_of(step)); }, false},
+    {"average", [](Buffers& b, int64_t) { average_(b.u.values, 0.7, b.m, 0.3); }, [](Buffers& b, int64_t) { average_reference_(b.u.values, 0.7, b.m, 0.3); },
+     false},
     {"lion", [](Buffers& b, int64_t) { lion_(b.u, b.m, kLion); }, [](Buffers& b, int64_t) { lion_reference_(b.u, b.m, kLion); }},
 };
 
@@ -87,7 +92,7 @@ TEST(Update, EqualsItsReferenceForEveryRuleAndType) {
           expect_close(fast.u.values, plain.u.values, types.values, 9, what);
           expect_close(fast.m, plain.m, types.values, 9, what + ", first state");
           expect_close(fast.v, plain.v, types.values, 9, what + ", second state");
-          if (types.copy) {
+          if (types.copy && rule.writes_copy) {
             EXPECT_TRUE(at::equal(fast.u.copy, fast.u.values.to(*types.copy))) << what;
           }
         }
@@ -101,6 +106,33 @@ TEST(Update, AdamFollowsTheFormulaByHand) {
   EXPECT_NEAR(m.item<double>(), 0.2, 1e-15);
   EXPECT_NEAR(v.item<double>(), 0.004, 1e-17);
   EXPECT_NEAR(param.item<double>(), 2 * (1 - 0.01 * 0.1) - 0.01 * 2 / (2 + 1e-8), 1e-15);
+}
+
+TEST(Update, DirectionsTakeTheGradientsPlace) {
+  for_every_instruction_set([] {
+    for (const int64_t n : {1, 17, 33001}) {
+      Buffers b(n, {at::kFloat, at::kFloat}), adam(n, {at::kFloat, at::kFloat});
+      const at::Tensor values = b.u.values.clone(), gradients = b.u.gradients.clone();
+      AdamStep step{.learning_rate = 1, .weight_decay = 0.25, .step = 3};
+      adam_direction_(b.u, b.u.gradients, b.m, b.v, step);
+      EXPECT_TRUE(at::equal(b.u.values, values));
+      adam_(adam.u, adam.m, adam.v, step);  // values - direction
+      expect_close(values - b.u.gradients, adam.u.values, at::kFloat, 4, "direction");
+      EXPECT_TRUE(at::equal(b.m, adam.m));
+      EXPECT_TRUE(at::equal(b.v, adam.v));
+    }
+  });
+  Buffers b(8, {at::kFloat, at::kFloat, at::kHalf});
+  EXPECT_THROW(adam_direction_(b.u, b.u.gradients, b.m, b.v, {}), Error) << "a copy of values that stay";
+  b.u.copy.reset();
+  EXPECT_THROW(adam_direction_(b.u, at::zeros({7}), b.m, b.v, {}), Error);
+}
+
+TEST(Update, AveragesLeaveWhatIsNew) {
+  const at::Tensor x = at::tensor({8.0, -2.0}, at::kDouble), average = at::tensor({1.0, 1.0}, at::kDouble);
+  average_(x, 0.5, average, 0.25);  // 4 and -1 beside 1
+  EXPECT_TRUE(at::equal(average, at::tensor({1.75, 0.5}, at::kDouble)));
+  EXPECT_TRUE(at::equal(x, at::tensor({2.25, -1.5}, at::kDouble)));
 }
 
 TEST(Update, LionFollowsTheFormulaByHand) {
@@ -186,6 +218,7 @@ TEST(Update, ChanceDependsOnSeedAndIndexAlone) {
 TEST(Update, ChanceEqualsItsReference) {
   for_every_instruction_set([] {
     for (const Rule& rule : kRules) {
+      if (!rule.writes_copy) continue;
       Buffers fast(2051, {at::kBFloat16, at::kBFloat16}), plain(2051, {at::kBFloat16, at::kBFloat16});
       fast.u.chance = plain.u.chance = FlatUpdate::Chance{11, 5};
       rule.fast(fast, 1);

@@ -108,21 +108,50 @@ TEST(Optimizers, EqualTorchForAHundredSteps) {
   });
 }
 
+const char* const kAllRules[] = {"adamw", "adam", "sgd", "lion", "lamb", "lars", "adafactor", "came", "adam8bit", "galore"};
+
+/// Two steps on shards that `prepare` has turned into others, whose gradients are rounded to one dtype and kept in another.
+memory::Shard after_two_steps(const std::string& name, const std::function<void(memory::Shard&)>& prepare, at::ScalarType gradients, at::ScalarType rounded_to) {
+  memory::Shard result;
+  comm::run_ranks(1, [&](comm::World& world) {
+    One one;
+    prepare(one.shards[0]);
+    comm::Mesh mesh(world, {});
+    OptimizerConfig c = config(name);
+    if (name == "galore") c.rank = 3;
+    const auto optimizer = make_optimizer(c, one.shards, mesh);
+    for (int64_t t = 1; t <= 2; ++t) {
+      one.shards[0].gradients = gradient_of("w", {301}, t).to(rounded_to).to(gradients);
+      optimizer->step(t, name == "lars" ? 10 : 0.01, 0.5);  // whose steps are a thousandth of the rate
+    }
+    result = one.shards[0];
+  });
+  return result;
+}
+
 TEST(Optimizers, NarrowModelsGetRoundedValues) {
-  for (const std::string name : {"adamw", "adam", "sgd", "lion", "lamb", "lars"})
-    for (const auto narrow : {at::kBFloat16, at::kHalf})
-      comm::run_ranks(1, [&](comm::World& world) {
-        One one;
-        memory::Shard& shard = one.shards[0];
+  for (const std::string name : kAllRules)
+    for (const auto narrow : {at::kBFloat16, at::kHalf}) {
+      at::Tensor before;
+      const auto prepare = [&](memory::Shard& shard) {
         shard.values = shard.values.to(at::kFloat);
-        shard.gradients = gradient_of("w", {301}, 1).to(narrow);
         shard.copy = at::zeros({301}, narrow);
-        const at::Tensor before = shard.values.clone();
-        comm::Mesh mesh(world, {});
-        make_optimizer(config(name), one.shards, mesh)->step(1, 0.01, 1);
-        EXPECT_FALSE(at::equal(shard.values, before)) << name;
-        EXPECT_TRUE(at::equal(shard.copy, shard.values.to(narrow))) << name;
-      });
+        before = shard.values.clone();
+      };
+      const memory::Shard shard = after_two_steps(name, prepare, narrow, narrow);
+      EXPECT_FALSE(at::equal(shard.values, before)) << name;
+      EXPECT_TRUE(at::equal(shard.copy, shard.values.to(narrow))) << name;
+      EXPECT_TRUE(at::equal(shard.values, after_two_steps(name, prepare, at::kFloat, narrow).values)) << name << ": the same gradients, widened before";
+    }
+}
+
+TEST(Optimizers, NarrowModelsWithoutMastersTakeWideSumsOfGradients) {
+  for (const std::string name : kAllRules) {
+    const auto prepare = [](memory::Shard& shard) { shard.values = shard.values.to(at::kBFloat16); };
+    const at::Tensor wide = after_two_steps(name, prepare, at::kFloat, at::kBFloat16).values, narrow = after_two_steps(name, prepare, at::kBFloat16, at::kBFloat16).values;
+    EXPECT_TRUE(at::allclose(wide, narrow, 0x1p-7, 0)) << name;
+    EXPECT_FALSE(at::equal(wide, One().shards[0].values.to(at::kBFloat16))) << name;
+  }
 }
 
 TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {

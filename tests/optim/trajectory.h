@@ -107,15 +107,15 @@ struct RankState {
   std::vector<memory::Shard> shards;
 };
 
-constexpr int64_t kSteps = 20;
+constexpr int64_t kSteps = 20, kManySteps = 100;
 
 /// Throws test::ParityError unless every block of every rank equals that of the formula's trajectory within 1e-12 of its largest value.
 inline void expect_trajectory(const OptimizerConfig& config, const std::map<std::string, Plain>& want, const Layout& layout,
-                              const comm::RankOptions& options = {}) {
+                              int64_t steps = kSteps, const comm::RankOptions& options = {}) {
   comm::run_ranks(layout.data * layout.tensor, [&](comm::World& world) {
     RankState rank(world, layout);
     const auto optimizer = make_optimizer(config, rank.shards, rank.mesh);
-    for (int64_t t = 1; t <= kSteps; ++t) {
+    for (int64_t t = 1; t <= steps; ++t) {
       rank.set_gradients(t, 4);  // the scale takes it back
       optimizer->step(t, rate_of(t), 0.25);
     }
@@ -130,16 +130,18 @@ inline void expect_trajectory(const OptimizerConfig& config, const std::map<std:
   }, options);
 }
 
+/// kSteps under every layout, kManySteps under the simplest and one that has everything.
 inline void expect_follows(const OptimizerConfig& config, const Formula& formula) {
-  const auto want = plain_trajectory(formula, kSteps);
-  for (const Layout& layout : layouts()) EXPECT_NO_THROW(expect_trajectory(config, want, layout)) << to_string(layout);
+  const auto soon = plain_trajectory(formula, kSteps), late = plain_trajectory(formula, kManySteps);
+  for (const Layout& layout : layouts()) EXPECT_NO_THROW(expect_trajectory(config, soon, layout)) << to_string(layout);
+  for (const Layout& layout : {Layout{}, Layout{2, 2, true}}) EXPECT_NO_THROW(expect_trajectory(config, late, layout, kManySteps)) << to_string(layout);
 }
 
 /// A rule that adds up over ranks is wrong without.
 inline void expect_needs_its_collectives(const OptimizerConfig& config, const Formula& formula) {
   const auto want = plain_trajectory(formula, kSteps);
   for (const Layout& layout : {Layout{2, 1, true}, Layout{1, 2, false}})
-    EXPECT_THROW(expect_trajectory(config, want, layout, {.collectives_off = true}), test::ParityError) << to_string(layout);
+    EXPECT_THROW(expect_trajectory(config, want, layout, kSteps, {.collectives_off = true}), test::ParityError) << to_string(layout);
 }
 
 }  // namespace colossal::optim

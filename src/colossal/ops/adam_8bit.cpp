@@ -67,24 +67,25 @@ void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState
   const auto factors = adam_factors<float>(step);
   const auto at_element = [](const at::Tensor& t, int64_t i) { return static_cast<char*>(t.mutable_data_ptr()) + i * t.element_size(); };
   const int64_t n = u.values.numel();
+  const BlockCoder first(Codes::Signed), second(Codes::Positive);
   parallel_for(0, exp_avg.scales.numel(), kGrain, [&, kernel = kernels<float>().adam](int64_t from, int64_t to) {
     float m[kCodeBlock], v[kCodeBlock], values[kCodeBlock];
     for (int64_t block = from; block < to; ++block) {
       const int64_t i = block * kCodeBlock, count = std::min(kCodeBlock, n - i);
       uint8_t *m_codes = pointer<uint8_t>(exp_avg.codes) + i, *v_codes = pointer<uint8_t>(exp_avg_sq.codes) + i;
       float *m_scale = pointer<float>(exp_avg.scales) + block, *v_scale = pointer<float>(exp_avg_sq.scales) + block;
-      decode_block(m_codes, *m_scale, count, Codes::Signed, m);
-      decode_block(v_codes, *v_scale, count, Codes::Positive, v);
+      first.decode(m_codes, *m_scale, count, m);
+      second.decode(v_codes, *v_scale, count, v);
       if (is_narrow) widen(pointer<Bf16>(u.values) + i, count, values);
       UpdateBuffers<float> part = whole;
-      part.values = is_narrow ? values : pointer<float>(u.values) + i;
+      part.values = part.out = is_narrow ? values : pointer<float>(u.values) + i;
       part.states[0] = m;
       part.states[1] = v;
       part.gradients = at_element(u.gradients, i);
       if (copy.defined()) part.copy = at_element(copy, i);
       kernel(part, factors, count);
-      encode_block(m, count, Codes::Signed, m_codes, m_scale);
-      encode_block(v, count, Codes::Positive, v_codes, v_scale);
+      first.encode(m, count, m_codes, m_scale);
+      second.encode(v, count, v_codes, v_scale);
     }
   });
   u.values.unsafeGetTensorImpl()->bump_version();

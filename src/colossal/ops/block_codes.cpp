@@ -3,10 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
@@ -29,8 +27,8 @@ std::vector<float> magnitudes(int finest) {
   return values;
 }
 
-/// Magnitudes and, for every run of floats that share their upper bits, the code of the lowest of them. Borders between codes lie so far apart that a run
-/// meets one at most: a look decides.
+/// Magnitudes, the borders between them and what kernels look up. Borders lie so far apart that a run of floats that share their upper bits meets one at
+/// most: a look decides.
 class Table {
  public:
   explicit Table(Codes kind) : is_signed_(kind == Codes::Signed), magnitudes_(magnitudes(is_signed_ ? 1 : 2)) {
@@ -39,38 +37,36 @@ class Table {
     else
       magnitudes_.push_back(1);
     for (size_t i = 0; i + 1 < magnitudes_.size(); ++i) borders_.push_back((magnitudes_[i] + magnitudes_[i + 1]) / 2);
-    borders_.push_back(std::numeric_limits<float>::infinity());
-    for (uint32_t key = kFirstKey; key <= kLastKey; ++key)
-      start_[key - kFirstKey] = static_cast<uint8_t>(std::lower_bound(borders_.begin(), borders_.end(), std::bit_cast<float>(key << kShift)) - borders_.begin());
     const int most = static_cast<int>(magnitudes_.size()) - 1;
     for (int code = is_signed_ ? -most : 0; code <= most; ++code) values_.push_back(std::copysign(magnitudes_[static_cast<size_t>(std::abs(code))], static_cast<float>(code)));
-    zero_ = is_signed_ ? most : 0;
-  }
-  const std::vector<float>& values() const { return values_; }
-
-  /// codes[i] <- that of values[i] / divisor, which lies in [-1, 1]. No branches: signs are random.
-  void encode(const float* values, int64_t count, float divisor, uint8_t* codes) const {
-    // Locals: a store of a byte may change anything else.
-    const uint8_t* start = start_.data();
-    const float* borders = borders_.data();
-    const int zero = zero_, signs = is_signed_ ? -1 : 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const float x = values[i] / divisor, magnitude = std::fabs(x);
-      const uint32_t key = std::clamp(std::bit_cast<uint32_t>(magnitude) >> kShift, kFirstKey, kLastKey);
-      int code = start[key - kFirstKey];
-      code += magnitude > borders[code];
-      const int sign = (std::bit_cast<int32_t>(x) >> 31) & signs;  // -1 below zero
-      codes[i] = static_cast<uint8_t>(zero + ((code ^ sign) - sign));
+    for (uint32_t run = kFirstRun; run <= kLastRun; ++run) {
+      const int code = magnitude_code(std::bit_cast<float>(run << kShift));
+      const uint32_t border = code < most ? std::bit_cast<uint32_t>(borders_[static_cast<size_t>(code)]) : 0;
+      runs_.push_back(code << kShift | static_cast<int>(border >> kShift == run ? border & kLowBits : kLowBits));
     }
+    kernel_table_ = {values_.data(), runs_.data(), static_cast<int32_t>(kFirstRun), static_cast<int32_t>(kLastRun), is_signed_ ? most : 0, is_signed_ ? -1 : 0};
+  }
+  Table(const Table&) = delete;
+  const std::vector<float>& values() const { return values_; }
+  const CodeTable& for_kernels() const { return kernel_table_; }
+
+  /// Of x in [-1, 1].
+  uint8_t code(float x) const {
+    const int magnitude = magnitude_code(std::fabs(x));
+    return static_cast<uint8_t>(kernel_table_.zero + (is_signed_ && x < 0 ? -magnitude : magnitude));
   }
 
  private:
-  static constexpr int kShift = 14;  // nine bits of the mantissa are left
-  static constexpr uint32_t kFirstKey = 0x33800000u >> kShift, kLastKey = 0x3F800000u >> kShift;  // 2^-24, below every border, to 1
+  static constexpr int kShift = 16;  // seven bits of the mantissa are left
+  static constexpr uint32_t kLowBits = (1u << kShift) - 1;
+  static constexpr uint32_t kFirstRun = 0x33800000u >> kShift, kLastRun = 0x3F800000u >> kShift;  // 2^-24, below every border, to 1
+
+  int magnitude_code(float magnitude) const { return static_cast<int>(std::lower_bound(borders_.begin(), borders_.end(), magnitude) - borders_.begin()); }
+
   bool is_signed_;
-  int zero_ = 0;
   std::vector<float> magnitudes_, borders_, values_;
-  std::array<uint8_t, kLastKey - kFirstKey + 1> start_{};
+  std::vector<int32_t> runs_;
+  CodeTable kernel_table_{};
 };
 
 const Table& table(Codes kind) {
@@ -88,51 +84,54 @@ void check(const at::Tensor& values, const at::Tensor& codes, const at::Tensor& 
           codes.scalar_type(), " ", codes.sizes(), ", ", scales.scalar_type(), " ", scales.sizes());
 }
 
+/// body(first value, count) of every block.
+template <class Body>
+void for_blocks(int64_t n, const Body& body) {
+  for (int64_t i = 0; i < n; i += kCodeBlock) body(i, std::min(kCodeBlock, n - i));
+}
+template <class Body>
+void for_blocks_in_parallel(int64_t n, const Body& body) {
+  parallel_for(0, (n + kCodeBlock - 1) / kCodeBlock, kGrain, [&](int64_t from, int64_t to) {
+    for (int64_t block = from; block < to; ++block) body(block * kCodeBlock, std::min(kCodeBlock, n - block * kCodeBlock));
+  });
+}
+
 }  // namespace
 
 const std::vector<float>& code_values(Codes kind) { return table(kind).values(); }
 
-void encode_block(const float* values, int64_t count, Codes kind, uint8_t* codes, float* scale) {
-  constexpr int64_t kLanes = 8;  // chains of comparisons that do not wait for one another
-  float most[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) most[lane] = std::max(most[lane], std::fabs(values[i + lane]));
-  for (; i < count; ++i) most[0] = std::max(most[0], std::fabs(values[i]));
-  *scale = *std::max_element(most, most + kLanes);
-  const float divisor = *scale > 0 ? *scale : 1;
-  table(kind).encode(values, count, divisor, codes);
-}
-
-void decode_block(const uint8_t* codes, float scale, int64_t count, Codes kind, float* values) {
-  const float* meaning = table(kind).values().data();
-  for (int64_t i = 0; i < count; ++i) values[i] = meaning[codes[i]] * scale;
-}
+BlockCoder::BlockCoder(Codes kind)
+    : table_(table(kind).for_kernels()), encode_(kernels<float>().encode_block), decode_(kernels<float>().decode_block) {}
 
 void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales) {
   check(values, codes, scales);
-  const float* x = pointer<float>(values);
-  auto* code = pointer<uint8_t>(codes);
-  auto* scale = pointer<float>(scales);
-  parallel_for(0, scales.numel(), kGrain, [&](int64_t from, int64_t to) {
-    for (int64_t block = from; block < to; ++block) {
-      const int64_t begin = block * kCodeBlock;
-      encode_block(x + begin, std::min(kCodeBlock, values.numel() - begin), kind, code + begin, scale + block);
-    }
+  for_blocks_in_parallel(values.numel(), [&, coder = BlockCoder(kind)](int64_t i, int64_t count) {
+    coder.encode(pointer<float>(values) + i, count, pointer<uint8_t>(codes) + i, pointer<float>(scales) + i / kCodeBlock);
   });
 }
 
 void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values) {
   check(values, codes, scales);
-  const auto* code = pointer<uint8_t>(codes);
-  const auto* scale = pointer<float>(scales);
-  float* x = pointer<float>(values);
-  parallel_for(0, scales.numel(), kGrain, [&](int64_t from, int64_t to) {
-    for (int64_t block = from; block < to; ++block) {
-      const int64_t begin = block * kCodeBlock;
-      decode_block(code + begin, scale[block], std::min(kCodeBlock, values.numel() - begin), kind, x + begin);
-    }
+  for_blocks_in_parallel(values.numel(), [&, coder = BlockCoder(kind)](int64_t i, int64_t count) {
+    coder.decode(pointer<uint8_t>(codes) + i, pointer<float>(scales)[i / kCodeBlock], count, pointer<float>(values) + i);
   });
+}
+
+void encode_blocks_reference(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales) {
+  check(values, codes, scales);
+  for_blocks(values.numel(), [&](int64_t first, int64_t count) {
+    const float* x = pointer<float>(values) + first;
+    float& scale = pointer<float>(scales)[first / kCodeBlock];
+    scale = 0;
+    for (int64_t i = 0; i < count; ++i) scale = std::max(scale, std::fabs(x[i]));
+    for (int64_t i = 0; i < count; ++i) pointer<uint8_t>(codes)[first + i] = table(kind).code(x[i] / (scale > 0 ? scale : 1));
+  });
+}
+
+void decode_blocks_reference(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values) {
+  check(values, codes, scales);
+  for (int64_t i = 0; i < values.numel(); ++i)
+    pointer<float>(values)[i] = code_values(kind)[pointer<uint8_t>(codes)[i]] * pointer<float>(scales)[i / kCodeBlock];
 }
 
 }  // namespace colossal::ops

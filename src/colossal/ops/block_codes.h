@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "colossal/ops/kernels.h"
+
 namespace colossal::ops {
 
-constexpr int64_t kCodeBlock = 256;
-
-/// Signed: 127 magnitudes of either sign, and 0. Positive: 255 magnitudes, and 0.
+/// Blocks are of kCodeBlock values. Signed: 127 magnitudes of either sign, and 0. Positive: 255 magnitudes, and 0.
 enum class Codes { Signed, Positive };
 
 /// What codes stand for, ascending, in units of the block's largest magnitude: seven decades down to 10^-7, each halving the number of steps of
@@ -24,8 +24,20 @@ void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes
 /// values <- code times scale. Encoding them again gives the same codes and scales.
 void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
 
-/// The same for one block of at most 256 values, in the calling thread.
-void encode_block(const float* values, int64_t count, Codes kind, uint8_t* codes, float* scale);
-void decode_block(const uint8_t* codes, float scale, int64_t count, Codes kind, float* values);
+void encode_blocks_reference(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales);
+void decode_blocks_reference(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
+
+/// The same for one block of at most 256 values, in the calling thread, with the instruction set of the thread that made it.
+class BlockCoder {
+ public:
+  explicit BlockCoder(Codes kind);
+  void encode(const float* values, int64_t count, uint8_t* codes, float* scale) const { *scale = encode_(table_, values, count, codes); }
+  void decode(const uint8_t* codes, float scale, int64_t count, float* values) const { decode_(table_, codes, scale, count, values); }
+
+ private:
+  const CodeTable& table_;
+  decltype(Kernels<float>::encode_block) encode_;
+  decltype(Kernels<float>::decode_block) decode_;
+};
 
 }  // namespace colossal::ops

@@ -51,6 +51,7 @@ enum class Narrow { None, Bf16, Half };
 template <class T>
 struct UpdateBuffers {
   T* values;
+  T* out;  ///< receives the new values: mostly `values`
   T* states[2];
   const void* gradients;  ///< of type T, or as gradient_type says (T = float)
   Narrow gradient_type;
@@ -81,6 +82,28 @@ struct LionFactors {
   W decay;                    ///< factor of the values before the step
   W direction_mix, state_mix;  ///< 1 - beta1, 1 - beta2
   W step_size;
+};
+
+/// A matrix times a factor a row and a column; `from` may be `to`.
+template <class T>
+struct ScaledMatrix {
+  using W = WideOf<T>;
+  int64_t columns, from_stride, to_stride;
+  const void* from;  ///< of type T, or as from_type says (T = float)
+  Narrow from_type;
+  const W *row_factors, *column_factors;
+  T* to;
+};
+
+constexpr int64_t kCodeBlock = 256;  ///< numbers in 8 bits that share a scale
+
+/// What a kind of 8-bit codes stands for, and for each run of floats that share their upper 16 bits the code of its lowest one; see block_codes.h.
+struct CodeTable {
+  const float* values;          ///< of codes
+  const int32_t* runs;          ///< of first_run to last_run: the magnitude's code << 16 | lower 16 bits of the border above it, 0xFFFF if it lies elsewhere
+  int32_t first_run, last_run;  ///< of the magnitudes from "all codes 0" to 1
+  int32_t zero;                 ///< the code of 0
+  int32_t sign_mask;            ///< -1 if codes have signs, else 0
 };
 
 /// Rows of [rows, heads, head_size], each turned by the angles of its position; `sign` -1 turns back.
@@ -151,6 +174,17 @@ struct Kernels {
   void (*attention_forward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
   /// Key-value heads [begin, end) of batch * kv_heads, with all query heads that read them.
   void (*attention_backward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
+  /// Gradients flow into the state, (gradient - state) * mix; the new values are what is left of them, gradient - state.
+  void (*average)(const UpdateBuffers<T>&, W mix, int64_t n);
+  /// row_sums[i] += sum over j of matrix[i, j]^2, column_sums[j] += sum over i of the same, for rows [begin, end) that lie `stride` apart.
+  void (*square_sums)(const T* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums, double* column_sums);
+  /// The same of fp16 elements, whatever T.
+  void (*square_sums_half)(const Half* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums, double* column_sums);
+  /// Rows [begin, end); the sum of the squares of what is written.
+  double (*scale_matrix)(const ScaledMatrix<T>&, int64_t begin, int64_t end);
+  /// A block of at most kCodeBlock values; returns its scale. The same in all tables, as decode_block.
+  float (*encode_block)(const CodeTable&, const float* values, int64_t count, uint8_t* codes);
+  void (*decode_block)(const CodeTable&, const uint8_t* codes, float scale, int64_t count, float* values);
 };
 
 /// The table for the calling thread's instruction_set(). T: double, float or Bf16.

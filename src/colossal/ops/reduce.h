@@ -9,12 +9,6 @@ namespace colossal::ops {
 at::Tensor sum_of_squares(const at::Tensor& flat);
 at::Tensor sum_of_squares_reference(const at::Tensor& flat);
 
-/// rows[i] += sum over j of matrix[i, j]^2; columns[j] += sum over i of the same, in one pass over the matrix.
-///
-/// Shapes: matrix [n, m] of any float dtype, rows [n] and columns [m] fp64, contiguous, on the CPU. The same values whenever the thread count is the same.
-void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns);
-void add_square_sums_reference(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns);
-
 /// Fills with zeros, all threads. Shapes: contiguous.
 void zero_(at::Tensor& flat);
 

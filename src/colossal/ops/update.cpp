@@ -33,15 +33,16 @@ void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>&
   require(!u.chance || type == at::kBFloat16, rule, "rounding by chance is for bf16 values: got ", type);
 }
 
-void changed(const FlatUpdate& u, const std::vector<at::Tensor>& states) {
-  u.values.unsafeGetTensorImpl()->bump_version();
+void changed(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states) {
+  out.unsafeGetTensorImpl()->bump_version();
   if (u.copy.defined()) u.copy.unsafeGetTensorImpl()->bump_version();
   for (const at::Tensor& state : states) state.unsafeGetTensorImpl()->bump_version();
 }
 
 /// make_step(T()) gives the rule's kernel for element type T as step(buffers, n). It is asked for in the calling thread, whose instruction set counts.
+/// `out` receives what the rule makes of the values.
 template <class MakeStep>
-void run(const FlatUpdate& u, const std::vector<at::Tensor>& states, const MakeStep& make_step) {
+void run(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states, const MakeStep& make_step) {
   with_element_type(u.values, [&](auto element) {
     using T = decltype(element);
     const auto step = make_step(element);
@@ -57,6 +58,7 @@ void run(const FlatUpdate& u, const std::vector<at::Tensor>& states, const MakeS
         UpdateBuffers<T> part = whole;
         const int64_t count = std::min(stride, to - i);
         part.values = pointer<T>(u.values) + i;
+        part.out = pointer<T>(out) + i;
         part.gradients = at_element(u.gradients, i);
         if (u.copy.defined()) part.copy = at_element(u.copy, i);
         for (size_t s = 0; s < states.size(); ++s) part.states[s] = pointer<T>(states[s]) + i;
@@ -68,7 +70,7 @@ void run(const FlatUpdate& u, const std::vector<at::Tensor>& states, const MakeS
       }
     });
   });
-  changed(u, states);
+  changed(u, out, states);
 }
 
 at::Tensor wide(const at::Tensor& x, const FlatUpdate& u) { return x.to(wide_type(u.values)); }
@@ -109,6 +111,21 @@ void check_adam(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor
   require(step.step >= 1, "adam", "steps are counted from 1: got ", step.step);
 }
 
+void check_direction(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+  check("adam_direction", u, {exp_avg, exp_avg_sq, direction});
+  require(!u.copy.defined() && !u.chance, "adam_direction", "leaves the values as they are: a rounded copy or rounding by chance has no meaning");
+  require(step.step >= 1, "adam_direction", "steps are counted from 1: got ", step.step);
+}
+
+struct AdamMoments {
+  at::Tensor m, v, ratio;  ///< ratio: m / (sqrt(v) / sqrt(1 - b2^step) + epsilon)
+};
+AdamMoments adam_moments(const FlatUpdate& u, const at::Tensor& p, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+  const at::Tensor g = scaled_gradient(u) + step.penalty * p, m = wide(exp_avg, u).lerp(g, 1 - step.beta1);
+  const at::Tensor v = wide(exp_avg_sq, u) * step.beta2 + g * g * (1 - step.beta2);
+  return {m, v, m / (v.sqrt() / std::sqrt(AdamCorrections(step).second) + step.epsilon)};
+}
+
 }  // namespace
 
 void sgd_reference_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
@@ -123,7 +140,7 @@ void sgd_reference_(const FlatUpdate& u, const at::Tensor& momentum, const SgdSt
 void sgd_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
   if (!has_kernel(u.values)) return sgd_reference_(u, momentum, step);
   check_sgd(u, momentum, step);
-  run(u, if_defined(momentum), [&](auto element) {
+  run(u, u.values, if_defined(momentum), [&](auto element) {
     using W = WideOf<decltype(element)>;
     const SgdFactors<W> factors{static_cast<W>(step.weight_decay),
                                 static_cast<W>(step.momentum),
@@ -138,20 +155,38 @@ void sgd_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) 
 void adam_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
   check_adam(u, exp_avg, exp_avg_sq, step);
   const at::NoGradGuard no_grad;
-  const AdamCorrections correction(step);
-  const at::Tensor p = wide(u.values, u), g = scaled_gradient(u) + step.penalty * p;
-  const at::Tensor m = wide(exp_avg, u).lerp(g, 1 - step.beta1);
-  const at::Tensor v = wide(exp_avg_sq, u) * step.beta2 + g * g * (1 - step.beta2);
-  const at::Tensor denominator = v.sqrt() / std::sqrt(correction.second) + step.epsilon;
+  const at::Tensor p = wide(u.values, u);
+  const auto [m, v, ratio] = adam_moments(u, p, exp_avg, exp_avg_sq, step);
   const at::Tensor decayed = p * (1 - step.learning_rate * step.weight_decay);
-  write(u, decayed - m / denominator * (step.learning_rate / correction.first), {exp_avg, exp_avg_sq}, {m, v});
+  write(u, decayed - ratio * (step.learning_rate / AdamCorrections(step).first), {exp_avg, exp_avg_sq}, {m, v});
 }
 
 void adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
   if (!has_kernel(u.values)) return adam_reference_(u, exp_avg, exp_avg_sq, step);
   check_adam(u, exp_avg, exp_avg_sq, step);
-  run(u, {exp_avg, exp_avg_sq}, [&](auto element) {
+  run(u, u.values, {exp_avg, exp_avg_sq}, [&](auto element) {
     return [factors = adam_factors<WideOf<decltype(element)>>(step), kernel = kernels<decltype(element)>().adam](const auto& part, int64_t n) { kernel(part, factors, n); };
+  });
+}
+
+void adam_direction_reference_(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                               const AdamStep& step) {
+  check_direction(u, direction, exp_avg, exp_avg_sq, step);
+  const at::NoGradGuard no_grad;
+  const at::Tensor p = wide(u.values, u);
+  const auto [m, v, ratio] = adam_moments(u, p, exp_avg, exp_avg_sq, step);
+  write({direction, u.gradients}, ratio / AdamCorrections(step).first + step.weight_decay * p, {exp_avg, exp_avg_sq}, {m, v});
+}
+
+void adam_direction_(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+  if (!has_kernel(u.values)) return adam_direction_reference_(u, direction, exp_avg, exp_avg_sq, step);
+  check_direction(u, direction, exp_avg, exp_avg_sq, step);
+  run(u, direction, {exp_avg, exp_avg_sq}, [&](auto element) {
+    using W = WideOf<decltype(element)>;
+    AdamFactors<W> factors = adam_factors<W>(step);  // the kernel's decay p - step_size ratio
+    factors.decay = static_cast<W>(step.weight_decay);
+    factors.step_size = static_cast<W>(-1 / AdamCorrections(step).first);
+    return [factors, kernel = kernels<decltype(element)>().adam](const auto& part, int64_t n) { kernel(part, factors, n); };
   });
 }
 
@@ -166,11 +201,29 @@ void lion_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionS
 void lion_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionStep& step) {
   if (!has_kernel(u.values)) return lion_reference_(u, exp_avg, step);
   check("lion", u, {exp_avg});
-  run(u, {exp_avg}, [&](auto element) {
+  run(u, u.values, {exp_avg}, [&](auto element) {
     using W = WideOf<decltype(element)>;
     const LionFactors<W> factors{static_cast<W>(1 - step.learning_rate * step.weight_decay), static_cast<W>(1 - step.beta1),
                                  static_cast<W>(1 - step.beta2), static_cast<W>(step.learning_rate)};
     return [factors, kernel = kernels<decltype(element)>().lion](const auto& part, int64_t n) { kernel(part, factors, n); };
+  });
+}
+
+void average_reference_(const at::Tensor& x, double scale, const at::Tensor& average, double mix) {
+  const FlatUpdate u{x, x, {}, scale};
+  check("average", u, {average});
+  const at::NoGradGuard no_grad;
+  const at::Tensor g = scaled_gradient(u), mean = wide(average, u).lerp(g, mix);
+  write(u, g - mean, {average}, {mean});
+}
+
+void average_(const at::Tensor& x, double scale, const at::Tensor& average, double mix) {
+  if (!has_kernel(x)) return average_reference_(x, scale, average, mix);
+  const FlatUpdate u{x, x, {}, scale};
+  check("average", u, {average});
+  run(u, x, {average}, [&](auto element) {
+    using T = decltype(element);
+    return [mix = static_cast<WideOf<T>>(mix), kernel = kernels<T>().average](const auto& part, int64_t n) { kernel(part, mix, n); };
   });
 }
 

@@ -1,4 +1,4 @@
-// Update rules over flat buffers, each in one pass over memory: SGD, Adam, AdamW, Lion.
+// Update rules over flat buffers, each in one pass over memory: SGD, Adam, AdamW, Lion; and passes of those that take several.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -59,6 +59,17 @@ struct AdamStep {
 void adam_(const FlatUpdate& update, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step);
 void adam_reference_(const FlatUpdate& update, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step);
 
+/// direction = m / (1 - b1^step) / (sqrt(v) / sqrt(1 - b2^step) + epsilon) + weight_decay p, with the moments m and v that adam_() makes: LAMB's.
+/// Values stay as they are, there is no copy and nothing by chance; learning_rate does not matter.
+///
+/// Shapes, dtypes: `direction` is like the values, and may be the gradients.
+/// Cost: one pass, 28 bytes an element of fp32 in the gradients' place.
+/// See: You et al., arXiv:1904.00962, algorithm 2.
+void adam_direction_(const FlatUpdate& update, const at::Tensor& direction, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                     const AdamStep& step);
+void adam_direction_reference_(const FlatUpdate& update, const at::Tensor& direction, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                               const AdamStep& step);
+
 struct LionStep {
   double learning_rate = 1e-4;
   double beta1 = 0.9, beta2 = 0.99;
@@ -70,5 +81,11 @@ struct LionStep {
 /// See: Chen et al., arXiv:2302.06675, algorithm 2.
 void lion_(const FlatUpdate& update, const at::Tensor& exp_avg, const LionStep& step);
 void lion_reference_(const FlatUpdate& update, const at::Tensor& exp_avg, const LionStep& step);
+
+/// x *= scale;  average += (x - average) mix;  x -= average
+///
+/// Shapes: both 1-D contiguous, of one length and dtype. Cost: one pass, 16 bytes an element of fp32.
+void average_(const at::Tensor& x, double scale, const at::Tensor& average, double mix);
+void average_reference_(const at::Tensor& x, double scale, const at::Tensor& average, double mix);
 
 }  // namespace colossal::ops

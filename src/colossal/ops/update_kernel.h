@@ -67,6 +67,16 @@ struct LionRule {
   }
 };
 
+template <class W>
+struct AverageRule {
+  static constexpr int kStates = 1;
+  W mix;
+  Vec<W> operator()(Vec<W>, Vec<W> g, Vec<W>* state) const {
+    state[0] += (g - state[0]) * mix;
+    return g - state[0];
+  }
+};
+
 template <class T, class G, class Rule>
 void update(UpdateBuffers<T> u, const G* gradients, Rule rule, int64_t n) {  // copies: stores might change what they alias
   using W = WideOf<T>;
@@ -80,7 +90,7 @@ void update(UpdateBuffers<T> u, const G* gradients, Rule rule, int64_t n) {  // 
         p = rounded_by_chance(p, word);
         if constexpr (Rule::kStates > 0) state[Rule::kStates - 1] = rounded_by_chance(state[Rule::kStates - 1], word >> 16);
       }
-    store(u.values + i, p, part);
+    store(u.out + i, p, part);
     for (int s = 0; s < Rule::kStates; ++s) store(u.states[s] + i, state[s], part);
     if constexpr (!std::is_same_v<T, double>) {
       if (u.copy_type == Narrow::Bf16) store(static_cast<Bf16*>(u.copy) + i, p, part);
@@ -110,6 +120,10 @@ void adam_step(const UpdateBuffers<T>& u, const AdamFactors<WideOf<T>>& f, int64
 template <class T>
 void lion_step(const UpdateBuffers<T>& u, const LionFactors<WideOf<T>>& f, int64_t n) {
   update(u, LionRule<WideOf<T>>{f}, n);
+}
+template <class T>
+void average_step(const UpdateBuffers<T>& u, WideOf<T> mix, int64_t n) {
+  update(u, AverageRule<WideOf<T>>{mix}, n);
 }
 
 }  // namespace

@@ -8,30 +8,24 @@
 namespace colossal::optim {
 
 Adafactor::Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-    : config_(config), shards_(shards), tensors_(shards, mesh), moments_(shards, tensors_) {}
+    : TensorwiseOptimizer(config, shards, mesh), moments_(shards, tensors()) {}
 
 void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  const auto directions = scaled_gradients(shards_, gradient_scale);
-  moments_.update(shards_, directions, 1 - std::pow(static_cast<double>(step), -0.8));
-  moments_.divide(shards_, directions);
-  const auto norms = tensors_.norms(shards_, {values_of(shards_), directions});
-  for (size_t i = 0; i < shards_.size(); ++i)
-    for (const memory::Piece& piece : shards_[i].pieces) {
-      const size_t tensor = tensors_.index(*piece.parameter);
-      const double root = std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
-      const double of_values = norms[0][tensor] / root, of_direction = norms[1][tensor] / root;
-      at::Tensor values = of_piece(shards_[i].values, piece);
-      if (piece.parameter->decay) values.mul_(1 - learning_rate * config_.weight_decay);
-      values.add_(of_piece(directions[i], piece), -learning_rate * std::max(1e-3, of_values) / std::max(1.0, of_direction));
-    }
-  round_copies(shards_);
+  const auto gradients = gradients_of(shards()), directions = direction_buffers(shards());
+  moments_.update(shards(), gradients, gradient_scale, 1 - std::pow(static_cast<double>(step), -0.8));
+  const at::Tensor squares = moments_.divide(shards(), gradients, gradient_scale, directions);
+  const auto norms = tensors().norms({tensors().counted_squares(shards(), values_of(shards())), squares});
+  for_pieces([&](size_t i, const memory::Piece& piece, size_t tensor) {
+    const double root = std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
+    const double of_values = norms[0][tensor] / root, of_direction = norms[1][tensor] / root;
+    descend(shards()[i], piece, directions[i],
+            {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = std::max(1e-3, of_values) / std::max(1.0, of_direction)});
+  });
 }
 
-std::vector<StateTensor> Adafactor::state() {
-  std::vector<StateTensor> tensors;
-  moments_.add_to(tensors, shards_);
-  return tensors;
+void Adafactor::add_to(std::vector<StateTensor>& state) const {
+  moments_.add_to(state, shards());
 }
 
 }  // namespace colossal::optim

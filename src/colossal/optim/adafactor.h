@@ -1,6 +1,7 @@
 // Adafactor (Shazeer and Stern, arXiv:1804.04235) over shards.
 #pragma once
 #include "colossal/optim/factored.h"
+#include "colossal/optim/tensorwise.h"
 
 namespace colossal::optim {
 
@@ -10,18 +11,17 @@ namespace colossal::optim {
 ///   w -= rate * max(1e-3, RMS(w)) * u + rate * weight_decay * w
 ///
 /// The rate is the schedule's: that of the paper is min(1e-2, 1 / sqrt(t)). States: two vectors a matrix, on every rank, and a value for each element
-/// of other parameters; while a step runs one value an element more.
+/// of other parameters; u takes the gradients' place, or a value an element where they are narrower than the values.
+/// Passes over matrices: sums of rows and columns (4 bytes an element of fp32), u and its norm (8), the norm of w (4), the step (12).
 /// Communication: an all_reduce of the sum of rows and columns of all matrices, and one of 2 * tensors, doubles a step among all ranks.
-class Adafactor : public Optimizer {
+class Adafactor : public TensorwiseOptimizer {
  public:
   Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
-  std::vector<StateTensor> state() override;
 
  private:
-  OptimizerConfig config_;
-  std::vector<memory::Shard>& shards_;
-  LogicalTensors tensors_;
+  void add_to(std::vector<StateTensor>& state) const override;
+
   SecondMoments moments_;
 };
 

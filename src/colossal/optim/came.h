@@ -1,6 +1,7 @@
 // CAME (Luo et al., arXiv:2307.02047) over shards: Adafactor's memory with a measure of how far updates can be trusted.
 #pragma once
 #include "colossal/optim/factored.h"
+#include "colossal/optim/tensorwise.h"
 
 namespace colossal::optim {
 
@@ -10,19 +11,19 @@ namespace colossal::optim {
 ///   m = b1 m + (1 - b1) u;  S = moment (b3) of (u - m)^2 + 1e-16, by its rows and columns
 ///   w -= rate (m / sqrt(S) + weight_decay w); where w is not a matrix, m in place of m / sqrt(S)
 ///
-/// States: a value an element, four vectors a matrix on every rank, and one value more for each element of other parameters; while a step runs two
-/// values an element more.
+/// States: a value an element, four vectors a matrix on every rank, and one value more for each element of other parameters; u, then u - m, then
+/// m / sqrt(S) take the gradients' place, or a value an element where they are narrower than the values.
+/// Passes over matrices: sums of rows and columns (4 bytes an element of fp32), u and its norm (8), m and u - m (16), sums of these (4), m / sqrt(S) (8),
+/// the step (12).
 /// Communication: two all_reduces of the sum of rows and columns of all matrices, and one of a number a tensor, doubles a step among all ranks.
-class Came : public Optimizer {
+class Came : public TensorwiseOptimizer {
  public:
   Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
-  std::vector<StateTensor> state() override;
 
  private:
-  OptimizerConfig config_;
-  std::vector<memory::Shard>& shards_;
-  LogicalTensors tensors_;
+  void add_to(std::vector<StateTensor>& state) const override;
+
   SecondMoments moments_;
   FactoredMoments instability_;
   ShardStates averages_;

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/reduce.h"
+#include "colossal/ops/factored.h"
 
 namespace colossal::optim {
 namespace {
@@ -34,7 +34,8 @@ FactoredMoments::FactoredMoments(const LogicalTensors& tensors, std::string kind
   }
 }
 
-void FactoredMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double decay, double epsilon) {
+void FactoredMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale, double decay,
+                             double epsilon) {
   at::Tensor sums = at::zeros_like(moments_);
   for (size_t i = 0; i < shards.size(); ++i)
     for (const memory::Piece& piece : shards[i].pieces) {
@@ -45,6 +46,7 @@ void FactoredMoments::update(const std::vector<memory::Shard>& shards, const std
         ops::add_square_sums(block, sums.narrow(0, rows + row, block.size(0)), sums.narrow(0, columns + column, block.size(1)));
       });
     }
+  sums.mul_(scale * scale);
   tensors_.mesh().all().all_reduce(sums, comm::Reduce::Sum).wait();
   moments_.mul_(decay);
   for (const Matrix& matrix : matrices_) {
@@ -54,18 +56,27 @@ void FactoredMoments::update(const std::vector<memory::Shard>& shards, const std
   }
 }
 
-void FactoredMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const {
+at::Tensor FactoredMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale,
+                                   const std::vector<at::Tensor>& to) const {
+  at::Tensor squares = at::zeros({static_cast<int64_t>(tensors_.entries().size())}, at::kDouble);
+  const tensor::Place place = tensors_.mesh().place();
   for (size_t i = 0; i < shards.size(); ++i)
     for (const memory::Piece& piece : shards[i].pieces) {
       if (!is_matrix(*piece.parameter)) continue;
-      const int64_t n = piece.parameter->spec.shape[0], m = piece.parameter->spec.shape[1], at = place_[tensors_.index(*piece.parameter)];
-      const at::Tensor rows = moments_.narrow(0, at, n), type = buffers[i];
-      const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().to(type.scalar_type());
-      const at::Tensor of_columns = moments_.narrow(0, at + n, m).rsqrt().to(type.scalar_type());
-      for_matrix_blocks(piece, buffers[i], tensors_.mesh().place(), [&](at::Tensor block, int64_t row, int64_t column, bool) {
-        block.mul_(of_rows.narrow(0, row, block.size(0)).unsqueeze(1)).mul_(of_columns.narrow(0, column, block.size(1)));
-      });
+      const size_t tensor = tensors_.index(*piece.parameter);
+      const int64_t n = piece.parameter->spec.shape[0], m = piece.parameter->spec.shape[1], at = place_[tensor];
+      const auto type = to[i].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      const at::Tensor rows = moments_.narrow(0, at, n);
+      const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().mul_(scale).to(type), of_columns = moments_.narrow(0, at + n, m).rsqrt().to(type);
+      const auto shape = piece.parameter->spec.local_shape(place);
+      for (const tensor::Block& block : tensor::blocks(piece.parameter->spec, place, piece.part)) {
+        const auto in = [&](const at::Tensor& buffer) { return tensor::at_block(of_piece(buffer, piece), shape, piece.part, block); };
+        const double sum = ops::scale_rows_columns(in(from[i]), of_rows.narrow(0, block.start[0], block.size[0]),
+                                                   of_columns.narrow(0, block.start[1], block.size[1]), in(to[i]));
+        if (block.primary) squares[static_cast<int64_t>(tensor)] += sum;
+      }
     }
+  return squares;
 }
 
 void FactoredMoments::add_to(std::vector<StateTensor>& tensors) const {
@@ -77,20 +88,30 @@ void FactoredMoments::add_to(std::vector<StateTensor>& tensors) const {
 }
 
 SecondMoments::SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors)
-    : matrices_(tensors, "factored"), others_(shards, {"exp_avg_sq"}, [](const nn::Parameter& p) { return !FactoredMoments::is_matrix(p); }) {}
+    : tensors_(tensors), matrices_(tensors, "factored"),
+      others_(shards, {"exp_avg_sq"}, [](const nn::Parameter& p) { return !FactoredMoments::is_matrix(p); }) {}
 
-void SecondMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double decay) {
-  matrices_.update(shards, buffers, decay, kRegularization);
+void SecondMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale, double decay) {
+  matrices_.update(shards, buffers, scale, decay, kRegularization);
   for (size_t i = 0; i < shards.size(); ++i)
     for (size_t p = 0; p < shards[i].pieces.size(); ++p)
-      for (at::Tensor moment : others_.of(i, p)) moment.lerp_(of_piece(buffers[i], shards[i].pieces[p]).square() + kRegularization, 1 - decay);
+      for (at::Tensor moment : others_.of(i, p)) {
+        const at::Tensor g = of_piece(buffers[i], shards[i].pieces[p]).to(moment.scalar_type()) * scale;
+        moment.lerp_(g.square() + kRegularization, 1 - decay);
+      }
 }
 
-void SecondMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const {
-  matrices_.divide(shards, buffers);
+at::Tensor SecondMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale,
+                                 const std::vector<at::Tensor>& to) const {
+  at::Tensor squares = matrices_.divide(shards, from, scale, to);
   for (size_t i = 0; i < shards.size(); ++i)
     for (size_t p = 0; p < shards[i].pieces.size(); ++p)
-      for (const at::Tensor& moment : others_.of(i, p)) of_piece(buffers[i], shards[i].pieces[p]).mul_(moment.rsqrt());
+      for (const at::Tensor& moment : others_.of(i, p)) {
+        const memory::Piece& piece = shards[i].pieces[p];
+        of_piece(to[i], piece).copy_(of_piece(from[i], piece) * moment.rsqrt() * scale);
+        squares[static_cast<int64_t>(tensors_.index(*piece.parameter))] += memory::counted_squares(to[i], piece, tensors_.mesh().place());
+      }
+  return squares;
 }
 
 void SecondMoments::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {

@@ -19,11 +19,12 @@ class FactoredMoments {
   /// True of the parameters that this treats: those of two dimensions.
   static bool is_matrix(const nn::Parameter& parameter) { return parameter.spec.shape.size() == 2; }
 
-  /// moments = decay moments + (1 - decay) means of (buffer^2 + epsilon); `buffers` are as long as the shards.
+  /// moments = decay moments + (1 - decay) means of ((scale buffer)^2 + epsilon); `buffers` are as long as the shards. One pass.
   /// Communication: one all_reduce of the sum of n + m doubles among all ranks.
-  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double decay, double epsilon);
-  /// The matrices in `buffers` divided by the roots of their moments, in place. Other pieces stay as they are.
-  void divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const;
+  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale, double decay, double epsilon);
+  /// to = scale from / sqrt(moments) for the matrices, in one pass; other pieces stay as they are. `to` may be `from`. Returns what
+  /// LogicalTensors::counted_squares() says of `to`, 0 for other tensors.
+  at::Tensor divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale, const std::vector<at::Tensor>& to) const;
 
   void add_to(std::vector<StateTensor>& tensors) const;
 
@@ -44,13 +45,14 @@ class FactoredMoments {
 class SecondMoments {
  public:
   SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors);
-  /// moments = decay moments + (1 - decay) (buffers^2 + 1e-30). Communication: that of FactoredMoments::update().
-  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double decay);
-  /// The buffers divided by the roots of the moments, in place.
-  void divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const;
+  /// moments = decay moments + (1 - decay) ((scale buffers)^2 + 1e-30). Communication: that of FactoredMoments::update().
+  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale, double decay);
+  /// to = scale from / sqrt(moments). `to` may be `from`. Returns LogicalTensors::counted_squares() of `to`.
+  at::Tensor divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale, const std::vector<at::Tensor>& to) const;
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
 
  private:
+  const LogicalTensors& tensors_;
   FactoredMoments matrices_;
   PieceStates others_;
 };

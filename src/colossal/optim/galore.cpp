@@ -28,11 +28,11 @@ at::Tensor cut(at::Tensor whole, int64_t row, int64_t rows) { return whole.narro
 }  // namespace
 
 Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-    : config_(config), shards_(shards), tensors_(shards, mesh), type_(type_of(shards)),
+    : TensorwiseOptimizer(config, shards, mesh), type_(type_of(shards)),
       others_(shards, {"exp_avg", "exp_avg_sq"}, [&](const nn::Parameter& p) { return !is_projected(p.spec.shape, config.rank); }) {
   int64_t total = 0;
-  for (size_t i = 0; i < tensors_.entries().size(); ++i) {
-    const auto& shape = tensors_.entries()[i].shape;
+  for (size_t i = 0; i < tensors().entries().size(); ++i) {
+    const auto& shape = tensors().entries()[i].shape;
     place_.push_back(is_projected(shape, config.rank) ? static_cast<int64_t>(matrices_.size()) : -1);
     if (place_.back() < 0) continue;
     const bool from_left = shape[0] <= shape[1];
@@ -44,29 +44,29 @@ Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards
 }
 
 const Galore::Matrix* Galore::matrix_of(const nn::Parameter& parameter) const {
-  const int64_t place = place_[tensors_.index(parameter)];
+  const int64_t place = place_[tensors().index(parameter)];
   return place < 0 ? nullptr : &matrices_[static_cast<size_t>(place)];
 }
 
 template <class Body>
 void Galore::for_blocks(const std::vector<at::Tensor>& buffers, const Body& body) const {
-  for (size_t i = 0; i < shards_.size(); ++i)
-    for (const memory::Piece& piece : shards_[i].pieces)
+  for (size_t i = 0; i < shards().size(); ++i)
+    for (const memory::Piece& piece : shards()[i].pieces)
       if (const Matrix* matrix = matrix_of(*piece.parameter))
-        for_matrix_blocks(piece, buffers[i], tensors_.mesh().place(), [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-          body(piece, *matrix, block, row, column, counts);
+        for_matrix_blocks(piece, buffers[i], tensors().mesh().place(), [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+          body(*matrix, block, row, column, counts);
         });
 }
 
 void Galore::find_projections(const std::vector<at::Tensor>& gradients) {
-  comm::Group& all = tensors_.mesh().all();
+  comm::Group& all = tensors().mesh().all();
   const auto ranks = static_cast<size_t>(all.size());
   for (size_t first = 0; first < matrices_.size(); first += ranks) {  // a matrix a rank at a time
     const size_t end = std::min(matrices_.size(), first + ranks);
     at::Tensor mine;
     for (size_t k = first; k < end; ++k) {
-      at::Tensor whole = at::zeros(tensors_.entries()[matrices_[k].tensor].shape, type_);
-      for_blocks(gradients, [&](const memory::Piece&, const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+      at::Tensor whole = at::zeros(tensors().entries()[matrices_[k].tensor].shape, type_);
+      for_blocks(gradients, [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
         if (counts && &matrix == &matrices_[k]) whole.narrow(0, row, block.size(0)).narrow(1, column, block.size(1)).copy_(block);
       });
       all.reduce(whole, static_cast<int>(k - first), comm::Reduce::Sum).wait();
@@ -74,7 +74,7 @@ void Galore::find_projections(const std::vector<at::Tensor>& gradients) {
     }
     if (mine.defined()) {
       const Matrix& matrix = matrices_[first + static_cast<size_t>(all.rank())];
-      at::Tensor(matrix.projection).copy_(leading_vectors(mine, matrix.from_left, config_.rank));
+      at::Tensor(matrix.projection).copy_(leading_vectors(mine, matrix.from_left, config().rank));
     }
     for (size_t k = first; k < end; ++k) all.broadcast(matrices_[k].projection, static_cast<int>(k - first)).wait();
   }
@@ -82,7 +82,7 @@ void Galore::find_projections(const std::vector<at::Tensor>& gradients) {
 
 at::Tensor Galore::projected(const std::vector<at::Tensor>& gradients) const {
   at::Tensor flat = at::zeros_like(moments_[0]);
-  for_blocks(gradients, [&](const memory::Piece&, const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+  for_blocks(gradients, [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
     if (!counts) return;
     at::Tensor low = matrix.low(flat);
     if (matrix.from_left)
@@ -90,49 +90,49 @@ at::Tensor Galore::projected(const std::vector<at::Tensor>& gradients) const {
     else
       low.narrow(0, row, block.size(0)).add_(ops::matmul_nn(block, cut(matrix.projection, column, block.size(1))));
   });
-  tensors_.mesh().all().all_reduce(flat, comm::Reduce::Sum).wait();
+  tensors().mesh().all().all_reduce(flat, comm::Reduce::Sum).wait();
   return flat;
 }
 
 void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
+  at::Tensor low;  // gradients, then directions
   {
     std::vector<at::Tensor> gradients;
-    for (const memory::Shard& shard : shards_) gradients.push_back(shard.gradients.to(type_));
-    if ((step - 1) % config_.update_every == 0) find_projections(gradients);
-    const at::Tensor low = projected(gradients), directions = at::zeros_like(low);
-    ops::adam_({directions, low, {}, gradient_scale}, moments_[0], moments_[1], adam_step(config_, step, -1));  // from 0 to the direction itself
-    for_blocks(values_of(shards_), [&](const memory::Piece& piece, const Matrix& matrix, at::Tensor block, int64_t row, int64_t column, bool) {
-      const at::Tensor low_direction = matrix.low(directions);
-      const at::Tensor direction = matrix.from_left
-          ? ops::matmul_nn(cut(matrix.projection, row, block.size(0)), low_direction.narrow(1, column, block.size(1)))
-          : ops::matmul_nt(low_direction.narrow(0, row, block.size(0)), cut(matrix.projection, column, block.size(1)));
-      if (piece.parameter->decay) block.mul_(1 - learning_rate * config_.weight_decay);
-      block.add_(direction, -learning_rate * config_.projection_scale);
-    });
+    for (const memory::Shard& shard : shards()) gradients.push_back(shard.gradients.to(type_));
+    if ((step - 1) % config().update_every == 0) find_projections(gradients);
+    low = projected(gradients);
   }
-  ops::AdamStep s = adam_step(config_, step, learning_rate);
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    size_t piece = 0;
-    for_updates(config_, shards_[i], step, gradient_scale, true, [&](const Run& run) {
-      const auto& states = others_.of(i, piece++);
+  ops::AdamStep s = adam_step(config(), step, learning_rate);
+  ops::adam_direction_({low, low, {}, gradient_scale}, low, moments_[0], moments_[1], s);
+  const auto directions = direction_buffers(shards());
+  for_blocks(directions, [&](const Matrix& matrix, at::Tensor block, int64_t row, int64_t column, bool) {
+    const at::Tensor direction = matrix.low(low);
+    block.copy_(matrix.from_left ? ops::matmul_nn(cut(matrix.projection, row, block.size(0)), direction.narrow(1, column, block.size(1)))
+                                 : ops::matmul_nt(direction.narrow(0, row, block.size(0)), cut(matrix.projection, column, block.size(1))));
+  });
+  for (size_t i = 0; i < shards().size(); ++i) {
+    size_t p = 0;
+    for_updates(config(), shards()[i], step, gradient_scale, true, [&](const Run& run) {
+      const memory::Piece& piece = shards()[i].pieces[p];
+      const auto& states = others_.of(i, p++);
       s.weight_decay = run.weight_decay;
-      if (!states.empty()) ops::adam_(run.update, states[0], states[1], s);
+      if (states.empty())
+        descend(shards()[i], piece, directions[i], {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = config().projection_scale});
+      else
+        ops::adam_(run.update, states[0], states[1], s);
     });
   }
-  round_copies(shards_);
 }
 
-std::vector<StateTensor> Galore::state() {
-  std::vector<StateTensor> tensors;
-  others_.add_to(tensors, shards_);
+void Galore::add_to(std::vector<StateTensor>& state) const {
+  others_.add_to(state, shards());
   for (const Matrix& matrix : matrices_) {
-    const std::string& name = tensors_.entries()[matrix.tensor].name;
-    tensors.push_back({"projection." + name, matrix.projection, tensor::ShardSpec::whole(matrix.projection.sizes().vec()), {}});
-    tensors.push_back({"exp_avg." + name, matrix.low(moments_[0]), tensor::ShardSpec::whole(matrix.low_shape), {}});
-    tensors.push_back({"exp_avg_sq." + name, matrix.low(moments_[1]), tensor::ShardSpec::whole(matrix.low_shape), {}});
+    const std::string& name = tensors().entries()[matrix.tensor].name;
+    state.push_back({"projection." + name, matrix.projection, tensor::ShardSpec::whole(matrix.projection.sizes().vec()), {}});
+    state.push_back({"exp_avg." + name, matrix.low(moments_[0]), tensor::ShardSpec::whole(matrix.low_shape), {}});
+    state.push_back({"exp_avg_sq." + name, matrix.low(moments_[1]), tensor::ShardSpec::whole(matrix.low_shape), {}});
   }
-  return tensors;
 }
 
 }  // namespace colossal::optim

@@ -1,6 +1,7 @@
 // GaLore (Zhao et al., arXiv:2403.03507) over shards: AdamW on gradients projected to low rank.
 #pragma once
 #include "colossal/optim/factored.h"
+#include "colossal/optim/tensorwise.h"
 
 namespace colossal::optim {
 
@@ -12,16 +13,17 @@ namespace colossal::optim {
 /// Works under every layout: projections of the parts that ranks hold add up.
 ///
 /// States: rank (n + 2 m) values a matrix (n the smaller side), on every rank, and two for each element of other parameters; while a step runs
-/// 2 rank m values a matrix more.
+/// rank m values a matrix more. Directions take the gradients' place, or a value an element where they are narrower than the values.
 /// Communication: an all_reduce of the sum of all R a step among all ranks; in steps that compute P, a reduce of each whole gradient to the rank that
 /// does it, and a broadcast of P.
-class Galore : public Optimizer {
+class Galore : public TensorwiseOptimizer {
  public:
   Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
-  std::vector<StateTensor> state() override;
 
  private:
+  void add_to(std::vector<StateTensor>& state) const override;
+
   struct Matrix {
     size_t tensor;  ///< of LogicalTensors
     bool from_left;
@@ -31,15 +33,12 @@ class Galore : public Optimizer {
     at::Tensor low(const at::Tensor& flat) const { return flat.narrow(0, at, low_shape[0] * low_shape[1]).view(low_shape); }
   };
   const Matrix* matrix_of(const nn::Parameter& parameter) const;
-  /// body(piece, its matrix, block of `buffers`, its first row and column, whether this rank counts it).
+  /// body(matrix, block of `buffers`, its first row and column, whether this rank counts it) for all that this rank holds.
   template <class Body>
   void for_blocks(const std::vector<at::Tensor>& buffers, const Body& body) const;
   void find_projections(const std::vector<at::Tensor>& gradients);
   at::Tensor projected(const std::vector<at::Tensor>& gradients) const;
 
-  OptimizerConfig config_;
-  std::vector<memory::Shard>& shards_;
-  LogicalTensors tensors_;
   at::ScalarType type_;             ///< fp64 for fp64 values, else fp32
   std::vector<Matrix> matrices_;
   std::vector<int64_t> place_;      ///< of a tensor in matrices_; -1: is not projected

@@ -6,27 +6,26 @@
 
 namespace colossal::optim {
 Lars::Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-    : config_(config), shards_(shards), tensors_(shards, mesh), states_(shards, momentum_states(config)) {}
+    : TensorwiseOptimizer(config, shards, mesh), states_(shards, momentum_states(config)) {}
 
 void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  const auto norms = tensors_.norms(shards_, {values_of(shards_), gradients_of(shards_)});
-  for (size_t i = 0; i < shards_.size(); ++i)
-    for_updates(config_, shards_[i], step, gradient_scale, true, [&](const Run& run) {
-      const size_t tensor = tensors_.index(run.first);
+  const auto norms =
+      tensors().norms({tensors().counted_squares(shards(), values_of(shards())), tensors().counted_squares(shards(), gradients_of(shards()))});
+  for (size_t i = 0; i < shards().size(); ++i)
+    for_updates(config(), shards()[i], step, gradient_scale, true, [&](const Run& run) {
+      const size_t tensor = tensors().index(run.first);
       const double of_values = norms[0][tensor], of_gradient = norms[1][tensor] * gradient_scale;
       const bool adapts = run.first.decay && of_values > 0 && of_gradient > 0;
-      const double local_rate = adapts ? config_.trust * of_values / (of_gradient + run.weight_decay * of_values) : 1;
+      const double local_rate = adapts ? config().trust * of_values / (of_gradient + run.weight_decay * of_values) : 1;
       const auto states = states_.of(i, run.offset, run.size);
       ops::sgd_(run.update, states.empty() ? at::Tensor() : states[0],
-                {.learning_rate = 1, .momentum = config_.momentum, .weight_decay = run.weight_decay, .intake = learning_rate * local_rate});
+                {.learning_rate = 1, .momentum = config().momentum, .weight_decay = run.weight_decay, .intake = learning_rate * local_rate});
     });
 }
 
-std::vector<StateTensor> Lars::state() {
-  std::vector<StateTensor> tensors;
-  states_.add_to(tensors, shards_);
-  return tensors;
+void Lars::add_to(std::vector<StateTensor>& state) const {
+  states_.add_to(state, shards());
 }
 
 }  // namespace colossal::optim

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <cstring>
 #include <sstream>
 
@@ -63,18 +62,23 @@ LogicalTensors::LogicalTensors(const std::vector<memory::Shard>& shards, comm::M
   }
 }
 
-std::vector<std::vector<double>> LogicalTensors::norms(const std::vector<memory::Shard>& shards,
-                                                       const std::vector<std::vector<at::Tensor>>& buffers) const {
-  at::Tensor sums = at::zeros({static_cast<int64_t>(buffers.size()), static_cast<int64_t>(entries_.size())}, at::kDouble);
-  auto sum = sums.accessor<double, 2>();
-  for (size_t k = 0; k < buffers.size(); ++k)
-    for (size_t i = 0; i < shards.size(); ++i)
-      for (const memory::Piece& piece : shards[i].pieces)
-        sum[static_cast<int64_t>(k)][static_cast<int64_t>(index(*piece.parameter))] += memory::counted_squares(buffers[k][i], piece, mesh_.place());
+at::Tensor LogicalTensors::counted_squares(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const {
+  at::Tensor squares = at::zeros({static_cast<int64_t>(entries_.size())}, at::kDouble);
+  auto* sum = squares.mutable_data_ptr<double>();
+  for (size_t i = 0; i < shards.size(); ++i)
+    for (const memory::Piece& piece : shards[i].pieces) sum[index(*piece.parameter)] += memory::counted_squares(buffers[i], piece, mesh_.place());
+  return squares;
+}
+
+std::vector<std::vector<double>> LogicalTensors::norms(const std::vector<at::Tensor>& squares) const {
+  at::Tensor sums = at::stack(squares);
   mesh_.all().all_reduce(sums, comm::Reduce::Sum).wait();
-  std::vector<std::vector<double>> norms(buffers.size());
-  for (size_t k = 0; k < buffers.size(); ++k)
-    for (size_t i = 0; i < entries_.size(); ++i) norms[k].push_back(std::sqrt(sum[static_cast<int64_t>(k)][static_cast<int64_t>(i)]));
+  sums.sqrt_();
+  std::vector<std::vector<double>> norms;
+  for (size_t k = 0; k < squares.size(); ++k) {
+    const auto* of_tensors = sums.const_data_ptr<double>() + k * entries_.size();
+    norms.emplace_back(of_tensors, of_tensors + entries_.size());
+  }
   return norms;
 }
 

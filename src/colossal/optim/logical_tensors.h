@@ -22,9 +22,12 @@ class LogicalTensors {
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
   comm::Mesh& mesh() const { return mesh_; }
 
-  /// L2 norms of whole tensors: norms()[k][i] of tensor i in flat buffers buffers[k], one as long as each shard. Every element counts once,
-  /// whatever the layout. Communication: one all_reduce of numbers times tensors doubles among all ranks.
-  std::vector<std::vector<double>> norms(const std::vector<memory::Shard>& shards, const std::vector<std::vector<at::Tensor>>& buffers) const;
+  /// Sums of the squares that this rank counts of each tensor in flat buffers, one as long as each shard: fp64 [tensors]. Every element counts on one
+  /// rank, whatever the layout.
+  at::Tensor counted_squares(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const;
+  /// L2 norms of whole tensors: norms()[k][i] of tensor i, whose counted squares on this rank are squares[k][i]. Communication: one all_reduce of
+  /// numbers times tensors doubles among all ranks.
+  std::vector<std::vector<double>> norms(const std::vector<at::Tensor>& squares) const;
 
  private:
   comm::Mesh& mesh_;

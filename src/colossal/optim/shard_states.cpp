@@ -78,17 +78,18 @@ void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int6
   });
 }
 
-std::vector<at::Tensor> scaled_gradients(const std::vector<memory::Shard>& shards, double scale) {
+std::vector<at::Tensor> direction_buffers(const std::vector<memory::Shard>& shards) {
   std::vector<at::Tensor> buffers;
-  for (const memory::Shard& shard : shards) buffers.push_back(shard.gradients.to(shard.values.scalar_type()).mul_(scale));
+  for (const memory::Shard& shard : shards)
+    buffers.push_back(shard.gradients.scalar_type() == shard.values.scalar_type() ? shard.gradients : at::zeros_like(shard.values));
   return buffers;
 }
 
 at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece) { return flat.narrow(0, piece.offset, piece.part.size); }
 
-void round_copies(const std::vector<memory::Shard>& shards) {
-  for (const memory::Shard& shard : shards)
-    if (shard.copy.defined()) at::Tensor(shard.copy).copy_(shard.values);
+void descend(const memory::Shard& shard, const memory::Piece& piece, const at::Tensor& direction, const Descent& descent) {
+  ops::sgd_({of_piece(shard.values, piece), of_piece(direction, piece), narrowed(shard.copy, piece.offset, piece.part.size), descent.scale}, {},
+            {.learning_rate = descent.rate, .weight_decay = piece.parameter->decay ? descent.weight_decay : 0});
 }
 
 }  // namespace colossal::optim

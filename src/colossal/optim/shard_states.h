@@ -50,14 +50,18 @@ struct Run {
 void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale, bool apart,
                  const std::function<void(const Run&)>& body);
 
-/// Gradients times `scale` in the dtype of the values. Where gradients have it they are scaled in place and are the buffers: nobody reads them after an
-/// update, which may work on in them.
-std::vector<at::Tensor> scaled_gradients(const std::vector<memory::Shard>& shards, double scale);
+/// Buffers of the values' dtype for what a rule makes of the gradients: they themselves where they have it, as nobody reads them after an update; else
+/// new ones, zero.
+std::vector<at::Tensor> direction_buffers(const std::vector<memory::Shard>& shards);
 
 /// The elements of `flat`, as long as the shard, that belong to a piece.
 at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece);
 
-/// The narrow parameters get the rounded values. Rules that go over memory several times call it at the end.
-void round_copies(const std::vector<memory::Shard>& shards);
+/// w -= rate (scale direction + weight_decay w) for a piece, the last pass of rules that take several: for fp32 12 bytes an element, and what the copy
+/// takes, which is written too. `direction` is as long as the shard, of the values' dtype; weight_decay falls on parameters with `decay` alone.
+struct Descent {
+  double rate, weight_decay, scale = 1;
+};
+void descend(const memory::Shard& shard, const memory::Piece& piece, const at::Tensor& direction, const Descent& descent);
 
 }  // namespace colossal::optim

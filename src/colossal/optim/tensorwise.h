@@ -1,0 +1,40 @@
+// What rules have in common that look at whole tensors.
+#pragma once
+#include "colossal/optim/logical_tensors.h"
+#include "colossal/optim/shard_states.h"
+
+namespace colossal::optim {
+
+/// A rule that needs norms, means or products of logical tensors. Communication of its constructor: that of LogicalTensors.
+class TensorwiseOptimizer : public Optimizer {
+ public:
+  std::vector<StateTensor> state() final {
+    std::vector<StateTensor> all;
+    add_to(all);
+    return all;
+  }
+
+ protected:
+  TensorwiseOptimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
+      : config_(config), shards_(shards), tensors_(shards, mesh) {}
+  const OptimizerConfig& config() const { return config_; }
+  const std::vector<memory::Shard>& shards() const { return shards_; }
+  const LogicalTensors& tensors() const { return tensors_; }
+
+  /// body(number of the shard, piece, number of its tensor) for all pieces.
+  template <class Body>
+  void for_pieces(const Body& body) const {
+    for (size_t i = 0; i < shards_.size(); ++i)
+      for (const memory::Piece& piece : shards_[i].pieces) body(i, piece, tensors_.index(*piece.parameter));
+  }
+
+ private:
+  /// What state() returns.
+  virtual void add_to(std::vector<StateTensor>& state) const = 0;
+
+  OptimizerConfig config_;
+  std::vector<memory::Shard>& shards_;
+  LogicalTensors tensors_;
+};
+
+}  // namespace colossal::optim
