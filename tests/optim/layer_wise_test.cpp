@@ -30,7 +30,7 @@ void lamb_formula(Plain& p, const at::Tensor& g, int64_t t, double rate) {
   m = 0.9 * m + 0.1 * g;
   v = 0.999 * v + 0.001 * g * g;
   const at::Tensor r = m / (1 - std::pow(0.9, t)) / ((v / (1 - std::pow(0.999, t))).sqrt() + 1e-6);
-  const at::Tensor u = r + (p.decay ? 0.01 : 0.0) * p.w;
+  const at::Tensor u = r + p.decay * 0.01 * p.w;
   p.w = p.w - rate * or_one(length(p.w) / length(u)) * u;
 }
 
@@ -39,12 +39,12 @@ void lamb_with_folded_correction(Plain& p, const at::Tensor& g, int64_t t, doubl
   at::Tensor &m = p.of("m"), &v = p.of("v");
   m = 0.9 * m + 0.1 * g;
   v = 0.999 * v + 0.001 * g * g;
-  const at::Tensor u = m / (v.sqrt() + 1e-6) + (p.decay ? 0.01 : 0.0) * p.w;
+  const at::Tensor u = m / (v.sqrt() + 1e-6) + p.decay * 0.01 * p.w;
   p.w = p.w - rate * std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) * length(p.w) / length(u) * u;
 }
 
 void lars_formula(Plain& p, const at::Tensor& g, int64_t, double rate) {
-  const double decay = p.decay ? 5e-4 : 0, local = p.decay ? 1e-3 * length(p.w) / (length(g) + decay * length(p.w)) : 1;
+  const double decay = p.decay * 5e-4, local = p.decay ? 1e-3 * length(p.w) / (length(g) + decay * length(p.w)) : 1;
   at::Tensor& b = p.of("b");
   b = 0.9 * b + rate * local * (g + decay * p.w);
   p.w = p.w - b;

@@ -33,7 +33,7 @@ at::Tensor factored_moment(Plain& p, const std::string& name, const at::Tensor& 
 void adafactor_formula(Plain& p, const at::Tensor& g, int64_t t, double rate) {
   const at::Tensor v = factored_moment(p, "v", g, 1 - std::pow(static_cast<double>(t), -0.8), 1e-30), u = g / v.sqrt();
   const at::Tensor clipped = u / std::max(1.0, rms(u));
-  p.w = p.w - rate * std::max(1e-3, rms(p.w)) * clipped - (p.decay ? rate * 0.1 : 0.0) * p.w;
+  p.w = p.w - rate * std::max(1e-3, rms(p.w)) * clipped - p.decay * rate * 0.1 * p.w;
 }
 
 void came_formula(Plain& p, const at::Tensor& g, int64_t, double rate) {
@@ -42,7 +42,7 @@ void came_formula(Plain& p, const at::Tensor& g, int64_t, double rate) {
   m = 0.9 * m + 0.1 * clipped;
   at::Tensor step = m;
   if (g.dim() == 2) step = m / factored_moment(p, "s", clipped - m, 0.9999, 1e-16).sqrt();
-  p.w = p.w - rate * (step + (p.decay ? 0.1 : 0.0) * p.w);
+  p.w = p.w - rate * (step + p.decay * 0.1 * p.w);
 }
 
 at::Tensor adam_direction(Plain& p, const at::Tensor& g, int64_t t) {
@@ -54,7 +54,7 @@ at::Tensor adam_direction(Plain& p, const at::Tensor& g, int64_t t) {
 }
 
 void galore_formula(Plain& p, const at::Tensor& g, int64_t t, double rate) {
-  const double decay = p.decay ? 0.1 : 0;
+  const double decay = p.decay * 0.1;
   if (g.dim() != 2 || std::min(g.size(0), g.size(1)) <= 3) {
     p.w = p.w - rate * (adam_direction(p, g, t) + decay * p.w);
     return;

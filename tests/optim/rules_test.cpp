@@ -26,7 +26,7 @@ TEST(Optimizers, AdamWFollowsItsFormula) {
   c.betas = {0.9, 0.99};
   expect_follows(c, [&](Plain& p, const at::Tensor& g, int64_t t, double rate) {
     const auto [m, v] = adam_moments(p, g, t, 0.9, 0.99);
-    p.w = p.w - rate * (m / (v.sqrt() + c.epsilon) + (p.decay ? 0.2 : 0.0) * p.w);
+    p.w = p.w - rate * (m / (v.sqrt() + c.epsilon) + p.decay * 0.2 * p.w);
   });
 }
 
@@ -34,7 +34,7 @@ TEST(Optimizers, AdamFollowsItsFormula) {
   OptimizerConfig c = config("adam");
   c.epsilon = 1e-3;
   expect_follows(c, [&](Plain& p, const at::Tensor& g, int64_t t, double rate) {
-    const auto [m, v] = adam_moments(p, g + (p.decay ? 0.2 : 0.0) * p.w, t, 0.9, 0.95);
+    const auto [m, v] = adam_moments(p, g + p.decay * 0.2 * p.w, t, 0.9, 0.95);
     p.w = p.w - rate * m / (v.sqrt() + c.epsilon);
   });
 }
@@ -47,7 +47,7 @@ TEST(Optimizers, SgdFollowsItsFormula) {
       c.momentum = momentum;
       c.nesterov = nesterov;
       expect_follows(c, [&](Plain& p, const at::Tensor& gradient, int64_t, double rate) {
-        const at::Tensor g = gradient + (p.decay ? 0.2 : 0.0) * p.w;
+        const at::Tensor g = gradient + p.decay * 0.2 * p.w;
         at::Tensor& b = p.of("b");
         b = momentum * b + g;
         p.w = p.w - rate * (nesterov ? g + momentum * b : b);
@@ -60,7 +60,7 @@ TEST(Optimizers, LionFollowsItsFormula) {
   c.betas = {0.9, 0.99};
   expect_follows(c, [&](Plain& p, const at::Tensor& g, int64_t, double rate) {
     at::Tensor& m = p.of("m");
-    p.w = p.w - rate * ((0.9 * m + 0.1 * g).sign() + (p.decay ? 0.2 : 0.0) * p.w);
+    p.w = p.w - rate * ((0.9 * m + 0.1 * g).sign() + p.decay * 0.2 * p.w);
     m = 0.99 * m + 0.01 * g;
   });
 }

@@ -38,12 +38,13 @@ inline void declare(nn::Parameters& parameters) {
   parameters.add("whole", ShardSpec::whole({6, 9}), init, true);
   parameters.add("heads", ShardSpec::split({8, 5}, 0, {"tensor"}, {{6, 1}, {2, 2, true}}), init, true);
   parameters.add("norm", ShardSpec::whole({5}), init, false);
+  ParameterGroups{{"columns", "[hn]*"}, {0.5, 3}, {2, 0.25}}.apply(parameters);  // rates and decay of their own
 }
 
 /// A logical tensor in the plain formula.
 struct Plain {
   at::Tensor w;
-  bool decay;
+  double rate, decay;  ///< factors
   std::map<std::string, at::Tensor> state;
   at::Tensor& of(const std::string& name) {
     at::Tensor& t = state[name];
@@ -63,9 +64,9 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
   nn::Parameters parameters({}, {at::kDouble, at::kCPU, 1});
   declare(parameters);
   std::map<std::string, Plain> all;
-  for (const nn::Parameter& p : parameters) all[p.name] = {p.value.detach().clone(), p.decay, {}};
+  for (const nn::Parameter& p : parameters) all[p.name] = {p.value.detach().clone(), p.rate, p.decay, {}};
   for (int64_t t = 1; t <= steps; ++t)
-    for (auto& [name, plain] : all) formula(plain, gradient_of(name, plain.w.sizes().vec(), t), t, rate_of(t));
+    for (auto& [name, plain] : all) formula(plain, gradient_of(name, plain.w.sizes().vec(), t), t, rate_of(t) * plain.rate);
   return all;
 }
 

@@ -15,13 +15,13 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
   if (options_.stages) {
     spec.stages = options_.stages(name);
     if (std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) == spec.stages.end())
-      return list_.emplace_back(Parameter{name, {}, std::move(spec), decay, init});
+      return list_.emplace_back(Parameter{name, {}, std::move(spec), decay ? 1.0 : 0.0, init});
   }
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
   const std::vector<int64_t> shape = spec.local_shape(place_);
   const std::vector<int64_t> no_strides(shape.size(), 0);
   at::Tensor value = options_.without_memory ? at::empty_strided(shape, no_strides, options) : at::empty(shape, options);
-  list_.push_back({name, value, std::move(spec), decay, init});
+  list_.push_back({name, value, std::move(spec), decay ? 1.0 : 0.0, init});
   here_.push_back(&list_.back());
   if (!options_.without_memory) draw(list_.back(), value);
   value.requires_grad_();
@@ -34,7 +34,7 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
     if (p.value.is_same(leaf)) return;
     require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
   }
-  list_.push_back({name, leaf, tensor::ShardSpec::whole(leaf.sizes().vec()), decay, {}});
+  list_.push_back({name, leaf, tensor::ShardSpec::whole(leaf.sizes().vec()), decay ? 1.0 : 0.0, {}});
   here_.push_back(&list_.back());
 }
 

@@ -30,8 +30,9 @@ struct Parameter {
   std::string name;         ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
   at::Tensor value;         ///< this rank's part, spec.local_shape(place); padding holds zeros and keeps them through training. Undefined: elsewhere
   tensor::ShardSpec spec;
-  bool decay = true;        ///< false for norms and biases
+  double decay = 1;         ///< factor of optimizer.weight_decay: 0 for norms and biases
   Init init{};
+  double rate = 1;          ///< factor of the learning rate
 };
 
 /// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.

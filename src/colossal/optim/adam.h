@@ -4,7 +4,7 @@
 
 namespace colossal::optim {
 
-/// Two moments an element, in the dtype of the values. weight_decay falls on parameters with `decay` alone: as a penalty in the gradient (Adam), or
+/// Two moments an element, in the dtype of the values. weight_decay counts times the parameters' `decay`: as a penalty in the gradient (Adam), or
 /// decoupled (AdamW). On CPU tensors it runs on the CPU, wherever the model computes.
 class Adam : public ElementwiseOptimizer {
  public:

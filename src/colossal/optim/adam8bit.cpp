@@ -25,6 +25,7 @@ void Adam8bit::step(int64_t step, double learning_rate, double gradient_scale) {
     size_t piece = 0;
     for_updates(config_, shards_[i], step, gradient_scale, true, [&](const Run& run) {
       const Moments& moments = moments_[i][piece++];
+      s.learning_rate = learning_rate * run.rate;
       s.weight_decay = run.weight_decay;
       ops::adam_8bit_(run.update, moments.first, moments.second, s);
     });

@@ -116,6 +116,7 @@ void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
     for_updates(config(), shards()[i], step, gradient_scale, true, [&](const Run& run) {
       const memory::Piece& piece = shards()[i].pieces[p];
       const auto& states = others_.of(i, p++);
+      s.learning_rate = learning_rate * run.rate;
       s.weight_decay = run.weight_decay;
       if (states.empty())
         descend(shards()[i], piece, directions[i], {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = config().projection_scale});

@@ -103,6 +103,7 @@ void OptimizerConfig::fields(Fields& f) {
            "how learning_rate, found for reference_batch, grows with training.batch_size");
   f.integer("reference_batch", reference_batch, "samples", "batch_size that learning_rate was found for; 0: no scaling");
   f.section("schedule", schedule, "the learning rate after the warm-up", "name");
+  f.section("groups", groups, "parameters with a learning rate or weight decay of their own", "");
 }
 
 StateTensor state_of_piece(const std::string& kind, const at::Tensor& flat, const memory::Piece& piece) {
@@ -116,6 +117,7 @@ void check_optimizer(const OptimizerConfig& config) {
   refuse_unused_keys(config.name, describe_config(config), describe_config(OptimizerConfig()), common_keys(), keys);
   require(config.betas.empty() || config.betas.size() == row.betas.size(), "optimizer", config.name, " has ", row.betas.size(), " betas: got ",
           config.betas.size());
+  config.groups.check();
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& given, std::vector<memory::Shard>& shards, comm::Mesh& mesh) {

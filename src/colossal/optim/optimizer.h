@@ -12,6 +12,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/shard.h"
 #include "colossal/optim/learning_rate.h"
+#include "colossal/optim/parameter_groups.h"
 
 namespace colossal::optim {
 
@@ -30,6 +31,7 @@ struct OptimizerConfig {
   double projection_scale = 0.25;
   bool stochastic_rounding = false;
   ScheduleConfig schedule;
+  ParameterGroups groups;
   int64_t warmup_steps = 10;
   double final_learning_rate = 0.1;
   std::string learning_rate_scaling = "none";

@@ -60,7 +60,7 @@ void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int6
     // bf16 without masters whose micro-batches were added up in fp32.
     if (shard.values.scalar_type() == at::kBFloat16) gradients = gradients.to(at::kBFloat16);
     body({{narrowed(shard.values, offset, size), gradients, narrowed(shard.copy, offset, size), gradient_scale, chance},
-          offset, size, first.decay ? config.weight_decay : 0, first});
+          offset, size, first.rate, first.decay * config.weight_decay, first});
   };
   if (apart || config.stochastic_rounding) {
     const uint64_t seed = derive_seed(derive_seed(0, "stochastic rounding"), static_cast<uint64_t>(step));
@@ -72,7 +72,8 @@ void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int6
     return;
   }
   size_t piece = 0;  // the first one of the run
-  memory::for_runs(shard, [](const nn::Parameter& p) { return p.decay; }, [&](bool, int64_t offset, int64_t size) {
+  const auto factors = [](const nn::Parameter& p) { return std::pair(p.rate, p.decay); };
+  memory::for_runs(shard, factors, [&](const auto&, int64_t offset, int64_t size) {
     while (shard.pieces[piece].offset < offset) ++piece;
     run(*shard.pieces[piece].parameter, offset, size, {});
   });
@@ -89,7 +90,7 @@ at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece) { return
 
 void descend(const memory::Shard& shard, const memory::Piece& piece, const at::Tensor& direction, const Descent& descent) {
   ops::sgd_({of_piece(shard.values, piece), of_piece(direction, piece), narrowed(shard.copy, piece.offset, piece.part.size), descent.scale}, {},
-            {.learning_rate = descent.rate, .weight_decay = piece.parameter->decay ? descent.weight_decay : 0});
+            {.learning_rate = descent.rate * piece.parameter->rate, .weight_decay = descent.weight_decay * piece.parameter->decay});
 }
 
 }  // namespace colossal::optim

@@ -37,11 +37,12 @@ class PieceStates {
   std::vector<std::vector<std::vector<at::Tensor>>> states_;  // [shard][piece][kind]
 };
 
-/// What an elementwise rule updates in one pass: neighbouring pieces that share decay, or one piece where values are rounded by chance.
+/// What an elementwise rule updates in one pass: neighbouring pieces of one rate and decay, or one piece where values are rounded by chance.
 struct Run {
   ops::FlatUpdate update;
   int64_t offset, size;        ///< within the shard
-  double weight_decay;         ///< config.weight_decay where parameters decay, else 0
+  double rate;                 ///< factor of the learning rate
+  double weight_decay;         ///< that of the config times the parameters' factor
   const nn::Parameter& first;  ///< of its parameters; its only one with `apart`
 };
 
@@ -58,7 +59,7 @@ std::vector<at::Tensor> direction_buffers(const std::vector<memory::Shard>& shar
 at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece);
 
 /// w -= rate (scale direction + weight_decay w) for a piece, the last pass of rules that take several: for fp32 12 bytes an element, and what the copy
-/// takes, which is written too. `direction` is as long as the shard, of the values' dtype; weight_decay falls on parameters with `decay` alone.
+/// takes, which is written too. `direction` is as long as the shard, of the values' dtype; rate and weight_decay are multiplied by the parameter's factors.
 struct Descent {
   double rate, weight_decay, scale = 1;
 };

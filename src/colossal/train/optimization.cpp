@@ -33,12 +33,17 @@ parallel::GradientOptions gradient_options(const Config& config, at::ScalarType 
   return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat, .each_pass = config.parallel.zero >= 2 && config.parallel.pipeline.size == 1};
 }
 
+nn::Parameters& grouped(nn::Parameters& parameters, const Config& config) {
+  config.optimizer.groups.apply(parameters);
+  return parameters;
+}
+
 }  // namespace
 
 Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const Config& config)
     : config_(config),
       mesh_(mesh),
-      store_(parameters, mesh, chunk_options(config, parameters.options().dtype)),
+      store_(grouped(parameters, config), mesh, chunk_options(config, parameters.options().dtype)),
       reducer_(store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);

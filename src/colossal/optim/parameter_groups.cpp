@@ -1,0 +1,67 @@
+#include "colossal/optim/parameter_groups.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "colossal/base/error.h"
+
+namespace colossal::optim {
+namespace {
+
+bool fits(const std::string& name, const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; }
+
+/// Every name once, numbers in it as *: "blocks.*.norm.weight".
+std::string kinds_of_names(const nn::Parameters& model) {
+  static const std::regex number("[0-9]+(?=[.]|$)");
+  std::vector<std::string> kinds;
+  std::string text;
+  for (const nn::Parameter& p : model.declared()) {
+    const std::string kind = std::regex_replace(p.name, number, "*");
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
+    kinds.push_back(kind);
+    text += (text.empty() ? "" : ", ") + kind;
+  }
+  return text;
+}
+
+}  // namespace
+
+void ParameterGroups::fields(Fields& f) {
+  f.texts("parameters", parameters, "patterns of names, one a group: \"embedding.*\", \"*.qkv.weight\"; a parameter belongs to the first that it fits");
+  f.numbers("learning_rate", learning_rate, "", "of each group: factor of the learning rate; empty: 1", 0, 1e6);
+  f.numbers("weight_decay", weight_decay, "", "of each group: factor of optimizer.weight_decay; empty: 0 of norms and biases, 1 of others", 0, 1e6);
+}
+
+void ParameterGroups::check() const {
+  const auto check_length = [&](const char* key, size_t length) {
+    require(length == 0 || length == parameters.size(), "optimizer", "groups.", key, " has a number for each of groups.parameters: got ", length, " for ",
+            parameters.size(), " patterns");
+  };
+  check_length("learning_rate", learning_rate.size());
+  check_length("weight_decay", weight_decay.size());
+}
+
+void ParameterGroups::apply(nn::Parameters& model) const {
+  check();
+  std::vector<bool> is_used(parameters.size());
+  const auto group_of = [&](const std::string& name) {
+    size_t i = 0;
+    while (i < parameters.size() && !fits(name, parameters[i])) ++i;
+    return i;
+  };
+  for (const nn::Parameter& p : model.declared())
+    if (const size_t group = group_of(p.name); group < parameters.size()) is_used[group] = true;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    require(is_used[i], "optimizer", "no parameter belongs to group ", parameters[i], " of groups.parameters (of several groups that fit, the first counts); there are ",
+            kinds_of_names(model));
+  for (nn::Parameter& p : model) {
+    const size_t group = group_of(p.name);
+    if (group == parameters.size()) continue;
+    if (!learning_rate.empty()) p.rate = learning_rate[group];
+    if (!weight_decay.empty()) p.decay = weight_decay[group];
+  }
+}
+
+}  // namespace colossal::optim

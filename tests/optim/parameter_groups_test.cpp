@@ -1,0 +1,51 @@
+#include "colossal/optim/parameter_groups.h"
+
+#include <gtest/gtest.h>
+
+#include "support/ranks_values.h"
+
+namespace colossal::optim {
+namespace {
+
+nn::Parameters model() {
+  nn::Parameters parameters({}, {});
+  for (const char* name : {"embedding.weight", "blocks.0.qkv.weight", "blocks.10.qkv.weight"})
+    parameters.add(name, tensor::ShardSpec::whole({2, 2}), nn::Init::zeros(), true);
+  parameters.add("blocks.0.norm.weight", tensor::ShardSpec::whole({2}), nn::Init::ones(), false);
+  return parameters;
+}
+
+TEST(ParameterGroups, SetFactorsByTheFirstPatternThatFits) {
+  nn::Parameters p = model();
+  const ParameterGroups groups{{"blocks.?.*", "blocks.*", "embedding.weight"}, {0.5, 2, 0}, {1, 0.5, 0}};
+  groups.apply(p);
+  EXPECT_EQ(p.at("blocks.0.qkv.weight").rate, 0.5);
+  EXPECT_EQ(p.at("blocks.10.qkv.weight").rate, 2);
+  EXPECT_EQ(p.at("embedding.weight").rate, 0);
+  EXPECT_EQ(p.at("blocks.0.norm.weight").decay, 1);
+  EXPECT_EQ(p.at("blocks.10.qkv.weight").decay, 0.5);
+  EXPECT_EQ(p.at("embedding.weight").decay, 0);
+}
+
+TEST(ParameterGroups, LeaveWhatTheyDoNotNameAlone) {
+  nn::Parameters p = model();
+  ParameterGroups{{"embedding.*"}, {}, {}}.apply(p);
+  ParameterGroups{}.apply(p);
+  EXPECT_EQ(p.at("embedding.weight").rate, 1);
+  EXPECT_EQ(p.at("embedding.weight").decay, 1);
+  EXPECT_EQ(p.at("blocks.0.norm.weight").rate, 1);
+  EXPECT_EQ(p.at("blocks.0.norm.weight").decay, 0);
+}
+
+TEST(ParameterGroups, RefuseListsThatDoNotFitAndPatternsThatNameNobody) {
+  nn::Parameters p = model();
+  EXPECT_EQ(test::thrown_message([&] { ParameterGroups{{"blocks.*"}, {1, 2}, {}}.apply(p); }),
+            "[optimizer] groups.learning_rate has a number for each of groups.parameters: got 2 for 1 patterns");
+  EXPECT_EQ(test::thrown_message([&] { ParameterGroups{{"blocks.*", "block.0.*"}, {}, {1, 1}}.apply(p); }),
+            "[optimizer] no parameter belongs to group block.0.* of groups.parameters (of several groups that fit, the first counts); there are "
+            "embedding.weight, blocks.*.qkv.weight, blocks.*.norm.weight");
+  EXPECT_EQ(p.at("blocks.0.qkv.weight").decay, 1);
+}
+
+}  // namespace
+}  // namespace colossal::optim
