@@ -148,7 +148,8 @@ TEST(Optimizers, NarrowModelsGetRoundedValues) {
 TEST(Optimizers, NarrowModelsWithoutMastersTakeWideSumsOfGradients) {
   for (const std::string name : kAllRules) {
     const auto prepare = [](memory::Shard& shard) { shard.values = shard.values.to(at::kBFloat16); };
-    const at::Tensor wide = after_two_steps(name, prepare, at::kFloat, at::kBFloat16).values, narrow = after_two_steps(name, prepare, at::kBFloat16, at::kBFloat16).values;
+    const at::Tensor wide = after_two_steps(name, prepare, at::kFloat, at::kBFloat16).values;
+    const at::Tensor narrow = after_two_steps(name, prepare, at::kBFloat16, at::kBFloat16).values;
     EXPECT_TRUE(at::allclose(wide, narrow, 0x1p-7, 0)) << name;
     EXPECT_FALSE(at::equal(wide, One().shards[0].values.to(at::kBFloat16))) << name;
   }

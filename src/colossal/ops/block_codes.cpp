@@ -38,7 +38,8 @@ class Table {
       magnitudes_.push_back(1);
     for (size_t i = 0; i + 1 < magnitudes_.size(); ++i) borders_.push_back((magnitudes_[i] + magnitudes_[i + 1]) / 2);
     const int most = static_cast<int>(magnitudes_.size()) - 1;
-    for (int code = is_signed_ ? -most : 0; code <= most; ++code) values_.push_back(std::copysign(magnitudes_[static_cast<size_t>(std::abs(code))], static_cast<float>(code)));
+    for (int code = is_signed_ ? -most : 0; code <= most; ++code)
+      values_.push_back(std::copysign(magnitudes_[static_cast<size_t>(std::abs(code))], static_cast<float>(code)));
     for (uint32_t run = kFirstRun; run <= kLastRun; ++run) {
       const int code = magnitude_code(std::bit_cast<float>(run << kShift));
       const uint32_t border = code < most ? std::bit_cast<uint32_t>(borders_[static_cast<size_t>(code)]) : 0;
