@@ -1,6 +1,7 @@
 #include "colossal/nn/recompute.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"

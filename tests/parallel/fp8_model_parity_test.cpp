@@ -2,6 +2,7 @@
 // Scales agree because their history does, and no number lies on a border between two codes, so what is left is the
 // rounding of fp64.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 #include "colossal/comm/compressed_collectives.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <functional>
 #include <memory>

@@ -1,6 +1,7 @@
 #include "colossal/nn/fp8_product.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/fp8.h"

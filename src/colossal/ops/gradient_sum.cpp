@@ -1,6 +1,7 @@
 #include "colossal/ops/gradient_sum.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace colossal::ops {
 

@@ -1,6 +1,7 @@
 #include "colossal/ops/peak.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 #include "colossal/ops/reduce.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cstring>
 #include <vector>

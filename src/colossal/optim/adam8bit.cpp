@@ -1,6 +1,7 @@
 #include "colossal/optim/adam8bit.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "colossal/base/error.h"
 #include "colossal/optim/adam.h"

@@ -1,6 +1,7 @@
 #include "colossal/optim/elementwise.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace colossal::optim {
 

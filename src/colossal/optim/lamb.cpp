@@ -1,6 +1,7 @@
 #include "colossal/optim/lamb.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "colossal/optim/adam.h"
 

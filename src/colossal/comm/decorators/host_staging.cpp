@@ -1,6 +1,7 @@
 #include "colossal/comm/decorators/host_staging.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace colossal::comm {
 namespace {

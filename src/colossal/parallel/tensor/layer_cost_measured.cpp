@@ -31,8 +31,9 @@ struct LinearLayers {
   nn::AttentionShape attention;
   nn::LinearOptions options{.bias = false};
   std::unique_ptr<nn::HeadProjection> heads;
+  std::unique_ptr<nn::Contract> from_heads;
   std::unique_ptr<nn::Expand> expand;
-  std::unique_ptr<nn::Contract> from_heads, contract;
+  std::unique_ptr<nn::Contract> contract;
 };
 
 /// What the allocator handed out to this thread and has not taken back. A collective's tensors belong to its caller until wait(), so nothing
