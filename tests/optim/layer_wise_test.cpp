@@ -44,7 +44,7 @@ void lamb_with_folded_correction(Plain& p, const at::Tensor& g, int64_t t, doubl
 }
 
 void lars_formula(Plain& p, const at::Tensor& g, int64_t, double rate) {
-  const double decay = p.decay * 5e-4, local = p.decay ? 1e-3 * length(p.w) / (length(g) + decay * length(p.w)) : 1;
+  const double decay = p.decay * 5e-4, local = p.w.dim() > 1 ? 1e-3 * length(p.w) / (length(g) + decay * length(p.w)) : 1;
   at::Tensor& b = p.of("b");
   b = 0.9 * b + rate * local * (g + decay * p.w);
   p.w = p.w - b;
@@ -56,7 +56,7 @@ at::Tensor one_step(const OptimizerConfig& c, const at::Tensor& g, double rate, 
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {});
     nn::Parameters parameters({}, {at::kDouble, at::kCPU, 1});
-    parameters.add("w", tensor::ShardSpec::whole({w.numel()}), nn::Init::zeros(), true);
+    parameters.add("w", tensor::ShardSpec::whole({1, w.numel()}), nn::Init::zeros(), true);
     std::vector<memory::Shard> shards{make_shard(parameters)};
     shards[0].values.copy_(w);
     shards[0].gradients.copy_(g);

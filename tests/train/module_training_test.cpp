@@ -1,13 +1,16 @@
 // A module that knows nothing of this library, trained over ranks, against a plain loop of torch in one process.
 #include "colossal/train/module_training.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 #include <torch/optim.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 
+#include "colossal/base/config.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/optim/learning_rate.h"
 #include "support/ranks_values.h"
@@ -298,6 +301,47 @@ INSTANTIATE_TEST_SUITE_P(All, Refusals,
                                          Refusal{"batch", [](Config& c) { c.training.batch_size = 5; },
                                                  "the nearest are 4 and 6"}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ModuleTraining, GivesGroupsRatesOfTheirOwn) {
+  const std::string file = temporary("groups") + ".toml";
+  std::ofstream(file) << R"([optimizer]
+weight_decay = 0.1
+[optimizer.groups]
+parameters    = ["layer1.*", "layer?.bias"]
+learning_rate = [0, 2]
+weight_decay  = [1, 0.5]
+)";
+  comm::run_ranks(2, [&](comm::World& world) {
+    Config config = config_of(2, 3);
+    config.optimizer.groups = read_config<Config>(file, {}).optimizer.groups;
+    Foreign grouped, plain;
+    for (Foreign* module : {&grouped, &plain}) {
+      const auto training = initialize(world, *module, config);
+      train(*training, *module, config, world.rank(), 1);
+      config.optimizer.groups = {};
+      // Read while the training lives: under ZeRO 3 they are nowhere else.
+      const Values before = values_of(*std::make_unique<Foreign>()), after = values_of(*module);
+      const auto moved = [&](const char* name) { return (after.at(name) - before.at(name)).abs().max().item<double>(); };
+      EXPECT_EQ(moved("layer1.weight") == 0, module == &grouped);
+      EXPECT_GT(moved("layer0.bias"), 0);
+      training->end_pass();
+    }
+  });
+}
+
+TEST(ModuleTraining, RefusesGroupsThatFitNothingBeforeAnythingIsSent) {
+  comm::run_ranks(2, [&](comm::World& world) {
+    Foreign module;
+    Config config = config_of(2, 0);
+    config.optimizer.groups = {{"layers.*"}, {1}, {}};
+    const int64_t before = world.traffic().total().calls;
+    EXPECT_THAT(test::thrown_message([&] { initialize(world, module, config); }),
+                testing::HasSubstr("no parameter belongs to group layers.* of groups.parameters"));
+    EXPECT_EQ(world.traffic().total().calls, before);
+    config.optimizer.groups = {{"layer0.*"}, {1, 2}, {}};
+    EXPECT_THAT(test::thrown_message([&] { config.validate(); }), testing::HasSubstr("got 2 for 1 patterns"));
+  });
+}
 
 /// Uses its layers from the last one registered to the first.
 struct Reversed : torch::nn::Module {

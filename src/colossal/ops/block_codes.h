@@ -17,6 +17,7 @@ enum class Codes { Signed, Positive };
 const std::vector<float>& code_values(Codes kind);
 
 /// codes[i] <- the nearest code of values[i] / scale, scales[b] <- the largest magnitude of block b. Of two as near, the one nearer zero.
+/// For finite values; a block with others gets some codes, and decodes to values that are not finite or wrong.
 ///
 /// Shapes: values fp32 [n], codes uint8 [n], scales fp32 [ceil(n / 256)], contiguous, on the CPU.
 /// Errors: throws on other shapes and dtypes.

@@ -23,7 +23,7 @@ class FactoredMoments {
   /// Communication: one all_reduce of the sum of n + m doubles among all ranks.
   void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale, double decay, double epsilon);
   /// to = scale from / sqrt(moments) for the matrices, in one pass; other pieces stay as they are. `to` may be `from`. Returns what
-  /// LogicalTensors::counted_squares() says of `to`, 0 for other tensors.
+  /// LogicalTensors::counted_squares() says of `to`, before it is rounded; 0 for other tensors.
   at::Tensor divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale, const std::vector<at::Tensor>& to) const;
 
   void add_to(std::vector<StateTensor>& tensors) const;

@@ -13,7 +13,7 @@ namespace colossal::optim {
 /// Works under every layout: projections of the parts that ranks hold add up.
 ///
 /// States: rank (n + 2 m) values a matrix (n the smaller side), on every rank, and two for each element of other parameters; while a step runs
-/// rank m values a matrix more. Directions take the gradients' place, or a value an element where they are narrower than the values.
+/// rank m values a matrix more. Directions take the gradients' place, or a value an element where their dtype is another.
 /// Communication: an all_reduce of the sum of all R a step among all ranks; in steps that compute P, a reduce of each whole gradient to the rank that
 /// does it, and a broadcast of P.
 class Galore : public TensorwiseOptimizer {

@@ -17,7 +17,7 @@ void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
     for_updates(config(), shards()[i], step, gradient_scale, true, [&](const Run& run) {
       const size_t tensor = tensors().index(run.first);
       const double of_values = norms[0][tensor], of_gradient = norms[1][tensor] * gradient_scale;
-      const bool adapts = run.first.decay > 0 && of_values > 0 && of_gradient > 0;
+      const bool adapts = run.first.spec.shape.size() > 1 && of_values > 0 && of_gradient > 0;
       const double local_rate = adapts ? config().trust * of_values / (of_gradient + run.weight_decay * of_values) : 1;
       const auto states = states_.of(i, run.offset, run.size);
       ops::sgd_(run.update, states.empty() ? at::Tensor() : states[0],

@@ -52,16 +52,20 @@ std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, 
   return {from, from + order.numel()};
 }
 
-void adopt(nn::Parameters& parameters, torch::nn::Module& module, const std::function<void()>& first_pass,
-           comm::Group& replicas) {
+void adopt(nn::Parameters& parameters, torch::nn::Module& module, const Config& config,
+           const std::function<void()>& first_pass, comm::Group& replicas) {
   const Named named = module.named_parameters();
   require(std::any_of(named.begin(), named.end(), [](const auto& p) { return p.value().requires_grad(); }), "model",
           "the module has no parameter that requires a gradient: register its layers with register_module, its tensors "
           "with register_parameter");
+  const auto declare = [&](nn::Parameters& to, size_t i) { to.adopt(named[i].key(), named[i].value(), named[i].value().dim() >= 2); };
+  nn::Parameters registered(parameters.place(), parameters.options());
+  for (size_t i = 0; i < named.size(); ++i) declare(registered, i);
+  config.optimizer.groups.apply(registered);  // what is refused is refused here, before anything is sent
   std::vector<size_t> order(named.size());
   std::iota(order.begin(), order.end(), size_t{0});
   if (first_pass) order = order_of_use(named, module.named_buffers(), first_pass, replicas);
-  for (const size_t i : order) parameters.adopt(named[i].key(), named[i].value(), named[i].value().dim() >= 2);
+  for (const size_t i : order) declare(parameters, i);
 }
 
 /// Replicas that differed would drift apart unseen: with every gradient the same, they would stay as far apart as they
@@ -85,7 +89,7 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
   const PhaseScope phase(world.traffic(), Phase::Setup);
   comm::Group& replicas = mesh_.group("data");
   module.to(device());
-  adopt(parameters_, module, first_pass, replicas);
+  adopt(parameters_, module, config, first_pass, replicas);
   for (const auto& b : module.named_buffers()) {
     if (!b.value().defined()) continue;
     if (b.value().is_floating_point())

@@ -106,7 +106,7 @@ class ModuleTraining {
 ///                integer a parameter.
 /// Errors, before any communication: tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this
 ///         library); world.size() that is not parallel.data; a module without trained parameters, or with some that are
-///         no floating-point leaves; what Config::validate() refuses.
+///         no floating-point leaves; a group of [optimizer.groups] that names none; what Config::validate() refuses.
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config,
                                            const std::function<void()>& first_pass = {});
 
