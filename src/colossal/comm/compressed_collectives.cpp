@@ -100,15 +100,6 @@ Work exchange(const at::Tensor& rows, Group& group, const Compression& compressi
 
 }  // namespace
 
-std::vector<std::string> compression_names() { return {"none", "fp8", "int8"}; }
-
-std::optional<Compression> compression_of(const std::string& name) {
-  if (name == "fp8") return Compression{.format = Format::E4m3, .block = 1024};
-  if (name == "int8") return Compression{.format = Format::Int8, .block = 128};
-  require(name == "none", "parallel", "compress must be none, fp8 or int8: got ", name);
-  return std::nullopt;
-}
-
 int64_t compressed_bytes(int64_t numel, const Compression& compression) {
   const auto [count, size] = blocks_of(numel, compression);
   return count * (kScaleBytes + size);

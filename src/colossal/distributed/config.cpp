@@ -1,6 +1,6 @@
 #include "colossal/distributed/config.h"
 
-#include "colossal/comm/compressed_collectives.h"
+#include "colossal/comm/compression.h"
 
 namespace colossal::distributed {
 

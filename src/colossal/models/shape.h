@@ -1,12 +1,13 @@
-// The sizes of a transformer, whatever its architecture, and the config section that chooses them.
+// The sizes of a transformer, whatever its architecture.
 #pragma once
 #include <cstdint>
 #include <string>
 
-#include "colossal/base/fields.h"
 #include "colossal/nn/attention_shape.h"
 
 namespace colossal::models {
+
+struct ModelConfig;
 
 /// Rotary positions, with LLaMA-3's stretching of low frequencies when factor > 1.
 struct RotaryShape {
@@ -40,16 +41,6 @@ struct ModelShape {
   /// Errors ("model"): a size that is not positive, heads that are no multiple of kv_heads, an odd head_dim for rotary positions, a
   /// side that does not divide by the patch.
   void validate() const;
-};
-
-/// [model]: a preset, and what to change in it. 0 (dropout: -1) keeps the preset's value.
-struct ModelConfig {
-  std::string name = "gpt2-tiny";
-  std::string from;
-  int64_t vocabulary = 0, hidden = 0, layers = 0, heads = 0, kv_heads = 0, ffn = 0, positions = 0;
-  ImageShape image;
-  double dropout = -1;
-  void fields(Fields& f);
 };
 
 /// The preset of config.name, or the shape of the Hugging Face folder config.from, with the changes that `config` asks for.

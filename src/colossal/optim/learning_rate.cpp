@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "colossal/base/error.h"
-#include "colossal/optim/optimizer.h"
+#include "colossal/optim/config.h"
 #include "colossal/optim/unused_keys.h"
 
 namespace colossal::optim {
@@ -20,7 +20,7 @@ struct Moment {
   double progress;  ///< 0 at the end of the warm-up, 1 at the last step
 };
 
-struct Row {
+struct ScheduleRow {
   const char *name, *description;
   double (*factor)(const ScheduleConfig&, const Moment&);  ///< of the peak
   std::vector<std::string> keys;                           ///< of ScheduleConfig that it uses
@@ -45,9 +45,9 @@ double stable_decay(const ScheduleConfig& c, const Moment& at) {
   return down(at, std::min(1.0, (at.steps - at.step) / std::max(1.0, c.decay * at.steps)));
 }
 
-const std::vector<Row>& registry() {
+const std::vector<ScheduleRow>& schedule_rows() {
   using C = ScheduleConfig;
-  static const std::vector<Row> rows{
+  static const std::vector<ScheduleRow> rows{
       {"constant", "the peak to the end", [](const C&, const Moment&) { return 1.0; }, {}},
       {"linear", "a straight line to the end", [](const C&, const Moment& at) { return down(at, 1 - at.progress); }, {}},
       {"cosine", "half a cosine to the end", [](const C&, const Moment& at) { return down(at, half_cosine(at.progress)); }, {}},
@@ -60,8 +60,8 @@ const std::vector<Row>& registry() {
   return rows;
 }
 
-const Row& row_of(const ScheduleConfig& config) {
-  for (const Row& row : registry())
+const ScheduleRow& row_of(const ScheduleConfig& config) {
+  for (const ScheduleRow& row : schedule_rows())
     if (config.name == row.name) return row;
   throw Error("optimizer", concat("unknown schedule ", config.name));
 }
@@ -80,7 +80,7 @@ void check_milestones(const ScheduleConfig& c, double warmup) {
 
 void ScheduleConfig::fields(Fields& f) {
   std::vector<std::string> names;
-  for (const Row& row : registry()) names.push_back(row.name);
+  for (const ScheduleRow& row : schedule_rows()) names.push_back(row.name);
   f.choice("name", name, names, "learning rate after the warm-up; `colossal schedule-lr` draws it");
   f.number("power", power, "", "polynomial: of the share of steps that is left", 0, 100);
   f.numbers("milestones", milestones, "of training.steps", "multi-step: where the rate drops, rising", 0, 1);
@@ -91,7 +91,7 @@ void ScheduleConfig::fields(Fields& f) {
 
 std::vector<ScheduleName> learning_rate_schedules() {
   std::vector<ScheduleName> names;
-  for (const Row& row : registry()) names.push_back({row.name, row.description});
+  for (const ScheduleRow& row : schedule_rows()) names.push_back({row.name, row.description});
   return names;
 }
 

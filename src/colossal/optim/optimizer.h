@@ -1,4 +1,4 @@
-// Optimizers over shards of parameters, and the registry of their names.
+// Optimizers over shards of parameters.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -8,36 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "colossal/base/fields.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/shard.h"
-#include "colossal/optim/learning_rate.h"
-#include "colossal/optim/parameter_groups.h"
+#include "colossal/optim/config.h"
 
 namespace colossal::optim {
-
-/// [optimizer]. A rule refuses the keys that it does not use.
-struct OptimizerConfig {
-  std::string name = "adamw";
-  double learning_rate = 1e-3;
-  std::vector<double> betas;  ///< empty: the rule's own
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-  double momentum = 0.9;
-  bool nesterov = false;
-  double trust = 1e-3;
-  int64_t rank = 128;
-  int64_t update_every = 200;
-  double projection_scale = 0.25;
-  bool stochastic_rounding = false;
-  ScheduleConfig schedule;
-  ParameterGroups groups;
-  int64_t warmup_steps = 10;
-  double final_learning_rate = 0.1;
-  std::string learning_rate_scaling = "none";
-  int64_t reference_batch = 0;
-  void fields(Fields& f);
-};
 
 /// One tensor of an optimizer's state.
 struct StateTensor {
@@ -62,10 +37,6 @@ class Optimizer {
   /// Called when `state`, which state() returned, has been filled from a checkpoint: rules that keep their state in another form take it back.
   virtual void loaded(const std::vector<StateTensor>& /*state*/) {}
 };
-
-/// Errors ("optimizer"): keys that the rule does not use and that are not at their default, naming the rule; another number of betas than it
-/// has; what else it refuses in `config`.
-void check_optimizer(const OptimizerConfig& config);
 
 /// Communication: what the rule's constructor says, none for most. Collective among all ranks.
 /// Errors: those of check_optimizer; stochastic_rounding of values that are not bf16; what the rule refuses in `shards`.

@@ -7,9 +7,9 @@
 
 #include "colossal/base/fields.h"
 #include "colossal/distributed/config.h"
-#include "colossal/models/shape.h"
+#include "colossal/models/config.h"
 #include "colossal/nn/fp8_config.h"
-#include "colossal/optim/optimizer.h"
+#include "colossal/optim/config.h"
 
 namespace colossal::train {
 

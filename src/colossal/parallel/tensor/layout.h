@@ -6,20 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "colossal/base/fields.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/product.h"
+#include "colossal/parallel/tensor/config.h"
 
 namespace colossal::parallel {
-
-/// [parallel] tensor
-struct TensorConfig {
-  int64_t size = 1;
-  std::string mode = "1d";
-  int64_t depth = 1;
-  bool keep_gathered = false;
-  void fields(Fields& f);
-};
 
 /// How activations [B * S, features] are cut: the batch over `rows`, first axis outermost, the features over `columns` (one axis or none).
 struct Split {
@@ -49,17 +40,6 @@ struct Layout {
   WeightSplit embedding;                    ///< of the table [V, H]
   std::vector<std::string> vector_shards;   ///< row axes over which vectors and tables are kept in pieces, gathered for use
 };
-
-/// The axes that a mesh needs for `config`, outermost first, to stand behind "data"; their sizes multiply to config.size.
-/// Errors ("parallel"): a size that the mode cannot be made of, with the nearest that it can.
-std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config);
-
-/// Ranks among which `config` deals out the rows of a batch.
-int64_t batch_parts(const TensorConfig& config);
-
-/// Errors ("2d", ...): a hidden size that does not divide by the ranks that split it, a batch (0: none known yet) that does not divide by batch_parts().
-/// Heads, ffn and vocabulary always fit: they are padded. No communication.
-void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch);
 
 /// The layout of `config` on a mesh that has those axes. It keeps references to groups of `mesh`.
 Layout make_layout(const TensorConfig& config, comm::Mesh& mesh);
