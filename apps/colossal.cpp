@@ -1,4 +1,26 @@
-// The program. Everything it can do is a function of the library: see src/colossal/cli.
+// The program that people start. Loading LibTorch takes a quarter of a second, so this one has none: it answers at once what needs none (--version, help, drawings
+// of schedules), and for every other command becomes `colossal-torch`, in the same process and with the same command line.
+//
+// Both programs link the same cli::main() and the same table of commands. The functions below stand in for the commands that need LibTorch: as they come before those
+// of the libraries, the linker takes nothing from there that would want it. A command that is missing here fails the link.
+#include "colossal/cli/bench.h"
+#include "colossal/cli/become.h"
+#include "colossal/cli/export.h"
+#include "colossal/cli/generate.h"
+#include "colossal/cli/info.h"
 #include "colossal/cli/main.h"
+#include "colossal/cli/run.h"
+#include "colossal/cli/train.h"
+
+namespace colossal::cli {
+
+int bench(const Arguments& arguments) { become_torch("bench", arguments); }
+int export_model(const Arguments& arguments) { become_torch("export", arguments); }
+int generate(const Arguments& arguments) { become_torch("generate", arguments); }
+int info(const Arguments& arguments) { become_torch("info", arguments); }
+int run(const Arguments& arguments) { become_torch("run", arguments); }
+int train(const Arguments& arguments) { become_torch("train", arguments); }
+
+}  // namespace colossal::cli
 
 int main(int argc, char** argv) { return colossal::cli::main(argc, argv); }

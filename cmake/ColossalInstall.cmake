@@ -10,8 +10,9 @@ target_compile_features(colossal INTERFACE cxx_std_20)
 target_compile_definitions(colossal INTERFACE NDEBUG)  # for users who set no build type; the reason is beside CMAKE_CXX_FLAGS_RELEASE
 target_link_options(colossal INTERFACE $<$<BOOL:${COLOSSAL_SANITIZE}>:-fsanitize=${COLOSSAL_SANITIZE}>)
 
-set_target_properties(colossal_app PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+set_target_properties(colossal_torch PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS colossal_app)
+install(TARGETS colossal_torch DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/colossal)
 install(TARGETS colossal ${layers} EXPORT ColossalTargets)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/colossal DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT ColossalTargets NAMESPACE Colossal:: DESTINATION ${package_folder})

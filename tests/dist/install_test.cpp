@@ -33,6 +33,8 @@ TEST(Installed, AProgramWithItsOwnModuleIsBuiltTrainedAndResumed) {
   ASSERT_EQ(installed.status, 0) << installed.output;
   const Finished version = run({prefix + "/bin/colossal", "--version"});
   EXPECT_EQ(version.output.rfind("colossal ", 0), 0u) << version.output;
+  const Finished info = run({prefix + "/bin/colossal", "info", "--no-measure"});  // of the program in libexec
+  EXPECT_EQ(info.status, 0) << info.output;
 
   const Finished configured =
       run({COLOSSAL_CMAKE, "-G", COLOSSAL_GENERATOR, "-S", source, "-B", base + "/build",

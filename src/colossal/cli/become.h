@@ -1,0 +1,12 @@
+#pragma once
+#include <string>
+
+#include "colossal/cli/arguments.h"
+
+namespace colossal::cli {
+
+/// Goes on as `colossal-torch command arguments...`, in this process: the program that lies beside this one, or where an installation has it, in ../libexec/colossal.
+/// Errors ("program"): it is not there, or cannot be started.
+[[noreturn]] void become_torch(const std::string& command, const Arguments& arguments);
+
+}  // namespace colossal::cli

@@ -1,0 +1,56 @@
+// The program that people start, and the one with LibTorch that it becomes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "support/process.h"
+
+namespace colossal::test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+/// The libraries that the dynamic linker would load for a program.
+std::string libraries_of(const std::string& program) {
+  const Finished listed = run_process({.command = {program}, .variables = {{"LD_TRACE_LOADED_OBJECTS", "1"}}});
+  EXPECT_EQ(listed.status, 0) << listed.output;
+  return listed.output;
+}
+
+TEST(Program, LoadsLibTorchOnlyForWhatNeedsIt) {
+  EXPECT_THAT(libraries_of(COLOSSAL_BINARY), Not(HasSubstr("libtorch")));
+  EXPECT_THAT(libraries_of(std::string(COLOSSAL_BINARY) + "-torch"), HasSubstr("libtorch"));
+}
+
+TEST(Program, AnswersWithoutTheOtherProgramWhatNeedsNoLibTorch) {
+  const std::string alone = testing::TempDir() + "/program-alone/colossal";
+  fs::create_directories(fs::path(alone).parent_path());
+  fs::copy_file(COLOSSAL_BINARY, alone, fs::copy_options::overwrite_existing);
+  const std::vector<std::vector<std::string>> answered{
+      {"--version"}, {"help"}, {"help", "config"}, {"schedule", "--stages", "2"}, {"schedule-lr", "--training.steps=30"}};
+  for (const auto& words : answered) {
+    std::vector<std::string> command{alone};
+    command.insert(command.end(), words.begin(), words.end());
+    const Finished finished = run_process({.command = command});
+    EXPECT_EQ(finished.status, 0) << words[0] << ": " << finished.output;
+  }
+  const Finished finished = run_process({.command = {alone, "info", "--no-measure"}});
+  EXPECT_EQ(finished.status, 1);
+  EXPECT_THAT(finished.output, HasSubstr("[program] cannot start "));
+  EXPECT_THAT(finished.output, HasSubstr("colossal-torch: No such file or directory"));
+}
+
+TEST(Program, PassesItsWordsOn) {
+  const Finished info = run_process({.command = {COLOSSAL_BINARY, "info", "--no-measure"}});
+  EXPECT_EQ(info.status, 0) << info.output;
+  EXPECT_THAT(info.output, HasSubstr("libtorch  "));
+  const Finished misused = run_process({.command = {COLOSSAL_BINARY, "info", "--no-such flag"}});
+  EXPECT_EQ(misused.status, 2) << misused.output;
+  EXPECT_THAT(misused.output, HasSubstr("--no-such flag"));
+}
+
+}  // namespace
+}  // namespace colossal::test
