@@ -7,6 +7,8 @@
 
 namespace colossal {
 
+inline constexpr double kMiB = 1 << 20;
+
 /// "70GiB", "1.5 MB", "4096" as bytes (KB MB GB TB are powers of 1000, KiB MiB GiB TiB of 1024; case is free); nothing if the
 /// text is not a size or does not fit 63 bits.
 std::optional<int64_t> parse_bytes(std::string_view text);

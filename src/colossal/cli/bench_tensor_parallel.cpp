@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/parallel/tensor/layer_cost.h"
@@ -37,7 +38,6 @@ struct Quantity {
   int width;
 };
 
-constexpr double kMiB = 1024 * 1024;
 const Quantity kQuantities[] = {
     {"sent forward", &LayerCost::forward, 1, 0, 10},           {"sent backward", &LayerCost::backward, 1, 0, 10},
     {"calls", &LayerCost::calls, 1, 0, 8},                     {"parameters, MiB", &LayerCost::parameter_bytes, kMiB, 3, 9},

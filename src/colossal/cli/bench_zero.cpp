@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
@@ -22,7 +23,6 @@ namespace {
 using comm::Phase;
 using memory::Kind;
 
-constexpr double kMiB = 1024 * 1024;
 constexpr std::chrono::minutes kPatience{5};  // many ranks share few cores here: slow is not stuck
 
 /// Of the rank that has most, in bytes.

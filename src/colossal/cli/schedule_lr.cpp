@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMostSteps = 10'000'000;  // of a picture
 constexpr int kAcross = 2;                  // plots side by side in a terminal
 
-struct Wishes {
+struct RateWishes {
   train::Config config;
   bool compare = false;
   int width = 100, height = 12;
@@ -36,7 +36,7 @@ Curve curve_of(const train::Config& config, const std::string& note) {
   return curve;
 }
 
-std::string sizes_of(const train::Config& config) {
+std::string sizes_of_run(const train::Config& config) {
   const double peak = optim::peak_learning_rate(config.optimizer, config.training.batch_size);
   return concat(config.training.steps, " steps, warm-up ", config.optimizer.warmup_steps, ", peak ", peak,
                 config.optimizer.learning_rate_scaling == "none" ? "" : concat(" (", config.optimizer.learning_rate, " for ", config.optimizer.reference_batch,
@@ -47,9 +47,9 @@ void print(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) std::printf("%s\n", line.c_str());
 }
 
-void show(const Wishes& wishes) {
+void show_rates(const RateWishes& wishes) {
   const train::Config& config = wishes.config;
-  const Curve curve = curve_of(config, sizes_of(config));
+  const Curve curve = curve_of(config, sizes_of_run(config));
   std::printf("%s: %s\n\n", curve.title.c_str(), curve.note.c_str());
   print(draw_text(curve, wishes.width, wishes.height, *std::max_element(curve.values.begin(), curve.values.end())));
   std::printf("\n%10s  %s\n", "step", "learning rate");
@@ -63,7 +63,7 @@ void show(const Wishes& wishes) {
 }
 
 /// Every schedule with the keys that it uses.
-void compare(const Wishes& wishes) {
+void compare_rates(const RateWishes& wishes) {
   std::vector<Curve> curves;
   std::string left_out;
   double top = 0;
@@ -77,7 +77,7 @@ void compare(const Wishes& wishes) {
       left_out += concat("left out: ", name, ": ", error.message(), "\n");
     }
   }
-  std::printf("%s\n\n", sizes_of(wishes.config).c_str());
+  std::printf("%s\n\n", sizes_of_run(wishes.config).c_str());
   const int width = wishes.width / kAcross;
   for (size_t first = 0; first < curves.size(); first += kAcross) {
     std::vector<std::string> rows;
@@ -101,7 +101,7 @@ void compare(const Wishes& wishes) {
 
 int schedule_lr(const Arguments& arguments) {
   CLI::App app("Draws the learning rate over a run: that of CONFIG, of flags like --optimizer.schedule=cosine, or of every schedule.", "colossal schedule-lr");
-  Wishes wishes;
+  RateWishes wishes;
   std::string path;
   app.add_option("config", path, "TOML file; without one the defaults that `colossal help config` lists");
   app.add_flag("--compare", wishes.compare, "every schedule side by side");
@@ -114,7 +114,7 @@ int schedule_lr(const Arguments& arguments) {
   for (const std::string& flag : config_flags(app)) document.set(flag);
   document.read(wishes.config);
   require(wishes.config.training.steps <= kMostSteps, "training", "a picture has at most ", kMostSteps, " steps: got ", wishes.config.training.steps);
-  wishes.compare ? compare(wishes) : show(wishes);
+  wishes.compare ? compare_rates(wishes) : show_rates(wishes);
   return 0;
 }
 

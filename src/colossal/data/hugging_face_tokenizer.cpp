@@ -20,7 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxBytes = int64_t{256} << 20;
 constexpr int64_t kMaxId = 1 << 24;
-constexpr char kMetaspace[] = "\xE2\x96\x81";
 
 json read_json(const std::string& path) {
   json value = json::parse(read_file(path, kMaxBytes), nullptr, false);

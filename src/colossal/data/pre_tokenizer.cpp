@@ -13,7 +13,6 @@ using nlohmann::json;
 
 // The words of GPT-2 (Radford et al. 2019): contractions, letters, digits or others with the space before them, spaces.
 constexpr char kByteLevelWords[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr char kMetaspace[] = "\xE2\x96\x81";  // U+2581
 
 std::string type_of(const json& section) { return section.at("type").get<std::string>(); }
 

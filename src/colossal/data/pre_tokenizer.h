@@ -7,6 +7,8 @@
 
 namespace colossal::data {
 
+inline constexpr char kMetaspace[] = "\xE2\x96\x81";  ///< U+2581, which stands for a space
+
 /// Rewrites text. Understood: null, Prepend, Replace of a string, Sequence.
 class Normalizer {
  public:

@@ -31,7 +31,7 @@ struct Trace {
 
 thread_local Trace* current = nullptr;
 
-std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& function) {
+std::unique_ptr<at::ObserverContext> note_use(const at::RecordFunction& function) {
   for (const c10::IValue& input : function.inputs()) current->read(input);
   return nullptr;
 }
@@ -41,7 +41,7 @@ class Tracing {
  public:
   explicit Tracing(Trace& trace) : before_(current) {
     current = &trace;
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(before).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(note_use).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
   }
   ~Tracing() {
     at::removeCallback(handle_);

@@ -10,7 +10,7 @@
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
-namespace {
+namespace gpt2 {  // the same names in every family
 
 constexpr double kDeviation = 0.02;
 
@@ -127,9 +127,10 @@ nlohmann::json to_json(const ModelShape& s) {
           {"attn_pdrop", 0.0},                    {"tie_word_embeddings", s.tied}, {"activation_function", "gelu_new"}};
 }
 
-}  // namespace
+}  // namespace gpt2
 
 Architecture gpt2_architecture() {
+  using namespace gpt2;
   return {.name = "gpt2", .input = Input::Tokens, .presets = presets, .make = make, .check = check_tokens,
           .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names,
           .from_json = from_json, .to_json = to_json, .model_type = "gpt2", .prefix = "transformer.", .ignored = {"*.attn.bias", "*.attn.masked_bias"}};

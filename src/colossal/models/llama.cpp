@@ -11,7 +11,7 @@
 #include "colossal/ops/rotary.h"
 
 namespace colossal::models {
-namespace {
+namespace llama {  // the same names in every family
 
 constexpr double kDeviation = 0.02;
 
@@ -172,9 +172,10 @@ nlohmann::json to_json(const ModelShape& s) {
   return j;
 }
 
-}  // namespace
+}  // namespace llama
 
 Architecture llama_architecture() {
+  using namespace llama;
   return {.name = "llama", .input = Input::Tokens, .presets = presets, .make = make, .check = check_tokens,
           .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names,
           .from_json = from_json, .to_json = to_json, .model_type = "llama", .prefix = "model.", .ignored = {"*.rotary_emb.inv_freq"}};

@@ -10,7 +10,7 @@
 #include "colossal/ops/cross_entropy.h"
 
 namespace colossal::models {
-namespace {
+namespace vit {  // the same names in every family
 
 constexpr double kDeviation = 0.02;
 
@@ -170,9 +170,10 @@ nlohmann::json to_json(const ModelShape& s) {
           {"id2label", names},                              {"label2id", numbers}};
 }
 
-}  // namespace
+}  // namespace vit
 
 Architecture vit_architecture() {
+  using namespace vit;
   return {.name = "vit", .input = Input::Images, .presets = presets, .make = make, .check = check, .matrix_elements = matrix_elements,
           .flops = flops, .external_names = external_names, .from_json = from_json, .to_json = to_json, .model_type = "vit",
           .prefix = "vit.", .ignored = {"vit.pooler.*", "pooler.*"}};

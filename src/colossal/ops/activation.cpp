@@ -14,7 +14,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-constexpr int64_t kGrain = 8192;
+constexpr int64_t kActivationGrain = 8192;
 
 at::Tensor gelu_elements(const at::Tensor& input) {
   const auto x = input.contiguous();
@@ -22,7 +22,7 @@ at::Tensor gelu_elements(const at::Tensor& input) {
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     const auto& kernel = kernels<T>();
-    parallel_for(0, x.numel(), kGrain, [&](int64_t from, int64_t to) {
+    parallel_for(0, x.numel(), kActivationGrain, [&](int64_t from, int64_t to) {
       kernel.gelu_forward(pointer<T>(x) + from, pointer<T>(y) + from, to - from);
     });
   });
@@ -50,7 +50,7 @@ GatedRows<Pointed> gated(const at::Tensor& gate, const at::Tensor& up) {
   return {gate.size(1), gate.stride(0), up.stride(0), pointer<T>(gate), pointer<T>(up)};
 }
 
-int64_t grain_rows(int64_t columns) { return std::max<int64_t>(kGrain / std::max<int64_t>(columns, 1), 1); }
+int64_t grain_rows(int64_t columns) { return std::max<int64_t>(kActivationGrain / std::max<int64_t>(columns, 1), 1); }
 
 void swiglu_rows(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& y) {
   with_element_type(gate, [&](auto element) {
@@ -129,7 +129,7 @@ at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input) {
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     const auto& kernel = kernels<T>();
-    parallel_for(0, x.numel(), kGrain, [&](int64_t from, int64_t to) {
+    parallel_for(0, x.numel(), kActivationGrain, [&](int64_t from, int64_t to) {
       kernel.gelu_backward(pointer<T>(dy) + from, pointer<T>(x) + from, pointer<T>(dx) + from, to - from);
     });
   });

@@ -13,7 +13,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kGrain = 64;  // blocks
+constexpr int64_t kCodeBlocksGrain = 64;  // blocks
 constexpr int kDecades = 7;
 
 /// 0 and the magnitudes above it. `finest`: the number of steps in the lowest decade.
@@ -92,7 +92,7 @@ void for_blocks(int64_t n, const Body& body) {
 }
 template <class Body>
 void for_blocks_in_parallel(int64_t n, const Body& body) {
-  parallel_for(0, (n + kCodeBlock - 1) / kCodeBlock, kGrain, [&](int64_t from, int64_t to) {
+  parallel_for(0, (n + kCodeBlock - 1) / kCodeBlock, kCodeBlocksGrain, [&](int64_t from, int64_t to) {
     for (int64_t block = from; block < to; ++block) body(block * kCodeBlock, std::min(kCodeBlock, n - block * kCodeBlock));
   });
 }

@@ -16,8 +16,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-constexpr int64_t kGrain = 16384;
-constexpr int64_t kRun = 1024;  // words drawn at a time
+constexpr int64_t kDropoutGrain = 16384;
+constexpr int64_t kDropoutRun = 1024;  // words drawn at a time
 
 struct Mask {
   double p;
@@ -32,10 +32,10 @@ void apply_on_cpu(const Mask& mask, const T* x, T* y, int64_t rows, int64_t cols
   using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const uint32_t threshold = mask.threshold();
   const Wide scale = static_cast<Wide>(1.0 / (1.0 - mask.p));
-  parallel_for(0, rows * cols, kGrain, [&](int64_t from, int64_t to) {
-    uint32_t words[kRun];
+  parallel_for(0, rows * cols, kDropoutGrain, [&](int64_t from, int64_t to) {
+    uint32_t words[kDropoutRun];
     for (int64_t i = from; i < to;) {  // runs within a row: consecutive logical indices
-      const int64_t row = i / cols, col = i % cols, count = std::min({cols - col, to - i, kRun});
+      const int64_t row = i / cols, col = i % cols, count = std::min({cols - col, to - i, kDropoutRun});
       random_words(mask.seed,
                    static_cast<uint64_t>(mask.first_row + row) * static_cast<uint64_t>(mask.logical_cols) +
                        static_cast<uint64_t>(mask.first_col + col),

@@ -18,8 +18,8 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kGrain = 16384;
-constexpr int64_t kRun = 1024;  // words drawn at a time
+constexpr int64_t kRandomGrain = 16384;
+constexpr int64_t kRandomRun = 1024;  // words drawn at a time
 
 // Words become floats in vectors of the baseline instruction set, which has no fused multiply-add: values do not depend on the
 // machine. (The words themselves are integers and come from the widest vectors.)
@@ -97,11 +97,11 @@ struct Uniform {
 // Values of logical indices [first, first + count), in runs of whole blocks cut at both ends.
 template <class Draw>
 void draw_run(const Draw& draw, uint64_t seed, uint64_t first, int64_t count, float* out) {
-  uint32_t words[kRun];
-  float values[kRun];
+  uint32_t words[kRandomRun];
+  float values[kRandomRun];
   for (int64_t done = 0; done < count;) {
     const uint64_t index = first + static_cast<uint64_t>(done), start = index / 8 * 8;
-    const int64_t offset = static_cast<int64_t>(index - start), take = std::min(kRun - offset, count - done);
+    const int64_t offset = static_cast<int64_t>(index - start), take = std::min(kRandomRun - offset, count - done);
     const int64_t drawn = (offset + take + 7) / 8 * 8;
     random_words(seed, start, drawn, words);
     for (int64_t i = 0; i < drawn; i += 8) draw(words + i, values + i);
@@ -146,7 +146,7 @@ void fill(const Draw& draw, at::Tensor& local, std::vector<int64_t> shape, std::
       index += stride * static_cast<uint64_t>(start[d] + row % size[d]);
     return index;
   };
-  parallel_for(0, rows * columns, kGrain, [&](int64_t from, int64_t to) {
+  parallel_for(0, rows * columns, kRandomGrain, [&](int64_t from, int64_t to) {
     for (int64_t i = from; i < to;) {
       const int64_t row = i / columns, column = i % columns, count = std::min(columns - column, to - i);
       draw_run(draw, seed, first_of_row(row) + static_cast<uint64_t>(column), count, out + i);

@@ -12,7 +12,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kGrain = 65536;
+constexpr int64_t kReduceGrain = 65536;
 
 }  // namespace
 
@@ -21,9 +21,9 @@ at::Tensor sum_of_squares_reference(const at::Tensor& flat) { return flat.detach
 at::Tensor sum_of_squares(const at::Tensor& flat) {
   const bool is_half = flat.is_cpu() && flat.scalar_type() == at::kHalf;
   if (!(has_kernel(flat) || is_half) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
-  std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kGrain)), 0.0);
+  std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kReduceGrain)), 0.0);
   const auto add_up = [&](const auto* data, auto* sum) {
-    parallel_chunks_for(0, flat.numel(), kGrain,
+    parallel_chunks_for(0, flat.numel(), kReduceGrain,
                         [&](int64_t chunk, int64_t from, int64_t to) { partial[static_cast<size_t>(chunk)] = sum(data + from, to - from); });
   };
   if (is_half) {
@@ -43,7 +43,7 @@ void zero_(at::Tensor& flat) {
     return;
   }
   auto* bytes = static_cast<char*>(flat.mutable_data_ptr());
-  parallel_for(0, static_cast<int64_t>(flat.nbytes()), kGrain * 4,
+  parallel_for(0, static_cast<int64_t>(flat.nbytes()), kReduceGrain * 4,
                [&](int64_t from, int64_t to) { std::memset(bytes + from, 0, static_cast<size_t>(to - from)); });
   flat.unsafeGetTensorImpl()->bump_version();
 }

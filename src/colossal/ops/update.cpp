@@ -16,8 +16,8 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kGrain = 16384;
-constexpr int64_t kRun = 1024;  // random words drawn at a time
+constexpr int64_t kUpdateGrain = 16384;
+constexpr int64_t kUpdateRun = 1024;  // random words drawn at a time
 
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
@@ -52,9 +52,9 @@ void run(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tenso
     whole.gradient_type = u.gradients.scalar_type() == u.values.scalar_type() ? Narrow::None : narrow_type(u.gradients);
     whole.copy_type = narrow_type(u.copy);
     whole.gradient_scale = static_cast<WideOf<T>>(u.gradient_scale);
-    parallel_for(0, u.values.numel(), kGrain, [&](int64_t from, int64_t to) {
-      uint32_t words[kRun];
-      const int64_t stride = u.chance ? kRun : to - from;
+    parallel_for(0, u.values.numel(), kUpdateGrain, [&](int64_t from, int64_t to) {
+      uint32_t words[kUpdateRun];
+      const int64_t stride = u.chance ? kUpdateRun : to - from;
       for (int64_t i = from; i < to; i += stride) {
         UpdateBuffers<T> part = whole;
         const int64_t count = std::min(stride, to - i);
