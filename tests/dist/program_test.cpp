@@ -6,7 +6,7 @@
 
 #include "support/process.h"
 
-namespace colossal::test {
+namespace colossal::test::program_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -52,5 +52,13 @@ TEST(Program, PassesItsWordsOn) {
   EXPECT_THAT(misused.output, HasSubstr("--no-such flag"));
 }
 
+TEST(Program, ItsThreadsDoNotSpinWhileTheyWaitUnlessTheUserSaysSo) {
+  const auto policy = [](const std::string& wanted) {
+    return run_process({.command = {COLOSSAL_BINARY, "info", "--no-measure"}, .variables = {{"OMP_DISPLAY_ENV", "true"}, {"OMP_WAIT_POLICY", wanted}}}).output;
+  };
+  EXPECT_THAT(policy(""), HasSubstr("OMP_WAIT_POLICY = 'PASSIVE'"));
+  EXPECT_THAT(policy("active"), HasSubstr("OMP_WAIT_POLICY = 'ACTIVE'"));
+}
+
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::program_test

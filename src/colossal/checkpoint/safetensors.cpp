@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
-constexpr int kMaxDepth = 4;                       // of the header's JSON: object, tensor, list, number
+constexpr int kMaxHeaderDepth = 4;                       // of the header's JSON: object, tensor, list, number
 
 struct DtypeName {
   const char* name;
@@ -52,7 +52,7 @@ at::ScalarType dtype_named(const std::string& name, const std::string& where) {
 json parse_header(std::string_view text, const std::string& path) {
   std::set<std::string> names;
   const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    require(depth <= kMaxDepth, "safetensors", path, ": the header is nested too deeply");
+    require(depth <= kMaxHeaderDepth, "safetensors", path, ": the header is nested too deeply");
     if (event == json::parse_event_t::key && depth == 1) {
       const auto& name = value.get_ref<const std::string&>();
       require(names.insert(name).second, "safetensors", path, ": two tensors are named ", name);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <vector>
@@ -22,6 +23,8 @@ void become_torch(const std::string& command, const Arguments& arguments) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
+  // Threads of libgomp spin for milliseconds between two loops unless they are told otherwise before it loads. Where anything else wants the cores, a step took 25 times as long (docs/log.md). What the user has set stays.
+  setenv("OMP_WAIT_POLICY", "passive", 0);
   std::fflush(nullptr);  // what is buffered here would be lost
   execv(program.c_str(), pointers.data());
   throw Error("program", concat("cannot start ", program, ": ", std::strerror(errno), "; build or install the program anew: `colossal` needs it beside itself"));
