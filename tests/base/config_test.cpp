@@ -284,6 +284,14 @@ TEST(Config, HostileTextNeverCrashes) {
   EXPECT_THAT(complaint("", {"--name.x.y.=1"}), HasSubstr("unknown key"));
   EXPECT_THAT(complaint("", {"--" + std::string(100000, 'a') + "=1"}), HasSubstr("unknown key"));
   EXPECT_EQ(read("", {"--name=1\nb = 2"}).name, "1\nb = 2");
+  std::string dotted, nested;
+  for (int i = 0; i < 1'000'000; ++i) dotted += "a.";
+  for (int i = 0; i < 200; ++i) nested += "{a.a.a.a.a.a.a.a.a.a = ";
+  EXPECT_THAT(complaint("b = 1\n" + dotted + "a = 1"), HasSubstr("[config] x.toml:2: more than 100 dots"));
+  EXPECT_THAT(complaint("[" + dotted + "a]"), HasSubstr("[config] x.toml:1: more than 100 dots"));
+  EXPECT_THAT(complaint("b = " + nested + "1" + std::string(200, '}')), HasSubstr("tables are nested more than 30 deep"));
+  EXPECT_EQ(read("", {"--name={" + dotted + "a = 1}"}).name, "{" + dotted + "a = 1}");
+  EXPECT_EQ(read("", {"--name=" + std::string(200, '.')}).name, std::string(200, '.'));
 }
 
 TEST(Config, TextFindsValuesBeforeTheRead) {

@@ -8,8 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
 
 #include "base/temporary_folder.h"
 #include "colossal/base/error.h"
@@ -122,6 +126,49 @@ TEST(AtomicFile, KilledWhileWritingLeavesTheOldFile) {
   });
   ASSERT_EQ(result, -1);
   EXPECT_EQ(read_file(folder / "x", kPlenty), "old");
+  EXPECT_EQ(entries(folder.path()), 2u);
+  write_file(folder / "y", "of another name");
+  EXPECT_EQ(entries(folder.path()), 3u) << "only what was left of the same file may be removed";
+  write_file(folder / "x", "new");
+  EXPECT_EQ(entries(folder.path()), 2u) << "what the killed process left stays for ever";
+}
+
+TEST(AtomicFile, WhatAnotherWriterLeftDoesNotStandInTheWay) {
+  const test::TemporaryFolder folder;
+  for (int i = 0; i < 1000; ++i) std::ofstream(concat(folder / "x", ".partial-", ::getpid(), "-", i)) << "of the same process id elsewhere";
+  std::ofstream(folder / "x.partial-of-my-thesis") << "mine";
+  write_file(folder / "x", "new");
+  EXPECT_EQ(read_file(folder / "x", kPlenty), "new");
+  EXPECT_EQ(entries(folder.path()), 1002u) << "only names of its own kind may be removed";
+}
+
+TEST(AtomicFile, AFileThatIsBeingWrittenIsNotSweptAway) {
+  const test::TemporaryFolder folder;
+  AtomicFile mine(folder / "x");
+  mine.write("mine");
+  EXPECT_EQ(in_child([&] {
+              write_file(folder / "x", "of the child");
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(read_file(folder / "x", kPlenty), "of the child");
+  mine.commit();
+  EXPECT_EQ(read_file(folder / "x", kPlenty), "mine");
+  EXPECT_EQ(entries(folder.path()), 1u);
+}
+
+TEST(AtomicFile, ManyWritersOfOneNameAllSucceed) {
+  const test::TemporaryFolder folder;
+  std::vector<std::jthread> writers;
+  std::atomic<int> failures = 0;
+  for (int w = 0; w < 8; ++w) {
+    writers.emplace_back([&, w] {
+      for (int i = 0; i < 10; ++i) failures += complaint([&] { write_file(folder / "x", concat(w)); }) != "no complaint";
+    });
+  }
+  writers.clear();
+  EXPECT_EQ(failures, 0);
+  EXPECT_EQ(entries(folder.path()), 1u);
 }
 
 TEST(AtomicFile, NamesPathAndReason) {
@@ -156,6 +203,7 @@ TEST(RunFolder, CreatesItsFoldersAndNamesItsFiles) {
   EXPECT_EQ(run.metrics(), run.path() + "/metrics.jsonl");
   EXPECT_EQ(run.report(), run.path() + "/report.html");
   EXPECT_EQ(run.pipeline_trace(), run.path() + "/pipeline_trace.json");
+  EXPECT_EQ(run.builtin_text(), run.path() + "/builtin_text");
   EXPECT_EQ(run.log(3), run.path() + "/log-rank-3.txt");
 }
 

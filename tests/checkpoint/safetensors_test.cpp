@@ -97,7 +97,7 @@ std::vector<Hostile> hostile_files() {
        with_length(
            R"({"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"x":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})") +
            "12345678",
-       "two tensors are named x"},
+       "two members are named x"},
       {"entry_not_object", one("3"), "must be a JSON object"},
       {"no_dtype", one(R"({"shape":[8],"data_offsets":[0,8]})"), "dtype must be a string"},
       {"unknown_dtype", one(R"({"dtype":"F128","shape":[8],"data_offsets":[0,8]})"), "unknown dtype F128"},

@@ -249,6 +249,18 @@ TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
   EXPECT_THAT(refused([](json& t) { t["model"]["vocab"]["a"] = "x"; }), HasSubstr("the id of a must be"));
   EXPECT_THAT(refused([](json& t) { t.erase("model"); }), HasSubstr("not a tokenizer"));
   EXPECT_THAT(refused([](json& t) { t = 3; }), HasSubstr("must be a JSON object"));
+  TemporaryFolder folder;
+  std::string deep;
+  for (int i = 0; i < 1'000'000; ++i) deep += R"({"type":"Sequence","decoders":[)";
+  const std::string file = folder.write("tokenizer.json", R"({"decoder":)" + deep);
+  EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }), HasSubstr(file + ": nested too deeply"));
+  folder.write("tokenizer.json", small().dump());
+  folder.write("tokenizer_config.json", R"({"eos_token":)" + deep);
+  EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }), HasSubstr("tokenizer_config.json: nested too deeply"));
+  std::filesystem::remove(file);
+  folder.write("merges.txt", "");
+  folder.write("vocab.json", R"({"<|endoftext|>":)" + deep);
+  EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }), HasSubstr("vocab.json: nested too deeply"));
   const json broken = {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}};
   EXPECT_THAT(refused([&](json& t) { t["pre_tokenizer"] = broken; }), HasSubstr("bad regular expression (a"));
 }

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
@@ -73,6 +74,10 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
   EXPECT_NE(with("num_hidden_layers", -3).find("layers must be positive"), std::string::npos);
   EXPECT_NE(with("num_attention_heads", 0).find("multiple of kv_heads"), std::string::npos);
   EXPECT_NE(with("rope_scaling", {{"rope_type", "yarn"}}).find("llama3 or default"), std::string::npos);
+  TemporaryFolder folder;
+  folder.write("config.json", R"({"model_type":"llama","rope_scaling":)" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}");
+  const std::string message = test::thrown_message([&] { resolve({.from = folder.path()}); });
+  EXPECT_NE(message.find("config.json: nested too deeply"), std::string::npos) << message;
 }
 
 }  // namespace

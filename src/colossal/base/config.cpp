@@ -12,6 +12,8 @@ namespace colossal {
 namespace {
 
 constexpr int64_t kLargestFile = 16 << 20;
+constexpr int64_t kMostDots = 100;
+constexpr int kDeepest = 30;
 constexpr int64_t kFirstFlag = std::numeric_limits<int64_t>::max() / 2;  // flags come after every line of a file
 
 std::optional<std::variant<bool, int64_t, double, std::string>> scalar_of(const toml::node& node) {
@@ -39,14 +41,27 @@ decltype(ConfigValue::value) value_of(const toml::node& node) {
   return ConfigValue::Unsupported{"a date or time"};
 }
 
+/// The line of a key of very many dots, if there is one: the library bounds how deep values nest, but calls itself for each table that a
+/// dotted key opens. A text of as many dots is taken for one.
+std::optional<int64_t> line_of_many_dots(std::string_view text) {
+  int64_t line = 1, dots = 0;
+  for (const char c : text) {
+    if (c == '\n') ++line;
+    dots = c == '.' ? dots + 1 : c == '\n' || c == '=' || c == ',' ? 0 : dots;
+    if (dots > kMostDots) return line;
+  }
+  return std::nullopt;
+}
+
 /// Calls `add(dotted key, node)` for the node and everything below it.
 template <class Add>
-void walk(const std::string& key, const toml::node& node, const Add& add) {
+void walk(const std::string& key, const toml::node& node, const Add& add, int depth = 0) {
   if (!key.empty()) add(key, node);
   const auto* table = node.as_table();
   if (table == nullptr) return;
+  require(depth <= kDeepest, "config", "`", key.substr(0, 60), "`: tables are nested more than ", kDeepest, " deep");
   for (const auto& [name, child] : *table) {
-    walk(key.empty() ? std::string(name.str()) : concat(key, ".", name.str()), child, add);
+    walk(key.empty() ? std::string(name.str()) : concat(key, ".", name.str()), child, add, depth + 1);
   }
 }
 
@@ -62,6 +77,8 @@ ConfigDocument ConfigDocument::load(const std::string& path) {
 }
 
 ConfigDocument ConfigDocument::parse(std::string_view toml, const std::string& name) {
+  const std::optional<int64_t> line = line_of_many_dots(toml);
+  require(!line, "config", name, ":", line.value_or(0), ": more than ", kMostDots, " dots in a row of keys or in a text");
   ConfigDocument document;
   try {
     const toml::table root = toml::parse(toml, std::string_view(name));
@@ -86,7 +103,7 @@ void ConfigDocument::set(const std::string& flag) {
   const int64_t order = kFirstFlag + ++flags_;
   ConfigValue text{raw, where, raw, order};
   try {
-    const toml::table parsed = toml::parse("v = " + raw);
+    const toml::table parsed = toml::parse(line_of_many_dots(raw) ? "" : "v = " + raw);
     if (parsed.size() == 1 && parsed.begin()->first.str() == "v") {
       walk(key, parsed.begin()->second, [&](const std::string& name, const toml::node& node) {
         values_[name] = {value_of(node), where, name == key ? std::optional(raw) : std::nullopt, order};

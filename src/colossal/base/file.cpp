@@ -1,14 +1,16 @@
 #include "colossal/base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -23,9 +25,34 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-std::string unique_aside_name(const std::string& path) {
-  static std::atomic<int> count{0};  // ranks that are threads may write at once
-  return concat(path, ".partial-", ::getpid(), "-", count++);
+constexpr char kAside[] = ".partial-";
+constexpr size_t kAsideDigits = 16;
+
+/// Random: processes of other machines and containers, whose ids may be the same, write to the same folder.
+std::string aside_name(const std::string& path) {
+  std::random_device random;
+  char digits[kAsideDigits + 1];
+  std::snprintf(digits, sizeof digits, "%08x%08x", random(), random());
+  return path + kAside + digits;
+}
+
+bool is_aside_of(const std::string& name, const std::string& file) {
+  const std::string start = file + kAside;
+  return name.size() == start.size() + kAsideDigits && name.starts_with(start) &&
+         name.find_first_not_of("0123456789abcdef", start.size()) == std::string::npos;
+}
+
+/// Removes the aside files of `path` that nobody locks: their processes died. What cannot be removed stays: it does no harm.
+void sweep(const std::string& path) {
+  const std::string folder = folder_of(path), file = path.substr(path.rfind('/') + 1);
+  std::error_code ended;
+  for (std::filesystem::directory_iterator at(folder, ended), end; !ended && at != end; at.increment(ended)) {
+    if (!is_aside_of(at->path().filename().string(), file)) continue;
+    const int descriptor = ::open(at->path().c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (descriptor < 0) continue;
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) ::unlink(at->path().c_str());
+    ::close(descriptor);
+  }
 }
 
 const char* remedy(int error) {
@@ -37,15 +64,29 @@ const char* remedy(int error) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), aside_(unique_aside_name(path_)) {
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  sweep(path_);  // before it is written: what was left may be what fills the disk
+  while (!open_aside()) {
+  }
+}
+
+/// False: the name was taken, or somebody swept the file away before it was locked.
+bool AtomicFile::open_aside() {
+  aside_ = aside_name(path_);
   descriptor_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0 && errno == EEXIST) return false;
   if (descriptor_ < 0) fail("create");
+  const bool locked = ::flock(descriptor_, LOCK_EX) == 0;  // not everywhere: there nobody can sweep either
+  struct stat status = {};
+  if (!locked || ::fstat(descriptor_, &status) != 0 || status.st_nlink > 0) return true;
+  ::close(std::exchange(descriptor_, -1));
+  return false;
 }
 
 AtomicFile::~AtomicFile() {
   if (descriptor_ < 0) return;
-  ::close(descriptor_);
   ::unlink(aside_.c_str());
+  ::close(descriptor_);
 }
 
 void AtomicFile::fail(const char* verb) const {
@@ -71,13 +112,14 @@ void AtomicFile::write(const void* bytes, size_t count) {
 void AtomicFile::commit() {
   require(descriptor_ >= 0, "file", path_, " is already committed");
   if (::fsync(descriptor_) != 0) fail("flush");
+  const int lock = ::dup(descriptor_);  // the lock lasts until the file has its name
   const bool closed = ::close(std::exchange(descriptor_, -1)) == 0;  // some file systems report a full disk only here
-  if (!closed || ::rename(aside_.c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(aside_.c_str());
-    errno = error;
-    fail(closed ? "rename to" : "close");
-  }
+  const bool renamed = closed && ::rename(aside_.c_str(), path_.c_str()) == 0;
+  const int error = errno;
+  if (!renamed) ::unlink(aside_.c_str());
+  if (lock >= 0) ::close(lock);
+  errno = error;
+  if (!renamed) fail(closed ? "rename to" : "close");
   sync_folder(folder_of(path_));
 }
 

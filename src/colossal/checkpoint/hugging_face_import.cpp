@@ -5,10 +5,10 @@
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/external_part.h"
 #include "colossal/checkpoint/hugging_face.h"
-#include "colossal/checkpoint/json_file.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/weight_folder.h"
 

@@ -6,10 +6,10 @@
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/checkpoint.h"
-#include "colossal/checkpoint/json_file.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/safetensors.h"

@@ -5,7 +5,7 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/checkpoint/json_file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/checkpoint/safetensors.h"
 
 namespace colossal::checkpoint {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/json_file.h"
+#include "colossal/base/json_file.h"
 
 namespace colossal::checkpoint {
 namespace {

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
-#include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/mapped_file.h"
 
 namespace colossal::checkpoint {
@@ -17,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
-constexpr int kMaxHeaderDepth = 4;                       // of the header's JSON: object, tensor, list, number
+constexpr JsonLimits kHeader{.depth = 3, .distinct_names = true};  // depth: object, tensor, list
 
 struct DtypeName {
   const char* name;
@@ -46,26 +45,6 @@ at::ScalarType dtype_named(const std::string& name, const std::string& where) {
   for (const DtypeName& row : kDtypes)
     if (name == row.name) return row.dtype;
   throw Error("safetensors", concat(where, ": unknown dtype ", name));
-}
-
-/// Parses the header, refusing what nlohmann would quietly accept: a name that comes twice, and nesting without end.
-json parse_header(std::string_view text, const std::string& path) {
-  std::set<std::string> names;
-  const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    require(depth <= kMaxHeaderDepth, "safetensors", path, ": the header is nested too deeply");
-    if (event == json::parse_event_t::key && depth == 1) {
-      const auto& name = value.get_ref<const std::string&>();
-      require(names.insert(name).second, "safetensors", path, ": two tensors are named ", name);
-    }
-    return true;
-  };
-  try {
-    json header = json::parse(text.begin(), text.end(), check);
-    require(header.is_object(), "safetensors", path, ": the header must be a JSON object");
-    return header;
-  } catch (const json::exception& error) {
-    throw Error("safetensors", concat(path, ": the header is not valid JSON: ", error.what()));
-  }
 }
 
 /// Bytes of a tensor; throws when their number does not fit 63 bits.
@@ -150,7 +129,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path), fil
           " bytes");
   require(length <= bytes.size() - 8, "safetensors", path, ": the header has ", length, " bytes, the file only ",
           bytes.size() - 8, " after its length (truncated file?)");
-  const json header = parse_header(bytes.substr(8, length), path);
+  const json header = parse_json_object(bytes.substr(8, length), path + ": the header", "safetensors", kHeader);
   data_ = bytes.substr(8 + length);
   for (const auto& [name, row] : header.items()) {
     if (name != "__metadata__") {

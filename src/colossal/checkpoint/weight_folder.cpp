@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/json_file.h"
+#include "colossal/base/json_file.h"
 
 namespace colossal::checkpoint {
 namespace {

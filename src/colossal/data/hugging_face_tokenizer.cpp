@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/data/added_tokens.h"
 #include "colossal/data/bpe.h"
 #include "colossal/data/byte_alphabet.h"
@@ -21,11 +21,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxBytes = int64_t{256} << 20;
 constexpr int64_t kMaxId = 1 << 24;
 
-json read_json(const std::string& path) {
-  json value = json::parse(read_file(path, kMaxBytes), nullptr, false);
-  require(value.is_object(), "tokenizer", path, ": must be a JSON object");
-  return value;
-}
+json read_json(const std::string& path) { return read_json_object(path, "tokenizer", {.bytes = kMaxBytes}); }
 
 int32_t id_of(const json& id, const std::string& token) {
   require(id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < kMaxId, "tokenizer", "the id of ",

@@ -1,10 +1,7 @@
 #include "colossal/models/shape.h"
 
-#include <filesystem>
-#include <nlohmann/json.hpp>
-
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
@@ -22,10 +19,7 @@ ModelShape preset(const std::string& name) {
 }
 
 ModelShape shape_of_folder(const std::string& folder) {
-  const std::string path = folder + "/config.json";
-  const auto json = nlohmann::json::parse(read_file(path, 16 << 20), nullptr, false);
-  require(!json.is_discarded(), "model", path, " is not JSON");
-  return shape_from_json(json);
+  return shape_from_json(read_json_object(folder + "/config.json", "model", {.bytes = 16 << 20}));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
 
 namespace colossal::train {
 namespace {
@@ -25,7 +26,7 @@ Json number(double value) {
   return value;
 }
 
-double number_of(const Json& value) {
+double number_of(const nlohmann::json& value) {
   if (value.is_number()) return value.get<double>();
   const std::string text = value.get<std::string>();
   if (text == "nan") return std::numeric_limits<double>::quiet_NaN();
@@ -35,7 +36,7 @@ double number_of(const Json& value) {
 }
 
 StepMetrics parse_line(std::string_view line) {
-  const Json object = Json::parse(line);
+  const nlohmann::json object = parse_json_object(line, "JSON", "metrics");
   StepMetrics metrics;
   metrics.step = object.at("step").get<int64_t>();
   metrics.loss = number_of(object.at("loss"));

@@ -1,0 +1,78 @@
+#include "colossal/base/json_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/temporary_folder.h"
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+
+namespace colossal {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string refusal(const std::string& text, const JsonLimits& limits = {}) {
+  try {
+    return "read: " + parse_json_object(text, "x.json", "test", limits).dump();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::string nested(int levels, const std::string& open, const std::string& close) {
+  std::string text;
+  for (int i = 0; i < levels; ++i) text += open;
+  text += "1";
+  for (int i = 0; i < levels; ++i) text += close;
+  return text;
+}
+
+TEST(JsonFile, ReadsAnObject) {
+  const test::TemporaryFolder folder;
+  write_file(folder / "x.json", R"({"a": [1, 2.5, "\u00e9"], "b": {}})");
+  EXPECT_EQ(read_json_object(folder / "x.json", "test"), (nlohmann::json{{"a", {1, 2.5, "\xC3\xA9"}}, {"b", nlohmann::json::object()}}));
+  EXPECT_THROW(read_json_object(folder / "none.json", "test"), Error);
+  EXPECT_THROW(read_json_object(folder / "x.json", "test", {.bytes = 10}), Error);
+}
+
+TEST(JsonFile, RefusesWhatIsNoObject) {
+  EXPECT_EQ(refusal("[]"), "[test] x.json: must be a JSON object");
+  EXPECT_EQ(refusal("null"), "[test] x.json: must be a JSON object");
+  for (const char* text : {"", "{", "{}x", "{\"a\": 1e999}", "{\"\xff\": 1}", "{\"a\": \"\\ud800\"}", "{'a': 1}", "{\"a\": NaN}"})
+    EXPECT_THAT(refusal(text), StartsWith("[test] x.json: not valid JSON: ")) << text;
+}
+
+TEST(JsonFile, AMessageIsShortAndPrintable) {
+  const std::string message = refusal("{\"a\": \"" + std::string(1'000'000, '\x1b') + "\"}");
+  EXPECT_THAT(message, StartsWith("[test] x.json: not valid JSON: parse error at line 1"));
+  EXPECT_LT(message.size(), 300u);
+  EXPECT_EQ(message.find('\x1b'), std::string::npos);
+  const std::string repeated = refusal("{\"\x7f\": 1, \"\x7f\": 2}", {.distinct_names = true});
+  EXPECT_EQ(repeated, "[test] x.json: two members are named ?");
+}
+
+TEST(JsonFile, DepthIsBounded) {
+  EXPECT_THAT(refusal("{\"a\": " + nested(99, "[", "]") + "}"), StartsWith("read: "));
+  for (const int levels : {100, 1'000'000}) {
+    EXPECT_EQ(refusal("{\"a\": " + nested(levels, "[", "]") + "}"), "[test] x.json: nested too deeply, more than 100 levels");
+    EXPECT_EQ(refusal(nested(levels + 1, "{\"a\": ", "}")), "[test] x.json: nested too deeply, more than 100 levels");
+    EXPECT_EQ(refusal(std::string(levels + 1, '[')), "[test] x.json: nested too deeply, more than 100 levels");
+  }
+  EXPECT_THAT(refusal(nested(100, "{\"a\": ", "}")), StartsWith("read: "));
+  EXPECT_THAT(refusal(R"({"a": {"b": 1}})", {.depth = 2}), StartsWith("read: "));
+  EXPECT_THAT(refusal(R"({"a": {"b": []}})", {.depth = 2}), HasSubstr("more than 2 levels"));
+}
+
+TEST(JsonFile, NamesThatComeTwiceAreRefusedWhereTheyMustNot) {
+  const JsonLimits distinct{.distinct_names = true};
+  EXPECT_THAT(refusal(R"({"a": 1, "a": 2})"), StartsWith("read: "));
+  EXPECT_EQ(refusal(R"({"a": 1, "b": {"a": 1}, "c": [{"a": 1}, {"a": 2}]})", distinct),
+            R"(read: {"a":1,"b":{"a":1},"c":[{"a":1},{"a":2}]})");
+  EXPECT_EQ(refusal(R"({"a": 1, "b": {"a": 1}, "a": 2})", distinct), "[test] x.json: two members are named a");
+  EXPECT_EQ(refusal(R"({"x": {"b": 1, "b": 1}})", distinct), "[test] x.json: two members are named b");
+}
+
+}  // namespace
+}  // namespace colossal
