@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
@@ -46,6 +47,31 @@ void skip_a_collective(World& world) {
   group->all_reduce(x, colossal::comm::Reduce::Sum).wait();
 }
 
+volatile std::sig_atomic_t asked = 0;
+
+void on_signal(int signal) {
+  if (asked) _exit(128 + signal);
+  asked = signal;
+}
+
+/// Ends when a signal asks for it. Rank 0 has something to do before that, which it begins when rank 1 is gone; for
+/// ever with `never`. A second signal ends it at once.
+[[noreturn]] void end_when_asked(World& world, bool never) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, on_signal);
+  at::Tensor mine = at::full({1}, static_cast<int64_t>(getpid()), at::kLong), processes = at::zeros({world.size()}, at::kLong);
+  all(world)->all_gather(processes, mine).wait();
+  std::fprintf(stderr, "rank %d runs as %d\n", world.rank(), static_cast<int>(getpid()));
+  const auto moment = std::chrono::milliseconds(10);
+  while (!asked) std::this_thread::sleep_for(moment);
+  if (world.rank() == 0) {
+    while (kill(static_cast<pid_t>(processes[1].item<int64_t>()), 0) == 0) std::this_thread::sleep_for(moment);
+    std::fprintf(stderr, "rank 1 is gone\n");
+    for (int i = 0; i < 30 || never; ++i) std::this_thread::sleep_for(moment);
+    std::fprintf(stderr, "rank 0 has saved\n");
+  }
+  std::exit(128 + asked);
+}
+
 void run(const std::string& what, World& world) {
   if (what == "conform") {
     colossal::test::check_transport(*all(world));
@@ -57,6 +83,8 @@ void run(const std::string& what, World& world) {
     reduce_for_ever(world);
   } else if (what == "skip") {
     skip_a_collective(world);
+  } else if (what == "ask" || what == "ask_twice") {
+    end_when_asked(world, what == "ask_twice");
   } else if (what == "exit") {
     all(world)->barrier().wait();
     if (world.rank() == 1) std::exit(7);

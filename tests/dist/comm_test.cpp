@@ -18,6 +18,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // Without what a launcher around the tests may have set.
 std::map<std::string, std::string> clean(std::map<std::string, std::string> more = {}) {
@@ -116,6 +117,54 @@ TEST(LocalRanksEnd, WhenAskedTo) {
   EXPECT_FALSE(result.late) << result.output;
   EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
   EXPECT_THAT(result.output, HasSubstr("got SIGTERM, passing it on"));
+}
+
+TEST(LocalRanksEnd, LetsEachFinishWhatItDoesWhenAskedTo) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    Process process = launched(2, {"ask", "shm"});
+    bool asked = false;
+    process.meanwhile = [&](const std::string& output, int launcher) {
+      if (asked || count(output, " runs as ") != 2) return;
+      asked = true;
+      kill(launcher, signal);
+    };
+    const Finished result = run_process(process);
+    EXPECT_EQ(result.status, 128 + signal) << result.output;
+    EXPECT_THAT(result.output, AllOf(HasSubstr("rank 0 has saved"), Not(HasSubstr("ending the other ranks"))));
+  }
+}
+
+TEST(LocalRanksEnd, AtOnceWhenAskedTwice) {
+  Process process = launched(2, {"ask_twice", "shm"});
+  int asked = 0;
+  process.meanwhile = [&](const std::string& output, int launcher) {
+    const bool once = asked == 0 && count(output, " runs as ") == 2;
+    const bool again = asked == 1 && output.find("rank 1 is gone") != std::string::npos;
+    if (!once && !again) return;
+    ++asked;
+    if (once) kill(launcher, SIGHUP);  // the system and a shell both tell of a lost terminal: that is asking once
+    kill(launcher, once ? SIGHUP : SIGINT);
+  };
+  const Finished result = run_process(process);
+  EXPECT_EQ(asked, 2) << result.output;
+  EXPECT_FALSE(result.late) << result.output;
+  EXPECT_GE(result.status, 128) << result.output;
+  EXPECT_THAT(result.output, Not(HasSubstr("rank 0 has saved")));
+}
+
+TEST(LocalRanksEnd, IsUpToNobodyWhereHangupsAreIgnored) {
+  Process process = launched(2, {"ask", "shm"});
+  process.command.insert(process.command.begin(), {"nohup"});
+  bool asked = false;
+  process.meanwhile = [&](const std::string& output, int launcher) {
+    if (asked || count(output, " runs as ") != 2) return;
+    asked = true;
+    kill(launcher, SIGHUP);
+    kill(launcher, SIGTERM);
+  };
+  const Finished result = run_process(process);
+  EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
+  EXPECT_THAT(result.output, AllOf(HasSubstr("got SIGTERM"), Not(HasSubstr("got SIGHUP"))));
 }
 
 TEST(LocalRanksStart, SaysWhatCannotBeStarted) {

@@ -1,6 +1,9 @@
 // The program itself, on real ranks: train, kill, stop, resume, generate, export; under our launcher and under others.
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -51,6 +54,13 @@ class TrainProgram : public testing::Test {
   void expect_same_curve(const std::vector<double>& got, const std::vector<double>& want) const {
     ASSERT_EQ(got.size(), want.size());
     for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * want[i]) << "step " << i + 1;  // fp32, 12 steps
+  }
+  /// The last step of the metrics is in a checkpoint, and the report is there.
+  void expect_all_is_saved() const {
+    const auto steps = checkpoint::complete_steps(base + "/run/checkpoints");
+    ASSERT_FALSE(steps.empty());
+    EXPECT_EQ(steps.back(), static_cast<int64_t>(losses().size()));
+    EXPECT_TRUE(std::filesystem::exists(base + "/run/report.html"));
   }
   /// Whether what was printed so far says that a step is done: no other line has a loss.
   static bool has_stepped(const std::string& output) { return output.find("  loss ") != std::string::npos; }
@@ -202,9 +212,9 @@ TEST_F(TrainProgram, ASignalEndsARankThatStillWaitsForTheOthers) {
   EXPECT_LT(std::chrono::steady_clock::now() - when, seconds(10));
 }
 
-TEST_F(TrainProgram, SigtermAndCtrlCLoseNothing) {
+TEST_F(TrainProgram, SigtermCtrlCAndALostTerminalLoseNothing) {
   write_config(100000, 0);
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     bool sent = false;
     const Finished result = run_process({.command = train({"--parallel.data=2", "--resume"}),
                                          .limit = seconds(100),
@@ -215,8 +225,75 @@ TEST_F(TrainProgram, SigtermAndCtrlCLoseNothing) {
                                          }});
     EXPECT_EQ(result.status, 128 + signal) << result.output;
     EXPECT_NE(result.output.find("--resume"), std::string::npos) << result.output;
-    EXPECT_EQ(checkpoint::complete_steps(base + "/run/checkpoints").back(), static_cast<int64_t>(losses().size()));
+    expect_all_is_saved();
+    std::filesystem::remove(base + "/run/report.html");
   }
+}
+
+// A rank that hangs never comes to the end of its step: the first signal waits for it, the second does not.
+TEST_F(TrainProgram, CtrlCTwiceEndsAtOnce) {
+  write_config(100000, 0);
+  std::vector<int> ranks;
+  bool again = false;
+  const Finished result = run_process({.command = train({"--parallel.data=2"}),
+                                       .limit = seconds(100),
+                                       .meanwhile = [&](const std::string& output, int launcher) {
+                                         if (ranks.empty() && has_stepped(output)) {
+                                           ranks = children_of(launcher);
+                                           kill(ranks.at(1), SIGSTOP);
+                                           kill(launcher, SIGINT);
+                                         } else if (!again && output.find("passing it on") != std::string::npos) {
+                                           again = true;
+                                           kill(launcher, SIGINT);
+                                         }
+                                       }});
+  EXPECT_TRUE(again) << result.output;
+  EXPECT_FALSE(result.late) << result.output;
+  EXPECT_EQ(result.status, 128 + SIGINT) << result.output;
+  EXPECT_EQ(result.output.find("--resume"), std::string::npos) << result.output;
+  for (const int rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank still runs";
+}
+
+TEST_F(TrainProgram, ATerminalThatGoesAwayLosesNothing) {
+  write_config(100000, 0);
+  int terminal = -1;
+  const pid_t launcher = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (launcher == 0) {
+    for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);
+    Words words = train({"--parallel.data=2"});
+    std::vector<char*> arguments;
+    for (auto& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    execv(arguments[0], arguments.data());
+    _exit(127);
+  }
+  ASSERT_GT(launcher, 0);
+  std::string output;
+  char buffer[4096];
+  for (ssize_t count; !has_stepped(output) && (count = read(terminal, buffer, sizeof buffer)) > 0;) output.append(buffer, count);
+  close(terminal);
+  int status = 0;
+  pid_t ended = 0;
+  for (int i = 0; i < 5000 && ended == 0; ++i, usleep(20000)) ended = waitpid(launcher, &status, WNOHANG);
+  if (ended != launcher) kill(launcher, SIGKILL);
+  ASSERT_EQ(ended, launcher) << output;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGHUP) << status << output;
+  expect_all_is_saved();
+}
+
+TEST_F(TrainProgram, GoesOnWhenNobodyReadsWhatItPrints) {
+  write_config(400, 0);
+  // The reader takes one line and leaves; what is printed later goes nowhere.
+  Words words{"sh", "-c", "{ \"$@\"; echo $? > \"$0\"; } 2>&1 | head -n 1", base + "/status"};
+  for (const auto& word : train({"--parallel.data=2"})) words.push_back(word);
+  const Finished result = run(words);
+  EXPECT_FALSE(result.late) << result.output;
+  std::ifstream file(base + "/status");
+  int status = -1;
+  file >> status;
+  EXPECT_EQ(status, 0) << result.output;
+  EXPECT_EQ(losses().size(), 400u);
+  expect_all_is_saved();
 }
 
 TEST_F(TrainProgram, FiftyKillsAtRandomMomentsLeaveACompleteCheckpoint) {

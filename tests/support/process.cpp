@@ -57,6 +57,7 @@ class Child {
  private:
   [[noreturn]] void become(int output) {
     setpgid(0, 0);
+    for (const int signal : {SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);  // whoever started the tests may ignore them
     dup2(output, 1);
     dup2(output, 2);
     for (const auto& [name, value] : process_.variables) {

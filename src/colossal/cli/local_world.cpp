@@ -14,8 +14,8 @@ namespace {
 volatile std::sig_atomic_t stop_signal = 0;  // signals belong to the process: the one place where a global is the truth
 
 void on_signal(int signal) {
-  if (stop_signal) std::_Exit(128 + signal);
-  stop_signal = signal;
+  if (!stop_signal) stop_signal = signal;
+  else if (signal != SIGHUP) std::_Exit(128 + signal);  // a lost terminal may be told more than once
 }
 
 }  // namespace
@@ -25,7 +25,13 @@ void watch_stop_signals() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // a write under way goes on
   sigemptyset(&action.sa_mask);
-  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before{};
+    sigaction(signal, nullptr, &before);
+    const bool is_unwanted = signal == SIGHUP && before.sa_handler == SIG_IGN;  // nohup
+    if (!is_unwanted) sigaction(signal, &action, nullptr);
+  }
+  std::signal(SIGPIPE, SIG_IGN);  // whoever read the output is gone: what is to be saved is not
 }
 
 bool stop_requested() { return stop_signal != 0; }

@@ -12,7 +12,8 @@ namespace colossal::cli {
 /// Errors of work() that do not carry a rank yet get one.
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work);
 
-/// True once SIGINT or SIGTERM has arrived since watch_stop_signals(). A second signal ends the process at once.
+/// True once SIGINT, SIGTERM or SIGHUP (unless it is ignored, as under nohup) has arrived since watch_stop_signals(). A second SIGINT or SIGTERM
+/// ends the process at once. From that call on, output that nobody reads any more is no reason to end.
 void watch_stop_signals();
 bool stop_requested();
 /// 128 + the signal, as a shell reports it; 0 before one.

@@ -24,19 +24,30 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+bool is_ignored(int signal) {
+  struct sigaction action{};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 /// Signals arrive through a descriptor while this lives, so that no code runs in a handler.
 class SignalQueue {
  public:
   SignalQueue() {
     sigset_t set;
     sigemptyset(&set);
-    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, signal);
+    for (int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE}) sigaddset(&set, signal);
+    if (!is_ignored(SIGHUP)) sigaddset(&set, SIGHUP);  // under nohup nobody wants to hear of it
     pthread_sigmask(SIG_BLOCK, &set, &before_);
     descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     require(descriptor_ >= 0, "launch", "cannot watch signals: ", std::strerror(errno));
   }
   ~SignalQueue() {
     close(descriptor_);
+    sigset_t broken_pipe;  // of a report that nobody read: it must not end this process now
+    sigemptyset(&broken_pipe);
+    sigaddset(&broken_pipe, SIGPIPE);
+    const timespec at_once{};
+    while (sigtimedwait(&broken_pipe, nullptr, &at_once) > 0) continue;
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
   SignalQueue(const SignalQueue&) = delete;
@@ -93,7 +104,7 @@ class Run {
   int run() {
     const auto pass_on = [&](std::chrono::milliseconds limit) {
       const int signal = signals_.wait(limit);
-      if (signal == SIGINT || signal == SIGTERM) forward(signal);
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) forward(signal);
     };
     for (int r = 0; r < options_.ranks && !asked_to_end_; ++r) {
       start(r);
@@ -161,8 +172,17 @@ class Run {
 
   void forward(int signal) {
     if (!asked_to_end_) report(concat("got ", signal_name(signal), ", passing it on to the ranks"));
+    // A lost terminal may be told more than once, by the system and by a shell; anything else that comes again is meant.
+    if (asked_to_end_ && signal != SIGHUP && !ending_) ending_ = Clock::now();
     asked_to_end_ = true;
     send_all(signal);
+  }
+
+  /// A rank that was asked to end takes the time it needs to save; those that come to an end sooner are no reason to hurry it.
+  bool is_orderly(int status) const {
+    if (!WIFEXITED(status)) return false;
+    const int code = WEXITSTATUS(status);
+    return code == 0 || (asked_to_end_ && (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP));
   }
 
   void reap() {
@@ -171,12 +191,12 @@ class Run {
       if (processes_[r] <= 0 || waitpid(processes_[r], &status, WNOHANG) != processes_[r]) continue;
       const pid_t process = processes_[r];
       processes_[r] = 0;
-      if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
       if (status_ == 0) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      if (ending_) continue;
+      if (is_orderly(status) || ending_) continue;
       const std::string how = WIFSIGNALED(status) ? "was killed by " + signal_name(WTERMSIG(status))
                                                   : concat("ended with status ", WEXITSTATUS(status));
-      const bool is_wanted = asked_to_end_ && status_ >= 128;  // ends by the signal that was passed on, or reports it
+      const int killed_by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+      const bool is_wanted = asked_to_end_ && (killed_by == SIGINT || killed_by == SIGTERM || killed_by == SIGHUP);
       if (!is_wanted)
         report(concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how,
                       alive() > 0 ? "; ending the other ranks" : ""));

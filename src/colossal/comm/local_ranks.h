@@ -21,10 +21,13 @@ struct LocalRanks {
 /// with 0, else that of the first that did not (128 + signal when it was killed).
 ///
 /// This process hosts the rendezvous store, on a free port, so that no port needs to be chosen. Output passes through
-/// unchanged. SIGINT and SIGTERM to this process are sent on to every rank, once each. When a rank dies the others get
-/// SIGTERM and, after `grace`, SIGKILL. When this process dies, however it does, the ranks are killed with it. Shared
-/// memory they may have left is removed. One run at a time in a process: the dispositions of SIGINT and SIGTERM are its
-/// own until it returns. Errors: throws Error("launch", ...) when the command cannot be started.
+/// unchanged. SIGINT, SIGTERM and SIGHUP (unless it is ignored) to this process are sent on to every rank, once each.
+/// Ranks then take the time they need to end by themselves, with 0 or 128 + that signal; a second SIGINT or SIGTERM, of
+/// which ranks are expected to end at once, gives them `grace` until SIGKILL. When a rank fails or is killed the others
+/// get SIGTERM and, after `grace`, SIGKILL. When this process dies, however it does, the ranks are killed with it. Shared
+/// memory they may have left is removed. One run at a time in a process: these signals and SIGPIPE, which a report to a
+/// closed pipe must not end it by, are its own until it returns. Errors: throws Error("launch", ...) when the command
+/// cannot be started.
 int run_local_ranks(const LocalRanks& options);
 
 /// "SIGKILL" for 9, "signal 64" for what has no name.
