@@ -351,6 +351,25 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
   EXPECT_LT(train::read_metrics(base + "/second/metrics.jsonl").front().loss, losses().front() - 0.3);
 }
 
+TEST_F(TrainProgram, TheSampleStopsWhereTheTrainedPositionsDo) {
+  const auto sampled = [&](const Words& flags) {  // bytes
+    const Finished outcome = run(train(flags));
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    std::ifstream file(base + "/run/report.html");
+    const std::string report{std::istreambuf_iterator<char>(file), {}};
+    const size_t begin = report.find("<mark>line </mark>"), end = report.find("</pre>", begin);
+    return begin == std::string::npos ? 0 : end - begin - std::string("<mark>line </mark>").size();
+  };
+  const Words sequence_24{"--overwrite", "--training.steps=60", "--optimizer.learning_rate=1e-2", "--training.sample_prompt=line "};
+  const auto with = [&](const char* tokens) {
+    Words words = sequence_24;
+    words.push_back(tokens);
+    return words;
+  };
+  EXPECT_EQ(sampled(with("--training.sample_tokens=50")), 24u - 5u);  // the model has 64 positions
+  EXPECT_EQ(sampled(with("--training.sample_tokens=10")), 10u);
+}
+
 TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
   auto refusal = [&](const Words& flags) {
     const Finished outcome = run(train(flags));

@@ -22,7 +22,8 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
   const data::Tokenizer& tokenizer = *trainer.tokenizer();
   std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
-  infer::GenerateOptions options{.max_tokens = config.training.sample_tokens, .end_id = tokenizer.end_id(),
+  const int64_t trained = config.data.sequence - static_cast<int64_t>(prompt.size());  // no step has seen what comes behind them
+  infer::GenerateOptions options{.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens), .end_id = tokenizer.end_id(),
                                  .sampling = {.temperature = 0.8, .top_k = 40, .seed = config.training.seed}};
   data::TextStream stream(tokenizer);
   std::string text;

@@ -63,7 +63,7 @@ void TrainingConfig::fields(Fields& f) {
   f.integer("evaluate_every", evaluate_every, "steps", "between evaluations on held-out data; 0: at the end only");
   f.integer("evaluate_batches", evaluate_batches, "batches", "of batch_size samples in one evaluation; 0: no evaluation");
   f.text("sample_prompt", sample_prompt, "start of the text sampled at the end");
-  f.integer("sample_tokens", sample_tokens, "tokens", "length of the text sampled at the end; 0: none");
+  f.integer("sample_tokens", sample_tokens, "tokens", "length of the text sampled at the end, which stops where data.sequence ends; 0: none");
 }
 
 void Config::fields(Fields& f) {
