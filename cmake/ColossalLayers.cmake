@@ -32,6 +32,11 @@ function(colossal_join_units target)
   endif()
 endfunction()
 
+# Files beside those of the torch-free layers that `colossal`, the program without LibTorch, takes from the archives: each is a unit of its own, for a unit is taken whole.
+set(COLOSSAL_WITHOUT_TORCH
+  cli/arguments cli/become cli/commands cli/draw_curves cli/help cli/main cli/schedule cli/schedule_lr comm/compression distributed/config models/config nn/fp8_config
+  optim/config optim/learning_rate optim/parameter_groups optim/unused_keys parallel/pipeline/plan parallel/tensor/config train/config train/html train/plot)
+
 function(colossal_select_sources layer out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/*.cpp)
   if(LibTorch_NCCL_INCLUDE)
@@ -39,6 +44,8 @@ function(colossal_select_sources layer out)
   else()
     list(FILTER sources EXCLUDE REGEX "/nccl\\.cpp$")
   endif()
+  list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp" OUTPUT_VARIABLE single)
+  set_source_files_properties(${single} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   foreach(source ${sources})
     if(source MATCHES "_avx2\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c" SKIP_PRECOMPILE_HEADERS ON

@@ -4,6 +4,7 @@
 
 #include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
+#include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/ranks_values.h"

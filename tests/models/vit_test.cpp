@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/parity.h"
