@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "base/temporary_folder.h"
 #include "colossal/base/error.h"
@@ -35,6 +36,8 @@ TEST(JsonFile, ReadsAnObject) {
   EXPECT_EQ(read_json_object(folder / "x.json", "test"), (nlohmann::json{{"a", {1, 2.5, "\xC3\xA9"}}, {"b", nlohmann::json::object()}}));
   EXPECT_THROW(read_json_object(folder / "none.json", "test"), Error);
   EXPECT_THROW(read_json_object(folder / "x.json", "test", {.bytes = 10}), Error);
+  ASSERT_EQ(mkfifo((folder / "pipe.json").c_str(), 0600), 0);
+  EXPECT_THROW(read_json_object(folder / "pipe.json", "test"), Error);
 }
 
 TEST(JsonFile, RefusesWhatIsNoObject) {

@@ -13,6 +13,7 @@
 namespace colossal::data {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -180,8 +181,13 @@ TEST(Batches, AStateOfOtherDataIsRefused) {
     return "restored";
   };
   EXPECT_EQ(refused([](auto&) {}), "restored");
-  EXPECT_THAT(refused([](auto& s) { s["corpus"] = "x"; }), HasSubstr("another corpus"));
-  EXPECT_THAT(refused([](auto& s) { s["sequence"] = 3; }), HasSubstr("another sequence: it has 3, this run 2"));
+  EXPECT_THAT(refused([](auto& s) { s["files"]["memory"] = "3 bytes"; }),
+              AllOf(HasSubstr("what it reads changed: memory was 3 bytes, now it is 200 bytes with checksum "), HasSubstr("--overwrite")));
+  EXPECT_THAT(refused([](auto& s) { s["files"]["a.txt"] = "3 bytes"; }), HasSubstr("what it reads changed: a.txt is gone; put back"));
+  EXPECT_THAT(refused([](auto& s) { s["files"] = {{"\x1b", 1}, {"b", 1}, {"c", 1}, {"d", 1}}; }),
+              HasSubstr("what it reads changed: ? is gone; b is gone; c is gone; and 2 more; put back"));
+  EXPECT_THAT(refused([](auto& s) { s["sequence"] = 3; }), HasSubstr("what it reads changed: sequence was 3, now it is 2"));
+  EXPECT_THAT(refused([](auto& s) { s["vocabulary"] = 3; }), HasSubstr("vocabulary was 3"));
   EXPECT_THAT(refused([](auto& s) { s["seed"] = 5; }), HasSubstr("seed"));
   EXPECT_THAT(refused([](auto& s) { s["position"] = 24; }), HasSubstr("damaged"));
   EXPECT_THAT(refused([](auto& s) { s["position"] = -1; }), HasSubstr("damaged"));

@@ -2,19 +2,25 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <numeric>
+#include <algorithm>
+#include <cmath>
 
 #include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/data/byte_tokenizer.h"
+#include "colossal/data/stored_tokens.h"
+#include "colossal/data/text_files.h"
 
 namespace colossal::data {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
+using testing::StartsWith;
 
 const ByteTokenizer kBytes;
 
@@ -72,9 +78,27 @@ TEST(Corpus, ReadsAFolderInOrderOfNames) {
   folder.write("out/CMakeCache.txt", "no");
   folder.write("out/x.md", "no");
   folder.write("mine/config.toml", "no");
+  folder.write("finished/metrics.jsonl", "no");
+  folder.write("finished/config.toml", "no");
   folder.write("last.toml", "L");
   EXPECT_EQ(text(Corpus::open(folder.path(), kBytes, {folder / "mine", folder / "last.toml"})), "AB|AZ|B|");
   EXPECT_EQ(text(Corpus::open(folder.path() + "/", kBytes, {folder / "a/../mine/"})), "AB|AZ|B|L|");
+}
+
+TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
+  TemporaryFolder folder;
+  folder.write("from/b.md", "B");
+  folder.write("from/a/z.cpp", "AZ");
+  folder.write("from/.x.md", "no");
+  folder.write("from/c.png", "no text");
+  folder.write("from/run/config.toml", "no");
+  folder.write("from/run/copy/old.md", "of an earlier run");
+  const std::string copy = folder / "from/run/copy";
+  copy_text_files(folder / "from", {folder / "from/run"}, copy);
+  EXPECT_EQ(text(Corpus::open(copy, kBytes)), "AZ|B|");
+  EXPECT_EQ(Corpus::open(copy, kBytes).contents(), Corpus::open(folder / "from", kBytes, {folder / "from/run"}).contents());
+  folder.write("file", "in the way");
+  EXPECT_THROW(copy_text_files(folder / "from", {}, folder / "file/copy"), Error);
 }
 
 TEST(Corpus, EncodesWithATokenizerThatIsNotBytes) {
@@ -121,10 +145,12 @@ TEST(Corpus, BadTokenFilesAreRefused) {
     return refusal(path);
   };
   EXPECT_THAT(refusal(path), HasSubstr("needs a sidecar"));
-  EXPECT_THAT(with("{"), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(with("{"), HasSubstr("a.bin.json: not valid JSON"));
+  EXPECT_THAT(with(std::string(1 << 19, '[') + std::string(1 << 19, ']')), HasSubstr("a.bin.json: nested too deeply"));
   EXPECT_THAT(with("{}"), HasSubstr("with a dtype"));
   EXPECT_THAT(with(R"({"dtype": "int8"})"), HasSubstr("uint16 or uint32: got \"int8\""));
-  EXPECT_THAT(with(R"({"dtype": "uint16", "end_id": "x"})"), HasSubstr("end_id"));
+  for (const char* end : {"\"x\"", "257", "-2", "18446744073709551615", "1e3", "null", "[]"})
+    EXPECT_THAT(with(concat(R"({"dtype": "uint16", "end_id": )", end, "}")), HasSubstr("end_id must be a token id below the vocabulary of 257"));
   EXPECT_THAT(with(R"({"dtype": "uint16"})"), HasSubstr("whole tokens of 2 bytes: got 5"));
   folder.write("a.bin", "");
   EXPECT_THAT(refusal(path), HasSubstr("is empty"));
@@ -146,6 +172,30 @@ TEST(Corpus, MissingEmptyAndUnreadableDataAreRefused) {
   std::filesystem::permissions(folder / "sub", std::filesystem::perms::owner_all);
 }
 
+TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
+  TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe.txt").c_str(), 0600), 0);
+  EXPECT_THAT(refusal(folder / "pipe.txt"), HasSubstr("must be a regular file: " + (folder / "pipe.txt")));
+  EXPECT_THAT(refusal("/dev/zero"), HasSubstr("must be a regular file: /dev/zero"));
+  std::filesystem::create_symlink(folder / "b", folder / "a");
+  std::filesystem::create_symlink(folder / "a", folder / "b");
+  EXPECT_THAT(refusal(folder / "a"), HasSubstr("no such file or folder"));
+  EXPECT_THAT(refusal("nowhere/at-all.txt"), HasSubstr("(seen from " + std::filesystem::current_path().string() + ")"));
+  folder.write("tree/a.md", "A");
+  std::filesystem::create_directory_symlink(folder / "tree", folder / "tree/again");
+  ASSERT_EQ(mkfifo((folder / "tree/pipe.md").c_str(), 0600), 0);
+  EXPECT_EQ(text(Corpus::open(folder / "tree", kBytes)), "A|");
+  const std::string sparse = folder.write("sparse.txt", "");
+  std::error_code refused;
+  std::filesystem::resize_file(sparse, uintmax_t{1} << 40, refused);
+  if (refused) GTEST_SKIP() << "no sparse files of 1 TiB here: " << refused.message();
+  const Corpus corpus = Corpus::open(sparse, kBytes);
+  EXPECT_EQ(corpus.size(), (int64_t{1} << 40) + 1);
+  int64_t last[2];
+  corpus.read(corpus.size() - 2, 2, last);
+  EXPECT_THAT(last, ElementsAre(0, ByteTokenizer::kEnd));
+}
+
 TEST(Corpus, SplitsOneFileAtItsEnd) {
   const Corpus corpus = Corpus::of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, -1, 10);
   const auto [training, held_out] = corpus.split(0.25);
@@ -165,14 +215,97 @@ TEST(Corpus, SplitsFoldersByDocuments) {
   EXPECT_EQ(text(held_out), "c|f|");
 }
 
-TEST(Corpus, FingerprintChangesWithTheData) {
+/// The held-out text of documents of these sizes, whose letters are a, b, ... each; checks that nothing is lost, doubled or too much.
+std::string held_out_of(const std::vector<int64_t>& sizes, double fraction) {
   TemporaryFolder folder;
-  folder.write("a.md", "abc");
-  const std::string before = Corpus::open(folder.path(), kBytes).fingerprint();
-  EXPECT_EQ(Corpus::open(folder.path(), kBytes).fingerprint(), before);
-  folder.write("b.md", "d");
-  EXPECT_NE(Corpus::open(folder.path(), kBytes).fingerprint(), before);
-  EXPECT_NE(Corpus::of({1, 2}, -1, 3).fingerprint(), Corpus::of({1, 2}, -1, 4).fingerprint());
+  std::string all;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const std::string content(sizes[i] - 1, static_cast<char>('a' + i % 26));  // and its end token
+    folder.write(concat(1000 + i, ".md"), content);
+    all += content + "|";
+  }
+  const auto [training, held_out] = Corpus::open(folder.path(), kBytes).split(fraction);
+  const double wanted = std::floor(fraction * static_cast<double>(all.size()));
+  EXPECT_LE(held_out.size(), wanted);
+  EXPECT_GE(held_out.size(), 0.9 * wanted);
+  std::string both = text(training) + text(held_out);
+  std::sort(both.begin(), both.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_TRUE(both == all) << "tokens are lost or doubled";
+  return text(held_out);
+}
+
+TEST(Corpus, HoldsOutItsShareWhateverTheSizes) {
+  EXPECT_EQ(held_out_of(std::vector<int64_t>(20, 3), 0.1), "jj|tt|") << "equal documents stay whole";
+  const std::string tail = std::string(49, 'a') + "|";
+  EXPECT_EQ(held_out_of({1000, 3}, 0.05), tail) << "a large one and a tiny one";
+  EXPECT_EQ(held_out_of({3, 1000}, 0.05), std::string(49, 'b') + "|");
+  EXPECT_EQ(held_out_of({1000}, 0.05), tail) << "one alone";
+  EXPECT_EQ(held_out_of({100, 100, 100}, 0.1), "aaaaaaaaa|bbbbbbbbb|ccccccccc|") << "none fits: each gives its end";
+  EXPECT_EQ(held_out_of(std::vector<int64_t>(10, 2), 0.05), "|") << "all tiny";
+  EXPECT_EQ(held_out_of({2, 2}, 0.05), "");
+  // One that fits, with what is missing from the end of the largest.
+  EXPECT_EQ(held_out_of({8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 9}, 0.15).size(), 13u);
+  std::vector<int64_t> mixed{50'000};
+  for (int64_t i = 0; i < 60; ++i) mixed.push_back(2 + i * i * 7919 % 997);
+  for (const double fraction : {0.001, 0.05, 0.5, 0.9}) held_out_of(mixed, fraction);
+  std::rotate(mixed.begin(), mixed.begin() + 1, mixed.end());
+  for (const double fraction : {0.001, 0.05, 0.5, 0.9}) held_out_of(mixed, fraction);
+}
+
+TEST(Corpus, ContentsNameWhatADocumentWasMadeOf) {
+  TemporaryFolder here, there;
+  for (const TemporaryFolder* folder : {&here, &there}) {
+    folder->write("a.md", "abc");
+    folder->write("sub/a.md", "abd");
+    folder->write("\xff.md", "e");
+    folder->write("large.txt", std::string(StoredTokens::kKept + 1, 'x'));
+  }
+  const auto contents = [](const std::string& path) { return Corpus::open(path, kBytes).contents(); };
+  const auto before = contents(here.path());
+  EXPECT_EQ(contents(there.path()), before) << "the same text in another place";
+  EXPECT_EQ(contents(there.path() + "/"), before);
+  EXPECT_THAT(before, ElementsAre(Pair("?.md", StartsWith("1 bytes with checksum ")), Pair("a.md", StartsWith("3 bytes with checksum ")),
+                                  Pair("large.txt", StartsWith("1048577 bytes")), Pair("sub/a.md", StartsWith("3 bytes"))));
+  EXPECT_NE(before.at("a.md"), before.at("sub/a.md"));
+  there.write("large.txt", std::string(StoredTokens::kKept, 'x') + "y");
+  there.write("sub/a.md", "dba");
+  auto edited = contents(there.path());
+  EXPECT_NE(edited.at("large.txt"), before.at("large.txt"));
+  EXPECT_NE(edited.at("sub/a.md"), before.at("sub/a.md"));
+  EXPECT_THAT(Corpus::of({1, 2, 3, 4}, -1, 5).split(0.5).first.contents().at("memory"), HasSubstr("of which tokens 0 to 2"));
+}
+
+TEST(Corpus, ManyDocumentsAreSummedUp) {
+  TemporaryFolder folder;
+  for (int i = 0; i <= 1000; ++i) folder.write(concat(i, ".md"), "x");
+  const auto before = Corpus::open(folder.path(), kBytes).contents();
+  EXPECT_THAT(before, ElementsAre(Pair("1001 documents", StartsWith("checksum "))));
+  folder.write("500.md", "y");
+  EXPECT_NE(Corpus::open(folder.path(), kBytes).contents(), before);
+}
+
+TEST(Corpus, TextThatIsEditedMeanwhileDoesNoHarmOrIsAnError) {
+  TemporaryFolder folder;
+  const std::string small = folder.write("small.txt", "hello"), large = folder.write("large.txt", std::string(StoredTokens::kKept + 1, 'x'));
+  const std::string tokens_file = folder / "t.bin";
+  write_token_file(tokens_file, std::vector<uint32_t>(StoredTokens::kKept, 3), 257, -1);
+  const Corpus kept = Corpus::open(small, kBytes), text_on_disk = Corpus::open(large, kBytes), tokens_on_disk = Corpus::open(tokens_file, kBytes);
+  for (const std::string& path : {small, large, tokens_file}) std::filesystem::resize_file(path, 2);
+  EXPECT_EQ(text(kept), "hello|");
+  for (const Corpus* corpus : {&text_on_disk, &tokens_on_disk}) {
+    std::vector<int64_t> out(100);
+    try {
+      corpus->read(corpus->size() - 100, 100, out.data());
+      ADD_FAILURE() << "read what is not there";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("became shorter while it was read: it had "));
+      EXPECT_THAT(error.what(), HasSubstr(corpus == &text_on_disk ? large : tokens_file));
+    }
+  }
+  const Corpus replaced = Corpus::open(folder.write("large.txt", std::string(StoredTokens::kKept + 1, 'y')), kBytes);
+  std::filesystem::rename(folder.write("new.txt", "short"), large);
+  EXPECT_EQ(tokens(replaced)[StoredTokens::kKept], 'y') << "a file that is replaced goes on to be read as it was";
 }
 
 TEST(Corpus, TheProjectsOwnTextIsEnoughToTrainOn) {

@@ -1,6 +1,7 @@
 // CIFAR-10's files, and images as samples: what is refused, the same batches for any number of ranks, changes that depend on seeds alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <ATen/ATen.h>
 
@@ -86,6 +87,12 @@ TEST_F(Cifar, RefusesFilesThatAreNotItsFormat) {
   test::write_plain(file, cifar_records(1));
   test::write_gzip(file + ".gz", cifar_records(1));
   EXPECT_THAT(refusal(), HasSubstr("holds data_batch_1.bin twice"));
+  fs::remove(file + ".gz");
+  for (const std::string& pipe : {file, file + ".gz"}) {
+    fs::remove(file);
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_THAT(refusal(), HasSubstr("must be a regular file: " + pipe));
+  }
 }
 
 TEST_F(Cifar, RefusesDamagedGzip) {
@@ -181,8 +188,8 @@ TEST(ImageBatches, RefuseThePositionInOtherImages) {
     }
   };
   EXPECT_EQ(refusal({numbered(5), true}, {numbered(5), true}), "restored");
-  EXPECT_THAT(refusal({numbered(5), true}, {numbered(6), true}), HasSubstr("of another images: it has \"numbered 5\""));
-  EXPECT_THAT(refusal({numbered(5), true}, {numbered(5), false}), HasSubstr("of another augment: it has true, this run false"));
+  EXPECT_THAT(refusal({numbered(5), true}, {numbered(6), true}), HasSubstr("images was numbered 5, now it is numbered 6"));
+  EXPECT_THAT(refusal({numbered(5), true}, {numbered(5), false}), HasSubstr("augment was true, now it is false"));
 }
 
 at::Tensor filled(const ImageSamples& samples, int64_t index, uint64_t seed) {

@@ -53,7 +53,7 @@ class Run : public testing::Test {
     std::mutex mutex;
     comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
       int64_t steps = 0;
-      TrainerOptions options{.start = start};
+      TrainerOptions options{.start = start, .builtin_data = base + "/sources"};
       options.stop_requested = [&] { return stop_after > 0 && world.rank() == 0 && ++steps >= stop_after; };
       Trainer trainer(world, c, options);
       EXPECT_EQ(trainer.run(), stop_after == 0);
@@ -134,6 +134,61 @@ TEST_F(Run, RefusesTheCheckpointOfAForeignModel) {
   const std::string message = test::thrown_message([&] { train(c, Start::Resume); });
   EXPECT_NE(message.find("model.blocks.2.mlp.up.weight"), std::string::npos) << message;
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints").back(), 20);
+}
+
+TEST_F(Run, OnTheBuiltinTextGoesOnAfterThatWasEdited) {
+  std::filesystem::create_directories(base + "/sources/sub");
+  std::filesystem::copy_file(base + "/text.txt", base + "/sources/a.md");
+  std::filesystem::copy_file(base + "/text.txt", base + "/sources/sub/b.cpp");
+  Config whole = make("whole", 1, 1), parts = make("parts", 2, 1);
+  whole.data.path = parts.data.path = "builtin";
+  train(whole, Start::New);
+  train(parts, Start::New, 10);
+  std::ofstream(base + "/sources/a.md") << "edited";
+  train(parts, Start::Resume, 5);
+  std::filesystem::remove_all(base + "/sources");
+  train(parts, Start::Resume);
+  const double want = read_metrics(base + "/whole/metrics.jsonl").back().loss;
+  EXPECT_NEAR(read_metrics(base + "/parts/metrics.jsonl").back().loss, want, 1e-4 * want);
+  EXPECT_NE(test::thrown_message([&] { train(parts, Start::Overwrite); }).find("they are no longer at " + base + "/sources"), std::string::npos)
+      << "anew is from the sources";
+}
+
+TEST_F(Run, SaysWhatChangedInTheDataOfACheckpoint) {
+  const Config c = make("run", 1, 1);
+  train(c, Start::New, 5);
+  const auto refusal = [&](const Config& changed) { return test::thrown_message([&] { train(changed, Start::Resume); }); };
+  Config moved = c;
+  moved.data.path = base + "/elsewhere/text.txt";
+  EXPECT_NE(refusal(moved).find("no such file or folder: data.path = " + moved.data.path), std::string::npos);
+  std::filesystem::create_directories(base + "/elsewhere");
+  std::filesystem::copy_file(c.data.path, moved.data.path);
+  train(moved, Start::Resume, 2);
+  Config shorter = c;
+  shorter.data.sequence = 20;
+  EXPECT_NE(refusal(shorter).find("sequence was 24, now it is 20"), std::string::npos) << refusal(shorter);
+  Config split = c;
+  split.data.held_out = 0.1;
+  EXPECT_NE(refusal(split).find("text.txt was "), std::string::npos) << refusal(split);
+  std::ofstream(c.data.path, std::ios::app) << "one more line\n";
+  const std::string message = refusal(c);
+  EXPECT_NE(message.find("text.txt was "), std::string::npos) << message;
+  EXPECT_NE(message.find("or start anew with --overwrite"), std::string::npos) << message;
+}
+
+TEST_F(Run, AFolderOfOneLargeFileAndASmallOneIsSplit) {
+  std::filesystem::create_directories(base + "/folder");
+  std::filesystem::copy_file(base + "/text.txt", base + "/folder/a.txt");
+  std::ofstream(base + "/folder/b.txt") << "tiny";
+  Config c = make("run", 1, 1);
+  c.data.path = base + "/folder";
+  c.training.steps = 3;
+  train(c, Start::New);
+  EXPECT_TRUE(read_metrics(c.run.folder + "/metrics.jsonl").back().eval_loss.has_value());
+  c.data.held_out = 0.001;  // 15 tokens, less than a sample
+  const std::string message = test::thrown_message([&] { train(c, Start::Overwrite); });
+  EXPECT_NE(message.find("[data] the held-out part must hold a sequence"), std::string::npos) << message;
+  EXPECT_NE(message.find("raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0"), std::string::npos) << message;
 }
 
 TEST_F(Run, SaysWhatIsWrongWithTheData) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
+#include "colossal/base/input_file.h"
 
 namespace colossal {
 namespace {
@@ -59,7 +59,9 @@ json parse_json_object(std::string_view text, const std::string& name, const cha
 }
 
 json read_json_object(const std::string& path, const char* component, const JsonLimits& limits) {
-  return parse_json_object(read_file(path, limits.bytes), path, component, limits);
+  const auto file = InputFile::open(path);  // no pipe: nothing would end the wait for it
+  require(file->size() <= limits.bytes, "file", path, " is too large: ", file->size(), " bytes, at most ", limits.bytes);
+  return parse_json_object(file->content(), path, component, limits);
 }
 
 std::string printable(const std::string& text) {

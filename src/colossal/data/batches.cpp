@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/order.h"
 
@@ -12,6 +14,24 @@ namespace colossal::data {
 namespace {
 
 constexpr size_t kAhead = 2;  // batches kept ready
+constexpr size_t kMostNamed = 3;
+
+std::string text_of(const nlohmann::json& value) { return printable(value.is_string() ? value.get<std::string>() : value.dump()); }
+
+/// How two values of a trait differ, in words; of objects, in which members.
+std::string difference(const std::string& name, const nlohmann::json& stored, const nlohmann::json& mine) {
+  if (!stored.is_object() || !mine.is_object()) return concat(printable(name), " was ", text_of(stored), ", now it is ", text_of(mine));
+  std::vector<std::string> parts;
+  for (const auto& [key, value] : stored.items()) {
+    if (!mine.contains(key)) parts.push_back(printable(key) + " is gone");
+    else if (mine[key] != value) parts.push_back(difference(key, value, mine[key]));
+  }
+  for (const auto& [key, value] : mine.items())
+    if (!stored.contains(key)) parts.push_back(printable(key) + " is new");
+  std::string text;
+  for (size_t i = 0; i < std::min(parts.size(), kMostNamed); ++i) text += (i > 0 ? "; " : "") + parts[i];
+  return parts.size() > kMostNamed ? concat(text, "; and ", parts.size() - kMostNamed, " more") : text;
+}
 
 }  // namespace
 
@@ -92,9 +112,9 @@ void Batches::restore(const nlohmann::json& state) {
     nlohmann::json traits = samples_->traits();
     traits["seed"] = options_.seed;
     for (const auto& [key, mine] : traits.items())
-      require(state.at(key) == mine, "data", "the checkpoint's data position is of another ", key, ": it has ",
-              state.at(key).dump(), ", this run ", mine.dump(),
-              "; continue with what it was trained on, or start anew");
+      require(state.at(key) == mine, "data", "the run cannot go on where the checkpoint stopped, what it reads changed: ",
+              difference(key, state.at(key), mine), "; put back the data and the keys that the run folder's config.toml shows, or start anew "
+              "with --overwrite or in another run.folder");
     const int64_t epoch = state.at("epoch"), position = state.at("position");
     require(epoch >= 0 && epoch < (int64_t{1} << 31) && position >= 0 && position < count_, "data",
             "the checkpoint's data position is damaged: epoch ", epoch, ", position ", position);

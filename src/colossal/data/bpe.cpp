@@ -15,14 +15,14 @@ uint64_t key_of(int32_t left, int32_t right) {
 }
 
 struct Candidate {  // two neighbours that may be joined
-  int32_t rank;
-  int32_t at, left, right, result;
+  int32_t rank, left, right, result;
+  int64_t at;
   bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
 };
 
-struct Symbol {
+struct Symbol {  // a word may be a whole text of more than 2^31 characters: SentencePiece cuts none
   int32_t id;
-  int32_t previous, next;  // -1: none
+  int64_t previous, next;  // -1: none
 };
 
 }  // namespace
@@ -83,17 +83,17 @@ void Bpe::encode(std::string_view word, std::vector<int64_t>& ids) const {
   }
   std::vector<Symbol> chain;
   for (int32_t id : symbols(word)) {
-    const int32_t at = static_cast<int32_t>(chain.size());
+    const auto at = static_cast<int64_t>(chain.size());
     if (at > 0) chain.back().next = at;
     chain.push_back({id, at - 1, -1});
   }
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
-  const auto offer = [&](int32_t at) {
+  const auto offer = [&](int64_t at) {
     if (at < 0 || chain[at].next < 0) return;
     const int32_t left = chain[at].id, right = chain[chain[at].next].id;
-    if (const Merge* merge = merge_of(left, right)) queue.push({merge->rank, at, left, right, merge->result});
+    if (const Merge* merge = merge_of(left, right)) queue.push({merge->rank, left, right, merge->result, at});
   };
-  for (size_t at = 0; at < chain.size(); ++at) offer(static_cast<int32_t>(at));
+  for (size_t at = 0; at < chain.size(); ++at) offer(static_cast<int64_t>(at));
   while (!queue.empty()) {
     const Candidate best = queue.top();
     queue.pop();
@@ -108,7 +108,7 @@ void Bpe::encode(std::string_view word, std::vector<int64_t>& ids) const {
     offer(best.at);
   }
   if (chain.empty()) return;
-  for (int32_t at = 0; at >= 0; at = chain[at].next) ids.push_back(chain[at].id);
+  for (int64_t at = 0; at >= 0; at = chain[at].next) ids.push_back(chain[at].id);
 }
 
 }  // namespace colossal::data

@@ -4,34 +4,30 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/base/mapped_file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/data/byte_tokenizer.h"
+#include "colossal/data/stored_tokens.h"
 #include "colossal/data/text_files.h"
+#include "colossal/data/utf8.h"
 
 namespace colossal::data {
 
-/// Tokens [first, first + count) of one file or vector; a text file has its end token behind its bytes.
+/// Tokens [first, first + count) of a document; that of a text file has its end token behind what is stored.
 struct Corpus::Run {
-  std::string name;
-  std::shared_ptr<const MappedFile> file = {};
-  std::shared_ptr<const std::vector<uint32_t>> memory = {};  // instead of a file
-  int width = 1;                                             // bytes of a stored token
-  int64_t stored = 0;                                        // tokens that are stored
-  int64_t first = 0, count = 0;                              // of the stored ones and the end token behind them
+  std::string name;  // within the corpus: the same on every machine
+  std::shared_ptr<const StoredTokens> stored;
+  int64_t first = 0, count = 0;
 
-  int64_t token(int64_t index, int64_t end_id) const {
-    if (index >= stored) return end_id;
-    if (memory) return (*memory)[index];
-    const char* at = file->bytes().data() + index * width;
-    if (width == 1) return static_cast<unsigned char>(*at);
-    uint32_t value = 0;  // little endian, like every machine this runs on
-    std::memcpy(&value, at, width);
-    return value;
+  /// Copies `length` tokens from `begin` of the run.
+  void read(int64_t begin, int64_t length, int64_t end_id, int64_t* out) const {
+    const int64_t from_store = std::clamp<int64_t>(stored->count() - first - begin, 0, length);
+    if (from_store > 0) stored->read(first + begin, from_store, out);
+    std::fill(out + from_store, out + length, end_id);
   }
 };
 
@@ -41,31 +37,71 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr int64_t kChecked = 1'000'000;  // tokens looked at when a file is opened
+constexpr int64_t kMostTokens = int64_t{1} << 60;
 constexpr int64_t kMaxSidecarBytes = 1 << 20;
+constexpr int64_t kMaxEncodedBytes = int64_t{16} << 30;
+constexpr size_t kMostNamed = 1000;  // documents that a checkpoint lists
+
+/// A file name may be any bytes; what goes into a checkpoint must be UTF-8.
+std::string as_utf8(const std::string& name) {
+  std::string text;
+  for (size_t at = 0; at < name.size();) {
+    const Utf8Character next = first_character(std::string_view(name).substr(at));
+    text += next.kind == Utf8::Complete ? name.substr(at, next.length) : "?";
+    at += next.length;
+  }
+  return text;
+}
 
 struct Sidecar {
   int width;
   int64_t end_id;
 };
 
-Sidecar read_sidecar(const std::string& path) {
+Sidecar read_sidecar(const std::string& path, int64_t vocabulary_size) {
   const std::string name = path + ".json";
   std::error_code none;
   require(fs::exists(name, none), "data", "a token file needs a sidecar: write ", name,
           " with {\"dtype\": \"uint16\", \"end_id\": 50256} (dtype uint16 or uint32; end_id may be left out)");
-  const json sidecar = json::parse(read_file(name, kMaxSidecarBytes), nullptr, false);
-  require(sidecar.is_object() && sidecar.contains("dtype"), "data", name, " must be a JSON object with a dtype");
+  const json sidecar = read_json_object(name, "data", {.bytes = kMaxSidecarBytes});
+  require(sidecar.contains("dtype"), "data", name, " must be a JSON object with a dtype");
   const json& dtype = sidecar["dtype"];
-  require(dtype == "uint16" || dtype == "uint32", "data", name, ": dtype must be uint16 or uint32: got ", dtype.dump());
+  require(dtype == "uint16" || dtype == "uint32", "data", name, ": dtype must be uint16 or uint32: got ", printable(dtype.dump()));
   const json end = sidecar.value("end_id", json(-1));
-  require(end.is_number_integer(), "data", name, ": end_id must be a token id: got ", end.dump());
+  const bool is_id = end.is_number_unsigned() ? end.get<uint64_t>() < static_cast<uint64_t>(vocabulary_size) : end == -1;
+  require(is_id, "data", name, ": end_id must be a token id below the vocabulary of ", vocabulary_size, ", or -1: got ",
+          printable(end.dump()), "; leave it out where no token ends a document");
   return {dtype == "uint16" ? 2 : 4, end.get<int64_t>()};
+}
+
+/// Of each document, how many tokens at its end are held out: see Corpus::split().
+std::vector<int64_t> held_out_ends(const std::vector<int64_t>& sizes, double fraction) {
+  const auto share = [&](int64_t tokens) { return static_cast<int64_t>(std::floor(fraction * static_cast<double>(tokens))); };
+  const int64_t wanted = share(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
+  std::vector<int64_t> ends(sizes.size(), 0);
+  int64_t seen = 0, whole = 0, missing = wanted;  // seen, whole: tokens of documents that fit, and of those of them that are held out
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > wanted) {
+      ends[i] = share(sizes[i]);
+    } else {
+      seen += sizes[i];
+      if (whole + sizes[i] <= share(seen)) whole += ends[i] = sizes[i];
+    }
+    missing -= ends[i];
+  }
+  if (missing * 10 <= wanted) return ends;
+  size_t largest = 0;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] - ends[i] >= sizes[largest] - ends[largest]) largest = i;
+  ends[largest] += std::min(missing, sizes[largest] - ends[largest]);
+  return ends;
 }
 
 }  // namespace
 
 void Corpus::add(Run run) {
   if (run.count == 0) return;
+  require(run.count <= kMostTokens - size_, "data", run.stored->name(), ": the data must have at most 2^60 tokens");
   starts_.push_back(size_);
   size_ += run.count;
   runs_.push_back(std::make_shared<const Run>(std::move(run)));
@@ -73,52 +109,57 @@ void Corpus::add(Run run) {
 
 Corpus Corpus::of(std::vector<uint32_t> tokens, int64_t end_id, int64_t vocabulary_size) {
   Corpus corpus(end_id, vocabulary_size);
-  Run run{.name = "memory", .memory = std::make_shared<const std::vector<uint32_t>>(std::move(tokens))};
-  run.stored = run.count = static_cast<int64_t>(run.memory->size());
-  corpus.add(std::move(run));
+  std::string bytes(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(uint32_t));
+  const auto stored = std::make_shared<const StoredTokens>("memory", std::move(bytes), 4);
+  corpus.add({"memory", stored, 0, stored->count()});
   return corpus;
 }
 
 Corpus Corpus::open_tokens(const std::string& path, int64_t vocabulary_size) {
-  const Sidecar sidecar = read_sidecar(path);
+  const Sidecar sidecar = read_sidecar(path, vocabulary_size);
   Corpus corpus(sidecar.end_id, vocabulary_size);
-  Run run{.name = path, .file = MappedFile::open(path), .width = sidecar.width};
-  const int64_t bytes = static_cast<int64_t>(run.file->bytes().size());
-  require(bytes % sidecar.width == 0, "data", path, " must hold whole tokens of ", sidecar.width, " bytes: got ", bytes,
-          " bytes");
-  run.stored = run.count = bytes / sidecar.width;
-  corpus.add(std::move(run));
+  const auto stored = std::make_shared<const StoredTokens>(path, sidecar.width);
+  corpus.add({fs::path(path).filename().string(), stored, 0, stored->count()});
   return corpus;
 }
 
-void Corpus::add_text(const std::string& path, const Tokenizer& tokenizer) {
-  auto file = MappedFile::open(path);
-  if (file->bytes().empty()) return;
-  Run run{.name = path};
+void Corpus::add_text(const std::string& path, const std::string& name, const Tokenizer& tokenizer) {
+  std::shared_ptr<const StoredTokens> stored;
   if (dynamic_cast<const ByteTokenizer*>(&tokenizer)) {
-    run.stored = static_cast<int64_t>(file->bytes().size());
-    run.file = std::move(file);
+    stored = std::make_shared<const StoredTokens>(path, 1);
+    if (stored->count() == 0) return;
   } else {
-    const std::vector<int64_t> ids = tokenizer.encode(file->bytes());
-    run.stored = static_cast<int64_t>(ids.size());
-    run.memory = std::make_shared<const std::vector<uint32_t>>(ids.begin(), ids.end());
+    const auto file = InputFile::open(path);
+    if (file->size() == 0) return;
+    require(file->size() <= kMaxEncodedBytes, "data", path, " is too large to encode at the start of a run: ", file->size(), " bytes, at most ",
+            kMaxEncodedBytes, "; encode it once and set data.path to the .bin file, or cut it into several");
+    std::string bytes;
+    for (const int64_t id : tokenizer.encode(file->content())) {
+      const auto token = static_cast<uint32_t>(id);
+      bytes.append(reinterpret_cast<const char*>(&token), sizeof token);
+    }
+    stored = std::make_shared<const StoredTokens>(path, std::move(bytes), 4);
   }
-  run.count = run.stored + (end_id_ >= 0 ? 1 : 0);
-  add(std::move(run));
+  add({name, stored, 0, stored->count() + (end_id_ >= 0 ? 1 : 0)});
 }
 
 Corpus Corpus::open(const std::string& path, const Tokenizer& tokenizer, const std::vector<std::string>& excluded) {
   std::error_code none;
-  require(fs::exists(path, none), "data", "no such file or folder: data.path = ", path);
+  require(fs::exists(path, none), "data", "no such file or folder: data.path = ", path,
+          fs::path(path).is_relative() ? concat(" (seen from ", fs::current_path().string(), ")") : "",
+          "; where the data moved, name its new place with --data.path=PATH");
   Corpus corpus(tokenizer.end_id(), tokenizer.vocabulary_size());
   if (fs::is_directory(path, none)) {
     const std::vector<std::string> files = text_files(path, excluded);
     require(!files.empty(), "data", path, " holds no text files; known endings: ", text_endings());
-    for (const std::string& file : files) corpus.add_text(file, tokenizer);
+    for (const std::string& file : files) {
+      const fs::path name = fs::path(file).lexically_relative(path);
+      corpus.add_text(file, name.string(), tokenizer);
+    }
   } else if (fs::path(path).extension() == ".bin") {
     corpus = open_tokens(path, tokenizer.vocabulary_size());
   } else {
-    corpus.add_text(path, tokenizer);
+    corpus.add_text(path, fs::path(path).filename().string(), tokenizer);
   }
   require(corpus.size() > 0, "data", path, " is empty");
   std::vector<int64_t> ids(std::min(corpus.size(), kChecked));
@@ -133,42 +174,42 @@ void Corpus::read(int64_t begin, int64_t count, int64_t* out) const {
   for (int64_t done = 0; done < count; ++at) {
     const Run& run = *runs_[at];
     const int64_t offset = begin + done - starts_[at], length = std::min(run.count - offset, count - done);
-    for (int64_t i = 0; i < length; ++i) {
-      const int64_t token = run.token(run.first + offset + i, end_id_);
-      require(token < vocabulary_size_, "data", run.name, ": token ", run.first + offset + i, " has id ", token,
+    run.read(offset, length, end_id_, out + done);
+    for (int64_t i = 0; i < length; ++i)
+      require(out[done + i] < vocabulary_size_, "data", run.stored->name(), ": token ", run.first + offset + i, " has id ", out[done + i],
               ", the vocabulary only ", vocabulary_size_, " (another tokenizer, or another dtype in the sidecar?)");
-      out[done + i] = token;
-    }
     done += length;
   }
 }
 
 std::pair<Corpus, Corpus> Corpus::split(double fraction) const {
   require(fraction >= 0 && fraction < 1, "data", "the held-out fraction must be in [0, 1): got ", fraction);
+  std::vector<int64_t> sizes;
+  for (const auto& run : runs_) sizes.push_back(run->count);
+  const std::vector<int64_t> held_out = held_out_ends(sizes, fraction);
   std::pair<Corpus, Corpus> parts{Corpus(end_id_, vocabulary_size_), Corpus(end_id_, vocabulary_size_)};
-  const size_t every = fraction > 0 ? std::max<size_t>(2, std::lround(1 / fraction)) : 0;
-  if (runs_.size() > 1) {
-    for (size_t i = 0; i < runs_.size(); ++i)
-      (every > 0 && (i + 1) % every == 0 ? parts.second : parts.first).add(*runs_[i]);
-    return parts;
-  }
-  for (const auto& run : runs_) {
-    Run training = *run, held_out = *run;
-    held_out.count = static_cast<int64_t>(std::floor(fraction * static_cast<double>(run->count)));
-    training.count -= held_out.count;
-    held_out.first += training.count;
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    Run training = *runs_[i], end = *runs_[i];
+    end.count = held_out[i];
+    training.count -= end.count;
+    end.first += training.count;
     parts.first.add(std::move(training));
-    parts.second.add(std::move(held_out));
+    parts.second.add(std::move(end));
   }
   return parts;
 }
 
-std::string Corpus::fingerprint() const {
-  std::string text = concat(end_id_, " ", vocabulary_size_);
-  for (const auto& run : runs_)
-    text += concat("\n", fs::path(run->name).filename().string(), " ", run->width, " ", run->stored, " ", run->first,
-                   " ", run->count);
-  return checksum(text);
+std::map<std::string, std::string> Corpus::contents() const {
+  std::map<std::string, std::string> contents;
+  for (const auto& run : runs_) {
+    const bool whole = run->first == 0 && run->count >= run->stored->count();
+    const std::string part = whole ? "" : concat(", of which tokens ", run->first, " to ", run->first + run->count);
+    contents[as_utf8(run->name)] = run->stored->description() + part;
+  }
+  if (contents.size() <= kMostNamed) return contents;
+  std::string all;
+  for (const auto& [name, content] : contents) all += name + "\n" + content + "\n";
+  return {{concat(contents.size(), " documents"), "checksum " + checksum(all).substr(0, 16)}};
 }
 
 void write_token_file(const std::string& path, const std::vector<uint32_t>& tokens, int64_t vocabulary_size,

@@ -1,7 +1,7 @@
-// The tokens to train on: one long stream in which the end token closes each document. Files are memory-mapped, never
-// copied.
+// The tokens to train on: one long stream in which the end token closes each document. Large files stay on disk.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,7 +11,7 @@
 
 namespace colossal::data {
 
-/// A stream of tokens [0, size()). Cheap to copy: copies share the mapped files.
+/// A stream of tokens [0, size()). Cheap to copy: copies share the files.
 ///
 /// A document is what lies between end tokens; its end token belongs to it. Text files are one document each, their end
 /// token is added here; token files contain their own.
@@ -23,7 +23,9 @@ class Corpus {
   ///   a .bin file  raw little-endian tokens beside a sidecar <path>.json, {"dtype": "uint16", "end_id": 50256}
   ///                (or uint32; without end_id the file is one document);
   ///   any other    one text file.
-  /// Text is read as bytes in place with the byte tokenizer, else encoded now and kept in memory as 4 bytes a token.
+  /// With the byte tokenizer text is its tokens, else it is encoded now and kept in memory as 4 bytes a token. Of what
+  /// is not encoded, files of at most 1 MiB are read now and larger ones when asked for: editing the former does no
+  /// harm, shortening the latter is an error.
   /// Errors: throws Error("data", ...): no such path, unreadable, empty, a file that is not whole tokens, ids outside
   ///         the vocabulary among the first million (later ones throw in read()).
   static Corpus open(const std::string& path, const Tokenizer& tokenizer,
@@ -33,20 +35,24 @@ class Corpus {
 
   int64_t size() const { return size_; }
   int64_t end_id() const { return end_id_; }
+  int64_t vocabulary_size() const { return vocabulary_size_; }
   /// Copies tokens [begin, begin + count) to `out`.
-  /// Errors: outside the stream; an id outside the vocabulary (names file and offset).
+  /// Errors: outside the stream; an id outside the vocabulary (names file and offset); a file that became shorter meanwhile.
   void read(int64_t begin, int64_t count, int64_t* out) const;
-  /// Training and held-out parts. Of several files, every k-th is held out, k = round(1 / fraction); of one, its last
-  /// `fraction`. 0 <= fraction < 1; 0 leaves the second empty.
+  /// Training and held-out parts, by documents and their sizes alone. The held-out part has at most `fraction` of the
+  /// tokens and at least nine tenths of that. A document larger than the whole of it gives its end; of the others every
+  /// so many is held out whole; where they come out short, the largest one gives its end too. No end token closes what
+  /// is left of a document that gives its end. 0 <= fraction < 1; 0 leaves the second empty.
   std::pair<Corpus, Corpus> split(double fraction) const;
-  /// Changes when paths, sizes or the tokenizer change: what a data position in a checkpoint refers to.
-  std::string fingerprint() const;
+  /// What each document was made of, in words, by name: what a data position in a checkpoint refers to. Of more than
+  /// 1000 only their number and a checksum.
+  std::map<std::string, std::string> contents() const;
 
  private:
-  struct Run;  // consecutive tokens of one file
+  struct Run;  // consecutive tokens of one document
   Corpus(int64_t end_id, int64_t vocabulary_size) : end_id_(end_id), vocabulary_size_(vocabulary_size) {}
   static Corpus open_tokens(const std::string& path, int64_t vocabulary_size);
-  void add_text(const std::string& path, const Tokenizer& tokenizer);
+  void add_text(const std::string& path, const std::string& name, const Tokenizer& tokenizer);
   void add(Run run);
 
   std::vector<std::shared_ptr<const Run>> runs_;

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
+#include "colossal/base/input_file.h"
 
 namespace colossal::data {
 namespace {
@@ -22,7 +22,11 @@ struct Close {
 }  // namespace
 
 std::string read_unpacked(const std::string& path, int64_t max_bytes) {
-  if (!path.ends_with(".gz")) return read_file(path, max_bytes);
+  const auto stored = InputFile::open(path);  // no pipe: nothing would end the wait for it
+  if (!path.ends_with(".gz")) {
+    require(stored->size() <= max_bytes, "data", path, " has more than ", max_bytes, " bytes");
+    return stored->content();
+  }
   const std::unique_ptr<gzFile_s, Close> file(gzopen(path.c_str(), "rbe"));
   require(file != nullptr, "data", "cannot open ", path, ": ", std::strerror(errno));
   std::string content;

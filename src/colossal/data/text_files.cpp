@@ -18,7 +18,7 @@ bool is_text(const fs::path& path) {
 
 bool is_skipped_folder(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name == "build" || name == "runs" || fs::exists(path / "CMakeCache.txt");
+  return name == "build" || name == "runs" || fs::exists(path / "CMakeCache.txt") || fs::exists(path / "metrics.jsonl");
 }
 
 bool is_excluded(const fs::path& path, const std::vector<fs::path>& excluded) {
@@ -52,6 +52,20 @@ std::vector<std::string> text_files(const std::string& folder, const std::vector
     throw Error("data", concat("cannot read ", error.path1().string(), ": ", error.code().message()));
   }
   return files;
+}
+
+void copy_text_files(const std::string& folder, const std::vector<std::string>& excluded, const std::string& to) {
+  const std::vector<std::string> files = text_files(folder, excluded);
+  try {
+    fs::remove_all(to);
+    for (const std::string& file : files) {
+      const fs::path copy = to / fs::path(file).lexically_relative(folder);
+      fs::create_directories(copy.parent_path());
+      fs::copy_file(file, copy);
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw Error("data", concat("cannot copy the text of ", folder, " to ", to, ": ", error.path1().string(), ": ", error.code().message()));
+  }
 }
 
 std::string text_endings() {

@@ -13,7 +13,7 @@ TextSamples::TextSamples(Corpus corpus, int64_t sequence, Documents documents)
   require(sequence >= 1, "data", "the sequence must have at least 1 token: got ", sequence);
   require(corpus_.size() > sequence, "data", "the data is shorter than one sequence: it has ", corpus_.size(),
           " tokens, a sequence of ", sequence, " and its last label need ", sequence + 1,
-          "; use more data or a shorter sequence");
+          "; name more text in data.path, or lower data.sequence or data.held_out");
 }
 
 Batch TextSamples::make(int64_t rows) const {
@@ -43,6 +43,8 @@ void TextSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t r
   }
 }
 
-nlohmann::json TextSamples::traits() const { return {{"corpus", corpus_.fingerprint()}, {"sequence", sequence_}}; }
+nlohmann::json TextSamples::traits() const { 
+  return {{"files", corpus_.contents()}, {"end_id", corpus_.end_id()}, {"vocabulary", corpus_.vocabulary_size()}, {"sequence", sequence_}};
+}
 
 }  // namespace colossal::data

@@ -18,8 +18,8 @@ std::string Tokenizer::decode(const std::vector<int64_t>& ids) const {
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   std::error_code none;
-  require(std::filesystem::exists(name, none), "tokenizer",
-          "must be \"bytes\", or a tokenizer.json or a folder with one: got ", name);
+  require(std::filesystem::exists(name, none), "tokenizer", "there is no ", name,
+          ": a tokenizer must be \"bytes\", or a tokenizer.json or a folder with one");
   return read_hugging_face_tokenizer(name);
 }
 

@@ -1,5 +1,7 @@
 #include "colossal/train/run_data.h"
 
+#include <filesystem>
+
 #include "colossal/base/error.h"
 #include "colossal/data/cifar.h"
 #include "colossal/data/corpus.h"
@@ -21,13 +23,17 @@ Parts open_text(const Config& config, const models::ModelShape& shape, const dat
           ", tokenizer ", tokenizer.vocabulary_size(), "; set model.vocabulary");
   require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence, " of ", shape.positions,
           "; lower data.sequence or raise model.positions");
+  std::error_code none;
+  require(d.path != "builtin" || std::filesystem::is_directory(builtin, none), "data",
+          "data.path = \"builtin\" is the text of the sources that this program was built from, but they are no longer at ", builtin,
+          "; name a text file or a folder with --data.path=PATH");
   const auto corpus = data::Corpus::open(d.path == "builtin" ? builtin : d.path, tokenizer, {config.run.folder});
   auto [training, held_out] = corpus.split(d.held_out);
   const auto documents = d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate;
   Parts parts{std::make_shared<data::TextSamples>(training, d.sequence, documents), {}};
   if (!evaluates(config) || d.held_out == 0) return parts;
   require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(), " tokens of ", corpus.size(),
-          ", sequence ", d.sequence, "; raise data.held_out or set training.evaluate_batches = 0");
+          ", sequence ", d.sequence, "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
   parts.held_out = std::make_shared<data::TextSamples>(held_out, d.sequence, documents);
   return parts;
 }

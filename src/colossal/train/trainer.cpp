@@ -15,6 +15,7 @@
 #include "colossal/base/progress.h"
 #include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/hugging_face.h"
+#include "colossal/data/text_files.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
@@ -63,7 +64,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
     config_.validate();
     if (is_first()) folder_.create();
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
-    data_ = open_data(config_, options_.builtin_data, static_cast<int>(config_.parallel.replica_of(world_.rank())));
+    data_ = open_data(config_, builtin_text(), static_cast<int>(config_.parallel.replica_of(world_.rank())));
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
   at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);  // the others measure nothing
@@ -79,6 +80,11 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
 Trainer::~Trainer() = default;
 
 comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
+
+std::string Trainer::builtin_text() const {
+  const bool resumes = options_.start == Start::Resume && checkpoint::latest(folder_.checkpoints());
+  return resumes && std::filesystem::exists(folder_.builtin_text()) ? folder_.builtin_text() : options_.builtin_data;
+}
 
 void Trainer::start() {
   const auto newest = checkpoint::latest(folder_.checkpoints());
@@ -103,6 +109,7 @@ void Trainer::start() {
     lock_ = folder_.lock();
     if (newest && !resumes) std::filesystem::remove_all(folder_.checkpoints());
     folder_.create();
+    if (config_.data.path == "builtin" && !resumes) data::copy_text_files(options_.builtin_data, {folder_.path()}, folder_.builtin_text());
     write_file(folder_.config(), to_toml(config_));
     output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
   });

@@ -46,6 +46,8 @@ class Trainer {
 
  private:
   struct Output;  // what rank 0 writes: metrics, events, progress
+  /// What data.path = "builtin" reads. A run that goes on reads the copy that it made at its start: the sources may have changed since.
+  std::string builtin_text() const;
   void start();
   void resume(const std::string& checkpoint);
   void save();

@@ -1,0 +1,51 @@
+#include "colossal/base/input_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "colossal/base/error.h"
+
+namespace colossal {
+
+std::shared_ptr<const InputFile> InputFile::open(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not make us wait
+  require(descriptor >= 0, "file", "cannot open ", path, ": ", std::strerror(errno),
+          errno == EMFILE ? "; allow more with `ulimit -n`, or join files" : "");
+  struct stat status = {};
+  const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  std::shared_ptr<const InputFile> file(new InputFile(path, descriptor, status.st_size));
+  require(regular, "file", "must be a regular file: ", path);
+  return file;
+}
+
+InputFile::~InputFile() { ::close(descriptor_); }
+
+void InputFile::read(int64_t begin, int64_t count, void* out) const {
+  require(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, "file", path_, ": bytes [", begin, ", +", count,
+          ") lie outside its ", size_);
+  constexpr int64_t kLargestRead = int64_t{1} << 30;  // one system call takes less than 2 GiB
+  char* next = static_cast<char*>(out);
+  while (count > 0) {
+    const ssize_t taken = ::pread(descriptor_, next, static_cast<size_t>(std::min(count, kLargestRead)), begin);
+    if (taken < 0 && errno == EINTR) continue;
+    require(taken >= 0, "file", "cannot read ", path_, ": ", std::strerror(errno));
+    require(taken > 0, "file", path_, " became shorter while it was read: it had ", size_, " bytes, now it ends at byte ", begin,
+            "; put it back as it was, and change a file that is in use only by replacing it");
+    next += taken;
+    begin += taken;
+    count -= taken;
+  }
+}
+
+std::string InputFile::content() const {
+  std::string bytes(static_cast<size_t>(size_), '\0');
+  read(0, size_, bytes.data());
+  return bytes;
+}
+
+}  // namespace colossal

@@ -1,0 +1,65 @@
+#include "colossal/data/stored_tokens.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "colossal/base/checksum.h"
+#include "colossal/base/error.h"
+
+namespace colossal::data {
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{1} << 60;  // a sparse file may claim more
+constexpr int64_t kPieces = 64, kPieceBytes = 16 << 10;  // of a file on disk: as much as of one that is kept
+
+template <class Stored>
+void widen(const char* bytes, int64_t count, int64_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    Stored token;
+    std::memcpy(&token, bytes + i * static_cast<int64_t>(sizeof token), sizeof token);  // little endian, like every machine this runs on
+    out[i] = token;
+  }
+}
+
+}  // namespace
+
+StoredTokens::StoredTokens(const std::string& path, int width) : name_(path), width_(width) {
+  const auto file = InputFile::open(path);
+  require(file->size() % width == 0, "data", path, " must hold whole tokens of ", width, " bytes: got ", file->size(), " bytes");
+  require(file->size() <= kMostBytes, "data", path, " must have at most 2^60 bytes: got ", file->size());
+  count_ = file->size() / width;
+  if (file->size() <= kKept) memory_ = std::make_shared<const std::string>(file->content());
+  else file_ = file;
+  describe();
+}
+
+StoredTokens::StoredTokens(std::string name, std::string bytes, int width)
+    : name_(std::move(name)), width_(width), count_(static_cast<int64_t>(bytes.size()) / width),
+      memory_(std::make_shared<const std::string>(std::move(bytes))) {
+  describe();
+}
+
+void StoredTokens::read(int64_t begin, int64_t count, int64_t* out) const {
+  std::string copied;
+  if (file_) {
+    copied.resize(static_cast<size_t>(count * width_));
+    file_->read(begin * width_, count * width_, copied.data());
+  }
+  const char* bytes = file_ ? copied.data() : memory_->data() + begin * width_;
+  if (width_ == 1) widen<uint8_t>(bytes, count, out);
+  else if (width_ == 2) widen<uint16_t>(bytes, count, out);
+  else widen<uint32_t>(bytes, count, out);
+}
+
+void StoredTokens::describe() {
+  Checksum sum;
+  if (memory_) sum.update(memory_->data(), memory_->size());
+  std::string piece(kPieceBytes, '\0');
+  for (int64_t i = 0; file_ && i < kPieces; ++i) {
+    file_->read((file_->size() - kPieceBytes) * i / (kPieces - 1), kPieceBytes, piece.data());
+    sum.update(piece.data(), piece.size());
+  }
+  description_ = concat(count_ * width_, " bytes with checksum ", sum.hex().substr(0, 16));
+}
+
+}  // namespace colossal::data
