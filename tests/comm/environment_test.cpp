@@ -20,6 +20,20 @@ std::string refusal(const Variables& variables) {
   return thrown_message([&] { read_environment(variables); });
 }
 
+/// What a rank of `srun -n 8` finds.
+Variables step_of_srun() {
+  return {{"SLURM_JOB_ID", "77"},        {"SLURM_STEP_ID", "0"},  {"SLURM_STEP_NUM_TASKS", "8"},
+          {"SLURM_NTASKS", "8"},         {"SLURM_PROCID", "5"},   {"SLURM_LOCALID", "1"},
+          {"SLURM_NODELIST", "gpu[03-04,9]"}, {"SLURM_STEP_NODELIST", "gpu[03-04,9]"}};
+}
+
+TEST(EnvironmentOfNothing, WithARankMissesTheNumberOfRanks) {
+  EXPECT_THAT(refusal({{"RANK", "0"}}), HasSubstr("[launch] WORLD_SIZE is not set, but RANK is; set both"));
+  Variables variables = step_of_srun();
+  variables["RANK"] = "0";
+  EXPECT_EQ(read_environment(variables).launcher, Launcher::Slurm) << "another launcher says it all";
+}
+
 TEST(EnvironmentOfNothing, IsOneRank) {
   const Environment environment = read_environment({});
   EXPECT_EQ(environment.launcher, Launcher::None);
@@ -65,11 +79,7 @@ TEST(EnvironmentOfTorchrun, RefusesWhatIsNoRank) {
 }
 
 TEST(EnvironmentOfSlurm, MeetsOnTheFirstHostAtAPortOfTheJob) {
-  Variables variables{{"SLURM_PROCID", "5"},
-                      {"SLURM_NTASKS", "8"},
-                      {"SLURM_LOCALID", "1"},
-                      {"SLURM_JOB_ID", "77"},
-                      {"SLURM_NODELIST", "gpu[03-04,9]"}};
+  Variables variables = step_of_srun();
   const Environment environment = read_environment(variables);
   EXPECT_EQ(environment.launcher, Launcher::Slurm);
   EXPECT_EQ(environment.rank, 5);
@@ -86,8 +96,33 @@ TEST(EnvironmentOfSlurm, MeetsOnTheFirstHostAtAPortOfTheJob) {
   EXPECT_EQ(read_environment(variables).host, "10.0.0.1");
 }
 
-TEST(EnvironmentOfSlurm, IgnoresAShellInsideAnAllocation) {
-  EXPECT_EQ(read_environment({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}}).launcher, Launcher::None);
+TEST(EnvironmentOfSlurm, CountsTheTasksOfTheStepNotOfTheAllocation) {
+  Variables variables = step_of_srun();
+  variables["SLURM_NTASKS"] = "16";  // srun --preserve-env, or a step on a part of the allocation
+  EXPECT_EQ(read_environment(variables).size, 8);
+  variables["SLURM_STEP_NODELIST"] = "gpu04";
+  EXPECT_EQ(read_environment(variables).host, "gpu04");
+}
+
+TEST(EnvironmentOfSlurm, IsNoneInABatchScript) {
+  Variables variables{{"SLURM_JOB_ID", "77"},  {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"},
+                      {"SLURM_NODEID", "0"},   {"SLURM_NODELIST", "gpu03"},  {"SLURM_TASKS_PER_NODE", "1"}};
+  EXPECT_EQ(read_environment(variables).launcher, Launcher::None) << "sbatch";
+  variables["SLURM_NTASKS"] = variables["SLURM_NPROCS"] = "2";
+  EXPECT_EQ(read_environment(variables).launcher, Launcher::None) << "sbatch -n 2";
+  EXPECT_EQ(read_environment(variables).size, 1);
+}
+
+TEST(EnvironmentOfSlurm, IsNoneInAShellOfAnAllocation) {
+  EXPECT_EQ(read_environment({{"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODELIST", "gpu03"}}).launcher, Launcher::None)
+      << "salloc -n 4";
+  Variables shell{{"SLURM_JOB_ID", "77"},  {"SLURM_STEP_ID", "0"},        {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "1"},
+                  {"SLURM_PROCID", "0"},   {"SLURM_LOCALID", "0"},        {"SLURM_PTY_PORT", "41001"},   {"SLURM_PTY_WIN_COL", "80"},
+                  {"SLURM_NODELIST", "gpu03"}, {"SLURM_STEP_NODELIST", "gpu03"}};
+  EXPECT_EQ(read_environment(shell).launcher, Launcher::None) << "srun --pty bash";
+  shell["SLURM_NTASKS"] = "4";
+  shell["SLURM_STEP_ID"] = "4294967290";
+  EXPECT_EQ(read_environment(shell).launcher, Launcher::None) << "salloc -n 4, whose shell is the interactive step";
 }
 
 TEST(EnvironmentOfOpenMpi, NeedsNoAddressOnOneHost) {
@@ -111,7 +146,7 @@ TEST(EnvironmentOfOurLauncher, WinsOverTheOneAroundIt) {
                                                     {"COLOSSAL_SIZE", "2"},
                                                     {"COLOSSAL_STORE_HOST", "127.0.0.1"},
                                                     {"COLOSSAL_STORE_PORT", "99"},
-                                                    {"COLOSSAL_JOB", "run-1"},
+                                                    {"COLOSSAL_SECRET", "hush"},
                                                     {"COLOSSAL_HOST", "pretended"},
                                                     {"RANK", "0"},
                                                     {"WORLD_SIZE", "1"}});
@@ -119,7 +154,7 @@ TEST(EnvironmentOfOurLauncher, WinsOverTheOneAroundIt) {
   EXPECT_EQ(environment.rank, 1);
   EXPECT_EQ(environment.port, 99);
   EXPECT_TRUE(environment.hosted_store);
-  EXPECT_EQ(environment.job, "run-1");
+  EXPECT_EQ(environment.secret, "hush");
   EXPECT_EQ(environment.host_name, "pretended");
   EXPECT_THAT(refusal({{"COLOSSAL_RANK", "1"}}), HasSubstr("COLOSSAL_SIZE is not set"));
 }
@@ -134,6 +169,16 @@ TEST(FirstHost, ReadsSlurmLists) {
   EXPECT_EQ(comm::first_host("rack[2-3]n[04-05],x"), "rack2n04");
   EXPECT_THAT(thrown_message([] { comm::first_host("n[01"); }), HasSubstr("not closed"));
   EXPECT_THAT(thrown_message([] { comm::first_host("n[]"); }), HasSubstr("not closed or empty"));
+}
+
+TEST(Loopback, IsKnownByItsName) {
+  for (const char* host : {"127.0.0.1", "127.0.1.1", "::1", "localhost"}) EXPECT_TRUE(comm::is_loopback(host)) << host;
+  for (const char* host : {"", "10.0.0.1", "128.0.0.1", "127.example.org", "n1"}) EXPECT_FALSE(comm::is_loopback(host)) << host;
+}
+
+TEST(HostIdentity, IsOneForAllProcessesOfAHostUnlessToldOtherwise) {
+  EXPECT_EQ(comm::host_identity(""), comm::host_identity(""));
+  EXPECT_EQ(comm::host_identity("one"), "one");
 }
 
 TEST(ShareOfCores, IsEvenAndDisjoint) {

@@ -114,6 +114,7 @@ int main(int argc, char** argv) {
     if (argc > 2) options.backend = argv[2];
     if (argc > 3) options.watchdog = std::chrono::milliseconds(std::atoi(argv[3]));
     if (argc > 4) options.timeout = std::chrono::milliseconds(std::atoi(argv[4]));
+    options.note = [](const std::string& text) { std::fprintf(stderr, "colossal: %s\n", text.c_str()); };
     const auto world = colossal::comm::launch(options);
     run(argc > 1 ? argv[1] : "conform", *world);
     return 0;

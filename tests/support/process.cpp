@@ -84,17 +84,6 @@ class Child {
   Finished result_;
 };
 
-/// Names in /dev/shm that segments of ours would have.
-std::set<std::string> segments() {
-  std::set<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.rfind("colossal-", 0) == 0) names.insert(name);
-  }
-  return names;
-}
-
 /// A socket and the loopback address with that port (0: any).
 class Loopback {
  public:
@@ -153,6 +142,16 @@ std::vector<int> children_of(int parent) {
   return found;
 }
 
+std::vector<std::string> mapped_files(int process) {
+  std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
+  std::set<std::string> files;
+  for (std::string line; std::getline(maps, line);) {
+    const size_t path = line.find('/');
+    if (path != std::string::npos) files.insert(line.substr(path));
+  }
+  return {files.begin(), files.end()};
+}
+
 std::string find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   const std::string folders = path ? path : "";
@@ -163,17 +162,6 @@ std::string find_program(const std::string& name) {
     begin = end + 1;
   }
   return "";
-}
-
-std::vector<std::string> left_segments() {
-  const auto end = Clock::now() + std::chrono::seconds(5);
-  std::set<std::string> left = segments();
-  while (!left.empty() && Clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const std::set<std::string> now = segments();
-    std::erase_if(left, [&](const std::string& name) { return now.count(name) == 0; });
-  }
-  return {left.begin(), left.end()};
 }
 
 int free_port() { return Loopback(0).bound_port(); }

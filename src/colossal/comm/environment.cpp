@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <functional>
 #include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/host.h"
 
 namespace colossal::comm {
 namespace {
@@ -57,7 +57,7 @@ void read_ranks(Environment& environment, const Reader& reader, const char* rank
 /// Runs of one job agree on it, runs of different jobs rarely collide. Below the range that the system hands out
 /// itself.
 uint16_t port_of_job(const std::string& job) {
-  return static_cast<uint16_t>(20000 + std::hash<std::string>()(job) % 12000);
+  return static_cast<uint16_t>(20000 + stable_hash(job) % 12000);
 }
 
 void read_torchrun(Environment& environment, const Reader& reader) {
@@ -69,7 +69,6 @@ void read_torchrun(Environment& environment, const Reader& reader) {
   environment.hosted_store = agent == "True" || agent == "true" || agent == "1";
   const std::string run = reader.text("TORCHELASTIC_RUN_ID"), restart = reader.text("TORCHELASTIC_RESTART_COUNT");
   environment.prefix = concat("colossal/", run, "/", restart);
-  environment.job = concat("torchrun-", run);
 }
 
 void read_open_mpi(Environment& environment, const Reader& reader) {
@@ -84,13 +83,17 @@ void read_open_mpi(Environment& environment, const Reader& reader) {
           "MASTER_ADDR to that host: mpirun -x MASTER_ADDR=HOST ...");
   environment.host = reader.has("MASTER_ADDR") ? reader.text("MASTER_ADDR") : "127.0.0.1";
   environment.port = static_cast<uint16_t>(reader.number_or("MASTER_PORT", 1, 65535, port_of_job("mpi" + job)));
-  environment.job = "mpi-" + job;
+}
+
+/// A batch script has SLURM_PROCID too, and the number of tasks of its allocation; only in a step of srun have all its
+/// tasks been started. A step of one, for instance a shell, leaves the starting of ranks to us.
+bool is_slurm_rank(const Reader& reader) {
+  return reader.has("SLURM_PROCID") && reader.number_or("SLURM_STEP_NUM_TASKS", 1, kMaxRanks, 1) > 1;
 }
 
 void read_slurm(Environment& environment, const Reader& reader) {
   environment.launcher = Launcher::Slurm;
-  const char* size = reader.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
-  read_ranks(environment, reader, "SLURM_PROCID", size, "SLURM_LOCALID", "");
+  read_ranks(environment, reader, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "");
   const char* list = reader.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
   const std::string nodes = reader.has(list) ? reader.text(list) : reader.text("SLURM_JOB_NODELIST");
   const bool named = reader.has("MASTER_ADDR");
@@ -101,7 +104,6 @@ void read_slurm(Environment& environment, const Reader& reader) {
   const std::string job = reader.text("SLURM_JOB_ID") + "." + reader.text("SLURM_STEP_ID");
   environment.port = static_cast<uint16_t>(reader.number_or("MASTER_PORT", 1, 65535, port_of_job("slurm" + job)));
   environment.prefix = "colossal/" + job;
-  environment.job = "slurm-" + job;
 }
 
 void read_colossal(Environment& environment, const Reader& reader) {
@@ -111,7 +113,6 @@ void read_colossal(Environment& environment, const Reader& reader) {
   environment.host = reader.text("COLOSSAL_STORE_HOST");
   environment.port = static_cast<uint16_t>(reader.number("COLOSSAL_STORE_PORT", 1, 65535));
   environment.hosted_store = reader.number_or("COLOSSAL_STORE_HOSTED", 0, 1, 1) == 1;
-  environment.job = reader.text("COLOSSAL_JOB");
 }
 
 }  // namespace
@@ -136,14 +137,17 @@ Environment read_environment(const Variables& variables) {
   const Reader reader(variables);
   Environment environment;
   environment.host_name = reader.text("COLOSSAL_HOST");
+  environment.secret = reader.text("COLOSSAL_SECRET");
   if (reader.has("COLOSSAL_RANK")) {
     read_colossal(environment, reader);
   } else if (reader.has("RANK") && reader.has("WORLD_SIZE")) {
     read_torchrun(environment, reader);
   } else if (reader.has("OMPI_COMM_WORLD_RANK")) {
     read_open_mpi(environment, reader);
-  } else if (reader.has("SLURM_PROCID") && (reader.text("SLURM_NTASKS") != "1" || reader.has("SLURM_STEP_NUM_TASKS"))) {
+  } else if (is_slurm_rank(reader)) {
     read_slurm(environment, reader);
+  } else {
+    require(!reader.has("RANK"), "launch", "WORLD_SIZE is not set, but RANK is; set both for a run of several ranks, or unset RANK");
   }
   return environment;
 }

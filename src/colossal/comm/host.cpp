@@ -23,8 +23,6 @@ std::string numeric(const sockaddr* address, socklen_t length) {
   return text;
 }
 
-bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0 || address == "::1"; }
-
 std::string first_outside_address() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return "";
@@ -49,6 +47,13 @@ std::string address_towards(const addrinfo& target) {
   return known ? numeric(reinterpret_cast<const sockaddr*>(&own), length) : "";
 }
 
+/// Which namespace of that kind this process is in.
+std::string own_namespace(const std::string& kind) {
+  struct stat status {};
+  if (stat(("/proc/self/ns/" + kind).c_str(), &status) != 0) return "-";
+  return concat(status.st_dev, ":", status.st_ino);
+}
+
 }  // namespace
 
 std::string host_identity(const std::string& name) {
@@ -57,9 +62,13 @@ std::string host_identity(const std::string& name) {
   gethostname(host, sizeof host - 1);
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
-  struct stat status {};
-  const bool has_shm = stat("/dev/shm", &status) == 0;
-  return concat(host, " ", boot, " ", has_shm ? static_cast<long>(status.st_dev) : -1L);
+  return concat(host, " ", boot, " ", own_namespace("net"), " ", own_namespace("user"), " ", geteuid());
+}
+
+bool is_loopback(const std::string& host) {
+  in_addr number{};
+  const bool is_v4 = inet_pton(AF_INET, host.c_str(), &number) == 1;  // "127.example.org" is a name like any other
+  return (is_v4 && ntohl(number.s_addr) >> 24 == 127) || host == "::1" || host == "localhost";
 }
 
 std::string local_address(const std::string& host, int port, bool several_hosts) {

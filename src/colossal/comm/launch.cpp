@@ -2,11 +2,8 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/backends/gloo.h"
@@ -16,6 +13,7 @@
 #include "colossal/comm/host.h"
 #include "colossal/comm/meeting.h"
 #include "colossal/comm/rank_world.h"
+#include "colossal/comm/transport_choice.h"
 
 namespace colossal::comm {
 namespace {
@@ -23,7 +21,7 @@ namespace {
 /// What the ranks told each other, and how this one reaches them.
 struct Neighbourhood {
   std::shared_ptr<Store> store;
-  std::vector<std::string> hosts;  // identity of every rank's host
+  std::vector<RankFacts> ranks;
   std::string address;
   int local_rank = 0, local_size = 1;
   bool several_hosts = false;
@@ -34,30 +32,38 @@ void check_backend(const std::string& backend) {
   require(known, "launch", "backend must be one of auto, shm, gloo, nccl: got \"", backend, "\"");
 }
 
-std::shared_ptr<Store> connect_to_store(const Environment& environment, bool server, std::chrono::milliseconds limit) {
+std::shared_ptr<Store> connect_to_store(const LaunchOptions& options, const Environment& environment, bool server) {
   Store::Tcp tcp;
   tcp.host = environment.host;
   tcp.port = environment.port;
   tcp.server = server;
-  tcp.limit = limit;
+  tcp.limit = options.timeout;
   auto store = Store::tcp(tcp);
+  if (!environment.secret.empty()) store = store->sealed(environment.secret, options.note);
   return environment.prefix.empty() ? store : store->with_prefix(environment.prefix);
+}
+
+RankFacts own_facts(const LaunchOptions& options, const Environment& environment) {
+  const int gpus = options.device == "cuda" ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+  return {host_identity(environment.host_name), options.backend, gpus, has_nccl()};
 }
 
 Neighbourhood rendezvous(const LaunchOptions& options, const Environment& environment) {
   Neighbourhood result;
   const bool server = environment.rank == 0 && !environment.hosted_store;
-  result.store = connect_to_store(environment, server, options.timeout);
+  result.store = connect_to_store(options, environment, server);
   const Meeting meeting{result.store->with_prefix("ranks"), "the ranks of this run", environment.rank, environment.size,
                         options.timeout};
-  result.hosts = gather_texts(meeting, host_identity(environment.host_name));
+  const std::vector<std::string> said = gather_texts(meeting, own_facts(options, environment).text());
   // Rank 0 may refuse what it has read and end, and the store with it: not before everybody else has read it too.
   meeting.store->set(concat("read/", environment.rank), "");
   for (int r = 1; server && r < environment.size; ++r) meeting.store->get(concat("read/", r), options.timeout, meeting.what);
-  const std::string& own = result.hosts[environment.rank];
-  const auto begin = result.hosts.begin();
-  result.local_size = static_cast<int>(std::count(begin, result.hosts.end(), own));
-  result.local_rank = static_cast<int>(std::count(begin, begin + environment.rank, own));
+  for (int r = 0; r < environment.size; ++r) result.ranks.push_back(RankFacts::read(said[r], r));
+  const std::string own = result.ranks[environment.rank].host;
+  const auto shares_host = [&](const RankFacts& facts) { return facts.host == own; };
+  const auto begin = result.ranks.begin();
+  result.local_size = static_cast<int>(std::count_if(begin, result.ranks.end(), shares_host));
+  result.local_rank = static_cast<int>(std::count_if(begin, begin + environment.rank, shares_host));
   if (environment.local_rank >= 0 && environment.local_rank < result.local_size) {
     result.local_rank = environment.local_rank;
   }
@@ -66,36 +72,11 @@ Neighbourhood rendezvous(const LaunchOptions& options, const Environment& enviro
   return result;
 }
 
-std::string choose_backend(const LaunchOptions& options, const Neighbourhood& around) {
-  if (options.backend != "auto") {
-    require(options.backend != "shm" || !around.several_hosts, "launch",
-            "backend = \"shm\" needs all ranks on one host: "
-            "they are on ",
-            std::set<std::string>(around.hosts.begin(), around.hosts.end()).size(),
-            "; use backend = \"auto\", which picks for each group");
-    return options.backend;
-  }
-  const bool gpu_each =
-      options.device == "cuda" && has_nccl() && at::detail::getCUDAHooks().deviceCount() >= around.local_size;
-  if (gpu_each) return "nccl";
-  return around.several_hosts ? "gloo" : "shm";
-}
-
-std::string segment_name(const Environment& environment, const Neighbourhood& around, const Membership& member) {
-  // The store's port tells concurrent jobs of one name apart.
-  const uint64_t hash = stable_hash(concat(member.key, "@", environment.host, ":", around.store->port()));
-  char text[32];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  std::string job;
-  for (const char c : environment.job) job += std::isalnum(static_cast<unsigned char>(c)) ? c : '-';
-  return concat("/colossal-", job.substr(0, 64), "-", text);
-}
-
 /// Makes the groups of a process: picks the transport for each.
 class Transports {
  public:
-  Transports(const LaunchOptions& options, const Environment& environment, Neighbourhood around, std::string backend)
-      : options_(options), environment_(environment), around_(std::move(around)), backend_(std::move(backend)) {}
+  Transports(const LaunchOptions& options, Neighbourhood around, std::string backend)
+      : options_(options), around_(std::move(around)), backend_(std::move(backend)) {}
 
   std::shared_ptr<Backend> operator()(const Membership& member) const {
     const auto store = around_.store->with_prefix("group/" + member.key);
@@ -112,10 +93,13 @@ class Transports {
   }
 
  private:
+  /// All members answer alike: they know the same hosts, and choose_transport() has seen that they were asked for the
+  /// same backend.
   bool share_memory(const Membership& member) const {
     if (options_.backend == "gloo") return false;
+    const std::string& first = around_.ranks[member.ranks[0]].host;
     return std::all_of(member.ranks.begin(), member.ranks.end(),
-                       [&](int rank) { return around_.hosts[rank] == around_.hosts[member.ranks[0]]; });
+                       [&](int rank) { return around_.ranks[rank].host == first; });
   }
 
   std::shared_ptr<Backend> make_shared_memory(const Membership& member, const std::shared_ptr<Store>& store) const {
@@ -123,8 +107,7 @@ class Transports {
                           options_.timeout};
     require(member.size() <= kMaxSharedRanks, "comm", "group \"", member.name, "\": shared memory holds up to ",
             kMaxSharedRanks, " ranks: got ", member.size(), "; use backend = \"gloo\"");
-    auto segment =
-        share_segment(meeting, segment_name(environment_, around_, member), Slots::segment_bytes(member.size()));
+    auto segment = share_segment(meeting, Slots::segment_bytes(member.size()));
     return std::make_shared<SharedMemory>(std::move(segment), member.name, member.rank, member.size(),
                                           around_.local_size);
   }
@@ -139,7 +122,6 @@ class Transports {
   }
 
   const LaunchOptions options_;
-  const Environment environment_;
   const Neighbourhood around_;
   const std::string backend_;
 };
@@ -175,9 +157,11 @@ std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& e
   world.size = environment.size;
   world.local_rank = around.local_rank;
   world.local_size = around.local_size;
-  world.backend = choose_backend(options, around);
-  auto watchdog_store = connect_to_store(environment, false, options.timeout)->with_prefix("watchdog");
-  Transports transports(options, environment, std::move(around), world.backend);
+  const TransportChoice choice = choose_transport(around.ranks);
+  if (options.note && world.rank == 0 && !choice.why.empty()) options.note(choice.why);
+  world.backend = choice.backend;
+  auto watchdog_store = connect_to_store(options, environment, false)->with_prefix("watchdog");
+  Transports transports(options, std::move(around), world.backend);
   return std::make_unique<RankWorld>(world, std::move(transports), std::move(watchdog_store));
 }
 

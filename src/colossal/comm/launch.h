@@ -1,6 +1,7 @@
 // From a process that some launcher started to a World: rendezvous, hosts, transports, cores.
 #pragma once
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -10,8 +11,8 @@
 namespace colossal::comm {
 
 struct LaunchOptions {
-  /// "auto": nccl when `device` is "cuda" and every rank has a GPU of its own, else for each group shm when its ranks
-  /// are on one host and gloo when not. Or one of "shm", "gloo", "nccl" for all groups.
+  /// "auto": nccl when `device` is "cuda" and every rank, on every host, has a GPU of its own, else for each group shm
+  /// when its ranks are on one host and gloo when not. Or one of "shm", "gloo", "nccl" for all groups.
   std::string backend = "auto";
   std::chrono::milliseconds timeout{60000};   ///< for the ranks to find each other
   std::chrono::milliseconds watchdog{30000};  ///< for a collective, before the watchdog looks for the late rank
@@ -19,6 +20,9 @@ struct LaunchOptions {
   /// LibTorch as many threads. Ranks that their launcher has bound already (mpirun, srun) keep what they have.
   bool bind_cores = true;
   std::string device = "cpu";  ///< "cpu" or "cuda"
+  /// Told, on any thread, what people should know though the run goes on: why GPUs do without nccl (rank 0), that
+  /// somebody without the run's secret wrote into its store.
+  std::function<void(const std::string&)> note = {};
 };
 
 /// Joins the other ranks of the run; collective among all of them. Without a launcher the world has one rank.

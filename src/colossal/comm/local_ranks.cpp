@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/backends/segment.h"
 #include "colossal/comm/environment.h"
+#include "colossal/comm/seal.h"
 #include "colossal/comm/store.h"
 
 namespace colossal::comm {
@@ -87,7 +87,6 @@ class Run {
     tcp.host = "127.0.0.1";
     tcp.server = true;
     store_ = Store::tcp(tcp);
-    job_ = concat("run-", parent_, "-", store_->port());
   }
 
   ~Run() {
@@ -96,7 +95,6 @@ class Run {
       kill(process, SIGKILL);
       waitpid(process, nullptr, 0);
     }
-    unlink_shared_segments("colossal-" + job_ + "-");
   }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
@@ -128,7 +126,7 @@ class Run {
     variables["COLOSSAL_STORE_HOST"] = "127.0.0.1";
     variables["COLOSSAL_STORE_PORT"] = std::to_string(store_->port());
     variables["COLOSSAL_STORE_HOSTED"] = "1";
-    variables["COLOSSAL_JOB"] = job_;
+    if (variables["COLOSSAL_SECRET"].empty()) variables["COLOSSAL_SECRET"] = secret_;
     std::vector<std::string> command = options_.command, environment;
     for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
     const auto arguments = pointers(command), entries = pointers(environment);
@@ -213,7 +211,7 @@ class Run {
   const pid_t parent_;
   SignalQueue signals_;
   std::shared_ptr<Store> store_;
-  std::string job_;
+  const std::string secret_ = random_text();
   std::vector<pid_t> processes_;  // 0: has ended
   std::optional<Clock::time_point> ending_;
   bool asked_to_end_ = false;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/handover.h"
 
 namespace colossal::comm {
 namespace {
@@ -15,14 +17,16 @@ std::chrono::milliseconds left_until(Clock::time_point end) {
   return std::max(left, std::chrono::milliseconds(1));
 }
 
-[[noreturn]] void throw_missing(const Meeting& meeting) {
+/// Does nothing when all have come, after all.
+void throw_missing(const Meeting& meeting) {
   std::string missing;
   int count = 0;
   for (int r = 0; r < meeting.size; ++r) {
-    if (meeting.store->find(concat("here/", r))) continue;
+    if (meeting.store->holds(concat("here/", r))) continue;
     if (++count <= 8) missing += concat(count > 1 ? ", " : "", r);
   }
   if (count > 8) missing += ", ...";
+  if (count == 0) return;
   throw Error("launch", concat("waited ", meeting.limit.count() / 1000.0, " s for ", meeting.what, ": ", count, " of ",
                                meeting.size, " ranks did not come: ", missing,
                                "; look for their messages, or raise the timeout if they only start slowly"));
@@ -36,12 +40,10 @@ std::string outcome_of(const std::function<void()>& task) {
     task();
     return kOk;
   } catch (const Error& error) {
-    return std::string(error.what()).substr(error.component().size() + 3);
+    return error.message();
+  } catch (const std::exception& error) {
+    return plain_message(error);
   }
-}
-
-void require_ok(const std::vector<std::string>& outcomes) {
-  for (const auto& outcome : outcomes) require(outcome == kOk, "comm", outcome);
 }
 
 }  // namespace
@@ -55,12 +57,13 @@ std::vector<std::string> gather_texts(const Meeting& meeting, const std::string&
       all[r] = r == meeting.rank ? text : meeting.store->get(concat("here/", r), left_until(end), meeting.what);
     } catch (const Error&) {
       throw_missing(meeting);
+      throw;  // it has come, but what it said cannot be read
     }
   }
   return all;
 }
 
-std::shared_ptr<Segment> share_segment(const Meeting& meeting, const std::string& name, size_t bytes) {
+std::shared_ptr<Segment> share_segment(const Meeting& meeting, size_t bytes) {
   const auto part = [&](const char* step) {
     Meeting result = meeting;
     result.store = meeting.store->with_prefix(step);
@@ -68,26 +71,24 @@ std::shared_ptr<Segment> share_segment(const Meeting& meeting, const std::string
   };
   gather_texts(part("come"), "");
   std::shared_ptr<Segment> segment;
-  const std::string created = outcome_of([&] {
-    if (meeting.rank == 0) segment = create_shared_segment(name, bytes);
-  });
-  std::string seen = created;
+  std::optional<Handover> handover;  // until all have what they came for
+  std::string outcome;
   if (meeting.rank == 0) {
-    meeting.store->set("created", created);
+    outcome = outcome_of([&] {
+      Descriptor memory = create_shared_memory(bytes);
+      segment = map_shared_memory(memory, bytes);
+      handover.emplace(std::move(memory));
+    });
+    meeting.store->set("ticket", handover ? handover->ticket() : "");
   } else {
-    seen = meeting.store->get("created", meeting.limit, "rank 0 to create shared memory for " + meeting.what);
+    const std::string ticket =
+        meeting.store->get("ticket", meeting.limit, "rank 0 to make shared memory for " + meeting.what);
+    outcome = outcome_of([&] {
+      if (!ticket.empty()) segment = map_shared_memory(take(ticket, meeting.limit), bytes);
+    });
   }
-  require_ok({seen});
-  const std::string opened = outcome_of([&] {
-    if (meeting.rank != 0) segment = open_shared_segment(name, bytes);
-  });
-  try {
-    require_ok(gather_texts(part("opened"), opened));
-  } catch (...) {
-    if (meeting.rank == 0) unlink_shared_segment(name);
-    throw;
-  }
-  if (meeting.rank == 0) unlink_shared_segment(name);
+  // Failures travel to all before anybody throws.
+  for (const auto& said : gather_texts(part("shared"), outcome)) require(said == kOk, "comm", said);
   return segment;
 }
 

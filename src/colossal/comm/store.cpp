@@ -1,15 +1,30 @@
 #include "colossal/comm/store.h"
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/descriptor.h"
+#include "colossal/comm/host.h"
+#include "colossal/comm/seal.h"
 
 namespace colossal::comm {
+
+using std::chrono::milliseconds;
+
 namespace {
 
 // The intrusive pointer lives in the deleter, so that headers need no c10.
@@ -23,14 +38,44 @@ std::string to_text(const std::vector<uint8_t>& bytes) { return {bytes.begin(), 
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
+/// Bound to the loopback address `options.host` alone; c10d itself would listen on all interfaces.
+Descriptor loopback_listener(const Store::Tcp& options) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int failure = getaddrinfo(options.host.c_str(), std::to_string(options.port).c_str(), &hints, &found);
+  if (failure != 0) throw std::runtime_error(concat(options.host, ": ", gai_strerror(failure)));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
+  Descriptor listener(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;  // a port that an ended run still holds in TIME_WAIT is free
+  const bool listens = listener.is_open() &&
+                       setsockopt(listener.value(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+                       bind(listener.value(), address->ai_addr, address->ai_addrlen) == 0 &&
+                       listen(listener.value(), SOMAXCONN) == 0;
+  if (listens) return listener;
+  throw std::runtime_error(errno == EADDRINUSE ? "EADDRINUSE" : std::strerror(errno));
+}
+
+uint16_t port_of(const Descriptor& listener) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  getsockname(listener.value(), reinterpret_cast<sockaddr*>(&address), &length);
+  const bool is_v6 = address.ss_family == AF_INET6;
+  return ntohs(is_v6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                     : reinterpret_cast<sockaddr_in&>(address).sin_port);
+}
+
 c10::intrusive_ptr<c10d::TCPStore> connect(const Store::Tcp& options, bool use_uv) {
   c10d::TCPStoreOptions c10d_options;
-  c10d_options.port = options.port;
+  Descriptor listener;
+  if (options.server && is_loopback(options.host)) listener = loopback_listener(options);
+  c10d_options.port = listener.is_open() ? port_of(listener) : options.port;
   c10d_options.isServer = options.server;
   c10d_options.waitWorkers = false;
   c10d_options.timeout = options.limit;
   c10d_options.useLibUV = use_uv;
-  if (options.listener >= 0) c10d_options.masterListenFd = use_uv ? options.listener : dup(options.listener);
+  if (listener.is_open()) c10d_options.masterListenFd = fcntl(listener.value(), F_DUPFD_CLOEXEC, 0);  // it closes that one
   return c10::make_intrusive<c10d::TCPStore>(options.host, c10d_options);
 }
 
@@ -40,7 +85,9 @@ std::shared_ptr<Store> Store::in_memory() {
   return std::make_shared<Store>(shared(c10::make_intrusive<c10d::HashStore>()), 0);
 }
 
-std::shared_ptr<Store> Store::tcp(const Tcp& options) {
+std::shared_ptr<Store> Store::tcp(const Tcp& wanted) {
+  Tcp options = wanted;
+  if (options.host == "localhost") options.host = "127.0.0.1";  // or some ranks would try ::1, where nobody listens
   const auto made = [&](bool use_uv) {
     auto store = connect(options, use_uv);
     const uint16_t port = store->getPort();
@@ -72,27 +119,66 @@ std::shared_ptr<Store> Store::tcp(const Tcp& options) {
   }
 }
 
+/// The seal of a store and of all its views, and whether a forged value has been told of.
+struct Store::Guard {
+  Seal seal;
+  std::function<void(const std::string&)> note;
+  std::atomic<bool> noted = false;
+};
+
 std::shared_ptr<Store> Store::with_prefix(const std::string& prefix) const {
   auto inner = c10::intrusive_ptr<c10d::Store>::reclaim_copy(store_.get());
   auto view = c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(inner));
-  return std::make_shared<Store>(shared(std::move(view)), port_);
+  auto result = std::make_shared<Store>(shared(std::move(view)), port_);
+  result->prefix_ = prefix_ + prefix + "/";
+  result->guard_ = guard_;
+  return result;
 }
 
-void Store::set(const std::string& key, const std::string& value) { store_->set(key, to_bytes(value)); }
+std::shared_ptr<Store> Store::sealed(const std::string& secret, std::function<void(const std::string&)> note) const {
+  auto result = std::make_shared<Store>(*this);
+  result->guard_ = std::make_shared<Guard>(Seal(secret), std::move(note));
+  return result;
+}
 
-std::string Store::get(const std::string& key, std::chrono::milliseconds limit, const std::string& what) {
-  try {
-    store_->wait({key}, limit);
-    return to_text(store_->get(key));
-  } catch (const std::exception& error) {
-    throw Error("launch", concat("waited ", limit.count() / 1000.0, " s for ", what, " (", plain_message(error), ")"));
+std::optional<std::string> Store::opened(const std::string& key, const std::string& value) const {
+  if (!guard_) return value;
+  auto result = guard_->seal.open(prefix_ + key, value);
+  if (!result && guard_->note && !guard_->noted.exchange(true)) {
+    guard_->note(concat("ignored a value of \"", prefix_, key, "\" in the store at port ", port_,
+                        ": it was written without the run's secret, by a stranger or by a rank with another COLOSSAL_SECRET"));
+  }
+  return result;
+}
+
+void Store::set(const std::string& key, const std::string& value) {
+  store_->set(key, to_bytes(guard_ ? guard_->seal.close(prefix_ + key, value) : value));
+}
+
+std::string Store::get(const std::string& key, milliseconds limit, const std::string& what) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  const auto waited = [&](const std::string& why) {
+    return Error("launch", concat("waited ", limit.count() / 1000.0, " s for ", what, " (", why, ")"));
+  };
+  while (true) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
+    try {
+      store_->wait({key}, std::max(left, milliseconds(1)));
+      if (const auto value = opened(key, to_text(store_->get(key)))) return *value;
+    } catch (const std::exception& error) {
+      throw waited(plain_message(error));
+    }
+    if (left.count() <= 0) throw waited("what is there was written without the run's secret: set the same COLOSSAL_SECRET on all ranks");
+    std::this_thread::sleep_for(milliseconds(20));
   }
 }
 
 std::optional<std::string> Store::find(const std::string& key) {
-  if (!store_->check({key})) return std::nullopt;
-  return to_text(store_->get(key));
+  if (!holds(key)) return std::nullopt;
+  return opened(key, to_text(store_->get(key)));
 }
+
+bool Store::holds(const std::string& key) { return store_->check({key}); }
 
 int64_t Store::add(const std::string& key, int64_t amount) { return store_->add(key, amount); }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,40 +13,53 @@ class Store;
 
 namespace colossal::comm {
 
+/// Whoever reaches the port of a server can read and write everything in it: see sealed().
+///
 /// Thread safe; but a get() that waits holds up other calls through the same store of the TCP kind.
 class Store {
  public:
   /// Among the threads of this process.
   static std::shared_ptr<Store> in_memory();
-  /// Connects to the server at host:port, or is the server. A server listens on `listener`, a bound and listening
-  /// socket, if given (it is taken over), else on `port`; 0 picks a free one. Errors: throws Error("launch", ...) when
-  /// the port is taken or nobody answers within `limit`.
+  /// Connects to the server at host:port, or is the server. A server listens on `port`; 0 picks a free one. Where `host`
+  /// is a loopback address ("127.0.0.1", "::1", "localhost") it listens there alone, else on all interfaces. Errors:
+  /// throws Error("launch", ...) when the port is taken or nobody answers within `limit`.
   struct Tcp {
     std::string host;
     uint16_t port = 0;
     bool server = false;
-    int listener = -1;
     std::chrono::milliseconds limit{60000};
   };
   static std::shared_ptr<Store> tcp(const Tcp& options);
 
   Store(std::shared_ptr<c10d::Store> store, uint16_t port) : store_(std::move(store)), port_(port) {}
 
+  /// The same store, whose values (not counters) are signed with `secret` from now on: what others wrote without it is as
+  /// if it were not there. `note` is told once that there was such a value; it may be empty.
+  std::shared_ptr<Store> sealed(const std::string& secret, std::function<void(const std::string&)> note) const;
   /// The same store seen with every key behind `prefix`.
   std::shared_ptr<Store> with_prefix(const std::string& prefix) const;
   void set(const std::string& key, const std::string& value);
-  /// Waits for the key. Errors: throws Error("launch", ...) after `limit`, saying `what` was waited for.
+  /// Waits for the key. Errors: throws Error("launch", ...) after `limit`, saying `what` was waited for, and whether
+  /// there was a value without the run's secret.
   std::string get(const std::string& key, std::chrono::milliseconds limit, const std::string& what);
   /// Does not wait.
   std::optional<std::string> find(const std::string& key);
+  /// Whether there is any value, sealed or not; does not wait.
+  bool holds(const std::string& key);
   /// Adds to a counter that begins at 0; returns the sum.
   int64_t add(const std::string& key, int64_t amount);
   uint16_t port() const { return port_; }
+  /// For the libraries that bring their own use of a store; they know no seal.
   const std::shared_ptr<c10d::Store>& c10d_store() const { return store_; }
 
  private:
+  struct Guard;
+  std::optional<std::string> opened(const std::string& key, const std::string& value) const;
+
   std::shared_ptr<c10d::Store> store_;
   uint16_t port_;
+  std::string prefix_;           // of all keys here, as the seal sees them
+  std::shared_ptr<Guard> guard_;  // of a sealed store
 };
 
 }  // namespace colossal::comm

@@ -1,9 +1,10 @@
-// A piece of zeroed memory that all ranks of a group can write: on the heap for threads, POSIX shared memory for
+// A piece of zeroed memory that all ranks of a group can write: on the heap for threads, memory without a name for
 // processes.
 #pragma once
 #include <cstddef>
 #include <memory>
-#include <string>
+
+#include "colossal/comm/descriptor.h"
 
 namespace colossal::comm {
 
@@ -22,16 +23,12 @@ class Segment {
 /// Shared by the threads of this process through the pointer itself. Pages cost nothing until touched.
 std::shared_ptr<Segment> make_heap_segment(size_t size);
 
-/// A named POSIX segment; the name is removed by `unlink_shared_segment`, the memory lives until the last mapping ends.
-/// Errors: throws Error("comm", ...) where /dev/shm is missing, too small for `size` (it is reserved at once, so that a
-/// full
-///         /dev/shm is an error here and not a SIGBUS later) or forbidden; the message says how to do without it.
-std::shared_ptr<Segment> create_shared_segment(const std::string& name, size_t size);
-/// Errors: throws Error("comm", ...) when it does not exist or has another size.
-std::shared_ptr<Segment> open_shared_segment(const std::string& name, size_t size);
-void unlink_shared_segment(const std::string& name) noexcept;
-
-/// Removes what is left in /dev/shm of segments whose name begins with `prefix`: the launcher's broom after a crash.
-void unlink_shared_segments(const std::string& prefix) noexcept;
+/// Memory that processes share by passing the descriptor on (Handover). It has no name in any file system, needs no
+/// room in /dev/shm, and ends with its last descriptor and mapping, however the processes end. Errors: throws
+/// Error("comm", ...) where `size` bytes cannot be had: they are reserved at once, so that lack of memory is an error
+/// here and not a SIGBUS later; the message says how to do without it.
+Descriptor create_shared_memory(size_t size);
+/// Errors: throws Error("comm", ...) when it has another size.
+std::shared_ptr<Segment> map_shared_memory(const Descriptor& memory, size_t size);
 
 }  // namespace colossal::comm

@@ -22,8 +22,8 @@ enum : uint32_t { kRunning, kWritingReason, kAborted };
 
 size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
 
-// Half a megabyte keeps what two ranks exchange in the second-level and third-level caches; a total of a few megabytes
-// keeps several groups within the 64 MB of /dev/shm that a container gets by default.
+// Half a megabyte keeps what two ranks exchange in the second-level and third-level caches; all of it is reserved at
+// once, so a total of a few megabytes keeps many groups cheap.
 int64_t input_capacity(int size) {
   return std::clamp<int64_t>((int64_t{4} << 20) / size / kPage * kPage, 64 << 10, 512 << 10);
 }

@@ -1,0 +1,180 @@
+// Shared memory between processes: who gets it, and what happens when somebody does not.
+#include "colossal/comm/handover.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+
+#include "colossal/comm/backends/segment.h"
+#include "colossal/comm/meeting.h"
+#include "support/ranks_values.h"
+
+namespace colossal::test {
+namespace {
+
+using comm::Descriptor;
+using comm::Handover;
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+constexpr milliseconds kLong(60000);
+
+std::string name_in(const std::string& ticket) { return ticket.substr(0, ticket.find(' ')); }
+std::string token_in(const std::string& ticket) { return ticket.substr(ticket.find(' ') + 1); }
+
+/// Somebody who knows the socket's name.
+Descriptor caller_of(const std::string& ticket) {
+  Descriptor caller(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "colossal-" + name_in(ticket);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  EXPECT_EQ(connect(caller.value(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+  return caller;
+}
+
+/// Whether anything comes for what was said; else the other side hangs up.
+bool is_answered(const Descriptor& caller, const std::string& said) {
+  char byte;
+  send(caller.value(), said.data(), said.size(), MSG_NOSIGNAL);
+  return recv(caller.value(), &byte, 1, 0) > 0;
+}
+
+TEST(Handover, GivesTheSameMemoryToAllWhoAsk) {
+  Descriptor memory = comm::create_shared_memory(8192);
+  const auto own = comm::map_shared_memory(memory, 8192);
+  EXPECT_EQ(own->data()[8191], std::byte{0});
+  own->data()[8191] = std::byte{7};
+  const Handover handover(std::move(memory));
+  for (int i = 0; i < 3; ++i) {
+    const auto other = comm::map_shared_memory(comm::take(handover.ticket(), kLong), 8192);
+    EXPECT_NE(other->data(), own->data());
+    EXPECT_EQ(other->data()[8191], std::byte{7});
+    other->data()[i] = std::byte{1};
+    EXPECT_EQ(own->data()[i], std::byte{1});
+  }
+}
+
+TEST(Handover, GivesNothingWithoutTheToken) {
+  const Handover handover(comm::create_shared_memory(4096));
+  const std::string token = token_in(handover.ticket());
+  EXPECT_TRUE(is_answered(caller_of(handover.ticket()), token));
+  for (const std::string& wrong : {std::string("x"), token.substr(1), token + "0", std::string(32, '0'), std::string(100000, 'x')})
+    EXPECT_FALSE(is_answered(caller_of(handover.ticket()), wrong)) << wrong.size() << " letters";
+  EXPECT_THAT(thrown_message([&] { comm::take(name_in(handover.ticket()) + " x", kLong); }), HasSubstr("it gives none"));
+}
+
+TEST(Handover, GivesNothingToAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const Handover handover(comm::create_shared_memory(4096));
+  const std::string ticket = handover.ticket(), token = token_in(ticket);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setuid(65534) != 0) _exit(3);
+    const Descriptor caller = caller_of(ticket);
+    _exit(is_answered(caller, token) ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Handover, IsNotHeldUpByCallersThatSayNothing) {
+  const Handover handover(comm::create_shared_memory(4096));
+  std::vector<Descriptor> silent;
+  for (int i = 0; i < 600; ++i) silent.push_back(caller_of(handover.ticket()));
+  EXPECT_TRUE(comm::take(handover.ticket(), kLong).is_open());
+}
+
+TEST(Handover, EndsWithItsObject) {
+  std::string ticket;
+  {
+    const Handover handover(comm::create_shared_memory(4096));
+    ticket = handover.ticket();
+  }
+  const std::string message = thrown_message([&] { comm::take(ticket, kLong); });
+  EXPECT_THAT(message, HasSubstr("[comm] cannot get the shared memory of a rank on this host: Connection refused"));
+  EXPECT_THAT(message, HasSubstr("backend = \"gloo\""));
+  EXPECT_THAT(thrown_message([&] { comm::take("nonsense", kLong); }), HasSubstr("did not say where"));
+}
+
+TEST(SharedMemory, HasNoNameInAnyFileSystem) {
+  const auto segment = comm::map_shared_memory(comm::create_shared_memory(4096), 4096);
+  std::ostringstream address;
+  address << std::hex << reinterpret_cast<uintptr_t>(segment->data());
+  std::ifstream maps("/proc/self/maps");
+  std::string line, found;
+  while (std::getline(maps, line))
+    if (line.rfind(address.str(), 0) == 0) found = line;
+  EXPECT_THAT(found, HasSubstr("/memfd:colossal (deleted)"));
+}
+
+TEST(SharedMemory, OfAnotherSizeIsRefused) {
+  const Descriptor memory = comm::create_shared_memory(8192);
+  EXPECT_THAT(thrown_message([&] { comm::map_shared_memory(memory, 4096); }), HasSubstr("has 8192 bytes where 4096 were agreed"));
+}
+
+/// No file of this process, and memory without a name is one, may be longer than that while this lives.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) : before_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit lower{bytes, limit_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &lower);
+  }
+  ~FileLimit() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    signal(SIGXFSZ, before_);
+  }
+
+ private:
+  rlimit limit_{};
+  void (*before_)(int);
+};
+
+/// What every rank of a meeting of threads throws when it shares memory.
+std::vector<std::string> shared(int ranks, size_t bytes, const std::function<void(int, comm::Segment&)>& use) {
+  const auto store = comm::Store::in_memory();
+  std::vector<std::string> messages(ranks);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      messages[r] = thrown_message([&] {
+        const auto segment = comm::share_segment({store, "group \"data\"", r, ranks, kLong}, bytes);
+        use(r, *segment);
+      });
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return messages;
+}
+
+TEST(SharedMemory, ThatCannotBeReservedIsOneErrorOnEveryRank) {
+  const FileLimit limit(1 << 16);
+  const auto messages = shared(3, 1 << 20, [](int, comm::Segment&) {});
+  for (const auto& message : messages) {
+    EXPECT_THAT(message, HasSubstr("[comm] cannot reserve 1048576 bytes of shared memory: File too large"));
+    EXPECT_THAT(message, HasSubstr("backend = \"gloo\""));
+  }
+}
+
+TEST(SharedMemory, OfAMeetingIsTheSameForAllItsRanks) {
+  const auto messages = shared(4, 4096, [](int rank, comm::Segment& segment) {
+    auto* words = reinterpret_cast<std::atomic<int>*>(segment.data());
+    words[0] += 1 << rank;
+    while (words[0] != 15) std::this_thread::yield();
+  });
+  for (const auto& message : messages) EXPECT_EQ(message, "");
+}
+
+}  // namespace
+}  // namespace colossal::test

@@ -1,0 +1,89 @@
+// Ranks choose one transport for all of them, whatever their own host has.
+#include "colossal/comm/transport_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/ranks_values.h"
+
+namespace colossal::test {
+namespace {
+
+using comm::choose_transport;
+using comm::RankFacts;
+using testing::HasSubstr;
+
+/// `ranks` ranks that see `gpus` GPUs on a host.
+struct Host {
+  std::string name;
+  int ranks, gpus;
+};
+
+std::vector<RankFacts> run_on(const std::vector<Host>& hosts, const std::string& backend = "auto", bool has_nccl = true) {
+  std::vector<RankFacts> facts;
+  for (const auto& host : hosts) facts.insert(facts.end(), host.ranks, {host.name, backend, host.gpus, has_nccl});
+  return facts;
+}
+
+TEST(TransportChoice, IsNcclWhenEveryRankOfEveryHostHasAGpu) {
+  EXPECT_EQ(choose_transport(run_on({{"a", 4, 4}, {"b", 2, 2}})).backend, "nccl");
+  EXPECT_EQ(choose_transport(run_on({{"a", 4, 8}})).backend, "nccl");
+  EXPECT_EQ(choose_transport(run_on({{"a", 1, 1}, {"b", 1, 1}})).why, "");
+}
+
+TEST(TransportChoice, IsOneForAllWhenASingleHostLacksGpus) {
+  const auto choice = choose_transport(run_on({{"a", 4, 4}, {"b", 4, 2}}));
+  EXPECT_EQ(choice.backend, "gloo") << "the ranks of host a have GPUs enough, but b's do not";
+  EXPECT_THAT(choice.why, HasSubstr("by gloo and not nccl: the host of rank 4 has 2 GPUs for its 4 ranks"));
+  EXPECT_EQ(choose_transport(run_on({{"a", 1, 0}, {"b", 1, 1}})).backend, "gloo");
+  EXPECT_EQ(choose_transport(run_on({{"a", 2, 1}})).backend, "shm");
+}
+
+TEST(TransportChoice, CountsRanksOfAHostThatAreNotNeighbours) {
+  const auto choice = choose_transport(run_on({{"a", 1, 1}, {"b", 1, 1}, {"a", 1, 1}}));
+  EXPECT_EQ(choice.backend, "gloo");
+  EXPECT_THAT(choice.why, HasSubstr("the host of rank 0 has 1 GPU for its 2 ranks"));
+}
+
+TEST(TransportChoice, NeedsNcclInEveryBuild) {
+  auto ranks = run_on({{"a", 2, 2}});
+  ranks[1].has_nccl = false;
+  const auto choice = choose_transport(ranks);
+  EXPECT_EQ(choice.backend, "shm");
+  EXPECT_THAT(choice.why, HasSubstr("the build of rank 1 has no NCCL"));
+}
+
+TEST(TransportChoice, WithoutGpusHasNothingToExplain) {
+  for (const bool has_nccl : {false, true}) {
+    EXPECT_EQ(choose_transport(run_on({{"a", 4, 0}}, "auto", has_nccl)).backend, "shm");
+    EXPECT_EQ(choose_transport(run_on({{"a", 2, 0}, {"b", 2, 0}}, "auto", has_nccl)).backend, "gloo");
+    EXPECT_EQ(choose_transport(run_on({{"a", 2, 0}, {"b", 2, 0}}, "auto", has_nccl)).why, "");
+  }
+}
+
+TEST(TransportChoice, IsWhatAllRanksWereAskedFor) {
+  EXPECT_EQ(choose_transport(run_on({{"a", 2, 2}}, "gloo")).backend, "gloo");
+  EXPECT_EQ(choose_transport(run_on({{"a", 2, 2}}, "shm")).backend, "shm");
+  EXPECT_THAT(thrown_message([] { choose_transport(run_on({{"a", 1, 0}, {"b", 1, 0}}, "shm")); }),
+              HasSubstr("[launch] backend = \"shm\" needs all ranks on one host: they are on 2"));
+  auto ranks = run_on({{"a", 3, 0}});
+  ranks[2].backend = "gloo";
+  EXPECT_THAT(thrown_message([&] { choose_transport(ranks); }), HasSubstr("rank 0 for \"auto\", rank 2 for \"gloo\""));
+}
+
+TEST(RankFacts, TravelAsText) {
+  const RankFacts facts{"host with spaces 1:2", "auto", 3, true};
+  const RankFacts read = RankFacts::read(facts.text(), 0);
+  EXPECT_EQ(read.host, facts.host);
+  EXPECT_EQ(read.backend, facts.backend);
+  EXPECT_EQ(read.gpus, facts.gpus);
+  EXPECT_EQ(read.has_nccl, facts.has_nccl);
+}
+
+TEST(RankFacts, OfAnotherBuildAreRefused) {
+  for (const char* text : {"", "auto", "auto x 1 host", "auto 1", "auto 1 1", "auto -1 1 host", "auto 1 7 host"})
+    EXPECT_THAT(thrown_message([&] { RankFacts::read(text, 5); }), HasSubstr("rank 5 says \"")) << text;
+}
+
+}  // namespace
+}  // namespace colossal::test
