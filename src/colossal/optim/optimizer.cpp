@@ -13,6 +13,7 @@
 #include "colossal/optim/galore.h"
 #include "colossal/optim/lamb.h"
 #include "colossal/optim/lars.h"
+#include "colossal/optim/least_state.h"
 #include "colossal/optim/lion.h"
 #include "colossal/optim/sgd.h"
 #include "colossal/optim/unused_keys.h"
@@ -28,6 +29,7 @@ struct Row {
   Made (*make)(const OptimizerConfig&, Shards&, comm::Mesh&);
   std::vector<double> betas;      ///< unless the config says others; none: it has none
   std::vector<std::string> keys;  ///< of OptimizerConfig that it uses beside betas and those that all use
+  double least_states = 0;        ///< values, as wide as those it updates, that it keeps for each element of a large matrix at least
 };
 
 template <class Rule>
@@ -45,11 +47,11 @@ Made adam(const OptimizerConfig& config, Shards& shards, comm::Mesh&) {
 
 const std::vector<Row>& registry() {
   static const std::vector<Row> rows{
-      {"adamw", adam<Adam::Decay::Decoupled>, {0.9, 0.95}, {"epsilon", "stochastic_rounding"}},
-      {"adam", adam<Adam::Decay::Penalty>, {0.9, 0.95}, {"epsilon", "stochastic_rounding"}},
+      {"adamw", adam<Adam::Decay::Decoupled>, {0.9, 0.95}, {"epsilon", "stochastic_rounding"}, 2},
+      {"adam", adam<Adam::Decay::Penalty>, {0.9, 0.95}, {"epsilon", "stochastic_rounding"}, 2},
       {"sgd", alone<Sgd>, {}, {"momentum", "nesterov", "stochastic_rounding"}},
-      {"lion", alone<Lion>, {0.9, 0.99}, {"stochastic_rounding"}},
-      {"lamb", together<Lamb>, {0.9, 0.999}, {"epsilon"}},
+      {"lion", alone<Lion>, {0.9, 0.99}, {"stochastic_rounding"}, 1},
+      {"lamb", together<Lamb>, {0.9, 0.999}, {"epsilon"}, 2},
       {"lars", together<Lars>, {}, {"momentum", "trust", "stochastic_rounding"}},
       {"adafactor", together<Adafactor>, {}, {}},
       {"came", together<Came>, {0.9, 0.999, 0.9999}, {}},
@@ -105,6 +107,8 @@ void OptimizerConfig::fields(Fields& f) {
   f.section("schedule", schedule, "the learning rate after the warm-up", "name");
   f.section("groups", groups, "parameters with a learning rate or weight decay of their own", "");
 }
+
+double least_state_bytes(const OptimizerConfig& config, double value_bytes) { return row_of(config).least_states * value_bytes; }
 
 StateTensor state_of_piece(const std::string& kind, const at::Tensor& flat, const memory::Piece& piece) {
   return {concat(kind, ".", piece.parameter->name), of_piece(flat, piece), piece.parameter->spec, piece.part};
