@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -48,12 +49,12 @@ class Run : public testing::Test {
   }
 
   /// Trains until `stop_after` steps (0: to the end) and returns every parameter of rank 0.
-  std::map<std::string, at::Tensor> train(const Config& c, Start start, int64_t stop_after = 0) const {
+  std::map<std::string, at::Tensor> train(const Config& c, Start start, int64_t stop_after = 0, std::optional<int64_t> resume_step = {}) const {
     std::map<std::string, at::Tensor> parameters;
     std::mutex mutex;
     comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
       int64_t steps = 0;
-      TrainerOptions options{.start = start, .builtin_data = base + "/sources"};
+      TrainerOptions options{.start = start, .resume_step = resume_step, .builtin_data = base + "/sources"};
       options.stop_requested = [&] { return stop_after > 0 && world.rank() == 0 && ++steps >= stop_after; };
       Trainer trainer(world, c, options);
       EXPECT_EQ(trainer.run(), stop_after == 0);
@@ -64,8 +65,35 @@ class Run : public testing::Test {
     });
     return parameters;
   }
+  /// Trains and dies after `steps` steps, as by a kill: nothing is cleaned up.
+  void train_and_die(const Config& c, Start start, int64_t steps) const {
+    const std::string message = test::thrown_message([&] { during(c, start, [&](int64_t step) { require(step < steps, "test", "dies"); }); });
+    EXPECT_NE(message.find("dies"), std::string::npos) << message;
+  }
+
+  /// Trains to the end on one rank and calls `event` after every step.
+  void during(const Config& c, Start start, const std::function<void(int64_t step)>& event) const {
+    comm::run_ranks(1, [&](comm::World& world) {
+      int64_t step = 0;
+      TrainerOptions options{.start = start};
+      options.stop_requested = [&] { return event(++step), false; };
+      Trainer trainer(world, c, options);
+      trainer.run();
+      trainer.write_report("sample");
+    });
+  }
+
+  std::vector<int64_t> steps_in(const Config& c, const std::string& folder = "/checkpoints") const { return checkpoint::complete_steps(c.run.folder + folder); }
+  std::string log_of(const Config& c) const { return read_file(c.run.folder + "/log-rank-0.txt", 1 << 24); }
+  size_t times(const std::string& word, const std::string& text) const {
+    size_t count = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+    return count;
+  }
   std::string base;
 };
+
+using Steps = std::vector<int64_t>;
 
 TEST_F(Run, ResumeIsBitwise) {
   for (const auto& [data, tensor] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
@@ -127,12 +155,125 @@ TEST_F(Run, RefusesToStartOverAnOldRunUnlessToldTo) {
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints"), (std::vector<int64_t>{5}));
 }
 
+TEST_F(Run, AnOverwrittenRunIsThereUntilTheFirstNewCheckpoint) {
+  Config c = make("run", 1, 1);
+  train(c, Start::New);
+  const auto old = read_metrics(c.run.folder + "/metrics.jsonl");
+  train_and_die(c, Start::Overwrite, 3);
+  EXPECT_EQ(steps_in(c, "/checkpoints.replaced"), (Steps{15, 20}));
+  EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("already holds"), std::string::npos);
+  c.training.steps = 22;  // --resume: the run that was there goes on, and nothing of the dead one is in it
+  train(c, Start::Resume);
+  EXPECT_EQ(steps_in(c), (Steps{20, 22}));
+  EXPECT_FALSE(std::filesystem::exists(c.run.folder + "/checkpoints.replaced"));
+  const auto metrics = read_metrics(c.run.folder + "/metrics.jsonl");
+  ASSERT_EQ(metrics.size(), 22u);
+  for (size_t i = 0; i < old.size(); ++i) EXPECT_EQ(metrics[i].tokens_per_second, old[i].tokens_per_second) << "a line of the dead run";
+  EXPECT_NE(log_of(c).find("ended before its first checkpoint"), std::string::npos);
+}
+
+TEST_F(Run, AnOverwrittenRunGoesWithTheFirstNewCheckpoint) {
+  Config c = make("run", 1, 1);
+  train(c, Start::New);
+  train_and_die(c, Start::Overwrite, 2);
+  train_and_die(c, Start::Overwrite, 3);  // twice: what is set aside is still the old run
+  EXPECT_EQ(steps_in(c, "/checkpoints.replaced"), (Steps{15, 20}));
+  train_and_die(c, Start::Overwrite, 7);
+  EXPECT_EQ(steps_in(c), (Steps{5})) << "older steps of more are not mixed in";
+  EXPECT_FALSE(std::filesystem::exists(c.run.folder + "/checkpoints.replaced"));
+  train(c, Start::Resume);
+  EXPECT_EQ(steps_in(c), (Steps{15, 20}));
+  EXPECT_EQ(read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
+}
+
+TEST_F(Run, AKillWhileARunIsSetAsideLosesNothing) {
+  const Config c = make("run", 1, 1);
+  train(c, Start::New);
+  std::filesystem::rename(c.run.folder + "/metrics.jsonl", c.run.folder + "/checkpoints/metrics.jsonl");  // the first of several renames
+  train(c, Start::Resume);
+  EXPECT_EQ(read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
+  EXPECT_EQ(steps_in(c), (Steps{15, 20}));
+}
+
+TEST_F(Run, ADamagedCheckpointIsPassedOverAloud) {
+  const auto whole = train(make("whole", 2, 1), Start::New);
+  const Config c = make("run", 2, 1);
+  train(c, Start::New, 12);
+  const std::string shard = c.run.folder + "/checkpoints/step-000012/rank-00000.safetensors";
+  std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
+  const auto resumed = train(c, Start::Resume);
+  for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, resumed.at(name))) << name;
+  EXPECT_EQ(steps_in(c), (Steps{15, 20}));
+  const std::string log = log_of(c);
+  EXPECT_EQ(times("a newer checkpoint cannot be read and is passed over: " + shard, log), 1u) << log;
+  EXPECT_EQ(times("resumed from " + c.run.folder + "/checkpoints/step-000010", log), 1u) << log;
+  EXPECT_TRUE(std::filesystem::exists(c.run.folder + "/checkpoints/step-000012.unused/manifest.json"));
+}
+
+TEST_F(Run, ResumesFromTheStepThatIsNamed) {
+  const Config c = make("run", 1, 1);
+  const auto whole = train(c, Start::New);
+  EXPECT_NE(test::thrown_message([&] { train(c, Start::Resume, 0, 7); }).find("of these steps there are: 15, 20"), std::string::npos);
+  const auto again = train(c, Start::Resume, 0, 15);
+  for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, again.at(name))) << name;
+  EXPECT_EQ(steps_in(c), (Steps{15, 20}));
+  EXPECT_TRUE(std::filesystem::exists(c.run.folder + "/checkpoints/step-000020.unused/manifest.json")) << "of the other line, and not lost";
+  EXPECT_EQ(read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
+}
+
+TEST_F(Run, MetricsThatCannotBeWrittenDoNotEndIt) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "/dev/full is absent";
+  const Config c = make("run", 1, 1);
+  std::filesystem::create_directories(c.run.folder);
+  std::filesystem::create_symlink("/dev/full", c.run.folder + "/metrics.jsonl");
+  train(c, Start::New);
+  EXPECT_EQ(steps_in(c), (Steps{15, 20}));
+  const std::string log = log_of(c);
+  EXPECT_EQ(times("cannot write to " + c.run.folder + "/metrics.jsonl", log), 1u) << log;
+  EXPECT_EQ(times("there is no report of this run", log), 1u) << log;
+}
+
+TEST_F(Run, ACheckpointThatCannotBeWrittenInBetweenDoesNotEndIt) {
+  const Config c = make("run", 1, 1);
+  const std::string folder = c.run.folder + "/checkpoints";
+  const auto block = [&] {  // a file in the place of the folder stops every save, also one of root's
+    std::filesystem::rename(folder, folder + ".away");
+    std::ofstream(folder) << "in the way";
+  };
+  during(c, Start::New, [&](int64_t step) {
+    if (step == 7) block();
+    if (step != 12) return;
+    std::filesystem::remove(folder);
+    std::filesystem::rename(folder + ".away", folder);
+  });
+  EXPECT_EQ(steps_in(c), (Steps{15, 20}));
+  EXPECT_EQ(times("the checkpoint of step 10 cannot be written", log_of(c)), 1u) << log_of(c);
+  EXPECT_NE(log_of(c).find("the newest one is that of step 5"), std::string::npos);
+
+  const std::string last = test::thrown_message([&] { during(c, Start::Overwrite, [&](int64_t step) { if (step == 17) block(); }); });
+  EXPECT_NE(last.find("cannot create the folder " + folder), std::string::npos) << last;
+  std::filesystem::remove(folder);
+  std::filesystem::remove_all(folder + ".away");
+  const std::string first = test::thrown_message([&] { during(c, Start::New, [&](int64_t step) { if (step == 2) block(); }); });
+  EXPECT_NE(first.find("cannot create the folder " + folder), std::string::npos) << "nothing to go on from: " << first;
+}
+
+TEST_F(Run, WhatCannotFitIntoMemoryIsRefusedBeforeItIsTaken) {
+  Config c = make("run", 2, 1);
+  c.model.layers = 1'000'000'000;
+  const std::string message = test::thrown_message([&] { train(c, Start::New); });
+  EXPECT_NE(message.find("[model] a model of 1000000000 layers"), std::string::npos) << message;
+  EXPECT_NE(message.find("does not fit"), std::string::npos) << message;
+}
+
 TEST_F(Run, RefusesTheCheckpointOfAForeignModel) {
   Config c = make("run", 1, 1);
   train(c, Start::New);
   c.model.layers = 3;
   const std::string message = test::thrown_message([&] { train(c, Start::Resume); });
   EXPECT_NE(message.find("model.blocks.2.mlp.up.weight"), std::string::npos) << message;
+  EXPECT_NE(message.find("checkpoints/step-000020 is of another model, optimizer or precision"), std::string::npos) << message;
+  EXPECT_NE(message.find("Changed since it was saved: model.layers = 2 -> 3. Set that back"), std::string::npos) << message;
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints").back(), 20);
 }
 

@@ -111,6 +111,7 @@ Machine describe_machine() {
   machine.cores = usable_cores();
   machine.instruction_sets = instruction_sets();
   machine.memory_total = kilobytes_of("/proc/meminfo", "MemTotal");
+  machine.swap_total = kilobytes_of("/proc/meminfo", "SwapTotal");
   machine.memory_available = kilobytes_of("/proc/meminfo", "MemAvailable");
   machine.memory_limit = cgroup_memory_limit();
   if (machine.memory_limit > 0) {

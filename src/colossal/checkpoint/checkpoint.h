@@ -2,20 +2,22 @@
 //
 //   checkpoints/step-000100/manifest.json             what is where: logical shapes, blocks, checksums, progress;
 //   written last
-//                           rank-00000.safetensors    the blocks of which that rank is the primary owner
+//                           rank-00000.safetensors    the blocks that that rank wrote
 //   checkpoints/.step-000200.partial/                 a save under way, or what a killed one left; never read
 //
-// All ranks must see the same folder. Which rank saved what follows from the ShardSpecs (Block::primary), so each
-// logical element is stored once; on loading, a rank reads the parts of stored blocks that intersect its own.
+// All ranks must see the same folder. Each logical element is stored once; who stores what several ranks hold is dealt out by bytes
+// (checkpoint/writers.h); on loading, a rank reads the parts of stored blocks that intersect its own.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/checkpoint/folder.h"  // step_path, complete_steps
 #include "colossal/tensor/flat_part.h"
 #include "colossal/tensor/place.h"
@@ -41,6 +43,7 @@ struct NamedTensor {
 struct TrainingState {
   std::vector<NamedTensor> tensors;
   nlohmann::json progress;
+  int64_t sharers = 1;  ///< replicas, next to one another along "data", that share out what tensors with a part are parts of; 1: each has all
 };
 
 /// Saves `state` as folder/step-<step>, replacing one of the same step, then removes all but the `keep_last` newest
@@ -50,7 +53,7 @@ struct TrainingState {
 ///                only: flags by all_reduce, and each rank's table of blocks sent to rank 0.
 /// Errors: throws the same Error on every rank (a full disk on one of them, names that differ in shape); the
 ///         checkpoints that were there survive and no new one is visible.
-/// Cost: each rank writes and flushes its primary blocks; one host copy of the largest block at a time.
+/// Cost: each rank writes and flushes its share of the blocks; one host copy of the largest block at a time.
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
           const tensor::Place& place, int keep_last);
 
@@ -65,7 +68,14 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
           const std::string& prefix = "");
 
-/// Path of the newest complete checkpoint in `folder`, if any.
+/// Refuses, by an Error, a checkpoint whose progress shows that it is of another run.
+using ProgressCheck = std::function<void(const nlohmann::json& progress)>;
+/// load() of a checkpoint that `check` accepts, told apart: a damaged one is returned as the Error that says how, the same on every rank, and
+/// nothing was changed; one of another model, optimizer or run is thrown.
+std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
+                                         const std::string& prefix = "", const ProgressCheck& check = {});
+
+/// Path of the newest complete checkpoint in `folder`, if any: as this rank sees it.
 std::optional<std::string> latest(const std::string& folder);
 /// The progress of a checkpoint without its tensors. Errors: no or a damaged manifest.
 nlohmann::json read_progress(const std::string& path);

@@ -103,4 +103,11 @@ void prune(const std::string& folder, int64_t step, int keep_last) {
   }
 }
 
+std::string set_aside(const std::string& folder, int64_t step) {
+  std::string aside = step_path(folder, step) + ".unused";
+  for (int taken = 1; fs::exists(aside);) aside = concat(step_path(folder, step), ".unused-", ++taken);
+  rename_folder(step_path(folder, step), aside);
+  return aside;
+}
+
 }  // namespace colossal::checkpoint

@@ -46,7 +46,7 @@ void check_same(const TrainingState& state, const Manifest& manifest, const std:
   size_t index = 0;
   for (const auto& [name, stored] : manifest.tensors)
     if (!wanted[index++] && name.starts_with(prefix)) table.add(name, "-", describe(stored.dtype, stored.shape));
-  table.require_empty("checkpoint", path + " is of another model or optimizer");
+  table.require_empty("checkpoint", path + " is of another model, optimizer or precision");
 }
 
 /// The files of a checkpoint, opened when first needed; what they hold is checked against the manifest before it is
@@ -64,7 +64,7 @@ class Shards {
             reader->path(), ": ", printable(stored_name), " is not what the manifest says");
     const std::string_view bytes = reader->bytes(stored_name);
     require(checksum(bytes) == block.checksum, "checkpoint", reader->path(), ": ", printable(stored_name),
-            " is damaged: its checksum is not the one of the manifest; use an older checkpoint");
+            " is damaged: its checksum is not the one of the manifest");
     return value;
   }
 
@@ -108,23 +108,41 @@ std::vector<Copy> plan_copies(const TrainingState& state, const Manifest& manife
 
 }  // namespace
 
-void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
-          const std::string& prefix) {
+std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
+                                         const std::string& prefix, const ProgressCheck& check) {
   const at::Device device = state.tensors.empty() ? at::Device(at::kCPU) : state.tensors.front().value.device();
   Manifest manifest;
   std::vector<Copy> copies;
-  agree(world, device, [&] {  // all read one file
+  std::optional<Error> damage = agreed_error(world, device, [&] {  // all read one file
     manifest = Manifest::read(path + "/manifest.json");
   });
-  const std::vector<bool> wanted = wanted_anywhere(state, manifest, world, device);
+  if (damage) return damage;
   agree(world, device, [&] {
-    check_same(state, manifest, wanted, path, prefix);
+    try {
+      if (check) check(manifest.progress);
+    } catch (const Error& error) {
+      throw Error(error.component(), concat(path, " is of another run: ", error.message()));
+    }
+  });
+  const std::vector<bool> wanted = wanted_anywhere(state, manifest, world, device);
+  agree(world, device, [&] { check_same(state, manifest, wanted, path, prefix); });
+  damage = agreed_error(world, device, [&] {
     Shards shards(path);
     copies = plan_copies(state, manifest, shards, place);
   });
+  if (damage) return damage;
   for (const NamedTensor& tensor : state.tensors) tensor.value.detach().zero_();  // padding; the rest is copied over
   for (Copy& copy : copies) copy.to.copy_(copy.from);
   state.progress = std::move(manifest.progress);
+  return std::nullopt;
+}
+
+void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
+          const std::string& prefix) {
+  const std::optional<Error> damage = load_unless_damaged(path, state, world, place, prefix);
+  if (!damage) return;
+  throw Error(damage->component(), concat(damage->message(), "; nothing was loaded: move ", path, " away to use the checkpoint before it"))
+      .mark_on_all_ranks();
 }
 
 }  // namespace colossal::checkpoint

@@ -11,6 +11,7 @@
 #include "colossal/checkpoint/folder.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/safetensors.h"
+#include "colossal/checkpoint/writers.h"
 #include "colossal/comm/group.h"
 
 namespace colossal::checkpoint {
@@ -30,41 +31,32 @@ void check_state(const TrainingState& state, const tensor::Place& place) {
   }
 }
 
-struct PrimaryBlock {
-  const NamedTensor* tensor;
-  tensor::Block block;
-  Box box;  // logical
-};
-
-/// By the name it is stored under.
-std::map<std::string, PrimaryBlock> primary_blocks(const TrainingState& state, const tensor::Place& place) {
-  std::map<std::string, PrimaryBlock> blocks;
-  for (const NamedTensor& tensor : state.tensors) {
-    for (const tensor::Block& block : blocks_of(tensor, place)) {
-      const Box box{block.start, block.size};
-      if (!block.primary || box.numel() == 0) continue;
-      const bool added = blocks.emplace(block_name(tensor.name, box), PrimaryBlock{&tensor, block, box}).second;
-      require(added, "checkpoint", "two tensors are named ", tensor.name);
-    }
+/// What this rank writes, by the name it is stored under.
+std::map<std::string, WrittenBlock> own_blocks(const TrainingState& state, const tensor::Place& place) {
+  std::map<std::string, WrittenBlock> blocks;
+  for (WrittenBlock& written : written_blocks(state, place)) {
+    const std::string& name = written.tensor->name;
+    const bool added = blocks.emplace(block_name(name, {written.block.start, written.block.size}), std::move(written)).second;
+    require(added, "checkpoint", "two tensors are named ", name);
   }
   return blocks;
 }
 
-/// Writes this rank's file, if it owns anything, and returns its rows of the manifest.
+/// Writes this rank's file, if there is anything to write, and returns its rows of the manifest.
 json write_shard(const std::string& path, const TrainingState& state, const tensor::Place& place) {
-  const std::map<std::string, PrimaryBlock> blocks = primary_blocks(state, place);
+  const std::map<std::string, WrittenBlock> blocks = own_blocks(state, place);
   json table = json::array();
   if (blocks.empty()) return table;
   std::vector<TensorEntry> entries;
-  for (const auto& [name, block] : blocks) entries.push_back({name, block.tensor->value.scalar_type(), block.box.size});
+  for (const auto& [name, block] : blocks) entries.push_back({name, block.tensor->value.scalar_type(), block.block.size});
   SafetensorsWriter writer(path, std::move(entries));
   for (const TensorEntry& entry : writer.entries()) {
-    const PrimaryBlock& block = blocks.at(entry.name);
+    const WrittenBlock& block = blocks.at(entry.name);
     const at::Tensor host = at_block(*block.tensor, place, block.block).to(at::kCPU).contiguous();
     writer.write(host);
     const StoredTensor described{entry.dtype, block.tensor->spec.shape, {}};
     table.push_back(
-        block_row(block.tensor->name, described, block.box, checksum(host.const_data_ptr(), host.nbytes())));
+        block_row(block.tensor->name, described, {block.block.start, block.block.size}, checksum(host.const_data_ptr(), host.nbytes())));
   }
   writer.finish();
   return table;

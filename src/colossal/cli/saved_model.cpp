@@ -8,10 +8,11 @@
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/agreement.h"
-#include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/newest.h"
 #include "colossal/models/registry.h"
 #include "colossal/train/config.h"
+#include "colossal/train/replaced_run.h"
 #include "colossal/train/run_data.h"
 
 namespace colossal::cli {
@@ -25,13 +26,16 @@ struct Description {
   at::ScalarType dtype = at::kFloat;
 };
 
-Description describe(const std::string& folder) {
+/// `steps`: of its checkpoints, if it is a run.
+Description describe(const std::string& folder, const std::vector<int64_t>& steps) {
   const RunFolder run(folder);
   if (std::filesystem::exists(run.config())) {
     const auto config = read_config<train::Config>(run.config());
-    const auto newest = checkpoint::latest(run.checkpoints());
-    require(newest.has_value(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
-    return {train::resolve_model(config).shape, config.tokenizer(), *newest,
+    const bool is_set_aside = steps.empty() && train::checkpoint_set_aside(run);
+    require(!is_set_aside, "run", "the run that was to overwrite the one in ", folder,
+            " has no complete checkpoint yet; wait for its first one, or bring the earlier run back with `colossal train --resume`");
+    require(!steps.empty(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
+    return {train::resolve_model(config).shape, config.tokenizer(), checkpoint::step_path(run.checkpoints(), steps.back()),
             config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
   }
   require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
@@ -46,8 +50,9 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
   comm::Group& everyone = mesh.all();
   SavedModel saved;
   Description about;
+  const std::vector<int64_t> steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);  // one looks, all follow
   checkpoint::agree(everyone, at::kCPU, [&] {
-    about = describe(folder);
+    about = describe(folder, steps);
     parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
     require(tokenizer == "none" || models::architecture(about.shape.architecture).input == models::Input::Tokens, "generate", folder,
             " holds a ", about.shape.architecture, ", which tells what images show: it has no text to continue");

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/cli/draw_curves.h"
@@ -110,9 +109,9 @@ int schedule_lr(const Arguments& arguments) {
   app.add_option("--output", wishes.svg, "draw into this SVG file, too");
   app.allow_extras();
   parse(app, arguments);
-  ConfigDocument document = path.empty() ? ConfigDocument() : ConfigDocument::load(path);
-  for (const std::string& flag : config_flags(app)) document.set(flag);
-  document.read(wishes.config);
+  const train::GivenConfig given = train::read_given_config(path, config_flags(app));
+  wishes.config = given.config;
+  for (const std::string& notice : given.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
   require(wishes.config.training.steps <= kMostSteps, "training", "a picture has at most ", kMostSteps, " steps: got ", wishes.config.training.steps);
   wishes.compare ? compare_rates(wishes) : show_rates(wishes);
   return 0;

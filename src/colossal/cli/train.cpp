@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
-#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch.h"
@@ -43,7 +43,7 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
   return text;
 }
 
-int train_as_rank(const train::Config& config, train::Start start) {
+int train_as_rank(const train::Config& config, train::TrainerOptions options) {
   ops::keep_host_memory();
   const std::chrono::seconds timeout(config.run.timeout);
   const auto world = comm::launch({.backend = config.run.backend,
@@ -51,8 +51,11 @@ int train_as_rank(const train::Config& config, train::Start start) {
                                    .watchdog = timeout,
                                    .bind_cores = config.run.bind_cores,
                                    .device = train::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu",
-                                   .note = [](const std::string& text) { std::fprintf(stderr, "colossal: %s\n", text.c_str()); }});
-  train::Trainer trainer(*world, config, {.start = start, .builtin_data = COLOSSAL_SOURCE_DIR, .stop_requested = stop_requested});
+                                   .note = [](const std::string& text) { std::fprintf(stderr, "colossal: %s
+", text.c_str()); }});
+  options.builtin_data = COLOSSAL_SOURCE_DIR;
+  options.stop_requested = stop_requested;
+  train::Trainer trainer(*world, config, std::move(options));
   watch_stop_signals();  // from here on there is something to save; before, a signal simply ends the process
   if (!trainer.run()) {
     trainer.write_report("");
@@ -69,15 +72,22 @@ int train(const Arguments& arguments) {
   CLI::App app("Trains the model that CONFIG describes. Any key of the file is also a flag: --training.steps=30.", "colossal train");
   std::string path;
   bool resume = false, overwrite = false;
+  train::TrainerOptions options;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
-  app.add_flag("--resume", resume, "go on from the newest checkpoint of the run folder, if it holds one");
-  app.add_flag("--overwrite", overwrite, "start anew although the run folder holds checkpoints")->excludes("--resume");
+  app.add_flag("--resume", resume, "go on from the newest checkpoint of the run folder that can be read, if it holds one");
+  app.add_option("--resume-from", options.resume_step, "go on from the checkpoint of this step; newer ones are set aside");
+  app.add_flag("--overwrite", overwrite, "start anew although the run folder holds checkpoints; they are removed once the first new one is complete")
+      ->excludes("--resume")->excludes("--resume-from");
   app.allow_extras();
   parse(app, arguments);
-  const auto config = read_config<train::Config>(path, config_flags(app));
+  const train::GivenConfig given = train::read_given_config(path, config_flags(app));
+  const train::Config& config = given.config;
+  options.notices = given.notices;
   config.validate();
-  const train::Start start = resume ? train::Start::Resume : overwrite ? train::Start::Overwrite : train::Start::New;
-  return with_ranks(config.parallel.ranks(), "train", arguments, [&] { return train_as_rank(config, start); });
+  train::choose_device(config.run.device, 0);  // refused here, it is said once
+  if (resume || options.resume_step) options.start = train::Start::Resume;
+  if (overwrite) options.start = train::Start::Overwrite;
+  return with_ranks(config.parallel.ranks(), "train", arguments, [&] { return train_as_rank(config, options); });
 }
 
 }  // namespace colossal::cli

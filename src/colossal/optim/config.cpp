@@ -11,15 +11,16 @@ struct Rule {
   const char* name;
   std::vector<double> betas;      ///< unless the config says others; none: it has none
   std::vector<std::string> keys;  ///< of OptimizerConfig that it uses beside betas and those that all use
+  double least_states = 0;        ///< values, as wide as those it updates, that it keeps for each element of a large matrix at least
 };
 
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> rows{
-      {"adamw", {0.9, 0.95}, {"epsilon", "stochastic_rounding"}},
-      {"adam", {0.9, 0.95}, {"epsilon", "stochastic_rounding"}},
+      {"adamw", {0.9, 0.95}, {"epsilon", "stochastic_rounding"}, 2},
+      {"adam", {0.9, 0.95}, {"epsilon", "stochastic_rounding"}, 2},
       {"sgd", {}, {"momentum", "nesterov", "stochastic_rounding"}},
-      {"lion", {0.9, 0.99}, {"stochastic_rounding"}},
-      {"lamb", {0.9, 0.999}, {"epsilon"}},
+      {"lion", {0.9, 0.99}, {"stochastic_rounding"}, 1},
+      {"lamb", {0.9, 0.999}, {"epsilon"}, 2},
       {"lars", {}, {"momentum", "trust", "stochastic_rounding"}},
       {"adafactor", {}, {}},
       {"came", {0.9, 0.999, 0.9999}, {}},
@@ -50,6 +51,8 @@ std::vector<std::string> rule_names() {
   for (const Rule& rule : rules()) names.push_back(rule.name);
   return names;
 }
+
+double least_state_bytes(const OptimizerConfig& config, double value_bytes) { return rule_of(config).least_states * value_bytes; }
 
 std::vector<double> betas_of(const OptimizerConfig& config) { return config.betas.empty() ? rule_of(config).betas : config.betas; }
 

@@ -40,6 +40,10 @@ void check_optimizer(const OptimizerConfig& config);
 /// The betas that `config` asks for, or those of its rule.
 std::vector<double> betas_of(const OptimizerConfig& config);
 
+/// Bytes of state for each element of a large matrix, at least, where the values that are updated have `value_bytes` each.
+/// Errors: an unknown optimizer.
+double least_state_bytes(const OptimizerConfig& config, double value_bytes);
+
 /// Names of all rules.
 std::vector<std::string> rule_names();
 

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 
 namespace colossal::train {
@@ -99,6 +100,26 @@ void Config::validate() const {
   parallel::PipelineConfig pipeline = parallel.pipeline;
   pipeline.micro_batches = micro_batches();
   parallel::check_sizes(pipeline);
+}
+
+GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags) {
+  const ConfigDocument file = path.empty() ? ConfigDocument() : ConfigDocument::load(path);
+  ConfigDocument document = file, on_top;
+  for (const std::string& flag : flags) {
+    document.set(flag);
+    on_top.set(flag);
+  }
+  GivenConfig given;
+  document.read(given.config);
+  const int64_t steps = given.config.training.steps;
+  int64_t& warmup = given.config.optimizer.warmup_steps;
+  constexpr char kWarmup[] = "optimizer.warmup_steps";
+  const bool is_wanted = on_top.text(kWarmup) || (file.text(kWarmup) && !on_top.text("training.steps"));
+  if (warmup <= steps || is_wanted) return given;
+  given.notices.push_back(concat(kWarmup, " = ", warmup, " is more than the ", steps, " steps of this run: the warm-up is shortened to ", steps / 10,
+                                 "; --", kWarmup, "=", steps / 10, " says the same"));
+  warmup = steps / 10;
+  return given;
 }
 
 }  // namespace colossal::train

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <c10/core/ScalarType.h>
 
@@ -90,5 +91,18 @@ struct Config {
   /// Parts that each replica's share of a batch is cut in: training.accumulate, or those of the pipeline. Errors: those of validate().
   int64_t micro_batches() const;
 };
+
+struct GivenConfig {
+  Config config;
+  std::vector<std::string> notices{};  ///< what was made of the words that do not fit, a line each
+};
+
+/// The config that a file (none: "") and the flags laid over it give, not validated.
+///
+/// A warm-up that does not fit into a run which a flag made shorter, or which nobody asked for, becomes a tenth of the run, with a notice: where the
+/// file says optimizer.warmup_steps = 20 and a flag --training.steps=10, or nothing says how long it is. One that is asked for together with fewer
+/// steps stays, for validate() to refuse.
+/// Errors: those of ConfigDocument.
+GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags);
 
 }  // namespace colossal::train

@@ -1,13 +1,10 @@
 #include "colossal/train/metrics.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
@@ -68,6 +65,17 @@ std::vector<StepMetrics> parse_lines(const std::string& text, const std::string&
   }
 }
 
+/// `path`, when lines of later steps than `last` and one cut short are dropped from it; without `last` or a file nothing is done.
+std::string without_later_steps(const std::string& path, std::optional<int64_t> last) {
+  if (!last || !std::filesystem::exists(path)) return path;
+  std::string kept;
+  for (const auto& metrics : read_metrics(path)) {
+    if (metrics.step <= *last) kept += to_json_line(metrics) + "\n";
+  }
+  write_file(path, kept);
+  return path;
+}
+
 }  // namespace
 
 std::string to_json_line(const StepMetrics& metrics) {
@@ -86,28 +94,17 @@ std::string to_json_line(const StepMetrics& metrics) {
   return object.dump();
 }
 
-MetricsWriter::MetricsWriter(std::string path, std::optional<int64_t> resumed_after) : path_(std::move(path)) {
-  if (resumed_after && std::filesystem::exists(path_)) {
-    std::string kept;
-    for (const auto& metrics : read_metrics(path_)) {
-      if (metrics.step <= *resumed_after) kept += to_json_line(metrics) + "\n";
-    }
-    write_file(path_, kept);
-  }
-  file_ = std::fopen(path_.c_str(), resumed_after ? "ae" : "we");
-  require(file_ != nullptr, "metrics", "cannot open ", path_, ": ", std::strerror(errno));
-}
-
-MetricsWriter::~MetricsWriter() {
-  if (file_ != nullptr) std::fclose(file_);
-}
+MetricsWriter::MetricsWriter(const std::string& path, std::optional<int64_t> resumed_after)
+    : file_(without_later_steps(path, resumed_after), "metrics", !resumed_after) {}
 
 void MetricsWriter::write(const StepMetrics& metrics) {
-  const std::string line = to_json_line(metrics) + "\n";
-  const bool written = std::fwrite(line.data(), 1, line.size(), file_) == line.size() && std::fflush(file_) == 0;
-  require(written, "metrics", "cannot write to ", path_, ": ", std::strerror(errno));
+  file_.add(to_json_line(metrics) + "\n");
+  file_.flush();
 }
 
-std::vector<StepMetrics> read_metrics(const std::string& path) { return parse_lines(read_file(path, kLargestFile), path); }
+std::vector<StepMetrics> read_metrics(const std::string& path) {
+  require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path), "metrics", path, " is no file that has an end");
+  return parse_lines(read_file(path, kLargestFile), path);
+}
 
 }  // namespace colossal::train

@@ -1,10 +1,11 @@
 // What one training step measured, and metrics.jsonl: one JSON object a line, in the order of the steps.
 #pragma once
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "colossal/train/record_file.h"
 
 namespace colossal::train {
 
@@ -32,21 +33,17 @@ class MetricsWriter {
   /// Opens for appending. With `resumed_after` (the step of the checkpoint), lines of later steps and a line cut short by a
   /// kill are dropped first, in one atomic replacement; without it an old file is started anew.
   /// Errors ("metrics"): the file cannot be opened, or an old line is not a metrics object.
-  MetricsWriter(std::string path, std::optional<int64_t> resumed_after);
-  ~MetricsWriter();
-  MetricsWriter(const MetricsWriter&) = delete;
-  MetricsWriter& operator=(const MetricsWriter&) = delete;
+  MetricsWriter(const std::string& path, std::optional<int64_t> resumed_after);
 
-  /// Errors ("metrics"): the line cannot be written (a full disk).
+  /// Errors ("metrics"): the line cannot be written (a full disk); it waits for the next call.
   void write(const StepMetrics& metrics);
 
  private:
-  std::string path_;
-  std::FILE* file_ = nullptr;
+  RecordFile file_;
 };
 
 /// Every step of a metrics.jsonl. A last line without its end (a kill while writing) is left out.
-/// Errors ("metrics"): missing file; a line that is no object of these keys, with its number.
+/// Errors: a missing file, or something else than a file; a line that is no object of these keys, with its number.
 std::vector<StepMetrics> read_metrics(const std::string& path);
 
 }  // namespace colossal::train

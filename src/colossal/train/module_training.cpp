@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/agreement.h"
+#include "colossal/checkpoint/newest.h"
 #include "colossal/memory/first_use.h"
 #include "colossal/train/engine.h"
 
@@ -165,16 +165,12 @@ void ModuleTraining::save(const std::string& folder) {
                    static_cast<int>(config_.training.keep_last));
 }
 
-void ModuleTraining::load(const std::string& folder) {
-  std::string path;
-  checkpoint::agree(mesh_.all(), at::kCPU, [&] {
-    const auto newest = checkpoint::latest(folder);
-    require(newest.has_value(), "checkpoint", "there is no complete checkpoint in ", folder, " to go on from");
-    path = *newest;
-    optimization_->check_progress(checkpoint::read_progress(path));
-  });
+void ModuleTraining::load(const std::string& folder) { load(folder, checkpoint::agreed_steps(folder, mesh_.all())); }
+
+void ModuleTraining::load(const std::string& folder, const std::vector<int64_t>& steps) {
   checkpoint::TrainingState state = this->state();
-  checkpoint::load(path, state, mesh_.all(), mesh_.place());
+  checkpoint::load_newest(folder, steps, steps.empty() ? std::nullopt : std::optional(steps.back()), state, mesh_.all(), mesh_.place(),
+                          [&](const nlohmann::json& progress) { optimization_->check_progress(progress); });
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < buffers_.size(); ++i)
     buffers_[i].second.copy_(state.tensors[state.tensors.size() - buffers_.size() + i].value);
@@ -184,12 +180,9 @@ void ModuleTraining::load(const std::string& folder) {
 }
 
 bool ModuleTraining::resume(const std::string& folder) {
-  at::Tensor there =
-      at::full({1}, checkpoint::latest(folder) ? 1 : 0, at::kLong);  // rank 0 looks for all: no two may disagree
-  mesh_.all().broadcast(there, 0).wait();
-  if (there.item<int64_t>() == 0) return false;
-  load(folder);
-  return true;
+  const std::vector<int64_t> steps = checkpoint::agreed_steps(folder, mesh_.all());
+  if (!steps.empty()) load(folder, steps);
+  return !steps.empty();
 }
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config,

@@ -70,7 +70,7 @@ class ModuleTraining {
   /// and buffers as "model.<name>", optimizer, step, loss scale. Of buffers, which replicas do not share, rank 0's are
   /// kept. Generators are not saved. Collective. Errors: see checkpoint::save.
   void save(const std::string& folder);
-  /// Goes on from the newest checkpoint in `folder`, saved under any number of ranks and any ZeRO. Gradients are zero
+  /// Goes on from the newest checkpoint in `folder` that rank 0 sees, saved under any number of ranks and any ZeRO. Gradients are zero
   /// then. Collective. Errors: none there; of another optimizer; see checkpoint::load. The same on all ranks, before
   /// anything is changed.
   void load(const std::string& folder);
@@ -82,6 +82,7 @@ class ModuleTraining {
   /// Of the optimization, with copies of the buffers behind, in the dtype of the parameters' exact values: the same in
   /// every precision that has these.
   checkpoint::TrainingState state();
+  void load(const std::string& folder, const std::vector<int64_t>& steps);
 
   Config config_;
   comm::Mesh mesh_;

@@ -77,6 +77,8 @@ checkpoint::TrainingState Optimization::state() {
   }
   for (const optim::StateTensor& t : optimizer_->state())
     state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
+  const memory::ChunkOptions& chunks = store_.options();
+  state.sharers = chunks.zero == 0 ? 1 : chunks.sharers > 0 ? chunks.sharers : mesh_.size("data");
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   return state;
 }
@@ -93,8 +95,8 @@ std::vector<checkpoint::NamedTensor> Optimization::weights() {
 void Optimization::check_progress(const nlohmann::json& progress) const {
   const std::string& mine = config_.optimizer.name;
   const std::string saved = progress.value("optimizer", mine);
-  require(saved == mine, "optimizer", "the checkpoint is of a run with ", saved, ", this one uses ", mine, ": their states are not the same; resume with "
-          "optimizer.name = \"", saved, "\", or start anew from exported weights");
+  require(saved == mine, "optimizer", "it was made with ", saved, ", this run uses ", mine, ", whose states are others; resume with "
+          "optimizer.name = \"", saved, "\", or start anew from its weights (`colossal export`, then model.from)");
 }
 
 void Optimization::loaded(const checkpoint::TrainingState& state) {

@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 
 #include "colossal/base/error.h"
 
@@ -57,6 +55,12 @@ std::string event(int64_t step) {
   return out;
 }
 
+std::string new_path(const std::string& folder) {
+  char host[256] = "host";
+  ::gethostname(host, sizeof(host) - 1);
+  return concat(folder, "/events.out.tfevents.", static_cast<int64_t>(wall_seconds()), ".", host, ".", ::getpid());
+}
+
 }  // namespace
 
 uint32_t crc32c(std::string_view bytes) {
@@ -70,12 +74,8 @@ uint32_t masked_crc32c(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xA282EAD8u;
 }
 
-EventWriter::EventWriter(const std::string& folder, std::optional<int64_t> resumed_after) {
-  char host[256] = "host";
-  ::gethostname(host, sizeof(host) - 1);
-  path_ = concat(folder, "/events.out.tfevents.", static_cast<int64_t>(wall_seconds()), ".", host, ".", ::getpid());
-  file_ = std::fopen(path_.c_str(), "ae");
-  require(file_ != nullptr, "tensorboard", "cannot create ", path_, ": ", std::strerror(errno));
+EventWriter::EventWriter(const std::string& folder, std::optional<int64_t> resumed_after)
+    : file_(new_path(folder), "tensorboard", /*anew=*/false) {
   std::string version = event(0);
   put_bytes(version, 3, "brain.Event:2");
   record(version);
@@ -86,10 +86,6 @@ EventWriter::EventWriter(const std::string& folder, std::optional<int64_t> resum
   put_bytes(restart, 7, start);
   record(restart);
   flush();
-}
-
-EventWriter::~EventWriter() {
-  if (file_ != nullptr) std::fclose(file_);
 }
 
 void EventWriter::scalar(std::string_view tag, int64_t step, double value) {
@@ -116,10 +112,6 @@ void EventWriter::write(const StepMetrics& metrics) {
   flush();
 }
 
-void EventWriter::flush() {
-  require(std::fflush(file_) == 0, "tensorboard", "cannot write to ", path_, ": ", std::strerror(errno));
-}
-
 void EventWriter::record(const std::string& event) {
   // length (8 bytes), masked CRC of the length, the event, masked CRC of the event
   const uint64_t length = event.size();
@@ -128,8 +120,7 @@ void EventWriter::record(const std::string& event) {
   out.append(reinterpret_cast<const char*>(&length_crc), sizeof(length_crc));
   out += event;
   out.append(reinterpret_cast<const char*>(&event_crc), sizeof(event_crc));
-  const bool written = std::fwrite(out.data(), 1, out.size(), file_) == out.size();
-  require(written, "tensorboard", "cannot write to ", path_, ": ", std::strerror(errno));
+  file_.add(out);
 }
 
 }  // namespace colossal::train

@@ -15,16 +15,57 @@
 #include "colossal/base/progress.h"
 #include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/newest.h"
 #include "colossal/data/text_files.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
+#include "colossal/train/memory_need.h"
 #include "colossal/train/metrics.h"
+#include "colossal/train/replaced_run.h"
 #include "colossal/train/report.h"
 #include "colossal/train/tensorboard.h"
 
 namespace colossal::train {
 namespace {
+
+/// Work whose failure does not end a run: said once when it begins to fail, and once when it no longer does.
+class Tolerated {
+ public:
+  template <class Work>
+  void run(const Log& log, const Work& work) {
+    try {
+      work();
+      if (fails_) log.info("what could not be written before is written now: ", message_);
+      fails_ = false;
+    } catch (const Error& error) {
+      message_ = error.what();
+      if (!fails_) log.warning(message_, "; training goes on, and what is missing is written when that is possible");
+      fails_ = true;
+    }
+  }
+
+ private:
+  bool fails_ = false;
+  std::string message_;
+};
+
+/// "model.layers = 2 -> 3, ...": how `now` differs from the config that was saved; empty where nothing does, or where nobody can tell.
+std::string changes_since(const nlohmann::json& progress, const Config& now) {
+  Config then;
+  try {
+    ConfigDocument::parse(progress.value("config", ""), "its config").read(then);
+  } catch (const std::exception&) {
+    return "";  // of a version with other keys
+  }
+  const std::vector<KeyHelp> before = describe_config(then), after = describe_config(now);
+  std::string changes;
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i].default_value == after[i].default_value || after[i].section == "run") continue;
+    changes += concat(changes.empty() ? "" : ", ", after[i].key, " = ", before[i].default_value, " -> ", after[i].default_value);
+  }
+  return changes;
+}
 
 std::string number(const char* format, double value) {
   char text[64];
@@ -38,9 +79,9 @@ struct Trainer::Output {
   Output(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps)
       : metrics(folder.metrics(), resumed_after), events(folder.tensorboard(), resumed_after),
         progress("step", steps) {}
-  void write(const StepMetrics& m) {
-    metrics.write(m);
-    events.write(m);
+  void write(const StepMetrics& m, const Log& log) {
+    metrics_try.run(log, [&] { metrics.write(m); });
+    events_try.run(log, [&] { events.write(m); });
     std::string text = concat("loss ", number("%.4f", m.loss), "  ", number("%.0f", m.tokens_per_second), " tokens/s  lr ",
                               number("%.2e", m.learning_rate), "  norm ", number("%.3f", m.grad_norm));
     if (m.eval_loss) text += concat("  held-out ", number("%.4f", *m.eval_loss));
@@ -49,6 +90,7 @@ struct Trainer::Output {
   }
   MetricsWriter metrics;
   EventWriter events;
+  Tolerated metrics_try, events_try;
   Progress progress;
 };
 
@@ -62,16 +104,25 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
   }());
   checkpoint::agree(*everyone, at::kCPU, [&] {
     config_.validate();
-    if (is_first()) folder_.create();
+    if (is_first()) take_folder();  // before the others look into it
+  });
+  checkpoint::agree(*everyone, at::kCPU, [&] {
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
     data_ = open_data(config_, builtin_text(), static_cast<int>(config_.parallel.replica_of(world_.rank())));
+    check_memory(config_, data_.shape, world_.local_size());
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
   at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);  // the others measure nothing
   everyone->broadcast(choice, 0).wait();
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
-  engine_ = initialize(world_, config_, data_.shape);
+  std::optional<Error> refused;
+  try {
+    engine_ = initialize(world_, config_, data_.shape);
+  } catch (const Error& error) {
+    refused = error;  // it refuses on every rank or on none, and before anything is sent: below they find out that they all did
+  }
   checkpoint::agree(*everyone, at::kCPU, [&] {
+    if (refused) throw *refused;
     log_ = Log({.rank = world_.rank(), .size = world_.size(), .file = folder_.log(world_.rank())});
   });
   start();
@@ -82,19 +133,44 @@ Trainer::~Trainer() = default;
 comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
 
 std::string Trainer::builtin_text() const {
-  const bool resumes = options_.start == Start::Resume && checkpoint::latest(folder_.checkpoints());
-  return resumes && std::filesystem::exists(folder_.builtin_text()) ? folder_.builtin_text() : options_.builtin_data;
+  const bool keeps = options_.start == Start::Resume && std::filesystem::exists(folder_.builtin_text());
+  return keeps ? folder_.builtin_text() : options_.builtin_data;
+}
+
+void Trainer::take_folder() {
+  folder_.create();
+  lock_ = folder_.lock();
+  if (options_.start == Start::New) {
+    auto held = checkpoint::latest(folder_.checkpoints());
+    if (!held) held = checkpoint_set_aside(folder_);
+    require(!held, "run", "the folder ", folder_.path(), " already holds ", held.value_or(""),
+            "; add --resume to go on from it, --overwrite to start anew, or choose another run.folder");
+  } else if (restore_run(folder_)) {
+    options_.notices.push_back(concat("the run that was to overwrite the one in ", folder_.path(), " ended before its first checkpoint; what it left is removed, ",
+                                      options_.start == Start::Resume ? "and the earlier run goes on" : "and the earlier run is overwritten by this one"));
+  }
+}
+
+void Trainer::settle_folder(const std::vector<int64_t>& steps) {
+  std::optional<int64_t> resumed_after;
+  if (options_.start == Start::Resume && !steps.empty()) resumed_after = engine_->steps_done();
+  for (const int64_t step : steps) {
+    if (!resumed_after || step <= *resumed_after) continue;
+    const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);  // or the next --resume would take it for one of this run
+    log_.warning("the newer checkpoint of step ", step, " is set aside as ", aside, "; remove it when nobody needs it");
+  }
+  if (!steps.empty() && options_.start == Start::Overwrite) set_run_aside(folder_);
+  folder_.create();
+  const std::string text = builtin_text();
+  if (config_.data.path == "builtin" && text != folder_.builtin_text()) data::copy_text_files(text, {folder_.path()}, folder_.builtin_text());
+  write_file(folder_.config(), to_toml(config_));
+  output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
 }
 
 void Trainer::start() {
-  const auto newest = checkpoint::latest(folder_.checkpoints());
-  require(!newest || options_.start != Start::New, "run", "the folder ", folder_.path(), " already holds ", newest.value_or(""),
-          "; add --resume to go on from it, --overwrite to start anew, or choose another run.folder");
-  std::optional<int64_t> resumed_after;
-  const bool resumes = newest && options_.start == Start::Resume;
-  if (resumes) {
-    resume(*newest);
-    resumed_after = engine_->steps_done();
+  const std::vector<int64_t> steps = checkpoint::agreed_steps(folder_.checkpoints(), all_ranks());
+  if (options_.start == Start::Resume && (options_.resume_step || !steps.empty())) {
+    resume(steps);
   } else if (!config_.model.from.empty()) {
     const auto& architecture = models::architecture(engine_->model().shape.architecture);
     checkpoint::agree(all_ranks(), at::kCPU, [&] {
@@ -105,13 +181,8 @@ void Trainer::start() {
   }
   checkpoint::agree(all_ranks(), at::kCPU, [&] {
     if (!is_first()) return;
-    folder_.create();
-    lock_ = folder_.lock();
-    if (newest && !resumes) std::filesystem::remove_all(folder_.checkpoints());
-    folder_.create();
-    if (config_.data.path == "builtin" && !resumes) data::copy_text_files(options_.builtin_data, {folder_.path()}, folder_.builtin_text());
-    write_file(folder_.config(), to_toml(config_));
-    output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
+    for (const std::string& notice : options_.notices) log_.warning(notice);
+    settle_folder(steps);
   });
   if (config_.parallel.zero > 0 && config_.parallel.data == 1 && is_first())
     log_.warning("parallel.zero = ", config_.parallel.zero, " shares nothing out: there is one replica; raise parallel.data or leave zero out");
@@ -123,10 +194,22 @@ void Trainer::start() {
             data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
 }
 
-void Trainer::resume(const std::string& checkpoint_path) {
-  checkpoint::agree(all_ranks(), at::kCPU, [&] { engine_->check_progress(checkpoint::read_progress(checkpoint_path)); });
+void Trainer::resume(const std::vector<int64_t>& steps) {
   checkpoint::TrainingState state = engine_->state();
-  checkpoint::load(checkpoint_path, state, all_ranks(), engine_->mesh().place());
+  checkpoint::Found found;
+  std::string changes;
+  try {
+    found = checkpoint::load_newest(folder_.checkpoints(), steps, options_.resume_step, state, all_ranks(), engine_->mesh().place(),
+                                    [&](const nlohmann::json& progress) {
+                                      changes = changes_since(progress, config_);
+                                      engine_->check_progress(progress);
+                                    });
+  } catch (const Error& error) {
+    if (changes.empty() || !error.is_on_all_ranks()) throw;
+    throw Error(error.component(), concat(error.message(), "\nChanged since it was saved: ", changes,
+                                          ". Set that back to go on from it, or choose another run.folder, or --overwrite to start anew"))
+        .mark_on_all_ranks();
+  }
   checkpoint::agree(all_ranks(), at::kCPU, [&] {
     data_.training->restore(state.progress.at("data"));
     // The same library as before the stop, or the numbers would differ in the last bits.
@@ -134,18 +217,29 @@ void Trainer::resume(const std::string& checkpoint_path) {
   });
   engine_->loaded(state);
   saved_step_ = engine_->steps_done();
-  log_.info("resumed from ", checkpoint_path);
+  if (is_first())
+    for (const Error& damage : found.damaged) log_.warning("a newer checkpoint cannot be read and is passed over: ", damage.message());
+  log_.info("resumed from ", found.path, changes.empty() ? "" : concat("; changed since: ", changes));
 }
 
-void Trainer::save() {
+void Trainer::save(bool last) {
   if (saved_step_ == engine_->steps_done()) return;
   checkpoint::TrainingState state = engine_->state();
   state.progress["data"] = data_.training->state();
   state.progress["matmul"] = ops::matmul_choice().encode();
   state.progress["config"] = to_toml(config_);
-  checkpoint::save(folder_.checkpoints(), engine_->steps_done(), state, all_ranks(), engine_->mesh().place(),
-                   static_cast<int>(config_.training.keep_last));
+  try {
+    checkpoint::save(folder_.checkpoints(), engine_->steps_done(), state, all_ranks(), engine_->mesh().place(),
+                     static_cast<int>(config_.training.keep_last));
+  } catch (const Error& error) {
+    // What all ranks know of, with something to go on from, is no reason to throw the steps away that are done.
+    if (last || saved_step_ < 0 || !error.is_on_all_ranks()) throw;
+    log_.write(is_first() ? LogLevel::kWarning : LogLevel::kInfo, concat("the checkpoint of step ", engine_->steps_done(), " cannot be written: ",
+               error.what(), "; training goes on, the newest one is that of step ", saved_step_));
+    return;
+  }
   saved_step_ = engine_->steps_done();
+  if (is_first()) remove_replaced_run(folder_);
 }
 
 void Trainer::evaluate(StepMetrics& m) {
@@ -202,14 +296,11 @@ bool Trainer::run() {
     stopped = agree_on_step(m);
     const bool is_last = m.step == t.steps;
     if (is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0)) evaluate(m);
-    if (output_) output_->write(m);
-    if (is_last || stopped || (t.save_every > 0 && m.step % t.save_every == 0)) save();
+    if (output_) output_->write(m, log_);
+    if (is_last || stopped || (t.save_every > 0 && m.step % t.save_every == 0)) save(is_last || stopped);
     watch.restart();  // evaluation and saving are no part of a step
   }
-  if (output_) {
-    output_->progress.finish();
-    output_->events.flush();
-  }
+  if (output_) output_->progress.finish();
   timeline_ = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor());
   const bool finished = engine_->steps_done() >= t.steps;
   log_.info(finished ? "done" : "stopped", " after step ", engine_->steps_done(), "; checkpoint in ", folder_.checkpoints());
@@ -218,6 +309,16 @@ bool Trainer::run() {
 
 void Trainer::write_report(const std::string& sample) {
   if (!is_first()) return;
+  try {
+    write_file(folder_.report(), render_report(report_of(sample)));
+    if (timeline_) write_file(folder_.pipeline_trace(), schedule::chrome_trace(timeline_->titled(), 1e-3));
+    log_.info("report: ", folder_.report());
+  } catch (const Error& error) {
+    log_.warning("there is no report of this run: ", error.what());
+  }
+}
+
+Report Trainer::report_of(const std::string& sample) const {
   const models::ModelShape& shape = engine_->model().shape;
   const Machine machine = describe_machine();
   Report report;
@@ -233,9 +334,7 @@ void Trainer::write_report(const std::string& sample) {
   report.prompt = config_.training.sample_prompt;
   report.sample = sample;
   report.timeline = timeline_;
-  if (timeline_) write_file(folder_.pipeline_trace(), schedule::chrome_trace(timeline_->titled(), 1e-3));
-  write_file(folder_.report(), render_report(report));
-  log_.info("report: ", folder_.report());
+  return report;
 }
 
 }  // namespace colossal::train

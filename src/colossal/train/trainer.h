@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "colossal/base/log.h"
 #include "colossal/base/run_folder.h"
@@ -15,14 +16,18 @@
 
 namespace colossal::train {
 
+struct Report;
+
 enum class Start {
   New,        ///< the folder must hold no checkpoint
-  Resume,     ///< from the newest complete checkpoint, or from the start when there is none
-  Overwrite,  ///< anew; the checkpoints of an earlier run are removed at the first save
+  Resume,     ///< from the newest checkpoint that can be read, with a warning about those that cannot; from the start when there is none
+  Overwrite,  ///< anew; the earlier run in the folder is set aside, and removed once the first checkpoint is complete (train/replaced_run.h)
 };
 
 struct TrainerOptions {
   Start start = Start::New;
+  std::optional<int64_t> resume_step;     ///< of Start::Resume: from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside)
+  std::vector<std::string> notices;       ///< warnings for the log, about how the config came about
   std::string builtin_data;               ///< what data.path = "builtin" stands for
   std::function<bool()> stop_requested;   ///< asked once a step on every rank; true on one stops all after a checkpoint
 };
@@ -35,8 +40,10 @@ class Trainer {
   ~Trainer();
 
   /// Trains to config.training.steps, or until a stop is requested. Returns true when all steps are done. In both cases the last step is saved.
+  /// Errors: a checkpoint that cannot be written, the same on every rank: the last one, or one before which there is none. Another one is warned
+  /// about, and so are metrics and events that cannot be written: training goes on.
   bool run();
-  /// Writes report.html, with `sample` as the text the model produced, and of a pipeline that made a step pipeline_trace.json (rank 0).
+  /// Writes report.html, or warns that it cannot, with `sample` as the text the model produced, and of a pipeline that made a step pipeline_trace.json (rank 0).
   void write_report(const std::string& sample);
 
   Engine& engine() { return *engine_; }
@@ -49,13 +56,18 @@ class Trainer {
   /// What data.path = "builtin" reads. A run that goes on reads the copy that it made at its start: the sources may have changed since.
   std::string builtin_text() const;
   void start();
-  void resume(const std::string& checkpoint);
-  void save();
+  /// Of the folder, before anything is decided: rank 0 takes it for this run. Errors: another run writes to it.
+  void take_folder();
+  /// What remains to be done about the checkpoints of `steps` once this run has loaded what it starts from.
+  void settle_folder(const std::vector<int64_t>& steps);
+  void resume(const std::vector<int64_t>& steps);
+  void save(bool last);
   /// On held-out data, into the metrics of the step; nothing where there is none.
   void evaluate(StepMetrics& metrics);
   /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to stop.
   bool agree_on_step(StepMetrics& metrics);
   double peak_flops();
+  Report report_of(const std::string& sample) const;
   bool is_first() const { return world_.rank() == 0; }
   comm::Group& all_ranks();
 
@@ -69,7 +81,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Output> output_;
   std::optional<PipelineTimeline> timeline_;  // of the last step of run(), on rank 0
-  int64_t saved_step_ = -1;
+  int64_t saved_step_ = -1;  // of the newest checkpoint that this run could go on from
 };
 
 }  // namespace colossal::train

@@ -1,0 +1,128 @@
+// Which checkpoint a run goes on from: one rank looks, damaged ones are passed over and named, another model never is.
+#include "colossal/checkpoint/newest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "checkpoint/sample_state.h"
+#include "checkpoint/temporary_folder.h"
+#include "colossal/comm/run_ranks.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Newest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const int64_t step : {10, 20, 30})
+      on_two([&](comm::Group& world, const tensor::Place& place) { save(folder.path(), step, sample_state(place, step), world, place, 0); });
+  }
+
+  static void on_two(const std::function<void(comm::Group&, const tensor::Place&)>& work) {
+    comm::run_ranks(2, [&](comm::World& world) { work(*world.make_group("world", {0, 1}), Layout{2, 1}.place(world.rank())); });
+  }
+
+  /// What rank 0 loads; both must load the same bits, those of that step.
+  Found load(std::optional<int64_t> wanted = {}) {
+    Found found;
+    on_two([&](comm::Group& world, const tensor::Place& place) {
+      TrainingState state = filled(sample_state(place), 99);
+      const Found here = load_newest(folder.path(), agreed_steps(folder.path(), world), wanted, state, world, place);
+      EXPECT_TRUE(same_bits(state, sample_state(place, here.step))) << "rank " << world.rank();
+      if (world.rank() == 0) found = here;
+    });
+    return found;
+  }
+
+  /// The same on both ranks, and nothing was changed.
+  std::string refusal(std::optional<int64_t> wanted, const ProgressCheck& check = {}) {
+    std::vector<std::string> messages(2, "loaded");
+    on_two([&](comm::Group& world, const tensor::Place& place) {
+      TrainingState state = filled(sample_state(place), 99);
+      try {
+        load_newest(folder.path(), agreed_steps(folder.path(), world), wanted, state, world, place, check);
+      } catch (const Error& error) {
+        EXPECT_TRUE(error.is_on_all_ranks());
+        messages[world.rank()] = error.what();
+      }
+      EXPECT_TRUE(same_bits(state, filled(sample_state(place), 99)));
+    });
+    EXPECT_EQ(messages[0], messages[1]);
+    return messages[0];
+  }
+
+  std::string shard(int64_t step, int rank = 0) const { return step_path(folder.path(), step) + "/rank-0000" + std::to_string(rank) + ".safetensors"; }
+  void flip_last_byte(int64_t step) {
+    std::string bytes = read_all(shard(step));
+    bytes.back() ^= 1;
+    std::ofstream(shard(step), std::ios::binary) << bytes;
+  }
+
+  TemporaryFolder folder;
+};
+
+TEST_F(Newest, IsLoaded) {
+  const Found found = load();
+  EXPECT_EQ(found.step, 30);
+  EXPECT_EQ(found.path, step_path(folder.path(), 30));
+  EXPECT_TRUE(found.damaged.empty());
+}
+
+TEST_F(Newest, DamagedOnesArePassedOverAndNamed) {
+  flip_last_byte(30);
+  Found found = load();
+  EXPECT_EQ(found.step, 20);
+  ASSERT_EQ(found.damaged.size(), 1u);
+  EXPECT_THAT(found.damaged[0].what(), HasSubstr(shard(30)));
+  EXPECT_THAT(found.damaged[0].what(), HasSubstr("is damaged"));
+
+  fs::resize_file(shard(30), fs::file_size(shard(30)) - 1);
+  found = load();
+  EXPECT_EQ(found.step, 20);
+  EXPECT_THAT(found.damaged.at(0).what(), HasSubstr("truncated"));
+
+  fs::remove(shard(30));
+  fs::remove(shard(20, 1));
+  found = load();
+  EXPECT_EQ(found.step, 10);
+  ASSERT_EQ(found.damaged.size(), 2u);
+  EXPECT_THAT(found.damaged[0].what(), HasSubstr(shard(30)));
+  EXPECT_THAT(found.damaged[1].what(), HasSubstr(shard(20, 1)));
+
+  flip_last_byte(10);
+  EXPECT_THAT(refusal({}), HasSubstr("none of the checkpoints in " + folder.path() + " can be read (10, 20, 30)"));
+}
+
+TEST_F(Newest, ANamedOneIsLoadedOrRefused) {
+  EXPECT_EQ(load(10).step, 10);
+  EXPECT_THAT(refusal(15), HasSubstr("no complete checkpoint of step 15 in " + folder.path() + "; of these steps there are: 10, 20, 30"));
+  flip_last_byte(20);
+  EXPECT_THAT(refusal(20), HasSubstr("the checkpoint of step 20 cannot be read"));
+}
+
+TEST_F(Newest, AnotherRunIsNeverPassedOver) {
+  const auto check = [](const nlohmann::json& progress) { require(progress.at("salt") == 17, "optimizer", "not of this run"); };
+  EXPECT_THAT(refusal({}, check), HasSubstr("[optimizer] " + step_path(folder.path(), 30) + " is of another run: not of this run")) << "10 would do";
+}
+
+TEST_F(Newest, OneRankLooksForAll) {
+  on_two([&](comm::Group& world, const tensor::Place&) {
+    const std::string seen = world.rank() == 0 ? folder.path() : folder / "lags-behind";
+    EXPECT_THAT(agreed_steps(seen, world), ElementsAre(10, 20, 30)) << "rank " << world.rank();
+  });
+}
+
+TEST_F(Newest, WhatIsSetAsideIsNoCheckpointAndNotLost) {
+  EXPECT_EQ(set_aside(folder.path(), 30), folder / "step-000030.unused");
+  EXPECT_THAT(complete_steps(folder.path()), ElementsAre(10, 20));
+  fs::copy(step_path(folder.path(), 20), step_path(folder.path(), 30), fs::copy_options::recursive);
+  EXPECT_EQ(set_aside(folder.path(), 30), folder / "step-000030.unused-2");
+  EXPECT_TRUE(fs::exists(folder / "step-000030.unused/manifest.json"));
+}
+
+}  // namespace
+}  // namespace colossal::checkpoint
