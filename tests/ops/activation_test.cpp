@@ -15,16 +15,17 @@ TEST(Activation, EqualsItsReference) {
     for (const auto& shape : kShapes) {
       SCOPED_TRACE(at::IntArrayRef(shape));
       const auto x = normal(shape, 1), up = normal(shape, 2);
+      const double silu = type == at::kHalf ? 1 : 0;  // without a kernel of its own it is rounded before it meets `up`
       expect_equal_operators([](const Tensors& t) { return Tensors{ops::gelu(t[0])}; },
                              [](const Tensors& t) { return Tensors{gelu_reference(t[0])}; }, {x}, type, kSteps);
       expect_equal_operators([](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; },
-                             [](const Tensors& t) { return Tensors{swiglu_reference(t[0], t[1])}; }, {x, up}, type, kSteps);
+                             [](const Tensors& t) { return Tensors{swiglu_reference(t[0], t[1])}; }, {x, up}, type, kSteps, silu);
       expect_equal_operators([](const Tensors& t) { return Tensors{swiglu(t[0])}; },
                              [](const Tensors& t) {
                                const auto halves = t[0].chunk(2, -1);
                                return Tensors{swiglu_reference(halves[0], halves[1])};
                              },
-                             {x}, type, kSteps);
+                             {x}, type, kSteps, silu);
     }
 }
 

@@ -33,6 +33,9 @@ const std::vector<Case> kCases{
     {1, 2, 1, 200, 200, 40, true, false}, {2, 2, 2, 9, 9, 8, false, true},
 };
 
+// Backward reads the rounded output; ATen's attention of narrow numbers, which takes few queries and fp16, rounds the weights before it multiplies them.
+constexpr double kIntermediates = 2;
+
 TEST(Attention, EqualsItsReference) {
   for (const auto type : float_types())
     for (const auto& c : kCases) {
@@ -41,7 +44,7 @@ TEST(Attention, EqualsItsReference) {
       const auto mask = mask_of(c);
       expect_equal_operators([&](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2], mask)}; },
                              [&](const Tensors& t) { return Tensors{attention_reference(t[0], t[1], t[2], mask)}; },
-                             inputs_of(c), type, c.keys + c.size);
+                             inputs_of(c), type, c.keys + c.size, kIntermediates);
     }
 }
 

@@ -16,24 +16,33 @@ namespace colossal::ops {
 using Tensors = std::vector<at::Tensor>;
 using Operator = std::function<Tensors(const Tensors&)>;
 
-inline double epsilon_of(at::ScalarType type) {
-  return type == at::kDouble ? 0x1p-52 : type == at::kFloat ? 0x1p-23 : 0x1p-8;
-}
+/// Distance from 1 to the next number of the dtype that sums of `type` are made in: fp32 at least.
+inline double epsilon_of(at::ScalarType type) { return type == at::kDouble ? 0x1p-52 : 0x1p-23; }
 
-/// 4 eps sqrt(K) max|expected|, K the length of the longest sum.
-inline double tolerance(const at::Tensor& expected, at::ScalarType type, int64_t longest_sum) {
-  const double largest = expected.numel() == 0 ? 0 : expected.abs().max().to(at::kDouble).item<double>();
-  return 4 * epsilon_of(type) * std::sqrt(static_cast<double>(longest_sum)) * std::max(largest, 1e-30);
+/// What rounding to a narrow dtype changes at most, of a number; 0 for those that sums are made in.
+inline double roundoff_of(at::ScalarType type) { return type == at::kBFloat16 ? 0x1p-8 : type == at::kHalf ? 0x1p-11 : 0; }
+
+/// Of each element: 4 eps sqrt(K) max|expected|, K the length of the longest sum and eps of the dtype it is made in, and for narrow dtypes one rounding of the
+/// result. Inputs are what the dtype holds, so they add nothing. `intermediates`: roundings on the way to it of numbers that an operator keeps or hands on in the
+/// narrow dtype, each counted as often as it may be amplified.
+inline at::Tensor tolerance(const at::Tensor& expected, at::ScalarType type, int64_t longest_sum, double intermediates = 0) {
+  const at::Tensor size = expected.abs().to(at::kDouble);
+  const double largest = expected.numel() == 0 ? 0 : std::max(size.max().item<double>(), 1e-30);
+  const double of_sums = 4 * epsilon_of(type) * std::sqrt(static_cast<double>(longest_sum));
+  const double smallest = type == at::kHalf ? 0x1p-25 : 0;  // half a step where fp16 has no more digits to give
+  return size * roundoff_of(type) + (of_sums + intermediates * roundoff_of(type)) * largest + smallest;
 }
 
 inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, at::ScalarType type, int64_t longest_sum,
-                         const std::string& what) {
+                         const std::string& what, double intermediates = 0) {
   ASSERT_EQ(actual.defined(), expected.defined()) << what;
   if (!actual.defined()) return;
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
   if (actual.numel() == 0) return;
-  const double error = (actual.detach().to(at::kDouble) - expected.detach().to(at::kDouble)).abs().max().item<double>();
-  EXPECT_LE(error, tolerance(expected.detach(), type, longest_sum)) << what;  // a NaN fails too
+  const at::Tensor error = (actual.detach().to(at::kDouble) - expected.detach().to(at::kDouble)).abs();
+  const at::Tensor limit = tolerance(expected.detach(), type, longest_sum, intermediates);
+  // A NaN fails too.
+  EXPECT_TRUE(error.le(limit).all().item<bool>()) << what << ": off by " << (error / limit).max().item<double>() << " times what is allowed";
 }
 
 /// fp64 normal values that `type` can represent exactly.
@@ -42,15 +51,15 @@ inline at::Tensor normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType ty
   return at::randn(shape, generator, at::kDouble).to(type).to(at::kDouble);
 }
 
-/// Outputs of the operator, then the gradients of all inputs for fixed output gradients. Inputs are copied to `type`.
-inline Tensors values_and_gradients(const Operator& run, const Tensors& inputs, at::ScalarType type) {
+/// Outputs of the operator, then the gradients of all inputs for fixed output gradients, which are numbers that `held` can hold. Inputs are copied to `type`.
+inline Tensors values_and_gradients(const Operator& run, const Tensors& inputs, at::ScalarType type, at::ScalarType held = at::kDouble) {
   Tensors leaves;
   for (const auto& input : inputs)
     leaves.push_back(input.defined() ? input.detach().to(type, false, true).requires_grad_(true) : input);
   auto outputs = run(leaves);
   Tensors seeds;
   for (size_t i = 0; i < outputs.size(); ++i)
-    seeds.push_back(normal(outputs[i].sizes(), 1000 + i, type).to(outputs[i].scalar_type()));
+    seeds.push_back(normal(outputs[i].sizes(), 1000 + i, held).to(outputs[i].scalar_type()));
   torch::autograd::backward(outputs, seeds);
   for (const auto& leaf : leaves) outputs.push_back(leaf.defined() ? leaf.grad() : leaf);
   return outputs;
@@ -58,22 +67,22 @@ inline Tensors values_and_gradients(const Operator& run, const Tensors& inputs, 
 
 /// The operator in `type` agrees with the reference in fp64, with every instruction set that this machine can run.
 inline void expect_equal_operators(const Operator& actual, const Operator& reference, const Tensors& inputs,
-                                   at::ScalarType type, int64_t longest_sum) {
+                                   at::ScalarType type, int64_t longest_sum, double intermediates = 0) {
   Tensors exact;
   for (const auto& input : inputs) exact.push_back(input.defined() ? input.to(type).to(at::kDouble) : input);
-  const auto expected = values_and_gradients(reference, exact, at::kDouble);
+  const auto expected = values_and_gradients(reference, exact, at::kDouble, type);
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
-    const auto got = values_and_gradients(actual, exact, type);
+    const auto got = values_and_gradients(actual, exact, type, type);
     ASSERT_EQ(got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i)
       expect_close(got[i], expected[i], type, longest_sum,
-                   std::string(name(set)) + ", " + at::toString(type) + ", value or gradient " + std::to_string(i));
+                   std::string(name(set)) + ", " + at::toString(type) + ", value or gradient " + std::to_string(i), intermediates);
   }
 }
 
 inline const std::vector<at::ScalarType>& float_types() {
-  static const std::vector<at::ScalarType> types{at::kDouble, at::kFloat, at::kBFloat16};
+  static const std::vector<at::ScalarType> types{at::kDouble, at::kFloat, at::kBFloat16, at::kHalf};
   return types;
 }
 

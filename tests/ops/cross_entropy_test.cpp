@@ -22,9 +22,10 @@ TEST(LinearCrossEntropy, EqualsTheDenseLossForAnySlicing) {
     for (const int64_t slice : {0, 1, 4, 100})
       for (const auto& [tokens, words] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {9, 37}, {33, 130}}) {
         const auto labels = labels_of(tokens, words, slice == 4);
+        const double of_products = type == at::kBFloat16 ? 2 : 0;  // logits and d(hidden) or d(weight) of a slice, by a CPU that multiplies bf16
         expect_equal_operators(
             [&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, slice)}; },
-            dense(labels), {normal({tokens, 20}, 1), normal({words, 20}, 2) * 0.3}, type, words + tokens + 20);
+            dense(labels), {normal({tokens, 20}, 1), normal({words, 20}, 2) * 0.3}, type, words + tokens + 20, of_products);
       }
 }
 
@@ -121,6 +122,55 @@ TEST(LinearCrossEntropy, ComputesOnlyWantedGradientsAndNoneWithoutGradMode) {
   const auto plain = linear_cross_entropy(hidden, leaf, labels);
   EXPECT_FALSE(plain.requires_grad());
   EXPECT_EQ(plain.item<double>(), loss.item<double>());
+}
+
+/// Gradients of factor * loss, of `repeats` passes one after the other, and the same in fp64.
+struct Gradients {
+  Tensors got, want;
+};
+
+Gradients gradients_of(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, double factor, int64_t slice, int repeats,
+                       at::ScalarType type) {
+  const auto run = [&](const Operator& loss, at::ScalarType dtype) {
+    Tensors leaves;
+    for (const auto& t : {hidden, weight}) leaves.push_back(t.to(dtype, false, true).requires_grad_(true));
+    for (int i = 0; i < repeats; ++i) (loss(leaves)[0] * factor).backward();
+    return Tensors{leaves[0].grad(), leaves[1].grad()};
+  };
+  return {run([&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, slice)}; }, type),
+          run(dense(labels), at::kDouble)};
+}
+
+// The same token again and again: no slice's gradient makes up for another's, so that a sum that stands still or overflows is seen.
+TEST(LinearCrossEntropy, LosesNoTokenOfManyWhateverTheDtype) {
+  constexpr int64_t kTokens = 131072, kHidden = 8, kWords = 16;
+  const auto labels = at::full({kTokens}, 3, at::kLong);
+  for (const auto type : float_types()) {
+    const auto weight = normal({kWords, kHidden}, 2, type) * 0.125, hidden = normal({1, kHidden}, 1, type).expand({kTokens, kHidden}).contiguous();
+    for (const int repeats : {1, 2}) {  // the second pass adds to kept gradients
+      const auto [got, want] = gradients_of(hidden, weight, labels, 1.0 / kTokens, 512, repeats, type);
+      // A CPU that multiplies bf16 rounds logits, which softmax amplifies by twice their size, d(logits) and each slice's product; a second pass rounds again.
+      const double logits = at::mm(hidden.narrow(0, 0, 1), weight.t()).abs().max().item<double>();
+      const double intermediates = (type == at::kBFloat16 ? 2 * logits + 2 : 0) + repeats - 1;
+      if (repeats == 1) expect_close(got[0], want[0], type, kWords, "hidden gradient", intermediates);
+      expect_close(got[1], want[1], type, kTokens, "weight gradient", intermediates);
+    }
+  }
+}
+
+// A loss scale comes with the factor of backward: what fp16 cannot hold without it must still be there.
+TEST(LinearCrossEntropy, KeepsGradientsThatFp16HoldsOnlyWithTheLossScale) {
+  const int64_t tokens = 64, words = 16;
+  const auto labels = at::full({tokens}, 3, at::kLong);
+  auto weight = normal({words, 8}, 2, at::kHalf) * 0.0625;
+  weight[3].add_(2.25);  // the label's logit is 18 above the others: softmax leaves them about 1e-8
+  const auto hidden = at::ones({tokens, 8}, at::kDouble);
+  const auto [got, want] = gradients_of(hidden, weight.to(at::kHalf).to(at::kDouble), labels, 0x1p16, 16, 1, at::kHalf);
+  // Of the other words: the label's is a difference from 1, which fp32 does not hold either. A logit of 18 is rounded in fp32, and an exponential makes that
+  // relative.
+  const auto others = [](const at::Tensor& gradient) { return at::cat({gradient.slice(0, 0, 3), gradient.slice(0, 4)}); };
+  expect_close(others(got[1]), others(want[1]), at::kHalf, 18 * 18, "weight gradient");
+  EXPECT_GT(others(want[1]).abs().max().item<double>(), 0x1p-11);
 }
 
 TEST(LinearCrossEntropy, RefusesASecondBackward) {

@@ -50,6 +50,28 @@ TEST(Matmul, AddsIntoAnExistingResult) {
   }
 }
 
+// Sums of many narrow numbers that are wanted in fp32 do not stand still.
+TEST(Matmul, AddsNarrowProductsToAWideSum) {
+  const ChoiceScope scope;
+  for (const auto& choice : choices()) {
+    set_matmul(choice);
+    for (const auto type : {at::kBFloat16, at::kHalf}) {
+      const auto a = normal({3, 65}, 1, type), b = normal({3, 33}, 2, type);
+      auto sum = at::zeros({65, 33}, at::kFloat), rows = at::zeros({65, 33}, at::kFloat);
+      constexpr int kTimes = 1000;
+      for (int i = 0; i < kTimes; ++i) {
+        EXPECT_TRUE(matmul_tn(a.to(type), b.to(type), sum).is_same(sum));
+        matmul_nt_(rows, a.t().to(type), b.t().to(type), 1);
+      }
+      const auto once = at::mm(a.t(), b);
+      expect_close(sum, once * kTimes, type, kTimes, "tn");
+      expect_close(rows, once * kTimes, type, kTimes, "nt");
+      matmul_nn_(rows, a.t().to(type), b.to(type));
+      expect_close(rows, once, type, 3, "nn");
+    }
+  }
+}
+
 TEST(MatmulChoice, SurvivesEncoding) {
   for (int64_t code = 0; code < 8; ++code) EXPECT_EQ(MatmulChoice::decode(code).encode(), code);
   EXPECT_EQ(choose_matmul("mkl"), MatmulChoice{});

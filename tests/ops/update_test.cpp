@@ -89,9 +89,10 @@ TEST(Update, EqualsItsReferenceForEveryRuleAndType) {
             rule.reference(plain, step);
           }
           const std::string what = std::string(rule.name) + " of " + at::toString(types.values) + ", gradients " + at::toString(types.gradients);
-          expect_close(fast.u.values, plain.u.values, types.values, 9, what);
-          expect_close(fast.m, plain.m, types.values, 9, what + ", first state");
-          expect_close(fast.v, plain.v, types.values, 9, what + ", second state");
+          constexpr double kRoundings = 5;  // of both in each of three steps, but one
+          expect_close(fast.u.values, plain.u.values, types.values, 9, what, kRoundings);
+          expect_close(fast.m, plain.m, types.values, 9, what + ", first state", kRoundings);
+          expect_close(fast.v, plain.v, types.values, 9, what + ", second state", kRoundings);
           if (types.copy && rule.writes_copy) {
             EXPECT_TRUE(at::equal(fast.u.copy, fast.u.values.to(*types.copy))) << what;
           }

@@ -1,4 +1,4 @@
-// Training with states, gradients or parameters shared out, in every number format: checkpoints that move between any two of them, loss scaling, compressed messages.
+// Training with states, gradients or parameters shared out: masters, loss scaling, checkpoints that move between any two ways.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -7,54 +7,15 @@
 #include <filesystem>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <random>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/run_ranks.h"
-#include "colossal/train/engine.h"
-#include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
+#include "train/zero_runs.h"
 
 namespace colossal::train {
 namespace {
-
-struct Layout {
-  std::string name;
-  int64_t zero = 0, data = 1, sharers = 0, tensor = 1, pipeline = 1;
-  std::string precision = "fp32", optimizer = "adamw";
-  int ranks() const { return static_cast<int>(data * tensor * pipeline); }
-};
-
-Config config_of(const Layout& layout) {
-  Config c;
-  c.precision.mode = layout.precision;
-  c.optimizer.name = layout.optimizer;
-  c.optimizer.warmup_steps = 0;
-  c.parallel.data = layout.data;
-  c.parallel.zero = layout.zero;
-  c.parallel.zero_sharers = layout.sharers;
-  c.parallel.tensor.size = layout.tensor;
-  c.parallel.pipeline.size = layout.pipeline;
-  c.parallel.chunk_mib = 0.01;  // several chunks
-  c.training = {.steps = 50, .batch_size = 12, .seed = 1};
-  return c;
-}
-
-data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
-  auto generator = at::detail::createCPUGenerator(step);
-  const auto ids = at::TensorOptions().dtype(at::kLong);
-  const at::Tensor tokens = at::randint(0, 37, {12, 7}, generator, ids).narrow(0, part * (12 / parts), 12 / parts);
-  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({12 / parts, 6}).contiguous(), at::Tensor()};
-}
-
-double train_step(Engine& engine, int64_t step) {
-  engine.zero_grad();
-  const double loss = engine.train_step(batch_of(step, engine.mesh().index("data"), engine.mesh().size("data")));
-  engine.step();
-  return loss;
-}
 
 std::string empty_folder(const std::string& name) {
   const std::string folder = testing::TempDir() + "/zero-modes-" + name;
@@ -62,63 +23,7 @@ std::string empty_folder(const std::string& name) {
   return folder;
 }
 
-/// Losses of `steps` steps on all ranks of a layout, and what rank 0 updates after the last.
-struct Course {
-  std::vector<double> losses;
-  std::vector<checkpoint::NamedTensor> weights;
-};
-
-Course run(const Config& config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2()) {
-  Course result;
-  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-    const auto engine = initialize(world, config, shape);
-    for (int64_t step = 0; step < steps; ++step) {
-      const double loss = train_step(*engine, step);
-      if (world.rank() == 0) result.losses.push_back(loss);
-    }
-    if (world.rank() != 0) return;
-    for (const auto& t : engine->weights()) result.weights.push_back({t.name, t.value.clone(), t.spec, t.part});
-  });
-  return result;
-}
-
-// ---------------------------------------------------------------------------------------------------------------- formats
-
-class Formats : public testing::TestWithParam<std::string> {};
-
-// Two replicas: the sum of two numbers has one rounding, whoever adds them. Stages 0 and 1 add gradients to whole chunks in place, 2 and 3 take them as they come,
-// which rounds once less.
-TEST_P(Formats, StagesAreTheSameBitForBitWithTwoReplicas) {
-  const Course want = run(config_of({.data = 2, .precision = GetParam()}), 6, test::tiny_llama());
-  const auto losses = [&](int64_t zero) { return run(config_of({.zero = zero, .data = 2, .precision = GetParam()}), 6, test::tiny_llama()).losses; };
-  EXPECT_EQ(losses(1), want.losses);
-  const auto shared_out = losses(2);
-  EXPECT_EQ(losses(3), shared_out);
-  for (size_t i = 0; i < shared_out.size(); ++i) EXPECT_NEAR(shared_out[i], want.losses[i], 1e-3);
-}
-
-TEST_P(Formats, TrainsLikeFp32WithinItsPrecision) {
-  const Course want = run(config_of({}), 20);
-  for (const Layout& layout : {Layout{.precision = GetParam()}, Layout{.zero = 3, .data = 3, .precision = GetParam()}, Layout{.zero = 1, .data = 2, .tensor = 2, .precision = GetParam()},
-                               Layout{.zero = 2, .data = 2, .pipeline = 2, .precision = GetParam()}}) {
-    const Course got = run(config_of(layout), 20);
-    ASSERT_EQ(got.losses.size(), want.losses.size());
-    for (size_t i = 0; i < got.losses.size(); ++i) EXPECT_NEAR(got.losses[i], want.losses[i], 0.02 * want.losses[i]) << "step " << i << ", zero " << layout.zero;
-    EXPECT_NE(got.losses, want.losses) << "the format was not used";
-  }
-}
-
-TEST_P(Formats, AddsUpMicroBatchesInFp32) {
-  Config one = config_of({.precision = GetParam()}), many = one;
-  many.training.accumulate = 12;
-  for (const int64_t zero : {0, 2}) {
-    many.parallel.zero = zero;
-    const Course a = run(one, 8), b = run(many, 8);
-    for (size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], 0.02 * a.losses[i]);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"), [](const auto& info) { return info.param; });
+// ---------------------------------------------------------------------------------------------------------------- masters
 
 TEST(Masters, HoldWhatHalfPrecisionLoses) {
   Config with = config_of({.precision = "bf16"});
@@ -318,35 +223,6 @@ TEST(Resume, GoesOnBitForBitInEveryFormat) {
 }
 
 // ---------------------------------------------------------------------------------------------------- messages and sizes
-
-TEST(Compression, TrainsWithAByteANumberAndAFractionOfTheBytes) {
-  const auto run_with = [](const std::string& compress, int64_t zero, double* bytes) {
-    Config config = config_of({.zero = zero, .data = 2});
-    config.parallel.compress = compress;
-    config.parallel.chunk_mib = 1;
-    std::vector<double> losses;
-    comm::run_ranks(2, [&](comm::World& world) {
-      const auto engine = initialize(world, config, test::tiny_gpt2());
-      world.traffic().reset();
-      for (int64_t step = 0; step < 10; ++step) {
-        const double loss = train_step(*engine, step);
-        if (world.rank() == 0) losses.push_back(loss);
-      }
-      if (world.rank() == 0) *bytes = world.traffic().total("data").bytes;
-    });
-    return losses;
-  };
-  for (const int64_t zero : {0, 2, 3}) {
-    double whole_bytes = 0, bytes = 0;
-    const auto want = run_with("none", zero, &whole_bytes);
-    for (const std::string compress : {"fp8", "int8"}) {
-      const auto got = run_with(compress, zero, &bytes);
-      EXPECT_NE(got, want);
-      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 0.02 * want[i]) << compress << " zero " << zero << " step " << i;
-      EXPECT_LT(bytes, (zero == 2 ? 0.7 : 0.3) * whole_bytes) << compress << " zero " << zero;  // zero 2 without masters gathers values as they are
-    }
-  }
-}
 
 TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
   const auto message = [](const auto& change) {

@@ -3,10 +3,23 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "colossal/ops/dispatch.h"
 #include "colossal/ops/gradient_sum.h"
 
 namespace colossal::nn {
 namespace {
+
+/// table[ids[i]] += rows[i], on the CPU. A word comes thousands of times: narrow rows are added up in fp32, and each row of the table is rounded once.
+void add_rows(at::Tensor& table, const at::Tensor& ids, const at::Tensor& rows) {
+  const auto type = ops::wide_type(table);
+  if (table.scalar_type() == type) {
+    table.index_add_(0, ids, rows);
+    return;
+  }
+  const auto [used, inverse] = at::_unique(ids, /*sorted=*/true, /*return_inverse=*/true);
+  at::Tensor sums = table.index_select(0, used).to(type);
+  table.index_copy_(0, used, sums.index_add_(0, inverse, rows.to(type)).to(table.scalar_type()));
+}
 
 struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& table, const at::Tensor& ids) {
@@ -16,12 +29,17 @@ struct Lookup : torch::autograd::Function<Lookup> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &table = saved[0], &ids = saved[1];
-    // On an accelerator index_add_ adds in any order: copies of a table would drift apart.
-    if (at::Tensor sum = table.is_cpu() ? ops::gradient_sum(table) : at::Tensor(); sum.defined()) {
-      sum.index_add_(0, ids.reshape({-1}), gradients[0].reshape({-1, table.size(1)}));
-      return {at::Tensor(), at::Tensor()};
+    const at::Tensor rows = gradients[0].reshape({-1, table.size(1)}), none;
+    if (table.is_cpu()) {
+      const at::Tensor kept = ops::gradient_sum(table);
+      at::Tensor sum = kept.defined() ? kept : at::zeros(table.sizes(), rows.options());
+      add_rows(sum, ids.reshape({-1}), rows);
+      return {kept.defined() ? none : sum, none};
     }
-    return {at::embedding_dense_backward(gradients[0].contiguous(), ids, table.size(0), /*padding_idx=*/-1, /*scale_grad_by_freq=*/false), at::Tensor()};
+    // On an accelerator index_add_ adds in any order: copies of a table would drift apart.
+    const at::Tensor sum = at::embedding_dense_backward(rows.to(ops::wide_type(table)).contiguous(), ids.reshape({-1}), table.size(0), /*padding_idx=*/-1,
+                                                        /*scale_grad_by_freq=*/false);
+    return {sum.to(table.scalar_type()), none};
   }
 };
 

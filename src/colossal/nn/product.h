@@ -26,7 +26,7 @@ class Product {
   };
   struct Wanted {
     bool x = true, weight = true;
-    at::Tensor sum{};  ///< if defined, dW is added to it, and it is the result
+    at::Tensor sum{};  ///< if defined, dW is added to it, and it is the result; may be wider than x
     at::Tensor with(const at::Tensor& dweight) const;
   };
   virtual ~Product() = default;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
@@ -198,34 +199,38 @@ at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, con
 class LocalProjection final : public Projection {
  public:
   LocalProjection(int64_t tokens, const at::Tensor& weight, const at::TensorOptions& options)
-      : buffer_(empty_rows(tokens, weight.size(0), options)) {}
-  at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) override {
-    hidden_ = hidden;
-    weight_ = weight;
+      : buffer_(empty_rows(tokens, weight.size(0), options)), weight_(weight.to(product_type(weight))) {}
+  at::Tensor logits(const at::Tensor& hidden, const at::Tensor&) override {
+    hidden_ = hidden.to(weight_.scalar_type());
     auto logits = buffer_.narrow(0, 0, hidden.size(0));
-    matmul_nt_(logits, hidden, weight, 0);
+    matmul_nt_(logits, hidden_, weight_, 0);
     return logits;
   }
   void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
-    if (hidden) matmul_nn_(*hidden, logits_gradient, weight_);
-    if (weight) *weight = matmul_tn(logits_gradient, hidden_, *weight);
+    const auto d = logits_gradient.to(weight_.scalar_type());
+    if (hidden) matmul_nn_(*hidden, d, weight_);
+    if (weight) matmul_tn(d, hidden_, *weight);
   }
 
  private:
-  at::Tensor buffer_, hidden_, weight_;
+  at::Tensor buffer_, weight_, hidden_;
 };
 
+// Gradients are of the bare sum until backward brings its factor, 1/tokens with a loss scale in it. In fp16 they would overflow or vanish before, and in bf16 as
+// in fp16 the slices behind the first thousand tokens would be lost in the sum of those before: so they stay wide.
 Result compute(const Problem& problem) {
   const auto& hidden = problem.hidden;
   const auto& weight = problem.weight;
   const int64_t tokens = hidden.size(0);
   const auto type = wide_type(hidden);
+  const auto options = hidden.options().dtype(type);
   const bool gradient = problem.hidden_gradient || problem.weight_gradient;
   Result result;
-  result.loss = at::zeros({}, hidden.options().dtype(type));
-  if (problem.hidden_gradient) result.hidden_gradient = at::empty(hidden.sizes(), hidden.options());
-  LocalProjection local(problem.projection ? 0 : std::min(problem.slice, tokens), weight, hidden.options());
-  Projection& projection = problem.projection ? *problem.projection : local;
+  result.loss = at::zeros({}, options);
+  if (problem.hidden_gradient) result.hidden_gradient = at::empty(hidden.sizes(), options);
+  if (problem.weight_gradient) result.weight_gradient = at::zeros(weight.sizes(), options);
+  std::optional<LocalProjection> local;
+  Projection& projection = problem.projection ? *problem.projection : local.emplace(std::min(problem.slice, tokens), weight, options);
   for (int64_t from = 0; from < tokens; from += problem.slice) {
     const int64_t count = std::min(problem.slice, tokens - from);
     const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(0, from, count);
@@ -233,10 +238,8 @@ Result compute(const Problem& problem) {
     result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
     if (!gradient) continue;
     at::Tensor dhidden = problem.hidden_gradient ? result.hidden_gradient.narrow(0, from, count) : at::Tensor();
-    projection.gradients(wide.to(hidden.scalar_type()), problem.hidden_gradient ? &dhidden : nullptr,
-                         problem.weight_gradient ? &result.weight_gradient : nullptr);
+    projection.gradients(wide, problem.hidden_gradient ? &dhidden : nullptr, problem.weight_gradient ? &result.weight_gradient : nullptr);
   }
-  if (problem.weight_gradient && tokens == 0) result.weight_gradient = at::zeros_like(weight);
   return result;
 }
 
@@ -262,15 +265,18 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
       context->saved_data.erase(name);
       return gradient;
     };
-    const at::Tensor none;
+    const at::Tensor none, leaf = context->get_saved_variables()[0];
     auto hidden = take("hidden"), weight = take("weight");
-    if (hidden.defined()) hidden.mul_(gradients[0]);
-    if (at::Tensor sum = gradient_sum(context->get_saved_variables()[0]); sum.defined() && weight.defined()) {
-      if (sum.is_cpu()) sum.add_(weight, gradients[0].item<double>());
-      else sum.add_(weight.mul_(gradients[0]));  // without waiting for the device
+    if (hidden.defined()) hidden = hidden.mul_(gradients[0]).to(leaf.scalar_type());
+    if (!weight.defined()) return {hidden, none, none, none, none, none, none, none};
+    if (at::Tensor sum = gradient_sum(leaf); sum.defined()) {
+      const bool is_wide = sum.scalar_type() == weight.scalar_type();
+      if (is_wide && sum.is_cpu()) sum.add_(weight, gradients[0].item<double>());
+      else sum.copy_(weight.mul_(gradients[0]).add_(sum));  // rounded once, and without waiting for the device
       weight = none;
+    } else {
+      weight = weight.mul_(gradients[0]).to(leaf.scalar_type());
     }
-    if (weight.defined()) weight.mul_(gradients[0]);
     return {hidden, weight, none, none, none, none, none, none};
   }
 };

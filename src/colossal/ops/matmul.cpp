@@ -44,9 +44,24 @@ at::Tensor multiply_nt(MatmulLibrary library, const at::Tensor& a, const at::Ten
   return bias.defined() ? at::addmm(bias, a, b.t()) : at::mm(a, b.t());
 }
 
-// out = beta * out + a bt. oneDNN's operator has no output argument: it is added in blocks of rows that stay in the cache.
-void multiply_nt_(MatmulLibrary library, at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
+// out = beta * out + product(rows of a), in blocks of rows that stay in the cache: of products that must be made beside `out`.
+template <class Product>
+void multiply_blocks_(at::Tensor& out, const at::Tensor& a, double beta, const Product& product_of) {
   constexpr int64_t kBlockBytes = int64_t{8} << 20;
+  const int64_t rows = out.is_cpu() ? std::max<int64_t>(kBlockBytes / (4 * std::max<int64_t>(out.size(1), 1)), 64) : out.size(0);
+  for (int64_t from = 0; from < out.size(0); from += rows) {
+    const int64_t count = std::min(rows, out.size(0) - from);
+    auto block = out.narrow(0, from, count);
+    const at::Tensor product = product_of(a.narrow(0, from, count));
+    if (beta == 0)
+      block.copy_(product);
+    else
+      block.add_(product);
+  }
+}
+
+// out = beta * out + a bt. oneDNN's operator has no output argument.
+void multiply_nt_(MatmulLibrary library, at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   if (library == MatmulLibrary::Mkl) {
     if (beta == 0)
       at::mm_out(out, a, b.t());
@@ -54,16 +69,7 @@ void multiply_nt_(MatmulLibrary library, at::Tensor& out, const at::Tensor& a, c
       out.addmm_(a, b.t(), beta, 1);
     return;
   }
-  const int64_t rows = std::max<int64_t>(kBlockBytes / (4 * out.size(1)), 64);
-  for (int64_t from = 0; from < out.size(0); from += rows) {
-    const int64_t count = std::min(rows, out.size(0) - from);
-    auto block = out.narrow(0, from, count);
-    const auto product = onednn_nt(a.narrow(0, from, count), b);
-    if (beta == 0)
-      block.copy_(product);
-    else
-      block.add_(product);
-  }
+  multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) { return onednn_nt(rows, b); });
 }
 
 // Seconds of the faster of a few runs, after one to warm up.
@@ -99,6 +105,11 @@ bool is_widened(const at::Tensor& x) {
 }
 
 at::Tensor wide(const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x; }
+
+/// out = beta * out + a b, `out` fp32 and the operands narrower. Libraries for CPUs give no wider result than the operands are.
+void multiply_wide_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
+  multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) { return rows.is_cpu() ? at::mm(rows, b) : at::mm(rows, b, at::kFloat); });
+}
 
 constexpr int64_t kColumnSumGrain = 16384;
 
@@ -149,6 +160,8 @@ MatmulChoice matmul_choice() {
 
 void set_matmul(const MatmulChoice& choice) { choice_in_force().store(choice.encode(), std::memory_order_release); }
 
+at::ScalarType product_type(const at::Tensor& x) { return is_widened(x) ? at::kFloat : x.scalar_type(); }
+
 at::Tensor matmul_nt(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (is_widened(a)) return matmul_nt(wide(a), wide(b), wide(bias)).to(a.scalar_type());
@@ -161,9 +174,15 @@ at::Tensor matmul_nn(const at::Tensor& a, const at::Tensor& b) {
 }
 at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const bool to_wide = sum.defined() && sum.scalar_type() != a.scalar_type();
   if (is_widened(a)) {
-    const at::Tensor product = matmul_tn(wide(a), wide(b));
+    const at::Tensor product = matmul_tn(wide(a), wide(b), to_wide ? sum : at::Tensor());
+    if (to_wide) return sum;
     return sum.defined() ? sum.add_(product) : product.to(a.scalar_type());
+  }
+  if (to_wide) {
+    multiply_wide_(sum, a.t(), b, 1);
+    return sum;
   }
   const auto library = library_for(a, b, &MatmulChoice::tn);
   if (!sum.defined()) return multiply_nt(library, a.t(), b.t());
@@ -173,6 +192,8 @@ at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
 
 void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const bool to_wide = out.scalar_type() != a.scalar_type();
+  if (to_wide) return is_widened(a) ? matmul_nt_(out, wide(a), wide(b), beta) : multiply_wide_(out, a, b.t(), beta);
   if (is_widened(a)) {
     const at::Tensor product = matmul_nt(wide(a), wide(b));
     beta == 0 ? out.copy_(product) : out.add_(product);
@@ -182,7 +203,7 @@ void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, doubl
 }
 void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
-  if (is_widened(a)) return matmul_nt_(out, a, b.t(), 0);
+  if (is_widened(a) || out.scalar_type() != a.scalar_type()) return matmul_nt_(out, a, b.t(), 0);
   multiply_nt_(library_for(a, b, &MatmulChoice::nn), out, a, b.t(), 0);
 }
 

@@ -1,7 +1,7 @@
 // The one seam through which matrix products go. LibTorch carries two libraries for fp32 on CPU, MKL (behind at::mm) and oneDNN
 // (behind a registered operator that eager never uses for plain fp32); which is faster depends on the machine and on which
 // operand is transposed, so each kind of product is measured once and sent to the winner. fp64 and accelerators go to ATen. bf16 and fp16 on
-// a CPU that does not multiply them are made in fp32 and rounded.
+// a CPU that does not multiply them are made in fp32 and rounded, unless the result is wanted in fp32.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -38,8 +38,12 @@ MatmulChoice choose_matmul(std::string_view name);
 MatmulChoice matmul_choice();
 void set_matmul(const MatmulChoice& choice);
 
+/// The dtype that operands beside `x` are best given in, and x itself, where they are wider: fp32 where products of x's dtype are made in fp32, else x's own.
+at::ScalarType product_type(const at::Tensor& x);
+
 /// Products without autograd (nn/linear has it), result new and contiguous unless a tensor to write is given. Operands may have any strides; `sum`
-/// and `out` have dense rows.
+/// and `out` have dense rows. They may be fp32 where the operands are bf16 or fp16: then nothing is rounded to those, except the product itself by a CPU
+/// that multiplies bf16.
 at::Tensor matmul_nt(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[N,K]*/, const at::Tensor& bias = {} /*[N]*/);  ///< -> [M,N] = A Bt + bias
 at::Tensor matmul_nn(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[K,N]*/);                                       ///< -> [M,N] = A B
 at::Tensor matmul_tn(const at::Tensor& a /*[K,M]*/, const at::Tensor& b /*[K,N]*/, at::Tensor sum = {});                  ///< -> [M,N] = At B + sum, there

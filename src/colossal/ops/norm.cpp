@@ -132,7 +132,8 @@ at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, dou
 
 at::Tensor layer_norm_reference(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
   const auto type = wide_type(x);
-  const auto centred = x.to(type) - x.to(type).mean(-1, true);
+  const auto wide = x.to(type);  // once: its gradient is then rounded once
+  const auto centred = wide - wide.mean(-1, true);
   const auto normed = centred * at::rsqrt(centred.square().mean(-1, true) + epsilon) * weight.to(type);
   return (bias.defined() ? normed + bias.to(type) : normed).to(x.scalar_type());
 }

@@ -7,6 +7,7 @@
 // Overlap: panel t+1 travels while panel t is multiplied.
 #include <ATen/ATen.h>
 
+#include "colossal/ops/dispatch.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/parallel/tensor/layout.h"
 #include "colossal/parallel/tensor/panels.h"
@@ -22,12 +23,13 @@ class Summa final : public nn::Product {
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
     Panels xs(along_row_, x), weights(along_column_, weight);
-    at::Tensor y = at::empty({x.size(0), out}, x.options());
+    at::Tensor y = at::empty({x.size(0), out}, x.options().dtype(ops::wide_type(x)));
     for (int t = 0; t < side(); ++t) {
       const at::Tensor &panel = xs.take(t), &tile = weights.take(t);
       ops::matmul_nt_(y, panel, tile, t == 0 ? 0 : 1);
     }
-    return bias.defined() ? y.add_(bias) : y;
+    if (bias.defined()) y.add_(bias);
+    return y.to(x.scalar_type());
   }
 
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {

@@ -1,0 +1,148 @@
+// What is learned in every number format, and with messages of a byte a number, beside fp32. Not losses are compared, of which a short run moves few percent, but what
+// it has learned of them; and gradients.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "colossal/base/error.h"
+#include "train/zero_runs.h"
+
+namespace colossal::train {
+namespace {
+
+/// Plain descent on one batch, which learns the more the larger gradients are: Adam would not notice a factor in them.
+Config learner(const Layout& layout) {
+  Config config = config_of(layout);
+  config.optimizer.name = "sgd";
+  config.optimizer.learning_rate = 0.1;
+  config.training.clip = 0;
+  return config;
+}
+
+/// What each of `steps` steps has learned: how far the loss lies below that of the same run without learning, which is what the format makes of untrained weights.
+std::vector<double> learned(Config config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2()) {
+  const std::vector<double> losses = run(config, steps, shape, 1).losses;
+  config.optimizer.learning_rate = 0;
+  std::vector<double> below = run(config, steps, shape, 1).losses;
+  for (size_t i = 0; i < losses.size(); ++i) below[i] -= losses[i];
+  return below;
+}
+
+void expect_learned_like(const std::vector<double>& got, const std::vector<double>& want, double error, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  EXPECT_GT(want.back(), 0.5) << "too little to compare";
+  for (size_t i = 1; i < got.size(); ++i) EXPECT_NEAR(got[i] / want[i], 1, error) << what << ", step " << i;
+}
+
+/// Half a unit in the last place, of 1.
+double roundoff_of(const std::string& format) { return format == "fp16" ? 0x1p-11 : 0x1p-8; }
+
+/// Relative error of gradients, and of what they teach. Between a weight and the loss lie, there and back, about 48 roundings: 10 a block, 4 around the two of them. In
+/// fp8 16 products, both ways through the linear layers, of operands with an rms error of 0.026 (e4m3) and 0.053 (e5m2). They are independent: their squares add up.
+double error_of(const std::string& format) { return format == "fp8" ? std::sqrt(16) * std::hypot(0.026, 0.053) : std::sqrt(48) * roundoff_of(format); }
+
+struct Gradient {
+  std::string name;
+  at::Tensor value;
+};
+
+/// Of the first step of one rank, without the loss scale.
+std::vector<Gradient> gradients(const Config& config, const data::Batch& batch) {
+  std::vector<Gradient> found;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const auto engine = initialize(world, config, test::tiny_gpt2());
+    engine->zero_grad();
+    engine->train_step(batch);
+    const double scale = config.precision.mode == "fp16" ? config.precision.loss_scale : 1;
+    for (const memory::Shard& shard : engine->store().shards())
+      for (const memory::Piece& piece : shard.pieces)
+        found.push_back({piece.parameter->name, shard.gradients.narrow(0, piece.offset, piece.part.size).to(at::kDouble) / scale});
+  });
+  return found;
+}
+
+void expect_close(const std::vector<Gradient>& got, const std::vector<Gradient>& want, double error) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    EXPECT_LE((got[i].value - want[i].value).norm().item<double>(), error * want[i].value.norm().item<double>()) << want[i].name;
+}
+
+class Formats : public testing::TestWithParam<std::string> {};
+
+// Two replicas: the sum of two numbers has one rounding, whoever adds them. Stages 0 and 1 add gradients to whole chunks in place, 2 and 3 take them as they come,
+// which rounds once less.
+TEST_P(Formats, StagesAreTheSameBitForBitWithTwoReplicas) {
+  const auto learn = [&](int64_t zero) { return learned(learner({.zero = zero, .data = 2, .precision = GetParam()}), 12, test::tiny_llama()); };
+  const auto whole = learn(0), shared_out = learn(2);
+  EXPECT_EQ(learn(1), whole);
+  EXPECT_EQ(learn(3), shared_out);
+  expect_learned_like(shared_out, whole, error_of(GetParam()), "zero 2");
+}
+
+TEST_P(Formats, LearnLikeFp32WithinTheirPrecision) {
+  const auto want = learned(learner({}), 20);
+  for (const Layout& layout : {Layout{.precision = GetParam()}, Layout{.zero = 3, .data = 3, .precision = GetParam()}, Layout{.zero = 1, .data = 2, .tensor = 2, .precision = GetParam()},
+                               Layout{.zero = 2, .data = 2, .pipeline = 2, .precision = GetParam()}}) {
+    const auto got = learned(learner(layout), 20);
+    expect_learned_like(got, want, error_of(GetParam()), concat("zero ", layout.zero));
+    EXPECT_NE(got, want) << "the format was not used";
+  }
+}
+
+TEST_P(Formats, HaveTheGradientsOfFp32WithinTheirPrecision) {
+  expect_close(gradients(config_of({.precision = GetParam()}), batch_of(0, 0, 1)), gradients(config_of({}), batch_of(0, 0, 1)), error_of(GetParam()));
+}
+
+// Rows go through the model one by one, however many there are, so that what differs is how gradients are added up: each of n is rounded once, and their sum.
+TEST_P(Formats, AddUpMicroBatchesInFp32) {
+  Config config = config_of({.precision = GetParam()});
+  const auto compare = [&](const data::Batch& batch, double roundings) {
+    config.training.batch_size = batch.inputs.size(0);
+    config.training.accumulate = 1;
+    config.parallel.zero = 0;
+    const auto want = gradients(config, batch);
+    config.training.accumulate = batch.inputs.size(0);
+    for (const int64_t zero : {0, 2}) {
+      config.parallel.zero = zero;
+      expect_close(gradients(config, batch), want, roundings * roundoff_of(GetParam()));
+    }
+  };
+  // Of 12 that differ the sum is about sqrt(12) times as large as one of them, and each is a rounding of that.
+  compare(batch_of(0, 0, 1), 1 + std::sqrt(12));
+  // 192 that are the same, of which a narrow sum would round each partial one.
+  const auto again = [](const at::Tensor& t) { return t.narrow(0, 0, 1).repeat({192, 1}); };
+  const data::Batch one = batch_of(0, 0, 1);
+  compare({again(one.inputs), again(one.labels), again(one.positions), {}}, 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"), [](const auto& info) { return info.param; });
+
+TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
+  const auto bytes_of_step = [](const Config& config) {
+    double bytes = 0;
+    comm::run_ranks(2, [&](comm::World& world) {
+      const auto engine = initialize(world, config, test::tiny_gpt2());
+      world.traffic().reset();
+      train_step(*engine, 0);
+      if (world.rank() == 0) bytes = world.traffic().total("data").bytes;
+    });
+    return bytes;
+  };
+  for (const int64_t zero : {0, 2, 3}) {
+    Config config = learner({.zero = zero, .data = 2});
+    config.parallel.chunk_mib = 1;
+    const auto want = learned(config, 12);
+    const double whole_bytes = bytes_of_step(config);
+    for (const auto& [compress, error] : {std::pair{"fp8", 0.037}, std::pair{"int8", 0.009}}) {  // rms of two hops, docs/precision.md
+      config.parallel.compress = compress;
+      const auto got = learned(config, 12);
+      EXPECT_NE(got, want);
+      // Both what products read and the gradients that come of them travel so.
+      expect_learned_like(got, want, 2 * std::sqrt(16) * error, concat(compress, " zero ", zero));
+      EXPECT_LT(bytes_of_step(config), (zero == 2 ? 0.7 : 0.3) * whole_bytes) << compress << " zero " << zero;  // zero 2 without masters gathers values as they are
+    }
+  }
+}
+
+}  // namespace
+}  // namespace colossal::train
