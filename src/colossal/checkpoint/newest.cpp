@@ -12,7 +12,7 @@
 namespace colossal::checkpoint {
 namespace {
 
-std::string joined(const std::vector<int64_t>& steps) {
+std::string listed(const std::vector<int64_t>& steps) {
   std::string text;
   for (const int64_t step : steps) text += concat(text.empty() ? "" : ", ", step);
   return text.empty() ? "none" : text;
@@ -35,7 +35,7 @@ Found load_newest(const std::string& folder, const std::vector<int64_t>& steps, 
   agree(world, at::kCPU, [&] {
     require(!steps.empty(), "checkpoint", "there is no complete checkpoint in ", folder, " to go on from");
     require(!wanted || std::binary_search(steps.begin(), steps.end(), *wanted), "checkpoint", "there is no complete checkpoint of step ",
-            wanted.value_or(0), " in ", folder, "; of these steps there are: ", joined(steps));
+            wanted.value_or(0), " in ", folder, "; of these steps there are: ", listed(steps));
   });
   Found found;
   std::vector<int64_t> tried = wanted ? std::vector<int64_t>{*wanted} : steps;
@@ -46,8 +46,8 @@ Found load_newest(const std::string& folder, const std::vector<int64_t>& steps, 
     if (!damage) return found;
     found.damaged.push_back(*damage);
   }
-  const std::string rule = wanted ? concat("the checkpoint of step ", *wanted, " cannot be read; complete ones in ", folder, " are: ", joined(steps))
-                                  : concat("none of the checkpoints in ", folder, " can be read (", joined(steps), ")");
+  const std::string rule = wanted ? concat("the checkpoint of step ", *wanted, " cannot be read; complete ones in ", folder, " are: ", listed(steps))
+                                  : concat("none of the checkpoints in ", folder, " can be read (", listed(steps), ")");
   throw Error("checkpoint", concat(rule, ": ", found.damaged.front().message(), wanted ? "; name another one, or move this one away" : "")).mark_on_all_ranks();
 }
 

@@ -40,7 +40,7 @@ constexpr int64_t kChecked = 1'000'000;  // tokens looked at when a file is open
 constexpr int64_t kMostTokens = int64_t{1} << 60;
 constexpr int64_t kMaxSidecarBytes = 1 << 20;
 constexpr int64_t kMaxEncodedBytes = int64_t{16} << 30;
-constexpr size_t kMostNamed = 1000;  // documents that a checkpoint lists
+constexpr size_t kMostListed = 1000;  // documents that a checkpoint lists
 
 /// A file name may be any bytes; what goes into a checkpoint must be UTF-8.
 std::string as_utf8(const std::string& name) {
@@ -206,7 +206,7 @@ std::map<std::string, std::string> Corpus::contents() const {
     const std::string part = whole ? "" : concat(", of which tokens ", run->first, " to ", run->first + run->count);
     contents[as_utf8(run->name)] = run->stored->description() + part;
   }
-  if (contents.size() <= kMostNamed) return contents;
+  if (contents.size() <= kMostListed) return contents;
   std::string all;
   for (const auto& [name, content] : contents) all += name + "\n" + content + "\n";
   return {{concat(contents.size(), " documents"), "checksum " + checksum(all).substr(0, 16)}};
