@@ -54,8 +54,9 @@ TEST(InputFile, AShortenedFileIsAnErrorWithItsNameAndBothSizes) {
   const auto file = InputFile::open(folder / "x");
   std::filesystem::resize_file(folder / "x", 50'000);
   EXPECT_EQ(piece(*file, 40'000, 10'000), std::string(10'000, 'x'));
-  const std::string wanted = "[file] " + (folder / "x") + " became shorter while it was read: it had 100000 bytes, now it ends at byte 50000";
+  const std::string wanted = "[file] " + (folder / "x") + " became shorter while it was read: it had 100000 bytes, now 50000;";
   EXPECT_THAT(complaint([&] { piece(*file, 40'000, 10'001); }), HasSubstr(wanted));
+  EXPECT_THAT(complaint([&] { piece(*file, 60'000, 1); }), HasSubstr(wanted));
   EXPECT_THAT(complaint([&] { file->content(); }), HasSubstr(wanted));
 }
 

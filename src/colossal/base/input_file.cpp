@@ -34,12 +34,18 @@ void InputFile::read(int64_t begin, int64_t count, void* out) const {
     const ssize_t taken = ::pread(descriptor_, next, static_cast<size_t>(std::min(count, kLargestRead)), begin);
     if (taken < 0 && errno == EINTR) continue;
     require(taken >= 0, "file", "cannot read ", path_, ": ", std::strerror(errno));
-    require(taken > 0, "file", path_, " became shorter while it was read: it had ", size_, " bytes, now it ends at byte ", begin,
-            "; put it back as it was, and change a file that is in use only by replacing it");
+    if (taken == 0) fail_as_shortened();
     next += taken;
     begin += taken;
     count -= taken;
   }
+}
+
+void InputFile::fail_as_shortened() const {
+  struct stat status = {};
+  ::fstat(descriptor_, &status);
+  throw Error("file", concat(path_, " became shorter while it was read: it had ", size_, " bytes, now ", status.st_size,
+                             "; put it back as it was, and change a file that is in use only by replacing it"));
 }
 
 std::string InputFile::content() const {

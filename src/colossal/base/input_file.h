@@ -27,6 +27,7 @@ class InputFile {
 
  private:
   InputFile(std::string path, int descriptor, int64_t size) : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+  [[noreturn]] void fail_as_shortened() const;
   std::string path_;
   int descriptor_;
   int64_t size_;

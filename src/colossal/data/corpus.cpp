@@ -17,15 +17,17 @@
 
 namespace colossal::data {
 
-/// Tokens [first, first + count) of a document; that of a text file has its end token behind what is stored.
+/// The stored tokens [first, first + kept) of a document, and behind those of a text its end token.
 struct Corpus::Run {
   std::string name;  // within the corpus: the same on every machine
   std::shared_ptr<const StoredTokens> stored;
-  int64_t first = 0, count = 0;
+  int64_t first = 0, kept = 0;
+  bool closed = false;
 
+  int64_t count() const { return kept + (closed ? 1 : 0); }
   /// Copies `length` tokens from `begin` of the run.
   void read(int64_t begin, int64_t length, int64_t end_id, int64_t* out) const {
-    const int64_t from_store = std::clamp<int64_t>(stored->count() - first - begin, 0, length);
+    const int64_t from_store = std::clamp<int64_t>(kept - begin, 0, length);
     if (from_store > 0) stored->read(first + begin, from_store, out);
     std::fill(out + from_store, out + length, end_id);
   }
@@ -100,10 +102,10 @@ std::vector<int64_t> held_out_ends(const std::vector<int64_t>& sizes, double fra
 }  // namespace
 
 void Corpus::add(Run run) {
-  if (run.count == 0) return;
-  require(run.count <= kMostTokens - size_, "data", run.stored->name(), ": the data must have at most 2^60 tokens");
+  if (run.count() == 0) return;
+  require(run.count() <= kMostTokens - size_, "data", run.stored->name(), ": the data must have at most 2^60 tokens");
   starts_.push_back(size_);
-  size_ += run.count;
+  size_ += run.count();
   runs_.push_back(std::make_shared<const Run>(std::move(run)));
 }
 
@@ -140,7 +142,7 @@ void Corpus::add_text(const std::string& path, const std::string& name, const To
     }
     stored = std::make_shared<const StoredTokens>(path, std::move(bytes), 4);
   }
-  add({name, stored, 0, stored->count() + (end_id_ >= 0 ? 1 : 0)});
+  add({name, stored, 0, stored->count(), end_id_ >= 0});
 }
 
 Corpus Corpus::open(const std::string& path, const Tokenizer& tokenizer, const std::vector<std::string>& excluded) {
@@ -173,7 +175,7 @@ void Corpus::read(int64_t begin, int64_t count, int64_t* out) const {
   size_t at = std::upper_bound(starts_.begin(), starts_.end(), begin) - starts_.begin() - 1;
   for (int64_t done = 0; done < count; ++at) {
     const Run& run = *runs_[at];
-    const int64_t offset = begin + done - starts_[at], length = std::min(run.count - offset, count - done);
+    const int64_t offset = begin + done - starts_[at], length = std::min(run.count() - offset, count - done);
     run.read(offset, length, end_id_, out + done);
     for (int64_t i = 0; i < length; ++i)
       require(out[done + i] < vocabulary_size_, "data", run.stored->name(), ": token ", run.first + offset + i, " has id ", out[done + i],
@@ -185,16 +187,20 @@ void Corpus::read(int64_t begin, int64_t count, int64_t* out) const {
 std::pair<Corpus, Corpus> Corpus::split(double fraction) const {
   require(fraction >= 0 && fraction < 1, "data", "the held-out fraction must be in [0, 1): got ", fraction);
   std::vector<int64_t> sizes;
-  for (const auto& run : runs_) sizes.push_back(run->count);
+  for (const auto& run : runs_) sizes.push_back(run->count());
   const std::vector<int64_t> held_out = held_out_ends(sizes, fraction);
   std::pair<Corpus, Corpus> parts{Corpus(end_id_, vocabulary_size_), Corpus(end_id_, vocabulary_size_)};
   for (size_t i = 0; i < runs_.size(); ++i) {
-    Run training = *runs_[i], end = *runs_[i];
-    end.count = held_out[i];
-    training.count -= end.count;
-    end.first += training.count;
-    parts.first.add(std::move(training));
-    parts.second.add(std::move(end));
+    const Run& whole = *runs_[i];
+    const int64_t rest = whole.count() - held_out[i];
+    Run training = whole, end = whole;
+    if (held_out[i] > 0 && rest > 0) {  // an end token takes the place of the last token before the cut: the next document is another
+      training.kept = rest - (whole.closed ? 1 : 0);
+      end.first += rest;
+      end.kept -= rest;
+    }
+    if (rest > 0) parts.first.add(std::move(training));
+    if (held_out[i] > 0) parts.second.add(std::move(end));
   }
   return parts;
 }
@@ -202,8 +208,8 @@ std::pair<Corpus, Corpus> Corpus::split(double fraction) const {
 std::map<std::string, std::string> Corpus::contents() const {
   std::map<std::string, std::string> contents;
   for (const auto& run : runs_) {
-    const bool whole = run->first == 0 && run->count >= run->stored->count();
-    const std::string part = whole ? "" : concat(", of which tokens ", run->first, " to ", run->first + run->count);
+    const bool whole = run->first == 0 && run->kept == run->stored->count();
+    const std::string part = whole ? "" : concat(", of which tokens ", run->first, " to ", run->first + run->kept);
     contents[as_utf8(run->name)] = run->stored->description() + part;
   }
   if (contents.size() <= kMostListed) return contents;

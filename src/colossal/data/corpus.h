@@ -41,8 +41,8 @@ class Corpus {
   void read(int64_t begin, int64_t count, int64_t* out) const;
   /// Training and held-out parts, by documents and their sizes alone. The held-out part has at most `fraction` of the
   /// tokens and at least nine tenths of that. A document larger than the whole of it gives its end; of the others every
-  /// so many is held out whole; where they come out short, the largest one gives its end too. No end token closes what
-  /// is left of a document that gives its end. 0 <= fraction < 1; 0 leaves the second empty.
+  /// so many is held out whole; where they come out short, the largest one gives its end too. Where a text is cut, an end
+  /// token takes the place of its last token before the cut. 0 <= fraction < 1; 0 leaves the second empty.
   std::pair<Corpus, Corpus> split(double fraction) const;
   /// What each document was made of, in words, by name: what a data position in a checkpoint refers to. Of more than
   /// 1000 only their number and a checksum.
