@@ -11,6 +11,8 @@
 namespace colossal::models {
 namespace {
 
+constexpr int64_t kLargestSize = (int64_t{1} << 40) - 1;  // so that no product of a preset's size and one of the config overflows
+
 ModelShape preset(const std::string& name) {
   for (const Architecture& row : architectures())
     for (const Preset& preset : row.presets())
@@ -40,8 +42,10 @@ void ModelShape::validate() const {
     sizes.emplace_back("vocabulary", vocabulary);
   }
   sizes.emplace_back("positions", positions);  // last: those of images follow from the sizes before
-  for (const auto& [name, size] : sizes)
-    require(size > 0 && size < (int64_t{1} << 40), "model", name, " must be positive: got ", size);
+  for (const auto& [name, size] : sizes) {
+    require(size > 0, "model", name, " must be positive: got ", size);
+    require(size <= kLargestSize, "model", name, " must be at most ", kLargestSize, ": got ", size);
+  }
   require(!sees || image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side, ", patch ", image.patch);
   nn::HeadSplit(attention(), 1);
   require(architecture != "llama" || head_dim % 2 == 0, "model", "rotary positions need an even head_dim: got ", head_dim);
@@ -51,17 +55,17 @@ void ModelShape::validate() const {
 void ModelConfig::fields(Fields& f) {
   f.text("name", name, "preset: gpt2-tiny .. gpt2-xl, gpt3-175b, llama-tiny .. llama3-70b, vit-tiny-cifar .. vit-huge-16");
   f.text("from", from, "Hugging Face folder whose sizes and weights to start from; `name` is not used then");
-  f.integer("vocabulary", vocabulary, "tokens", "0: the tokenizer's");
-  f.integer("hidden", hidden, "features", "width of the hidden state; 0: the preset's");
-  f.integer("layers", layers, "layers", "transformer blocks; 0: the preset's");
-  f.integer("heads", heads, "heads", "attention heads; 0: the preset's");
-  f.integer("kv_heads", kv_heads, "heads", "key and value heads; 0: the preset's, or heads where those were changed");
-  f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0: the preset's");
-  f.integer("positions", positions, "tokens", "longest sequence; 0: the preset's");
+  f.integer("vocabulary", vocabulary, "tokens", "0: the tokenizer's", 0, kLargestSize);
+  f.integer("hidden", hidden, "features", "width of the hidden state; 0: the preset's", 0, kLargestSize);
+  f.integer("layers", layers, "layers", "transformer blocks; 0: the preset's", 0, kLargestSize);
+  f.integer("heads", heads, "heads", "attention heads; 0: the preset's", 0, kLargestSize);
+  f.integer("kv_heads", kv_heads, "heads", "key and value heads; 0: the preset's, or heads where those were changed", 0, kLargestSize);
+  f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0: the preset's", 0, kLargestSize);
+  f.integer("positions", positions, "tokens", "longest sequence; 0: the preset's", 0, kLargestSize);
   f.integer("side", image.side, "pixels", "of the images of a ViT; 0: the preset's", 0, kLargestSide);
-  f.integer("channels", image.channels, "channels", "of the images of a ViT; 0: the preset's");
-  f.integer("patch", image.patch, "pixels", "side of a patch of a ViT; 0: the preset's");
-  f.integer("classes", image.classes, "classes", "that a ViT tells apart; 0: the preset's");
+  f.integer("channels", image.channels, "channels", "of the images of a ViT; 0: the preset's", 0, kLargestSize);
+  f.integer("patch", image.patch, "pixels", "side of a patch of a ViT; 0: the preset's", 0, kLargestSize);
+  f.integer("classes", image.classes, "classes", "that a ViT tells apart; 0: the preset's", 0, kLargestSize);
   f.number("dropout", dropout, "probability", "after the embedding and on each residual branch; -1: the preset's", -1, 0.999);
 }
 
