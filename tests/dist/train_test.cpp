@@ -380,6 +380,34 @@ TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
   EXPECT_NE(refusal({"--run.device=cuda"}).find("cuda needs a CUDA build"), std::string::npos);
 }
 
+TEST_F(TrainProgram, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
+  const Finished outcome = run(train({"--parallel.data=2", "--training.steps=1"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const std::string notice = "optimizer.warmup_steps = 2 is more than the 1 steps of this run: the warm-up is shortened to 0";
+  const size_t first = outcome.output.find(notice);
+  ASSERT_NE(first, std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find(notice, first + 1), std::string::npos) << outcome.output;
+}
+
+TEST_F(TrainProgram, AKillBeforeTheFirstNewCheckpointLeavesTheOverwrittenRun) {
+  ASSERT_EQ(run(train({"--parallel.data=2"})).status, 0);
+  const Finished killed = run_process({.command = train({"--parallel.data=2", "--overwrite", "--training.steps=100000", "--training.save_every=0"}),
+                                       .limit = seconds(100),
+                                       .meanwhile = [&](const std::string& output, int process) {
+                                         if (has_stepped(output)) kill(process, SIGKILL);
+                                       }});
+  ASSERT_EQ(killed.status, 128 + SIGKILL) << killed.output;
+  const Finished exported = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf"});
+  EXPECT_NE(exported.output.find("bring the earlier run back with `colossal train --resume`"), std::string::npos) << exported.output;
+  const Finished resumed = run(train({"--resume", "--training.steps=13"}));
+  EXPECT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_NE(resumed.output.find("resumed from " + base + "/run/checkpoints/step-000012"), std::string::npos) << resumed.output;
+  EXPECT_EQ(losses().size(), 13u);
+  const Finished named = run(train({"--resume-from", "12", "--training.steps=13"}));
+  EXPECT_EQ(named.status, 0) << named.output;
+  EXPECT_NE(named.output.find("resumed from " + base + "/run/checkpoints/step-000012"), std::string::npos) << named.output;
+}
+
 TEST_F(TrainProgram, SaysThatOneReplicaSharesNothingOut) {
   const Finished outcome = run(train({"--parallel.zero=2", "--training.steps=2", "--optimizer.warmup_steps=0"}));
   EXPECT_EQ(outcome.status, 0) << outcome.output;
@@ -392,6 +420,38 @@ TEST_F(TrainProgram, AnErrorInTheRanksIsSaidOnce) {
   const size_t first = outcome.output.find("absent.txt");
   ASSERT_NE(first, std::string::npos) << outcome.output;
   EXPECT_EQ(outcome.output.find("absent.txt", first + 10), std::string::npos) << outcome.output;
+}
+
+TEST_F(TrainProgram, WhatEveryRankRefusesIsSaidOnce) {
+  std::filesystem::create_directories(base + "/held/checkpoints/step-000007");
+  std::ofstream(base + "/held/checkpoints/step-000007/manifest.json") << "damaged";
+  std::ofstream(base + "/short.txt") << "short";
+  const std::vector<std::pair<Words, std::string>> refused{
+      {{"--data.path=" + base + "/absent.txt"}, "absent.txt"},
+      {{"--data.path=" + base + "/short.txt"}, "shorter than one sequence"},
+      {{"--data.tokenizer=" + base + "/absent.json"}, "absent.json"},
+      {{"--model.from=" + base + "/absent", "--model.hidden=0", "--model.layers=0", "--model.positions=0"}, "absent/config.json"},
+      {{"--model.name=gpt3-tiny"}, "unknown preset"},
+      {{"--model.layers=1000000000"}, "does not fit"},
+      {{"--model.hidden=4611686018427387904"}, "model.hidden"},
+      {{"--model.heads=5"}, "hidden must divide by heads"},
+      {{"--data.sequence=65"}, "got 65 of 64"},
+      {{"--parallel.data=1", "--parallel.tensor={size=4,mode=\"2d\"}", "--model.hidden=33", "--model.heads=3"}, "33"},
+      {{"--optimizer.groups.parameters=[\"absent\"]"}, "no parameter belongs to group absent"},
+      {{"--run.folder=" + base + "/held"}, "already holds"},
+      {{"--run.folder=" + base + "/text.txt/run"}, "cannot create the folder"},
+  };
+  for (const auto& [flags, message] : refused) {
+    Words words{"--parallel.data=4"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const std::string& flag = flags.back();
+    const Finished outcome = run(train(words));
+    EXPECT_EQ(outcome.status, 1) << flag << ": " << outcome.output;
+    EXPECT_NE(outcome.output.find(message), std::string::npos) << flag << ": " << outcome.output;
+    size_t said = 0;
+    for (size_t at = outcome.output.find("colossal: ["); at != std::string::npos; at = outcome.output.find("colossal: [", at + 1)) ++said;
+    EXPECT_EQ(said, 1u) << flag << ": " << outcome.output;
+  }
 }
 
 TEST_F(TrainProgram, RunsUnderSlurmAndOpenMpiVariables) {

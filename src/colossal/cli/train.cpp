@@ -76,9 +76,10 @@ int train(const Arguments& arguments) {
   app.add_flag("--resume", resume, "go on from the newest checkpoint of the run folder that can be read, if it holds one");
   app.add_option("--resume-from", options.resume_step, "go on from the checkpoint of this step; newer ones are set aside");
   app.add_flag("--overwrite", overwrite, "start anew although the run folder holds checkpoints; they are removed once the first new one is complete")
-      ->excludes("--resume")->excludes("--resume-from");
+      ->excludes("--resume");
   app.allow_extras();
   parse(app, arguments);
+  if (overwrite && options.resume_step) throw UsageError("colossal train: --overwrite excludes --resume-from; see `colossal train --help`");
   const train::GivenConfig given = train::read_given_config(path, config_flags(app));
   const train::Config& config = given.config;
   options.notices = given.notices;

@@ -9,6 +9,8 @@
 namespace colossal::models {
 namespace {
 
+constexpr int64_t kLargestSize = (int64_t{1} << 40) - 1;  // so that no product of a preset's size and one of the config overflows
+
 ModelShape preset(const std::string& name) {
   for (const Architecture& row : architectures())
     for (const Preset& preset : row.presets())
@@ -35,8 +37,10 @@ void ModelShape::validate() const {
     sizes.emplace_back("vocabulary", vocabulary);
   }
   sizes.emplace_back("positions", positions);  // last: those of images follow from the sizes before
-  for (const auto& [name, size] : sizes)
-    require(size > 0 && size < (int64_t{1} << 40), "model", name, " must be positive: got ", size);
+  for (const auto& [name, size] : sizes) {
+    require(size > 0, "model", name, " must be positive: got ", size);
+    require(size <= kLargestSize, "model", name, " must be at most ", kLargestSize, ": got ", size);
+  }
   require(!sees || image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side, ", patch ", image.patch);
   nn::HeadSplit(attention(), 1);
   require(architecture != "llama" || head_dim % 2 == 0, "model", "rotary positions need an even head_dim: got ", head_dim);
