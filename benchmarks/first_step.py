@@ -18,6 +18,20 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("COLOSSAL_BINARY", str(ROOT / "build/release/colossal"))
 
+CONFIG = """
+[model]
+name = "gpt2-tiny"
+[data]
+sequence = 64
+[optimizer]
+warmup_steps = 0
+[training]
+steps = 1
+batch_size = 4
+evaluate_batches = 0
+sample_tokens = 0
+"""
+
 PEER = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -47,9 +61,8 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "text.txt").write_text("a text of some length, over and over\n" * 200)
-        ours = [PROGRAM, "train", str(ROOT / "examples/quickstart.toml"), "--overwrite", f"--run.folder={folder}/run",
-                f"--data.path={folder}/text.txt", "--data.sequence=64", "--parallel.data=1", "--training.batch_size=4",
-                "--training.steps=1", "--optimizer.warmup_steps=0", "--training.evaluate_batches=0", "--training.sample_tokens=0"]
+        (pathlib.Path(folder) / "config.toml").write_text(CONFIG)
+        ours = [PROGRAM, "train", f"{folder}/config.toml", "--overwrite", f"--run.folder={folder}/run", f"--data.path={folder}/text.txt"]
         peer = [sys.executable, "-c", PEER, str(ROOT / "benchmarks")]
         times = {"colossal": [], "torch": []}
         for _ in range(options.rounds + 1):  # the first round fills the page cache and does not count

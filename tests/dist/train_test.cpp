@@ -364,6 +364,16 @@ TEST_F(TrainProgram, TheSampleStopsWhereTheTrainedPositionsDo) {
   EXPECT_EQ(sampled(with("--training.sample_tokens=10")), 10u);
 }
 
+TEST_F(TrainProgram, TheLogAfterTheSampleBeginsALineOfItsOwn) {
+  const Finished outcome = run(train({"--training.steps=2", "--training.sample_prompt=line "}));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const size_t report = outcome.output.find("report: "), sample = outcome.output.find("\nline ");
+  ASSERT_NE(sample, std::string::npos) << outcome.output;
+  ASSERT_LT(sample, report) << outcome.output;
+  const size_t begin = outcome.output.rfind('\n', report) + 1;  // "03:12:02 I  rank 0  report: "
+  EXPECT_EQ(outcome.output.substr(begin + 8, 4), " I  ") << outcome.output;
+}
+
 TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
   auto refusal = [&](const Words& flags) {
     const Finished outcome = run(train(flags));

@@ -24,7 +24,7 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
   const int64_t trained = config.data.sequence - static_cast<int64_t>(prompt.size());  // no step has seen what comes behind them
   infer::GenerateOptions options{.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens), .end_id = tokenizer.end_id(),
-                                 .sampling = {.temperature = 0.8, .top_k = 40, .seed = config.training.seed}};
+                                 .sampling = {.temperature = 0.6, .top_k = 40, .seed = config.training.seed}};
   data::TextStream stream(tokenizer);
   std::string text;
   auto show = [&](const std::string& piece) {
@@ -40,6 +40,7 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
   trainer.engine().store().end_pass();
   show(stream.finish());
   if (prints) std::printf("\n");
+  std::fflush(stdout);  // before the log goes on, on another stream
   return text;
 }
 
