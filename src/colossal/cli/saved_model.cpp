@@ -44,6 +44,7 @@ Description describe(const std::string& folder) {
 SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh,
                       const distributed::ParallelConfig& layout, at::Device device) {
   comm::Group& everyone = mesh.all();
+  const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
   Description about;
   checkpoint::agree(everyone, at::kCPU, [&] {

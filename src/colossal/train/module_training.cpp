@@ -161,11 +161,13 @@ checkpoint::TrainingState ModuleTraining::state() {
 }
 
 void ModuleTraining::save(const std::string& folder) {
+  const auto busy = mesh_.world().busy("saving a checkpoint");
   checkpoint::save(folder, steps_done(), state(), mesh_.all(), mesh_.place(),
                    static_cast<int>(config_.training.keep_last));
 }
 
 void ModuleTraining::load(const std::string& folder) {
+  const auto busy = mesh_.world().busy("reading the checkpoint in " + folder);
   std::string path;
   checkpoint::agree(mesh_.all(), at::kCPU, [&] {
     const auto newest = checkpoint::latest(folder);

@@ -60,6 +60,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
     return ranks;
   }());
   checkpoint::agree(*everyone, at::kCPU, [&] {
+    const auto busy = world_.busy("opening the data");
     config_.validate();
     if (is_first()) folder_.create();
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
@@ -73,6 +74,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
   checkpoint::agree(*everyone, at::kCPU, [&] {
     log_ = Log({.rank = world_.rank(), .size = world_.size(), .file = folder_.log(world_.rank())});
   });
+  stalls_ = std::make_unique<StallRecords>(world_, log_);
   start();
 }
 
@@ -91,6 +93,7 @@ void Trainer::start() {
     resumed_after = engine_->steps_done();
   } else if (!config_.model.from.empty()) {
     const auto& architecture = models::architecture(engine_->model().shape.architecture);
+    const auto busy = world_.busy("reading " + config_.model.from);
     checkpoint::agree(all_ranks(), at::kCPU, [&] {
       checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
                                  {architecture.external_names(engine_->model().shape), architecture.prefix, architecture.ignored});
@@ -117,6 +120,7 @@ void Trainer::start() {
 }
 
 void Trainer::resume(const std::string& checkpoint_path) {
+  const auto busy = world_.busy("reading " + checkpoint_path);
   checkpoint::agree(all_ranks(), at::kCPU, [&] { engine_->check_progress(checkpoint::read_progress(checkpoint_path)); });
   checkpoint::TrainingState state = engine_->state();
   checkpoint::load(checkpoint_path, state, all_ranks(), engine_->mesh().place());
@@ -132,6 +136,7 @@ void Trainer::resume(const std::string& checkpoint_path) {
 
 void Trainer::save() {
   if (saved_step_ == engine_->steps_done()) return;
+  const auto busy = world_.busy("saving a checkpoint");
   checkpoint::TrainingState state = engine_->state();
   state.progress["data"] = data_.training->state();
   state.progress["matmul"] = ops::matmul_choice().encode();
@@ -193,6 +198,7 @@ bool Trainer::run() {
     m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
     m.mfu = flops / m.seconds / peak;
     stopped = agree_on_step(m);
+    if (const double stalled = stalls_->take_seconds(); stalled > 0) m.stall_seconds = stalled;
     const bool is_last = m.step == t.steps;
     if (is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0)) evaluate(m);
     if (output_) output_->write(m);
