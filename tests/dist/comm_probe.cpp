@@ -47,6 +47,24 @@ void skip_a_collective(World& world) {
   group->all_reduce(x, colossal::comm::Reduce::Sum).wait();
 }
 
+/// Rank 1 says that it is busy, and its process stops.
+void stop_while_busy(World& world) {
+  const auto group = all(world);
+  if (world.rank() == 1) {
+    const auto busy = world.busy("saving a checkpoint");
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // until that is announced
+    raise(SIGSTOP);
+  }
+  group->barrier().wait();
+}
+
+/// Rank 1 comes to the making of a group 7 seconds after rank 0, or never.
+void make_a_group_late(World& world, bool never) {
+  all(world)->barrier().wait();
+  if (world.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(never ? 600 : 7));
+  world.make_group("late", {0, 1})->barrier().wait();
+}
+
 volatile std::sig_atomic_t asked = 0;
 
 void on_signal(int signal) {
@@ -83,6 +101,10 @@ void run(const std::string& what, World& world) {
     reduce_for_ever(world);
   } else if (what == "skip") {
     skip_a_collective(world);
+  } else if (what == "late_group" || what == "no_group") {
+    make_a_group_late(world, what == "no_group");
+  } else if (what == "stop_while_busy") {
+    stop_while_busy(world);
   } else if (what == "ask" || what == "ask_twice") {
     end_when_asked(world, what == "ask_twice");
   } else if (what == "exit") {

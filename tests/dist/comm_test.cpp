@@ -274,6 +274,30 @@ TEST_P(Stall, IsEndedByTheWatchdogWithOneMessage) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, Stall, testing::Values("shm", "gloo"));
 
+TEST(ABusyRank, IsBlamedWhenItsProcessNoLongerAnswers) {
+  const Finished result = run_process(launched(2, {"stop_while_busy", "shm", "2000"}));
+  EXPECT_NE(result.status, 0);
+  EXPECT_FALSE(result.late);
+  EXPECT_THAT(result.output, testing::ContainsRegex("rank 1 of 2 never called barrier #1 on group \"all\" .setup.; it has made no call there; it "
+                                                    "has been saving a checkpoint for [0-9]+ s, and its process no longer answers; waited 2 s"));
+}
+
+TEST(AGroup, IsWaitedForAsLongAsACollective) {
+  // Rank 1 comes to it later than ranks may need to find each other.
+  const Finished result = run_process(launched(2, {"late_group", "gloo", "60000", "5000"}));
+  EXPECT_EQ(result.status, 0) << result.output;
+  const Finished shared = run_process(launched(2, {"late_group", "shm", "60000", "5000"}));
+  EXPECT_EQ(shared.status, 0) << shared.output;
+}
+
+TEST(AGroup, ThatARankDoesNotComeToNamesIt) {
+  for (const char* backend : {"shm", "gloo"}) {
+    const Finished result = run_process(launched(2, {"no_group", backend, "2000", "60000"}));
+    EXPECT_EQ(result.status, 1) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("[launch] waited 2 s for group \"late\": 1 of 2 ranks did not come: 1"));
+  }
+}
+
 /// The ranks as some launcher would start them: one process each, told by `variables`.
 std::vector<Finished> started(int ranks, const std::function<std::map<std::string, std::string>(int)>& variables,
                               const std::vector<std::string>& arguments) {

@@ -248,6 +248,33 @@ TEST_F(TrainProgram, CtrlCTwiceEndsAtOnce) {
   for (const int rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank still runs";
 }
 
+// A rank whose process stops for a while: long before run.timeout somebody says who is waited for, and nothing ends.
+TEST_F(TrainProgram, AStallIsReportedAndOver) {
+  write_config(100000, 0);
+  std::vector<int> ranks;
+  bool goes_on = false, ended = false;
+  const Finished result = run_process({.command = train({"--parallel.data=2", "--run.stall_notice=1"}),
+                                       .limit = seconds(100),
+                                       .meanwhile = [&](const std::string& output, int launcher) {
+                                         if (ranks.empty() && has_stepped(output)) {
+                                           ranks = children_of(launcher);
+                                           kill(ranks.at(1), SIGSTOP);
+                                         } else if (!goes_on && output.find("waiting: ") != std::string::npos) {
+                                           goes_on = true;
+                                           kill(ranks.at(1), SIGCONT);
+                                         } else if (!ended && output.find("waiting: went on after ") != std::string::npos) {
+                                           ended = true;
+                                           kill(launcher, SIGTERM);
+                                         }
+                                       }});
+  EXPECT_TRUE(ended) << result.output;
+  EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
+  double stalled = 0;
+  for (const auto& m : train::read_metrics(base + "/run/metrics.jsonl")) stalled += m.stall_seconds.value_or(0);
+  EXPECT_GE(stalled, 1) << result.output;
+  expect_all_is_saved();
+}
+
 TEST_F(TrainProgram, ATerminalThatGoesAwayLosesNothing) {
   write_config(100000, 0);
   int terminal = -1;
@@ -323,11 +350,11 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     return outcome.output;
   };
-  const std::string serial = generate(base + "/run", {});
+  const std::string serial = generate(base + "/run", {"--timeout=60"});
   EXPECT_EQ(serial.rfind("line ", 0), 0u) << serial;
   EXPECT_EQ(generate(base + "/run", {"--parallel.tensor=2"}), serial);
   EXPECT_EQ(generate(base + "/run", {"--temperature=1", "--seed=4"}), generate(base + "/run", {"--temperature=1", "--seed=4"}));
-  const Finished exported = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf"});
+  const Finished exported = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf", "--timeout", "60"});
   ASSERT_EQ(exported.status, 0) << exported.output;
   const Finished half = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/half", "--dtype", "bf16"});
   ASSERT_EQ(half.status, 0) << half.output;

@@ -51,6 +51,8 @@ class DecoratedWorld final : public comm::World {
     return ranks.size() > 1 ? decorate_(std::move(group)) : group;
   }
   comm::Traffic& traffic() override { return inner_.traffic(); }
+  std::shared_ptr<void> busy(const std::string& what) override { return inner_.busy(what); }
+  void on_stall(std::function<void(const comm::Stall&)> listener) override { inner_.on_stall(std::move(listener)); }
   std::string backend() const override { return inner_.backend(); }
 
  private:

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "support/decorated_world.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 
@@ -50,6 +51,35 @@ TEST(Engine, RefusesTokensAndLengthsTheModelDoesNotHave) {
     EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 4, -1)); }).find("got -1"), std::string::npos);
     EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 17, 1)); }).find("got 17 tokens, 16 positions"), std::string::npos);
   });
+}
+
+// A group that is made within a step waits there for ranks that still compute.
+TEST(Engine, MakesAllGroupsBeforeTheFirstStep) {
+  const auto layout = [](int64_t pipeline, int64_t data, int64_t tensor, int64_t zero) {
+    Config c = config_of(data, tensor, 4 * data);
+    c.parallel.pipeline.size = pipeline;
+    if (pipeline > 1) c.parallel.pipeline.micro_batches = 2;
+    c.parallel.zero = zero;
+    return c;
+  };
+  for (const Config& config : {layout(2, 2, 1, 0), layout(1, 2, 2, 3), layout(2, 1, 2, 0), layout(1, 2, 1, 2)}) {
+    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+      std::vector<std::string> made;
+      test::DecoratedWorld watched(world, [&](std::shared_ptr<comm::Group> group) {
+        made.push_back(group->name());
+        return group;
+      });
+      auto engine = initialize(watched, config, test::tiny_gpt2());
+      EXPECT_FALSE(made.empty());
+      made.clear();
+      const data::Batch batch = batch_of(4, 4, 1);
+      engine->zero_grad();
+      engine->train_step(batch);
+      engine->step();
+      engine->evaluate(batch);
+      EXPECT_TRUE(made.empty()) << made.front();
+    });
+  }
 }
 
 TEST(Engine, ABatchWithoutCountedTokensChangesNothingButTheStep) {

@@ -39,6 +39,9 @@ TEST(Metrics, ALineHoldsTheKeysInOrder) {
   EXPECT_EQ(to_json_line(metrics),
             R"({"step":7,"loss":2.5,"learning_rate":0.001,"grad_norm":1.0,"tokens":64,"tokens_per_second":10.0,"mfu":0.5,)"
             R"("peak_bytes":100,"seconds":2.0})");
+  metrics.stall_seconds = 12;
+  EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"stall_seconds":12.0})"));
+  metrics.stall_seconds.reset();
   metrics.eval_loss = 1.5;
   metrics.perplexity = 4.5;
   EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"eval_loss":1.5,"perplexity":4.5})"));
@@ -54,6 +57,7 @@ TEST(Metrics, ReadBackExactly) {
   strange.grad_norm = std::numeric_limits<double>::infinity();
   strange.eval_loss = -std::numeric_limits<double>::infinity();
   strange.accuracy = 0.125;
+  strange.stall_seconds = 12.5;
   {
     MetricsWriter writer(folder / "m", std::nullopt);
     writer.write(step(1));
@@ -69,6 +73,7 @@ TEST(Metrics, ReadBackExactly) {
   EXPECT_EQ(read[1].grad_norm, strange.grad_norm);
   EXPECT_EQ(read[1].eval_loss, strange.eval_loss);
   EXPECT_EQ(read[1].accuracy, strange.accuracy);
+  EXPECT_EQ(read[1].stall_seconds, strange.stall_seconds);
 }
 
 TEST(Metrics, EachLineReachesTheFileAtOnce) {

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "colossal/checkpoint/hugging_face.h"
+#include "colossal/cli/local_world.h"
 #include "colossal/cli/saved_model.h"
-#include "colossal/comm/launch.h"
 #include "colossal/models/registry.h"
 
 namespace colossal::cli {
@@ -35,14 +35,17 @@ at::ScalarType dtype_named(const std::string& name) {
 int export_model(const Arguments& arguments) {
   CLI::App app("Writes the weights of a run, or of a Hugging Face folder, as a Hugging Face folder.", "colossal export");
   std::string from, to, dtype;
+  int64_t timeout = 300;
   app.add_option("--from", from, "run folder, or Hugging Face folder")->required();
   app.add_option("--to", to, "folder to write: config.json and model.safetensors")->required();
   app.add_option("--dtype", dtype, "of the weights that are written; default: that of the run's masters, or fp32")->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+  add_timeout(app, timeout);
   parse(app, arguments);
 
-  const auto world = comm::launch({});
+  const auto world = join_ranks(timeout, "cpu");
   comm::Mesh mesh(*world, {{"data", world->size()}});
   const SavedModel saved = load_model(from, "none", mesh, {}, at::kCPU);
+  const auto busy = world->busy("writing " + to);
   const auto& architecture = models::architecture(saved.model->model().shape.architecture);
   checkpoint::export_weights(to, saved.model->parameters(),
                              {architecture.external_names(saved.model->model().shape), architecture.prefix, architecture.ignored},

@@ -6,7 +6,6 @@
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/saved_model.h"
-#include "colossal/comm/launch.h"
 #include "colossal/infer/generate.h"
 #include "colossal/train/engine.h"
 
@@ -15,7 +14,7 @@ namespace {
 
 struct Request {
   std::string from, prompt, tokenizer, device = "auto";
-  int64_t max_tokens = 100;
+  int64_t max_tokens = 100, timeout = 300;
   distributed::ParallelConfig layout;
   bool ids = false;
   infer::SamplingOptions sampling;
@@ -23,7 +22,7 @@ struct Request {
 
 int generate_as_rank(const Request& request) {
   const at::Device device = train::choose_device(request.device, 0);
-  const auto world = comm::launch({.device = device.is_cuda() ? "cuda" : "cpu"});
+  const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
   const distributed::ParallelConfig& layout = request.layout;
   require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(), " ranks, pipeline ",
           layout.pipeline.size, " * tensor ", layout.tensor.size);
@@ -66,6 +65,7 @@ int generate(const Arguments& arguments) {
   app.add_option("--parallel.tensor.depth", r.layout.tensor.depth, "2.5d: copies of the weights")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--run.device", r.device, "auto, cpu or cuda")->capture_default_str()->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  add_timeout(app, r.timeout);
   app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts

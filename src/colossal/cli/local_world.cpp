@@ -1,11 +1,14 @@
 #include "colossal/cli/local_world.h"
 
+#include <CLI/CLI.hpp>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/environment.h"
+#include "colossal/comm/launch.h"
 #include "colossal/comm/local_ranks.h"
 
 namespace colossal::cli {
@@ -56,6 +59,21 @@ int with_ranks(int64_t ranks, const std::string& command, const Arguments& argum
     }
     throw Error(error.component(), with_rank(error.message(), environment.rank, environment.size));
   }
+}
+
+void add_timeout(CLI::App& app, int64_t& seconds) {
+  app.add_option("--timeout", seconds, "seconds that ranks wait for each other, at the start and later, before the run ends")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 86400));
+}
+
+std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& device) {
+  const std::chrono::seconds limit(timeout);
+  auto world = comm::launch({.timeout = limit, .watchdog = limit, .device = device});
+  world->on_stall([](const comm::Stall& stall) {
+    if (stall.seen_here) std::fprintf(stderr, "colossal: waiting: %s\n", stall.text.c_str());
+  });
+  return world;
 }
 
 }  // namespace colossal::cli

@@ -1,9 +1,12 @@
 // How a command gets its ranks: those a launcher made, or local ones that it starts itself.
 #pragma once
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "colossal/cli/arguments.h"
+#include "colossal/comm/world.h"
 
 namespace colossal::cli {
 
@@ -11,6 +14,11 @@ namespace colossal::cli {
 /// exit status. Otherwise returns work(), which is then one rank of the world.
 /// Errors of work() that do not carry a rank yet get one.
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work);
+
+/// --timeout: how long the ranks of a command wait for each other.
+void add_timeout(CLI::App& app, int64_t& seconds);
+/// comm::launch() for a command without a config: ranks wait `timeout` seconds for each other, and stderr says when they do for long.
+std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& device);
 
 /// True once SIGINT, SIGTERM or SIGHUP (unless it is ignored, as under nohup) has arrived since watch_stop_signals(). A second SIGINT or SIGTERM
 /// ends the process at once. From that call on, output that nobody reads any more is no reason to end.

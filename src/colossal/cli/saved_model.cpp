@@ -48,6 +48,7 @@ Description describe(const std::string& folder, const std::vector<int64_t>& step
 SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh,
                       const distributed::ParallelConfig& layout, at::Device device) {
   comm::Group& everyone = mesh.all();
+  const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
   Description about;
   const std::vector<int64_t> steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);  // one looks, all follow

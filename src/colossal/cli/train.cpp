@@ -50,6 +50,7 @@ int train_as_rank(const train::Config& config, train::TrainerOptions options) {
   const auto world = comm::launch({.backend = config.run.backend,
                                    .timeout = std::min(timeout, std::chrono::seconds(60)),
                                    .watchdog = timeout,
+                                   .notice = std::chrono::seconds(config.run.stall_notice),
                                    .bind_cores = config.run.bind_cores,
                                    .device = train::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu",
                                    .note = [](const std::string& text) { std::fprintf(stderr, "colossal: %s\n", text.c_str()); }});

@@ -104,7 +104,7 @@ class Transports {
 
   std::shared_ptr<Backend> make_shared_memory(const Membership& member, const std::shared_ptr<Store>& store) const {
     const Meeting meeting{store->with_prefix("shm"), concat("group \"", member.name, "\""), member.rank, member.size(),
-                          options_.timeout};
+                          options_.watchdog};
     require(member.size() <= kMaxSharedRanks, "comm", "group \"", member.name, "\": shared memory holds up to ",
             kMaxSharedRanks, " ranks: got ", member.size(), "; use backend = \"gloo\"");
     auto segment = share_segment(meeting, Slots::segment_bytes(member.size()));
@@ -118,6 +118,10 @@ class Transports {
     gloo.rank = member.rank;
     gloo.size = member.size();
     gloo.address = around_.address;
+    // Gloo's own limit is far off: here it shows who does not come.
+    gather_texts({store->with_prefix("come"), concat("group \"", member.name, "\""), member.rank, member.size(),
+                  options_.watchdog},
+                 "");
     return make_gloo_group(gloo, store->with_prefix("gloo"));
   }
 
@@ -149,6 +153,7 @@ std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& e
           "backend = \"nccl\": this build has no NCCL; use \"auto\"");
   RankWorld::Options world;
   world.watchdog = options.watchdog;
+  world.notice = options.notice;
   world.backend = "null";
   if (environment.size == 1) return std::make_unique<RankWorld>(world, Connect(), nullptr);
   Neighbourhood around = rendezvous(options, environment);

@@ -15,7 +15,8 @@ struct LaunchOptions {
   /// when its ranks are on one host and gloo when not. Or one of "shm", "gloo", "nccl" for all groups.
   std::string backend = "auto";
   std::chrono::milliseconds timeout{60000};   ///< for the ranks to find each other
-  std::chrono::milliseconds watchdog{30000};  ///< for a collective, before the watchdog looks for the late rank
+  std::chrono::milliseconds watchdog{30000};  ///< for a collective, or a group to be made, before the run ends
+  std::chrono::milliseconds notice{10000};    ///< for a collective, before World::on_stall tells of the late rank
   /// Splits the cores this process may use evenly among the ranks of the host, binds this rank to its share and gives
   /// LibTorch as many threads. Ranks that their launcher has bound already (mpirun, srun) keep what they have.
   bool bind_cores = true;

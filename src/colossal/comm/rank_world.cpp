@@ -12,7 +12,7 @@ namespace colossal::comm {
 RankWorld::RankWorld(const Options& options, Connect connect, std::shared_ptr<Store> watchdog_store)
     : options_(options), connect_(std::move(connect)) {
   if (!watchdog_store || options.size == 1) return;
-  const Watchdog::Options watch{options.watchdog, options.rank, options.size};
+  const Watchdog::Options watch{options.watchdog, options.notice, options.rank, options.size};
   watchdog_ = std::make_shared<Watchdog>(std::move(watchdog_store), watch,
                                          [this](const std::string& reason) { abort(reason); });
 }
@@ -53,6 +53,15 @@ std::shared_ptr<Group> RankWorld::make_group(const std::string& name, const std:
     group = std::make_shared<WatchedGroup>(group, watchdog_, handle, traffic_);
   }
   return std::make_shared<CountingGroup>(group, traffic_);
+}
+
+std::shared_ptr<void> RankWorld::busy(const std::string& what) {
+  if (!watchdog_) return nullptr;
+  return {nullptr, [watchdog = watchdog_, episode = watchdog_->enter(what)](void*) { watchdog->leave(episode); }};
+}
+
+void RankWorld::on_stall(std::function<void(const Stall&)> listener) {
+  if (watchdog_) watchdog_->set_listener(std::move(listener));
 }
 
 void RankWorld::abort(const std::string& reason) {

@@ -33,6 +33,7 @@ class RankWorld : public World {
     int rank = 0, size = 1, local_rank = 0, local_size = 1;
     std::string backend;
     std::chrono::milliseconds watchdog{30000};
+    std::chrono::milliseconds notice{10000};
   };
   /// `watchdog_store` is used by the watchdog alone; without one there is no watchdog.
   RankWorld(const Options& options, Connect connect, std::shared_ptr<Store> watchdog_store);
@@ -44,6 +45,8 @@ class RankWorld : public World {
   int local_size() const override { return options_.local_size; }
   std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) override;
   Traffic& traffic() override { return traffic_; }
+  std::shared_ptr<void> busy(const std::string& what) override;
+  void on_stall(std::function<void(const Stall&)> listener) override;
   std::string backend() const override { return options_.backend; }
 
   /// Ends all groups of this rank, those to come included.

@@ -11,6 +11,7 @@ struct RankOptions {
   bool collectives_off =
       false;  ///< collectives do nothing (outputs hold this rank's own input): parity tests must then fail
   std::chrono::milliseconds watchdog{30000};
+  std::chrono::milliseconds notice{10000};
 };
 
 /// Runs fn once per rank, each in a thread of its own with its own World. Rethrows the first exception thrown by any

@@ -1,7 +1,7 @@
 // All ranks of a run as one of them sees it. Made by launch() in a process of its own or by run_ranks() as a thread of
 // a test.
 #pragma once
-#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +10,14 @@
 #include "colossal/comm/traffic.h"
 
 namespace colossal::comm {
+
+/// Ranks wait for one that does not come, or no longer do. Nothing is ended by it.
+struct Stall {
+  std::string text;        ///< which rank is late for which call, or is busy with what; when it is over, that it is
+  bool seen_here = true;   ///< noticed by this rank, which is the one to tell people; else rank 0 hears of it
+  bool is_over = false;
+  double seconds = 0;      ///< how long it has lasted
+};
 
 class World {
  public:
@@ -23,6 +31,13 @@ class World {
   /// the same set of ranks may be asked for under several names.
   virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) = 0;
   virtual Traffic& traffic() = 0;
+  /// As long as the result lives, this rank does something that is no collective and may take long: "saving a
+  /// checkpoint". Ranks that wait for it meanwhile are patient as long as its process is alive; what it waits for itself
+  /// is watched as ever. Cost: a lock; the watchdog's thread announces it.
+  [[nodiscard]] virtual std::shared_ptr<void> busy(const std::string& what) = 0;
+  /// `listener` is told of stalls, from a thread of the world's own; null: nobody is. Returns when the one before is not
+  /// being told any more. A listener must not call this. A world of one rank has no stalls.
+  virtual void on_stall(std::function<void(const Stall&)> listener) = 0;
   /// Name of the transport that groups of this world use: "threads", "shm", "gloo", "nccl", "null".
   virtual std::string backend() const = 0;
 };

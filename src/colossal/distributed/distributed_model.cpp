@@ -44,6 +44,7 @@ parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequen
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape, nn::Parameters::Options options,
                                    const Workload& workload)
     : mesh_(mesh) {
+  mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
   parallel::PipelinePlan plan = parallel::make_plan(pipeline, model_costs(shape, workload.sequence));

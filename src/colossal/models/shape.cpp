@@ -9,7 +9,6 @@
 namespace colossal::models {
 namespace {
 
-constexpr int64_t kLargestSize = (int64_t{1} << 40) - 1;  // so that no product of a preset's size and one of the config overflows
 
 ModelShape preset(const std::string& name) {
   for (const Architecture& row : architectures())

@@ -13,6 +13,7 @@ void RunConfig::fields(Fields& f) {
   f.choice("backend", backend, {"auto", "shm", "gloo", "nccl"}, "transport between ranks; auto: nccl with a GPU a rank, shm on one host, else gloo");
   f.choice("matmul", matmul, {"auto", "mkl", "onednn"}, "library of fp32 products on the CPU; auto: measured on rank 0");
   f.integer("timeout", timeout, "seconds", "a collective that waits longer ends the run and names the late rank; so does a start (a minute at most)", 1, 86400);
+  f.integer("stall_notice", stall_notice, "seconds", "a collective that waits longer is reported, with the late rank, and ends nothing", 1, 86400);
   f.flag("bind_cores", bind_cores, "give each local rank its own share of the cores");
 }
 

@@ -21,6 +21,7 @@ struct RunConfig {
   std::string backend = "auto";
   std::string matmul = "auto";
   int64_t timeout = 300;
+  int64_t stall_notice = 10;
   bool bind_cores = true;
   void fields(Fields& f);
 };

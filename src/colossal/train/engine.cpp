@@ -63,6 +63,11 @@ Engine::Engine(comm::World& world, const Config& config, const models::ModelShap
   model_ = std::make_unique<distributed::DistributedModel>(mesh_, config.parallel, shape, options,
                                                            distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
+  // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
+  mesh_.group("data");
+  mesh_.group({"pipeline", "data"});
+  mesh_.all();
+  if (fp8_) mesh_.all_but("pipeline");
 }
 
 Engine::~Engine() = default;

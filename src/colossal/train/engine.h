@@ -68,7 +68,7 @@ class Engine {
   std::unique_ptr<Optimization> optimization_;
 };
 
-/// Builds the engine of this rank. Collective among all ranks of `world`.
+/// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape);
 

@@ -44,6 +44,7 @@ StepMetrics parse_line(std::string_view line) {
   metrics.mfu = number_of(object.at("mfu"));
   metrics.peak_bytes = object.at("peak_bytes").get<int64_t>();
   metrics.seconds = number_of(object.at("seconds"));
+  if (object.contains("stall_seconds")) metrics.stall_seconds = number_of(object.at("stall_seconds"));
   if (object.contains("eval_loss")) metrics.eval_loss = number_of(object.at("eval_loss"));
   if (object.contains("perplexity")) metrics.perplexity = number_of(object.at("perplexity"));
   if (object.contains("accuracy")) metrics.accuracy = number_of(object.at("accuracy"));
@@ -88,6 +89,7 @@ std::string to_json_line(const StepMetrics& metrics) {
                  {"mfu", number(metrics.mfu)},
                  {"peak_bytes", metrics.peak_bytes},
                  {"seconds", number(metrics.seconds)}};
+  if (metrics.stall_seconds) object["stall_seconds"] = number(*metrics.stall_seconds);
   if (metrics.eval_loss) object["eval_loss"] = number(*metrics.eval_loss);
   if (metrics.perplexity) object["perplexity"] = number(*metrics.perplexity);
   if (metrics.accuracy) object["accuracy"] = number(*metrics.accuracy);

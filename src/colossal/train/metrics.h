@@ -19,6 +19,7 @@ struct StepMetrics {
   double mfu = 0;                // share of the measured matmul peak, 0 to 1
   int64_t peak_bytes = 0;        // of the rank that uses most
   double seconds = 0;            // of this step
+  std::optional<double> stall_seconds = {};  // of stalls that ended since the step before
   std::optional<double> eval_loss = {};   // on the steps that evaluated
   std::optional<double> perplexity = {};  // exp(eval_loss), of models of text
   std::optional<double> accuracy = {};    // share of held-out labels found, 0 to 1, of models of images

@@ -161,6 +161,7 @@ checkpoint::TrainingState ModuleTraining::state() {
 }
 
 void ModuleTraining::save(const std::string& folder) {
+  const auto busy = mesh_.world().busy("saving a checkpoint");
   checkpoint::save(folder, steps_done(), state(), mesh_.all(), mesh_.place(),
                    static_cast<int>(config_.training.keep_last));
 }
@@ -168,6 +169,7 @@ void ModuleTraining::save(const std::string& folder) {
 void ModuleTraining::load(const std::string& folder) { load(folder, checkpoint::agreed_steps(folder, mesh_.all())); }
 
 void ModuleTraining::load(const std::string& folder, const std::vector<int64_t>& steps) {
+  const auto busy = mesh_.world().busy("reading the checkpoint in " + folder);
   checkpoint::TrainingState state = this->state();
   checkpoint::load_newest(folder, steps, steps.empty() ? std::nullopt : std::optional(steps.back()), state, mesh_.all(), mesh_.place(),
                           [&](const nlohmann::json& progress) { optimization_->check_progress(progress); });

@@ -106,6 +106,7 @@ void EventWriter::write(const StepMetrics& metrics) {
   scalar("speed/tokens_per_second", metrics.step, metrics.tokens_per_second);
   scalar("speed/mfu", metrics.step, metrics.mfu);
   scalar("speed/peak_gigabytes", metrics.step, static_cast<double>(metrics.peak_bytes) / 1e9);
+  if (metrics.stall_seconds) scalar("speed/stall_seconds", metrics.step, *metrics.stall_seconds);
   if (metrics.eval_loss) scalar("eval/loss", metrics.step, *metrics.eval_loss);
   if (metrics.perplexity) scalar("eval/perplexity", metrics.step, *metrics.perplexity);
   if (metrics.accuracy) scalar("eval/accuracy", metrics.step, *metrics.accuracy);

@@ -107,6 +107,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
     if (is_first()) take_folder();  // before the others look into it
   });
   checkpoint::agree(*everyone, at::kCPU, [&] {
+    const auto busy = world_.busy("opening the data");
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
     data_ = open_data(config_, builtin_text(), static_cast<int>(config_.parallel.replica_of(world_.rank())));
     check_memory(config_, data_.shape, world_.local_size());
@@ -125,6 +126,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
     if (refused) throw *refused;
     log_ = Log({.rank = world_.rank(), .size = world_.size(), .file = folder_.log(world_.rank())});
   });
+  stalls_ = std::make_unique<StallRecords>(world_, log_);
   start();
 }
 
@@ -173,6 +175,7 @@ void Trainer::start() {
     resume(steps);
   } else if (!config_.model.from.empty()) {
     const auto& architecture = models::architecture(engine_->model().shape.architecture);
+    const auto busy = world_.busy("reading " + config_.model.from);
     checkpoint::agree(all_ranks(), at::kCPU, [&] {
       checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
                                  {architecture.external_names(engine_->model().shape), architecture.prefix, architecture.ignored});
@@ -195,6 +198,7 @@ void Trainer::start() {
 }
 
 void Trainer::resume(const std::vector<int64_t>& steps) {
+  const auto busy = world_.busy("reading a checkpoint in " + folder_.checkpoints());
   checkpoint::TrainingState state = engine_->state();
   checkpoint::Found found;
   std::string changes;
@@ -224,6 +228,7 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
 
 void Trainer::save(bool last) {
   if (saved_step_ == engine_->steps_done()) return;
+  const auto busy = world_.busy("saving a checkpoint");
   checkpoint::TrainingState state = engine_->state();
   state.progress["data"] = data_.training->state();
   state.progress["matmul"] = ops::matmul_choice().encode();
@@ -294,6 +299,7 @@ bool Trainer::run() {
     m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
     m.mfu = flops / m.seconds / peak;
     stopped = agree_on_step(m);
+    if (const double stalled = stalls_->take_seconds(); stalled > 0) m.stall_seconds = stalled;
     const bool is_last = m.step == t.steps;
     if (is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0)) evaluate(m);
     if (output_) output_->write(m, log_);

@@ -13,6 +13,7 @@
 #include "colossal/train/metrics.h"
 #include "colossal/train/pipeline_timeline.h"
 #include "colossal/train/run_data.h"
+#include "colossal/train/stall_records.h"
 
 namespace colossal::train {
 
@@ -77,6 +78,7 @@ class Trainer {
   RunFolder folder_;
   std::shared_ptr<const void> lock_;  // of the folder, on rank 0
   Log log_;
+  std::unique_ptr<StallRecords> stalls_;
   RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Output> output_;

@@ -1,10 +1,15 @@
 // What every transport adds to Group: a way to end it from outside.
 #pragma once
+#include <chrono>
 #include <string>
 
 #include "colossal/comm/group.h"
 
 namespace colossal::comm {
+
+/// Longer than any wait that the watchdog allows, and than what ranks are busy with: for libraries that want a limit of
+/// their own. (In milliseconds it fits the int that poll() takes.)
+inline constexpr std::chrono::milliseconds kFarOff = std::chrono::hours(24 * 14);
 
 class Backend : public Group {
  public:

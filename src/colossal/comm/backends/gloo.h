@@ -14,7 +14,7 @@ struct GlooOptions {
   std::string name;
   int rank = 0, size = 1;
   std::string address;  ///< of this host's interface that the peers can reach; GLOO_SOCKET_IFNAME overrides it
-  std::chrono::milliseconds limit{1800000};  ///< of Gloo itself, the last resort behind the watchdog
+  std::chrono::milliseconds limit = kFarOff;  ///< of Gloo itself: ranks wait as long as the watchdog lets them
 };
 
 /// Collective among the members: opens a connection to each peer. `store` is the group's own (a prefix no other group

@@ -1,7 +1,9 @@
 #include "colossal/comm/backends/nccl.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <mutex>
 #include <optional>
@@ -26,24 +28,51 @@ c10d::ReduceOp c10d_op(Reduce op) {
   }
 }
 
-/// Keeps the tensors alive: NCCL reads them on a stream of its own.
+/// Keeps the tensors alive while NCCL reads them on a stream of its own, until the caller's stream waits for that one.
+/// From then on an event of the caller's stream says whether the collective is over: c10d's work would hold on to the
+/// outputs for as long as the watchdog asks it.
 class NcclWork : public Work::State {
  public:
   NcclWork(C10dWork work, std::vector<at::Tensor> kept, std::string group)
-      : work_(std::move(work)), kept_(std::move(kept)), group_(std::move(group)) {}
+      : device_(kept.at(0).device().index()), work_(std::move(work)), kept_(std::move(kept)), group_(std::move(group)) {}
+
   void wait() override {
+    const c10::Stream stream = c10::cuda::getCurrentCUDAStream(device_);
+    C10dWork work;
+    {
+      const std::lock_guard lock(mutex_);
+      if (passed_) return passed_->block(stream);
+      work = work_;
+    }
     try {
-      work_->wait();
+      work->wait();  // without the lock: with TORCH_NCCL_BLOCKING_WAIT it takes its time, and the watchdog asks meanwhile
+      c10::Event passed(at::kCUDA);
+      passed.record(stream);
+      const std::lock_guard lock(mutex_);
+      passed_.emplace(std::move(passed));
+      work_.reset();
+      kept_.clear();
     } catch (const std::exception& error) {
       throw Error("comm", concat("group \"", group_, "\": ", plain_message(error)));
     }
   }
-  bool done() override { return work_->isCompleted(); }
+
+  bool done() override {
+    const std::lock_guard lock(mutex_);
+    try {
+      return passed_ ? passed_->query() : work_->isCompleted();
+    } catch (const std::exception&) {
+      return true;  // the device is broken: the next call on it says how
+    }
+  }
 
  private:
+  const c10::DeviceIndex device_;
+  std::mutex mutex_;
   C10dWork work_;
   std::vector<at::Tensor> kept_;
-  std::string group_;
+  std::optional<c10::Event> passed_;
+  const std::string group_;
 };
 
 class NcclGroup : public Backend {

@@ -18,10 +18,11 @@ struct NcclOptions {
   int rank = 0, size = 1;
   std::vector<int> world_ranks;  ///< of the members, for NCCL's own diagnostics
   int device = 0;                ///< index of this rank's GPU, which no other rank may use
-  std::chrono::milliseconds limit{600000};
+  std::chrono::milliseconds limit = kFarOff;  ///< of NCCL itself: ranks wait as long as the watchdog lets them
 };
 
-/// Collective among the members. CUDA tensors travel by NCCL: Work::wait() makes the current stream wait, not the host.
+/// Collective among the members. CUDA tensors travel by NCCL: Work::wait() makes the current stream wait, not the host;
+/// Work::done() then says whether that stream has come past it.
 /// CPU tensors are passed to `host`, a group of the same ranks. Errors: throws Error("comm", ...) where this build has
 /// no NCCL. bf16 and fp16 sums are NCCL's own: accumulated per hop.
 std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store,

@@ -1,7 +1,6 @@
 #include "colossal/comm/decorators/watchdog.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "colossal/base/error.h"
 
@@ -12,31 +11,27 @@ using std::chrono::milliseconds;
 
 bool is_numbered(Collective collective) { return collective != Collective::Send && collective != Collective::Recv; }
 
+milliseconds first_look(const Watchdog::Options& options) { return std::min(options.limit, options.notice); }
+
 milliseconds interval_for(const Watchdog::Options& options) {
   // The store is one server: with thousands of ranks each writes less often.
   const milliseconds longest(1000 + options.world_size);
-  return std::clamp(options.limit / 8, milliseconds(5), longest);
+  return std::clamp(first_look(options) / 8, milliseconds(5), longest);
 }
 
-std::string call_key(const std::string& group, int rank) { return concat("calls/", group, "/", rank); }
-std::string stall_key(int world_rank) { return concat("stalled/", world_rank); }
-constexpr const char* kVerdict = "verdict";
-
-/// "17 all_reduce #17" -> 17 and "all_reduce #17".
-struct Published {
-  uint64_t number = 0;
-  std::string last = "none";
-  explicit Published(const std::optional<std::string>& text) {
-    if (!text) return;
-    number = std::strtoull(text->c_str(), nullptr, 10);
-    last = text->substr(std::min(text->size(), text->find(' ') + 1));
-  }
-};
+template <class Duration>
+double seconds_of(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace
 
 Watchdog::Watchdog(std::shared_ptr<Store> store, const Options& options, std::function<void(const std::string&)> abort)
-    : store_(std::move(store)), options_(options), abort_(std::move(abort)), interval_(interval_for(options)) {
+    : announcements_(std::make_shared<Announcements>(std::move(store))),
+      options_(options),
+      abort_(std::move(abort)),
+      interval_(interval_for(options)),
+      late_ranks_(announcements_, options.limit) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -63,7 +58,8 @@ int Watchdog::add_group(const std::string& name, const std::string& key, const s
 }
 
 Watchdog::Ticket Watchdog::begin(const Call& call) {
-  Record record{call, 0, Clock::now(), nullptr};
+  check();
+  Record record{call, 0, Clock::now()};
   const std::lock_guard lock(mutex_);
   if (is_numbered(call.collective)) {
     Watched& group = groups_[call.group];
@@ -87,14 +83,32 @@ void Watchdog::end(Ticket ticket) {
   under_way_.erase(it);
 }
 
+uint64_t Watchdog::enter(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  doing_.emplace(++episodes_, Doing{what, Clock::now()});
+  return episodes_;
+}
+
+void Watchdog::leave(uint64_t episode) {
+  const std::lock_guard lock(mutex_);
+  doing_.erase(episode);
+}
+
+void Watchdog::set_listener(std::function<void(const Stall&)> listener) {
+  const std::lock_guard lock(listener_mutex_);
+  listener_ = std::move(listener);
+}
+
+void Watchdog::check() const {
+  const std::lock_guard lock(mutex_);
+  if (verdict_) throw Error("watchdog", *verdict_);
+}
+
 void Watchdog::throw_verdict() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (verdict_) throw Error("watchdog", *verdict_);
-  }
+  check();
   std::optional<std::string> verdict;  // a peer's, whose abort may reach this rank before its own watchdog looks again
   try {
-    verdict = store_->find(kVerdict);
+    verdict = announcements_->verdict();
   } catch (const std::exception&) {
     return;  // the store is gone: what the transport said must do
   }
@@ -116,22 +130,19 @@ bool Watchdog::look() {
   drop_finished();
   try {
     publish();
-    if (const auto verdict = store_->find(kVerdict)) {
+    publish_busy();
+    if (const auto verdict = announcements_->verdict()) {
       conclude(*verdict);
       return true;
     }
-    // Peers publish once an interval: what they say is sure only two rounds after the stall was noticed.
-    const auto record = stalled(options_.limit + 2 * interval_);
-    if (!record) return false;
-    const auto verdict = diagnose(*record, record->start + 3 * options_.limit < Clock::now());
-    if (!verdict) return false;
-    // The first verdict is everybody's.
-    if (store_->add("verdicts", 1) == 1) store_->set(kVerdict, *verdict);
+    pass_on_news();
+    notice();
+    judge();
     return false;
   } catch (const std::exception& error) {  // the store is gone: its host has ended or died
     const auto record = stalled(options_.limit + 2 * interval_);
     if (!record) return false;
-    conclude(concat(describe(*record), " did not finish within ", options_.limit.count() / 1000.0,
+    conclude(concat(describe(record->second), " did not finish within ", seconds_of(options_.limit),
                     " s, and the store that knows the other ranks' calls cannot be reached: ", plain_message(error)));
     return true;
   }
@@ -143,28 +154,53 @@ void Watchdog::drop_finished() {
 }
 
 void Watchdog::publish() {
-  std::vector<std::pair<std::string, std::string>> news;
+  struct News {
+    std::string group;
+    int rank;
+    Announcements::Called called;
+  };
+  std::vector<News> news;
+  Announcements::Waiting waiting;
   {
     const std::lock_guard lock(mutex_);
     for (auto& group : groups_) {
       if (group.published == group.calls) continue;
       group.published = group.calls;
-      news.emplace_back(call_key(group.key, group.rank), concat(group.calls, " ", describe(group.last)));
+      news.push_back({group.key, group.rank, {group.calls, describe(group.last)}});
     }
-    const auto before = Clock::now() - options_.limit / 2;
-    const bool stalls = std::any_of(under_way_.begin(), under_way_.end(),
-                                    [&](const auto& entry) { return entry.second.start < before; });
-    if (stalls != announced_stall_) news.emplace_back(stall_key(options_.world_rank), stalls ? "yes" : "no");
-    announced_stall_ = stalls;
+    const auto before = Clock::now() - first_look(options_) / 2;
+    for (const auto& [ticket, record] : under_way_) {
+      if (record.start >= before) continue;
+      waiting.waits = true;
+      waiting.for_busy = std::max(waiting.for_busy, record.for_busy);
+    }
   }
-  for (const auto& [key, value] : news) store_->set(key, value);
+  for (const auto& [group, rank, called] : news) announcements_->set_called(group, rank, called);
+  if (waiting == announced_waiting_) return;
+  announcements_->set_waiting(options_.world_rank, waiting);
+  announced_waiting_ = waiting;
 }
 
-std::optional<Watchdog::Record> Watchdog::stalled(milliseconds age) {
+std::optional<Announcements::Busy> Watchdog::busy() {
+  const std::lock_guard lock(mutex_);
+  if (doing_.empty()) return std::nullopt;
+  const auto& [episode, doing] = *doing_.rbegin();
+  const auto seconds = static_cast<int64_t>(seconds_of(Clock::now() - doing.start));
+  return Announcements::Busy{++beat_, episode, seconds, doing.what};
+}
+
+void Watchdog::publish_busy() {
+  const auto busy = this->busy();
+  if (busy || announced_busy_) announcements_->set_busy(options_.world_rank, busy);
+  announced_busy_ = busy.has_value();
+}
+
+/// The oldest call that is under way for longer than that, not counting the time of busy ranks.
+std::optional<std::pair<Watchdog::Ticket, Watchdog::Record>> Watchdog::stalled(milliseconds age) {
   const std::lock_guard lock(mutex_);
   const auto before = Clock::now() - age;
   for (const auto& [ticket, record] : under_way_) {
-    if (record.start < before) return record;
+    if (record.patient_since < before) return {{ticket, record}};
   }
   return std::nullopt;
 }
@@ -176,44 +212,92 @@ std::string Watchdog::describe(const Record& record) const {
   return text;
 }
 
-/// Who is late for `record`? Nothing when that cannot be said yet: the late rank itself waits elsewhere.
-std::optional<std::string> Watchdog::diagnose(const Record& record, bool insist) {
-  Watched group;
-  std::string own;
+LateRanks::Wait Watchdog::wait_of(const Record& record) {
+  const std::lock_guard lock(mutex_);
+  const Watched& group = groups_[record.call.group];
+  LateRanks::Wait wait{group.name, group.key, group.ranks, group.rank, record.number, record.call.peer};
+  wait.sends = record.call.collective == Collective::Send;
+  wait.is_comparable = record.call.collective != Collective::AllToAll;  // whose bytes may differ
+  wait.call = describe(record);
+  wait.phase = to_string(record.call.phase);
+  return wait;
+}
+
+/// Says that a stall is over, and on rank 0 what other ranks said.
+void Watchdog::pass_on_news() {
+  if (announced_stall_) {
+    const Announced stall = *announced_stall_;
+    bool is_over = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_over = under_way_.count(stall.ticket) == 0;
+    }
+    if (is_over) {
+      announced_stall_.reset();
+      went_on_ = Clock::now();
+      const double seconds = seconds_of(went_on_ - stall.start);
+      tell({concat("went on after ", static_cast<int64_t>(seconds + 0.5), " s: ", stall.call), true, true, seconds});
+    }
+  }
+  if (options_.world_rank != 0) return;
+  for (const Stall& stall : announcements_->hear()) tell(stall);
+}
+
+/// Speaks of a call that is under way for a while, if no other rank does.
+void Watchdog::notice() {
+  if (announced_stall_) return;
+  // Peers publish once an interval: what they say is sure only two rounds after the stall was noticed.
+  const milliseconds age = options_.notice + 2 * interval_;
+  const auto found = stalled(age);
+  const auto now = Clock::now();
+  if (!found || now < went_on_ + age) return;  // what queued up behind a stall has a right to be late
+  const auto& [ticket, record] = *found;
+  const LateRanks::Wait wait = wait_of(record);
+  if (ticket != examined_) {
+    examined_ = ticket;
+    const std::string call = record.number > 0 ? concat(record.number) : concat(wait.rank, "-", ticket);
+    speaks_ = announcements_->claim(concat(wait.key, "/", call));
+    next_examination_ = now;
+  }
+  if (!speaks_ || now < next_examination_) return;
+  const auto finding = late_ranks_.find(wait, false, record.start + 3 * age < now);
+  next_examination_ = now + (now - record.start) / 2;  // it costs a request for each rank of the group
+  if (finding.text.empty()) return;
+  std::string text = finding.text;
+  if (finding.busy_rank < 0) {
+    text += concat("; waited ", seconds_of(options_.notice), " s");
+  } else if (!announcements_->claim(concat("busy/", finding.busy_rank, "/", finding.episode))) {
+    return;  // one word for all that wait for it
+  }
+  announced_stall_ = {ticket, record.start, wait.text()};
+  tell({text, true, false, seconds_of(now - record.start)});
+}
+
+/// Ends all for a call that is under way for too long, if somebody is to blame.
+void Watchdog::judge() {
+  const auto found = stalled(options_.limit + 2 * interval_);
+  if (!found) return;
+  const auto& [ticket, record] = *found;
+  const bool insist = record.patient_since + 3 * options_.limit < Clock::now();
+  const auto finding = late_ranks_.find(wait_of(record), true, insist);
   {
     const std::lock_guard lock(mutex_);
-    group = groups_[record.call.group];
-    own = describe(record);
+    const auto it = under_way_.find(ticket);
+    if (it == under_way_.end()) return;  // it has come to an end meanwhile
+    it->second.for_busy = finding.busy_rank;
+    if (finding.busy_rank >= 0) it->second.patient_since = Clock::now();
   }
-  const int size = static_cast<int>(group.ranks.size());
-  const std::string where = concat(" on group \"", group.name, "\" (", to_string(record.call.phase), ")");
-  const std::string waited = concat("; waited ", options_.limit.count() / 1000.0, " s");
-  if (record.number == 0) {
-    const bool sends = record.call.collective == Collective::Send;
-    return concat("rank ", record.call.peer, " of ", size, sends ? " never received" : " never sent", " what rank ",
-                  group.rank, sends ? " sends: " : " waits for: ", own, where, waited);
+  if (finding.busy_rank < 0 && !finding.text.empty()) {
+    announcements_->offer_verdict(concat(finding.text, "; waited ", seconds_of(options_.limit), " s"));
   }
-  bool someone_waits = false;
-  for (int r = 0; r < size; ++r) {
-    if (r == group.rank) continue;
-    const Published peer(store_->find(call_key(group.key, r)));
-    const bool comparable = record.call.collective != Collective::AllToAll;  // whose bytes may differ
-    const bool elsewhere = comparable && peer.number == record.number && peer.last != own;
-    if (elsewhere) {
-      return concat("rank ", r, " of ", size, " called ", peer.last, " while rank ", group.rank, " called ", own, where,
-                    waited, "; every rank must make the same calls in the same order");
-    }
-    if (peer.number >= record.number) continue;
-    if (!insist && store_->find(stall_key(group.ranks[r])).value_or("no") == "yes") {
-      someone_waits = true;
-      continue;
-    }
-    const std::string last = peer.number == 0 ? "it has made no call there" : "its last call there was " + peer.last;
-    return concat("rank ", r, " of ", size, " never called ", own, where, "; ", last, waited);
+}
+
+void Watchdog::tell(const Stall& stall) {
+  {
+    const std::lock_guard lock(listener_mutex_);
+    if (listener_) listener_(stall);
   }
-  if (someone_waits) return std::nullopt;
-  return concat("all ", size, " ranks called ", own, where, ", but it did not finish", waited,
-                "; the transport between them is stuck");
+  if (stall.seen_here && options_.world_rank != 0) announcements_->say(stall);
 }
 
 void Watchdog::conclude(const std::string& verdict) {

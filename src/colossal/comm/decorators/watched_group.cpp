@@ -5,26 +5,40 @@
 namespace colossal::comm {
 namespace {
 
-/// Ends the ticket when the work has been waited for.
-class WatchedWork : public Work::State {
+/// Waits in the eyes of the watchdog. A transport whose wait() holds up a stream of the device and not the host
+/// (NcclGroup) is not done then: the call goes on until its work says so.
+class WatchedWait {
  public:
-  WatchedWork(std::shared_ptr<Watchdog> watchdog, Watchdog::Ticket ticket, std::shared_ptr<Work> inner)
-      : watchdog_(std::move(watchdog)), ticket_(ticket), inner_(std::move(inner)) {}
+  explicit WatchedWait(std::shared_ptr<Watchdog> watchdog) : watchdog_(std::move(watchdog)) {}
 
-  void wait() override {
+  void operator()(Watchdog::Ticket ticket, const std::shared_ptr<Work>& work) const {
     try {
-      Work(*inner_).wait();  // a copy: the watchdog may be asking the other one
+      Work(*work).wait();  // a copy: the watchdog may be asking the other one
     } catch (...) {
-      watchdog_->end(ticket_);
+      watchdog_->end(ticket);
       watchdog_->throw_verdict();
       throw;
     }
-    watchdog_->end(ticket_);
+    watchdog_->check();  // an aborted transport of a device may wait for nothing
+    if (work->done()) watchdog_->end(ticket);
+    else watchdog_->follow(ticket, work);
   }
-  bool done() override { return inner_->done(); }
+  const std::shared_ptr<Watchdog>& watchdog() const { return watchdog_; }
 
  private:
   std::shared_ptr<Watchdog> watchdog_;
+};
+
+class WatchedWork : public Work::State {
+ public:
+  WatchedWork(std::shared_ptr<Watchdog> watchdog, Watchdog::Ticket ticket, std::shared_ptr<Work> inner)
+      : wait_(std::move(watchdog)), ticket_(ticket), inner_(std::move(inner)) {}
+
+  void wait() override { wait_(ticket_, inner_); }
+  bool done() override { return inner_->done(); }
+
+ private:
+  const WatchedWait wait_;
   const Watchdog::Ticket ticket_;
   const std::shared_ptr<Work> inner_;
 };
@@ -34,25 +48,15 @@ class WatchedWork : public Work::State {
 class WatchedTransfer : public Work::State {
  public:
   WatchedTransfer(std::shared_ptr<Watchdog> watchdog, Watchdog::Call call, Work inner)
-      : watchdog_(std::move(watchdog)), call_(call), inner_(std::move(inner)) {}
+      : wait_(std::move(watchdog)), call_(call), inner_(std::make_shared<Work>(std::move(inner))) {}
 
-  void wait() override {
-    const auto ticket = watchdog_->begin(call_);
-    try {
-      inner_.wait();
-    } catch (...) {
-      watchdog_->end(ticket);
-      watchdog_->throw_verdict();
-      throw;
-    }
-    watchdog_->end(ticket);
-  }
-  bool done() override { return inner_.done(); }
+  void wait() override { wait_(wait_.watchdog()->begin(call_), inner_); }
+  bool done() override { return inner_->done(); }
 
  private:
-  std::shared_ptr<Watchdog> watchdog_;
+  const WatchedWait wait_;
   const Watchdog::Call call_;
-  Work inner_;
+  const std::shared_ptr<Work> inner_;
 };
 
 }  // namespace

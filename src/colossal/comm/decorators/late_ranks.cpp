@@ -1,0 +1,75 @@
+#include "colossal/comm/decorators/late_ranks.h"
+
+#include "colossal/base/error.h"
+
+namespace colossal::comm {
+
+std::string LateRanks::Wait::text() const { return concat(call, " on group \"", group, "\" (", phase, ")"); }
+
+bool LateRanks::is_alive(int rank, const Announcements::Busy& busy) {
+  const auto now = Clock::now();
+  auto [pulse, is_new] = pulses_.try_emplace(rank, Pulse{busy.beat, now});
+  if (pulse->second.beat != busy.beat) pulse->second = {busy.beat, now};
+  return now - pulse->second.seen <= limit_;
+}
+
+LateRanks::Excuse LateRanks::excuse(int rank, bool insist) {
+  Excuse result;
+  const Announcements::Waiting waiting = announcements_->waiting(rank);
+  // Who waits is not busy, whatever it announced; but the one it waits for may be. That one is asked itself: ranks that
+  // excused each other would wait for ever.
+  const int working = waiting.waits ? waiting.for_busy : rank;
+  result.waits_elsewhere = waiting.waits && !insist;
+  if (working < 0) return result;
+  const auto busy = announcements_->busy(working);
+  if (!busy) return result;
+  if (is_alive(working, *busy)) {
+    result.busy_rank = working;
+    result.busy = *busy;
+  } else if (working == rank) {
+    result.doubt = concat("; it has been ", busy->what, " for ", busy->seconds, " s, and its process no longer answers");
+  }
+  return result;
+}
+
+LateRanks::Finding LateRanks::excused(const Wait& wait, const Excuse& excuse) const {
+  return {concat("rank ", excuse.busy_rank, " has been ", excuse.busy.what, " for ", excuse.busy.seconds,
+                 " s; waiting for it: ", wait.text()),
+          excuse.busy_rank, excuse.busy.episode};
+}
+
+LateRanks::Finding LateRanks::find(const Wait& wait, bool is_final, bool insist) {
+  const int size = static_cast<int>(wait.ranks.size());
+  const std::string where = concat(" on group \"", wait.group, "\" (", wait.phase, ")");
+  if (wait.number == 0) {
+    const Excuse excuse = this->excuse(wait.ranks[wait.peer], insist);
+    if (excuse.busy_rank >= 0) return excused(wait, excuse);
+    if (excuse.waits_elsewhere) return {};
+    const std::string never = is_final ? wait.sends ? " never received" : " never sent"
+                                       : wait.sends ? " has not received" : " has not sent";
+    return {concat("rank ", wait.peer, " of ", size, never, " what rank ", wait.rank,
+                   wait.sends ? " sends: " : " waits for: ", wait.call, where, excuse.doubt)};
+  }
+  bool someone_waits = false;
+  for (int r = 0; r < size; ++r) {
+    if (r == wait.rank) continue;
+    const Announcements::Called peer = announcements_->called(wait.key, r);
+    if (wait.is_comparable && peer.number == wait.number && peer.text != wait.call) {
+      return {concat("rank ", r, " of ", size, " called ", peer.text, " while rank ", wait.rank, " called ", wait.call,
+                     where, "; every rank must make the same calls in the same order")};
+    }
+    if (peer.number >= wait.number) continue;
+    const Excuse excuse = this->excuse(wait.ranks[r], insist);
+    if (excuse.busy_rank >= 0) return excused(wait, excuse);
+    someone_waits = someone_waits || excuse.waits_elsewhere;
+    if (excuse.waits_elsewhere) continue;
+    const std::string last = peer.number == 0 ? "it has made no call there" : "its last call there was " + peer.text;
+    return {concat("rank ", r, " of ", size, is_final ? " never called " : " has not called ", wait.call, where, "; ",
+                   last, excuse.doubt)};
+  }
+  if (someone_waits) return {};
+  return {concat("all ", size, " ranks called ", wait.call, where, ", but it did not finish",
+                 is_final ? "; the transport between them is stuck" : " yet")};
+}
+
+}  // namespace colossal::comm
