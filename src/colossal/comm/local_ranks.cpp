@@ -24,6 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::chrono::milliseconds kTimeToAgree{500};  // between a rank's end with an error and SIGTERM for those that have not ended, too
+
 bool is_ignored(int signal) {
   struct sigaction action{};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -109,7 +111,7 @@ class Run {
       pass_on(std::chrono::milliseconds(0));
     }
     while (alive() > 0) {
-      pass_on(std::chrono::milliseconds(ending_ ? 20 : 200));
+      pass_on(std::chrono::milliseconds(ending_ || failure_ ? 20 : 200));
       reap();
       if (ending_ && Clock::now() > *ending_ + options_.grace) send_all(SIGKILL);
     }
@@ -195,12 +197,17 @@ class Run {
                                                   : concat("ended with status ", WEXITSTATUS(status));
       const int killed_by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
       const bool is_wanted = asked_to_end_ && (killed_by == SIGINT || killed_by == SIGTERM || killed_by == SIGHUP);
-      if (!is_wanted)
-        report(concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how,
-                      alive() > 0 ? "; ending the other ranks" : ""));
-      ending_ = Clock::now();
-      send_all(SIGTERM);
+      if (!failure_) failure_ = Failure{Clock::now(), is_wanted ? "" : concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how)};
+      if (killed_by != 0 || alive() == 0) end_the_others();
     }
+    // What all ranks refuse one of them says for all: it must come to that before it is ended because another one was quicker.
+    if (failure_ && !ending_ && Clock::now() > failure_->time + kTimeToAgree) end_the_others();
+  }
+
+  void end_the_others() {
+    if (!failure_->what.empty()) report(failure_->what + (alive() > 0 ? "; ending the other ranks" : ""));
+    ending_ = Clock::now();
+    send_all(SIGTERM);
   }
 
   void report(const std::string& text) const {
@@ -213,6 +220,11 @@ class Run {
   std::shared_ptr<Store> store_;
   const std::string secret_ = random_text();
   std::vector<pid_t> processes_;  // 0: has ended
+  struct Failure {
+    Clock::time_point time;
+    std::string what;
+  };
+  std::optional<Failure> failure_;  // the first
   std::optional<Clock::time_point> ending_;
   bool asked_to_end_ = false;
   int status_ = 0;

@@ -24,8 +24,9 @@ struct LocalRanks {
 /// host reaches it; the ranks get a secret for it that other users of this host do not know. Output passes through
 /// unchanged. SIGINT, SIGTERM and SIGHUP (unless it is ignored) to this process are sent on to every rank, once each.
 /// Ranks then take the time they need to end by themselves, with 0 or 128 + that signal; a second SIGINT or SIGTERM, of
-/// which ranks are expected to end at once, gives them `grace` until SIGKILL. When a rank fails or is killed the others
-/// get SIGTERM and, after `grace`, SIGKILL. When this process dies, however it does, the ranks are killed with it. One
+/// which ranks are expected to end at once, gives them `grace` until SIGKILL. When a rank is killed, or half a
+/// second after one has ended with an error, which others may be about to end with too, the rest gets SIGTERM and, after
+/// `grace`, SIGKILL. When this process dies, however it does, the ranks are killed with it. One
 /// run at a time in a process: these signals and SIGPIPE, which a report to a closed pipe must not end it by, are its own
 /// until it returns. Errors: throws Error("launch", ...) when the command cannot be started.
 int run_local_ranks(const LocalRanks& options);

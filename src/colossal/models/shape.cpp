@@ -9,7 +9,6 @@
 namespace colossal::models {
 namespace {
 
-
 ModelShape preset(const std::string& name) {
   for (const Architecture& row : architectures())
     for (const Preset& preset : row.presets())
