@@ -23,7 +23,7 @@ struct Request {
 
 int generate_as_rank(const Request& request) {
   const at::Device device = train::choose_device(request.device, 0);
-  const auto world = comm::launch({.device = device.is_cuda() ? "cuda" : "cpu"});
+  const auto world = comm::launch({.device = device.is_cuda() ? "cuda" : "cpu", .note = say});
   const distributed::ParallelConfig& layout = request.layout;
   require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(), " ranks, pipeline ",
           layout.pipeline.size, " * tensor ", layout.tensor.size);

@@ -32,14 +32,14 @@ bool stop_requested() { return stop_signal != 0; }
 
 int stop_status() { return stop_signal ? 128 + stop_signal : 0; }
 
+void say(const std::string& what) { std::fprintf(stderr, "colossal: %s\n", what.c_str()); }
+
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work) {
   const comm::Environment environment = comm::read_environment(comm::process_variables());
   if (environment.launcher == comm::Launcher::None && ranks > 1) {
     Arguments words{"/proc/self/exe", command};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = words, .report = [](const std::string& what) {
-      std::fprintf(stderr, "colossal: %s\n", what.c_str());
-    }});
+    return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = words, .report = say});
   }
   try {
     return work();

@@ -12,6 +12,9 @@ namespace colossal::cli {
 /// Errors of work() that do not carry a rank yet get one.
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work);
 
+/// Tells the user what happens to the ranks, on stderr.
+void say(const std::string& what);
+
 /// True once SIGINT or SIGTERM has arrived since watch_stop_signals(). A second signal ends the process at once.
 void watch_stop_signals();
 bool stop_requested();

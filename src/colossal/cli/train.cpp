@@ -50,7 +50,7 @@ int train_as_rank(const train::Config& config, train::Start start) {
                                    .watchdog = timeout,
                                    .bind_cores = config.run.bind_cores,
                                    .device = train::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu",
-                                   .note = [](const std::string& text) { std::fprintf(stderr, "colossal: %s\n", text.c_str()); }});
+                                   .note = say});
   train::Trainer trainer(*world, config, {.start = start, .builtin_data = COLOSSAL_SOURCE_DIR, .stop_requested = stop_requested});
   watch_stop_signals();  // from here on there is something to save; before, a signal simply ends the process
   if (!trainer.run()) {

@@ -20,11 +20,12 @@ struct LocalRanks {
 /// Starts the ranks, waits for all of them, and returns the exit status for the caller to end with: 0 when all ended
 /// with 0, else that of the first that did not (128 + signal when it was killed).
 ///
-/// This process hosts the rendezvous store, on a free port of 127.0.0.1, so that no port needs to be chosen and no other
-/// host reaches it; the ranks get a secret for it that other users of this host do not know. Output passes through
-/// unchanged. SIGINT and SIGTERM to this process are sent on to every rank, once each. When a rank dies the others get
-/// SIGTERM and, after `grace`, SIGKILL. When this process dies, however it does, the ranks are killed with it. One run at
-/// a time in a process: the dispositions of SIGINT and SIGTERM are its own until it returns. Errors: throws Error("launch", ...) when the command cannot be started.
+/// This process hosts the rendezvous store, on a free port of 127.0.0.1, so that no port needs to be chosen and no
+/// other host reaches it; the ranks get a secret for it that other users of this host do not know. Output passes
+/// through unchanged. SIGINT and SIGTERM to this process are sent on to every rank, once each. When a rank dies the
+/// others get SIGTERM and, after `grace`, SIGKILL. When this process dies, however it does, the ranks are killed with
+/// it. One run at a time in a process: the dispositions of SIGINT and SIGTERM are its own until it returns. Errors:
+/// throws Error("launch", ...) when the command cannot be started.
 int run_local_ranks(const LocalRanks& options);
 
 /// "SIGKILL" for 9, "signal 64" for what has no name.
