@@ -70,7 +70,8 @@ TEST(StoreServer, ThatEndsIsNamedByWhoWaits) {
   const std::string message =
       thrown_message([&] { comm::gather_texts({client, "the run", 0, 2, milliseconds(60000)}, "here"); });
   end.join();
-  EXPECT_THAT(message, testing::StartsWith("[launch] waited 60 s for the run (")) << "and not an error of c10d";
+  EXPECT_THAT(message, testing::StartsWith("[launch] waited ")) << "and not an error of c10d";
+  EXPECT_THAT(message, HasSubstr(" s for the run ("));
 }
 
 TEST(KeyedHash, IsSipHash) {  // the example of the paper that defines it
