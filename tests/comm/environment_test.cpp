@@ -22,8 +22,8 @@ std::string refusal(const Variables& variables) {
 
 /// What a rank of `srun -n 8` finds.
 Variables step_of_srun() {
-  return {{"SLURM_JOB_ID", "77"},        {"SLURM_STEP_ID", "0"},  {"SLURM_STEP_NUM_TASKS", "8"},
-          {"SLURM_NTASKS", "8"},         {"SLURM_PROCID", "5"},   {"SLURM_LOCALID", "1"},
+  return {{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"},  {"SLURM_STEP_NUM_TASKS", "8"},
+          {"SLURM_NTASKS", "8"},  {"SLURM_PROCID", "5"},   {"SLURM_LOCALID", "1"},
           {"SLURM_NODELIST", "gpu[03-04,9]"}, {"SLURM_STEP_NODELIST", "gpu[03-04,9]"}};
 }
 
@@ -105,8 +105,9 @@ TEST(EnvironmentOfSlurm, CountsTheTasksOfTheStepNotOfTheAllocation) {
 }
 
 TEST(EnvironmentOfSlurm, IsNoneInABatchScript) {
-  Variables variables{{"SLURM_JOB_ID", "77"},  {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"},
-                      {"SLURM_NODEID", "0"},   {"SLURM_NODELIST", "gpu03"},  {"SLURM_TASKS_PER_NODE", "1"}};
+  Variables variables{{"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NUM_NODES", "1"},    {"SLURM_PROCID", "0"},
+                      {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"},           {"SLURM_NODELIST", "gpu03"},
+                      {"SLURM_TASKS_PER_NODE", "1"}};
   EXPECT_EQ(read_environment(variables).launcher, Launcher::None) << "sbatch";
   variables["SLURM_NTASKS"] = variables["SLURM_NPROCS"] = "2";
   EXPECT_EQ(read_environment(variables).launcher, Launcher::None) << "sbatch -n 2";
@@ -114,11 +115,12 @@ TEST(EnvironmentOfSlurm, IsNoneInABatchScript) {
 }
 
 TEST(EnvironmentOfSlurm, IsNoneInAShellOfAnAllocation) {
-  EXPECT_EQ(read_environment({{"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODELIST", "gpu03"}}).launcher, Launcher::None)
-      << "salloc -n 4";
-  Variables shell{{"SLURM_JOB_ID", "77"},  {"SLURM_STEP_ID", "0"},        {"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "1"},
-                  {"SLURM_PROCID", "0"},   {"SLURM_LOCALID", "0"},        {"SLURM_PTY_PORT", "41001"},   {"SLURM_PTY_WIN_COL", "80"},
-                  {"SLURM_NODELIST", "gpu03"}, {"SLURM_STEP_NODELIST", "gpu03"}};
+  const Variables outside_of_steps{{"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODELIST", "gpu03"}};
+  EXPECT_EQ(read_environment(outside_of_steps).launcher, Launcher::None) << "salloc -n 4";
+  Variables shell{{"SLURM_JOB_ID", "77"},      {"SLURM_STEP_ID", "0"},          {"SLURM_STEP_NUM_TASKS", "1"},
+                  {"SLURM_NTASKS", "1"},       {"SLURM_PROCID", "0"},           {"SLURM_LOCALID", "0"},
+                  {"SLURM_PTY_PORT", "41001"}, {"SLURM_PTY_WIN_COL", "80"},     {"SLURM_NODELIST", "gpu03"},
+                  {"SLURM_STEP_NODELIST", "gpu03"}};
   EXPECT_EQ(read_environment(shell).launcher, Launcher::None) << "srun --pty bash";
   shell["SLURM_NTASKS"] = "4";
   shell["SLURM_STEP_ID"] = "4294967290";
@@ -173,7 +175,8 @@ TEST(FirstHost, ReadsSlurmLists) {
 
 TEST(Loopback, IsKnownByItsName) {
   for (const char* host : {"127.0.0.1", "127.0.1.1", "::1", "localhost"}) EXPECT_TRUE(comm::is_loopback(host)) << host;
-  for (const char* host : {"", "10.0.0.1", "128.0.0.1", "127.example.org", "n1"}) EXPECT_FALSE(comm::is_loopback(host)) << host;
+  for (const char* host : {"", "10.0.0.1", "128.0.0.1", "127.example.org", "n1"})
+    EXPECT_FALSE(comm::is_loopback(host)) << host;
 }
 
 TEST(HostIdentity, IsOneForAllProcessesOfAHostUnlessToldOtherwise) {

@@ -68,9 +68,11 @@ TEST(Handover, GivesNothingWithoutTheToken) {
   const Handover handover(comm::create_shared_memory(4096));
   const std::string token = token_in(handover.ticket());
   EXPECT_TRUE(is_answered(caller_of(handover.ticket()), token));
-  for (const std::string& wrong : {std::string("x"), token.substr(1), token + "0", std::string(32, '0'), std::string(100000, 'x')})
+  const std::string zeros(32, '0'), many(100000, 'x');
+  for (const std::string& wrong : {zeros, many, token.substr(1), token + "0"})
     EXPECT_FALSE(is_answered(caller_of(handover.ticket()), wrong)) << wrong.size() << " letters";
-  EXPECT_THAT(thrown_message([&] { comm::take(name_in(handover.ticket()) + " x", kLong); }), HasSubstr("it gives none"));
+  const std::string ticket = name_in(handover.ticket()) + " " + zeros;
+  EXPECT_THAT(thrown_message([&] { comm::take(ticket, kLong); }), HasSubstr("it gives none"));
 }
 
 TEST(Handover, GivesNothingToAnotherUser) {
@@ -120,7 +122,8 @@ TEST(SharedMemory, HasNoNameInAnyFileSystem) {
 
 TEST(SharedMemory, OfAnotherSizeIsRefused) {
   const Descriptor memory = comm::create_shared_memory(8192);
-  EXPECT_THAT(thrown_message([&] { comm::map_shared_memory(memory, 4096); }), HasSubstr("has 8192 bytes where 4096 were agreed"));
+  EXPECT_THAT(thrown_message([&] { comm::map_shared_memory(memory, 4096); }),
+              HasSubstr("has 8192 bytes where 4096 were agreed"));
 }
 
 /// No file of this process, and memory without a name is one, may be longer than that while this lives.

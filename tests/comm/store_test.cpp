@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <thread>
+
 #include "colossal/comm/descriptor.h"
 #include "colossal/comm/meeting.h"
 #include "colossal/comm/seal.h"
@@ -51,6 +53,25 @@ TEST(StoreServer, SaysThatItsPortIsTaken) {
   const auto first = Store::tcp(tcp);
   tcp.port = first->port();
   EXPECT_THAT(thrown_message([&] { Store::tcp(tcp); }), HasSubstr("is in use on this host; set MASTER_PORT"));
+}
+
+TEST(StoreServer, ThatEndsIsNamedByWhoWaits) {
+  Store::Tcp tcp;
+  tcp.host = "127.0.0.1";
+  tcp.server = true;
+  auto server = Store::tcp(tcp);
+  tcp.port = server->port();
+  tcp.server = false;
+  const auto client = Store::tcp(tcp);
+  std::thread end([&] {
+    server->get("here/0", milliseconds(60000), "the client");
+    server.reset();
+  });
+  const std::string message =
+      thrown_message([&] { comm::gather_texts({client, "the run", 0, 2, milliseconds(60000)}, "here"); });
+  end.join();
+  EXPECT_THAT(message, testing::StartsWith("[launch] waited ")) << "and not an error of c10d";
+  EXPECT_THAT(message, HasSubstr(" s for the run ("));
 }
 
 TEST(KeyedHash, IsSipHash) {  // the example of the paper that defines it

@@ -19,7 +19,8 @@ struct Host {
   int ranks, gpus;
 };
 
-std::vector<RankFacts> run_on(const std::vector<Host>& hosts, const std::string& backend = "auto", bool has_nccl = true) {
+std::vector<RankFacts> run_on(const std::vector<Host>& hosts, const std::string& backend = "auto",
+                              bool has_nccl = true) {
   std::vector<RankFacts> facts;
   for (const auto& host : hosts) facts.insert(facts.end(), host.ranks, {host.name, backend, host.gpus, has_nccl});
   return facts;

@@ -123,7 +123,8 @@ TEST(LocalRanksMemory, HasNoName) {
 TEST(LocalRanksMemory, NeedsNoRoomInDevShm) {
   const std::vector<std::string> with_a_page{
       "unshare", "--mount", "sh", "-c",
-      "mount -t tmpfs -o size=4k tmpfs /dev/shm || exit; \"$@\"; status=$?; ls -A /dev/shm | sed 's/^/left: /'; exit $status", "sh"};
+      "mount -t tmpfs -o size=4k tmpfs /dev/shm || exit; \"$@\"; status=$?; "
+      "ls -A /dev/shm | sed 's/^/left: /'; exit $status", "sh"};
   Process process;
   process.command = with_a_page;
   process.command.push_back("true");
@@ -138,7 +139,9 @@ TEST(LocalRanksMemory, NeedsNoRoomInDevShm) {
   }
   const auto results = run_processes(processes);
   expect_success(results);
-  for (const auto& result : results) EXPECT_THAT(result.output, AllOf(HasSubstr(" of 8 ok on shm"), testing::Not(HasSubstr("left: "))));
+  for (const auto& result : results) {
+    EXPECT_THAT(result.output, AllOf(HasSubstr(" of 8 ok on shm"), testing::Not(HasSubstr("left: "))));
+  }
 }
 
 /// A variable that the running process was started with.
@@ -316,9 +319,9 @@ TEST(Launchers, SlurmVariablesAreUnderstood) {
   const auto results =
       started(2,
               [&](int r) {
-                return std::map<std::string, std::string>{{"SLURM_PROCID", std::to_string(r)},  {"SLURM_STEP_NUM_TASKS", "2"},
-                                                          {"SLURM_LOCALID", std::to_string(r)}, {"SLURM_JOB_ID", "7"},
-                                                          {"SLURM_NODELIST", "localhost"},      {"MASTER_PORT", port}};
+                return std::map<std::string, std::string>{
+                    {"SLURM_PROCID", std::to_string(r)},  {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_JOB_ID", "7"},
+                    {"SLURM_LOCALID", std::to_string(r)}, {"SLURM_NODELIST", "localhost"}, {"MASTER_PORT", port}};
               },
               {"pairs"});
   expect_success(results);

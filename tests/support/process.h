@@ -31,7 +31,8 @@ std::vector<Finished> run_processes(const std::vector<Process>& processes);
 
 /// Processes that `parent` started and that still run, in order of their ids.
 std::vector<int> children_of(int parent);
-/// Files that the running process has mapped, shared memory without a name as "/memfd:NAME (deleted)"; none when it has ended.
+/// Files that the running process has mapped, shared memory without a name as "/memfd:NAME (deleted)"; none when it has
+/// ended.
 std::vector<std::string> mapped_files(int process);
 /// Path of a program in PATH; empty when it is not there.
 std::string find_program(const std::string& name);

@@ -41,14 +41,14 @@ bool stop_requested() { return stop_signal != 0; }
 
 int stop_status() { return stop_signal ? 128 + stop_signal : 0; }
 
+void say(const std::string& what) { std::fprintf(stderr, "colossal: %s\n", what.c_str()); }
+
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work) {
   const comm::Environment environment = comm::read_environment(comm::process_variables());
   if (environment.launcher == comm::Launcher::None && ranks > 1) {
     Arguments words{"/proc/self/exe", command};
     words.insert(words.end(), arguments.begin(), arguments.end());
-    return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = words, .report = [](const std::string& what) {
-      std::fprintf(stderr, "colossal: %s\n", what.c_str());
-    }});
+    return comm::run_local_ranks({.ranks = static_cast<int>(ranks), .command = words, .report = say});
   }
   try {
     return work();
@@ -69,9 +69,9 @@ void add_timeout(CLI::App& app, int64_t& seconds) {
 
 std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& device) {
   const std::chrono::seconds limit(timeout);
-  auto world = comm::launch({.timeout = limit, .watchdog = limit, .device = device});
+  auto world = comm::launch({.timeout = limit, .watchdog = limit, .device = device, .note = say});
   world->on_stall([](const comm::Stall& stall) {
-    if (stall.seen_here) std::fprintf(stderr, "colossal: waiting: %s\n", stall.text.c_str());
+    if (stall.seen_here) say("waiting: " + stall.text);
   });
   return world;
 }

@@ -15,6 +15,9 @@ namespace colossal::cli {
 /// Errors of work() that do not carry a rank yet get one.
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work);
 
+/// Tells the user what happens to the ranks, on stderr.
+void say(const std::string& what);
+
 /// --timeout: how long the ranks of a command wait for each other.
 void add_timeout(CLI::App& app, int64_t& seconds);
 /// comm::launch() for a command without a config: ranks wait `timeout` seconds for each other, and stderr says when they do for long.

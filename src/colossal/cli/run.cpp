@@ -1,7 +1,5 @@
 #include "colossal/cli/run.h"
 
-#include <cstdio>
-
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/local_ranks.h"
 
@@ -18,7 +16,7 @@ int run(const Arguments& arguments) {
   if (!is_number || std::stoi(count) < 1) throw UsageError("--ranks wants a positive number: got " + count);
   comm::LocalRanks ranks{.ranks = std::stoi(count), .command = {"/proc/self/exe"}};
   ranks.command.insert(ranks.command.end(), arguments.begin() + 2, arguments.end());
-  ranks.report = [](const std::string& what) { std::fprintf(stderr, "colossal: %s\n", what.c_str()); };
+  ranks.report = say;
   return comm::run_local_ranks(ranks);
 }
 

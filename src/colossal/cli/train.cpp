@@ -53,7 +53,7 @@ int train_as_rank(const train::Config& config, train::TrainerOptions options) {
                                    .notice = std::chrono::seconds(config.run.stall_notice),
                                    .bind_cores = config.run.bind_cores,
                                    .device = train::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu",
-                                   .note = [](const std::string& text) { std::fprintf(stderr, "colossal: %s\n", text.c_str()); }});
+                                   .note = say});
   options.builtin_data = COLOSSAL_SOURCE_DIR;
   options.stop_requested = stop_requested;
   train::Trainer trainer(*world, config, std::move(options));

@@ -147,7 +147,8 @@ Environment read_environment(const Variables& variables) {
   } else if (is_slurm_rank(reader)) {
     read_slurm(environment, reader);
   } else {
-    require(!reader.has("RANK"), "launch", "WORLD_SIZE is not set, but RANK is; set both for a run of several ranks, or unset RANK");
+    require(!reader.has("RANK"), "launch",
+            "WORLD_SIZE is not set, but RANK is; set both for a run of several ranks, or unset RANK");
   }
   return environment;
 }

@@ -129,7 +129,8 @@ void Handover::answer(const Descriptor& caller) const {
 Descriptor take(const std::string& ticket, std::chrono::milliseconds limit) {
   const auto refuse = [](const std::string& why) {
     throw Error("comm", concat("cannot get the shared memory of a rank on this host: ", why,
-                               "; ranks that cannot reach each other's sockets, as in containers, need backend = \"gloo\""));
+                               "; ranks that cannot reach each other's sockets, as in containers, need "
+                               "backend = \"gloo\""));
   };
   const size_t space = ticket.find(' ');
   if (space == std::string::npos) refuse("it did not say where it hands it out");

@@ -7,9 +7,9 @@
 
 namespace colossal::comm {
 
-/// Equal on two ranks exactly when they can share memory, which they hand to each other over a socket (Handover): boot of
-/// the system, network namespace, user namespace, user, and the host's name, because copies of a virtual machine agree
-/// in the others. `name` stands for all of these.
+/// Equal on two ranks exactly when they can share memory, which they hand to each other over a socket (Handover): boot
+/// of the system, network namespace, user namespace, user, and the host's name, because copies of a virtual machine
+/// agree in the others. `name` stands for all of these.
 std::string host_identity(const std::string& name);
 
 /// Whether `host` names this host on every host: "127.0.0.1" and its like, "::1", "localhost".

@@ -17,16 +17,20 @@ std::chrono::milliseconds left_until(Clock::time_point end) {
   return std::max(left, std::chrono::milliseconds(1));
 }
 
-/// Does nothing when all have come, after all.
+/// Does nothing when all have come, after all, or the store is gone.
 void throw_missing(const Meeting& meeting) {
   std::string missing;
   int count = 0;
   for (int r = 0; r < meeting.size; ++r) {
-    if (meeting.store->holds(concat("here/", r))) continue;
+    try {
+      if (meeting.store->holds(concat("here/", r))) continue;
+    } catch (const std::exception&) {
+      return;
+    }
     if (++count <= 8) missing += concat(count > 1 ? ", " : "", r);
   }
-  if (count > 8) missing += ", ...";
   if (count == 0) return;
+  if (count > 8) missing += ", ...";
   throw Error("launch", concat("waited ", meeting.limit.count() / 1000.0, " s for ", meeting.what, ": ", count, " of ",
                                meeting.size, " ranks did not come: ", missing,
                                "; look for their messages, or raise the timeout if they only start slowly"));
@@ -57,7 +61,7 @@ std::vector<std::string> gather_texts(const Meeting& meeting, const std::string&
       all[r] = r == meeting.rank ? text : meeting.store->get(concat("here/", r), left_until(end), meeting.what);
     } catch (const Error&) {
       throw_missing(meeting);
-      throw;  // it has come, but what it said cannot be read
+      throw;  // it has come, but what it said cannot be read, or nobody can be asked any more
     }
   }
   return all;

@@ -21,9 +21,9 @@ struct Meeting {
 /// within the limit.
 std::vector<std::string> gather_texts(const Meeting& meeting, const std::string& text);
 
-/// One piece of shared memory for all ranks of the meeting, who must be on one host. Rank 0 makes it when all have come,
-/// and hands it to the others; it has no name, so that nothing of it can be left behind. Errors: throws the same Error
-/// on every rank when any of them could not make or get it.
+/// One piece of shared memory for all ranks of the meeting, who must be on one host. Rank 0 makes it when all have
+/// come, and hands it to the others; it has no name, so that nothing of it can be left behind. Errors: throws the same
+/// Error on every rank when any of them could not make or get it.
 std::shared_ptr<Segment> share_segment(const Meeting& meeting, size_t bytes);
 
 }  // namespace colossal::comm

@@ -66,7 +66,8 @@ uint64_t keyed_hash(const HashKey& key, std::string_view text) {
 Seal::Seal(std::string_view secret) : key_{keyed_hash({0, 1}, secret), keyed_hash({0, 2}, secret)} {}
 
 std::string Seal::tag(const std::string& name, std::string_view value) const {
-  return hex(keyed_hash(key_, concat(name.size(), " ", name, value)));  // the length: or name and value could trade letters
+  // With the length, or name and value could trade letters.
+  return hex(keyed_hash(key_, concat(name.size(), " ", name, value)));
 }
 
 std::string Seal::close(const std::string& name, const std::string& value) const { return tag(name, value) + value; }

@@ -10,7 +10,7 @@ namespace colossal::comm {
 /// 32 hex digits, 128 bits of the kernel's random numbers.
 std::string random_text();
 
-/// SipHash-2-4 under the 128 bits of a key: who does not know them can neither predict a hash nor find them from hashes.
+/// SipHash-2-4 under the 128 bits of a key: who does not know them can neither predict a hash nor find them by hashes.
 struct HashKey {
   uint64_t low = 0, high = 0;
 };

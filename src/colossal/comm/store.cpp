@@ -75,7 +75,8 @@ c10::intrusive_ptr<c10d::TCPStore> connect(const Store::Tcp& options, bool use_u
   c10d_options.waitWorkers = false;
   c10d_options.timeout = options.limit;
   c10d_options.useLibUV = use_uv;
-  if (listener.is_open()) c10d_options.masterListenFd = fcntl(listener.value(), F_DUPFD_CLOEXEC, 0);  // it closes that one
+  // c10d closes what it is given, and tries twice.
+  if (listener.is_open()) c10d_options.masterListenFd = fcntl(listener.value(), F_DUPFD_CLOEXEC, 0);
   return c10::make_intrusive<c10d::TCPStore>(options.host, c10d_options);
 }
 
@@ -146,7 +147,8 @@ std::optional<std::string> Store::opened(const std::string& key, const std::stri
   auto result = guard_->seal.open(prefix_ + key, value);
   if (!result && guard_->note && !guard_->noted.exchange(true)) {
     guard_->note(concat("ignored a value of \"", prefix_, key, "\" in the store at port ", port_,
-                        ": it was written without the run's secret, by a stranger or by a rank with another COLOSSAL_SECRET"));
+                        ": it was written without the run's secret, by a stranger or by a rank with another ",
+                        "COLOSSAL_SECRET"));
   }
   return result;
 }
@@ -168,7 +170,8 @@ std::string Store::get(const std::string& key, milliseconds limit, const std::st
     } catch (const std::exception& error) {
       throw waited(plain_message(error));
     }
-    if (left.count() <= 0) throw waited("what is there was written without the run's secret: set the same COLOSSAL_SECRET on all ranks");
+    if (left.count() <= 0)
+      throw waited("what is there was written without the run's secret: set the same COLOSSAL_SECRET on all ranks");
     std::this_thread::sleep_for(milliseconds(20));
   }
 }

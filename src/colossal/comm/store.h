@@ -20,9 +20,9 @@ class Store {
  public:
   /// Among the threads of this process.
   static std::shared_ptr<Store> in_memory();
-  /// Connects to the server at host:port, or is the server. A server listens on `port`; 0 picks a free one. Where `host`
-  /// is a loopback address ("127.0.0.1", "::1", "localhost") it listens there alone, else on all interfaces. Errors:
-  /// throws Error("launch", ...) when the port is taken or nobody answers within `limit`.
+  /// Connects to the server at host:port, or is the server. A server listens on `port`; 0 picks a free one. Where
+  /// `host` is a loopback address ("127.0.0.1", "::1", "localhost") it listens there alone, else on all interfaces.
+  /// Errors: throws Error("launch", ...) when the port is taken or nobody answers within `limit`.
   struct Tcp {
     std::string host;
     uint16_t port = 0;
@@ -33,8 +33,8 @@ class Store {
 
   Store(std::shared_ptr<c10d::Store> store, uint16_t port) : store_(std::move(store)), port_(port) {}
 
-  /// The same store, whose values (not counters) are signed with `secret` from now on: what others wrote without it is as
-  /// if it were not there. `note` is told once that there was such a value; it may be empty.
+  /// The same store, whose values (not counters) are signed with `secret` from now on: what others wrote without it is
+  /// as if it were not there. `note` is told once that there was such a value; it may be empty.
   std::shared_ptr<Store> sealed(const std::string& secret, std::function<void(const std::string&)> note) const;
   /// The same store seen with every key behind `prefix`.
   std::shared_ptr<Store> with_prefix(const std::string& prefix) const;

@@ -15,8 +15,8 @@ std::string obstacle_to_nccl(const std::vector<RankFacts>& ranks, const std::map
     if (!ranks[r].has_nccl) return concat("the build of rank ", r, " has no NCCL");
     const int sharing = ranks_of_host.at(ranks[r].host);
     if (ranks[r].gpus >= sharing) continue;
-    return concat("the host of rank ", r, " has ", ranks[r].gpus, ranks[r].gpus == 1 ? " GPU" : " GPUs", " for its ", sharing,
-                  sharing == 1 ? " rank" : " ranks");
+    return concat("the host of rank ", r, " has ", ranks[r].gpus, ranks[r].gpus == 1 ? " GPU" : " GPUs", " for its ",
+                  sharing, sharing == 1 ? " rank" : " ranks");
   }
   return "";
 }
@@ -39,8 +39,8 @@ TransportChoice choose_transport(const std::vector<RankFacts>& ranks) {
   std::map<std::string, int> ranks_of_host;
   bool any_gpu = false;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    require(ranks[r].backend == ranks[0].backend, "launch", "all ranks must be asked for the same backend: rank 0 for \"", ranks[0].backend,
-            "\", rank ", r, " for \"", ranks[r].backend, "\"");
+    require(ranks[r].backend == ranks[0].backend, "launch",
+            "all ranks must be asked for the same backend: rank 0 for \"", ranks[0].backend, "\", rank ", r, " for \"", ranks[r].backend, "\"; start all with the same config");
     ++ranks_of_host[ranks[r].host];
     any_gpu = any_gpu || ranks[r].gpus > 0;
   }

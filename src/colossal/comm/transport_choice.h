@@ -22,10 +22,10 @@ struct TransportChoice {
   std::string why;      ///< GPUs exchange through host memory; empty when there is nothing to explain
 };
 
-/// The choice for a run of these ranks: what they were asked for; for "auto", nccl when every host has a GPU for each of
-/// its ranks, else shm on one host and gloo on several. A pure function: ranks that know the same facts choose alike.
-/// Errors: throws Error("launch", ...), on all ranks alike, when ranks were asked for different backends, or for shm on
-/// several hosts.
+/// The choice for a run of these ranks: what they were asked for; for "auto", nccl when every host has a GPU for each
+/// of its ranks, else shm on one host and gloo on several. A pure function: ranks that know the same facts choose
+/// alike. Errors: throws Error("launch", ...), on all ranks alike, when ranks were asked for different backends, or for
+/// shm on several hosts.
 TransportChoice choose_transport(const std::vector<RankFacts>& ranks);
 
 }  // namespace colossal::comm
