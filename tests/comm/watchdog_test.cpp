@@ -25,6 +25,8 @@ using std::chrono::milliseconds;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
+constexpr std::chrono::minutes kPlenty(2);  // for what comes in a moment, or never
+
 void all_reduce(Group& group) {
   at::Tensor x = at::zeros({8});
   group.all_reduce(x, Reduce::Sum).wait();
@@ -40,11 +42,11 @@ class Told {
       changed_.notify_all();
     });
   }
-  /// Returns when `count` of them have been told to `rank`, the last of which is returned.
+  /// Returns when `count` of them have been told to `rank`, the last of which is returned; after plenty of time whatever there is.
   Stall wait_for(int rank, int count) {
     std::unique_lock lock(mutex_);
     Stall last;
-    changed_.wait(lock, [&] {
+    changed_.wait_for(lock, kPlenty, [&] {
       int found = 0;
       for (const auto& [to, stall] : all_)
         if (to == rank && ++found == count) last = stall;
@@ -180,7 +182,7 @@ class OfADevice : public comm::IdleGroup {
   }
   std::string wait_for_abort() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !reason_.empty(); });
+    changed_.wait_for(lock, kPlenty, [this] { return !reason_.empty(); });
     return reason_;
   }
   bool is_aborted() {
