@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace colossal {
+namespace colossal::bytes_test {
 namespace {
 
 TEST(Bytes, ParsesUnits) {
@@ -42,4 +42,4 @@ TEST(Bytes, ReadsWellForPeople) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::bytes_test

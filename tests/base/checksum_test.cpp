@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
-namespace colossal {
+namespace colossal::checksum_test {
 namespace {
 
 std::string pattern(size_t count) {
@@ -60,4 +60,4 @@ TEST(Checksum, OfAFileEqualsThatOfItsBytes) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::checksum_test

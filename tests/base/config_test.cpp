@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
-namespace colossal {
+namespace colossal::config_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -342,4 +342,4 @@ TEST(ConfigHelp, TextStaysWithinItsWidth) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::config_test

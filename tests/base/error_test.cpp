@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace colossal {
+namespace colossal::error_test {
 namespace {
 
 TEST(Error, ReadsAsComponentAndMessage) {
@@ -33,4 +33,4 @@ TEST(WithRank, IsAddedOnce) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::error_test

@@ -19,7 +19,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
 
-namespace colossal {
+namespace colossal::file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -215,4 +215,4 @@ TEST(RunFolder, AFileInTheWayIsAnError) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::file_test

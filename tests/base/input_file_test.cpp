@@ -12,7 +12,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
-namespace colossal {
+namespace colossal::input_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -95,4 +95,4 @@ TEST(InputFile, WhatIsNoRegularFileIsRefused) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::input_file_test

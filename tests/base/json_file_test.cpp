@@ -8,7 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
-namespace colossal {
+namespace colossal::json_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -78,4 +78,4 @@ TEST(JsonFile, NamesThatComeTwiceAreRefusedWhereTheyMustNot) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::json_file_test

@@ -14,7 +14,7 @@
 #include "colossal/base/file.h"
 #include "base/temporary_folder.h"
 
-namespace colossal {
+namespace colossal::layering_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -211,4 +211,4 @@ TEST_F(PlantedViolations, ALongFileIsFound) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::layering_test

@@ -9,7 +9,7 @@
 #include "base/temporary_folder.h"
 #include "colossal/base/file.h"
 
-namespace colossal {
+namespace colossal::log_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -77,4 +77,4 @@ TEST(Log, LinesOfSeveralThreadsStayWhole) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::log_test

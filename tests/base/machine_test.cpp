@@ -7,7 +7,7 @@
 
 #include "colossal/base/version.h"
 
-namespace colossal {
+namespace colossal::machine_test {
 namespace {
 
 TEST(Machine, FiguresAreConsistent) {
@@ -36,4 +36,4 @@ TEST(Machine, ResidentBytesFollowAllocations) {
 TEST(Version, IsTheProjects) { EXPECT_STREQ(version(), "0.1.0"); }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::machine_test

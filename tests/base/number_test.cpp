@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <limits>
 
-namespace colossal {
+namespace colossal::number_test {
 namespace {
 
 TEST(PrintNumber, IsShort) {
@@ -22,4 +22,4 @@ TEST(PrintNumber, ReadsBackEqual) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::number_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace colossal {
+namespace colossal::progress_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -133,4 +133,4 @@ TEST(Duration, ReadsWell) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::progress_test

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-namespace colossal {
+namespace colossal::seed_test {
 namespace {
 
 TEST(Seed, SplitMix64HasItsPublishedValues) {
@@ -34,4 +34,4 @@ TEST(Seed, IsAFunctionOfItsArgumentsAtCompileTime) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::seed_test

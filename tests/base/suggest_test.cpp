@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace colossal {
+namespace colossal::suggest_test {
 namespace {
 
 TEST(Suggest, EditDistanceCountsEdits) {
@@ -29,4 +29,4 @@ TEST(Suggest, PhrasesTheQuestion) {
 }
 
 }  // namespace
-}  // namespace colossal
+}  // namespace colossal::suggest_test

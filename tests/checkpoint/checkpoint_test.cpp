@@ -15,7 +15,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 
-namespace colossal::checkpoint {
+namespace colossal::checkpoint::checkpoint_test {
 namespace {
 
 using testing::ElementsAre;
@@ -332,4 +332,4 @@ TEST(Checkpoint, SurvivesKillsAtAnyMoment) {
 }
 
 }  // namespace
-}  // namespace colossal::checkpoint
+}  // namespace colossal::checkpoint::checkpoint_test

@@ -12,7 +12,7 @@
 #include "colossal/comm/group.h"
 #include "colossal/comm/run_ranks.h"
 
-namespace colossal::checkpoint {
+namespace colossal::checkpoint::hugging_face_test {
 namespace {
 
 using testing::ContainsRegex;
@@ -308,4 +308,4 @@ TEST(HuggingFace, ReadsARealFolderAndWritesItBackBitwise) {
 }
 
 }  // namespace
-}  // namespace colossal::checkpoint
+}  // namespace colossal::checkpoint::hugging_face_test

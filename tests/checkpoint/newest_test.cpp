@@ -8,7 +8,7 @@
 #include "checkpoint/temporary_folder.h"
 #include "colossal/comm/run_ranks.h"
 
-namespace colossal::checkpoint {
+namespace colossal::checkpoint::newest_test {
 namespace {
 
 using testing::ElementsAre;
@@ -125,4 +125,4 @@ TEST_F(Newest, WhatIsSetAsideIsNoCheckpointAndNotLost) {
 }
 
 }  // namespace
-}  // namespace colossal::checkpoint
+}  // namespace colossal::checkpoint::newest_test

@@ -9,7 +9,7 @@
 #include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
 
-namespace colossal::checkpoint {
+namespace colossal::checkpoint::safetensors_test {
 namespace {
 
 using testing::HasSubstr;
@@ -221,4 +221,4 @@ TEST(SafetensorsWriter, AFullDiskIsAnErrorAndTheOldFileSurvives) {
 }
 
 }  // namespace
-}  // namespace colossal::checkpoint
+}  // namespace colossal::checkpoint::safetensors_test

@@ -13,7 +13,7 @@
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/run_ranks.h"
 
-namespace colossal::checkpoint {
+namespace colossal::checkpoint::writers_test {
 namespace {
 
 /// The sample under ZeRO as chunks keep it: of the replicas next to one another `sharers` have a part of each tensor, the first run of them counts.
@@ -131,4 +131,4 @@ TEST(Writers, TheFilesOfTwoReplicasAreEquallyLargeAndLoadBitForBit) {
 }
 
 }  // namespace
-}  // namespace colossal::checkpoint
+}  // namespace colossal::checkpoint::writers_test

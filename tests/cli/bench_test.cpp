@@ -11,7 +11,7 @@
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
 
-namespace colossal::cli {
+namespace colossal::cli::bench_test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -87,4 +87,4 @@ TEST(BenchTensorParallel, RefusesSizesThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace colossal::cli
+}  // namespace colossal::cli::bench_test

@@ -20,7 +20,7 @@
 #include "colossal/cli/arguments.h"
 #include "colossal/cli/commands.h"
 
-namespace colossal::cli {
+namespace colossal::cli::main_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -184,4 +184,4 @@ TEST(Program, RunsFromAnyFolder) {
 }
 
 }  // namespace
-}  // namespace colossal::cli
+}  // namespace colossal::cli::main_test

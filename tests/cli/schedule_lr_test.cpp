@@ -11,7 +11,7 @@
 #include "colossal/base/file.h"
 #include "colossal/optim/learning_rate.h"
 
-namespace colossal::cli {
+namespace colossal::cli::schedule_lr_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -86,4 +86,4 @@ TEST(ScheduleLr, RefusesWithOneLine) {
 }
 
 }  // namespace
-}  // namespace colossal::cli
+}  // namespace colossal::cli::schedule_lr_test

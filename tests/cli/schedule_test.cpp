@@ -10,7 +10,7 @@
 #include "colossal/base/file.h"
 #include "colossal/schedule/make.h"
 
-namespace colossal::cli {
+namespace colossal::cli::schedule_test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -69,4 +69,4 @@ TEST(Schedule, RefusesWithOneLine) {
 }
 
 }  // namespace
-}  // namespace colossal::cli
+}  // namespace colossal::cli::schedule_test

@@ -11,7 +11,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::collectives_test {
 namespace {
 
 using comm::World;
@@ -131,4 +131,4 @@ TEST(Pairs, RefuseDimensionsThatDoNotDivide) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::collectives_test

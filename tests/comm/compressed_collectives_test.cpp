@@ -12,7 +12,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::compressed_collectives_test {
 namespace {
 
 using comm::compressed_all_gather;
@@ -266,4 +266,4 @@ TEST(CompressedError, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::compressed_collectives_test

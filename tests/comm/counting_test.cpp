@@ -6,7 +6,7 @@
 
 #include "colossal/comm/run_ranks.h"
 
-namespace colossal::test {
+namespace colossal::test::counting_test {
 namespace {
 
 using comm::Phase;
@@ -144,4 +144,4 @@ TEST(OffGroup, LeavesEveryRankWithItsOwnInput) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::counting_test

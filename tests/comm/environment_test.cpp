@@ -7,7 +7,7 @@
 #include "colossal/comm/local_ranks.h"
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::environment_test {
 namespace {
 
 using comm::Environment;
@@ -199,4 +199,4 @@ TEST(SignalName, SaysWhatKilledARank) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::environment_test

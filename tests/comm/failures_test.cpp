@@ -12,7 +12,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::failures_test {
 namespace {
 
 using comm::Group;
@@ -281,4 +281,4 @@ TEST(Watchdog, LeavesSlowRanksWithinTheLimitAlone) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::failures_test

@@ -17,7 +17,7 @@
 #include "colossal/comm/meeting.h"
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::handover_test {
 namespace {
 
 using comm::Descriptor;
@@ -180,4 +180,4 @@ TEST(SharedMemory, OfAMeetingIsTheSameForAllItsRanks) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::handover_test

@@ -8,7 +8,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::mesh_test {
 namespace {
 
 using comm::Mesh;
@@ -117,4 +117,4 @@ TEST(World, RefusesGroupsWithoutTheRankThatAsks) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::mesh_test

@@ -13,7 +13,7 @@
 #include "colossal/comm/seal.h"
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::store_test {
 namespace {
 
 using comm::Seal;
@@ -139,4 +139,4 @@ TEST_F(SealedStore, TellsRanksThatTheirSecretsDiffer) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::store_test

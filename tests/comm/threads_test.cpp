@@ -8,7 +8,7 @@
 #include "support/ranks_conformance.h"
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::threads_test {
 namespace {
 
 using comm::World;
@@ -118,4 +118,4 @@ TEST(ManyGroups, FollowTheOrderOfTheirRanks) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::threads_test

@@ -6,7 +6,7 @@
 
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::transport_choice_test {
 namespace {
 
 using comm::choose_transport;
@@ -87,4 +87,4 @@ TEST(RankFacts, OfAnotherBuildAreRefused) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::transport_choice_test

@@ -14,7 +14,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "support/ranks_values.h"
 
-namespace colossal::test {
+namespace colossal::test::watchdog_test {
 namespace {
 
 using comm::Group;
@@ -249,4 +249,4 @@ TEST(WorkOfADevice, IsForgottenWhenTheDeviceIsDone) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::watchdog_test

@@ -10,7 +10,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::data {
+namespace colossal::data::batches_test {
 namespace {
 
 using testing::AllOf;
@@ -209,4 +209,4 @@ TEST(Batches, AnErrorOfTheReaderArrivesAtNext) {
 }
 
 }  // namespace
-}  // namespace colossal::data
+}  // namespace colossal::data::batches_test

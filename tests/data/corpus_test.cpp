@@ -14,7 +14,7 @@
 #include "colossal/data/stored_tokens.h"
 #include "colossal/data/text_files.h"
 
-namespace colossal::data {
+namespace colossal::data::corpus_test {
 namespace {
 
 using testing::ElementsAre;
@@ -330,4 +330,4 @@ TEST(Corpus, TheProjectsOwnTextIsEnoughToTrainOn) {
 }
 
 }  // namespace
-}  // namespace colossal::data
+}  // namespace colossal::data::corpus_test

@@ -13,7 +13,7 @@
 #include "colossal/data/gzip.h"
 #include "support/cifar_folder.h"
 
-namespace colossal::data {
+namespace colossal::data::images_test {
 namespace {
 
 using test::cifar_records;
@@ -241,4 +241,4 @@ TEST(ImageSamples, RefuseNoImages) {
 }
 
 }  // namespace
-}  // namespace colossal::data
+}  // namespace colossal::data::images_test

@@ -7,7 +7,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::data {
+namespace colossal::data::order_test {
 namespace {
 
 std::vector<int64_t> visited(int64_t count, uint64_t seed, int64_t epoch) {
@@ -66,4 +66,4 @@ TEST(Order, RefusesPositionsOutside) {
 }
 
 }  // namespace
-}  // namespace colossal::data
+}  // namespace colossal::data::order_test

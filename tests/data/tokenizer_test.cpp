@@ -13,7 +13,7 @@
 #include "colossal/data/pre_tokenizer.h"
 #include "colossal/data/utf8.h"
 
-namespace colossal::data {
+namespace colossal::data::tokenizer_test {
 namespace {
 
 using nlohmann::json;
@@ -299,4 +299,4 @@ TEST(PreTokenizer, CutsByMetaspaceDigitsAndStrings) {
 }
 
 }  // namespace
-}  // namespace colossal::data
+}  // namespace colossal::data::tokenizer_test

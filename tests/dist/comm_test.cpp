@@ -16,7 +16,7 @@
 #include "colossal/comm/store.h"
 #include "support/process.h"
 
-namespace colossal::test {
+namespace colossal::test::comm_test {
 namespace {
 
 using testing::AllOf;
@@ -482,4 +482,4 @@ TEST(Launchers, TwoHostsExchangeOverTcp) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::comm_test

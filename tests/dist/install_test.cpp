@@ -5,7 +5,7 @@
 
 #include "support/process.h"
 
-namespace colossal::test {
+namespace colossal::test::install_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -64,4 +64,4 @@ TEST(Installed, AProgramWithItsOwnModuleIsBuiltTrainedAndResumed) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::install_test

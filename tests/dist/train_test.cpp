@@ -14,7 +14,7 @@
 #include "colossal/train/metrics.h"
 #include "support/process.h"
 
-namespace colossal::test {
+namespace colossal::test::train_test {
 namespace {
 
 using std::chrono::seconds;
@@ -529,4 +529,4 @@ TEST_F(TrainProgram, RunsUnderMpirun) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::train_test

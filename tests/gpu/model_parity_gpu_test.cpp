@@ -7,7 +7,7 @@
 #include "support/parity.h"
 #include "support/tolerance.h"
 
-namespace colossal::test {
+namespace colossal::test::model_parity_gpu_test {
 namespace {
 
 struct Layout {
@@ -34,4 +34,4 @@ TEST_P(ModelParityOnGpu, EqualsSingleProcess) {
 INSTANTIATE_TEST_SUITE_P(Layouts, ModelParityOnGpu, testing::Values(Layout{1, 1}, Layout{2, 1}, Layout{1, 2}, Layout{2, 2}));
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::model_parity_gpu_test

@@ -8,7 +8,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::infer {
+namespace colossal::infer::sampler_test {
 namespace {
 
 const at::Tensor kLogits = at::log(at::tensor({0.1, 0.4, 0.05, 0.3, 0.15}, at::kDouble));
@@ -64,4 +64,4 @@ TEST(Sampler, RefusesOptionsThatMeanNothing) {
 }
 
 }  // namespace
-}  // namespace colossal::infer
+}  // namespace colossal::infer::sampler_test

@@ -9,7 +9,7 @@
 
 #include "support/ranks_values.h"
 
-namespace colossal::memory {
+namespace colossal::memory::account_test {
 namespace {
 
 constexpr int64_t kBytes = 1 << 20;
@@ -69,4 +69,4 @@ TEST(Account, IsOneAtATime) {
 }
 
 }  // namespace
-}  // namespace colossal::memory
+}  // namespace colossal::memory::account_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-namespace colossal::memory {
+namespace colossal::memory::chunk_plan_test {
 namespace {
 
 TEST(ChunkPlan, HoldsEveryParameterOnceInOrderAndWithinItsCapacity) {
@@ -66,4 +66,4 @@ TEST(ChunkPlan, PadsForEveryRankAndForOneNot) {
 }
 
 }  // namespace
-}  // namespace colossal::memory
+}  // namespace colossal::memory::chunk_plan_test

@@ -8,7 +8,7 @@
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "support/ranks_values.h"
 
-namespace colossal::memory {
+namespace colossal::memory::chunk_store_test {
 namespace {
 
 constexpr int64_t kWidth = 16;
@@ -185,4 +185,4 @@ TEST(ChunkStore, RefusesRunsThatDoNotDivideTheReplicas) {
 }
 
 }  // namespace
-}  // namespace colossal::memory
+}  // namespace colossal::memory::chunk_store_test

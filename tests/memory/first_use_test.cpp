@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-namespace colossal::memory {
+namespace colossal::memory::first_use_test {
 namespace {
 
 using Order = std::vector<size_t>;
@@ -36,4 +36,4 @@ TEST(FirstUse, LeavesNothingBehindWhateverThePassDoes) {
 }
 
 }  // namespace
-}  // namespace colossal::memory
+}  // namespace colossal::memory::first_use_test

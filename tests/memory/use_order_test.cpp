@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace colossal::memory {
+namespace colossal::memory::use_order_test {
 namespace {
 
 /// Goes through a pass and returns what was foretold behind each use; -1: nothing.
@@ -41,4 +41,4 @@ TEST(UseOrder, EvaluationIsTheBeginningOfATrainingPassAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace colossal::memory
+}  // namespace colossal::memory::use_order_test

@@ -11,7 +11,7 @@
 #include "support/parity.h"
 #include "support/tolerance.h"
 
-namespace colossal::models {
+namespace colossal::models::kv_cache_test {
 namespace {
 
 class KvCache : public testing::TestWithParam<parallel::TensorConfig> {};
@@ -47,4 +47,4 @@ TEST(KvCacheLimit, MoreTokensThanRoomIsAnError) {
 }
 
 }  // namespace
-}  // namespace colossal::models
+}  // namespace colossal::models::kv_cache_test

@@ -17,7 +17,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "support/parity.h"
 
-namespace colossal::models {
+namespace colossal::models::llama_golden_test {
 namespace {
 
 const std::string kFolder = std::string(COLOSSAL_SOURCE_DIR) + "/../shared/data/stories260K-hf";
@@ -110,4 +110,4 @@ TEST_P(Stories260K, ExportLoadsBackBitwise) {
 }
 
 }  // namespace
-}  // namespace colossal::models
+}  // namespace colossal::models::llama_golden_test

@@ -9,7 +9,7 @@
 #include "colossal/nn/serial_layers.h"
 #include "support/ranks_values.h"
 
-namespace colossal::models {
+namespace colossal::models::shape_test {
 namespace {
 
 // The parameter counts that the models are known by.
@@ -82,4 +82,4 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
 }
 
 }  // namespace
-}  // namespace colossal::models
+}  // namespace colossal::models::shape_test

@@ -15,7 +15,7 @@
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
-namespace colossal::models {
+namespace colossal::models::vit_test {
 namespace {
 
 at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
@@ -160,4 +160,4 @@ TEST(Vit, RefusesConfigurationsItCannotCompute) {
 }
 
 }  // namespace
-}  // namespace colossal::models
+}  // namespace colossal::models::vit_test

@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "support/ranks_values.h"
 
-namespace colossal::nn {
+namespace colossal::nn::fp8_config_test {
 namespace {
 
 /// As the section it becomes part of has them: beside other keys.
@@ -56,4 +56,4 @@ TEST(Fp8Config, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace colossal::nn
+}  // namespace colossal::nn::fp8_config_test

@@ -15,7 +15,7 @@
 #include "support/parity.h"
 #include "support/ranks_values.h"
 
-namespace colossal::nn {
+namespace colossal::nn::fp8_product_test {
 namespace {
 
 using ops::expect_close;
@@ -321,4 +321,4 @@ TEST(Fp8Product, RefusesAHistoryOfNothing) {
 }
 
 }  // namespace
-}  // namespace colossal::nn
+}  // namespace colossal::nn::fp8_product_test

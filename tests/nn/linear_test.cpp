@@ -7,7 +7,7 @@
 #include "ops/compare.h"
 #include "ops/matmul_choices.h"
 
-namespace colossal::nn {
+namespace colossal::nn::linear_test {
 namespace {
 
 using namespace ops;
@@ -102,4 +102,4 @@ TEST(DeferredGradients, AFailedPassLeavesNothingBehind) {
 }
 
 }  // namespace
-}  // namespace colossal::nn
+}  // namespace colossal::nn::linear_test

@@ -5,7 +5,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::nn {
+namespace colossal::nn::lookup_test {
 namespace {
 
 using namespace ops;
@@ -42,4 +42,4 @@ TEST(Lookup, OfNothingIsNothing) {
 }
 
 }  // namespace
-}  // namespace colossal::nn
+}  // namespace colossal::nn::lookup_test

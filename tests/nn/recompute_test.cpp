@@ -7,7 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/linear.h"
 
-namespace colossal::nn {
+namespace colossal::nn::recompute_test {
 namespace {
 
 /// x -> (2 x)^2, watching whether the tensor in between is still alive.
@@ -68,4 +68,4 @@ TEST(Recompute, BeforeALinearLayerKeepsTheSourceAlone) {
 }
 
 }  // namespace
-}  // namespace colossal::nn
+}  // namespace colossal::nn::recompute_test

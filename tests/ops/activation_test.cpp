@@ -3,7 +3,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::activation_test {
 namespace {
 
 // The reference computes in the same dtype steps of its own; 16 roundings of numbers as large as the result bound both.
@@ -64,4 +64,4 @@ TEST(Activation, RefusesShapesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::activation_test

@@ -3,7 +3,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::adam_8bit_test {
 namespace {
 
 struct Buffers {
@@ -81,4 +81,4 @@ TEST(Adam8bit, RefusesBuffersThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::adam_8bit_test

@@ -3,7 +3,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::attention_test {
 namespace {
 
 struct Case {
@@ -100,4 +100,4 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::attention_test

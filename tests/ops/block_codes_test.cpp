@@ -7,7 +7,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::block_codes_test {
 namespace {
 
 struct Encoded {
@@ -121,4 +121,4 @@ TEST(BlockCodes, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::block_codes_test

@@ -3,7 +3,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::cross_entropy_test {
 namespace {
 
 at::Tensor labels_of(int64_t tokens, int64_t words, bool with_ignored) {
@@ -190,4 +190,4 @@ TEST(LinearCrossEntropy, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::cross_entropy_test

@@ -5,7 +5,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::factored_test {
 namespace {
 
 const std::pair<int64_t, int64_t> kShapes[] = {{1, 1}, {3, 70001}, {70001, 3}, {257, 1029}, {0, 5}};
@@ -66,4 +66,4 @@ TEST(ScaleRowsColumns, RefusesFactorsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::factored_test

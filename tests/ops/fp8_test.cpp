@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::fp8_test {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -192,4 +192,4 @@ TEST(Fp8, PowersOfTwoKeepWhatTheFormatHolds) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::fp8_test

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace colossal::ops {
+namespace colossal::ops::host_memory_test {
 namespace {
 
 // The allocator is for the process and cannot be taken out again: the other tests of this executable may run before or after.
@@ -80,4 +80,4 @@ TEST_F(HostMemoryCache, LeavesSmallTensorsToTheLibrary) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::host_memory_test

@@ -6,7 +6,7 @@
 #include "ops/compare.h"
 #include "ops/matmul_choices.h"
 
-namespace colossal::ops {
+namespace colossal::ops::matmul_test {
 namespace {
 
 TEST(Matmul, ProductsEqualAten) {
@@ -87,4 +87,4 @@ TEST(MatmulChoice, IsTheSameForAllThreads) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::matmul_test

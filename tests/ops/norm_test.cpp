@@ -3,7 +3,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::norm_test {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
@@ -95,4 +95,4 @@ TEST(Norm, RefusesAWeightOfAnotherLength) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::norm_test

@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::parallel_test {
 namespace {
 
 struct ThreadCount {
@@ -74,4 +74,4 @@ TEST(InstructionSet, OverridesNestAndEndWithTheirScope) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::parallel_test

@@ -5,7 +5,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::random_test {
 namespace {
 
 TEST(Philox, GivesTheKnownAnswers) {
@@ -155,4 +155,4 @@ TEST(Dropout, WithoutProbabilityIsTheInputItself) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::random_test

@@ -2,7 +2,7 @@
 
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::reduce_test {
 namespace {
 
 TEST(SumOfSquares, EqualsItsReferenceForEveryVariant) {
@@ -44,4 +44,4 @@ TEST(Zero, ClearsEverything) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::reduce_test

@@ -3,7 +3,7 @@
 #include "colossal/base/error.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::rotary_test {
 namespace {
 
 constexpr int64_t kSteps = 4;  // roundings of an element: two products, a sum, the table's entry
@@ -92,4 +92,4 @@ TEST(Rotary, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::rotary_test

@@ -8,7 +8,7 @@
 #include "colossal/ops/random.h"
 #include "ops/compare.h"
 
-namespace colossal::ops {
+namespace colossal::ops::update_test {
 namespace {
 
 struct Types {
@@ -264,4 +264,4 @@ TEST(Update, RefusesBuffersThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::ops
+}  // namespace colossal::ops::update_test

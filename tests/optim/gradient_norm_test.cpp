@@ -6,7 +6,7 @@
 
 #include "optim/trajectory.h"
 
-namespace colossal::optim {
+namespace colossal::optim::gradient_norm_test {
 namespace {
 
 /// All logical gradients of step 1, one behind the other.
@@ -103,4 +103,4 @@ TEST(Clipping, ByValueCutsElements) {
 }
 
 }  // namespace
-}  // namespace colossal::optim
+}  // namespace colossal::optim::gradient_norm_test

@@ -3,7 +3,7 @@
 
 #include "optim/trajectory.h"
 
-namespace colossal::optim {
+namespace colossal::optim::layer_wise_test {
 namespace {
 
 OptimizerConfig lamb() {
@@ -125,4 +125,4 @@ TEST(LayerWise, SendsTwoNumbersATensorInOneMessage) {
 }
 
 }  // namespace
-}  // namespace colossal::optim
+}  // namespace colossal::optim::layer_wise_test

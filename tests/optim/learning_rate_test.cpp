@@ -9,7 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/optim/optimizer.h"
 
-namespace colossal::optim {
+namespace colossal::optim::learning_rate_test {
 namespace {
 
 constexpr int64_t kBatch = 8;
@@ -157,4 +157,4 @@ TEST(LearningRate, ScheduleIsATableOrAName) {
 }
 
 }  // namespace
-}  // namespace colossal::optim
+}  // namespace colossal::optim::learning_rate_test

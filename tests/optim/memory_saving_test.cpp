@@ -4,7 +4,7 @@
 
 #include "optim/trajectory.h"
 
-namespace colossal::optim {
+namespace colossal::optim::memory_saving_test {
 namespace {
 
 OptimizerConfig config(const std::string& name) {
@@ -209,4 +209,4 @@ TEST(Adam8bit, StepsWindowsOfALargeShard) {
 }
 
 }  // namespace
-}  // namespace colossal::optim
+}  // namespace colossal::optim::memory_saving_test

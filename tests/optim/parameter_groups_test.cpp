@@ -4,7 +4,7 @@
 
 #include "support/ranks_values.h"
 
-namespace colossal::optim {
+namespace colossal::optim::parameter_groups_test {
 namespace {
 
 nn::Parameters model() {
@@ -48,4 +48,4 @@ TEST(ParameterGroups, RefuseListsThatDoNotFitAndPatternsThatNameNobody) {
 }
 
 }  // namespace
-}  // namespace colossal::optim
+}  // namespace colossal::optim::parameter_groups_test

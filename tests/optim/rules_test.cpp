@@ -3,7 +3,7 @@
 
 #include "optim/trajectory.h"
 
-namespace colossal::optim {
+namespace colossal::optim::rules_test {
 namespace {
 
 OptimizerConfig config(const std::string& name) {
@@ -254,4 +254,4 @@ TEST(Optimizers, RefuseShardsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace colossal::optim
+}  // namespace colossal::optim::rules_test

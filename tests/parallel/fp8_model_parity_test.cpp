@@ -17,7 +17,7 @@
 #include "support/parity.h"
 #include "support/tolerance.h"
 
-namespace colossal::test {
+namespace colossal::test::fp8_model_parity_test {
 namespace {
 
 using distributed::DistributedModel;
@@ -210,4 +210,4 @@ TEST(Fp8ModelParity, OfGroupedHeadsWithoutCopies) {
 INSTANTIATE_TEST_SUITE_P(Fp8ModelParity, Fp8Layouts, testing::ValuesIn(cases()), testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::fp8_model_parity_test

@@ -16,7 +16,7 @@
 #include "support/parity.h"
 #include "support/tolerance.h"
 
-namespace colossal::test {
+namespace colossal::test::fp8_parity_test {
 namespace {
 
 using nn::Fp8Layers;
@@ -212,4 +212,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, Fp8Parity, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::fp8_parity_test

@@ -6,7 +6,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::parallel {
+namespace colossal::parallel::layer_cost_test {
 namespace {
 
 struct Case {
@@ -100,4 +100,4 @@ TEST(MeasuredCost, RefusesSizesThatDoNotDivide) {
 }
 
 }  // namespace
-}  // namespace colossal::parallel
+}  // namespace colossal::parallel::layer_cost_test

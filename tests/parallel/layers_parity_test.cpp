@@ -17,7 +17,7 @@
 #include "support/parity.h"
 #include "support/tolerance.h"
 
-namespace colossal::test {
+namespace colossal::test::layers_parity_test {
 namespace {
 
 using parallel::Layout;
@@ -227,4 +227,4 @@ static_assert(Addable<at::Tensor, at::Tensor>);
 static_assert(!Addable<at::Tensor, nn::Inside> && !Addable<nn::Inside, at::Tensor> && !std::is_convertible_v<nn::Inside, at::Tensor>);
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::layers_parity_test

@@ -5,7 +5,7 @@
 #include "support/parity.h"
 #include "support/tolerance.h"
 
-namespace colossal::test {
+namespace colossal::test::model_parity_test {
 namespace {
 
 struct Layout {
@@ -106,4 +106,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, WideModelParity,
                          testing::PrintToStringParamName());
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::model_parity_test

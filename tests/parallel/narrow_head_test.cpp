@@ -11,7 +11,7 @@
 #include "support/parity.h"
 #include "support/tolerance.h"
 
-namespace colossal::test {
+namespace colossal::test::narrow_head_test {
 namespace {
 
 using parallel::TensorConfig;
@@ -59,4 +59,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, NarrowHead,
                          [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::narrow_head_test

@@ -18,7 +18,7 @@
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
-namespace colossal::parallel {
+namespace colossal::parallel::pipeline_executor_test {
 namespace {
 
 using comm::World;
@@ -236,4 +236,4 @@ TEST(ExecutorErrors, AFailedStageLeavesNothingAndSaysWhy) {
 }
 
 }  // namespace
-}  // namespace colossal::parallel
+}  // namespace colossal::parallel::pipeline_executor_test

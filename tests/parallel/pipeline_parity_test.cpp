@@ -9,7 +9,7 @@
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
-namespace colossal::test {
+namespace colossal::test::pipeline_parity_test {
 namespace {
 
 struct Case {
@@ -174,4 +174,4 @@ INSTANTIATE_TEST_SUITE_P(Products, ProductParity, testing::ValuesIn(products()),
 });
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::pipeline_parity_test

@@ -6,7 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/schedule/make.h"
 
-namespace colossal::parallel {
+namespace colossal::parallel::pipeline_plan_test {
 namespace {
 
 using testing::ElementsAre;
@@ -67,4 +67,4 @@ TEST(MicroBatches, AreGivenOrAsManyAsDivide) {
 }
 
 }  // namespace
-}  // namespace colossal::parallel
+}  // namespace colossal::parallel::pipeline_plan_test

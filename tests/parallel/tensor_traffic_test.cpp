@@ -15,7 +15,7 @@
 #include "support/parity.h"
 #include "support/tolerance.h"
 
-namespace colossal::test {
+namespace colossal::test::tensor_traffic_test {
 namespace {
 
 using comm::Phase;
@@ -220,4 +220,4 @@ TEST(Depth, GradientsOfOneDepthReachTheOthers) {
 INSTANTIATE_TEST_SUITE_P(Modes, ModeTraffic, testing::ValuesIn(tensor_modes()), [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::tensor_traffic_test

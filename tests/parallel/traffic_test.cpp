@@ -10,7 +10,7 @@
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 
-namespace colossal::test {
+namespace colossal::test::traffic_test {
 namespace {
 
 using comm::Phase;
@@ -184,4 +184,4 @@ TEST(SingleRank, MakesNoCallAtAll) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::traffic_test

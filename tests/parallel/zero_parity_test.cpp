@@ -4,7 +4,7 @@
 #include "support/parity.h"
 #include "support/tolerance.h"
 
-namespace colossal::test {
+namespace colossal::test::zero_parity_test {
 namespace {
 
 using Zero = testing::TestWithParam<int64_t>;
@@ -80,4 +80,4 @@ TEST(Zero3, KeepsParametersBetweenForwardAndBackward) {
 }
 
 }  // namespace
-}  // namespace colossal::test
+}  // namespace colossal::test::zero_parity_test

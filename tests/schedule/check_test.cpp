@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "schedule/orders.h"
 
-namespace colossal::schedule {
+namespace colossal::schedule::check_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -179,4 +179,4 @@ TEST(Check, AcceptsEverythingThatFamiliesMake) {
 }
 
 }  // namespace
-}  // namespace colossal::schedule
+}  // namespace colossal::schedule::check_test

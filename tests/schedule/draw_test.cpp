@@ -10,7 +10,7 @@
 
 #include "schedule/orders.h"
 
-namespace colossal::schedule {
+namespace colossal::schedule::draw_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -102,4 +102,4 @@ TEST(ChromeTrace, IsReadByTraceViewers) {
 }
 
 }  // namespace
-}  // namespace colossal::schedule
+}  // namespace colossal::schedule::draw_test

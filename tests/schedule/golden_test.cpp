@@ -3,7 +3,7 @@
 
 #include "schedule/orders.h"
 
-namespace colossal::schedule {
+namespace colossal::schedule::golden_test {
 namespace {
 
 TEST(Golden, OneForwardOneBackward) {
@@ -77,4 +77,4 @@ TEST(Placement, EachStageIsWhereItSaysInBothDirections) {
 }
 
 }  // namespace
-}  // namespace colossal::schedule
+}  // namespace colossal::schedule::golden_test

@@ -10,7 +10,7 @@
 #include "colossal/base/error.h"
 #include "schedule/orders.h"
 
-namespace colossal::schedule {
+namespace colossal::schedule::make_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -103,4 +103,4 @@ TEST(Options, FamiliesAreDescribed) {
 }
 
 }  // namespace
-}  // namespace colossal::schedule
+}  // namespace colossal::schedule::make_test

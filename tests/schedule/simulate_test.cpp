@@ -10,7 +10,7 @@
 #include "colossal/schedule/list_scheduler.h"
 #include "schedule/orders.h"
 
-namespace colossal::schedule {
+namespace colossal::schedule::simulate_test {
 namespace {
 
 constexpr double kSlack = 1e-9;
@@ -195,4 +195,4 @@ TEST(Simulate, RefusesWhatLocksUp) {
 }
 
 }  // namespace
-}  // namespace colossal::schedule
+}  // namespace colossal::schedule::simulate_test

@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-namespace colossal::tensor {
+namespace colossal::tensor::flat_part_test {
 namespace {
 
 TEST(FlatPart, BlocksOfAllPartsRebuildTheLogicalTensor) {
@@ -44,4 +44,4 @@ TEST(FlatPart, WhatDoesNotCountIsNobodysPrimary) {
 }
 
 }  // namespace
-}  // namespace colossal::tensor
+}  // namespace colossal::tensor::flat_part_test

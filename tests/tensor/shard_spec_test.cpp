@@ -7,7 +7,7 @@
 
 #include "colossal/base/error.h"
 
-namespace colossal::tensor {
+namespace colossal::tensor::shard_spec_test {
 namespace {
 
 Place at_rank(int data, int tensor, int rank) {
@@ -98,4 +98,4 @@ TEST(ShardSpec, RefusesSegmentsThatDoNotAddUp) {
 }
 
 }  // namespace
-}  // namespace colossal::tensor
+}  // namespace colossal::tensor::shard_spec_test

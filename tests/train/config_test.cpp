@@ -7,7 +7,7 @@
 #include "base/temporary_folder.h"
 #include "colossal/base/file.h"
 
-namespace colossal::train {
+namespace colossal::train::config_test {
 namespace {
 
 using testing::ElementsAre;
@@ -53,4 +53,4 @@ TEST_F(Given, OneThatIsAskedForIsRefusedAsEver) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::config_test

@@ -11,7 +11,7 @@
 #include "support/parity.h"
 #include "support/ranks_values.h"
 
-namespace colossal::train {
+namespace colossal::train::engine_test {
 namespace {
 
 Config config_of(int64_t data, int64_t tensor, int64_t batch) {
@@ -123,4 +123,4 @@ TEST(Engine, LearnsAConstantText) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::engine_test

@@ -6,7 +6,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/module_training.h"
 
-namespace colossal::train {
+namespace colossal::train::first_pass_test {
 namespace {
 
 constexpr int64_t kWidth = 6, kRows = 12;
@@ -69,4 +69,4 @@ TEST(FirstPass, PacksParametersInTheOrderInWhichItUsesThem) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::first_pass_test

@@ -7,7 +7,7 @@
 #include "colossal/base/error.h"
 #include "train/zero_runs.h"
 
-namespace colossal::train {
+namespace colossal::train::formats_test {
 namespace {
 
 /// Plain descent on one batch, which learns the more the larger gradients are: Adam would not notice a factor in them.
@@ -145,4 +145,4 @@ TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::formats_test

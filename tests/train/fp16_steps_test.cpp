@@ -11,7 +11,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/module_training.h"
 
-namespace colossal::train {
+namespace colossal::train::fp16_steps_test {
 namespace {
 
 constexpr int64_t kSize = 13, kSteps = 1000, kGrowth = 20;
@@ -172,4 +172,4 @@ TEST(Fp16Steps, AreSkippedOftenEnoughToTellSomething) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::fp16_steps_test

@@ -14,7 +14,7 @@
 #include "support/cifar_folder.h"
 #include "support/tolerance.h"
 
-namespace colossal::train {
+namespace colossal::train::image_training_test {
 namespace {
 
 class ImageRun : public testing::Test {
@@ -135,4 +135,4 @@ TEST_F(ImageRun, SaysWhatIsWrongWithTheData) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::image_training_test

@@ -10,7 +10,7 @@
 #include "colossal/train/engine.h"
 #include "support/ranks_values.h"
 
-namespace colossal::train {
+namespace colossal::train::memory_need_test {
 namespace {
 
 using testing::HasSubstr;
@@ -92,4 +92,4 @@ TEST(MemoryNeed, RefusesWhatIsCertainNotToFit) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::memory_need_test

@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
-namespace colossal::train {
+namespace colossal::train::metrics_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -162,4 +162,4 @@ TEST(MetricsErrors, UnwritableAndFullPlaces) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::metrics_test

@@ -16,7 +16,7 @@
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
-namespace colossal::train {
+namespace colossal::train::module_training_test {
 namespace {
 
 constexpr int64_t kWidth = 6, kRows = 12, kSteps = 5;
@@ -386,4 +386,4 @@ TEST(ModuleTraining, RefusesToLoadWhatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::module_training_test

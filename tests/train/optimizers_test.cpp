@@ -14,7 +14,7 @@
 #include "support/parity.h"
 #include "support/ranks_values.h"
 
-namespace colossal::train {
+namespace colossal::train::optimizers_test {
 namespace {
 
 constexpr int64_t kSteps = 6;
@@ -195,4 +195,4 @@ TEST(Resume, WithAnotherOptimizerNamesBoth) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::optimizers_test

@@ -16,7 +16,7 @@
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
-namespace colossal::train {
+namespace colossal::train::pipeline_modes_test {
 namespace {
 
 struct Layout {
@@ -285,4 +285,4 @@ TEST(PipelineSizes, AnUnknownScheduleIsRefusedByTheReader) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::pipeline_modes_test

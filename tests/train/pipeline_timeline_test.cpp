@@ -13,7 +13,7 @@
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 
-namespace colossal::train {
+namespace colossal::train::pipeline_timeline_test {
 namespace {
 
 using schedule::Action;
@@ -121,4 +121,4 @@ TEST(PipelineTimeline, ThereIsNoneBeforeAStepOrWithoutAPipeline) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::pipeline_timeline_test

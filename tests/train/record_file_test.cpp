@@ -13,7 +13,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
-namespace colossal::train {
+namespace colossal::train::record_file_test {
 namespace {
 
 /// Runs `work` while files of this process hold at most `bytes`, as on a full disk.
@@ -80,4 +80,4 @@ TEST(RecordFile, SaysWhatIsLostWhenTooMuchWaits) {
 TEST(RecordFile, APlaceThatCannotBeOpenedIsRefused) { EXPECT_THROW(RecordFile("/nonexistent/f", "test", true), Error); }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::record_file_test

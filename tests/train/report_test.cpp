@@ -9,7 +9,7 @@
 #include "colossal/train/html.h"
 #include "colossal/train/plot.h"
 
-namespace colossal::train {
+namespace colossal::train::report_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -232,4 +232,4 @@ TEST(ShortNumber, IsShort) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::report_test

@@ -12,7 +12,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/trainer.h"
 
-namespace colossal::train {
+namespace colossal::train::stall_records_test {
 namespace {
 
 using testing::ElementsAre;
@@ -104,4 +104,4 @@ TEST_F(Stalls, AreNotWhatARunDoesOnARankAlone) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::stall_records_test

@@ -10,7 +10,7 @@
 #include "colossal/ops/host_memory.h"
 #include "colossal/train/engine.h"
 
-namespace colossal::train {
+namespace colossal::train::steady_state_test {
 namespace {
 
 TEST(SteadyState, TakesNothingFromTheSystem) {
@@ -80,4 +80,4 @@ TEST(SteadyState, AThousandStepsOnTwoRanksDoNotGrow) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::steady_state_test

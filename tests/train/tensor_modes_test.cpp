@@ -12,7 +12,7 @@
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
-namespace colossal::train {
+namespace colossal::train::tensor_modes_test {
 namespace {
 
 using parallel::TensorConfig;
@@ -115,4 +115,4 @@ TEST(TensorSizes, AHiddenSizeThatDoesNotDivideIsRefusedBeforeAnyMessage) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::tensor_modes_test

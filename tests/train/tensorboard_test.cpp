@@ -11,7 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
-namespace colossal::train {
+namespace colossal::train::tensorboard_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -98,4 +98,4 @@ TEST(EventWriter, WritesTheScalarsOfAStep) {
 TEST(EventWriter, AFolderThatIsNotThereIsAnError) { EXPECT_THROW(EventWriter("/nonexistent"), Error); }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::tensorboard_test

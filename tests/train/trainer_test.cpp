@@ -19,7 +19,7 @@
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
-namespace colossal::train {
+namespace colossal::train::trainer_test {
 namespace {
 
 class Run : public testing::Test {
@@ -349,4 +349,4 @@ TEST_F(Run, SaysWhatIsWrongWithTheData) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::trainer_test

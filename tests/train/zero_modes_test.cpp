@@ -14,7 +14,7 @@
 #include "support/tolerance.h"
 #include "train/zero_runs.h"
 
-namespace colossal::train {
+namespace colossal::train::zero_modes_test {
 namespace {
 
 std::string empty_folder(const std::string& name) {
@@ -253,4 +253,4 @@ TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
 }
 
 }  // namespace
-}  // namespace colossal::train
+}  // namespace colossal::train::zero_modes_test
