@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 
 #include "checkpoint/temporary_folder.h"
@@ -99,6 +100,21 @@ TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
   EXPECT_EQ(Corpus::open(copy, kBytes).contents(), Corpus::open(folder / "from", kBytes, {folder / "from/run"}).contents());
   folder.write("file", "in the way");
   EXPECT_THROW(copy_text_files(folder / "from", {}, folder / "file/copy"), Error);
+}
+
+TEST(Corpus, ACopyThatFailsHalfWayIsNotTakenForTheWhole) {
+  TemporaryFolder folder;
+  folder.write("from/a.md", "A");
+  const std::string last = folder.write("from/" + std::string(200, 'b') + "/b.md", "B");
+  std::string to = folder.path();
+  while (to.size() < PATH_MAX - 140) to += "/" + std::string(100, 'd');  // room for the copy of a.md, not for that of b.md
+  std::filesystem::create_directories(to);
+  to += "/copy";
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(copy_text_files(folder / "from", {}, to), Error);
+  EXPECT_FALSE(std::filesystem::exists(to));
+  std::filesystem::remove(last);
+  copy_text_files(folder / "from", {}, to);
+  EXPECT_EQ(text(Corpus::open(to, kBytes)), "A|");
 }
 
 TEST(Corpus, EncodesWithATokenizerThatIsNotBytes) {
