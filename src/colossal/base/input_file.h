@@ -22,7 +22,7 @@ class InputFile {
   /// Copies bytes [begin, begin + count), which lie inside the size, to `out`.
   /// Errors ("file"): the file became shorter, or cannot be read.
   void read(int64_t begin, int64_t count, void* out) const;
-  /// All its bytes.
+  /// All its bytes. Errors: those of read().
   std::string content() const;
 
  private:

@@ -43,7 +43,8 @@ struct NamedTensor {
 struct TrainingState {
   std::vector<NamedTensor> tensors;
   nlohmann::json progress;
-  int64_t sharers = 1;  ///< replicas, next to one another along "data", that share out what tensors with a part are parts of; 1: each has all
+  /// Neighbours along "data" (ZeRO's sharers) of which each holds its `part` of a tensor; 1: each replica holds all of it.
+  int64_t sharers = 1;
 };
 
 /// Saves `state` as folder/step-<step>, replacing one of the same step, then removes all but the `keep_last` newest
@@ -71,7 +72,7 @@ void load(const std::string& path, TrainingState& state, comm::Group& world, con
 /// Refuses, by an Error, a checkpoint whose progress shows that it is of another run.
 using ProgressCheck = std::function<void(const nlohmann::json& progress)>;
 /// load() of a checkpoint that `check` accepts, told apart: a damaged one is returned as the Error that says how, the same on every rank, and
-/// nothing was changed; one of another model, optimizer or run is thrown.
+/// nothing was changed; one of another model, optimizer or run is thrown. Communication: that of load().
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
                                          const std::string& prefix = "", const ProgressCheck& check = {});
 

@@ -27,8 +27,8 @@ struct LocalRanks {
 /// which ranks are expected to end at once, gives them `grace` until SIGKILL. When a rank is killed, or half a
 /// second after one has ended with an error, which others may be about to end with too, the rest gets SIGTERM and, after
 /// `grace`, SIGKILL. When this process dies, however it does, the ranks are killed with it. One
-/// run at a time in a process: these signals and SIGPIPE, which a report to a closed pipe must not end it by, are its own
-/// until it returns. Errors: throws Error("launch", ...) when the command cannot be started.
+/// run at a time in a process: until it returns, these signals are handled here alone, and SIGPIPE is held back, so that output
+/// which nobody reads any more ends nothing. Errors: throws Error("launch", ...) when the command cannot be started.
 int run_local_ranks(const LocalRanks& options);
 
 /// "SIGKILL" for 9, "signal 64" for what has no name.

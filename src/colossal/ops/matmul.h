@@ -38,7 +38,8 @@ MatmulChoice choose_matmul(std::string_view name);
 MatmulChoice matmul_choice();
 void set_matmul(const MatmulChoice& choice);
 
-/// The dtype that operands beside `x` are best given in, and x itself, where they are wider: fp32 where products of x's dtype are made in fp32, else x's own.
+/// The dtype in which products of x's dtype are computed on x's device: fp32 where a CPU does not multiply bf16 or fp16, else x's own. An operand that is wider
+/// is best rounded no further than to this, and x given in it, too.
 at::ScalarType product_type(const at::Tensor& x);
 
 /// Products without autograd (nn/linear has it), result new and contiguous unless a tensor to write is given. Operands may have any strides; `sum`

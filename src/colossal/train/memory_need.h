@@ -18,7 +18,7 @@ struct MemoryNeed {
 /// A bound from below: activations, buffers, padding and copies that a tensor mode makes are left out.
 MemoryNeed least_memory(const Config& config, const models::ModelShape& shape);
 
-/// What the processes of this machine can have: its memory and swap, or what the cgroup allows of them.
+/// Bytes that the processes of this machine can have: its memory and swap, or what the cgroup allows of them.
 double usable_memory();
 
 /// Errors ("model"): a model that certainly does not fit into `limit` bytes for the `local` of the run's ranks that are on this machine, with the
