@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 
 #include "checkpoint/temporary_folder.h"
@@ -99,6 +100,21 @@ TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
   EXPECT_EQ(Corpus::open(copy, kBytes).contents(), Corpus::open(folder / "from", kBytes, {folder / "from/run"}).contents());
   folder.write("file", "in the way");
   EXPECT_THROW(copy_text_files(folder / "from", {}, folder / "file/copy"), Error);
+}
+
+TEST(Corpus, ACopyThatFailsHalfWayIsNotTakenForTheWhole) {
+  TemporaryFolder folder;
+  folder.write("from/a.md", "A");
+  const std::string last = folder.write("from/" + std::string(200, 'b') + "/b.md", "B");
+  std::string to = folder.path();
+  while (to.size() < PATH_MAX - 140) to += "/" + std::string(100, 'd');  // room for the copy of a.md, not for that of b.md
+  std::filesystem::create_directories(to);
+  to += "/copy";
+  for (int i = 0; i < 2; ++i) EXPECT_THROW(copy_text_files(folder / "from", {}, to), Error);
+  EXPECT_FALSE(std::filesystem::exists(to));
+  std::filesystem::remove(last);
+  copy_text_files(folder / "from", {}, to);
+  EXPECT_EQ(text(Corpus::open(to, kBytes)), "A|");
 }
 
 TEST(Corpus, EncodesWithATokenizerThatIsNotBytes) {
@@ -196,6 +212,16 @@ TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
   EXPECT_THAT(last, ElementsAre(0, ByteTokenizer::kEnd));
 }
 
+TEST(Corpus, AFileOfMoreBytesThanCanBeCountedIsRefused) {
+  const std::string path = concat("/dev/shm/colossal-test-", ::getpid(), ".txt");  // a file system of which files may claim so many
+  std::ofstream{path};
+  std::error_code refused;
+  std::filesystem::resize_file(path, uintmax_t{1} << 59, refused);
+  if (!refused) EXPECT_THAT(refusal(path), HasSubstr("must have at most 2^56 bytes: got 576460752303423488"));
+  std::filesystem::remove(path);
+  if (refused) GTEST_SKIP() << "no sparse files of 2^59 bytes here: " << refused.message();
+}
+
 TEST(Corpus, SplitsOneFileAtItsEnd) {
   const Corpus corpus = Corpus::of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, -1, 10);
   const auto [training, held_out] = corpus.split(0.25);
@@ -287,6 +313,19 @@ TEST(Corpus, ContentsNameWhatADocumentWasMadeOf) {
   EXPECT_NE(edited.at("large.txt"), before.at("large.txt"));
   EXPECT_NE(edited.at("sub/a.md"), before.at("sub/a.md"));
   EXPECT_THAT(Corpus::of({1, 2, 3, 4}, -1, 5).split(0.5).first.contents().at("memory"), HasSubstr("of which tokens 0 to 2"));
+}
+
+TEST(Corpus, NamesThatLookAlikeAsUtf8HideNoDocument) {
+  TemporaryFolder folder;
+  folder.write("\xfe.md", "a");
+  folder.write("\xff.md", "b");
+  const auto before = Corpus::open(folder.path(), kBytes).contents();
+  EXPECT_EQ(before.size(), 1u);
+  for (const char* name : {"\xfe.md", "\xff.md"}) {
+    folder.write(name, "c");
+    EXPECT_NE(Corpus::open(folder.path(), kBytes).contents(), before) << static_cast<int>(name[0]);
+    folder.write(name, name[0] == '\xfe' ? "a" : "b");
+  }
 }
 
 TEST(Corpus, ManyDocumentsAreSummedUp) {
