@@ -111,6 +111,7 @@ TEST(Cli, UnknownWordsAreMisuse) {
   expect_misuse({"trian"}, "unknown command `trian`, did you mean `train`?");
   expect_misuse({"zzzz"}, "unknown command `zzzz`; `colossal help` lists the commands");
   expect_misuse({"help", "inof"}, "no help on `inof`, did you mean `info`?");
+  expect_misuse({"help", "zzzz"}, "no help on `zzzz`; `colossal help` lists the commands");
   expect_misuse({"info", "--nonsense"}, "--nonsense");
   expect_misuse({"train", "x.toml", "y.toml"}, "y.toml");
 }

@@ -59,7 +59,8 @@ int help(const Arguments& arguments) {
   if (command != nullptr) return command->run({"--help"});
   std::vector<std::string> topics = command_names();
   topics.push_back("config");
-  throw UsageError("no help on `" + arguments[0] + "`" + did_you_mean(arguments[0], topics));
+  throw UsageError("no help on `" + arguments[0] + "`" + did_you_mean(arguments[0], topics) +
+                   "; `colossal help` lists the commands");
 }
 
 }  // namespace colossal::cli
