@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
+#include <filesystem>
 
 #include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
@@ -99,6 +102,28 @@ TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
   EXPECT_EQ(Corpus::open(copy, kBytes).contents(), Corpus::open(folder / "from", kBytes, {folder / "from/run"}).contents());
   folder.write("file", "in the way");
   EXPECT_THROW(copy_text_files(folder / "from", {}, folder / "file/copy"), Error);
+}
+
+TEST(Corpus, ACopyThatEndsHalfwayIsNoCopy) {
+  TemporaryFolder folder;
+  folder.write("from/a.md", "A");
+  folder.write("from/b.md", std::string(5000, 'B'));
+  const auto copy_with_room_for = [&](rlim_t bytes) {
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{bytes, before.rlim_max};
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // as on a full disk, a write fails
+    setrlimit(RLIMIT_FSIZE, &small);
+    EXPECT_THROW(copy_text_files(folder / "from", {}, folder / "copy"), Error);
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+  };
+  copy_with_room_for(100);
+  EXPECT_FALSE(std::filesystem::exists(folder / "copy")) << "a run that goes on would take it for its text";
+  EXPECT_FALSE(std::filesystem::exists(folder / "copy.partial")) << "it takes the room that there is too little of";
+  folder.write("copy/old.md", "O");
+  copy_with_room_for(100);
+  EXPECT_EQ(text(Corpus::open(folder / "copy", kBytes)), "O|");
 }
 
 TEST(Corpus, EncodesWithATokenizerThatIsNotBytes) {
