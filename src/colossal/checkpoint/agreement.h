@@ -24,8 +24,8 @@ void agree(comm::Group& world, at::Device device, const std::function<void()>& w
 /// What agree() would throw, if anything, returned on every rank. Communication: that of agree().
 std::optional<Error> agreed_error(comm::Group& world, at::Device device, const std::function<void()>& work);
 
-/// The text of rank `root`, on every rank; all must call. Communication: two broadcasts, on `device`: of 8 bytes, and of
-/// the text.
+/// The text of rank `root`, on every rank; all must call. Communication: two broadcasts, on `device`: of 8 bytes, and
+/// of the text.
 std::string broadcast_text(comm::Group& world, at::Device device, int root, const std::string& text);
 
 }  // namespace colossal::checkpoint
