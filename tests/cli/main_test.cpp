@@ -1,6 +1,7 @@
 // The command line as a person meets it: texts, messages, exit statuses.
 #include "colossal/cli/main.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -159,6 +160,8 @@ TEST(EndWithMessage, TellsKindsOfFailureApart) {
   EXPECT_EQ(failure(HelpWanted("usage\n")).out, "usage\n");
   EXPECT_EQ(failure(HelpWanted("usage\n")).status, 0);
   EXPECT_THAT(failure(std::bad_alloc()).err, HasSubstr("[memory] out of memory"));
+  EXPECT_EQ(failure(std::filesystem::filesystem_error("cannot copy file", "a", "b", std::make_error_code(std::errc::no_space_on_device))).err,
+            "colossal: [file] a to b: No space left on device\n");
   EXPECT_EQ(failure(std::runtime_error("one\ntwo")).err, "colossal: [libtorch] one\n");
   EXPECT_EQ(capture([] { return end_with_message([] { return 7; }); }).status, 7);
 }
@@ -172,6 +175,17 @@ TEST(EndWithMessage, DropsTheStackOfTorch) {
   });
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.err, "colossal: [libtorch] sizes differ\n");
+}
+
+TEST(EndWithMessage, SaysWhatToDoAboutMemoryThatTorchLacks) {
+  const auto outcome = capture([] {
+    return end_with_message([]() -> int {
+      c10::GetCPUAllocator()->allocate(size_t{1} << 57);
+      return 0;
+    });
+  });
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("[memory] out of memory; take a smaller model"));
 }
 
 TEST(Program, RunsFromAnyFolder) {

@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cmath>
+#include <csignal>
+#include <filesystem>
 
 #include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
@@ -102,19 +104,26 @@ TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
   EXPECT_THROW(copy_text_files(folder / "from", {}, folder / "file/copy"), Error);
 }
 
-TEST(Corpus, ACopyThatFailsHalfWayIsNotTakenForTheWhole) {
+TEST(Corpus, ACopyThatEndsHalfwayIsNoCopy) {
   TemporaryFolder folder;
   folder.write("from/a.md", "A");
-  const std::string last = folder.write("from/" + std::string(200, 'b') + "/b.md", "B");
-  std::string to = folder.path();
-  while (to.size() < PATH_MAX - 140) to += "/" + std::string(100, 'd');  // room for the copy of a.md, not for that of b.md
-  std::filesystem::create_directories(to);
-  to += "/copy";
-  for (int i = 0; i < 2; ++i) EXPECT_THROW(copy_text_files(folder / "from", {}, to), Error);
-  EXPECT_FALSE(std::filesystem::exists(to));
-  std::filesystem::remove(last);
-  copy_text_files(folder / "from", {}, to);
-  EXPECT_EQ(text(Corpus::open(to, kBytes)), "A|");
+  folder.write("from/b.md", std::string(5000, 'B'));
+  const auto copy_with_room_for = [&](rlim_t bytes) {
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const rlimit small{bytes, before.rlim_max};
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // as on a full disk, a write fails
+    setrlimit(RLIMIT_FSIZE, &small);
+    EXPECT_THROW(copy_text_files(folder / "from", {}, folder / "copy"), Error);
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+  };
+  copy_with_room_for(100);
+  EXPECT_FALSE(std::filesystem::exists(folder / "copy")) << "a run that goes on would take it for its text";
+  EXPECT_FALSE(std::filesystem::exists(folder / "copy.partial")) << "it takes the room that there is too little of";
+  folder.write("copy/old.md", "O");
+  copy_with_room_for(100);
+  EXPECT_EQ(text(Corpus::open(folder / "copy", kBytes)), "O|");
 }
 
 TEST(Corpus, EncodesWithATokenizerThatIsNotBytes) {

@@ -43,6 +43,15 @@ TEST(Program, AnswersWithoutTheOtherProgramWhatNeedsNoLibTorch) {
   EXPECT_THAT(finished.output, HasSubstr("colossal-torch: No such file or directory"));
 }
 
+TEST(Program, SaysThatItNeedsProcToFindTheOther) {
+  const std::string without_proc = "mount -t tmpfs none /proc";
+  if (run_process({.command = {"unshare", "-m", "sh", "-c", without_proc}}).status != 0) GTEST_SKIP() << "nothing may be mounted here";
+  const std::string program = COLOSSAL_BINARY;
+  const Finished finished = run_process({.command = {"unshare", "-m", "sh", "-c", without_proc + " && exec " + program + " info --no-measure"}});
+  EXPECT_EQ(finished.status, 1);
+  EXPECT_THAT(finished.output, HasSubstr("[program] cannot tell where this program lies: /proc/self/exe: No such file or directory; mount /proc"));
+}
+
 TEST(Program, PassesItsWordsOn) {
   const Finished info = run_process({.command = {COLOSSAL_BINARY, "info", "--no-measure"}});
   EXPECT_EQ(info.status, 0) << info.output;

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "colossal/base/error.h"
+#include "colossal/base/foreign_error.h"
 #include "colossal/comm/group.h"
 
 namespace colossal::checkpoint {
@@ -19,10 +19,9 @@ Failure run(const std::function<void()>& work) {
   try {
     work();
     return {};
-  } catch (const Error& error) {
+  } catch (const std::exception& any) {
+    const Error error = as_error(any);
     return {error.component(), error.message()};
-  } catch (const std::exception& error) {
-    return {"checkpoint", plain_message(error)};
   }
 }
 

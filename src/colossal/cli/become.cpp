@@ -15,9 +15,11 @@ namespace colossal::cli {
 
 void become_torch(const std::string& command, const Arguments& arguments) {
   namespace fs = std::filesystem;
-  const fs::path folder = fs::read_symlink("/proc/self/exe").parent_path();
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  require(!error, "program", "cannot tell where this program lies: /proc/self/exe: ", error.message(), "; mount /proc, or start colossal-torch itself");
   const fs::path beside = folder / "colossal-torch", installed = folder.parent_path() / "libexec" / "colossal" / "colossal-torch";
-  const std::string program = fs::exists(beside) ? beside : installed;
+  const std::string program = fs::exists(beside, error) ? beside : installed;
   std::vector<std::string> words{"colossal", command};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;

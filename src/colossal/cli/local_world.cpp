@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "colossal/base/error.h"
+#include "colossal/base/foreign_error.h"
 #include "colossal/comm/environment.h"
 #include "colossal/comm/launch.h"
 #include "colossal/comm/local_ranks.h"
@@ -52,7 +52,8 @@ int with_ranks(int64_t ranks, const std::string& command, const Arguments& argum
   }
   try {
     return work();
-  } catch (const Error& error) {
+  } catch (const std::exception& any) {
+    const Error error = as_error(any);
     if (error.is_on_all_ranks()) {
       if (environment.rank == 0) throw;
       return 1;  // rank 0 says it for all

@@ -2,10 +2,9 @@
 
 #include <cstdio>
 #include <exception>
-#include <new>
 #include <string>
 
-#include "colossal/base/error.h"
+#include "colossal/base/foreign_error.h"
 #include "colossal/base/suggest.h"
 #include "colossal/base/version.h"
 #include "colossal/cli/commands.h"
@@ -51,13 +50,8 @@ int end_with_message(const std::function<int()>& work) {
     return 0;
   } catch (const UsageError& error) {
     return fail(error.what(), kMisused);
-  } catch (const Error& error) {
-    return fail(plain_message(error), kFailed);
-  } catch (const std::bad_alloc&) {
-    return fail("[memory] out of memory; take a smaller model, batch or sequence, or more ranks", kFailed);
-  } catch (const std::exception& error) {  // of a library: its first line says what, the rest is its own stack
-    const std::string message = plain_message(error);
-    return fail("[libtorch] " + message.substr(0, message.find('\n')), kFailed);
+  } catch (const std::exception& error) {
+    return fail(plain_message(as_error(error)), kFailed);
   }
 }
 

@@ -56,17 +56,20 @@ std::vector<std::string> text_files(const std::string& folder, const std::vector
 
 void copy_text_files(const std::string& folder, const std::vector<std::string>& excluded, const std::string& to) {
   const std::vector<std::string> files = text_files(folder, excluded);
-  const std::string aside = to + ".partial";  // what a full disk or a kill leaves is not taken for the whole
+  const fs::path partial = to + ".partial";  // a copy that a kill or a full disk cut short must not be taken for the text
   try {
-    fs::remove_all(aside);
+    fs::remove_all(partial);
+    fs::create_directories(partial);
     for (const std::string& file : files) {
-      const fs::path copy = aside / fs::path(file).lexically_relative(folder);
+      const fs::path copy = partial / fs::path(file).lexically_relative(folder);
       fs::create_directories(copy.parent_path());
       fs::copy_file(file, copy);
     }
     fs::remove_all(to);
-    fs::rename(aside, to);
+    fs::rename(partial, to);
   } catch (const fs::filesystem_error& error) {
+    std::error_code ignored;
+    fs::remove_all(partial, ignored);
     throw Error("data", concat("cannot copy the text of ", folder, " to ", to, ": ", error.path1().string(), ": ", error.code().message()));
   }
 }

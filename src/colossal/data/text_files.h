@@ -11,8 +11,9 @@ namespace colossal::data {
 /// Errors: throws Error("data", ...) when a folder cannot be read.
 std::vector<std::string> text_files(const std::string& folder, const std::vector<std::string>& excluded);
 
-/// Makes `to` a folder of copies of them, under the same names: text_files() of it is the same list. What was there before is removed
-/// once all are copied. Errors: text_files()'s; Error("data", ...) when a file cannot be copied, or there is none.
+/// Makes `to` a folder of copies of them, under the same names: text_files() of it is the same list. What was there before is removed once all are
+/// copied (to `to`.partial): whenever that ends, `to` holds no part of them.
+/// Errors: text_files()'s; Error("data", ...) when a file cannot be copied.
 void copy_text_files(const std::string& folder, const std::vector<std::string>& excluded, const std::string& to);
 
 /// ".h .cpp .md ...", for messages.
