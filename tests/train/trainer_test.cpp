@@ -210,6 +210,16 @@ TEST_F(Run, ADamagedCheckpointIsPassedOverAloud) {
   EXPECT_TRUE(std::filesystem::exists(c.run.folder + "/checkpoints/step-000012.unused/manifest.json"));
 }
 
+TEST_F(Run, ADamagedCheckpointIsNotBlamedOnAChangedConfig) {
+  Config c = make("run", 1, 1);
+  train(c, Start::New, 5);
+  std::filesystem::remove(c.run.folder + "/checkpoints/step-000005/rank-00000.safetensors");
+  c.training.steps = 30;
+  const std::string message = test::thrown_message([&] { train(c, Start::Resume); });
+  EXPECT_NE(message.find("none of the checkpoints in"), std::string::npos) << message;
+  EXPECT_EQ(message.find("Set that back"), std::string::npos) << message;
+}
+
 TEST_F(Run, ResumesFromTheStepThatIsNamed) {
   const Config c = make("run", 1, 1);
   const auto whole = train(c, Start::New);

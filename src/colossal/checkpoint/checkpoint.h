@@ -69,11 +69,16 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
           const std::string& prefix = "");
 
+/// What a checkpoint of another model, optimizer or run is refused with; the same on every rank.
+struct OtherRun : Error {
+  explicit OtherRun(const Error& error) : Error(error) {}
+};
+
 /// Refuses, by an Error, a checkpoint whose progress shows that it is of another run.
 using ProgressCheck = std::function<void(const nlohmann::json& progress)>;
 /// load() of a checkpoint that `check` accepts, told apart: a damaged one is returned as the Error that says how, the
-/// same on every rank, and nothing was changed; one of another model, optimizer or run is thrown. Communication: that
-/// of load().
+/// same on every rank, and nothing was changed; one of another model, optimizer or run throws OtherRun. Communication:
+/// that of load().
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
                                          const tensor::Place& place, const std::string& prefix = "",
                                          const ProgressCheck& check = {});

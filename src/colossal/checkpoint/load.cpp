@@ -117,7 +117,10 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
     manifest = Manifest::read(path + "/manifest.json");
   });
   if (damage) return damage;
-  agree(world, device, [&] {
+  const auto require_same_run = [&](const std::function<void()>& work) {
+    if (const auto other = agreed_error(world, device, work)) throw OtherRun(*other);
+  };
+  require_same_run([&] {
     try {
       if (check) check(manifest.progress);
     } catch (const Error& error) {
@@ -125,7 +128,7 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
     }
   });
   const std::vector<bool> wanted = wanted_anywhere(state, manifest, world, device);
-  agree(world, device, [&] { check_same(state, manifest, wanted, path, prefix); });
+  require_same_run([&] { check_same(state, manifest, wanted, path, prefix); });
   damage = agreed_error(world, device, [&] {
     Shards shards(path);
     copies = plan_copies(state, manifest, shards, place);

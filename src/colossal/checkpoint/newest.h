@@ -21,7 +21,8 @@ struct Found {
 /// Communication: every rank of `world` must call, with the same steps; that of load() for each checkpoint that is
 /// tried.
 /// Errors: the same on every rank, and nothing was changed: no checkpoint of that step, or a damaged one; of all
-///         `steps` none that is not; one of another model, optimizer or run (`check`), which is never passed over.
+///         `steps` none that is not; one of another model, optimizer or run (`check`), which is never passed over
+///         (OtherRun).
 Found load_newest(const std::string& folder, const std::vector<int64_t>& steps, std::optional<int64_t> wanted,
                   TrainingState& state, comm::Group& world, const tensor::Place& place,
                   const ProgressCheck& check = {});

@@ -120,7 +120,9 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
   try {
     engine_ = initialize(world_, config_, data_.shape);
   } catch (const Error& error) {
-    refused = error;  // it refuses on every rank or on none, and before anything is sent: below they find out that they all did
+    // It refuses on every rank or on none, and before anything is sent: below they find out that they all did. What no Error says, a lack of memory, ends
+    // one rank, and the others hear of that.
+    refused = error;
   }
   checkpoint::agree(*everyone, at::kCPU, [&] {
     if (refused) throw *refused;
@@ -208,8 +210,8 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
                                       changes = changes_since(progress, config_);
                                       engine_->check_progress(progress);
                                     });
-  } catch (const Error& error) {
-    if (changes.empty() || !error.is_on_all_ranks()) throw;
+  } catch (const checkpoint::OtherRun& error) {
+    if (changes.empty()) throw;
     throw Error(error.component(), concat(error.message(), "\nChanged since it was saved: ", changes,
                                           ". Set that back to go on from it, or choose another run.folder, or --overwrite to start anew"))
         .mark_on_all_ranks();
