@@ -1,8 +1,10 @@
-// The program that people start. Loading LibTorch takes a quarter of a second, so this one has none: it answers at once what needs none (--version, help, drawings
-// of schedules), and for every other command becomes `colossal-torch`, in the same process and with the same command line.
+// The program that people start. Loading LibTorch takes a quarter of a second, so this one has none: it answers at once
+// what needs none (--version, help, drawings of schedules), and for every other command becomes `colossal-torch`, in
+// the same process and with the same command line.
 //
-// Both programs link the same cli::main() and the same table of commands. The functions below stand in for the commands that need LibTorch: as they come before those
-// of the libraries, the linker takes nothing from there that would want it. A command that is missing here fails the link.
+// Both programs link the same cli::main() and the same table of commands. The functions below stand in for the commands
+// that need LibTorch: as they come before those of the libraries, the linker takes nothing from there that would want
+// it. A command that is missing here fails the link.
 #include "colossal/cli/bench.h"
 #include "colossal/cli/become.h"
 #include "colossal/cli/export.h"

@@ -286,12 +286,23 @@ TEST(Config, HostileTextNeverCrashes) {
   EXPECT_EQ(read("", {"--name=1\nb = 2"}).name, "1\nb = 2");
   std::string dotted, nested;
   for (int i = 0; i < 1'000'000; ++i) dotted += "a.";
-  for (int i = 0; i < 200; ++i) nested += "{a.a.a.a.a.a.a.a.a.a = ";
-  EXPECT_THAT(complaint("b = 1\n" + dotted + "a = 1"), HasSubstr("[config] x.toml:2: more than 100 dots"));
-  EXPECT_THAT(complaint("[" + dotted + "a]"), HasSubstr("[config] x.toml:1: more than 100 dots"));
-  EXPECT_THAT(complaint("b = " + nested + "1" + std::string(200, '}')), HasSubstr("tables are nested more than 30 deep"));
+  for (int i = 0; i < 10; ++i) nested += "{a.a.a.a.a.a.a.a.a.a = ";
+  EXPECT_THAT(complaint("b = 1\n" + dotted + "a = 1"), HasSubstr("[config] x.toml:2: a line with more than 100 dots"));
+  EXPECT_THAT(complaint("[" + dotted + "a]"), HasSubstr("[config] x.toml:1: a line with more than 100 dots"));
+  for (const std::string part : {"\"=\".", "',' . ", "\"\\\"=\\n\"."}) {  // signs that end a key, but not within quotes
+    std::string quoted;
+    for (int i = 0; i < 300'000; ++i) quoted += part;
+    EXPECT_THAT(complaint(quoted + "a = 1"), HasSubstr("[config] x.toml:1: a line with more than 100 dots"));
+    EXPECT_EQ(read("", {"--name={" + quoted + "a = 1}"}).name, "{" + quoted + "a = 1}");
+  }
+  EXPECT_THAT(complaint("b = " + nested + "1" + std::string(10, '}')), HasSubstr("tables are nested more than 30 deep"));
+  std::string lines = "b = ";
+  for (int i = 0; i < 120; ++i) lines += "[\n{" + dotted.substr(0, 200) + "a = ";
+  for (int i = 0; i < 120; ++i) lines += i == 0 ? "1}]" : "}]";
+  EXPECT_THAT(complaint(lines), HasSubstr("unknown key `b`"));
   EXPECT_EQ(read("", {"--name={" + dotted + "a = 1}"}).name, "{" + dotted + "a = 1}");
   EXPECT_EQ(read("", {"--name=" + std::string(200, '.')}).name, std::string(200, '.'));
+  EXPECT_EQ(read("# " + std::string(100, '.') + "\nname = \"" + std::string(100, '.') + "\"").name, std::string(100, '.'));
 }
 
 TEST(Config, TextFindsValuesBeforeTheRead) {

@@ -68,6 +68,14 @@ TEST(JsonFile, DepthIsBounded) {
   EXPECT_THAT(refusal(R"({"a": {"b": []}})", {.depth = 2}), HasSubstr("more than 2 levels"));
 }
 
+/// It took the square of their number, an hour for this one.
+TEST(JsonFile, ManyMembersAreReadOnceEach) {
+  nlohmann::json header;
+  for (int i = 0; i < 500'000; ++i) header[std::to_string(i)] = nlohmann::json::object();
+  const std::string text = header.dump();
+  EXPECT_EQ(parse_json_object(text, "x.json", "test", {.distinct_names = true}), header);
+}
+
 TEST(JsonFile, NamesThatComeTwiceAreRefusedWhereTheyMustNot) {
   const JsonLimits distinct{.distinct_names = true};
   EXPECT_THAT(refusal(R"({"a": 1, "a": 2})"), StartsWith("read: "));

@@ -57,9 +57,11 @@ TEST(ScheduleLr, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
   const auto outcome = schedule_lr({COLOSSAL_SOURCE_DIR "/examples/vit_cifar10.toml", "--training.steps=30"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("30 steps, warm-up 3, "));
-  EXPECT_EQ(outcome.err, "colossal: optimizer.warmup_steps = 100 is more than the 30 steps of this run: the warm-up is shortened to 3; "
-                         "--optimizer.warmup_steps=3 says the same\n");
-  EXPECT_THAT(schedule_lr({"--training.steps=30", "--optimizer.warmup_steps=31"}).err, HasSubstr("warmup_steps must not exceed training.steps: got 31 of 30"));
+  EXPECT_EQ(outcome.err,
+            "colossal: optimizer.warmup_steps = 100 is more than the 30 steps of this run: the warm-up is shortened to "
+            "3; --optimizer.warmup_steps=3 says the same\n");
+  EXPECT_THAT(schedule_lr({"--training.steps=30", "--optimizer.warmup_steps=31"}).err,
+              HasSubstr("warmup_steps must not exceed training.steps: got 31 of 30"));
 }
 
 TEST(ScheduleLr, LeavesOutWhatIsNotLegal) {

@@ -55,8 +55,6 @@ TEST(EnvironmentOfTorchrun, UsesTheAgentsStoreUnderAPrefixPerRestart) {
   EXPECT_EQ(environment.launcher, Launcher::Torchrun);
   EXPECT_EQ(environment.rank, 3);
   EXPECT_EQ(environment.size, 8);
-  EXPECT_EQ(environment.local_rank, 1);
-  EXPECT_EQ(environment.local_size, 2);
   EXPECT_EQ(environment.host, "n7");
   EXPECT_EQ(environment.port, 1234);
   EXPECT_TRUE(environment.hosted_store);
@@ -84,7 +82,6 @@ TEST(EnvironmentOfSlurm, MeetsOnTheFirstHostAtAPortOfTheJob) {
   EXPECT_EQ(environment.launcher, Launcher::Slurm);
   EXPECT_EQ(environment.rank, 5);
   EXPECT_EQ(environment.size, 8);
-  EXPECT_EQ(environment.local_rank, 1);
   EXPECT_EQ(environment.host, "gpu03");
   EXPECT_GE(environment.port, 20000);
   EXPECT_LT(environment.port, 32000);
@@ -135,7 +132,6 @@ TEST(EnvironmentOfOpenMpi, NeedsNoAddressOnOneHost) {
                       {"PMIX_NAMESPACE", "123"}};
   const Environment environment = read_environment(variables);
   EXPECT_EQ(environment.launcher, Launcher::OpenMpi);
-  EXPECT_EQ(environment.local_rank, 1);
   EXPECT_EQ(environment.host, "127.0.0.1");
   variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
   EXPECT_THAT(refusal(variables), HasSubstr("set MASTER_ADDR"));

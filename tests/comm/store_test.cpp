@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/descriptor.h"
 #include "colossal/comm/meeting.h"
 #include "colossal/comm/seal.h"
@@ -72,6 +73,25 @@ TEST(StoreServer, ThatEndsIsNamedByWhoWaits) {
   end.join();
   EXPECT_THAT(message, testing::StartsWith("[launch] waited ")) << "and not an error of c10d";
   EXPECT_THAT(message, HasSubstr(" s for the run ("));
+}
+
+// As one whose process is stopped, or a program that is no store: the system connects to it, and no answer ever comes.
+TEST(StoreServer, ThatNeverAnswersIsNamed) {
+  const comm::Descriptor listener(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(listener.value(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(listener.value(), 8), 0);
+  getsockname(listener.value(), reinterpret_cast<sockaddr*>(&address), &length);
+  Store::Tcp tcp;
+  tcp.host = "127.0.0.1";
+  tcp.port = ntohs(address.sin_port);
+  tcp.limit = milliseconds(1000);
+  EXPECT_EQ(thrown_message([&] { Store::tcp(tcp); }),
+            concat("[launch] the store at 127.0.0.1:", tcp.port, " has not answered for 11 s; is its process stopped, its ",
+                   "host gone, or does something else listen there?"));
 }
 
 TEST(KeyedHash, IsSipHash) {  // the example of the paper that defines it

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/comm/backends/idle_groups.h"
+#include "colossal/comm/decorators/announcements.h"
 #include "colossal/comm/rank_world.h"
 #include "colossal/comm/run_ranks.h"
 #include "support/ranks_values.h"
@@ -66,6 +67,16 @@ class Told {
   std::condition_variable changed_;
   std::vector<std::pair<int, Stall>> all_;
 };
+
+TEST(Verdict, IsHeardWhateverAStrangerHasCountedAndWritten) {
+  const auto store = comm::Store::in_memory();
+  for (const char* key : {"verdict", "claims/verdict"}) store->add(key, 1);
+  comm::Announcements announcements(store->sealed("secret", {}));
+  announcements.offer_verdict("the first");
+  EXPECT_EQ(announcements.verdict(), "the first");
+  announcements.offer_verdict("another one");
+  EXPECT_EQ(announcements.verdict(), "the first");
+}
 
 TEST(Notice, NamesTheLateRankOnceAndSaysWhenItWentOn) {
   Told told;

@@ -221,6 +221,16 @@ TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
   EXPECT_THAT(last, ElementsAre(0, ByteTokenizer::kEnd));
 }
 
+TEST(Corpus, AFileOfMoreBytesThanCanBeCountedIsRefused) {
+  const std::string path = concat("/dev/shm/colossal-test-", ::getpid(), ".txt");  // a file system of which files may claim so many
+  std::ofstream{path};
+  std::error_code refused;
+  std::filesystem::resize_file(path, uintmax_t{1} << 59, refused);
+  if (!refused) EXPECT_THAT(refusal(path), HasSubstr("must have at most 2^56 bytes: got 576460752303423488"));
+  std::filesystem::remove(path);
+  if (refused) GTEST_SKIP() << "no sparse files of 2^59 bytes here: " << refused.message();
+}
+
 TEST(Corpus, SplitsOneFileAtItsEnd) {
   const Corpus corpus = Corpus::of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, -1, 10);
   const auto [training, held_out] = corpus.split(0.25);
@@ -312,6 +322,19 @@ TEST(Corpus, ContentsNameWhatADocumentWasMadeOf) {
   EXPECT_NE(edited.at("large.txt"), before.at("large.txt"));
   EXPECT_NE(edited.at("sub/a.md"), before.at("sub/a.md"));
   EXPECT_THAT(Corpus::of({1, 2, 3, 4}, -1, 5).split(0.5).first.contents().at("memory"), HasSubstr("of which tokens 0 to 2"));
+}
+
+TEST(Corpus, NamesThatLookAlikeAsUtf8HideNoDocument) {
+  TemporaryFolder folder;
+  folder.write("\xfe.md", "a");
+  folder.write("\xff.md", "b");
+  const auto before = Corpus::open(folder.path(), kBytes).contents();
+  EXPECT_EQ(before.size(), 1u);
+  for (const char* name : {"\xfe.md", "\xff.md"}) {
+    folder.write(name, "c");
+    EXPECT_NE(Corpus::open(folder.path(), kBytes).contents(), before) << static_cast<int>(name[0]);
+    folder.write(name, name[0] == '\xfe' ? "a" : "b");
+  }
 }
 
 TEST(Corpus, ManyDocumentsAreSummedUp) {

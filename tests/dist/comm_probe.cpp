@@ -58,6 +58,20 @@ void stop_while_busy(World& world) {
   group->barrier().wait();
 }
 
+/// Rank 0, which serves the store, stops; who gets an error of that ends it.
+void stop_with_the_store(World& world) {
+  const auto group = all(world);
+  at::Tensor mine = at::full({1}, static_cast<int64_t>(getpid()), at::kLong), processes = at::zeros({world.size()}, at::kLong);
+  group->all_gather(processes, mine).wait();
+  try {
+    if (world.rank() == 0) raise(SIGSTOP);
+    group->barrier().wait();
+  } catch (const std::exception&) {
+    kill(static_cast<pid_t>(processes[0].item<int64_t>()), SIGKILL);
+    throw;
+  }
+}
+
 /// Rank 1 comes to the making of a group 7 seconds after rank 0, or never.
 void make_a_group_late(World& world, bool never) {
   all(world)->barrier().wait();
@@ -105,6 +119,8 @@ void run(const std::string& what, World& world) {
     make_a_group_late(world, what == "no_group");
   } else if (what == "stop_while_busy") {
     stop_while_busy(world);
+  } else if (what == "stop_with_the_store") {
+    stop_with_the_store(world);
   } else if (what == "ask" || what == "ask_twice") {
     end_when_asked(world, what == "ask_twice");
   } else if (what == "exit") {
@@ -114,7 +130,8 @@ void run(const std::string& what, World& world) {
   } else {
     throw colossal::Error("probe", "unknown task " + what);
   }
-  std::fprintf(stdout, "rank %d of %d ok on %s\n", world.rank(), world.size(), world.backend().c_str());
+  std::fprintf(stdout, "rank %d of %d ok on %s, local rank %d\n", world.rank(), world.size(), world.backend().c_str(),
+               world.local_rank());
 }
 
 /// probe launch N ARGUMENTS...: the same program as N local ranks.

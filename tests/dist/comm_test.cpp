@@ -355,6 +355,50 @@ TEST(Launchers, RanksThatPretendOtherHostsUseSharedMemoryWithinAndGlooBetween) {
   EXPECT_THAT(results[3].output, HasSubstr("rank 3 of 4 ok on gloo"));
 }
 
+// Each agent counts its own ranks from 0: taken at their word, both would bind to the same cores and use the same GPU.
+TEST(Launchers, OfSeveralAgentsOnOneHostShareItsCores) {
+  const std::string port = std::to_string(free_port());
+  const auto results = started(2,
+                               [&](int r) {
+                                 return std::map<std::string, std::string>{
+                                     {"RANK", std::to_string(r)}, {"WORLD_SIZE", "2"},       {"LOCAL_RANK", "0"},
+                                     {"LOCAL_WORLD_SIZE", "1"},   {"MASTER_PORT", port}};
+                               },
+                               {"pairs"});
+  expect_success(results);
+  for (int r = 0; r < 2; ++r) EXPECT_THAT(results[r].output, HasSubstr(concat("ok on shm, local rank ", r)));
+}
+
+TEST(Launchers, SayThatNotAllRanksHaveTheSecret) {
+  const std::string port = std::to_string(free_port());
+  const auto results = started(2,
+                               [&](int r) {
+                                 return std::map<std::string, std::string>{{"RANK", std::to_string(r)},
+                                                                           {"WORLD_SIZE", "2"},
+                                                                           {"MASTER_PORT", port},
+                                                                           {"COLOSSAL_SECRET", r ? "hush" : ""}};
+                               },
+                               {"pairs", "auto", "3000", "3000"});
+  for (const auto& result : results) {
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.output, HasSubstr("set the same COLOSSAL_SECRET on all ranks"));
+  }
+}
+
+TEST(Launchers, WhoseStoreNoLongerAnswersEndTheRun) {
+  const std::string port = std::to_string(free_port());
+  const auto results = started(2,
+                               [&](int r) {
+                                 return std::map<std::string, std::string>{
+                                     {"RANK", std::to_string(r)}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", port}};
+                               },
+                               {"stop_with_the_store", "shm", "2000", "10000"});
+  EXPECT_EQ(results[1].status, 1);
+  EXPECT_FALSE(results[1].late);
+  EXPECT_THAT(results[1].output, HasSubstr("[watchdog] barrier #2 did not finish within 2 s, and the store that knows the "
+                                           "other ranks' calls cannot be reached: "));
+}
+
 TEST(Launchers, RefuseSharedMemoryBetweenHosts) {
   const std::string port = std::to_string(free_port());
   const auto results = started(2,

@@ -30,7 +30,7 @@ TEST(Program, AnswersWithoutTheOtherProgramWhatNeedsNoLibTorch) {
   fs::create_directories(fs::path(alone).parent_path());
   fs::copy_file(COLOSSAL_BINARY, alone, fs::copy_options::overwrite_existing);
   const std::vector<std::vector<std::string>> answered{
-      {"--version"}, {"help"}, {"help", "config"}, {"schedule", "--stages", "2"}, {"schedule-lr", "--training.steps=30"}};
+      {"--version"}, {"help"}, {"help", "config"}, {"schedule", "--name", "1f1b"}, {"schedule-lr", "--training.steps=30"}};
   for (const auto& words : answered) {
     std::vector<std::string> command{alone};
     command.insert(command.end(), words.begin(), words.end());

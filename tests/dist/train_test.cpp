@@ -493,7 +493,7 @@ TEST_F(TrainProgram, WhatEveryRankRefusesIsSaidOnce) {
 
 TEST_F(TrainProgram, RunsUnderSlurmAndOpenMpiVariables) {
   const std::vector<std::pair<std::string, Words>> launchers{
-      {"SLURM_", {"PROCID", "NTASKS", "LOCALID"}}, {"OMPI_COMM_WORLD_", {"RANK", "SIZE", "LOCAL_RANK"}}};
+      {"SLURM_", {"PROCID", "STEP_NUM_TASKS", "LOCALID"}}, {"OMPI_COMM_WORLD_", {"RANK", "SIZE", "LOCAL_RANK"}}};
   for (const auto& [prefix, names] : launchers) {
     const std::string port = std::to_string(free_port());
     std::filesystem::remove_all(base + "/run");

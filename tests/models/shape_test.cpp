@@ -76,7 +76,8 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
   EXPECT_NE(with("num_attention_heads", 0).find("multiple of kv_heads"), std::string::npos);
   EXPECT_NE(with("rope_scaling", {{"rope_type", "yarn"}}).find("llama3 or default"), std::string::npos);
   TemporaryFolder folder;
-  folder.write("config.json", R"({"model_type":"llama","rope_scaling":)" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}");
+  const std::string brackets = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  folder.write("config.json", R"({"model_type":"llama","rope_scaling":)" + brackets + "}");
   const std::string message = test::thrown_message([&] { resolve({.from = folder.path()}); });
   EXPECT_NE(message.find("config.json: nested too deeply"), std::string::npos) << message;
 }

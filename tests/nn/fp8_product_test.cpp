@@ -96,7 +96,8 @@ TEST(Fp8Product, EqualsProductsOfDequantisedOperands) {
       const auto scale = [&](const at::Tensor& t, Fp8 format) { return scale_from(magnitude(t), format, recipe); };
       const auto expected =
           by_hand(layer, scale(layer.x, Fp8::E4m3), scale(layer.weight.value, Fp8::E4m3), scale(layer.dy, Fp8::E5m2));
-      // Scales are fp32 numbers: what they divide is no closer than that. Divided by one that is no power of two, both operands are rounded to the dtype.
+      // Scales are fp32 numbers: what they divide is no closer than that. Divided by one that is no power of two, both
+      // operands are rounded to the dtype.
       expect_all_close(layer.values_and_gradients(), expected,
                        recipe.power_of_two || type != at::kDouble ? type : at::kFloat, recipe.power_of_two ? 0 : 2);
     }

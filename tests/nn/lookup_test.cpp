@@ -13,10 +13,12 @@ using namespace ops;
 // A word that comes often must not stand still in a narrow sum, whether or not its gradient is kept from before.
 TEST(Lookup, LosesNoRowOfManyWhateverTheDtype) {
   constexpr int64_t kTokens = 16384, kRows = 2048, kHidden = 4;
-  const auto ids = at::arange(kTokens, at::kLong).remainder(7).mul(at::arange(kTokens, at::kLong).remainder(3)).view({4, -1});
+  const auto numbers = at::arange(kTokens, at::kLong);
+  const auto ids = numbers.remainder(7).mul(numbers.remainder(3)).view({4, -1});
   for (const auto type : float_types()) {
     const auto rows = (normal({4, kTokens / 4, kHidden}, 1) + 2).to(type).to(at::kDouble);
-    const auto want = at::zeros({kRows, kHidden}, at::kDouble).index_add_(0, ids.flatten(), rows.reshape({-1, kHidden}));
+    const auto want =
+        at::zeros({kRows, kHidden}, at::kDouble).index_add_(0, ids.flatten(), rows.reshape({-1, kHidden}));
     const auto table = normal({kRows, kHidden}, 2).to(type).requires_grad_(true);
     for (const int pass : {1, 2}) {
       lookup(table, ids).backward(rows.to(type));

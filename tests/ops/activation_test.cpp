@@ -19,7 +19,8 @@ TEST(Activation, EqualsItsReference) {
       expect_equal_operators([](const Tensors& t) { return Tensors{ops::gelu(t[0])}; },
                              [](const Tensors& t) { return Tensors{gelu_reference(t[0])}; }, {x}, type, kSteps);
       expect_equal_operators([](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; },
-                             [](const Tensors& t) { return Tensors{swiglu_reference(t[0], t[1])}; }, {x, up}, type, kSteps, silu);
+                             [](const Tensors& t) { return Tensors{swiglu_reference(t[0], t[1])}; }, {x, up}, type,
+                             kSteps, silu);
       expect_equal_operators([](const Tensors& t) { return Tensors{swiglu(t[0])}; },
                              [](const Tensors& t) {
                                const auto halves = t[0].chunk(2, -1);

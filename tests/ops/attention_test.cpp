@@ -33,7 +33,8 @@ const std::vector<Case> kCases{
     {1, 2, 1, 200, 200, 40, true, false}, {2, 2, 2, 9, 9, 8, false, true},
 };
 
-// Backward reads the rounded output; ATen's attention of narrow numbers, which takes few queries and fp16, rounds the weights before it multiplies them.
+// Backward reads the rounded output; ATen's attention of narrow numbers, which takes few queries and fp16, rounds the
+// weights before it multiplies them.
 constexpr double kIntermediates = 2;
 
 TEST(Attention, EqualsItsReference) {

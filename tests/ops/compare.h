@@ -20,12 +20,16 @@ using Operator = std::function<Tensors(const Tensors&)>;
 inline double epsilon_of(at::ScalarType type) { return type == at::kDouble ? 0x1p-52 : 0x1p-23; }
 
 /// What rounding to a narrow dtype changes at most, of a number; 0 for those that sums are made in.
-inline double roundoff_of(at::ScalarType type) { return type == at::kBFloat16 ? 0x1p-8 : type == at::kHalf ? 0x1p-11 : 0; }
+inline double roundoff_of(at::ScalarType type) {
+  return type == at::kBFloat16 ? 0x1p-8 : type == at::kHalf ? 0x1p-11 : 0;
+}
 
-/// Of each element: 4 eps sqrt(K) max|expected|, K the length of the longest sum and eps of the dtype it is made in, and for narrow dtypes one rounding of the
-/// result. Inputs are what the dtype holds, so they add nothing. `intermediates`: roundings on the way to it of numbers that an operator keeps or hands on in the
-/// narrow dtype, each counted as often as it may be amplified.
-inline at::Tensor tolerance(const at::Tensor& expected, at::ScalarType type, int64_t longest_sum, double intermediates = 0) {
+/// Of each element: 4 eps sqrt(K) max|expected|, K the length of the longest sum and eps of the dtype it is made in,
+/// and for narrow dtypes one rounding of the result. Inputs are what the dtype holds, so they add nothing.
+/// `intermediates`: roundings on the way to it of numbers that an operator keeps or hands on in the narrow dtype, each
+/// counted as often as it may be amplified.
+inline at::Tensor tolerance(const at::Tensor& expected, at::ScalarType type, int64_t longest_sum,
+                            double intermediates = 0) {
   const at::Tensor size = expected.abs().to(at::kDouble);
   const double largest = expected.numel() == 0 ? 0 : std::max(size.max().item<double>(), 1e-30);
   const double of_sums = 4 * epsilon_of(type) * std::sqrt(static_cast<double>(longest_sum));
@@ -42,7 +46,8 @@ inline void expect_close(const at::Tensor& actual, const at::Tensor& expected, a
   const at::Tensor error = (actual.detach().to(at::kDouble) - expected.detach().to(at::kDouble)).abs();
   const at::Tensor limit = tolerance(expected.detach(), type, longest_sum, intermediates);
   // A NaN fails too.
-  EXPECT_TRUE(error.le(limit).all().item<bool>()) << what << ": off by " << (error / limit).max().item<double>() << " times what is allowed";
+  EXPECT_TRUE(error.le(limit).all().item<bool>())
+      << what << ": off by " << (error / limit).max().item<double>() << " times what is allowed";
 }
 
 /// fp64 normal values that `type` can represent exactly.
@@ -51,8 +56,10 @@ inline at::Tensor normal(at::IntArrayRef shape, uint64_t seed, at::ScalarType ty
   return at::randn(shape, generator, at::kDouble).to(type).to(at::kDouble);
 }
 
-/// Outputs of the operator, then the gradients of all inputs for fixed output gradients, which are numbers that `held` can hold. Inputs are copied to `type`.
-inline Tensors values_and_gradients(const Operator& run, const Tensors& inputs, at::ScalarType type, at::ScalarType held = at::kDouble) {
+/// Outputs of the operator, then the gradients of all inputs for fixed output gradients, which are numbers that `held`
+/// can hold. Inputs are copied to `type`.
+inline Tensors values_and_gradients(const Operator& run, const Tensors& inputs, at::ScalarType type,
+                                    at::ScalarType held = at::kDouble) {
   Tensors leaves;
   for (const auto& input : inputs)
     leaves.push_back(input.defined() ? input.detach().to(type, false, true).requires_grad_(true) : input);
@@ -77,7 +84,8 @@ inline void expect_equal_operators(const Operator& actual, const Operator& refer
     ASSERT_EQ(got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i)
       expect_close(got[i], expected[i], type, longest_sum,
-                   std::string(name(set)) + ", " + at::toString(type) + ", value or gradient " + std::to_string(i), intermediates);
+                   std::string(name(set)) + ", " + at::toString(type) + ", value or gradient " + std::to_string(i),
+                   intermediates);
   }
 }
 

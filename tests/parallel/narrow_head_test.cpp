@@ -1,4 +1,5 @@
-// The loss over a split vocabulary in narrow dtypes: gradients leave for other ranks before backward has brought the factor that makes them small.
+// The loss over a split vocabulary in narrow dtypes: gradients leave for other ranks before backward has brought the
+// factor that makes them small.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
@@ -21,9 +22,12 @@ class NarrowHead : public testing::TestWithParam<TensorConfig> {};
 TEST_P(NarrowHead, LosesNoTokenOfMany) {
   constexpr int64_t kBatch = 8, kSequence = 16384, kHidden = 8, kWords = 16, kTokens = kBatch * kSequence;
   auto generator = at::detail::createCPUGenerator(1);
-  const auto draw = [&](at::IntArrayRef sizes) { return at::randn(sizes, generator, at::kDouble).to(at::kBFloat16).to(at::kDouble); };
+  const auto draw = [&](at::IntArrayRef sizes) {
+    return at::randn(sizes, generator, at::kDouble).to(at::kBFloat16).to(at::kDouble);
+  };
   const at::Tensor weight = (draw({kWords, kHidden}) * 0.125).requires_grad_(), token = draw({kHidden});
-  const at::Tensor hidden = token.expand({kBatch, kSequence, kHidden}).clone().requires_grad_(), labels = at::full({kBatch, kSequence}, 3, at::kLong);
+  const at::Tensor hidden = token.expand({kBatch, kSequence, kHidden}).clone().requires_grad_();
+  const at::Tensor labels = at::full({kBatch, kSequence}, 3, at::kLong);
   const at::Tensor logits = at::matmul(hidden, weight.t());
   (ops::cross_entropy(logits.flatten(0, 1), labels.flatten()) / kTokens).backward();
   for (const auto& [type, roundoff] : {std::pair{at::kBFloat16, 0x1p-8}, std::pair{at::kHalf, 0x1p-11}})
@@ -45,17 +49,23 @@ TEST_P(NarrowHead, LosesNoTokenOfMany) {
       };
       const at::Tensor x = part(hidden.detach()).to(type).contiguous().requires_grad_();
       (head->loss_sum(x, labels) / kTokens).backward();
-      // Rounded: logits and their sum over ranks, which softmax amplifies by twice their size, d(logits), what ranks send and its sum, the result.
+      // Rounded: logits and their sum over ranks, which softmax amplifies by twice their size, d(logits), what ranks
+      // send and its sum, the result.
       const double roundings = 2 * 2 * logits.detach().abs().max().item<double>() + 4;
-      const auto limit = [&](const at::Tensor& want) { return (roundings * roundoff + 4 * 0x1p-23 * 363) * want.abs().max().item<double>(); };  // 363^2 tokens
-      expect_within(own.value.grad(), local_part(weight.grad(), own.spec, mesh.place()), limit(weight.grad()), "weight gradient");
-      const double smallest = type == at::kHalf ? 0x1p-25 : 0;  // without a loss scale that is all the digits that fp16 has for a token
+      const auto limit = [&](const at::Tensor& want) {
+        return (roundings * roundoff + 4 * 0x1p-23 * 363) * want.abs().max().item<double>();  // 363^2 tokens
+      };
+      expect_within(own.value.grad(), local_part(weight.grad(), own.spec, mesh.place()), limit(weight.grad()),
+                    "weight gradient");
+      // Without a loss scale these are all the digits that fp16 has for a token.
+      const double smallest = type == at::kHalf ? 0x1p-25 : 0;
       expect_within(x.grad(), part(hidden.grad()), limit(hidden.grad()) + smallest, "hidden gradient");
     });
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, NarrowHead,
-                         testing::Values(TensorConfig{.size = 2}, TensorConfig{.size = 4, .mode = "2d"}, TensorConfig{.size = 8, .mode = "3d"}),
+                         testing::Values(TensorConfig{.size = 2}, TensorConfig{.size = 4, .mode = "2d"},
+                                         TensorConfig{.size = 8, .mode = "3d"}),
                          [](const auto& info) { return name_of(info.param); });
 
 }  // namespace

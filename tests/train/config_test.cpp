@@ -26,7 +26,8 @@ class Given : public testing::Test {
 TEST_F(Given, AWarmUpThatAFlagLeavesNoRoomForIsShortened) {
   const auto given = read("[optimizer]\nwarmup_steps = 20\n[training]\nsteps = 300\n", {"--training.steps=10"});
   EXPECT_EQ(given.config.optimizer.warmup_steps, 1);
-  EXPECT_THAT(given.notices, ElementsAre(HasSubstr("optimizer.warmup_steps = 20 is more than the 10 steps of this run: the warm-up is shortened to 1")));
+  EXPECT_THAT(given.notices, ElementsAre(HasSubstr("optimizer.warmup_steps = 20 is more than the 10 steps of this run: "
+                                                   "the warm-up is shortened to 1")));
   given.config.validate();
 }
 

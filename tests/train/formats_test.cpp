@@ -1,5 +1,5 @@
-// What is learned in every number format, and with messages of a byte a number, beside fp32. Not losses are compared, of which a short run moves few percent, but what
-// it has learned of them; and gradients.
+// What is learned in every number format, and with messages of a byte a number, beside fp32. Not losses are compared,
+// of which a short run moves few percent, but what it has learned of them; and gradients.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,8 @@ Config learner(const Layout& layout) {
   return config;
 }
 
-/// What each of `steps` steps has learned: how far the loss lies below that of the same run without learning, which is what the format makes of untrained weights.
+/// What each of `steps` steps has learned: how far the loss lies below that of the same run without learning, which is
+/// what the format makes of untrained weights.
 std::vector<double> learned(Config config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2()) {
   const std::vector<double> losses = run(config, steps, shape, 1).losses;
   config.optimizer.learning_rate = 0;
@@ -28,7 +29,8 @@ std::vector<double> learned(Config config, int64_t steps, const models::ModelSha
   return below;
 }
 
-void expect_learned_like(const std::vector<double>& got, const std::vector<double>& want, double error, const std::string& what) {
+void expect_learned_like(const std::vector<double>& got, const std::vector<double>& want, double error,
+                         const std::string& what) {
   ASSERT_EQ(got.size(), want.size());
   EXPECT_GT(want.back(), 0.5) << "too little to compare";
   for (size_t i = 1; i < got.size(); ++i) EXPECT_NEAR(got[i] / want[i], 1, error) << what << ", step " << i;
@@ -37,9 +39,12 @@ void expect_learned_like(const std::vector<double>& got, const std::vector<doubl
 /// Half a unit in the last place, of 1.
 double roundoff_of(const std::string& format) { return format == "fp16" ? 0x1p-11 : 0x1p-8; }
 
-/// Relative error of gradients, and of what they teach. Between a weight and the loss lie, there and back, about 48 roundings: 10 a block, 4 around the two of them. In
-/// fp8 16 products, both ways through the linear layers, of operands with an rms error of 0.026 (e4m3) and 0.053 (e5m2). They are independent: their squares add up.
-double error_of(const std::string& format) { return format == "fp8" ? std::sqrt(16) * std::hypot(0.026, 0.053) : std::sqrt(48) * roundoff_of(format); }
+/// Relative error of gradients, and of what they teach. Between a weight and the loss lie, there and back, about 48
+/// roundings: 10 a block, 4 around the two of them. In fp8 16 products, both ways through the linear layers, of
+/// operands with an rms error of 0.026 (e4m3) and 0.053 (e5m2). They are independent: their squares add up.
+double error_of(const std::string& format) {
+  return format == "fp8" ? std::sqrt(16) * std::hypot(0.026, 0.053) : std::sqrt(48) * roundoff_of(format);
+}
 
 struct Gradient {
   std::string name;
@@ -55,8 +60,10 @@ std::vector<Gradient> gradients(const Config& config, const data::Batch& batch) 
     engine->train_step(batch);
     const double scale = config.precision.mode == "fp16" ? config.precision.loss_scale : 1;
     for (const memory::Shard& shard : engine->store().shards())
-      for (const memory::Piece& piece : shard.pieces)
-        found.push_back({piece.parameter->name, shard.gradients.narrow(0, piece.offset, piece.part.size).to(at::kDouble) / scale});
+      for (const memory::Piece& piece : shard.pieces) {
+        const at::Tensor gradient = shard.gradients.narrow(0, piece.offset, piece.part.size);
+        found.push_back({piece.parameter->name, gradient.to(at::kDouble) / scale});
+      }
   });
   return found;
 }
@@ -64,15 +71,18 @@ std::vector<Gradient> gradients(const Config& config, const data::Batch& batch) 
 void expect_close(const std::vector<Gradient>& got, const std::vector<Gradient>& want, double error) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i)
-    EXPECT_LE((got[i].value - want[i].value).norm().item<double>(), error * want[i].value.norm().item<double>()) << want[i].name;
+    EXPECT_LE((got[i].value - want[i].value).norm().item<double>(), error * want[i].value.norm().item<double>())
+        << want[i].name;
 }
 
 class Formats : public testing::TestWithParam<std::string> {};
 
-// Two replicas: the sum of two numbers has one rounding, whoever adds them. Stages 0 and 1 add gradients to whole chunks in place, 2 and 3 take them as they come,
-// which rounds once less.
+// Two replicas: the sum of two numbers has one rounding, whoever adds them. Stages 0 and 1 add gradients to whole
+// chunks in place, 2 and 3 take them as they come, which rounds once less.
 TEST_P(Formats, StagesAreTheSameBitForBitWithTwoReplicas) {
-  const auto learn = [&](int64_t zero) { return learned(learner({.zero = zero, .data = 2, .precision = GetParam()}), 12, test::tiny_llama()); };
+  const auto learn = [&](int64_t zero) {
+    return learned(learner({.zero = zero, .data = 2, .precision = GetParam()}), 12, test::tiny_llama());
+  };
   const auto whole = learn(0), shared_out = learn(2);
   EXPECT_EQ(learn(1), whole);
   EXPECT_EQ(learn(3), shared_out);
@@ -81,8 +91,10 @@ TEST_P(Formats, StagesAreTheSameBitForBitWithTwoReplicas) {
 
 TEST_P(Formats, LearnLikeFp32WithinTheirPrecision) {
   const auto want = learned(learner({}), 20);
-  for (const Layout& layout : {Layout{.precision = GetParam()}, Layout{.zero = 3, .data = 3, .precision = GetParam()}, Layout{.zero = 1, .data = 2, .tensor = 2, .precision = GetParam()},
-                               Layout{.zero = 2, .data = 2, .pipeline = 2, .precision = GetParam()}}) {
+  for (const Layout& layout :
+       {Layout{.precision = GetParam()}, Layout{.zero = 3, .data = 3, .precision = GetParam()},
+        Layout{.zero = 1, .data = 2, .tensor = 2, .precision = GetParam()},
+        Layout{.zero = 2, .data = 2, .pipeline = 2, .precision = GetParam()}}) {
     const auto got = learned(learner(layout), 20);
     expect_learned_like(got, want, error_of(GetParam()), concat("zero ", layout.zero));
     EXPECT_NE(got, want) << "the format was not used";
@@ -90,10 +102,13 @@ TEST_P(Formats, LearnLikeFp32WithinTheirPrecision) {
 }
 
 TEST_P(Formats, HaveTheGradientsOfFp32WithinTheirPrecision) {
-  expect_close(gradients(config_of({.precision = GetParam()}), batch_of(0, 0, 1)), gradients(config_of({}), batch_of(0, 0, 1)), error_of(GetParam()));
+  const data::Batch batch = batch_of(0, 0, 1);
+  expect_close(gradients(config_of({.precision = GetParam()}), batch), gradients(config_of({}), batch),
+               error_of(GetParam()));
 }
 
-// Rows go through the model one by one, however many there are, so that what differs is how gradients are added up: each of n is rounded once, and their sum.
+// Rows go through the model one by one, however many there are, so that what differs is how gradients are added up:
+// each of n is rounded once, and their sum.
 TEST_P(Formats, AddUpMicroBatchesInFp32) {
   Config config = config_of({.precision = GetParam()});
   const auto compare = [&](const data::Batch& batch, double roundings) {
@@ -115,7 +130,8 @@ TEST_P(Formats, AddUpMicroBatchesInFp32) {
   compare({again(one.inputs), again(one.labels), again(one.positions), {}}, 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"),
+                         [](const auto& info) { return info.param; });
 
 TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
   const auto bytes_of_step = [](const Config& config) {
@@ -133,13 +149,15 @@ TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
     config.parallel.chunk_mib = 1;
     const auto want = learned(config, 12);
     const double whole_bytes = bytes_of_step(config);
-    for (const auto& [compress, error] : {std::pair{"fp8", 0.037}, std::pair{"int8", 0.009}}) {  // rms of two hops, docs/precision.md
+    // rms of two hops, docs/precision.md
+    for (const auto& [compress, error] : {std::pair{"fp8", 0.037}, std::pair{"int8", 0.009}}) {
       config.parallel.compress = compress;
       const auto got = learned(config, 12);
       EXPECT_NE(got, want);
       // Both what products read and the gradients that come of them travel so.
       expect_learned_like(got, want, 2 * std::sqrt(16) * error, concat(compress, " zero ", zero));
-      EXPECT_LT(bytes_of_step(config), (zero == 2 ? 0.7 : 0.3) * whole_bytes) << compress << " zero " << zero;  // zero 2 without masters gathers values as they are
+      const double share = zero == 2 ? 0.7 : 0.3;  // zero 2 without masters gathers values as they are
+      EXPECT_LT(bytes_of_step(config), share * whole_bytes) << compress << " zero " << zero;
     }
   }
 }

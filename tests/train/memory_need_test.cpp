@@ -1,4 +1,5 @@
-// The least a model needs: counted without making it, never more than it really takes, and shared out as the layout says.
+// The least a model needs: counted without making it, never more than it really takes, and shared out as the layout
+// says.
 #include "colossal/train/memory_need.h"
 
 #include <gmock/gmock.h>

@@ -141,7 +141,8 @@ TEST(Metrics, ResumingWithoutAFileStartsOne) {
 
 TEST(MetricsErrors, NameTheLine) {
   const test::TemporaryFolder folder;
-  for (const char* bad : {"nonsense", "{}", "[1]", "3", R"({"step":"x"})", "{\"step\":1,\"loss\":\"abc\"}", "\xff", R"({"step":1e999})"}) {
+  for (const char* bad : {"nonsense", "{}", "[1]", "3", R"({"step":"x"})", "{\"step\":1,\"loss\":\"abc\"}", "\xff",
+                          R"({"step":1e999})"}) {
     write_file(folder / "m", to_json_line(step(1)) + "\n" + bad + "\n");
     try {
       read_metrics(folder / "m");

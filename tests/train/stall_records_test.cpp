@@ -26,7 +26,9 @@ class Recording : public comm::World {
   int size() const override { return inner_.size(); }
   int local_rank() const override { return inner_.local_rank(); }
   int local_size() const override { return inner_.local_size(); }
-  std::shared_ptr<comm::Group> make_group(const std::string& name, const std::vector<int>& ranks) override { return inner_.make_group(name, ranks); }
+  std::shared_ptr<comm::Group> make_group(const std::string& name, const std::vector<int>& ranks) override {
+    return inner_.make_group(name, ranks);
+  }
   comm::Traffic& traffic() override { return inner_.traffic(); }
   std::string backend() const override { return inner_.backend(); }
   std::shared_ptr<void> busy(const std::string& what) override {
@@ -99,7 +101,7 @@ TEST_F(Stalls, AreNotWhatARunDoesOnARankAlone) {
       if (world.rank() == 1) whats = recording.whats;
     });
     if (start == Start::New) EXPECT_THAT(whats, ElementsAre("opening the data", "saving a checkpoint"));
-    else EXPECT_THAT(whats, ElementsAre("opening the data", HasSubstr("reading " + base + "/run/checkpoints/step-")));
+    else EXPECT_THAT(whats, ElementsAre("opening the data", "reading a checkpoint in " + base + "/run/checkpoints"));
   }
 }
 

@@ -1,4 +1,5 @@
-// Training with states, gradients or parameters shared out: masters, loss scaling, checkpoints that move between any two ways.
+// Training with states, gradients or parameters shared out: masters, loss scaling, checkpoints that move between any
+// two ways.
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>

@@ -38,7 +38,8 @@ inline data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
   auto generator = at::detail::createCPUGenerator(step);
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const at::Tensor tokens = at::randint(0, 37, {12, 7}, generator, ids).narrow(0, part * (12 / parts), 12 / parts);
-  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({12 / parts, 6}).contiguous(), at::Tensor()};
+  const at::Tensor positions = at::arange(6, ids).expand({12 / parts, 6}).contiguous();
+  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), positions, at::Tensor()};
 }
 
 inline double train_step(Engine& engine, int64_t step) {
@@ -48,13 +49,15 @@ inline double train_step(Engine& engine, int64_t step) {
   return loss;
 }
 
-/// Losses of `steps` steps on all ranks of a layout, and what rank 0 updates after the last; `batches`: after so many they come again.
+/// Losses of `steps` steps on all ranks of a layout, and what rank 0 updates after the last; `batches`: after so many
+/// they come again.
 struct Course {
   std::vector<double> losses;
   std::vector<checkpoint::NamedTensor> weights;
 };
 
-inline Course run(const Config& config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2(), int64_t batches = 1000) {
+inline Course run(const Config& config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2(),
+                  int64_t batches = 1000) {
   Course result;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     const auto engine = initialize(world, config, shape);

@@ -41,14 +41,15 @@ decltype(ConfigValue::value) value_of(const toml::node& node) {
   return ConfigValue::Unsupported{"a date or time"};
 }
 
-/// The line of a key of very many dots, if there is one: the library bounds how deep values nest, but calls itself for each table that a
-/// dotted key opens. A text of as many dots is taken for one.
+/// The first line of very many dots, if there is one: the library bounds how deep values nest, but calls itself for each table that a dotted key
+/// opens, at each of these levels. A key lies on one line, and where in it a quoted part begins and ends is the library's to tell: so all dots count.
 std::optional<int64_t> line_of_many_dots(std::string_view text) {
   int64_t line = 1, dots = 0;
   for (const char c : text) {
-    if (c == '\n') ++line;
-    dots = c == '.' ? dots + 1 : c == '\n' || c == '=' || c == ',' ? 0 : dots;
-    if (dots > kMostDots) return line;
+    if (c == '.' && ++dots > kMostDots) return line;
+    if (c != '\n') continue;
+    ++line;
+    dots = 0;
   }
   return std::nullopt;
 }
@@ -78,7 +79,7 @@ ConfigDocument ConfigDocument::load(const std::string& path) {
 
 ConfigDocument ConfigDocument::parse(std::string_view toml, const std::string& name) {
   const std::optional<int64_t> line = line_of_many_dots(toml);
-  require(!line, "config", name, ":", line.value_or(0), ": more than ", kMostDots, " dots in a row of keys or in a text");
+  require(!line, "config", name, ":", line.value_or(0), ": a line with more than ", kMostDots, " dots");
   ConfigDocument document;
   try {
     const toml::table root = toml::parse(toml, std::string_view(name));

@@ -77,8 +77,7 @@ bool AtomicFile::open_aside() {
   if (descriptor_ < 0 && errno == EEXIST) return false;
   if (descriptor_ < 0) fail("create");
   const bool locked = ::flock(descriptor_, LOCK_EX) == 0;  // not everywhere: there nobody can sweep either
-  struct stat status = {};
-  if (!locked || ::fstat(descriptor_, &status) != 0 || status.st_nlink > 0) return true;
+  if (!locked || ::access(aside_.c_str(), F_OK) == 0) return true;  // by name: some file systems count no links
   ::close(std::exchange(descriptor_, -1));
   return false;
 }

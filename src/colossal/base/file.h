@@ -7,9 +7,10 @@
 
 namespace colossal {
 
-/// A file written aside (`<path>.partial-<16 random hex digits>`) that takes its name only in commit(): flushed to the disk, renamed, folder
-/// flushed. Left without commit (an exception, a full disk) the aside file is removed and the old file is untouched. It is locked while
-/// it is written; what a killed process left of the same path, which nobody locks, is removed by the next that writes there.
+/// A file written aside (`<path>.partial-<16 random hex digits>`) that takes its name only in commit(): flushed to the
+/// disk, renamed, folder flushed. Left without commit (an exception, a full disk) the aside file is removed and the old
+/// file is untouched. It is locked while it is written; what a killed process left of the same path, which nobody
+/// locks, is removed by the next that writes there.
 /// Errors ("file"): cannot create, write, flush or rename, each with path and reason; a full disk says so.
 class AtomicFile {
  public:

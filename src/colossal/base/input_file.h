@@ -6,8 +6,8 @@
 
 namespace colossal {
 
-/// A regular file of which any bytes are read by copying: one that somebody shortens is an error with its name, where a mapping would end
-/// the process. A file that is replaced (renamed over) or removed goes on to be read as it was.
+/// A regular file of which any bytes are read by copying: one that somebody shortens is an error with its name, where a
+/// mapping would end the process. A file that is replaced (renamed over) or removed goes on to be read as it was.
 /// Thread safety: const members may be called from several threads.
 class InputFile {
  public:
@@ -22,11 +22,12 @@ class InputFile {
   /// Copies bytes [begin, begin + count), which lie inside the size, to `out`.
   /// Errors ("file"): the file became shorter, or cannot be read.
   void read(int64_t begin, int64_t count, void* out) const;
-  /// All its bytes.
+  /// All its bytes. Errors: those of read().
   std::string content() const;
 
  private:
-  InputFile(std::string path, int descriptor, int64_t size) : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+  InputFile(std::string path, int descriptor, int64_t size)
+      : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
   [[noreturn]] void fail_as_shortened() const;
   std::string path_;
   int descriptor_;

@@ -9,13 +9,14 @@ namespace colossal {
 
 struct JsonLimits {
   int64_t bytes = int64_t{1} << 30;  ///< of the file
-  int depth = 100;                   ///< objects and lists within each other: what copies or prints a value calls itself for each
+  int depth = 100;                   ///< objects and lists within each other: copying a value calls itself for each
   bool distinct_names = false;       ///< refuse an object that names a member twice, of which the last would count
 };
 
 /// The JSON object that `text` spells; `name` is its file.
 /// Errors: throws Error(component, name and reason) when it is not JSON, not an object, or beyond the limits.
-nlohmann::json parse_json_object(std::string_view text, const std::string& name, const char* component, const JsonLimits& limits = {});
+nlohmann::json parse_json_object(std::string_view text, const std::string& name, const char* component,
+                                 const JsonLimits& limits = {});
 
 /// The JSON object in a file. Errors: parse_json_object()'s; Error("file", ...) when it cannot be read or is too large.
 nlohmann::json read_json_object(const std::string& path, const char* component, const JsonLimits& limits = {});

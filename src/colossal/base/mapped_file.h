@@ -8,7 +8,8 @@ namespace colossal {
 
 /// A read-only mapping of a whole file, shared by all who hold it. Pages are read when touched. An empty file maps to
 /// an empty view. Errors ("file"): missing, unreadable, not a regular file. A file that another process shortens
-/// meanwhile ends the process (SIGBUS): for weights, which programs replace; what people edit is read through InputFile.
+/// meanwhile ends the process (SIGBUS): for weights, which programs replace; what people edit is read through
+/// InputFile.
 class MappedFile {
  public:
   static std::shared_ptr<const MappedFile> open(const std::string& path);

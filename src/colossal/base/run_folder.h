@@ -19,7 +19,7 @@ class RunFolder {
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string report() const { return path_ + "/report.html"; }
   std::string pipeline_trace() const { return path_ + "/pipeline_trace.json"; }  // planned and measured, of a run in a pipeline
-  std::string builtin_text() const { return path_ + "/builtin_text"; }  // the text that data.path = "builtin" stood for when the run began
+  std::string builtin_text() const { return path_ + "/builtin_text"; }  // what data.path = "builtin" was at the start
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string log(int rank) const { return path_ + "/log-rank-" + std::to_string(rank) + ".txt"; }

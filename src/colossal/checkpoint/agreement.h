@@ -21,10 +21,11 @@ namespace colossal::checkpoint {
 ///                `device`.
 void agree(comm::Group& world, at::Device device, const std::function<void()>& work);
 
-/// What agree() would throw, if anything.
+/// What agree() would throw, if anything, returned on every rank. Communication: that of agree().
 std::optional<Error> agreed_error(comm::Group& world, at::Device device, const std::function<void()>& work);
 
-/// The text of rank `root`, on every rank. Communication: two broadcasts, on `device`.
+/// The text of rank `root`, on every rank; all must call. Communication: two broadcasts, on `device`: of 8 bytes, and
+/// of the text.
 std::string broadcast_text(comm::Group& world, at::Device device, int root, const std::string& text);
 
 }  // namespace colossal::checkpoint

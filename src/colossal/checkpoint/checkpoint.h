@@ -5,8 +5,8 @@
 //                           rank-00000.safetensors    the blocks that that rank wrote
 //   checkpoints/.step-000200.partial/                 a save under way, or what a killed one left; never read
 //
-// All ranks must see the same folder. Each logical element is stored once; who stores what several ranks hold is dealt out by bytes
-// (checkpoint/writers.h); on loading, a rank reads the parts of stored blocks that intersect its own.
+// All ranks must see the same folder. Each logical element is stored once; who stores what several ranks hold is dealt
+// out by bytes (checkpoint/writers.h); on loading, a rank reads the parts of stored blocks that intersect its own.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -43,7 +43,8 @@ struct NamedTensor {
 struct TrainingState {
   std::vector<NamedTensor> tensors;
   nlohmann::json progress;
-  int64_t sharers = 1;  ///< replicas, next to one another along "data", that share out what tensors with a part are parts of; 1: each has all
+  /// Neighbours along "data" (ZeRO's sharers), each of which holds its `part` of a tensor; 1: every replica holds all.
+  int64_t sharers = 1;
 };
 
 /// Saves `state` as folder/step-<step>, replacing one of the same step, then removes all but the `keep_last` newest
@@ -75,10 +76,12 @@ struct OtherRun : Error {
 
 /// Refuses, by an Error, a checkpoint whose progress shows that it is of another run.
 using ProgressCheck = std::function<void(const nlohmann::json& progress)>;
-/// load() of a checkpoint that `check` accepts, told apart: a damaged one is returned as the Error that says how, the same on every rank, and
-/// nothing was changed; one of another model, optimizer or run throws OtherRun.
-std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
-                                         const std::string& prefix = "", const ProgressCheck& check = {});
+/// load() of a checkpoint that `check` accepts, told apart: a damaged one is returned as the Error that says how, the
+/// same on every rank, and nothing was changed; one of another model, optimizer or run throws OtherRun. Communication:
+/// that of load().
+std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
+                                         const tensor::Place& place, const std::string& prefix = "",
+                                         const ProgressCheck& check = {});
 
 /// Path of the newest complete checkpoint in `folder`, if any: as this rank sees it.
 std::optional<std::string> latest(const std::string& folder);

@@ -21,8 +21,9 @@ void publish(const std::string& folder, int64_t step);
 /// Removes all but the `keep_last` newest; never `step`. What cannot be removed stays: it does no harm.
 void prune(const std::string& folder, int64_t step, int keep_last);
 
-/// Renames the checkpoint of `step`, so that nobody takes it for one of this run, and returns where it lies: folder/step-000100.unused, or with a
-/// number behind where that is taken. Nothing of it is lost. Errors: it cannot be renamed.
+/// Renames the checkpoint of `step`, so that nobody takes it for one of this run, and returns where it lies:
+/// folder/step-000100.unused, or with a number behind where that is taken. Nothing of it is lost. Errors: it cannot be
+/// renamed.
 std::string set_aside(const std::string& folder, int64_t step);
 
 }  // namespace colossal::checkpoint

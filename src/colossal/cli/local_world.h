@@ -20,11 +20,13 @@ void say(const std::string& what);
 
 /// --timeout: how long the ranks of a command wait for each other.
 void add_timeout(CLI::App& app, int64_t& seconds);
-/// comm::launch() for a command without a config: ranks wait `timeout` seconds for each other, and stderr says when they do for long.
+/// comm::launch() for a command without a config: ranks wait `timeout` seconds for each other, and stderr says when
+/// they do for long.
 std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& device);
 
-/// True once SIGINT, SIGTERM or SIGHUP (unless it is ignored, as under nohup) has arrived since watch_stop_signals(). A second SIGINT or SIGTERM
-/// ends the process at once. From that call on, output that nobody reads any more is no reason to end.
+/// True once SIGINT, SIGTERM or SIGHUP (unless it is ignored, as under nohup) has arrived since watch_stop_signals(). A
+/// second SIGINT or SIGTERM ends the process at once. From that call on, output that nobody reads any more is no reason
+/// to end.
 void watch_stop_signals();
 bool stop_requested();
 /// 128 + the signal, as a shell reports it; 0 before one.

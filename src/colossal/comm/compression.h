@@ -1,4 +1,5 @@
-// How numbers are written for messages of a byte an element (comm/compressed_collectives.h), and what configs call that.
+// How numbers are written for messages of a byte an element (comm/compressed_collectives.h), and what configs call
+// that.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -45,13 +45,10 @@ class Reader {
 constexpr int kMaxRanks = 1 << 20;
 constexpr int kDefaultPort = 29500;
 
-void read_ranks(Environment& environment, const Reader& reader, const char* rank, const char* size,
-                const char* local_rank, const char* local_size) {
+/// Not the ranks within a host: several agents on one host would tell the same ones. They are counted at rendezvous.
+void read_ranks(Environment& environment, const Reader& reader, const char* rank, const char* size) {
   environment.size = reader.number(size, 1, kMaxRanks);
   environment.rank = reader.number(rank, 0, environment.size - 1);
-  environment.local_size = reader.number_or(local_size, 1, environment.size, -1);
-  const int locals = environment.local_size > 0 ? environment.local_size : environment.size;
-  environment.local_rank = reader.number_or(local_rank, 0, locals - 1, -1);
 }
 
 /// Runs of one job agree on it, runs of different jobs rarely collide. Below the range that the system hands out
@@ -62,7 +59,7 @@ uint16_t port_of_job(const std::string& job) {
 
 void read_torchrun(Environment& environment, const Reader& reader) {
   environment.launcher = Launcher::Torchrun;
-  read_ranks(environment, reader, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  read_ranks(environment, reader, "RANK", "WORLD_SIZE");
   environment.host = reader.has("MASTER_ADDR") ? reader.text("MASTER_ADDR") : "127.0.0.1";
   environment.port = static_cast<uint16_t>(reader.number_or("MASTER_PORT", 1, 65535, kDefaultPort));
   const std::string agent = reader.text("TORCHELASTIC_USE_AGENT_STORE");
@@ -73,11 +70,11 @@ void read_torchrun(Environment& environment, const Reader& reader) {
 
 void read_open_mpi(Environment& environment, const Reader& reader) {
   environment.launcher = Launcher::OpenMpi;
-  read_ranks(environment, reader, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-             "OMPI_COMM_WORLD_LOCAL_SIZE");
+  read_ranks(environment, reader, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   std::string job = reader.text("PMIX_NAMESPACE");
   if (job.empty()) job = reader.text("OMPI_MCA_ess_base_jobid");
-  const bool one_host = environment.local_size == environment.size;
+  const bool one_host =
+      reader.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1, environment.size, -1) == environment.size;
   require(one_host || reader.has("MASTER_ADDR"), "launch",
           "mpirun over several hosts does not say where rank 0 runs; set "
           "MASTER_ADDR to that host: mpirun -x MASTER_ADDR=HOST ...");
@@ -93,7 +90,7 @@ bool is_slurm_rank(const Reader& reader) {
 
 void read_slurm(Environment& environment, const Reader& reader) {
   environment.launcher = Launcher::Slurm;
-  read_ranks(environment, reader, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "");
+  read_ranks(environment, reader, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
   const char* list = reader.has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
   const std::string nodes = reader.has(list) ? reader.text(list) : reader.text("SLURM_JOB_NODELIST");
   const bool named = reader.has("MASTER_ADDR");
@@ -108,7 +105,7 @@ void read_slurm(Environment& environment, const Reader& reader) {
 
 void read_colossal(Environment& environment, const Reader& reader) {
   environment.launcher = Launcher::Colossal;
-  read_ranks(environment, reader, "COLOSSAL_RANK", "COLOSSAL_SIZE", "COLOSSAL_LOCAL_RANK", "COLOSSAL_LOCAL_SIZE");
+  read_ranks(environment, reader, "COLOSSAL_RANK", "COLOSSAL_SIZE");
   require(reader.has("COLOSSAL_STORE_HOST"), "launch", "COLOSSAL_STORE_HOST is not set, but COLOSSAL_RANK is");
   environment.host = reader.text("COLOSSAL_STORE_HOST");
   environment.port = static_cast<uint16_t>(reader.number("COLOSSAL_STORE_PORT", 1, 65535));

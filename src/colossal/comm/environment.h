@@ -16,8 +16,7 @@ using Variables = std::map<std::string, std::string>;
 struct Environment {
   Launcher launcher = Launcher::None;
   int rank = 0, size = 1;
-  int local_rank = -1, local_size = -1;  ///< -1: not told; found out at rendezvous
-  std::string host;                      ///< of the store
+  std::string host;  ///< of the store
   uint16_t port = 0;
   bool hosted_store = false;  ///< the launcher runs the store's server; rank 0 only connects
   std::string prefix;         ///< of all keys in the store: tells restarts of one run apart

@@ -38,8 +38,8 @@ std::shared_ptr<Store> connect_to_store(const LaunchOptions& options, const Envi
   tcp.port = environment.port;
   tcp.server = server;
   tcp.limit = options.timeout;
-  auto store = Store::tcp(tcp);
-  if (!environment.secret.empty()) store = store->sealed(environment.secret, options.note);
+  // Also without a secret, which keeps nobody out, but tells who has one that others have none.
+  const auto store = Store::tcp(tcp)->sealed(environment.secret, options.note);
   return environment.prefix.empty() ? store : store->with_prefix(environment.prefix);
 }
 
@@ -65,9 +65,6 @@ Neighbourhood rendezvous(const LaunchOptions& options, const Environment& enviro
   const auto begin = result.ranks.begin();
   result.local_size = static_cast<int>(std::count_if(begin, result.ranks.end(), shares_host));
   result.local_rank = static_cast<int>(std::count_if(begin, begin + environment.rank, shares_host));
-  if (environment.local_rank >= 0 && environment.local_rank < result.local_size) {
-    result.local_rank = environment.local_rank;
-  }
   result.several_hosts = result.local_size < environment.size;
   result.address = local_address(environment.host, environment.port, result.several_hosts);
   return result;

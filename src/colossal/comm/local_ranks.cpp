@@ -122,9 +122,8 @@ class Run {
   void start(int r) {
     Variables variables = process_variables();
     for (const auto& [name, value] : options_.variables) variables[name] = value;
-    const std::string rank = std::to_string(r), size = std::to_string(options_.ranks);
-    variables["COLOSSAL_RANK"] = variables["COLOSSAL_LOCAL_RANK"] = rank;
-    variables["COLOSSAL_SIZE"] = variables["COLOSSAL_LOCAL_SIZE"] = size;
+    variables["COLOSSAL_RANK"] = std::to_string(r);
+    variables["COLOSSAL_SIZE"] = std::to_string(options_.ranks);
     variables["COLOSSAL_STORE_HOST"] = "127.0.0.1";
     variables["COLOSSAL_STORE_PORT"] = std::to_string(store_->port());
     variables["COLOSSAL_STORE_HOSTED"] = "1";

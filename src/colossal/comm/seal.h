@@ -10,7 +10,8 @@ namespace colossal::comm {
 /// 32 hex digits, 128 bits of the kernel's random numbers.
 std::string random_text();
 
-/// SipHash-2-4 under the 128 bits of a key: who does not know them can neither predict a hash nor find them by hashes.
+/// SipHash-2-4 under a key of 128 bits. Who does not know the key can neither predict a hash nor learn the key from
+/// hashes.
 struct HashKey {
   uint64_t low = 0, high = 0;
 };

@@ -11,12 +11,14 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/backends/worker.h"
 #include "colossal/comm/descriptor.h"
 #include "colossal/comm/host.h"
 #include "colossal/comm/seal.h"
@@ -82,17 +84,64 @@ c10::intrusive_ptr<c10d::TCPStore> connect(const Store::Tcp& options, bool use_u
 
 }  // namespace
 
+/// Makes the requests to a server on a thread of its own. c10d sets no limit to an answer: a server that is stopped,
+/// one whose host is gone, or a stranger that listens in its place would hold up who asks for ever.
+class Store::Line {
+ public:
+  explicit Line(const Tcp& server)
+      : name_(concat(server.host, ":", server.port)), patience_(std::max(server.limit, milliseconds(10000))) {}
+  ~Line() {
+    if (is_silent_) (void)worker_.release();  // it would be waited for: left to the end of the process
+  }
+
+  /// What `request` returns, or Error when there is no answer for longer than usual and `more`. It may outlive the
+  /// call: it holds what it needs.
+  template <class Request>
+  auto ask(milliseconds more, Request request) {
+    if (is_silent_) refuse(patience_);
+    auto task = std::make_shared<std::packaged_task<decltype(request())()>>(std::move(request));
+    auto answer = task->get_future();
+    worker_->submit([task] { (*task)(); });
+    if (answer.wait_for(more + patience_) == std::future_status::timeout) {
+      is_silent_ = true;
+      refuse(more + patience_);
+    }
+    return answer.get();
+  }
+
+ private:
+  [[noreturn]] void refuse(milliseconds waited) const {
+    throw Error("launch", concat("the store at ", name_, " has not answered for ", waited.count() / 1000.0,
+                                 " s; is its process stopped, its host gone, or does something else listen there?"));
+  }
+
+  const std::string name_;
+  const milliseconds patience_;
+  std::atomic<bool> is_silent_ = false;
+  std::unique_ptr<Worker> worker_ = std::make_unique<Worker>();
+};
+
+template <class Request>
+auto Store::ask(milliseconds more, Request request) const {
+  const auto to = [store = store_, request = std::move(request)] { return request(*store); };
+  return line_ ? line_->ask(more, to) : to();
+}
+
 std::shared_ptr<Store> Store::in_memory() {
-  return std::make_shared<Store>(shared(c10::make_intrusive<c10d::HashStore>()), 0);
+  return std::shared_ptr<Store>(new Store(shared(c10::make_intrusive<c10d::HashStore>())));
 }
 
 std::shared_ptr<Store> Store::tcp(const Tcp& wanted) {
   Tcp options = wanted;
   if (options.host == "localhost") options.host = "127.0.0.1";  // or some ranks would try ::1, where nobody listens
+  auto line = std::make_shared<Line>(options);
   const auto made = [&](bool use_uv) {
-    auto store = connect(options, use_uv);
+    auto store = line->ask(options.limit, [options, use_uv] { return connect(options, use_uv); });
     const uint16_t port = store->getPort();
-    return std::make_shared<Store>(shared(std::move(store)), port);
+    std::shared_ptr<Store> result(new Store(shared(std::move(store))));
+    result->port_ = port;
+    result->line_ = std::move(line);
+    return result;
   };
   const auto refused = [&](const std::exception& error) -> Error {
     const std::string message = plain_message(error);
@@ -110,6 +159,8 @@ std::shared_ptr<Store> Store::tcp(const Tcp& wanted) {
   };
   try {
     return made(true);
+  } catch (const Error&) {
+    throw;
   } catch (const std::exception& error) {
     if (!contains(error.what(), "libuv")) throw refused(error);
   }
@@ -130,9 +181,9 @@ struct Store::Guard {
 std::shared_ptr<Store> Store::with_prefix(const std::string& prefix) const {
   auto inner = c10::intrusive_ptr<c10d::Store>::reclaim_copy(store_.get());
   auto view = c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(inner));
-  auto result = std::make_shared<Store>(shared(std::move(view)), port_);
+  auto result = std::make_shared<Store>(*this);
+  result->store_ = shared(std::move(view));
   result->prefix_ = prefix_ + prefix + "/";
-  result->guard_ = guard_;
   return result;
 }
 
@@ -154,7 +205,8 @@ std::optional<std::string> Store::opened(const std::string& key, const std::stri
 }
 
 void Store::set(const std::string& key, const std::string& value) {
-  store_->set(key, to_bytes(guard_ ? guard_->seal.close(prefix_ + key, value) : value));
+  const auto bytes = to_bytes(guard_ ? guard_->seal.close(prefix_ + key, value) : value);
+  ask(milliseconds(0), [key, bytes](c10d::Store& store) { store.set(key, bytes); });
 }
 
 std::string Store::get(const std::string& key, milliseconds limit, const std::string& what) {
@@ -165,8 +217,14 @@ std::string Store::get(const std::string& key, milliseconds limit, const std::st
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
     try {
-      store_->wait({key}, std::max(left, milliseconds(1)));
-      if (const auto value = opened(key, to_text(store_->get(key)))) return *value;
+      const auto rest = std::max(left, milliseconds(1));
+      const auto bytes = ask(rest, [key, rest](c10d::Store& store) {
+        store.wait({key}, rest);
+        return store.get(key);
+      });
+      if (const auto value = opened(key, to_text(bytes))) return *value;
+    } catch (const Error&) {
+      throw;
     } catch (const std::exception& error) {
       throw waited(plain_message(error));
     }
@@ -178,11 +236,15 @@ std::string Store::get(const std::string& key, milliseconds limit, const std::st
 
 std::optional<std::string> Store::find(const std::string& key) {
   if (!holds(key)) return std::nullopt;
-  return opened(key, to_text(store_->get(key)));
+  return opened(key, to_text(ask(milliseconds(0), [key](c10d::Store& store) { return store.get(key); })));
 }
 
-bool Store::holds(const std::string& key) { return store_->check({key}); }
+bool Store::holds(const std::string& key) {
+  return ask(milliseconds(0), [key](c10d::Store& store) { return store.check({key}); });
+}
 
-int64_t Store::add(const std::string& key, int64_t amount) { return store_->add(key, amount); }
+int64_t Store::add(const std::string& key, int64_t amount) {
+  return ask(milliseconds(0), [key, amount](c10d::Store& store) { return store.add(key, amount); });
+}
 
 }  // namespace colossal::comm

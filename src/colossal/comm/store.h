@@ -15,7 +15,9 @@ namespace colossal::comm {
 
 /// Whoever reaches the port of a server can read and write everything in it: see sealed().
 ///
-/// Thread safe; but a get() that waits holds up other calls through the same store of the TCP kind.
+/// Thread safe; but a get() that waits holds up other calls through the same store of the TCP kind. Errors: where a
+/// server does not answer within Tcp::limit (at least ten seconds), as one that is stopped, every call throws
+/// Error("launch", ...), and later ones at once.
 class Store {
  public:
   /// Among the threads of this process.
@@ -30,8 +32,6 @@ class Store {
     std::chrono::milliseconds limit{60000};
   };
   static std::shared_ptr<Store> tcp(const Tcp& options);
-
-  Store(std::shared_ptr<c10d::Store> store, uint16_t port) : store_(std::move(store)), port_(port) {}
 
   /// The same store, whose values (not counters) are signed with `secret` from now on: what others wrote without it is
   /// as if it were not there. `note` is told once that there was such a value; it may be empty.
@@ -53,11 +53,16 @@ class Store {
   const std::shared_ptr<c10d::Store>& c10d_store() const { return store_; }
 
  private:
+  class Line;
   struct Guard;
+  explicit Store(std::shared_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  template <class Request>
+  auto ask(std::chrono::milliseconds more, Request request) const;
   std::optional<std::string> opened(const std::string& key, const std::string& value) const;
 
   std::shared_ptr<c10d::Store> store_;
-  uint16_t port_;
+  uint16_t port_ = 0;
+  std::shared_ptr<Line> line_;   // to a server; ends before the store that it uses
   std::string prefix_;           // of all keys here, as the seal sees them
   std::shared_ptr<Guard> guard_;  // of a sealed store
 };

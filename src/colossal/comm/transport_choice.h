@@ -19,7 +19,7 @@ struct RankFacts {
 
 struct TransportChoice {
   std::string backend;  ///< "shm", "gloo" or "nccl"
-  std::string why;      ///< GPUs exchange through host memory; empty when there is nothing to explain
+  std::string why;      ///< for people: why GPUs exchange through host memory; empty when they do not
 };
 
 /// The choice for a run of these ranks: what they were asked for; for "auto", nccl when every host has a GPU for each

@@ -32,11 +32,11 @@ class World {
   virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) = 0;
   virtual Traffic& traffic() = 0;
   /// As long as the result lives, this rank does something that is no collective and may take long: "saving a
-  /// checkpoint". Ranks that wait for it meanwhile are patient as long as its process is alive; what it waits for itself
-  /// is watched as ever. Cost: a lock; the watchdog's thread announces it.
+  /// checkpoint". Ranks that wait for it meanwhile are patient as long as its process is alive; what it waits for
+  /// itself is watched as ever. Cost: a lock; the watchdog's thread announces it.
   [[nodiscard]] virtual std::shared_ptr<void> busy(const std::string& what) = 0;
-  /// `listener` is told of stalls, from a thread of the world's own; null: nobody is. Returns when the one before is not
-  /// being told any more. A listener must not call this. A world of one rank has no stalls.
+  /// `listener` is told of stalls, from a thread of the world's own; null: nobody is. Returns when the one before is
+  /// not being told any more. A listener must not call this. A world of one rank has no stalls.
   virtual void on_stall(std::function<void(const Stall&)> listener) = 0;
   /// Name of the transport that groups of this world use: "threads", "shm", "gloo", "nccl", "null".
   virtual std::string backend() const = 0;

@@ -210,7 +210,8 @@ std::map<std::string, std::string> Corpus::contents() const {
   for (const auto& run : runs_) {
     const bool whole = run->first == 0 && run->kept == run->stored->count();
     const std::string part = whole ? "" : concat(", of which tokens ", run->first, " to ", run->first + run->kept);
-    contents[as_utf8(run->name)] = run->stored->description() + part;
+    std::string& content = contents[as_utf8(run->name)];  // a name that several have after that lists them all
+    content += (content.empty() ? "" : ", then ") + run->stored->description() + part;
   }
   if (contents.size() <= kMostListed) return contents;
   std::string all;

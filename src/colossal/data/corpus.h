@@ -37,12 +37,13 @@ class Corpus {
   int64_t end_id() const { return end_id_; }
   int64_t vocabulary_size() const { return vocabulary_size_; }
   /// Copies tokens [begin, begin + count) to `out`.
-  /// Errors: outside the stream; an id outside the vocabulary (names file and offset); a file that became shorter meanwhile.
+  /// Errors: outside the stream; an id outside the vocabulary (names file and offset); a file that became shorter
+  /// meanwhile.
   void read(int64_t begin, int64_t count, int64_t* out) const;
   /// Training and held-out parts, by documents and their sizes alone. The held-out part has at most `fraction` of the
   /// tokens and at least nine tenths of that. A document larger than the whole of it gives its end; of the others every
-  /// so many is held out whole; where they come out short, the largest one gives its end too. Where a text is cut, an end
-  /// token takes the place of its last token before the cut. 0 <= fraction < 1; 0 leaves the second empty.
+  /// so many is held out whole; where they come out short, the largest one gives its end too. Where a text is cut, an
+  /// end token takes the place of its last token before the cut. 0 <= fraction < 1; 0 leaves the second empty.
   std::pair<Corpus, Corpus> split(double fraction) const;
   /// What each document was made of, in words, by name: what a data position in a checkpoint refers to. Of more than
   /// 1000 only their number and a checksum.

@@ -9,7 +9,7 @@
 namespace colossal::data {
 namespace {
 
-constexpr int64_t kMostBytes = int64_t{1} << 60;  // a sparse file may claim more
+constexpr int64_t kMostBytes = int64_t{1} << 56;  // a sparse file may claim more; kPieces times as many can be counted
 constexpr int64_t kPieces = 64, kPieceBytes = 16 << 10;  // of a file on disk: as much as of one that is kept
 
 template <class Stored>
@@ -26,7 +26,7 @@ void widen(const char* bytes, int64_t count, int64_t* out) {
 StoredTokens::StoredTokens(const std::string& path, int width) : name_(path), width_(width) {
   const auto file = InputFile::open(path);
   require(file->size() % width == 0, "data", path, " must hold whole tokens of ", width, " bytes: got ", file->size(), " bytes");
-  require(file->size() <= kMostBytes, "data", path, " must have at most 2^60 bytes: got ", file->size());
+  require(file->size() <= kMostBytes, "data", path, " must have at most 2^56 bytes: got ", file->size());
   count_ = file->size() / width;
   if (file->size() <= kKept) memory_ = std::make_shared<const std::string>(file->content());
   else file_ = file;

@@ -41,7 +41,8 @@ class Tracing {
  public:
   explicit Tracing(Trace& trace) : before_(current) {
     current = &trace;
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(note_use).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(note_use).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
   }
   ~Tracing() {
     at::removeCallback(handle_);

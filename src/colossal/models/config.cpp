@@ -3,20 +3,23 @@
 namespace colossal::models {
 
 void ModelConfig::fields(Fields& f) {
-  f.text("name", name, "preset: gpt2-tiny .. gpt2-xl, gpt3-175b, llama-tiny .. llama3-70b, vit-tiny-cifar .. vit-huge-16");
+  f.text("name", name,
+         "preset: gpt2-tiny .. gpt2-xl, gpt3-175b, llama-tiny .. llama3-70b, vit-tiny-cifar .. vit-huge-16");
   f.text("from", from, "Hugging Face folder whose sizes and weights to start from; `name` is not used then");
   f.integer("vocabulary", vocabulary, "tokens", "0: the tokenizer's", 0, kLargestSize);
   f.integer("hidden", hidden, "features", "width of the hidden state; 0: the preset's", 0, kLargestSize);
   f.integer("layers", layers, "layers", "transformer blocks; 0: the preset's", 0, kLargestSize);
   f.integer("heads", heads, "heads", "attention heads; 0: the preset's", 0, kLargestSize);
-  f.integer("kv_heads", kv_heads, "heads", "key and value heads; 0: the preset's, or heads where those were changed", 0, kLargestSize);
+  f.integer("kv_heads", kv_heads, "heads", "key and value heads; 0: the preset's, or heads where those were changed", 0,
+            kLargestSize);
   f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0: the preset's", 0, kLargestSize);
   f.integer("positions", positions, "tokens", "longest sequence; 0: the preset's", 0, kLargestSize);
   f.integer("side", image.side, "pixels", "of the images of a ViT; 0: the preset's", 0, kLargestSide);
   f.integer("channels", image.channels, "channels", "of the images of a ViT; 0: the preset's", 0, kLargestSize);
   f.integer("patch", image.patch, "pixels", "side of a patch of a ViT; 0: the preset's", 0, kLargestSize);
   f.integer("classes", image.classes, "classes", "that a ViT tells apart; 0: the preset's", 0, kLargestSize);
-  f.number("dropout", dropout, "probability", "after the embedding and on each residual branch; -1: the preset's", -1, 0.999);
+  f.number("dropout", dropout, "probability", "after the embedding and on each residual branch; -1: the preset's", -1,
+           0.999);
 }
 
 }  // namespace colossal::models

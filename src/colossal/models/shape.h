@@ -17,7 +17,8 @@ struct RotaryShape {
   bool operator==(const RotaryShape&) const = default;
 };
 
-inline constexpr int64_t kLargestSize = (int64_t{1} << 40) - 1;  ///< of anything: no product of two sizes that a run can have overflows
+/// Of anything: no product of two sizes that a run can have overflows.
+inline constexpr int64_t kLargestSize = (int64_t{1} << 40) - 1;
 inline constexpr int64_t kLargestSide = 1 << 16;  ///< of an image, in pixels
 
 /// What a model of images reads and says: square images in square patches, and the classes they belong to.

@@ -9,7 +9,8 @@
 namespace colossal::nn {
 namespace {
 
-/// table[ids[i]] += rows[i], on the CPU. A word comes thousands of times: narrow rows are added up in fp32, and each row of the table is rounded once.
+/// table[ids[i]] += rows[i], on the CPU. A word comes thousands of times: narrow rows are added up in fp32, and each
+/// row of the table is rounded once.
 void add_rows(at::Tensor& table, const at::Tensor& ids, const at::Tensor& rows) {
   const auto type = ops::wide_type(table);
   if (table.scalar_type() == type) {
@@ -37,8 +38,9 @@ struct Lookup : torch::autograd::Function<Lookup> {
       return {kept.defined() ? none : sum, none};
     }
     // On an accelerator index_add_ adds in any order: copies of a table would drift apart.
-    const at::Tensor sum = at::embedding_dense_backward(rows.to(ops::wide_type(table)).contiguous(), ids.reshape({-1}), table.size(0), /*padding_idx=*/-1,
-                                                        /*scale_grad_by_freq=*/false);
+    const at::Tensor sum =
+        at::embedding_dense_backward(rows.to(ops::wide_type(table)).contiguous(), ids.reshape({-1}), table.size(0),
+                                     /*padding_idx=*/-1, /*scale_grad_by_freq=*/false);
     return {sum.to(table.scalar_type()), none};
   }
 };

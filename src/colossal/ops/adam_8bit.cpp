@@ -68,7 +68,8 @@ void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState
   const auto at_element = [](const at::Tensor& t, int64_t i) { return static_cast<char*>(t.mutable_data_ptr()) + i * t.element_size(); };
   const int64_t n = u.values.numel();
   const BlockCoder first(Codes::Signed), second(Codes::Positive);
-  parallel_for(0, exp_avg.scales.numel(), kAdamBlocksGrain, [&, kernel = kernels<float>().adam](int64_t from, int64_t to) {
+  const auto kernel = kernels<float>().adam;
+  parallel_for(0, exp_avg.scales.numel(), kAdamBlocksGrain, [&](int64_t from, int64_t to) {
     float m[kCodeBlock], v[kCodeBlock], values[kCodeBlock];
     for (int64_t block = from; block < to; ++block) {
       const int64_t i = block * kCodeBlock, count = std::min(kCodeBlock, n - i);

@@ -24,8 +24,9 @@ struct Projection {
   /// A slice of t rows of hidden -> logits [t, columns], columns >= the valid words; those of other t rows where the layout moves them, of the
   /// labels then.
   virtual at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) = 0;
-  /// From d(logits) of the slice that came last: writes dhidden [t, .], and adds to dweight. All are fp64 for fp64 weights, else fp32: no factor is in them yet,
-  /// so fp16 may not hold them, and what is rounded to bf16 on the way is a slice's share, not the sum. Null: not wanted.
+  /// From d(logits) of the slice that came last: writes dhidden [t, .], and adds to dweight. All are fp64 for fp64
+  /// weights, else fp32: no factor is in them yet, so fp16 may not hold them, and what is rounded to bf16 on the way is
+  /// a slice's share, not the sum. Null: not wanted.
   virtual void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) = 0;
 };
 
@@ -45,11 +46,12 @@ int64_t slice_tokens(int64_t tokens, int64_t columns);
 ///             requires a gradient, none are computed.
 /// Errors:     throws, before any reduction, if shapes do not fit or a label is neither kIgnoredLabel nor a word
 ///             number >= 0; a label that no rank owns counts with target logit 0 (one process: throws).
-/// Precision:  losses, d(logits), sums over slices and gradients until backward has brought its factor are wide (fp32, or fp64 for fp64); then gradients
-///             are rounded to the dtype of the model, once. So fp16 overflows or underflows where the gradient times that factor does.
+/// Precision:  losses, d(logits), sums over slices and gradients until backward has brought its factor are wide (fp32,
+///             or fp64 for fp64); then gradients are rounded to the dtype of the model, once. So fp16 overflows or
+///             underflows where the gradient times that factor does.
 /// Cost:       3 products of 2*T*H*rows flops (1 without gradients), all in forward; backward scales, and adds dweight
-///             to a kept gradient in place. Extra memory: a slice [t, rows], where products are made in fp32 the weight in it, and dhidden and dweight, wide,
-///             held from forward to backward.
+///             to a kept gradient in place. Extra memory: a slice [t, rows], where products are made in fp32 the weight
+///             in it, and dhidden and dweight, wide, held from forward to backward.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 const VocabularyRange& range = {}, RankReduction* reduction = nullptr,
                                 int64_t slice = 0 /* 0: slice_tokens() of the weight's rows */,

@@ -15,7 +15,9 @@ namespace {
 constexpr int64_t kFactoredGrain = 65536;
 
 /// Rows that are worth a thread.
-int64_t grain_of(const at::Tensor& matrix) { return std::max<int64_t>(1, kFactoredGrain / std::max<int64_t>(1, matrix.size(1))); }
+int64_t grain_of(const at::Tensor& matrix) {
+  return std::max<int64_t>(1, kFactoredGrain / std::max<int64_t>(1, matrix.size(1)));
+}
 
 void check_sums(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns) {
   require(matrix.dim() == 2 && rows.sizes() == matrix.sizes().slice(0, 1) && columns.sizes() == matrix.sizes().slice(1, 1) &&

@@ -44,11 +44,13 @@ at::Tensor multiply_nt(MatmulLibrary library, const at::Tensor& a, const at::Ten
   return bias.defined() ? at::addmm(bias, a, b.t()) : at::mm(a, b.t());
 }
 
-// out = beta * out + product(rows of a), in blocks of rows that stay in the cache: of products that must be made beside `out`.
+// out = beta * out + product(rows of a), in blocks of rows that stay in the cache: of products that must be made
+// beside `out`.
 template <class Product>
 void multiply_blocks_(at::Tensor& out, const at::Tensor& a, double beta, const Product& product_of) {
   constexpr int64_t kBlockBytes = int64_t{8} << 20;
-  const int64_t rows = out.is_cpu() ? std::max<int64_t>(kBlockBytes / (4 * std::max<int64_t>(out.size(1), 1)), 64) : out.size(0);
+  const int64_t rows =
+      out.is_cpu() ? std::max<int64_t>(kBlockBytes / (4 * std::max<int64_t>(out.size(1), 1)), 64) : out.size(0);
   for (int64_t from = 0; from < out.size(0); from += rows) {
     const int64_t count = std::min(rows, out.size(0) - from);
     auto block = out.narrow(0, from, count);
@@ -106,9 +108,12 @@ bool is_widened(const at::Tensor& x) {
 
 at::Tensor wide(const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x; }
 
-/// out = beta * out + a b, `out` fp32 and the operands narrower. Libraries for CPUs give no wider result than the operands are.
+/// out = beta * out + a b, `out` fp32 and the operands narrower. Libraries for CPUs give no wider result than the
+/// operands are.
 void multiply_wide_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
-  multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) { return rows.is_cpu() ? at::mm(rows, b) : at::mm(rows, b, at::kFloat); });
+  multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) {
+    return rows.is_cpu() ? at::mm(rows, b) : at::mm(rows, b, at::kFloat);
+  });
 }
 
 constexpr int64_t kColumnSumGrain = 16384;

@@ -38,12 +38,13 @@ MatmulChoice choose_matmul(std::string_view name);
 MatmulChoice matmul_choice();
 void set_matmul(const MatmulChoice& choice);
 
-/// The dtype that operands beside `x` are best given in, and x itself, where they are wider: fp32 where products of x's dtype are made in fp32, else x's own.
+/// The dtype in which products of x's dtype are computed on x's device: fp32 where a CPU does not multiply bf16 or
+/// fp16, else x's own. Operands that are wider than x are best given in it, and x too.
 at::ScalarType product_type(const at::Tensor& x);
 
 /// Products without autograd (nn/linear has it), result new and contiguous unless a tensor to write is given. Operands may have any strides; `sum`
-/// and `out` have dense rows. They may be fp32 where the operands are bf16 or fp16: then nothing is rounded to those, except the product itself by a CPU
-/// that multiplies bf16.
+/// and `out` have dense rows. They may be fp32 where the operands are bf16 or fp16: then nothing is rounded to those,
+/// except the product itself by a CPU that multiplies bf16.
 at::Tensor matmul_nt(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[N,K]*/, const at::Tensor& bias = {} /*[N]*/);  ///< -> [M,N] = A Bt + bias
 at::Tensor matmul_nn(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[K,N]*/);                                       ///< -> [M,N] = A B
 at::Tensor matmul_tn(const at::Tensor& a /*[K,M]*/, const at::Tensor& b /*[K,N]*/, at::Tensor sum = {});                  ///< -> [M,N] = At B + sum, there

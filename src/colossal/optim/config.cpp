@@ -11,7 +11,8 @@ struct Rule {
   const char* name;
   std::vector<double> betas;      ///< unless the config says others; none: it has none
   std::vector<std::string> keys;  ///< of OptimizerConfig that it uses beside betas and those that all use
-  double least_states = 0;        ///< values, as wide as those it updates, that it keeps for each element of a large matrix at least
+  /// Values, as wide as those it updates, that it keeps for each element of a large matrix at least.
+  double least_states = 0;
 };
 
 const std::vector<Rule>& rules() {
@@ -31,8 +32,9 @@ const std::vector<Rule>& rules() {
 }
 
 const std::vector<std::string>& common_keys() {
-  static const std::vector<std::string> keys{"name",         "learning_rate",       "weight_decay",          "schedule",
-                                             "warmup_steps", "final_learning_rate", "learning_rate_scaling", "reference_batch"};
+  static const std::vector<std::string> keys{
+      "name",         "learning_rate",       "weight_decay",          "schedule",
+      "warmup_steps", "final_learning_rate", "learning_rate_scaling", "reference_batch"};
   return keys;
 }
 
@@ -52,31 +54,41 @@ std::vector<std::string> rule_names() {
   return names;
 }
 
-double least_state_bytes(const OptimizerConfig& config, double value_bytes) { return rule_of(config).least_states * value_bytes; }
+double least_state_bytes(const OptimizerConfig& config, double value_bytes) {
+  return rule_of(config).least_states * value_bytes;
+}
 
-std::vector<double> betas_of(const OptimizerConfig& config) { return config.betas.empty() ? rule_of(config).betas : config.betas; }
+std::vector<double> betas_of(const OptimizerConfig& config) {
+  return config.betas.empty() ? rule_of(config).betas : config.betas;
+}
 
 void OptimizerConfig::fields(Fields& f) {
   f.choice("name", name, rule_names(), "update rule");
   f.number("learning_rate", learning_rate, "", "peak learning rate", 0, 1e3);
   f.numbers("betas", betas, "",
-            "decay of the moments; empty: 0.9, 0.95 of adamw, adam, adam8bit, galore; 0.9, 0.99 of lion; 0.9, 0.999 of lamb; 0.9, 0.999, 0.9999 of came", 0,
-            0.999999);
-  f.number("epsilon", epsilon, "", "adamw, adam, lamb, adam8bit, galore: added to the root of the second moment", 1e-30, 1);
-  f.number("weight_decay", weight_decay, "", "of matrices and embeddings, never of norms and biases; decoupled but for sgd, adam, lars", 0, 10);
+            "decay of the moments; empty: 0.9, 0.95 of adamw, adam, adam8bit, galore; 0.9, 0.99 of lion; 0.9, 0.999 of "
+            "lamb; 0.9, 0.999, 0.9999 of came",
+            0, 0.999999);
+  f.number("epsilon", epsilon, "", "adamw, adam, lamb, adam8bit, galore: added to the root of the second moment", 1e-30,
+           1);
+  f.number("weight_decay", weight_decay, "",
+           "of matrices and embeddings, never of norms and biases; decoupled but for sgd, adam, lars", 0, 10);
   f.number("momentum", momentum, "", "sgd, lars: share of the last direction that is kept", 0, 0.999999);
   f.flag("nesterov", nesterov, "sgd: look ahead along the momentum");
   f.number("trust", trust, "", "lars: size of a step as a share of the tensor's norm", 1e-9, 10);
   f.integer("rank", rank, "", "galore: of projected gradients", 1, 1 << 20);
-  f.integer("update_every", update_every, "steps", "galore: between computations of what gradients are projected to", 1);
+  f.integer("update_every", update_every, "steps", "galore: between computations of what gradients are projected to",
+            1);
   f.number("projection_scale", projection_scale, "", "galore: factor of projected steps", 0, 1e3);
-  f.flag("stochastic_rounding", stochastic_rounding, "sgd, adam, adamw, lion, lars: round bf16 parameters that have no fp32 masters by chance");
+  f.flag("stochastic_rounding", stochastic_rounding,
+         "sgd, adam, adamw, lion, lars: round bf16 parameters that have no fp32 masters by chance");
   f.integer("warmup_steps", warmup_steps, "steps", "linear warm-up from 0 to where the schedule begins");
   f.number("final_learning_rate", final_learning_rate, "of learning_rate",
            "where linear, cosine, polynomial, one-cycle and warmup-stable-decay end", 0, 1);
   f.choice("learning_rate_scaling", learning_rate_scaling, {"none", "linear", "square-root"},
            "how learning_rate, found for reference_batch, grows with training.batch_size");
-  f.integer("reference_batch", reference_batch, "samples", "batch_size that learning_rate was found for; 0: no scaling");
+  f.integer("reference_batch", reference_batch, "samples",
+            "batch_size that learning_rate was found for; 0: no scaling");
   f.section("schedule", schedule, "the learning rate after the warm-up", "name");
   f.section("groups", groups, "parameters with a learning rate or weight decay of their own", "");
 }
@@ -86,8 +98,8 @@ void check_optimizer(const OptimizerConfig& config) {
   std::vector<std::string> keys = rule.keys;
   if (!rule.betas.empty()) keys.push_back("betas");
   refuse_unused_keys(config.name, describe_config(config), describe_config(OptimizerConfig()), common_keys(), keys);
-  require(config.betas.empty() || config.betas.size() == rule.betas.size(), "optimizer", config.name, " has ", rule.betas.size(), " betas: got ",
-          config.betas.size());
+  require(config.betas.empty() || config.betas.size() == rule.betas.size(), "optimizer", config.name, " has ",
+          rule.betas.size(), " betas: got ", config.betas.size());
   config.groups.check();
 }
 

@@ -33,14 +33,15 @@ struct OptimizerConfig {
   void fields(Fields& f);
 };
 
-/// Errors ("optimizer"): keys that the rule does not use and that are not at their default, naming the rule; another number of betas than it
-/// has.
+/// Errors ("optimizer"): keys that the rule does not use and that are not at their default, naming the rule; another
+/// number of betas than it has.
 void check_optimizer(const OptimizerConfig& config);
 
 /// The betas that `config` asks for, or those of its rule.
 std::vector<double> betas_of(const OptimizerConfig& config);
 
-/// Bytes of state for each element of a large matrix, at least, where the values that are updated have `value_bytes` each.
+/// Bytes of state for each element of a large matrix, at least, where the values that are updated have `value_bytes`
+/// each.
 /// Errors: an unknown optimizer.
 double least_state_bytes(const OptimizerConfig& config, double value_bytes);
 

@@ -100,9 +100,9 @@ struct GivenConfig {
 
 /// The config that a file (none: "") and the flags laid over it give, not validated.
 ///
-/// A warm-up that does not fit into a run which a flag made shorter, or which nobody asked for, becomes a tenth of the run, with a notice: where the
-/// file says optimizer.warmup_steps = 20 and a flag --training.steps=10, or nothing says how long it is. One that is asked for together with fewer
-/// steps stays, for validate() to refuse.
+/// A warm-up that does not fit into a run which a flag made shorter, or which nobody asked for, becomes a tenth of the
+/// run, with a notice: where the file says optimizer.warmup_steps = 20 and a flag --training.steps=10, or nothing says
+/// how long it is. One that is asked for together with fewer steps stays, for validate() to refuse.
 /// Errors: those of ConfigDocument.
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags);
 

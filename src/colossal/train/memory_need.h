@@ -7,8 +7,8 @@
 
 namespace colossal::train {
 
-/// Bytes that the ranks of a run hold at the end of a backward pass, all of them together and each element as often as the layout holds it.
-/// In double, so that no size overflows.
+/// Bytes that the ranks of a run hold at the end of a backward pass, all of them together and each element as often as
+/// the layout holds it. In double, so that no size overflows.
 struct MemoryNeed {
   double elements = 0;  ///< of the model: its matrices, without norms, biases and positions
   double parameters = 0, gradients = 0, states = 0;
@@ -18,11 +18,12 @@ struct MemoryNeed {
 /// A bound from below: activations, buffers, padding and copies that a tensor mode makes are left out.
 MemoryNeed least_memory(const Config& config, const models::ModelShape& shape);
 
-/// What the processes of this machine can have: its memory and swap, or what the cgroup allows of them.
+/// Bytes that the processes of this machine can have: its memory and swap, or what the cgroup allows of them.
 double usable_memory();
 
-/// Errors ("model"): a model that certainly does not fit into `limit` bytes for the `local` of the run's ranks that are on this machine, with the
-/// estimate, the limit and what to change. On GPUs nothing is refused, nor of a pipeline over several machines, whose stages differ.
+/// Errors ("model"): a model that certainly does not fit into `limit` bytes for the `local` of the run's ranks that are
+/// on this machine, with the estimate, the limit and what to change. On GPUs nothing is refused, nor of a pipeline over
+/// several machines, whose stages differ.
 void check_memory(const Config& config, const models::ModelShape& shape, int64_t local, double limit = usable_memory());
 
 }  // namespace colossal::train

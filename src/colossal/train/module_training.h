@@ -70,9 +70,9 @@ class ModuleTraining {
   /// and buffers as "model.<name>", optimizer, step, loss scale. Of buffers, which replicas do not share, rank 0's are
   /// kept. Generators are not saved. Collective. Errors: see checkpoint::save.
   void save(const std::string& folder);
-  /// Goes on from the newest checkpoint in `folder` that rank 0 sees, saved under any number of ranks and any ZeRO. Gradients are zero
-  /// then. Collective. Errors: none there; of another optimizer; see checkpoint::load. The same on all ranks, before
-  /// anything is changed.
+  /// Goes on from the newest checkpoint in `folder` that rank 0 sees, saved under any number of ranks and any ZeRO.
+  /// Gradients are zero then. Collective. Errors: none there; of another optimizer; see checkpoint::load. The same on
+  /// all ranks, before anything is changed.
   void load(const std::string& folder);
   /// load(), where there is a checkpoint. Returns whether there was. Collective.
   bool resume(const std::string& folder);

@@ -6,8 +6,8 @@
 
 namespace colossal::train {
 
-/// What cannot be written stays in memory, up to kMostPending bytes, and is tried again with what comes next. No reader meets half a record but
-/// the last, after a kill.
+/// What cannot be written stays in memory, up to kMostPending bytes, and is tried again with what comes next. No reader
+/// meets half a record but the last, after a kill.
 class RecordFile {
  public:
   static constexpr size_t kMostPending = 16 << 20;
@@ -19,8 +19,8 @@ class RecordFile {
   RecordFile& operator=(const RecordFile&) = delete;
 
   void add(std::string_view record);
-  /// Hands everything added to the system. Errors (`component`): it cannot be written now, and waits; or it was written, but for records that found
-  /// too much waiting, which are lost.
+  /// Hands everything added to the system. Errors (`component`): it cannot be written now, and waits; or it was
+  /// written, but for records that found too much waiting, which are lost.
   void flush();
   const std::string& path() const { return path_; }
 

@@ -16,7 +16,8 @@ class StallRecords {
   StallRecords(const StallRecords&) = delete;
   StallRecords& operator=(const StallRecords&) = delete;
 
-  /// How long the stalls lasted that rank 0 heard the end of since the last call. Elsewhere: those this rank noticed.
+  /// Seconds that stalls lasted which are over since the last call: on rank 0 all of them, elsewhere those that this
+  /// rank noticed.
   double take_seconds();
 
  private:

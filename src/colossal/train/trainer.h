@@ -21,13 +21,18 @@ struct Report;
 
 enum class Start {
   New,        ///< the folder must hold no checkpoint
-  Resume,     ///< from the newest checkpoint that can be read, with a warning about those that cannot; from the start when there is none
-  Overwrite,  ///< anew; the earlier run in the folder is set aside, and removed once the first checkpoint is complete (train/replaced_run.h)
+  /// from the newest checkpoint that can be read, with a warning about those that cannot; from the start when there is
+  /// none
+  Resume,
+  /// anew; the earlier run in the folder is set aside, and removed once the first checkpoint is complete
+  /// (train/replaced_run.h)
+  Overwrite,
 };
 
 struct TrainerOptions {
   Start start = Start::New;
-  std::optional<int64_t> resume_step;     ///< of Start::Resume: from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside)
+  /// Of Start::Resume: from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside).
+  std::optional<int64_t> resume_step;
   std::vector<std::string> notices;       ///< warnings for the log, about how the config came about
   std::string builtin_data;               ///< what data.path = "builtin" stands for
   std::function<bool()> stop_requested;   ///< asked once a step on every rank; true on one stops all after a checkpoint
@@ -41,10 +46,11 @@ class Trainer {
   ~Trainer();
 
   /// Trains to config.training.steps, or until a stop is requested. Returns true when all steps are done. In both cases the last step is saved.
-  /// Errors: a checkpoint that cannot be written, the same on every rank: the last one, or one before which there is none. Another one is warned
-  /// about, and so are metrics and events that cannot be written: training goes on.
+  /// Errors: a checkpoint that cannot be written, the same on every rank: the last one, or one before which there is
+  /// none. Another one is warned about, and so are metrics and events that cannot be written: training goes on.
   bool run();
-  /// Writes report.html, or warns that it cannot, with `sample` as the text the model produced, and of a pipeline that made a step pipeline_trace.json (rank 0).
+  /// Writes report.html, or warns that it cannot, with `sample` as the text the model produced, and of a pipeline that
+  /// made a step pipeline_trace.json (rank 0).
   void write_report(const std::string& sample);
 
   Engine& engine() { return *engine_; }
@@ -54,7 +60,8 @@ class Trainer {
 
  private:
   struct Output;  // what rank 0 writes: metrics, events, progress
-  /// What data.path = "builtin" reads. A run that goes on reads the copy that it made at its start: the sources may have changed since.
+  /// What data.path = "builtin" reads. A run that goes on reads the copy that it made at its start: the sources may
+  /// have changed since.
   std::string builtin_text() const;
   void start();
   /// Of the folder, before anything is decided: rank 0 takes it for this run. Errors: another run writes to it.

@@ -85,7 +85,8 @@ std::vector<Stall> Announcements::hear() {
 }
 
 void Announcements::offer_verdict(const std::string& verdict) {
-  if (claim(kVerdict)) store_->set(kVerdict, verdict);
+  // Without a claim: a stranger can raise its counter, and who has made it may die before it speaks.
+  if (!this->verdict()) store_->set(kVerdict, verdict);
 }
 
 std::optional<std::string> Announcements::verdict() { return store_->find(kVerdict); }

@@ -43,14 +43,15 @@ class Announcements {
   void set_busy(int rank, const std::optional<Busy>& busy);
   std::optional<Busy> busy(int rank);
 
-  /// True for the first of all ranks that asks for it: one of them speaks for all.
+  /// True for the first of all ranks that asks for it: one of them speaks for all. Nobody does where a stranger asks
+  /// first, so that nothing may hang on it.
   bool claim(const std::string& key);
   /// To all who listen, which is rank 0.
   void say(const Stall& stall);
   /// What has been said since the last time.
   std::vector<Stall> hear();
 
-  /// The first verdict is everybody's.
+  /// The first verdict is everybody's; of several at the same moment each rank may see another one.
   void offer_verdict(const std::string& verdict);
   std::optional<std::string> verdict();
 

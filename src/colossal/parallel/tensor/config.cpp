@@ -26,14 +26,15 @@ Axes axes_2_5d(const TensorConfig& c) {
   std::string depths;  // with which this size would do
   for (int64_t q = 2; q * q <= c.size; ++q)
     if (c.size % (q * q) == 0) depths += concat(depths.empty() ? ", or tensor.depth " : ", ", c.size / (q * q));
-  require(c.depth * side * side == c.size, "2.5d", "tensor.size must be depth * q^2: got ", c.size, ", depth ", c.depth, "; nearest: ",
-          c.depth * side * side, depths);
+  require(c.depth * side * side == c.size, "2.5d", "tensor.size must be depth * q^2: got ", c.size, ", depth ", c.depth,
+          "; nearest: ", c.depth * side * side, depths);
   return {{"depth", static_cast<int>(c.depth)}, {"row", static_cast<int>(side)}, {"column", static_cast<int>(side)}};
 }
 
 Axes axes_3d(const TensorConfig& c) {
   const int64_t side = root(c.size, 1.0 / 3);
-  require(side * side * side == c.size, "3d", "tensor.size must be l^3: got ", c.size, "; nearest: ", side * side * side);
+  require(side * side * side == c.size, "3d", "tensor.size must be l^3: got ", c.size,
+          "; nearest: ", side * side * side);
   const int l = static_cast<int>(side);
   return {{"output", l}, {"input", l}, {"weight", l}};
 }
@@ -67,15 +68,18 @@ int64_t size_along(const Axes& axes, const std::vector<std::string>& names) {
 }  // namespace
 
 void TensorConfig::fields(Fields& f) {
-  f.integer("size", size, "ranks", "ranks that share each matrix: any (1d), q^2 (2d), depth * q^2 (2.5d), l^3 (3d)", 1, 65536);
-  f.choice("mode", mode, {"1d", "2d", "2.5d", "3d"}, "how matrices are cut: docs/tensor-parallel.md says when to take which");
+  f.integer("size", size, "ranks", "ranks that share each matrix: any (1d), q^2 (2d), depth * q^2 (2.5d), l^3 (3d)", 1,
+            65536);
+  f.choice("mode", mode, {"1d", "2d", "2.5d", "3d"},
+           "how matrices are cut: docs/tensor-parallel.md says when to take which");
   f.integer("depth", depth, "layers", "2.5d: copies of the weights, each with its part of the batch", 1, 65536);
-  f.flag("keep_gathered", keep_gathered, "3d: keep gathered blocks for backward: a third fewer messages, l times the memory for them");
+  f.flag("keep_gathered", keep_gathered,
+         "3d: keep gathered blocks for backward: a third fewer messages, l times the memory for them");
 }
 
 std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config) {
-  require(config.mode == "2.5d" || config.depth == 1, "parallel", "tensor.depth belongs to mode 2.5d: got depth ", config.depth, " with mode ",
-          config.mode);
+  require(config.mode == "2.5d" || config.depth == 1, "parallel", "tensor.depth belongs to mode 2.5d: got depth ",
+          config.depth, " with mode ", config.mode);
   return mode_of(config).axes(config);
 }
 
@@ -83,10 +87,12 @@ int64_t batch_parts(const TensorConfig& config) { return size_along(tensor_axes(
 
 void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch) {
   const int64_t columns = size_along(tensor_axes(config), mode_of(config).columns), rows = batch_parts(config);
-  require(hidden % columns == 0, mode_of(config).name, "hidden must divide by the ", columns, " ranks that split features: got ", hidden, "; nearest: ",
-          std::max<int64_t>(1, (hidden + columns / 2) / columns) * columns);
-  require(batch % rows == 0, mode_of(config).name, "the rows of a batch must divide by the ", rows, " ranks that split them: got ", batch, "; nearest: ",
-          std::max<int64_t>(1, (batch + rows / 2) / rows) * rows);
+  require(hidden % columns == 0, mode_of(config).name, "hidden must divide by the ", columns,
+          " ranks that split features: got ", hidden,
+          "; nearest: ", std::max<int64_t>(1, (hidden + columns / 2) / columns) * columns);
+  require(batch % rows == 0, mode_of(config).name, "the rows of a batch must divide by the ", rows,
+          " ranks that split them: got ", batch,
+          "; nearest: ", std::max<int64_t>(1, (batch + rows / 2) / rows) * rows);
 }
 
 }  // namespace colossal::parallel

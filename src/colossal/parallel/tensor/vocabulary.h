@@ -43,8 +43,8 @@ class VocabularyEmbedding : public nn::Embedding {
 ///
 /// Communication: the projection's products a slice of tokens, all of them in forward (gradients are computed along with the loss); per slice an all_reduce
 ///                of a maximum and of 2 sums a token over the ranks that split V; one all_reduce of the loss over those that split rows. Mirrored tiles:
-///                V*H/q^2 elements sent forward and backward by ranks off the diagonal. In fp16 messages of gradients are fp32: they leave before their factor
-///                is known.
+///                V*H/q^2 elements sent forward and backward by ranks off the diagonal. In fp16 messages of gradients
+///                are fp32: they leave before their factor is known.
 class VocabularyLossHead : public nn::LossHead {
  public:
   VocabularyLossHead(std::shared_ptr<const Layout>, nn::Parameter& weight);
