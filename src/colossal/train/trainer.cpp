@@ -120,8 +120,8 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
   try {
     engine_ = initialize(world_, config_, data_.shape);
   } catch (const Error& error) {
-    // It refuses on every rank or on none, and before anything is sent: below they find out that they all did. What no Error says, a lack of memory, ends
-    // one rank, and the others hear of that.
+    // It refuses on every rank or on none, and before anything is sent: below they find out that they all did. What
+    // is no Error, a lack of memory, ends one rank, and the others hear of that.
     refused = error;
   }
   checkpoint::agree(*everyone, at::kCPU, [&] {
