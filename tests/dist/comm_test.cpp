@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <thread>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/store.h"
@@ -285,6 +286,32 @@ TEST(ABusyRank, IsBlamedWhenItsProcessNoLongerAnswers) {
                                                     "has been saving a checkpoint for [0-9]+ s, and its process no longer answers; waited 2 s"));
 }
 
+// As Slurm does to a job, or a person to all processes, in whatever order the system comes to them.
+TEST(StoppedRanks, GoOnHoweverLongThatWas) {
+  Process process = launched(2, {"for_ever", "shm", "6000"});
+  std::vector<int> ranks;
+  bool has_gone_on = false;
+  process.meanwhile = [&](const std::string& output, int launcher) {
+    if (!ranks.empty()) return;
+    ranks = running(output, 2);
+    if (ranks.empty()) return;
+    const auto pause = [](int seconds) { std::this_thread::sleep_for(std::chrono::seconds(seconds)); };
+    kill(ranks[0], SIGSTOP);
+    pause(1);  // rank 1 waits for it now
+    kill(ranks[1], SIGSTOP);
+    pause(14);
+    kill(ranks[1], SIGCONT);
+    pause(2);  // it looks around
+    kill(ranks[0], SIGCONT);
+    pause(2);
+    has_gone_on = children_of(launcher).size() == 2;
+    kill(launcher, SIGTERM);
+  };
+  const Finished result = run_process(process);
+  EXPECT_TRUE(has_gone_on) << result.output;
+  EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
+}
+
 TEST(AGroup, IsWaitedForAsLongAsACollective) {
   // Rank 1 comes to it later than ranks may need to find each other.
   const Finished result = run_process(launched(2, {"late_group", "gloo", "60000", "5000"}));
@@ -378,7 +405,7 @@ TEST(Launchers, SayThatNotAllRanksHaveTheSecret) {
                                                                            {"MASTER_PORT", port},
                                                                            {"COLOSSAL_SECRET", r ? "hush" : ""}};
                                },
-                               {"pairs", "auto", "3000", "3000"});
+                               {"pairs", "auto", "8000", "8000"});
   for (const auto& result : results) {
     EXPECT_EQ(result.status, 1);
     EXPECT_THAT(result.output, HasSubstr("set the same COLOSSAL_SECRET on all ranks"));
