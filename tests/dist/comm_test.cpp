@@ -230,15 +230,16 @@ TEST(LocalRanksEnd, AtOnceWhenAskedTwice) {
   Process process = launched(2, {"ask_twice", "shm"});
   int asked = 0;
   process.meanwhile = [&](const std::string& output, int launcher) {
-    const bool once = asked == 0 && count(output, " runs as ") == 2;
-    const bool again = asked == 1 && output.find("rank 1 is gone") != std::string::npos;
-    if (!once && !again) return;
+    const bool begins = asked == 0 && count(output, " runs as ") == 2;
+    // The system and a shell both tell of a lost terminal: that is asking once.
+    const bool repeats = asked == 1 && output.find("got SIGHUP") != std::string::npos;
+    const bool again = asked == 2 && output.find("rank 1 is gone") != std::string::npos;
+    if (!begins && !repeats && !again) return;
     ++asked;
-    if (once) kill(launcher, SIGHUP);  // the system and a shell both tell of a lost terminal: that is asking once
-    kill(launcher, once ? SIGHUP : SIGINT);
+    kill(launcher, again ? SIGINT : SIGHUP);
   };
   const Finished result = run_process(process);
-  EXPECT_EQ(asked, 2) << result.output;
+  EXPECT_EQ(asked, 3) << result.output;
   EXPECT_FALSE(result.late) << result.output;
   EXPECT_GE(result.status, 128) << result.output;
   EXPECT_THAT(result.output, Not(HasSubstr("rank 0 has saved")));
