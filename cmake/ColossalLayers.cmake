@@ -29,6 +29,7 @@ endfunction()
 function(colossal_join_units target)
   if(COLOSSAL_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # GCC takes joined files for headers, whose private types others might see
   endif()
 endfunction()
 

@@ -15,6 +15,7 @@
 
 #include "colossal/comm/backends/segment.h"
 #include "colossal/comm/meeting.h"
+#include "colossal/comm/seal.h"
 #include "support/ranks_values.h"
 
 namespace colossal::test::handover_test {
@@ -30,17 +31,21 @@ constexpr milliseconds kLong(60000);
 std::string name_in(const std::string& ticket) { return ticket.substr(0, ticket.find(' ')); }
 std::string token_in(const std::string& ticket) { return ticket.substr(ticket.find(' ') + 1); }
 
-/// Somebody who knows the socket's name.
-Descriptor caller_of(const std::string& ticket) {
-  Descriptor caller(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+/// A socket that connect() or bind() has given the name in the ticket.
+template <class Call>
+Descriptor socket_of(const std::string& ticket, const Call& call) {
+  Descriptor result(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string name = "colossal-" + name_in(ticket);
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  EXPECT_EQ(connect(caller.value(), reinterpret_cast<const sockaddr*>(&address), length), 0);
-  return caller;
+  EXPECT_EQ(call(result.value(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+  return result;
 }
+
+/// Somebody who knows the socket's name.
+Descriptor caller_of(const std::string& ticket) { return socket_of(ticket, connect); }
 
 /// Whether anything comes for what was said; else the other side hangs up.
 bool is_answered(const Descriptor& caller, const std::string& said) {
@@ -95,6 +100,13 @@ TEST(Handover, IsNotHeldUpByCallersThatSayNothing) {
   std::vector<Descriptor> silent;
   for (int i = 0; i < 600; ++i) silent.push_back(caller_of(handover.ticket()));
   EXPECT_TRUE(comm::take(handover.ticket(), kLong).is_open());
+}
+
+TEST(Handover, IsNotWaitedForLongerThanTheLimit) {
+  const std::string ticket = comm::random_text() + " token";
+  const Descriptor silent = socket_of(ticket, bind);
+  ASSERT_EQ(listen(silent.value(), 1), 0);
+  EXPECT_THAT(thrown_message([&] { comm::take(ticket, milliseconds(100)); }), HasSubstr("nothing came within 0.1 s"));
 }
 
 TEST(Handover, EndsWithItsObject) {

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <thread>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/store.h"
@@ -229,15 +230,16 @@ TEST(LocalRanksEnd, AtOnceWhenAskedTwice) {
   Process process = launched(2, {"ask_twice", "shm"});
   int asked = 0;
   process.meanwhile = [&](const std::string& output, int launcher) {
-    const bool once = asked == 0 && count(output, " runs as ") == 2;
-    const bool again = asked == 1 && output.find("rank 1 is gone") != std::string::npos;
-    if (!once && !again) return;
+    const bool begins = asked == 0 && count(output, " runs as ") == 2;
+    // The system and a shell both tell of a lost terminal: that is asking once.
+    const bool repeats = asked == 1 && output.find("got SIGHUP") != std::string::npos;
+    const bool again = asked == 2 && output.find("rank 1 is gone") != std::string::npos;
+    if (!begins && !repeats && !again) return;
     ++asked;
-    if (once) kill(launcher, SIGHUP);  // the system and a shell both tell of a lost terminal: that is asking once
-    kill(launcher, once ? SIGHUP : SIGINT);
+    kill(launcher, again ? SIGINT : SIGHUP);
   };
   const Finished result = run_process(process);
-  EXPECT_EQ(asked, 2) << result.output;
+  EXPECT_EQ(asked, 3) << result.output;
   EXPECT_FALSE(result.late) << result.output;
   EXPECT_GE(result.status, 128) << result.output;
   EXPECT_THAT(result.output, Not(HasSubstr("rank 0 has saved")));
@@ -283,6 +285,32 @@ TEST(ABusyRank, IsBlamedWhenItsProcessNoLongerAnswers) {
   EXPECT_FALSE(result.late);
   EXPECT_THAT(result.output, testing::ContainsRegex("rank 1 of 2 never called barrier #1 on group \"all\" .setup.; it has made no call there; it "
                                                     "has been saving a checkpoint for [0-9]+ s, and its process no longer answers; waited 2 s"));
+}
+
+// As Slurm does to a job, or a person to all processes, in whatever order the system comes to them.
+TEST(StoppedRanks, GoOnHoweverLongThatWas) {
+  Process process = launched(2, {"for_ever", "shm", "6000"});
+  std::vector<int> ranks;
+  bool has_gone_on = false;
+  process.meanwhile = [&](const std::string& output, int launcher) {
+    if (!ranks.empty()) return;
+    ranks = running(output, 2);
+    if (ranks.empty()) return;
+    const auto pause = [](int seconds) { std::this_thread::sleep_for(std::chrono::seconds(seconds)); };
+    kill(ranks[0], SIGSTOP);
+    pause(1);  // rank 1 waits for it now
+    kill(ranks[1], SIGSTOP);
+    pause(14);
+    kill(ranks[1], SIGCONT);
+    pause(2);  // it looks around
+    kill(ranks[0], SIGCONT);
+    pause(2);
+    has_gone_on = children_of(launcher).size() == 2;
+    kill(launcher, SIGTERM);
+  };
+  const Finished result = run_process(process);
+  EXPECT_TRUE(has_gone_on) << result.output;
+  EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
 }
 
 TEST(AGroup, IsWaitedForAsLongAsACollective) {
@@ -378,7 +406,7 @@ TEST(Launchers, SayThatNotAllRanksHaveTheSecret) {
                                                                            {"MASTER_PORT", port},
                                                                            {"COLOSSAL_SECRET", r ? "hush" : ""}};
                                },
-                               {"pairs", "auto", "3000", "3000"});
+                               {"pairs", "auto", "8000", "8000"});
   for (const auto& result : results) {
     EXPECT_EQ(result.status, 1);
     EXPECT_THAT(result.output, HasSubstr("set the same COLOSSAL_SECRET on all ranks"));

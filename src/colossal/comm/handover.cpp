@@ -109,6 +109,7 @@ void Handover::serve() {
     if (caller.is_open() && is_of_this_user(caller)) callers.push_back(std::move(caller));
     const bool is_short_of_descriptors = !caller.is_open() && (errno == EMFILE || errno == ENFILE);
     if (callers.size() > kMostCallers || (is_short_of_descriptors && !callers.empty())) callers.pop_front();
+    else if (is_short_of_descriptors) poll(entries.data(), 1, 50);  // the caller goes on knocking: not in a loop
   }
 }
 
@@ -132,21 +133,24 @@ Descriptor take(const std::string& ticket, std::chrono::milliseconds limit) {
                                "; ranks that cannot reach each other's sockets, as in containers, need "
                                "backend = \"gloo\""));
   };
+  const auto refuse_for = [&](int error) {
+    refuse(error == EAGAIN ? concat("nothing came within ", limit.count() / 1000.0, " s") : std::strerror(error));
+  };
   const size_t space = ticket.find(' ');
   if (space == std::string::npos) refuse("it did not say where it hands it out");
   const Address address(ticket.substr(0, space));
   const std::string token = ticket.substr(space + 1);
   const Descriptor giver(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (!giver.is_open()) refuse(std::strerror(errno));
+  if (!giver.is_open()) refuse_for(errno);
   limit_waits(giver, limit);
   if (uninterrupted([&] { return connect(giver.value(), address.pointer(), address.length); }) != 0)
-    refuse(std::strerror(errno));
+    refuse_for(errno);
   if (!is_of_this_user(giver)) refuse("who listens there is another user");
   const auto sent = uninterrupted([&] { return send(giver.value(), token.data(), token.size(), MSG_NOSIGNAL); });
-  if (sent < 0) refuse(std::strerror(errno));
+  if (sent < 0) refuse_for(errno);
   Parcel parcel;
   const auto got = uninterrupted([&] { return recvmsg(giver.value(), &parcel.message, MSG_CMSG_CLOEXEC); });
-  if (got < 0) refuse(std::strerror(errno));
+  if (got < 0) refuse_for(errno);
   const cmsghdr* header = CMSG_FIRSTHDR(&parcel.message);
   if (got == 0 || !header || header->cmsg_type != SCM_RIGHTS) refuse("it gives none");
   int descriptor = -1;

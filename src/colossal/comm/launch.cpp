@@ -57,8 +57,9 @@ Neighbourhood rendezvous(const LaunchOptions& options, const Environment& enviro
   const std::vector<std::string> said = gather_texts(meeting, own_facts(options, environment).text());
   // Rank 0 may refuse what it has read and end, and the store with it: not before everybody else has read it too.
   meeting.store->set(concat("read/", environment.rank), "");
-  for (int r = 1; server && r < environment.size; ++r)
-    meeting.store->get(concat("read/", r), options.timeout, meeting.what);
+  std::vector<std::string> read;
+  for (int r = 1; server && r < environment.size; ++r) read.push_back(concat("read/", r));
+  if (server) meeting.store->get_all(read, options.timeout, meeting.what);
   for (int r = 0; r < environment.size; ++r) result.ranks.push_back(RankFacts::read(said[r], r));
   const std::string own = result.ranks[environment.rank].host;
   const auto shares_host = [&](const RankFacts& facts) { return facts.host == own; };

@@ -170,9 +170,10 @@ class Run {
   }
 
   void forward(int signal) {
-    if (!asked_to_end_) report(concat("got ", signal_name(signal), ", passing it on to the ranks"));
     // A lost terminal may be told more than once, by the system and by a shell; anything else that comes again is meant.
-    if (asked_to_end_ && signal != SIGHUP && !ending_) ending_ = Clock::now();
+    if (asked_to_end_ && signal == SIGHUP) return;
+    if (!asked_to_end_) report(concat("got ", signal_name(signal), ", passing it on to the ranks"));
+    else if (!ending_) ending_ = Clock::now();
     asked_to_end_ = true;
     send_all(signal);
   }

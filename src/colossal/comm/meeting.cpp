@@ -1,6 +1,5 @@
 #include "colossal/comm/meeting.h"
 
-#include <algorithm>
 #include <functional>
 #include <optional>
 
@@ -9,13 +8,6 @@
 
 namespace colossal::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-std::chrono::milliseconds left_until(Clock::time_point end) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
-  return std::max(left, std::chrono::milliseconds(1));
-}
 
 /// Does nothing when all have come, after all, or the store is gone.
 void throw_missing(const Meeting& meeting) {
@@ -53,18 +45,15 @@ std::string outcome_of(const std::function<void()>& task) {
 }  // namespace
 
 std::vector<std::string> gather_texts(const Meeting& meeting, const std::string& text) {
-  const auto end = Clock::now() + meeting.limit;
   meeting.store->set(concat("here/", meeting.rank), text);
-  std::vector<std::string> all(meeting.size);
-  for (int r = 0; r < meeting.size; ++r) {
-    try {
-      all[r] = r == meeting.rank ? text : meeting.store->get(concat("here/", r), left_until(end), meeting.what);
-    } catch (const Error&) {
-      throw_missing(meeting);
-      throw;  // it has come, but what it said cannot be read, or nobody can be asked any more
-    }
+  std::vector<std::string> keys;
+  for (int r = 0; r < meeting.size; ++r) keys.push_back(concat("here/", r));
+  try {
+    return meeting.store->get_all(keys, meeting.limit, meeting.what);
+  } catch (const Error&) {
+    throw_missing(meeting);
+    throw;  // all have come, but what one said cannot be read, or nobody can be asked any more
   }
-  return all;
 }
 
 std::shared_ptr<Segment> share_segment(const Meeting& meeting, size_t bytes) {

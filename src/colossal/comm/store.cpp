@@ -29,6 +29,9 @@ using std::chrono::milliseconds;
 
 namespace {
 
+constexpr const char* kForged =
+    "what is there was written without the run's secret: set the same COLOSSAL_SECRET on all ranks";
+
 // The intrusive pointer lives in the deleter, so that headers need no c10.
 std::shared_ptr<c10d::Store> shared(c10::intrusive_ptr<c10d::Store> store) {
   c10d::Store* address = store.get();
@@ -102,9 +105,12 @@ class Store::Line {
     auto task = std::make_shared<std::packaged_task<decltype(request())()>>(std::move(request));
     auto answer = task->get_future();
     worker_->submit([task] { (*task)(); });
-    if (answer.wait_for(more + patience_) == std::future_status::timeout) {
+    // In slices: time in which this process was stopped, too, is nobody's silence.
+    const milliseconds slice(500), limit = more + patience_;
+    for (milliseconds waited(0); answer.wait_for(slice) == std::future_status::timeout; waited += slice) {
+      if (waited < limit) continue;
       is_silent_ = true;
-      refuse(more + patience_);
+      refuse(limit);
     }
     return answer.get();
   }
@@ -204,33 +210,50 @@ std::optional<std::string> Store::opened(const std::string& key, const std::stri
   return result;
 }
 
+std::optional<std::vector<std::string>> Store::opened_all(const std::vector<std::string>& keys,
+                                                          const std::vector<std::vector<uint8_t>>& values) const {
+  std::vector<std::string> result;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto text = opened(keys[i], to_text(values[i]));
+    if (!text) return std::nullopt;
+    result.push_back(*text);
+  }
+  return result;
+}
+
 void Store::set(const std::string& key, const std::string& value) {
   const auto bytes = to_bytes(guard_ ? guard_->seal.close(prefix_ + key, value) : value);
   ask(milliseconds(0), [key, bytes](c10d::Store& store) { store.set(key, bytes); });
 }
 
 std::string Store::get(const std::string& key, milliseconds limit, const std::string& what) {
+  return get_all({key}, limit, what)[0];
+}
+
+std::vector<std::string> Store::get_all(const std::vector<std::string>& keys, milliseconds limit,
+                                        const std::string& what) {
   const auto end = std::chrono::steady_clock::now() + limit;
   const auto waited = [&](const std::string& why) {
     return Error("launch", concat("waited ", limit.count() / 1000.0, " s for ", what, " (", why, ")"));
   };
+  bool is_forged = false;  // remembered: rank 0, which serves the store, may give up first
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
     try {
       const auto rest = std::max(left, milliseconds(1));
-      const auto bytes = ask(rest, [key, rest](c10d::Store& store) {
-        store.wait({key}, rest);
-        return store.get(key);
+      const auto values = ask(rest, [keys, rest](c10d::Store& store) {
+        store.wait(keys, rest);
+        return store.multiGet(keys);
       });
-      if (const auto value = opened(key, to_text(bytes))) return *value;
+      if (const auto texts = opened_all(keys, values)) return *texts;
+      is_forged = true;
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw waited(plain_message(error));
+      throw waited(is_forged ? kForged : plain_message(error));
     }
-    if (left.count() <= 0)
-      throw waited("what is there was written without the run's secret: set the same COLOSSAL_SECRET on all ranks");
-    std::this_thread::sleep_for(milliseconds(20));
+    if (left.count() <= 0) throw waited(kForged);
+    std::this_thread::sleep_for(milliseconds(100));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace c10d {
 class Store;
@@ -42,6 +43,9 @@ class Store {
   /// Waits for the key. Errors: throws Error("launch", ...) after `limit`, saying `what` was waited for, and whether
   /// there was a value without the run's secret.
   std::string get(const std::string& key, std::chrono::milliseconds limit, const std::string& what);
+  /// The same for all of them, in a few requests however many they are.
+  std::vector<std::string> get_all(const std::vector<std::string>& keys, std::chrono::milliseconds limit,
+                                   const std::string& what);
   /// Does not wait.
   std::optional<std::string> find(const std::string& key);
   /// Whether there is any value, sealed or not; does not wait.
@@ -58,6 +62,8 @@ class Store {
   explicit Store(std::shared_ptr<c10d::Store> store) : store_(std::move(store)) {}
   template <class Request>
   auto ask(std::chrono::milliseconds more, Request request) const;
+  std::optional<std::vector<std::string>> opened_all(const std::vector<std::string>& keys,
+                                                     const std::vector<std::vector<uint8_t>>& values) const;
   std::optional<std::string> opened(const std::string& key, const std::string& value) const;
 
   std::shared_ptr<c10d::Store> store_;

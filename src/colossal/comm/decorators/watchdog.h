@@ -32,7 +32,8 @@ namespace colossal::comm {
 ///
 /// Numbers count the collectives of a group from 1. Sends and receives are watched too, but not numbered.
 /// A rank that is behind because it waits in another group is not blamed: the watchdog of that group finds the cause.
-/// Nor is one that said it is busy, as long as its own watchdog still runs: the limit begins anew behind it.
+/// Nor is one that said it is busy, as long as its own watchdog still runs: the limit begins anew behind it, as it does
+/// when this process itself was stopped for half of it.
 /// Cost: two clock readings and a lock per call; no communication but the thread's.
 class Watchdog {
  public:
@@ -81,7 +82,7 @@ class Watchdog {
     uint64_t number = 0;
     Clock::time_point start;
     std::shared_ptr<Work> work = nullptr;
-    Clock::time_point patient_since = start;  // later than the start once a busy rank was waited for
+    Clock::time_point patient_since = start;  // later than the start once a busy rank was waited for, or all stood still
     int for_busy = -1;                        // that rank
   };
   struct Watched {
