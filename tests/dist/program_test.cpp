@@ -61,12 +61,16 @@ TEST(Program, PassesItsWordsOn) {
   EXPECT_THAT(misused.output, HasSubstr("--no-such flag"));
 }
 
-TEST(Program, ItsThreadsDoNotSpinWhileTheyWaitUnlessTheUserSaysSo) {
-  const auto policy = [](const std::string& wanted) {
-    return run_process({.command = {COLOSSAL_BINARY, "info", "--no-measure"}, .variables = {{"OMP_DISPLAY_ENV", "true"}, {"OMP_WAIT_POLICY", wanted}}}).output;
+TEST(Program, ItsWaitingThreadsHardlySpinUnlessTheUserSaysSo) {
+  using Variables = std::map<std::string, std::string>;
+  const auto settings = [](Variables variables) {
+    variables["OMP_DISPLAY_ENV"] = "verbose";
+    return run_process({.command = {COLOSSAL_BINARY, "info", "--no-measure"}, .variables = variables}).output;
   };
-  EXPECT_THAT(policy(""), HasSubstr("OMP_WAIT_POLICY = 'PASSIVE'"));
-  EXPECT_THAT(policy("active"), HasSubstr("OMP_WAIT_POLICY = 'ACTIVE'"));
+  EXPECT_THAT(settings({{"OMP_WAIT_POLICY", ""}, {"GOMP_SPINCOUNT", ""}}), HasSubstr("GOMP_SPINCOUNT = '1000'"));
+  EXPECT_THAT(settings({{"OMP_WAIT_POLICY", ""}, {"GOMP_SPINCOUNT", "7"}}), HasSubstr("GOMP_SPINCOUNT = '7'"));
+  EXPECT_THAT(settings({{"OMP_WAIT_POLICY", "active"}, {"GOMP_SPINCOUNT", ""}}),
+              Not(HasSubstr("GOMP_SPINCOUNT = '1000'")));
 }
 
 }  // namespace

@@ -25,8 +25,10 @@ void become_torch(const std::string& command, const Arguments& arguments) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  // Threads of libgomp spin for milliseconds between two loops unless they are told otherwise before it loads. Where anything else wants the cores, a step took 25 times as long (docs/log.md). What the user has set stays.
-  setenv("OMP_WAIT_POLICY", "passive", 0);
+  // Threads of libgomp spin for milliseconds between two loops unless they are told otherwise before it loads. Where
+  // anything else wants the cores a step took 25 times as long; a thousand turns cost nothing there, and nothing on idle
+  // cores, where not to spin at all costs a quarter (docs/log.md). What the user has set stays.
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
   std::fflush(nullptr);  // what is buffered here would be lost
   execv(program.c_str(), pointers.data());
   throw Error("program", concat("cannot start ", program, ": ", std::strerror(errno), "; build or install the program anew: `colossal` needs it beside itself"));
