@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/complaint.h"
 #include "base/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
@@ -23,21 +24,12 @@ namespace colossal::file_test {
 namespace {
 
 namespace fs = std::filesystem;
+using test::complaint;
 using ::testing::HasSubstr;
 constexpr int64_t kPlenty = 1 << 20;
 
 size_t entries(const std::string& folder) {
   return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
-}
-
-template <class Work>
-std::string complaint(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no complaint";
 }
 
 TEST(AtomicFile, IsInvisibleUntilCommitted) {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/complaint.h"
 #include "base/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
@@ -15,17 +16,8 @@
 namespace colossal::input_file_test {
 namespace {
 
+using test::complaint;
 using ::testing::HasSubstr;
-
-template <class Work>
-std::string complaint(const Work& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no complaint";
-}
 
 std::string piece(const InputFile& file, int64_t begin, int64_t count) {
   std::string bytes(static_cast<size_t>(count), '?');
