@@ -5,8 +5,8 @@
 // Both programs link the same cli::main() and the same table of commands. The functions below stand in for the commands
 // that need LibTorch: as they come before those of the libraries, the linker takes nothing from there that would want
 // it. A command that is missing here fails the link.
-#include "colossal/cli/bench.h"
 #include "colossal/cli/become.h"
+#include "colossal/cli/bench.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/generate.h"
 #include "colossal/cli/info.h"

@@ -1,7 +1,8 @@
-// Our operators against LibTorch's, forward and backward, at the sizes of a GPT-2 124M training step (4 x 256 tokens, fp32).
+// Our operators against LibTorch's, forward and backward, at the sizes of a GPT-2 124M training step (4 x 256 tokens,
+// fp32).
 //
-// Usage: colossal_ops_bench [threads] [rounds]. Prints the best time of each; the two are run alternately, so that both see the
-// same machine.
+// Usage: colossal_ops_bench [threads] [rounds]. Prints the best time of each; the two are run alternately, so that both
+//        see the same machine.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -78,44 +79,55 @@ void matmul_rows() {
     const char* name;
     int64_t in, out;
   };
-  for (const auto& [name, in, out] : {Shape{"linear 768 -> 2304", kHidden, 3 * kHidden}, Shape{"linear 768 -> 768", kHidden, kHidden},
-                                      Shape{"linear 768 -> 3072", kHidden, 4 * kHidden}, Shape{"linear 3072 -> 768", 4 * kHidden, kHidden}})
-    compare(name, [](const Tensors& t) { return at::linear(t[0], t[1], t[2]); },
-            [](const Tensors& t) { return colossal::nn::linear(t[0], t[1], t[2]); },
-            {at::randn({kBatch, kLength, in}), at::randn({out, in}), at::randn({out})},
-            6.0 * kTokens * static_cast<double>(in * out));
+  for (const auto& [name, in, out] :
+       {Shape{"linear 768 -> 2304", kHidden, 3 * kHidden}, Shape{"linear 768 -> 768", kHidden, kHidden},
+        Shape{"linear 768 -> 3072", kHidden, 4 * kHidden}, Shape{"linear 3072 -> 768", 4 * kHidden, kHidden}})
+    compare(
+        name, [](const Tensors& t) { return at::linear(t[0], t[1], t[2]); },
+        [](const Tensors& t) { return colossal::nn::linear(t[0], t[1], t[2]); },
+        {at::randn({kBatch, kLength, in}), at::randn({out, in}), at::randn({out})},
+        6.0 * kTokens * static_cast<double>(in * out));
 }
 
 void row_rows() {
   const auto x = at::randn({kBatch, kLength, kHidden}), wide = at::randn({kBatch, kLength, 4 * kHidden});
   const auto weight = at::randn({kHidden}), bias = at::randn({kHidden});
-  compare("layer norm", [](const Tensors& t) { return at::layer_norm(t[0], {kHidden}, t[1], t[2]); },
-          [](const Tensors& t) { return ops::layer_norm(t[0], t[1], t[2], 1e-5); }, {x, weight, bias});
-  compare("x + residual, layer norm", [](const Tensors& t) {
-            const auto sum = t[0] + t[1];
-            return sum + at::layer_norm(sum, {kHidden}, t[2], t[3]);
-          },
-          [](const Tensors& t) {
-            const auto [sum, y] = ops::add_layer_norm(t[0], t[1], t[2], t[3], 1e-5);
-            return sum + y;
-          },
-          {x, at::randn_like(x), weight, bias});
-  compare("RMS norm", [](const Tensors& t) { return at::rms_norm(t[0], {kHidden}, t[1], 1e-5); },
-          [](const Tensors& t) { return ops::rms_norm(t[0], t[1], 1e-5); }, {x, weight});
-  compare("gelu (tanh), 3072 columns", [](const Tensors& t) { return at::gelu(t[0], "tanh"); },
-          [](const Tensors& t) { return ops::gelu(t[0]); }, {wide});
-  compare("swiglu, 2 x 1536 columns", [](const Tensors& t) {
-            const auto halves = t[0].chunk(2, -1);
-            return at::silu(halves[0]) * halves[1];
-          },
-          [](const Tensors& t) { return ops::swiglu(t[0]); }, {wide});
+  compare(
+      "layer norm", [](const Tensors& t) { return at::layer_norm(t[0], {kHidden}, t[1], t[2]); },
+      [](const Tensors& t) { return ops::layer_norm(t[0], t[1], t[2], 1e-5); }, {x, weight, bias});
+  compare(
+      "x + residual, layer norm",
+      [](const Tensors& t) {
+        const auto sum = t[0] + t[1];
+        return sum + at::layer_norm(sum, {kHidden}, t[2], t[3]);
+      },
+      [](const Tensors& t) {
+        const auto [sum, y] = ops::add_layer_norm(t[0], t[1], t[2], t[3], 1e-5);
+        return sum + y;
+      },
+      {x, at::randn_like(x), weight, bias});
+  compare(
+      "RMS norm", [](const Tensors& t) { return at::rms_norm(t[0], {kHidden}, t[1], 1e-5); },
+      [](const Tensors& t) { return ops::rms_norm(t[0], t[1], 1e-5); }, {x, weight});
+  compare(
+      "gelu (tanh), 3072 columns", [](const Tensors& t) { return at::gelu(t[0], "tanh"); },
+      [](const Tensors& t) { return ops::gelu(t[0]); }, {wide});
+  compare(
+      "swiglu, 2 x 1536 columns",
+      [](const Tensors& t) {
+        const auto halves = t[0].chunk(2, -1);
+        return at::silu(halves[0]) * halves[1];
+      },
+      [](const Tensors& t) { return ops::swiglu(t[0]); }, {wide});
   const ops::RotaryTable table(64, 10000);
   const auto positions = at::arange(kLength, at::kLong).expand({kBatch, kLength}).contiguous();
-  compare("rotary of q", [&](const Tensors& t) { return ops::rotary_reference(t[0], positions, table); },
-          [&](const Tensors& t) { return ops::rotary(t[0], positions, table); }, {x.view({kBatch, kLength, kHeads, 64})});
+  compare(
+      "rotary of q", [&](const Tensors& t) { return ops::rotary_reference(t[0], positions, table); },
+      [&](const Tensors& t) { return ops::rotary(t[0], positions, table); }, {x.view({kBatch, kLength, kHeads, 64})});
   const auto generator = at::detail::createCPUGenerator(1);
-  compare("dropout", [](const Tensors& t) { return at::dropout(t[0], 0.1, true); },
-          [](const Tensors& t) { return ops::dropout(t[0], 0.1, 1, 0, 0, kHidden); }, {x});
+  compare(
+      "dropout", [](const Tensors& t) { return at::dropout(t[0], 0.1, true); },
+      [](const Tensors& t) { return ops::dropout(t[0], 0.1, 1, 0, 0, kHidden); }, {x});
 }
 
 void attention_rows() {
@@ -123,20 +135,21 @@ void attention_rows() {
     const int64_t batch = kTokens / length;
     const auto heads = [&] { return at::randn({batch, length, kHeads, 64}).transpose(1, 2); };
     const std::string name = "causal attention, length " + std::to_string(length);
-    compare(name.c_str(), [](const Tensors& t) { return at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0, true); },
-            [](const Tensors& t) { return ops::attention(t[0], t[1], t[2], {}); }, {heads(), heads(), heads()},
-            7.0 * static_cast<double>(kTokens * length) * kHidden);  // half of 14 with two products forward and five backward
+    compare(
+        name.c_str(), [](const Tensors& t) { return at::scaled_dot_product_attention(t[0], t[1], t[2], {}, 0, true); },
+        [](const Tensors& t) { return ops::attention(t[0], t[1], t[2], {}); }, {heads(), heads(), heads()},
+        // half of 14 with two products forward and five backward
+        7.0 * static_cast<double>(kTokens * length) * kHidden);
   }
 }
 
 void loss_row() {
   const auto labels = at::randint(kWords, {kTokens}, at::kLong);
-  compare("projection and cross entropy, 50257 words",
-          [&](const Tensors& t) {
-            return at::cross_entropy_loss(at::linear(t[0], t[1]), labels);
-          },
-          [&](const Tensors& t) { return ops::linear_cross_entropy(t[0], t[1], labels) / kTokens; },
-          {at::randn({kTokens, kHidden}), at::randn({kWords, kHidden}) * 0.02}, 6.0 * kTokens * kHidden * kWords);
+  compare(
+      "projection and cross entropy, 50257 words",
+      [&](const Tensors& t) { return at::cross_entropy_loss(at::linear(t[0], t[1]), labels); },
+      [&](const Tensors& t) { return ops::linear_cross_entropy(t[0], t[1], labels) / kTokens; },
+      {at::randn({kTokens, kHidden}), at::randn({kWords, kHidden}) * 0.02}, 6.0 * kTokens * kHidden * kWords);
 }
 
 void flat_rows() {
@@ -144,11 +157,14 @@ void flat_rows() {
   const auto buffer = [] { return at::randn({kParameters}) * 0.02; };
   auto param = buffer(), grad = buffer(), m = at::zeros({kParameters}), v = at::zeros({kParameters});
   const auto step = at::ones({});
-  row("AdamW, 40 M parameters", [&] { at::_fused_adamw_({param}, {grad}, {m}, {v}, {}, {step}, 1e-4, 0.9, 0.999, 0.01, 1e-8, false, false); },
+  row(
+      "AdamW, 40 M parameters",
+      [&] { at::_fused_adamw_({param}, {grad}, {m}, {v}, {}, {step}, 1e-4, 0.9, 0.999, 0.01, 1e-8, false, false); },
       [&] { ops::adam_({param, grad}, m, v, {.learning_rate = 1e-4, .weight_decay = 0.01}); });
   row("sum of squares, 40 M", [&] { grad.square().sum().item<float>(); }, [&] { ops::sum_of_squares(grad); });
   row("zero, 40 M", [&] { grad.zero_(); }, [&] { ops::zero_(grad); });
-  row("normal values, 40 M", [&] { param.normal_(); },
+  row(
+      "normal values, 40 M", [&] { param.normal_(); },
       [&] { ops::fill_normal(param, {kParameters}, {0}, {0}, {kParameters}, 1, 1); });
 }
 
@@ -160,9 +176,10 @@ int main(int argc, char** argv) {
   if (argc > 3) ops::keep_host_memory();
   const auto choice = ops::matmul_choice();
   const auto library = [](ops::MatmulLibrary l) { return l == ops::MatmulLibrary::Mkl ? "MKL" : "oneDNN"; };
-  std::printf("%d threads, %s; products: nt %s, nn %s, tn %s\n", at::get_num_threads(), ops::name(ops::instruction_set()).data(),
-              library(choice.nt), library(choice.nn), library(choice.tn));
-  std::printf("%-44s %10s %10s %8s %9s %9s\n", "forward + backward, best", "torch ms", "ours ms", "ratio", "GF/s", "GF/s");
+  std::printf("%d threads, %s; products: nt %s, nn %s, tn %s\n", at::get_num_threads(),
+              ops::name(ops::instruction_set()).data(), library(choice.nt), library(choice.nn), library(choice.tn));
+  std::printf("%-44s %10s %10s %8s %9s %9s\n", "forward + backward, best", "torch ms", "ours ms", "ratio", "GF/s",
+              "GF/s");
   matmul_rows();
   row_rows();
   attention_rows();

@@ -1,8 +1,9 @@
-// Updates of as many fp32 parameters as GPT-2 124M has: the kernels on flat buffers against torch's and against the memory bandwidth of this machine, and a step of
-// every rule on a model's matrices.
+// Updates of as many fp32 parameters as GPT-2 124M has: the kernels on flat buffers against torch's and against the
+// memory bandwidth of this machine, and a step of every rule on a model's matrices.
 //
-// Usage: colossal_optimizer_bench [threads] [rounds] [layers, 12]. A JSON object a line: what, kind, bytes of memory traffic an element (0: not
-// counted), elements, seconds. Everything runs in turns, so that all see the same machine; best times. benchmarks/optimizer_step.py makes a table of it.
+// Usage: colossal_optimizer_bench [threads] [rounds] [layers, 12]. A JSON object a line: what, kind, bytes of memory
+//        traffic an element (0: not counted), elements, seconds. Everything runs in turns, so that all see the same
+//        machine; best times. benchmarks/optimizer_step.py makes a table of it.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -51,8 +52,8 @@ void measure(std::vector<Candidate> candidates, int rounds, int64_t elements, co
       if (round > 0) candidate.seconds = std::min(candidate.seconds, seconds);
     }
   for (const Candidate& c : candidates)
-    std::printf("{\"what\": \"%s\", \"kind\": \"%s\", \"bytes\": %.0f, \"elements\": %lld, \"seconds\": %.6f}\n", c.what.c_str(), c.kind.c_str(), c.bytes,
-                static_cast<long long>(elements), c.seconds);
+    std::printf("{\"what\": \"%s\", \"kind\": \"%s\", \"bytes\": %.0f, \"elements\": %lld, \"seconds\": %.6f}\n",
+                c.what.c_str(), c.kind.c_str(), c.bytes, static_cast<long long>(elements), c.seconds);
 }
 
 void declare_gpt2(nn::Parameters& parameters, int64_t layers) {
@@ -65,8 +66,10 @@ void declare_gpt2(nn::Parameters& parameters, int64_t layers) {
   add("positions", {1024, kHidden});
   for (int64_t i = 0; i < layers; ++i) {
     const std::string block = colossal::concat("blocks.", i, ".");
-    for (const auto& [name, out, in] :
-         {std::tuple{"qkv", 3 * kHidden, kHidden}, {"out", kHidden, kHidden}, {"up", 4 * kHidden, kHidden}, {"down", kHidden, 4 * kHidden}}) {
+    for (const auto& [name, out, in] : {std::tuple{"qkv", 3 * kHidden, kHidden},
+                                        {"out", kHidden, kHidden},
+                                        {"up", 4 * kHidden, kHidden},
+                                        {"down", kHidden, 4 * kHidden}}) {
       add(block + name, {out, in});
       add(block + name + ".bias", {out});
     }
@@ -92,16 +95,20 @@ void kernels(int64_t n, int rounds) {
   at::Tensor p = at::randn({n}), g = at::randn({n}), m = at::zeros({n}), v = at::zeros({n}), step = at::ones({});
   at::Tensor narrow = g.to(at::kBFloat16), copy = at::empty({n}, at::kBFloat16);
   const ops::AdamStep adam{.learning_rate = 1e-4, .weight_decay = 0.01};
-  // A line that is written whole is read before, but for buffers that are updated in place: 4 bytes more than STREAM counts.
+  // A line that is written whole is read before, but for buffers that are updated in place: 4 bytes more than STREAM
+  // counts.
   const std::vector<Candidate> candidates{
       {"a = b + s c", "stream", 16, [&] { at::add_out(m, p, g, 0.5); }},
       {"a += s b", "stream", 12, [&] { m.add_(g, 0.5); }},
       {"a *= s", "stream", 8, [&] { m.mul_(0.5); }},
-      {"AdamW", "torch", 28, [&] { at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-4, 0.9, 0.999, 0.01, 1e-8, false, false); }},
+      {"AdamW", "torch", 28,
+       [&] { at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-4, 0.9, 0.999, 0.01, 1e-8, false, false); }},
       {"AdamW", "ours", 28, [&] { ops::adam_({p, g}, m, v, adam); }},
       {"AdamW, bf16 gradients and copy", "ours", 30, [&] { ops::adam_({p, narrow, copy}, m, v, adam); }},
-      {"SGD with momentum", "torch", 20, [&] { at::_fused_sgd_({p}, {g}, {m}, 0.01, 0.9, 1e-4, 0.0, false, false, false); }},
-      {"SGD with momentum", "ours", 20, [&] { ops::sgd_({p, g}, m, {.learning_rate = 1e-4, .momentum = 0.9, .weight_decay = 0.01}); }},
+      {"SGD with momentum", "torch", 20,
+       [&] { at::_fused_sgd_({p}, {g}, {m}, 0.01, 0.9, 1e-4, 0.0, false, false, false); }},
+      {"SGD with momentum", "ours", 20,
+       [&] { ops::sgd_({p, g}, m, {.learning_rate = 1e-4, .momentum = 0.9, .weight_decay = 0.01}); }},
       {"Lion", "ours", 20, [&] { ops::lion_({p, g}, m, {}); }},
   };
   measure(candidates, rounds, n, [&] { m.fill_(1e-3), v.fill_(1e-3); });  // never subnormal
@@ -112,7 +119,8 @@ void rules(nn::Parameters& parameters, int rounds) {
   colossal::comm::run_ranks(1, [&](colossal::comm::World& world) {
     colossal::comm::Mesh mesh(world, {});
     std::vector<memory::Shard> shards{one_shard(parameters)};
-    for (const char* name : {"sgd", "adam", "adamw", "lion", "lamb", "lars", "adafactor", "came", "adam8bit", "galore"}) {
+    for (const char* name :
+         {"sgd", "adam", "adamw", "lion", "lamb", "lars", "adafactor", "came", "adam8bit", "galore"}) {
       optim::OptimizerConfig config;
       config.name = name;
       const auto optimizer = optim::make_optimizer(config, shards, mesh);

@@ -1,5 +1,6 @@
-// Does SUMMA's double buffer hide transfers? Panels travel over a group whose every transfer takes a given time, and are "multiplied" by work of a given
-// time; both are sleeps, so that a busy machine with few cores can show it. Peer: the same panels fetched one after the other.
+// Does SUMMA's double buffer hide transfers? Panels travel over a group whose every transfer takes a given time, and
+// are "multiplied" by work of a given time; both are sleeps, so that a busy machine with few cores can show it. Peer:
+// the same panels fetched one after the other.
 //
 //   colossal_overlap_bench [ranks = 12]
 #include <ATen/ATen.h>
@@ -24,7 +25,8 @@ using Milliseconds = std::chrono::duration<double, std::milli>;
 /// Broadcasts that arrive one after the other, each `delay` after the link is free.
 class SlowGroup : public comm::Group {
  public:
-  SlowGroup(comm::Group& inner, Milliseconds delay) : inner_(inner), delay_(std::chrono::duration_cast<Clock::duration>(delay)) {}
+  SlowGroup(comm::Group& inner, Milliseconds delay)
+      : inner_(inner), delay_(std::chrono::duration_cast<Clock::duration>(delay)) {}
   const std::string& name() const override { return inner_.name(); }
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
@@ -35,8 +37,11 @@ class SlowGroup : public comm::Group {
   }
   comm::Work all_reduce(at::Tensor& x, comm::Reduce op) override { return inner_.all_reduce(x, op); }
   comm::Work all_gather(at::Tensor& out, const at::Tensor& in) override { return inner_.all_gather(out, in); }
-  comm::Work reduce_scatter(at::Tensor& out, const at::Tensor& in, comm::Reduce op) override { return inner_.reduce_scatter(out, in, op); }
-  comm::Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows, const std::vector<int64_t>& in_rows) override {
+  comm::Work reduce_scatter(at::Tensor& out, const at::Tensor& in, comm::Reduce op) override {
+    return inner_.reduce_scatter(out, in, op);
+  }
+  comm::Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
+                        const std::vector<int64_t>& in_rows) override {
     return inner_.all_to_all(out, in, out_rows, in_rows);
   }
   comm::Work reduce(at::Tensor& x, int root, comm::Reduce op) override { return inner_.reduce(x, root, op); }
@@ -97,7 +102,8 @@ void row(int ranks, Milliseconds transfer, Milliseconds work) {
   };
   const double ours = measure(ranks, overlapped), peer = measure(ranks, one_by_one);
   const double larger = ranks * std::max(transfer.count(), work.count());
-  std::printf("%9.1f %9.1f %13.1f %13.1f %13.1f %10.2f %9.2f\n", transfer.count(), work.count(), larger, ours, peer, ours / larger, peer / ours);
+  std::printf("%9.1f %9.1f %13.1f %13.1f %13.1f %10.2f %9.2f\n", transfer.count(), work.count(), larger, ours, peer,
+              ours / larger, peer / ours);
 }
 
 }  // namespace
@@ -105,7 +111,8 @@ void row(int ranks, Milliseconds transfer, Milliseconds work) {
 
 int main(int count, char** words) {
   const int ranks = count > 1 ? std::atoi(words[1]) : 12;
-  std::printf("%d panels, ms\n transfer      work    max of both    overlapped    one by one   ours/max  peer/ours\n", ranks);
+  std::printf("%d panels, ms\n transfer      work    max of both    overlapped    one by one   ours/max  peer/ours\n",
+              ranks);
   using colossal::Milliseconds;
   for (const auto& [transfer, work] : {std::pair{4.0, 16.0}, {8.0, 16.0}, {16.0, 16.0}, {16.0, 8.0}, {16.0, 4.0}})
     colossal::row(ranks, Milliseconds(transfer), Milliseconds(work));

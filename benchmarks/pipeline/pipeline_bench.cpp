@@ -1,5 +1,6 @@
-// Does the executor keep to the schedule, and what does it cost itself? Sleeps stand for work, so that a busy machine with few cores can show it; ranks
-// are threads. Peers: the simulator with the same costs; the same passes in a plain loop.
+// Does the executor keep to the schedule, and what does it cost itself? Sleeps stand for work, so that a busy machine
+// with few cores can show it; ranks are threads. Peers: the simulator with the same costs; the same passes in a plain
+// loop.
 //
 //   colossal_pipeline_bench [ranks = 4] [micro-batches = 8] [ms = 100]
 #include <ATen/ATen.h>
@@ -29,9 +30,11 @@ constexpr int kRounds = 3;
 
 void sleep(double seconds) { std::this_thread::sleep_for(Seconds(seconds)); }
 
-/// x, after a while; in backward the gradient after another, then the "weight gradient", which waits if the schedule wants it to.
+/// x, after a while; in backward the gradient after another, then the "weight gradient", which waits if the schedule
+/// wants it to.
 struct Nap : torch::autograd::Function<Nap> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, double forward, double input, double weight, int64_t deferred) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, double forward, double input, double weight,
+                            int64_t deferred) {
     context->saved_data["input"] = input;
     context->saved_data["weight"] = weight;
     context->saved_data["deferred"] = deferred;
@@ -42,8 +45,10 @@ struct Nap : torch::autograd::Function<Nap> {
     sleep(context->saved_data["input"].toDouble());
     auto* deferred = reinterpret_cast<nn::DeferredGradients*>(context->saved_data["deferred"].toInt());
     const double weight = context->saved_data["weight"].toDouble();
-    if (deferred->active()) deferred->add([weight] { sleep(weight); });
-    else sleep(weight);
+    if (deferred->active())
+      deferred->add([weight] { sleep(weight); });
+    else
+      sleep(weight);
     const at::Tensor none;
     return {gradients[0], none, none, none, none};
   }
@@ -55,7 +60,8 @@ void run(const schedule::Schedule& schedule, const MakeStage& make_stage, const 
   comm::run_ranks(schedule.placement.ranks(), [&](comm::World& world) {
     comm::Mesh mesh(world, {{"pipeline", world.size()}});
     nn::DeferredGradients deferred;
-    parallel::PipelineExecutor executor(schedule, {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kFloat)});
+    parallel::PipelineExecutor executor(schedule,
+                                        {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kFloat)});
     const parallel::StageFunction stage = make_stage(deferred);
     for (int i = 0; i < kRounds; ++i) {
       mesh.group("pipeline").barrier().wait();
@@ -69,15 +75,17 @@ at::Tensor first_input() { return at::ones({1}).requires_grad_(); }
 /// Seconds from the first step to the end of the last, the best of the rounds.
 double measured_makespan(const schedule::Schedule& schedule, const schedule::Costs& costs) {
   const schedule::Placement& place = schedule.placement;
-  const double share = static_cast<double>(place.pipes()) / place.chunks();  // of what a rank holds, a stage (schedule::cost_of)
+  // of what a rank holds, a stage (schedule::cost_of)
+  const double share = static_cast<double>(place.pipes()) / place.chunks();
   const auto make_stage = [&](nn::DeferredGradients& deferred) -> parallel::StageFunction {
     return [&, deferred = reinterpret_cast<int64_t>(&deferred)](int stage, int, const at::Tensor& input) {
-      const at::Tensor y = Nap::apply(stage == 0 ? first_input() : input, share * costs.forward, share * costs.backward_input,
-                                      share * costs.backward_weight, deferred);
+      const at::Tensor y = Nap::apply(stage == 0 ? first_input() : input, share * costs.forward,
+                                      share * costs.backward_input, share * costs.backward_weight, deferred);
       return stage + 1 == place.stages() ? y.sum() : y;
     };
   };
-  std::vector<std::vector<std::vector<schedule::Event>>> events(kRounds, std::vector<std::vector<schedule::Event>>(place.ranks()));
+  std::vector<std::vector<std::vector<schedule::Event>>> events(
+      kRounds, std::vector<std::vector<schedule::Event>>(place.ranks()));
   run(schedule, make_stage, [&](const parallel::PipelineExecutor& executor, int i, const auto& train) {
     train();
     events[i][executor.rank()] = executor.events();
@@ -93,10 +101,13 @@ double measured_makespan(const schedule::Schedule& schedule, const schedule::Cos
 
 void compare_with_simulator(int ranks, int micro_batches, double seconds) {
   const schedule::Costs costs{.forward = seconds, .backward_input = seconds, .backward_weight = seconds};
-  std::printf("%d ranks, %d micro-batches; forward, backward, weights %.1f ms each\nschedule           simulated ms   measured ms    ratio\n", ranks,
-              micro_batches, 1e3 * seconds);
+  std::printf(
+      "%d ranks, %d micro-batches; forward, backward, weights %.1f ms each\nschedule           simulated ms   measured "
+      "ms    ratio\n",
+      ranks, micro_batches, 1e3 * seconds);
   for (const schedule::Family& family : schedule::families()) {
-    const schedule::Options options{.name = family.name, .stages = ranks, .micro_batches = micro_batches, .costs = costs};
+    const schedule::Options options{
+        .name = family.name, .stages = ranks, .micro_batches = micro_batches, .costs = costs};
     try {
       schedule::check_options(options);
     } catch (const std::exception& error) {
@@ -104,7 +115,8 @@ void compare_with_simulator(int ranks, int micro_batches, double seconds) {
       continue;
     }
     const schedule::Schedule schedule = schedule::make_schedule(options);
-    const double simulated = schedule::simulate(schedule, costs).makespan, measured = measured_makespan(schedule, costs);
+    const double simulated = schedule::simulate(schedule, costs).makespan,
+                 measured = measured_makespan(schedule, costs);
     std::printf("%-16s %14.1f %13.1f %8.3f\n", family.name, 1e3 * simulated, 1e3 * measured, measured / simulated);
   }
 }
@@ -119,7 +131,8 @@ at::Tensor tiny_stage(int stage, int stages, const at::Tensor& input) {
 double step_time(const schedule::Schedule& schedule) {
   const int stages = schedule.placement.stages();
   double best = 1e30;
-  run(schedule,
+  run(
+      schedule,
       [&](nn::DeferredGradients&) -> parallel::StageFunction {
         return [stages](int stage, int, const at::Tensor& input) { return tiny_stage(stage, stages, input); };
       },
@@ -145,10 +158,14 @@ double plain_step_time(int micro_batches) {
 
 void show_overhead() {
   constexpr int kMicroBatches = 512;
-  const auto schedule = [](int ranks) { return schedule::make_schedule({.name = "1f1b", .stages = ranks, .micro_batches = kMicroBatches}); };
+  const auto schedule = [](int ranks) {
+    return schedule::make_schedule({.name = "1f1b", .stages = ranks, .micro_batches = kMicroBatches});
+  };
   const double plain = plain_step_time(kMicroBatches), alone = step_time(schedule(1)), two = step_time(schedule(2));
-  std::printf("\nsteps without work, us each\nplain loop             %8.1f\nexecutor, 1 rank       %8.1f   of its own %.1f\nexecutor, 2 ranks      %8.1f   sends and receives are steps, too\n",
-              plain, alone, alone - plain, two);
+  std::printf(
+      "\nsteps without work, us each\nplain loop             %8.1f\nexecutor, 1 rank       %8.1f   of its own "
+      "%.1f\nexecutor, 2 ranks      %8.1f   sends and receives are steps, too\n",
+      plain, alone, alone - plain, two);
 }
 
 }  // namespace

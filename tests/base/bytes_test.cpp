@@ -18,7 +18,8 @@ TEST(Bytes, ParsesUnits) {
 }
 
 TEST(Bytes, RefusesWhatIsNoSize) {
-  for (const char* text : {"", "GiB", "-1", "1e3", "1 2", "1..2", ".", "1PB", "1 GiB x", "1Gi", "9300000TB", "9223372036854775808"}) {
+  for (const char* text :
+       {"", "GiB", "-1", "1e3", "1 2", "1..2", ".", "1PB", "1 GiB x", "1Gi", "9300000TB", "9223372036854775808"}) {
     EXPECT_EQ(parse_bytes(text), std::nullopt) << text;
   }
 }

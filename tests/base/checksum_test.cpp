@@ -27,7 +27,8 @@ TEST(Checksum, DoesNotDependOnThePieces) {
   const std::string bytes = pattern(100'003);
   for (const size_t piece : {1u, 7u, 1000u, 65'536u}) {
     Checksum sum;
-    for (size_t i = 0; i < bytes.size(); i += piece) sum.update(bytes.data() + i, std::min<size_t>(piece, bytes.size() - i));
+    for (size_t i = 0; i < bytes.size(); i += piece)
+      sum.update(bytes.data() + i, std::min<size_t>(piece, bytes.size() - i));
     EXPECT_EQ(sum.hex(), checksum(bytes)) << piece;
   }
 }

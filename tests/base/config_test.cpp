@@ -135,9 +135,10 @@ TEST(Config, TheLaterOfShortAndLongFormWins) {
 }
 
 TEST(Config, FlagsNeedNoQuotes) {
-  const Config config = read("", {"--name=2024", "training.folder=runs/a=b", "--training.memory=2GB", "--training.shuffle=false",
-                                  "--training.betas=0.5,0.75", "--training.milestones=[3, 4]", "--training.skip=norm,bias",
-                                  "--training.clip=1e-2", "--training.steps=10", "--training.steps=11"});
+  const Config config =
+      read("", {"--name=2024", "training.folder=runs/a=b", "--training.memory=2GB", "--training.shuffle=false",
+                "--training.betas=0.5,0.75", "--training.milestones=[3, 4]", "--training.skip=norm,bias",
+                "--training.clip=1e-2", "--training.steps=10", "--training.steps=11"});
   EXPECT_EQ(config.name, "2024");
   EXPECT_EQ(config.training.folder, "runs/a=b");
   EXPECT_EQ(config.training.memory, 2'000'000'000);
@@ -185,8 +186,9 @@ TEST(ConfigErrors, UnknownKeyNamesPlaceAndNearestKey) {
             "[config] x.toml:3: unknown key `paralel.tensor`, did you mean `parallel.tensor`?");
   EXPECT_EQ(complaint("[training]\nstpes = 2\n"),
             "[config] x.toml:2: unknown key `training.stpes`, did you mean `training.steps`?");
-  EXPECT_EQ(complaint("", {"--parallel.tensor.sise=2"}),
-            "[config] --parallel.tensor.sise: unknown key `parallel.tensor.sise`, did you mean `parallel.tensor.size`?");
+  EXPECT_EQ(
+      complaint("", {"--parallel.tensor.sise=2"}),
+      "[config] --parallel.tensor.sise: unknown key `parallel.tensor.sise`, did you mean `parallel.tensor.size`?");
 }
 
 TEST(ConfigErrors, UnknownKeyOfAnotherSectionIsFoundThere) {
@@ -195,7 +197,8 @@ TEST(ConfigErrors, UnknownKeyOfAnotherSectionIsFoundThere) {
 }
 
 TEST(ConfigErrors, UnknownKeyWithoutANeighbourPointsToTheList) {
-  EXPECT_EQ(complaint("zzzzzzzzzzzz = 1"), "[config] x.toml:1: unknown key `zzzzzzzzzzzz`; `colossal help config` lists them all");
+  EXPECT_EQ(complaint("zzzzzzzzzzzz = 1"),
+            "[config] x.toml:1: unknown key `zzzzzzzzzzzz`; `colossal help config` lists them all");
 }
 
 TEST(ConfigErrors, UnknownEmptySection) {
@@ -208,31 +211,41 @@ TEST(ConfigErrors, TheEarliestOfTheFileIsReported) {
 }
 
 TEST(ConfigErrors, WrongTypeNamesWantedAndFound) {
-  EXPECT_EQ(complaint("[training]\nsteps = \"many\""), "[config] x.toml:2: `training.steps` wants an integer, found \"many\"");
-  EXPECT_EQ(complaint("[training]\nsteps = 2.5"), "[config] x.toml:2: `training.steps` wants an integer, found the number 2.5");
+  EXPECT_EQ(complaint("[training]\nsteps = \"many\""),
+            "[config] x.toml:2: `training.steps` wants an integer, found \"many\"");
+  EXPECT_EQ(complaint("[training]\nsteps = 2.5"),
+            "[config] x.toml:2: `training.steps` wants an integer, found the number 2.5");
   EXPECT_EQ(complaint("[training]\nclip = true"), "[config] x.toml:2: `training.clip` wants a number, found true");
   EXPECT_EQ(complaint("[training]\nshuffle = 1"), "[config] x.toml:2: `training.shuffle` wants true or false, found 1");
   EXPECT_EQ(complaint("[training]\nfolder = 1"), "[config] x.toml:2: `training.folder` wants text in quotes, found 1");
-  EXPECT_EQ(complaint("[training]\nfolder = 2026-01-01"), "[config] x.toml:2: `training.folder` wants text in quotes, found a date or time");
-  EXPECT_EQ(complaint("[training]\nbetas = 1.0"), "[config] x.toml:2: `training.betas` wants a list such as [1, 2], found the number 1");
-  EXPECT_EQ(complaint("[training]\nbetas = [0.5, \"x\"]"), "[config] x.toml:2: `training.betas[1]` wants a number, found \"x\"");
+  EXPECT_EQ(complaint("[training]\nfolder = 2026-01-01"),
+            "[config] x.toml:2: `training.folder` wants text in quotes, found a date or time");
+  EXPECT_EQ(complaint("[training]\nbetas = 1.0"),
+            "[config] x.toml:2: `training.betas` wants a list such as [1, 2], found the number 1");
+  EXPECT_EQ(complaint("[training]\nbetas = [0.5, \"x\"]"),
+            "[config] x.toml:2: `training.betas[1]` wants a number, found \"x\"");
   EXPECT_EQ(complaint("[training]\nbetas = [[1]]"),
             "[config] x.toml:2: `training.betas` wants a list such as [1, 2], found a list of lists or dates");
-  EXPECT_EQ(complaint("training = 3"), "[config] x.toml:1: `training` wants a table ([training] and keys below it), found 3");
-  EXPECT_EQ(complaint("[parallel]\ntensor = \"2d\""), "[config] x.toml:2: `parallel.tensor.size` wants an integer, found \"2d\"");
+  EXPECT_EQ(complaint("training = 3"),
+            "[config] x.toml:1: `training` wants a table ([training] and keys below it), found 3");
+  EXPECT_EQ(complaint("[parallel]\ntensor = \"2d\""),
+            "[config] x.toml:2: `parallel.tensor.size` wants an integer, found \"2d\"");
   EXPECT_EQ(complaint("[[training]]\nsteps = 1"),
             "[config] x.toml:1: `training` wants a table ([training] and keys below it), found a list of tables");
 }
 
 TEST(ConfigErrors, ATableInPlaceOfAValue) {
-  EXPECT_EQ(complaint("[training.steps]\na = 1"), "[config] x.toml:1: `training.steps` wants an integer, found a table");
+  EXPECT_EQ(complaint("[training.steps]\na = 1"),
+            "[config] x.toml:1: `training.steps` wants an integer, found a table");
 }
 
 TEST(ConfigErrors, OutOfRangeNamesTheRange) {
   EXPECT_EQ(complaint("[training]\nsteps = 0"),
             "[config] x.toml:2: `training.steps` must be between 1 and 1000 (steps), found 0");
-  EXPECT_EQ(complaint("[parallel]\ndata = -2"), "[config] x.toml:2: `parallel.data` must be at least 1 (ranks), found -2");
-  EXPECT_EQ(complaint("[training]\nclip = nan"), "[config] x.toml:2: `training.clip` must be at least 0, found the number nan");
+  EXPECT_EQ(complaint("[parallel]\ndata = -2"),
+            "[config] x.toml:2: `parallel.data` must be at least 1 (ranks), found -2");
+  EXPECT_EQ(complaint("[training]\nclip = nan"),
+            "[config] x.toml:2: `training.clip` must be at least 0, found the number nan");
   EXPECT_EQ(complaint("[training]\nbetas = [0.5, 1.5]"),
             "[config] x.toml:2: `training.betas[1]` must be between 0 and 1, found the number 1.5");
   EXPECT_EQ(complaint("[training]\nmemory = \"2000TiB\""),
@@ -248,14 +261,16 @@ TEST(ConfigErrors, BadByteSize) {
 }
 
 TEST(ConfigErrors, BadChoiceListsThemAndSuggests) {
-  EXPECT_EQ(complaint("[parallel.tensor]\nmode = \"2.5D\""),
-            "[config] x.toml:2: `parallel.tensor.mode` must be one of 1d, 2d, 2.5d; found \"2.5D\", did you mean `2.5d`?");
+  EXPECT_EQ(
+      complaint("[parallel.tensor]\nmode = \"2.5D\""),
+      "[config] x.toml:2: `parallel.tensor.mode` must be one of 1d, 2d, 2.5d; found \"2.5D\", did you mean `2.5d`?");
 }
 
 TEST(ConfigErrors, FlagsWithoutKeyOrValue) {
   EXPECT_EQ(complaint("", {"--training.steps"}), "[config] `--training.steps` has no value: write --section.key=value");
   EXPECT_EQ(complaint("", {"--=3"}), "[config] `--=3` names no key: write --section.key=value");
-  EXPECT_EQ(complaint("", {"--training.steps="}), "[config] --training.steps: `training.steps` wants an integer, found \"\"");
+  EXPECT_EQ(complaint("", {"--training.steps="}),
+            "[config] --training.steps: `training.steps` wants an integer, found \"\"");
 }
 
 TEST(ConfigErrors, NotToml) {
@@ -295,14 +310,16 @@ TEST(Config, HostileTextNeverCrashes) {
     EXPECT_THAT(complaint(quoted + "a = 1"), HasSubstr("[config] x.toml:1: a line with more than 100 dots"));
     EXPECT_EQ(read("", {"--name={" + quoted + "a = 1}"}).name, "{" + quoted + "a = 1}");
   }
-  EXPECT_THAT(complaint("b = " + nested + "1" + std::string(10, '}')), HasSubstr("tables are nested more than 30 deep"));
+  EXPECT_THAT(complaint("b = " + nested + "1" + std::string(10, '}')),
+              HasSubstr("tables are nested more than 30 deep"));
   std::string lines = "b = ";
   for (int i = 0; i < 120; ++i) lines += "[\n{" + dotted.substr(0, 200) + "a = ";
   for (int i = 0; i < 120; ++i) lines += i == 0 ? "1}]" : "}]";
   EXPECT_THAT(complaint(lines), HasSubstr("unknown key `b`"));
   EXPECT_EQ(read("", {"--name={" + dotted + "a = 1}"}).name, "{" + dotted + "a = 1}");
   EXPECT_EQ(read("", {"--name=" + std::string(200, '.')}).name, std::string(200, '.'));
-  EXPECT_EQ(read("# " + std::string(100, '.') + "\nname = \"" + std::string(100, '.') + "\"").name, std::string(100, '.'));
+  EXPECT_EQ(read("# " + std::string(100, '.') + "\nname = \"" + std::string(100, '.') + "\"").name,
+            std::string(100, '.'));
 }
 
 TEST(Config, TextFindsValuesBeforeTheRead) {

@@ -22,7 +22,8 @@ TEST(Require, JoinsItsPartsOnlyOnFailure) {
 }
 
 TEST(PlainMessage, LosesTheStackOfTorch) {
-  EXPECT_EQ(plain_message(std::runtime_error("sizes differ\nException raised from f at x.cpp:1\nframe 0")), "sizes differ");
+  EXPECT_EQ(plain_message(std::runtime_error("sizes differ\nException raised from f at x.cpp:1\nframe 0")),
+            "sizes differ");
   EXPECT_EQ(plain_message(std::runtime_error("two\nlines")), "two\nlines");
 }
 

@@ -50,7 +50,9 @@ TEST(AtomicFile, IsInvisibleUntilCommitted) {
 TEST(AtomicFile, LeavesNothingWithoutCommit) {
   const test::TemporaryFolder folder;
   write_file(folder / "x", "old");
-  { AtomicFile(folder / "x").write("new"); }
+  {
+    AtomicFile(folder / "x").write("new");
+  }
   EXPECT_EQ(read_file(folder / "x", kPlenty), "old");
   EXPECT_EQ(entries(folder.path()), 1u);
 }
@@ -127,7 +129,8 @@ TEST(AtomicFile, KilledWhileWritingLeavesTheOldFile) {
 
 TEST(AtomicFile, WhatAnotherWriterLeftDoesNotStandInTheWay) {
   const test::TemporaryFolder folder;
-  for (int i = 0; i < 1000; ++i) std::ofstream(concat(folder / "x", ".partial-", ::getpid(), "-", i)) << "of the same process id elsewhere";
+  for (int i = 0; i < 1000; ++i)
+    std::ofstream(concat(folder / "x", ".partial-", ::getpid(), "-", i)) << "of the same process id elsewhere";
   std::ofstream(folder / "x.partial-of-my-thesis") << "mine";
   write_file(folder / "x", "new");
   EXPECT_EQ(read_file(folder / "x", kPlenty), "new");
@@ -155,7 +158,8 @@ TEST(AtomicFile, ManyWritersOfOneNameAllSucceed) {
   std::atomic<int> failures = 0;
   for (int w = 0; w < 8; ++w) {
     writers.emplace_back([&, w] {
-      for (int i = 0; i < 10; ++i) failures += complaint([&] { write_file(folder / "x", concat(w)); }) != "no complaint";
+      for (int i = 0; i < 10; ++i)
+        failures += complaint([&] { write_file(folder / "x", concat(w)); }) != "no complaint";
     });
   }
   writers.clear();
@@ -168,7 +172,8 @@ TEST(AtomicFile, NamesPathAndReason) {
               HasSubstr("[file] cannot create /nonexistent/x: No such file or directory; its folder does not exist"));
   const test::TemporaryFolder folder;
   fs::create_directory(folder / "x");
-  EXPECT_THAT(complaint([&] { write_file(folder / "x", "a"); }), HasSubstr("[file] cannot rename to " + (folder / "x")));
+  EXPECT_THAT(complaint([&] { write_file(folder / "x", "a"); }),
+              HasSubstr("[file] cannot rename to " + (folder / "x")));
   EXPECT_EQ(entries(folder.path()), 1u) << "the aside file is left behind";
 }
 
@@ -177,7 +182,8 @@ TEST(ReadFile, ReadsWholeFilesWithinABound) {
   const std::string bytes(200'000, 'b');
   write_file(folder / "x", bytes);
   EXPECT_EQ(read_file(folder / "x", 200'000), bytes);
-  EXPECT_THAT(complaint([&] { read_file(folder / "x", 199'999); }), HasSubstr("is too large: 200000 bytes, at most 199999"));
+  EXPECT_THAT(complaint([&] { read_file(folder / "x", 199'999); }),
+              HasSubstr("is too large: 200000 bytes, at most 199999"));
   EXPECT_THAT(complaint([&] { read_file("/dev/zero", 1000); }), HasSubstr("is too large"));
   EXPECT_THAT(complaint([&] { read_file(folder.path(), 1000); }), HasSubstr("is a folder, a file is wanted"));
   EXPECT_THAT(complaint([&] { read_file(folder / "y", 1000); }), HasSubstr("cannot open"));

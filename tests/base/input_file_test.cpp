@@ -46,7 +46,8 @@ TEST(InputFile, AShortenedFileIsAnErrorWithItsNameAndBothSizes) {
   const auto file = InputFile::open(folder / "x");
   std::filesystem::resize_file(folder / "x", 50'000);
   EXPECT_EQ(piece(*file, 40'000, 10'000), std::string(10'000, 'x'));
-  const std::string wanted = "[file] " + (folder / "x") + " became shorter while it was read: it had 100000 bytes, now 50000;";
+  const std::string wanted =
+      "[file] " + (folder / "x") + " became shorter while it was read: it had 100000 bytes, now 50000;";
   EXPECT_THAT(complaint([&] { piece(*file, 40'000, 10'001); }), HasSubstr(wanted));
   EXPECT_THAT(complaint([&] { piece(*file, 60'000, 1); }), HasSubstr(wanted));
   EXPECT_THAT(complaint([&] { file->content(); }), HasSubstr(wanted));
@@ -83,7 +84,8 @@ TEST(InputFile, WhatIsNoRegularFileIsRefused) {
   ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
   for (const std::string& path : {folder / "pipe", folder.path(), std::string("/dev/zero")})
     EXPECT_EQ(complaint([&] { InputFile::open(path); }), "[file] must be a regular file: " + path);
-  EXPECT_THAT(complaint([&] { InputFile::open(folder / "none"); }), HasSubstr("[file] cannot open " + (folder / "none") + ": No such file"));
+  EXPECT_THAT(complaint([&] { InputFile::open(folder / "none"); }),
+              HasSubstr("[file] cannot open " + (folder / "none") + ": No such file"));
 }
 
 }  // namespace

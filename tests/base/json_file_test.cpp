@@ -33,7 +33,8 @@ std::string nested(int levels, const std::string& open, const std::string& close
 TEST(JsonFile, ReadsAnObject) {
   const test::TemporaryFolder folder;
   write_file(folder / "x.json", R"({"a": [1, 2.5, "\u00e9"], "b": {}})");
-  EXPECT_EQ(read_json_object(folder / "x.json", "test"), (nlohmann::json{{"a", {1, 2.5, "\xC3\xA9"}}, {"b", nlohmann::json::object()}}));
+  EXPECT_EQ(read_json_object(folder / "x.json", "test"),
+            (nlohmann::json{{"a", {1, 2.5, "\xC3\xA9"}}, {"b", nlohmann::json::object()}}));
   EXPECT_THROW(read_json_object(folder / "none.json", "test"), Error);
   EXPECT_THROW(read_json_object(folder / "x.json", "test", {.bytes = 10}), Error);
   ASSERT_EQ(mkfifo((folder / "pipe.json").c_str(), 0600), 0);
@@ -43,7 +44,8 @@ TEST(JsonFile, ReadsAnObject) {
 TEST(JsonFile, RefusesWhatIsNoObject) {
   EXPECT_EQ(refusal("[]"), "[test] x.json: must be a JSON object");
   EXPECT_EQ(refusal("null"), "[test] x.json: must be a JSON object");
-  for (const char* text : {"", "{", "{}x", "{\"a\": 1e999}", "{\"\xff\": 1}", "{\"a\": \"\\ud800\"}", "{'a': 1}", "{\"a\": NaN}"})
+  for (const char* text :
+       {"", "{", "{}x", "{\"a\": 1e999}", "{\"\xff\": 1}", "{\"a\": \"\\ud800\"}", "{'a': 1}", "{\"a\": NaN}"})
     EXPECT_THAT(refusal(text), StartsWith("[test] x.json: not valid JSON: ")) << text;
 }
 
@@ -59,7 +61,8 @@ TEST(JsonFile, AMessageIsShortAndPrintable) {
 TEST(JsonFile, DepthIsBounded) {
   EXPECT_THAT(refusal("{\"a\": " + nested(99, "[", "]") + "}"), StartsWith("read: "));
   for (const int levels : {100, 1'000'000}) {
-    EXPECT_EQ(refusal("{\"a\": " + nested(levels, "[", "]") + "}"), "[test] x.json: nested too deeply, more than 100 levels");
+    EXPECT_EQ(refusal("{\"a\": " + nested(levels, "[", "]") + "}"),
+              "[test] x.json: nested too deeply, more than 100 levels");
     EXPECT_EQ(refusal(nested(levels + 1, "{\"a\": ", "}")), "[test] x.json: nested too deeply, more than 100 levels");
     EXPECT_EQ(refusal(std::string(levels + 1, '[')), "[test] x.json: nested too deeply, more than 100 levels");
   }

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "colossal/base/file.h"
 #include "base/temporary_folder.h"
+#include "colossal/base/file.h"
 
 namespace colossal::layering_test {
 namespace {
@@ -23,6 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int kLongestFile = 600;
+constexpr size_t kColumns = 120;
 const fs::path kSourceDir = COLOSSAL_SOURCE_DIR;
 
 struct Layer {
@@ -40,7 +41,8 @@ std::map<std::string, Layer> read_layers(const fs::path& file, std::vector<std::
     Layer layer{parts[2].length() > 0, {}};
     std::istringstream names(parts[3].str());
     for (std::string name; names >> name; layer.may_include.insert(name)) {
-      if (!layers.count(name)) faults.push_back("LAYERS: " + parts[1].str() + " names " + name + ", which is not above it");
+      if (!layers.count(name))
+        faults.push_back("LAYERS: " + parts[1].str() + " names " + name + ", which is not above it");
     }
     layers[parts[1]] = layer;
   }
@@ -108,13 +110,16 @@ std::vector<std::string> violations(const fs::path& source) {
       continue;
     }
     for (const auto& include : includes_of(file)) {
-      if (layer->second.torch_free && names_torch(include)) faults.push_back(name + " may not include torch: " + include);
+      if (layer->second.torch_free && names_torch(include))
+        faults.push_back(name + " may not include torch: " + include);
       if (include.rfind("colossal/", 0) != 0) continue;
       const std::string rest = include.substr(9), other = rest.substr(0, rest.find('/'));
-      if (other != layer_name && !layer->second.may_include.count(other)) faults.push_back(name + " may not include " + include);
+      if (other != layer_name && !layer->second.may_include.count(other))
+        faults.push_back(name + " may not include " + include);
       if (!fs::exists(source / include)) faults.push_back(name + " includes what is not there: " + include);
       const bool own = fs::path(include).stem() == file.stem() || name == "models/registry.cpp";
-      if (architectures.count(include) && layer_name == "models" && !own) faults.push_back(name + " includes a sibling: " + include);
+      if (architectures.count(include) && layer_name == "models" && !own)
+        faults.push_back(name + " includes a sibling: " + include);
     }
   }
   return faults;
@@ -127,7 +132,30 @@ std::vector<std::string> files_too_long(const fs::path& root) {
       std::ifstream lines(file);
       int count = 0;
       for (std::string line; std::getline(lines, line);) ++count;
-      if (count > kLongestFile) faults.push_back(fs::relative(file, root).string() + " has " + std::to_string(count) + " lines");
+      if (count > kLongestFile)
+        faults.push_back(fs::relative(file, root).string() + " has " + std::to_string(count) + " lines");
+    }
+  }
+  return faults;
+}
+
+/// Lines that pass kColumns; those of a raw string are text, not source.
+std::vector<std::string> lines_too_wide(const fs::path& root) {
+  std::vector<std::string> faults;
+  for (const char* folder : {"src", "tests", "apps", "benchmarks", "examples"}) {
+    for (const auto& file : sources_below(root / folder)) {
+      std::ifstream lines(file);
+      bool is_text = false;
+      int number = 1;
+      for (std::string line; std::getline(lines, line); ++number) {
+        const bool begins = line.find("R\"") != std::string::npos;
+        if (line.size() > kColumns && !begins && !is_text)
+          faults.push_back(fs::relative(file, root).string() + ":" + std::to_string(number) + " has " +
+                           std::to_string(line.size()) + " columns");
+        if (begins) is_text = true;
+        if (line.find(")\"") != std::string::npos || std::regex_search(line, std::regex(R"rx(\)[a-z]+")rx")))
+          is_text = false;
+      }
     }
   }
   return faults;
@@ -145,6 +173,8 @@ TEST(Layering, CoversEveryFolderOfTheSources) {
 
 TEST(Layering, FilesAreAtMost600LinesLong) { EXPECT_THAT(files_too_long(kSourceDir), IsEmpty()); }
 
+TEST(Layering, LinesAreAtMost120ColumnsWide) { EXPECT_THAT(lines_too_wide(kSourceDir), IsEmpty()); }
+
 /// A small tree of sources with breaches planted in it.
 class PlantedViolations : public ::testing::Test {
  protected:
@@ -154,7 +184,9 @@ class PlantedViolations : public ::testing::Test {
     plant("base/other.h", "");
     plant("models/registry.h", "#include \"colossal/models/model.h\"\n");
     plant("models/model.h", "#include \"colossal/tensor/place.h\"\n");
-    plant("models/registry.cpp", "#include \"colossal/models/registry.h\"\n#include \"colossal/models/gpt2.h\"\n#include \"colossal/models/llama.h\"\n");
+    plant("models/registry.cpp",
+          "#include \"colossal/models/registry.h\"\n#include \"colossal/models/gpt2.h\"\n#include "
+          "\"colossal/models/llama.h\"\n");
     plant("models/gpt2.h", "#include \"colossal/models/model.h\"\n");
     plant("models/gpt2.cpp", "#include \"colossal/models/gpt2.h\"\n");
     plant("models/llama.h", "");
@@ -208,6 +240,13 @@ TEST_F(PlantedViolations, ALongFileIsFound) {
   for (int i = 0; i <= kLongestFile; ++i) lines += "\n";
   plant("base/long.cpp", lines);
   EXPECT_THAT(files_too_long(folder_.path()), ElementsAre("src/colossal/base/long.cpp has 601 lines"));
+}
+
+TEST_F(PlantedViolations, AWideLineIsFoundUnlessItIsText) {
+  const std::string wide(kColumns + 1, 'x'), just(kColumns, 'x');
+  plant("base/text.cpp", "f(R\"page(" + wide + "\n" + wide + "\n)page\");\n" + just + "\n");
+  plant("base/wide.cpp", just + "\n// " + wide + "\n");
+  EXPECT_THAT(lines_too_wide(folder_.path()), ElementsAre("src/colossal/base/wide.cpp:2 has 124 columns"));
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ TEST(PrintNumber, IsShort) {
 
 TEST(PrintNumber, ReadsBackEqual) {
   double number = 5e-324;
-  for (int i = 0; i < 2000; ++i, number = number * 1.43 + number / 7) EXPECT_EQ(std::strtod(print_number(number).c_str(), nullptr), number);
+  for (int i = 0; i < 2000; ++i, number = number * 1.43 + number / 7)
+    EXPECT_EQ(std::strtod(print_number(number).c_str(), nullptr), number);
 }
 
 }  // namespace

@@ -11,7 +11,8 @@ class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "colossal-test-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw std::filesystem::filesystem_error("mkdtemp", std::error_code(errno, std::generic_category()));
+    if (::mkdtemp(name.data()) == nullptr)
+      throw std::filesystem::filesystem_error("mkdtemp", std::error_code(errno, std::generic_category()));
     path_ = name;
   }
   ~TemporaryFolder() {

@@ -20,8 +20,8 @@ using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
-/// A model with every way of naming: plain, fused rows with replicated segments, transposed, more dimensions, a bias, a padded
-/// vocabulary.
+/// A model with every way of naming: plain, fused rows with replicated segments, transposed, more dimensions, a bias, a
+/// padded vocabulary.
 nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFloat) {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};

@@ -19,11 +19,14 @@ class Newest : public testing::Test {
  protected:
   void SetUp() override {
     for (const int64_t step : {10, 20, 30})
-      on_two([&](comm::Group& world, const tensor::Place& place) { save(folder.path(), step, sample_state(place, step), world, place, 0); });
+      on_two([&](comm::Group& world, const tensor::Place& place) {
+        save(folder.path(), step, sample_state(place, step), world, place, 0);
+      });
   }
 
   static void on_two(const std::function<void(comm::Group&, const tensor::Place&)>& work) {
-    comm::run_ranks(2, [&](comm::World& world) { work(*world.make_group("world", {0, 1}), Layout{2, 1}.place(world.rank())); });
+    comm::run_ranks(
+        2, [&](comm::World& world) { work(*world.make_group("world", {0, 1}), Layout{2, 1}.place(world.rank())); });
   }
 
   /// What rank 0 loads; both must load the same bits, those of that step.
@@ -55,7 +58,9 @@ class Newest : public testing::Test {
     return messages[0];
   }
 
-  std::string shard(int64_t step, int rank = 0) const { return step_path(folder.path(), step) + "/rank-0000" + std::to_string(rank) + ".safetensors"; }
+  std::string shard(int64_t step, int rank = 0) const {
+    return step_path(folder.path(), step) + "/rank-0000" + std::to_string(rank) + ".safetensors";
+  }
   void flip_last_byte(int64_t step) {
     std::string bytes = read_all(shard(step));
     bytes.back() ^= 1;
@@ -99,14 +104,19 @@ TEST_F(Newest, DamagedOnesArePassedOverAndNamed) {
 
 TEST_F(Newest, ANamedOneIsLoadedOrRefused) {
   EXPECT_EQ(load(10).step, 10);
-  EXPECT_THAT(refusal(15), HasSubstr("no complete checkpoint of step 15 in " + folder.path() + "; of these steps there are: 10, 20, 30"));
+  EXPECT_THAT(refusal(15), HasSubstr("no complete checkpoint of step 15 in " + folder.path() +
+                                     "; of these steps there are: 10, 20, 30"));
   flip_last_byte(20);
   EXPECT_THAT(refusal(20), HasSubstr("the checkpoint of step 20 cannot be read"));
 }
 
 TEST_F(Newest, AnotherRunIsNeverPassedOver) {
-  const auto check = [](const nlohmann::json& progress) { require(progress.at("salt") == 17, "optimizer", "not of this run"); };
-  EXPECT_THAT(refusal({}, check), HasSubstr("[optimizer] " + step_path(folder.path(), 30) + " is of another run: not of this run")) << "10 would do";
+  const auto check = [](const nlohmann::json& progress) {
+    require(progress.at("salt") == 17, "optimizer", "not of this run");
+  };
+  EXPECT_THAT(refusal({}, check),
+              HasSubstr("[optimizer] " + step_path(folder.path(), 30) + " is of another run: not of this run"))
+      << "10 would do";
 }
 
 TEST_F(Newest, OneRankLooksForAll) {

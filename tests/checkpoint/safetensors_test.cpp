@@ -40,7 +40,8 @@ TEST(Safetensors, RoundTripsEveryDtypeBitwise) {
     const at::Tensor read = reader.tensor(name);
     EXPECT_EQ(read.scalar_type(), value.scalar_type()) << name;
     EXPECT_EQ(read.sizes(), value.sizes()) << name;
-    EXPECT_TRUE(value.numel() == 0 || std::memcmp(read.const_data_ptr(), value.const_data_ptr(), value.nbytes()) == 0) << name;
+    EXPECT_TRUE(value.numel() == 0 || std::memcmp(read.const_data_ptr(), value.const_data_ptr(), value.nbytes()) == 0)
+        << name;
   }
 }
 
@@ -48,7 +49,9 @@ TEST(Safetensors, ViewsOutliveTheReader) {
   TemporaryFolder folder;
   write_safetensors(folder / "a.safetensors", {{"x", at::arange(100, at::kDouble)}});
   at::Tensor view;
-  { view = SafetensorsReader(folder / "a.safetensors").tensor("x"); }
+  {
+    view = SafetensorsReader(folder / "a.safetensors").tensor("x");
+  }
   EXPECT_TRUE(view.equal(at::arange(100, at::kDouble)));
 }
 

@@ -16,7 +16,8 @@
 namespace colossal::checkpoint::writers_test {
 namespace {
 
-/// The sample under ZeRO as chunks keep it: of the replicas next to one another `sharers` have a part of each tensor, the first run of them counts.
+/// The sample under ZeRO as chunks keep it: of the replicas next to one another `sharers` have a part of each tensor,
+/// the first run of them counts.
 TrainingState in_parts(const tensor::Place& place, int sharers, int64_t salt = 0) {
   TrainingState state = sample_state(place, salt);
   state.sharers = sharers;
@@ -60,7 +61,8 @@ TEST(Writers, ReplicasShareTheWritingOfWhatAllHold) {
   for (const int replicas : {2, 3, 4}) {
     for (const bool parts : {false, true}) {
       SCOPED_TRACE(testing::Message() << replicas << " replicas, parts " << parts);
-      const Written written = deal({replicas, 1}, [&](const tensor::Place& place) { return parts ? in_parts(place, 1) : sample_state(place); });
+      const Written written = deal(
+          {replicas, 1}, [&](const tensor::Place& place) { return parts ? in_parts(place, 1) : sample_state(place); });
       const auto [least, most] = std::minmax_element(written.bytes.begin(), written.bytes.end());
       EXPECT_LE(*most - *least, written.largest);
       EXPECT_GT(*least, 0);
@@ -108,7 +110,9 @@ TEST(Writers, TheFilesOfTwoReplicasAreEquallyLargeAndLoadBitForBit) {
       work(*world.make_group("world", all), layout.place(world.rank()));
     });
   };
-  on_ranks(layout, [&](comm::Group& world, const tensor::Place& place) { save(folder.path(), 1, in_parts(place, 1), world, place, 0); });
+  on_ranks(layout, [&](comm::Group& world, const tensor::Place& place) {
+    save(folder.path(), 1, in_parts(place, 1), world, place, 0);
+  });
   std::vector<int64_t> bytes;
   int64_t largest = 0;
   for (const char* shard : {"rank-00000.safetensors", "rank-00001.safetensors"}) {

@@ -55,25 +55,31 @@ TEST(BenchZero, PrintsARowForEachStageThatAgreesWithTheFormulas) {
 // 16 tokens of 32 features: b*s*h = 512, h*h = 1024.
 TEST(BenchTensorParallel, PrintsARowAModeAndWritesTheReport) {
   const test::TemporaryFolder folder;
-  const auto outcome = bench({"tensor-parallel", "--hidden", "32", "--heads", "8", "--batch", "8", "--sequence", "2", "--ranks", "8,4,1",
-                              "--report", folder / "report.html"});
+  const auto outcome = bench({"tensor-parallel", "--hidden", "32", "--heads", "8", "--batch", "8", "--sequence", "2",
+                              "--ranks", "8,4,1", "--report", folder / "report.html"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, ContainsRegex("\n +1  1d +0 +0 +0 +0 +0 +0 "));
   EXPECT_THAT(outcome.out, ContainsRegex("\n +4  1d +1536 +1536 +1536 +1536 +4 +4 "));
   EXPECT_THAT(outcome.out, ContainsRegex("\n +4  2d +3968 +3968 +7936 +7936 +48 +48 "));
-  for (const char* mode : {"1d", "2.5d depth 2", "3d", "3d keep_gathered"}) EXPECT_THAT(outcome.out, ContainsRegex("\n +8  " + std::string(mode) + "  "));
+  for (const char* mode : {"1d", "2.5d depth 2", "3d", "3d keep_gathered"})
+    EXPECT_THAT(outcome.out, ContainsRegex("\n +8  " + std::string(mode) + "  "));
   EXPECT_THAT(outcome.out, Not(HasSubstr("left out")));
   const std::string page = read_file(folder / "report.html", 1 << 20);
-  for (const char* part : {"b*s/h = 0.5", "<td>3968</td><td>3968</td>", "Elements sent per rank", "class='line fifth'", "</html>"})
+  for (const char* part :
+       {"b*s/h = 0.5", "<td>3968</td><td>3968</td>", "Elements sent per rank", "class='line fifth'", "</html>"})
     EXPECT_THAT(page, HasSubstr(part));
 }
 
 TEST(BenchTensorParallel, SaysInALineWhatDoesNotFit) {
-  const auto outcome = bench({"tensor-parallel", "--hidden", "32", "--heads", "2", "--batch", "3", "--sequence", "2", "--ranks", "4,8"});
+  const auto outcome =
+      bench({"tensor-parallel", "--hidden", "32", "--heads", "2", "--batch", "3", "--sequence", "2", "--ranks", "4,8"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, ContainsRegex("\n +4  1d \\* "));  // 2 heads on 4 ranks
   EXPECT_THAT(outcome.out, HasSubstr("* heads or features do not divide by the ranks: padded"));
-  EXPECT_THAT(outcome.out, HasSubstr("\n4 ranks, 2d: left out: the rows of a batch must divide by the 2 ranks that split them: got 3; nearest: "));
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr(
+          "\n4 ranks, 2d: left out: the rows of a batch must divide by the 2 ranks that split them: got 3; nearest: "));
   EXPECT_THAT(outcome.out, HasSubstr("\n8 ranks, 3d: left out: the rows of a batch must divide by the 4 ranks"));
   EXPECT_THAT(outcome.out, Not(ContainsRegex("\n +4  2d")));
 }

@@ -126,7 +126,8 @@ TEST(Cli, ErrorsOfTheLibraryEndWithStatusOne) {
 TEST(Cli, GenerateRefusesAModelOfImages) {
   const std::string folder = testing::TempDir() + "/cli-vit";
   std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/config.json") << R"({"model_type": "vit", "image_size": 32, "patch_size": 4, "hidden_size": 16,
+  std::ofstream(folder + "/config.json")
+      << R"({"model_type": "vit", "image_size": 32, "patch_size": 4, "hidden_size": 16,
     "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "num_labels": 10})";
   const auto outcome = colossal({"generate", "--from", folder, "--prompt", "a cat"});
   EXPECT_EQ(outcome.status, 1);
@@ -152,7 +153,9 @@ TEST(Cli, InfoMeasuresPeaks) {
 }
 
 TEST(EndWithMessage, TellsKindsOfFailureApart) {
-  const auto failure = [](auto error) { return capture([&] { return end_with_message([&]() -> int { throw error; }); }); };
+  const auto failure = [](auto error) {
+    return capture([&] { return end_with_message([&]() -> int { throw error; }); });
+  };
   EXPECT_EQ(failure(Error("mesh", "too small")).err, "colossal: [mesh] too small\n");
   EXPECT_EQ(failure(Error("mesh", "too small")).status, 1);
   EXPECT_EQ(failure(UsageError("what?")).err, "colossal: what?\n");
@@ -160,7 +163,9 @@ TEST(EndWithMessage, TellsKindsOfFailureApart) {
   EXPECT_EQ(failure(HelpWanted("usage\n")).out, "usage\n");
   EXPECT_EQ(failure(HelpWanted("usage\n")).status, 0);
   EXPECT_THAT(failure(std::bad_alloc()).err, HasSubstr("[memory] out of memory"));
-  EXPECT_EQ(failure(std::filesystem::filesystem_error("cannot copy file", "a", "b", std::make_error_code(std::errc::no_space_on_device))).err,
+  EXPECT_EQ(failure(std::filesystem::filesystem_error("cannot copy file", "a", "b",
+                                                      std::make_error_code(std::errc::no_space_on_device)))
+                .err,
             "colossal: [file] a to b: No space left on device\n");
   EXPECT_EQ(failure(std::runtime_error("one\ntwo")).err, "colossal: [libtorch] one\n");
   EXPECT_EQ(capture([] { return end_with_message([] { return 7; }); }).status, 7);

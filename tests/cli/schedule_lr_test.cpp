@@ -22,13 +22,18 @@ Outcome schedule_lr(const std::vector<std::string>& words) { return run_command(
 
 TEST(ScheduleLr, DrawsTheConfigWithItsFlags) {
   const test::TemporaryFolder folder;
-  write_file(folder / "run.toml", "[training]\nsteps = 40\n[optimizer]\nschedule = 'linear'\nwarmup_steps = 0\nfinal_learning_rate = 0.5\n");
-  const auto outcome = schedule_lr({folder / "run.toml", "--optimizer.learning_rate=2", "--output", folder / "lr.svg", "--width", "51", "--height", "4"});
+  write_file(folder / "run.toml",
+             "[training]\nsteps = 40\n[optimizer]\nschedule = 'linear'\nwarmup_steps = 0\nfinal_learning_rate = 0.5\n");
+  const auto outcome = schedule_lr({folder / "run.toml", "--optimizer.learning_rate=2", "--output", folder / "lr.svg",
+                                    "--width", "51", "--height", "4"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   // From almost 2 down to 1: the upper two of four rows, each for half of the steps.
   EXPECT_THAT(outcome.out, StartsWith("linear: 40 steps, warm-up 0, peak 2\n\n"
-                                      "    1.975 |" + std::string(20, '*') + std::string(20, ' ') + "\n"
-                                      "          |" + std::string(20, ' ') + std::string(20, '*') + "\n"));
+                                      "    1.975 |" +
+                                      std::string(20, '*') + std::string(20, ' ') +
+                                      "\n"
+                                      "          |" +
+                                      std::string(20, ' ') + std::string(20, '*') + "\n"));
   EXPECT_THAT(outcome.out, HasSubstr("\n           1                                     40\n"));
   EXPECT_THAT(outcome.out, HasSubstr("\n        20  1.5\n"));
   EXPECT_THAT(outcome.out, HasSubstr("\n        40  1\n"));
@@ -48,7 +53,8 @@ TEST(ScheduleLr, ComparesEverySchedule) {
     EXPECT_THAT(picture, HasSubstr(">" + std::string(name) + "<")) << name;
   }
   size_t lines = 0;
-  for (size_t at = picture.find("class='line'"); at != std::string::npos; at = picture.find("class='line'", at + 1)) ++lines;
+  for (size_t at = picture.find("class='line'"); at != std::string::npos; at = picture.find("class='line'", at + 1))
+    ++lines;
   EXPECT_EQ(lines, schedules.size());
   EXPECT_THAT(outcome.out, Not(HasSubstr("left out")));
 }
@@ -67,13 +73,15 @@ TEST(ScheduleLr, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
 TEST(ScheduleLr, LeavesOutWhatIsNotLegal) {
   const auto outcome = schedule_lr({"--compare", "--optimizer.warmup_steps=60"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr("left out: multi-step: schedule.milestones, shares of training.steps, must lie behind the warm-up"));
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("left out: multi-step: schedule.milestones, shares of training.steps, must lie behind the warm-up"));
   EXPECT_THAT(outcome.out, HasSubstr("  cosine: "));
 }
 
 TEST(ScheduleLr, ScalesWithTheBatch) {
-  const auto outcome = schedule_lr({"--optimizer.learning_rate_scaling=linear", "--optimizer.reference_batch=4", "--optimizer.learning_rate=0.5",
-                                    "--training.batch_size=16"});
+  const auto outcome = schedule_lr({"--optimizer.learning_rate_scaling=linear", "--optimizer.reference_batch=4",
+                                    "--optimizer.learning_rate=0.5", "--training.batch_size=16"});
   EXPECT_THAT(outcome.out, HasSubstr("peak 2 (0.5 for 4 samples, scaled to 16: linear)"));
 }
 

@@ -21,10 +21,11 @@ Outcome schedule(const std::vector<std::string>& words) { return run_command("sc
 
 TEST(Schedule, DrawsOneWithItsNumbers) {
   const test::TemporaryFolder folder;
-  const auto outcome = schedule({"--name", "zero-bubble-h1", "--stages", "4", "--micro-batches", "8", "--svg", folder / "h1.svg",
-                                 "--trace", folder / "h1.json"});
+  const auto outcome = schedule({"--name", "zero-bubble-h1", "--stages", "4", "--micro-batches", "8", "--svg",
+                                 folder / "h1.svg", "--trace", folder / "h1.json"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, StartsWith("zero-bubble-h1: 4 ranks, 8 micro-batches; forward 1, backward 1 + 1, transfer 0, 1 chunk a rank\n\nrank 0 F0"));
+  EXPECT_THAT(outcome.out, StartsWith("zero-bubble-h1: 4 ranks, 8 micro-batches; forward 1, backward 1 + 1, transfer "
+                                      "0, 1 chunk a rank\n\nrank 0 F0"));
   EXPECT_THAT(outcome.out, HasSubstr("\nmakespan 27, bubble 12.5 % of ideal compute, 48 messages\n"));
   EXPECT_THAT(outcome.out, ContainsRegex("\n   3 +24 +0 +2.5\n"));
   EXPECT_THAT(read_file(folder / "h1.svg", 1 << 20), HasSubstr("W7 on rank 3"));
@@ -32,7 +33,8 @@ TEST(Schedule, DrawsOneWithItsNumbers) {
 }
 
 TEST(Schedule, TakesCosts) {
-  const auto outcome = schedule({"--name", "zero-bubble-v", "--stages", "4", "--micro-batches", "8", "--costs", "1,1,1,0.05"});
+  const auto outcome =
+      schedule({"--name", "zero-bubble-v", "--stages", "4", "--micro-batches", "8", "--costs", "1,1,1,0.05"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("transfer 0.05, 2 chunks a rank"));
   EXPECT_THAT(schedule({"--name", "1f1b", "--costs", "1,2"}).err, HasSubstr("--costs"));
@@ -61,7 +63,8 @@ TEST(Schedule, RefusesWithOneLine) {
   const auto illegal = schedule({"--name", "interleaved", "--stages", "4", "--micro-batches", "6"});
   EXPECT_EQ(illegal.status, 1);
   EXPECT_EQ(illegal.out, "");
-  EXPECT_EQ(illegal.err, "colossal: [pipeline] interleaved needs micro_batches that divide by the 4 ranks: got 6; nearest 4 or 8\n");
+  EXPECT_EQ(illegal.err,
+            "colossal: [pipeline] interleaved needs micro_batches that divide by the 4 ranks: got 6; nearest 4 or 8\n");
   const auto nothing = schedule({});
   EXPECT_EQ(nothing.status, 2);
   EXPECT_THAT(nothing.err, HasSubstr("give either --name NAME or --compare; the names are gpipe, 1f1b"));

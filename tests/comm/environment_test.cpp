@@ -22,9 +22,14 @@ std::string refusal(const Variables& variables) {
 
 /// What a rank of `srun -n 8` finds.
 Variables step_of_srun() {
-  return {{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"},  {"SLURM_STEP_NUM_TASKS", "8"},
-          {"SLURM_NTASKS", "8"},  {"SLURM_PROCID", "5"},   {"SLURM_LOCALID", "1"},
-          {"SLURM_NODELIST", "gpu[03-04,9]"}, {"SLURM_STEP_NODELIST", "gpu[03-04,9]"}};
+  return {{"SLURM_JOB_ID", "77"},
+          {"SLURM_STEP_ID", "0"},
+          {"SLURM_STEP_NUM_TASKS", "8"},
+          {"SLURM_NTASKS", "8"},
+          {"SLURM_PROCID", "5"},
+          {"SLURM_LOCALID", "1"},
+          {"SLURM_NODELIST", "gpu[03-04,9]"},
+          {"SLURM_STEP_NODELIST", "gpu[03-04,9]"}};
 }
 
 TEST(EnvironmentOfNothing, WithARankMissesTheNumberOfRanks) {
@@ -102,8 +107,8 @@ TEST(EnvironmentOfSlurm, CountsTheTasksOfTheStepNotOfTheAllocation) {
 }
 
 TEST(EnvironmentOfSlurm, IsNoneInABatchScript) {
-  Variables variables{{"SLURM_JOB_ID", "77"}, {"SLURM_JOB_NUM_NODES", "1"},    {"SLURM_PROCID", "0"},
-                      {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"},           {"SLURM_NODELIST", "gpu03"},
+  Variables variables{{"SLURM_JOB_ID", "77"},       {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_PROCID", "0"},
+                      {"SLURM_LOCALID", "0"},       {"SLURM_NODEID", "0"},        {"SLURM_NODELIST", "gpu03"},
                       {"SLURM_TASKS_PER_NODE", "1"}};
   EXPECT_EQ(read_environment(variables).launcher, Launcher::None) << "sbatch";
   variables["SLURM_NTASKS"] = variables["SLURM_NPROCS"] = "2";
@@ -114,9 +119,9 @@ TEST(EnvironmentOfSlurm, IsNoneInABatchScript) {
 TEST(EnvironmentOfSlurm, IsNoneInAShellOfAnAllocation) {
   const Variables outside_of_steps{{"SLURM_JOB_ID", "77"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODELIST", "gpu03"}};
   EXPECT_EQ(read_environment(outside_of_steps).launcher, Launcher::None) << "salloc -n 4";
-  Variables shell{{"SLURM_JOB_ID", "77"},      {"SLURM_STEP_ID", "0"},          {"SLURM_STEP_NUM_TASKS", "1"},
-                  {"SLURM_NTASKS", "1"},       {"SLURM_PROCID", "0"},           {"SLURM_LOCALID", "0"},
-                  {"SLURM_PTY_PORT", "41001"}, {"SLURM_PTY_WIN_COL", "80"},     {"SLURM_NODELIST", "gpu03"},
+  Variables shell{{"SLURM_JOB_ID", "77"},          {"SLURM_STEP_ID", "0"},      {"SLURM_STEP_NUM_TASKS", "1"},
+                  {"SLURM_NTASKS", "1"},           {"SLURM_PROCID", "0"},       {"SLURM_LOCALID", "0"},
+                  {"SLURM_PTY_PORT", "41001"},     {"SLURM_PTY_WIN_COL", "80"}, {"SLURM_NODELIST", "gpu03"},
                   {"SLURM_STEP_NODELIST", "gpu03"}};
   EXPECT_EQ(read_environment(shell).launcher, Launcher::None) << "srun --pty bash";
   shell["SLURM_NTASKS"] = "4";

@@ -81,8 +81,7 @@ TEST(Disagreement, OfDtypeReductionOrRootIsSeen) {
     at::Tensor x = at::zeros({8});
     group.broadcast(x, root).wait();
   };
-  messages = disagreement(
-      2, [&](Group& group) { broadcast(group, 0); }, [&](Group& group) { broadcast(group, 1); });
+  messages = disagreement(2, [&](Group& group) { broadcast(group, 0); }, [&](Group& group) { broadcast(group, 1); });
   for (const auto& message : messages) EXPECT_THAT(message, AllOf(HasSubstr("with root 0"), HasSubstr("with root 1")));
 }
 
@@ -91,14 +90,8 @@ TEST(Disagreement, OfRowsInAllToAllNamesThePair) {
     at::Tensor out = at::zeros({std::accumulate(out_rows.begin(), out_rows.end(), int64_t{0})});
     group.all_to_all(out, at::zeros({4}), out_rows, {1, 3}).wait();
   };
-  const auto messages = disagreement(
-      2,
-      [&](Group& group) {
-        exchange(group, {1, 1});
-      },
-      [&](Group& group) {
-        exchange(group, {2, 3});
-      });
+  const auto messages =
+      disagreement(2, [&](Group& group) { exchange(group, {1, 1}); }, [&](Group& group) { exchange(group, {2, 3}); });
   for (const auto& message : messages) {
     EXPECT_THAT(message, HasSubstr("rank 0 sends 12 bytes to rank 1, which expects 8"));
   }

@@ -81,8 +81,10 @@ TEST(Mesh, CountsOneWayGroupsUnderTheirAxis) {
     Mesh mesh(world, {{"pipeline", 2}});
     at::Tensor x = at::zeros({5});
     comm::Group& down = mesh.one_way("pipeline", 0, 1);
-    if (world.rank() == 0) down.send(x, 1).wait();
-    else down.recv(x, 0).wait();
+    if (world.rank() == 0)
+      down.send(x, 1).wait();
+    else
+      down.recv(x, 0).wait();
     EXPECT_EQ(world.traffic().total("pipeline", "send").elements, world.rank() == 0 ? 5 : 0);
     EXPECT_EQ(world.traffic().total("pipe").calls, 0);
   });
@@ -91,9 +93,7 @@ TEST(Mesh, CountsOneWayGroupsUnderTheirAxis) {
 TEST(Mesh, RefusesAxesThatDoNotMultiplyToTheWorld) {
   comm::run_ranks(4, [](World& world) {
     EXPECT_THAT(
-        thrown_message([&] {
-          Mesh(world, {{"data", 2}, {"tensor", 3}});
-        }),
+        thrown_message([&] { Mesh(world, {{"data", 2}, {"tensor", 3}}); }),
         HasSubstr("[parallel] the sizes of the axes must multiply to the number of ranks: got data 2 x tensor 3 = 6 "
                   "for 4 ranks"));
     EXPECT_THAT(thrown_message([&] { Mesh(world, {{"data", 0}, {"tensor", 4}}); }), HasSubstr("at least 1: got 0"));
@@ -104,7 +104,8 @@ TEST(Mesh, RefusesAxesThatDoNotMultiplyToTheWorld) {
     const int own = world.rank();
     for (const auto& [from, to] : {std::pair{own, own}, {own, 4}, {-1, own}, {(own + 1) % 4, (own + 2) % 4}})
       EXPECT_THAT(thrown_message([&] { mesh.one_way("data", from, to); }),
-                  HasSubstr(concat("joins a rank and another one along data of size 4: got ", from, ">", to, " at index ", own)));
+                  HasSubstr(concat("joins a rank and another one along data of size 4: got ", from, ">", to,
+                                   " at index ", own)));
   });
 }
 

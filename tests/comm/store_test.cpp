@@ -89,9 +89,9 @@ TEST(StoreServer, ThatNeverAnswersIsNamed) {
   tcp.host = "127.0.0.1";
   tcp.port = ntohs(address.sin_port);
   tcp.limit = milliseconds(1000);
-  EXPECT_EQ(thrown_message([&] { Store::tcp(tcp); }),
-            concat("[launch] the store at 127.0.0.1:", tcp.port, " has not answered for 11 s; is its process stopped, its ",
-                   "host gone, or does something else listen there?"));
+  EXPECT_EQ(thrown_message([&] { Store::tcp(tcp); }), concat("[launch] the store at 127.0.0.1:", tcp.port,
+                                                             " has not answered for 11 s; is its process stopped, its ",
+                                                             "host gone, or does something else listen there?"));
 }
 
 TEST(KeyedHash, IsSipHash) {  // the example of the paper that defines it

@@ -43,7 +43,8 @@ class Told {
       changed_.notify_all();
     });
   }
-  /// Returns when `count` of them have been told to `rank`, the last of which is returned; after plenty of time whatever there is.
+  /// Returns when `count` of them have been told to `rank`, the last of which is returned; after plenty of time
+  /// whatever there is.
   Stall wait_for(int rank, int count) {
     std::unique_lock lock(mutex_);
     Stall last;
@@ -90,7 +91,8 @@ TEST(Notice, NamesTheLateRankOnceAndSaysWhenItWentOn) {
         if (world.rank() == 1) {
           const Stall stall = told.wait_for(0, 1);
           EXPECT_EQ(stall.text,
-                    "rank 1 of 3 has not called all_reduce #2 of 32 bytes on group \"tensor\" (setup); its last call there was all_reduce #1 of "
+                    "rank 1 of 3 has not called all_reduce #2 of 32 bytes on group \"tensor\" (setup); its last call "
+                    "there was all_reduce #1 of "
                     "32 bytes; waited 0.1 s");
           EXPECT_FALSE(stall.is_over);
           EXPECT_GE(stall.seconds, 0.1);
@@ -98,7 +100,8 @@ TEST(Notice, NamesTheLateRankOnceAndSaysWhenItWentOn) {
         all_reduce(*group);
         const Stall over = told.wait_for(0, 2);
         EXPECT_TRUE(over.is_over);
-        EXPECT_THAT(over.text, MatchesRegex("went on after [0-9]+ s: all_reduce #2 of 32 bytes on group \"tensor\" \\(setup\\)"));
+        EXPECT_THAT(over.text,
+                    MatchesRegex("went on after [0-9]+ s: all_reduce #2 of 32 bytes on group \"tensor\" \\(setup\\)"));
         all_reduce(*group);
       },
       options);
@@ -118,7 +121,9 @@ TEST(Notice, NamesTheRankThatDoesNotSend) {
           group->recv(x, 0).wait();
           return;
         }
-        EXPECT_EQ(told.wait_for(0, 1).text, "rank 0 of 2 has not sent what rank 1 waits for: recv of 16 bytes on group \"pipeline\" (setup); waited 0.1 s");
+        EXPECT_EQ(told.wait_for(0, 1).text,
+                  "rank 0 of 2 has not sent what rank 1 waits for: recv of 16 bytes on group \"pipeline\" (setup); "
+                  "waited 0.1 s");
         group->send(x, 1).wait();
       },
       options);
@@ -138,9 +143,9 @@ TEST(Busy, IsNoStallHoweverLongItTakes) {
         auto second = world.rank() > 0 ? world.make_group("second", {1, 2}) : nullptr;
         if (world.rank() == 0) {
           const auto busy = world.busy("saving a checkpoint");
-          EXPECT_THAT(told.wait_for(0, 1).text,
-                      MatchesRegex("rank 0 has been saving a checkpoint for [0-9]+ s; waiting for it: all_reduce #1 of 32 bytes on group "
-                                   "\"first\" \\(setup\\)"));
+          EXPECT_THAT(told.wait_for(0, 1).text, MatchesRegex("rank 0 has been saving a checkpoint for [0-9]+ s; "
+                                                             "waiting for it: all_reduce #1 of 32 bytes on group "
+                                                             "\"first\" \\(setup\\)"));
           was_told = true;
           std::this_thread::sleep_for(4 * limit);
         }
@@ -219,9 +224,12 @@ class OfADevice : public comm::IdleGroup {
 class HalfAWorld {
  public:
   HalfAWorld(const std::shared_ptr<comm::Store>& store, int rank, milliseconds limit)
-      : world_({.rank = rank, .size = 2, .local_rank = rank, .local_size = 2, .backend = "device", .watchdog = limit},
-               [this](const comm::Membership& member) { return device_ = std::make_shared<OfADevice>(member.name, member.rank, member.size()); },
-               store),
+      : world_(
+            {.rank = rank, .size = 2, .local_rank = rank, .local_size = 2, .backend = "device", .watchdog = limit},
+            [this](const comm::Membership& member) {
+              return device_ = std::make_shared<OfADevice>(member.name, member.rank, member.size());
+            },
+            store),
         group_(world_.make_group("tensor", {0, 1})) {}
   OfADevice& device() { return *device_; }
   Group& group() { return *group_; }
@@ -237,7 +245,8 @@ TEST(WorkOfADevice, IsFollowedBeyondTheWaitOfTheHost) {
   HalfAWorld one(store, 0, milliseconds(500)), other(store, 1, milliseconds(500));
   all_reduce(one.group());  // returns at once; the other rank never comes
   EXPECT_EQ(one.device().wait_for_abort(),
-            "rank 1 of 2 never called all_reduce #1 of 32 bytes on group \"tensor\" (setup); it has made no call there; waited 0.5 s");
+            "rank 1 of 2 never called all_reduce #1 of 32 bytes on group \"tensor\" (setup); it has made no call "
+            "there; waited 0.5 s");
   EXPECT_THAT(thrown_message([&] { all_reduce(one.group()); }), HasSubstr("[watchdog] rank 1 of 2 never called"));
 }
 
@@ -246,7 +255,8 @@ TEST(WorkOfADevice, IsFollowedWhenItIsATransfer) {
   HalfAWorld one(store, 0, milliseconds(500)), other(store, 1, milliseconds(500));
   at::Tensor x = at::zeros({4});
   one.group().recv(x, 1).wait();
-  EXPECT_THAT(one.device().wait_for_abort(), HasSubstr("rank 1 of 2 never sent what rank 0 waits for: recv of 16 bytes"));
+  EXPECT_THAT(one.device().wait_for_abort(),
+              HasSubstr("rank 1 of 2 never sent what rank 0 waits for: recv of 16 bytes"));
 }
 
 TEST(WorkOfADevice, IsForgottenWhenTheDeviceIsDone) {

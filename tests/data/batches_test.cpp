@@ -1,5 +1,3 @@
-#include "colossal/data/text_samples.h"
-
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +7,7 @@
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/data/text_samples.h"
 
 namespace colossal::data::batches_test {
 namespace {
@@ -182,11 +181,14 @@ TEST(Batches, AStateOfOtherDataIsRefused) {
   };
   EXPECT_EQ(refused([](auto&) {}), "restored");
   EXPECT_THAT(refused([](auto& s) { s["files"]["memory"] = "3 bytes"; }),
-              AllOf(HasSubstr("what it reads changed: memory was 3 bytes, now it is 200 bytes with checksum "), HasSubstr("--overwrite")));
-  EXPECT_THAT(refused([](auto& s) { s["files"]["a.txt"] = "3 bytes"; }), HasSubstr("what it reads changed: a.txt is gone; put back"));
+              AllOf(HasSubstr("what it reads changed: memory was 3 bytes, now it is 200 bytes with checksum "),
+                    HasSubstr("--overwrite")));
+  EXPECT_THAT(refused([](auto& s) { s["files"]["a.txt"] = "3 bytes"; }),
+              HasSubstr("what it reads changed: a.txt is gone; put back"));
   EXPECT_THAT(refused([](auto& s) { s["files"] = {{"\x1b", 1}, {"b", 1}, {"c", 1}, {"d", 1}}; }),
               HasSubstr("what it reads changed: ? is gone; b is gone; c is gone; and 2 more; put back"));
-  EXPECT_THAT(refused([](auto& s) { s["sequence"] = 3; }), HasSubstr("what it reads changed: sequence was 3, now it is 2"));
+  EXPECT_THAT(refused([](auto& s) { s["sequence"] = 3; }),
+              HasSubstr("what it reads changed: sequence was 3, now it is 2"));
   EXPECT_THAT(refused([](auto& s) { s["vocabulary"] = 3; }), HasSubstr("vocabulary was 3"));
   EXPECT_THAT(refused([](auto& s) { s["seed"] = 5; }), HasSubstr("seed"));
   EXPECT_THAT(refused([](auto& s) { s["position"] = 24; }), HasSubstr("damaged"));

@@ -99,7 +99,8 @@ TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
   const std::string copy = folder / "from/run/copy";
   copy_text_files(folder / "from", {folder / "from/run"}, copy);
   EXPECT_EQ(text(Corpus::open(copy, kBytes)), "AZ|B|");
-  EXPECT_EQ(Corpus::open(copy, kBytes).contents(), Corpus::open(folder / "from", kBytes, {folder / "from/run"}).contents());
+  EXPECT_EQ(Corpus::open(copy, kBytes).contents(),
+            Corpus::open(folder / "from", kBytes, {folder / "from/run"}).contents());
   folder.write("file", "in the way");
   EXPECT_THROW(copy_text_files(folder / "from", {}, folder / "file/copy"), Error);
 }
@@ -175,7 +176,8 @@ TEST(Corpus, BadTokenFilesAreRefused) {
   EXPECT_THAT(with("{}"), HasSubstr("with a dtype"));
   EXPECT_THAT(with(R"({"dtype": "int8"})"), HasSubstr("uint16 or uint32: got \"int8\""));
   for (const char* end : {"\"x\"", "257", "-2", "18446744073709551615", "1e3", "null", "[]"})
-    EXPECT_THAT(with(concat(R"({"dtype": "uint16", "end_id": )", end, "}")), HasSubstr("end_id must be a token id below the vocabulary of 257"));
+    EXPECT_THAT(with(concat(R"({"dtype": "uint16", "end_id": )", end, "}")),
+                HasSubstr("end_id must be a token id below the vocabulary of 257"));
   EXPECT_THAT(with(R"({"dtype": "uint16"})"), HasSubstr("whole tokens of 2 bytes: got 5"));
   folder.write("a.bin", "");
   EXPECT_THAT(refusal(path), HasSubstr("is empty"));
@@ -222,7 +224,8 @@ TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
 }
 
 TEST(Corpus, AFileOfMoreBytesThanCanBeCountedIsRefused) {
-  const std::string path = concat("/dev/shm/colossal-test-", ::getpid(), ".txt");  // a file system of which files may claim so many
+  // a file system of which files may claim so many
+  const std::string path = concat("/dev/shm/colossal-test-", ::getpid(), ".txt");
   std::ofstream{path};
   std::error_code refused;
   std::filesystem::resize_file(path, uintmax_t{1} << 59, refused);
@@ -256,8 +259,8 @@ bool crosses_a_border(const std::string& text) {
   return false;
 }
 
-/// The held-out text of documents of these sizes, whose letters are a, b, ... each; checks that nothing is lost, doubled or
-/// too much, and that no two documents run into each other in training.
+/// The held-out text of documents of these sizes, whose letters are a, b, ... each; checks that nothing is lost,
+/// doubled or too much, and that no two documents run into each other in training.
 std::string held_out_of(const std::vector<int64_t>& sizes, double fraction) {
   TemporaryFolder folder;
   std::string all;
@@ -270,7 +273,8 @@ std::string held_out_of(const std::vector<int64_t>& sizes, double fraction) {
   const double wanted = std::floor(fraction * static_cast<double>(all.size()));
   EXPECT_LE(held_out.size(), wanted);
   EXPECT_GE(held_out.size(), 0.9 * wanted);
-  // Each document is what lies of it in training, less the token that an end token replaced at a cut, and what is held out.
+  // Each document is what lies of it in training, less the token that an end token replaced at a cut, and what is held
+  // out.
   const std::string kept = text(training), held = text(held_out);
   EXPECT_EQ(kept.size() + held.size(), all.size());
   EXPECT_EQ(kept.back(), '|');
@@ -313,15 +317,18 @@ TEST(Corpus, ContentsNameWhatADocumentWasMadeOf) {
   const auto before = contents(here.path());
   EXPECT_EQ(contents(there.path()), before) << "the same text in another place";
   EXPECT_EQ(contents(there.path() + "/"), before);
-  EXPECT_THAT(before, ElementsAre(Pair("?.md", StartsWith("1 bytes with checksum ")), Pair("a.md", StartsWith("3 bytes with checksum ")),
-                                  Pair("large.txt", StartsWith("1048577 bytes")), Pair("sub/a.md", StartsWith("3 bytes"))));
+  EXPECT_THAT(before,
+              ElementsAre(Pair("?.md", StartsWith("1 bytes with checksum ")),
+                          Pair("a.md", StartsWith("3 bytes with checksum ")),
+                          Pair("large.txt", StartsWith("1048577 bytes")), Pair("sub/a.md", StartsWith("3 bytes"))));
   EXPECT_NE(before.at("a.md"), before.at("sub/a.md"));
   there.write("large.txt", std::string(StoredTokens::kKept, 'x') + "y");
   there.write("sub/a.md", "dba");
   auto edited = contents(there.path());
   EXPECT_NE(edited.at("large.txt"), before.at("large.txt"));
   EXPECT_NE(edited.at("sub/a.md"), before.at("sub/a.md"));
-  EXPECT_THAT(Corpus::of({1, 2, 3, 4}, -1, 5).split(0.5).first.contents().at("memory"), HasSubstr("of which tokens 0 to 2"));
+  EXPECT_THAT(Corpus::of({1, 2, 3, 4}, -1, 5).split(0.5).first.contents().at("memory"),
+              HasSubstr("of which tokens 0 to 2"));
 }
 
 TEST(Corpus, NamesThatLookAlikeAsUtf8HideNoDocument) {
@@ -348,10 +355,12 @@ TEST(Corpus, ManyDocumentsAreSummedUp) {
 
 TEST(Corpus, TextThatIsEditedMeanwhileDoesNoHarmOrIsAnError) {
   TemporaryFolder folder;
-  const std::string small = folder.write("small.txt", "hello"), large = folder.write("large.txt", std::string(StoredTokens::kKept + 1, 'x'));
+  const std::string small = folder.write("small.txt", "hello"),
+                    large = folder.write("large.txt", std::string(StoredTokens::kKept + 1, 'x'));
   const std::string tokens_file = folder / "t.bin";
   write_token_file(tokens_file, std::vector<uint32_t>(StoredTokens::kKept, 3), 257, -1);
-  const Corpus kept = Corpus::open(small, kBytes), text_on_disk = Corpus::open(large, kBytes), tokens_on_disk = Corpus::open(tokens_file, kBytes);
+  const Corpus kept = Corpus::open(small, kBytes), text_on_disk = Corpus::open(large, kBytes),
+               tokens_on_disk = Corpus::open(tokens_file, kBytes);
   for (const std::string& path : {small, large, tokens_file}) std::filesystem::resize_file(path, 2);
   EXPECT_EQ(text(kept), "hello|");
   for (const Corpus* corpus : {&text_on_disk, &tokens_on_disk}) {

@@ -1,9 +1,9 @@
-// CIFAR-10's files, and images as samples: what is refused, the same batches for any number of ranks, changes that depend on seeds alone.
+// CIFAR-10's files, and images as samples: what is refused, the same batches for any number of ranks, changes that
+// depend on seeds alone.
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-
-#include <ATen/ATen.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -50,7 +50,8 @@ TEST_F(Cifar, ReadsRecordsInTheOrderOfTheNames) {
   EXPECT_EQ(set.pixels.sizes(), (std::vector<int64_t>{5, 3, 32, 32}));
   const std::string third = cifar_records(1, 7);
   for (const auto& [channel, y, x] : {std::tuple{0, 0, 0}, {1, 5, 31}, {2, 31, 2}, {0, 22, 9}})
-    EXPECT_EQ(set.pixels[2][channel][y][x].item<int>(), static_cast<unsigned char>(third[1 + channel * 1024 + y * 32 + x]));
+    EXPECT_EQ(set.pixels[2][channel][y][x].item<int>(),
+              static_cast<unsigned char>(third[1 + channel * 1024 + y * 32 + x]));
   EXPECT_TRUE(read_cifar(folder, CifarPart::Test).labels.equal(at::tensor({4}, at::kLong)));
 }
 
@@ -65,7 +66,9 @@ TEST_F(Cifar, PackedOrNotIsTheSameSet) {
 }
 
 TEST_F(Cifar, SaysWhatToPutWhere) {
-  EXPECT_THAT(refusal(), HasSubstr("holds no data_batch*.bin; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/"));
+  EXPECT_THAT(
+      refusal(),
+      HasSubstr("holds no data_batch*.bin; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/"));
   EXPECT_THAT(refusal(CifarPart::Test), HasSubstr("holds no test_batch*.bin"));
   fs::remove_all(folder);
   EXPECT_THAT(refusal(), HasSubstr("no such folder of images: data.path = " + folder));
@@ -74,7 +77,8 @@ TEST_F(Cifar, SaysWhatToPutWhere) {
 TEST_F(Cifar, RefusesFilesThatAreNotItsFormat) {
   const std::string file = folder + "/data_batch_1.bin";
   test::write_plain(file, cifar_records(2).substr(1));
-  EXPECT_THAT(refusal(), HasSubstr("data_batch_1.bin must hold whole records of 3073 bytes (label, 3072 pixels): got 6145 bytes"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("data_batch_1.bin must hold whole records of 3073 bytes (label, 3072 pixels): got 6145 bytes"));
   test::write_plain(file, "");
   EXPECT_THAT(refusal(), HasSubstr("got 0 bytes"));
   std::string bytes = cifar_records(3);
@@ -102,7 +106,8 @@ TEST_F(Cifar, RefusesDamagedGzip) {
   fs::resize_file(file, size - 20);
   EXPECT_THAT(refusal(), HasSubstr("data_batch_1.bin.gz is damaged or cut short"));
   test::write_gzip(file, cifar_records(20));
-  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(static_cast<std::streamoff>(size / 2)) << "damage";
+  std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(static_cast<std::streamoff>(size / 2))
+      << "damage";
   EXPECT_THAT(refusal(), HasSubstr("data_batch_1.bin.gz is damaged or cut short"));
   test::write_plain(file, cifar_records(1));
   EXPECT_THAT(refusal(), HasSubstr("is no gzip file though its name ends in .gz"));
@@ -114,8 +119,12 @@ TEST_F(Cifar, RefusesDamagedGzip) {
 /// Image i is filled with i.
 ImageSet numbered(int64_t count) {
   const at::Tensor numbers = at::arange(count, at::kLong);
-  return {.pixels = numbers.to(at::kByte).view({count, 1, 1, 1}).expand({count, 1, 8, 8}).contiguous(), .labels = numbers, .classes = count,
-          .mean = {0}, .deviation = {1.0f / 255}, .fingerprint = concat("numbered ", count)};
+  return {.pixels = numbers.to(at::kByte).view({count, 1, 1, 1}).expand({count, 1, 8, 8}).contiguous(),
+          .labels = numbers,
+          .classes = count,
+          .mean = {0},
+          .deviation = {1.0f / 255},
+          .fingerprint = concat("numbered ", count)};
 }
 
 ImageSet random_images(int64_t count) {
@@ -181,14 +190,16 @@ TEST(ImageBatches, RefuseThePositionInOtherImages) {
   const auto refusal = [](const ImageSamples& from, const ImageSamples& to) -> std::string {
     const BatchOptions options{.batch_size = 2};
     try {
-      Batches(std::make_shared<ImageSamples>(to), options).restore(Batches(std::make_shared<ImageSamples>(from), options).state());
+      Batches(std::make_shared<ImageSamples>(to), options)
+          .restore(Batches(std::make_shared<ImageSamples>(from), options).state());
       return "restored";
     } catch (const Error& error) {
       return error.what();
     }
   };
   EXPECT_EQ(refusal({numbered(5), true}, {numbered(5), true}), "restored");
-  EXPECT_THAT(refusal({numbered(5), true}, {numbered(6), true}), HasSubstr("images was numbered 5, now it is numbered 6"));
+  EXPECT_THAT(refusal({numbered(5), true}, {numbered(6), true}),
+              HasSubstr("images was numbered 5, now it is numbered 6"));
   EXPECT_THAT(refusal({numbered(5), true}, {numbered(5), false}), HasSubstr("augment was true, now it is false"));
 }
 
@@ -199,8 +210,12 @@ at::Tensor filled(const ImageSamples& samples, int64_t index, uint64_t seed) {
 }
 
 TEST(ImageSamples, AreNormalisedByChannel) {
-  ImageSet set{.pixels = at::full({1, 2, 4, 4}, 51, at::kByte), .labels = at::zeros({1}, at::kLong), .classes = 1,
-               .mean = {0.1f, 0.3f}, .deviation = {0.2f, 0.5f}, .fingerprint = ""};
+  ImageSet set{.pixels = at::full({1, 2, 4, 4}, 51, at::kByte),
+               .labels = at::zeros({1}, at::kLong),
+               .classes = 1,
+               .mean = {0.1f, 0.3f},
+               .deviation = {0.2f, 0.5f},
+               .fingerprint = ""};
   const at::Tensor image = filled(ImageSamples(set, false), 0, 0);
   EXPECT_TRUE(at::allclose(image[0], at::full({4, 4}, 0.5f)));
   EXPECT_TRUE(at::allclose(image[1], at::full({4, 4}, -0.2f)));
@@ -213,7 +228,8 @@ TEST(ImageSamples, AreMirroredAndShifted) {
   std::vector<at::Tensor> possible;
   for (const at::Tensor& mirrored : {image, image.flip(1)})
     for (int64_t y = 0; y < 9; ++y)
-      for (int64_t x = 0; x < 9; ++x) possible.push_back(at::constant_pad_nd(mirrored, {4, 4, 4, 4}).narrow(0, y, 8).narrow(1, x, 8).flatten());
+      for (int64_t x = 0; x < 9; ++x)
+        possible.push_back(at::constant_pad_nd(mirrored, {4, 4, 4, 4}).narrow(0, y, 8).narrow(1, x, 8).flatten());
   const at::Tensor all = at::stack(possible);
   at::Tensor seen = at::zeros({all.size(0)}, at::kLong);
   for (uint64_t seed = 0; seed < 2000; ++seed) {

@@ -234,13 +234,9 @@ TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
   EXPECT_EQ(refused([](json&) {}), "no error");
   EXPECT_THAT(refused([](json& t) { t["model"]["type"] = "Unigram"; }), HasSubstr("BPE: got \"Unigram\""));
   EXPECT_THAT(refused([](json& t) { t["normalizer"] = {{"type", "NFC"}}; }), HasSubstr("normalizer NFC"));
-  EXPECT_THAT(refused([](json& t) {
-                t["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
-              }),
+  EXPECT_THAT(refused([](json& t) { t["pre_tokenizer"] = {{"type", "BertPreTokenizer"}}; }),
               HasSubstr("BertPreTokenizer"));
-  EXPECT_THAT(refused([](json& t) {
-                t["post_processor"] = {{"type", "BertProcessing"}};
-              }),
+  EXPECT_THAT(refused([](json& t) { t["post_processor"] = {{"type", "BertProcessing"}}; }),
               HasSubstr("BertProcessing"));
   EXPECT_THAT(refused([](json& t) { t["model"]["merges"] = {"a c"}; }), HasSubstr("which is not in the vocabulary"));
   EXPECT_THAT(refused([](json& t) { t["model"]["merges"] = {"ab"}; }), HasSubstr("must name two tokens"));
@@ -256,11 +252,13 @@ TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
   EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }), HasSubstr(file + ": nested too deeply"));
   folder.write("tokenizer.json", small().dump());
   folder.write("tokenizer_config.json", R"({"eos_token":)" + deep);
-  EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }), HasSubstr("tokenizer_config.json: nested too deeply"));
+  EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }),
+              HasSubstr("tokenizer_config.json: nested too deeply"));
   std::filesystem::remove(file);
   folder.write("merges.txt", "");
   folder.write("vocab.json", R"({"<|endoftext|>":)" + deep);
-  EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }), HasSubstr("vocab.json: nested too deeply"));
+  EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }),
+              HasSubstr("vocab.json: nested too deeply"));
   const json broken = {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}};
   EXPECT_THAT(refused([&](json& t) { t["pre_tokenizer"] = broken; }), HasSubstr("bad regular expression (a"));
 }

@@ -61,7 +61,8 @@ void stop_while_busy(World& world) {
 /// Rank 0, which serves the store, stops; who gets an error of that ends it.
 void stop_with_the_store(World& world) {
   const auto group = all(world);
-  at::Tensor mine = at::full({1}, static_cast<int64_t>(getpid()), at::kLong), processes = at::zeros({world.size()}, at::kLong);
+  at::Tensor mine = at::full({1}, static_cast<int64_t>(getpid()), at::kLong),
+             processes = at::zeros({world.size()}, at::kLong);
   group->all_gather(processes, mine).wait();
   try {
     if (world.rank() == 0) raise(SIGSTOP);
@@ -90,7 +91,8 @@ void on_signal(int signal) {
 /// ever with `never`. A second signal ends it at once.
 [[noreturn]] void end_when_asked(World& world, bool never) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, on_signal);
-  at::Tensor mine = at::full({1}, static_cast<int64_t>(getpid()), at::kLong), processes = at::zeros({world.size()}, at::kLong);
+  at::Tensor mine = at::full({1}, static_cast<int64_t>(getpid()), at::kLong),
+             processes = at::zeros({world.size()}, at::kLong);
   all(world)->all_gather(processes, mine).wait();
   std::fprintf(stderr, "rank %d runs as %d\n", world.rank(), static_cast<int>(getpid()));
   const auto moment = std::chrono::milliseconds(10);

@@ -122,10 +122,13 @@ TEST(LocalRanksMemory, HasNoName) {
 
 // Every rank has a /dev/shm of its own, with room for a page, as in a container that was given none.
 TEST(LocalRanksMemory, NeedsNoRoomInDevShm) {
-  const std::vector<std::string> with_a_page{
-      "unshare", "--mount", "sh", "-c",
-      "mount -t tmpfs -o size=4k tmpfs /dev/shm || exit; \"$@\"; status=$?; "
-      "ls -A /dev/shm | sed 's/^/left: /'; exit $status", "sh"};
+  const std::vector<std::string> with_a_page{"unshare",
+                                             "--mount",
+                                             "sh",
+                                             "-c",
+                                             "mount -t tmpfs -o size=4k tmpfs /dev/shm || exit; \"$@\"; status=$?; "
+                                             "ls -A /dev/shm | sed 's/^/left: /'; exit $status",
+                                             "sh"};
   Process process;
   process.command = with_a_page;
   process.command.push_back("true");
@@ -283,8 +286,10 @@ TEST(ABusyRank, IsBlamedWhenItsProcessNoLongerAnswers) {
   const Finished result = run_process(launched(2, {"stop_while_busy", "shm", "2000"}));
   EXPECT_NE(result.status, 0);
   EXPECT_FALSE(result.late);
-  EXPECT_THAT(result.output, testing::ContainsRegex("rank 1 of 2 never called barrier #1 on group \"all\" .setup.; it has made no call there; it "
-                                                    "has been saving a checkpoint for [0-9]+ s, and its process no longer answers; waited 2 s"));
+  EXPECT_THAT(result.output,
+              testing::ContainsRegex(
+                  "rank 1 of 2 never called barrier #1 on group \"all\" .setup.; it has made no call there; it "
+                  "has been saving a checkpoint for [0-9]+ s, and its process no longer answers; waited 2 s"));
 }
 
 // As Slurm does to a job, or a person to all processes, in whatever order the system comes to them.
@@ -348,7 +353,7 @@ TEST(Launchers, SlurmVariablesAreUnderstood) {
       started(2,
               [&](int r) {
                 return std::map<std::string, std::string>{
-                    {"SLURM_PROCID", std::to_string(r)},  {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_JOB_ID", "7"},
+                    {"SLURM_PROCID", std::to_string(r)},  {"SLURM_STEP_NUM_TASKS", "2"},   {"SLURM_JOB_ID", "7"},
                     {"SLURM_LOCALID", std::to_string(r)}, {"SLURM_NODELIST", "localhost"}, {"MASTER_PORT", port}};
               },
               {"pairs"});
@@ -388,9 +393,11 @@ TEST(Launchers, OfSeveralAgentsOnOneHostShareItsCores) {
   const std::string port = std::to_string(free_port());
   const auto results = started(2,
                                [&](int r) {
-                                 return std::map<std::string, std::string>{
-                                     {"RANK", std::to_string(r)}, {"WORLD_SIZE", "2"},       {"LOCAL_RANK", "0"},
-                                     {"LOCAL_WORLD_SIZE", "1"},   {"MASTER_PORT", port}};
+                                 return std::map<std::string, std::string>{{"RANK", std::to_string(r)},
+                                                                           {"WORLD_SIZE", "2"},
+                                                                           {"LOCAL_RANK", "0"},
+                                                                           {"LOCAL_WORLD_SIZE", "1"},
+                                                                           {"MASTER_PORT", port}};
                                },
                                {"pairs"});
   expect_success(results);
@@ -423,8 +430,9 @@ TEST(Launchers, WhoseStoreNoLongerAnswersEndTheRun) {
                                {"stop_with_the_store", "shm", "2000", "10000"});
   EXPECT_EQ(results[1].status, 1);
   EXPECT_FALSE(results[1].late);
-  EXPECT_THAT(results[1].output, HasSubstr("[watchdog] barrier #2 did not finish within 2 s, and the store that knows the "
-                                           "other ranks' calls cannot be reached: "));
+  EXPECT_THAT(results[1].output,
+              HasSubstr("[watchdog] barrier #2 did not finish within 2 s, and the store that knows the "
+                        "other ranks' calls cannot be reached: "));
 }
 
 TEST(Launchers, RefuseSharedMemoryBetweenHosts) {

@@ -29,8 +29,11 @@ TEST(Program, AnswersWithoutTheOtherProgramWhatNeedsNoLibTorch) {
   const std::string alone = testing::TempDir() + "/program-alone/colossal";
   fs::create_directories(fs::path(alone).parent_path());
   fs::copy_file(COLOSSAL_BINARY, alone, fs::copy_options::overwrite_existing);
-  const std::vector<std::vector<std::string>> answered{
-      {"--version"}, {"help"}, {"help", "config"}, {"schedule", "--name", "1f1b"}, {"schedule-lr", "--training.steps=30"}};
+  const std::vector<std::vector<std::string>> answered{{"--version"},
+                                                       {"help"},
+                                                       {"help", "config"},
+                                                       {"schedule", "--name", "1f1b"},
+                                                       {"schedule-lr", "--training.steps=30"}};
   for (const auto& words : answered) {
     std::vector<std::string> command{alone};
     command.insert(command.end(), words.begin(), words.end());
@@ -45,11 +48,16 @@ TEST(Program, AnswersWithoutTheOtherProgramWhatNeedsNoLibTorch) {
 
 TEST(Program, SaysThatItNeedsProcToFindTheOther) {
   const std::string without_proc = "mount -t tmpfs none /proc";
-  if (run_process({.command = {"unshare", "-m", "sh", "-c", without_proc}}).status != 0) GTEST_SKIP() << "nothing may be mounted here";
+  if (run_process({.command = {"unshare", "-m", "sh", "-c", without_proc}}).status != 0)
+    GTEST_SKIP() << "nothing may be mounted here";
   const std::string program = COLOSSAL_BINARY;
-  const Finished finished = run_process({.command = {"unshare", "-m", "sh", "-c", without_proc + " && exec " + program + " info --no-measure"}});
+  const Finished finished = run_process(
+      {.command = {"unshare", "-m", "sh", "-c", without_proc + " && exec " + program + " info --no-measure"}});
   EXPECT_EQ(finished.status, 1);
-  EXPECT_THAT(finished.output, HasSubstr("[program] cannot tell where this program lies: /proc/self/exe: No such file or directory; mount /proc"));
+  EXPECT_THAT(
+      finished.output,
+      HasSubstr(
+          "[program] cannot tell where this program lies: /proc/self/exe: No such file or directory; mount /proc"));
 }
 
 TEST(Program, PassesItsWordsOn) {

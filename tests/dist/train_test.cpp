@@ -53,7 +53,8 @@ class TrainProgram : public testing::Test {
   }
   void expect_same_curve(const std::vector<double>& got, const std::vector<double>& want) const {
     ASSERT_EQ(got.size(), want.size());
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * want[i]) << "step " << i + 1;  // fp32, 12 steps
+    // fp32, 12 steps
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * want[i]) << "step " << i + 1;
   }
   /// The last step of the metrics is in a checkpoint, and the report is there.
   void expect_all_is_saved() const {
@@ -73,19 +74,20 @@ TEST_F(TrainProgram, EveryLayoutAndTransportGivesTheSameCurve) {
   const auto want = losses();
   EXPECT_EQ(want.size(), 12u);
   EXPECT_LT(want.back(), want.front());
-  const std::vector<Words> layouts{{"--parallel.data=2"},
-                                                      {"--parallel.tensor=2", "--run.backend=gloo"},
-                                                      {"--parallel.data=2", "--parallel.tensor=2", "--run.backend=shm"},
-                                                      {"--parallel.data=4", "--run.backend=gloo"},
-                                                      {"--parallel.tensor=4", "--parallel.tensor.mode=2d", "--run.backend=shm"},
-                                                      {"--parallel.tensor=4", "--parallel.tensor.mode=2d", "--run.backend=gloo"},
-                                                      {"--parallel.tensor={size=8,mode=\"2.5d\",depth=2}", "--run.backend=shm"},
-                                                      {"--parallel.tensor={size=4,mode=\"2.5d\",depth=4}", "--run.backend=gloo"},
-                                                      {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=shm"},
-                                                      {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=gloo"},
-                                                      {"--parallel.data=2", "--run.backend=shm", "--parallel.zero=3"},
-                                                      {"--parallel.data=4", "--run.backend=gloo", "--parallel.zero=2"},
-                                                      {"--parallel.data=2", "--run.backend=gloo", "--parallel.zero=3", "--parallel.tensor=2"}};
+  const std::vector<Words> layouts{
+      {"--parallel.data=2"},
+      {"--parallel.tensor=2", "--run.backend=gloo"},
+      {"--parallel.data=2", "--parallel.tensor=2", "--run.backend=shm"},
+      {"--parallel.data=4", "--run.backend=gloo"},
+      {"--parallel.tensor=4", "--parallel.tensor.mode=2d", "--run.backend=shm"},
+      {"--parallel.tensor=4", "--parallel.tensor.mode=2d", "--run.backend=gloo"},
+      {"--parallel.tensor={size=8,mode=\"2.5d\",depth=2}", "--run.backend=shm"},
+      {"--parallel.tensor={size=4,mode=\"2.5d\",depth=4}", "--run.backend=gloo"},
+      {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=shm"},
+      {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=gloo"},
+      {"--parallel.data=2", "--run.backend=shm", "--parallel.zero=3"},
+      {"--parallel.data=4", "--run.backend=gloo", "--parallel.zero=2"},
+      {"--parallel.data=2", "--run.backend=gloo", "--parallel.zero=3", "--parallel.tensor=2"}};
   for (Words flags : layouts) {
     flags.push_back("--overwrite");
     const Finished outcome = run(train(flags));
@@ -101,7 +103,8 @@ TEST_F(TrainProgram, StagesInProcessesOfTheirOwnGiveTheSameCurve) {
   const auto want = losses();
   EXPECT_LT(want.back(), want.front());
   for (const char* backend : {"shm", "gloo"}) {
-    const Finished outcome = run(train({"--parallel.data=2", "--parallel.pipeline=2", concat("--run.backend=", backend), "--overwrite"}));
+    const Finished outcome =
+        run(train({"--parallel.data=2", "--parallel.pipeline=2", concat("--run.backend=", backend), "--overwrite"}));
     ASSERT_EQ(outcome.status, 0) << outcome.output;
     SCOPED_TRACE(backend);
     expect_same_curve(losses(), want);
@@ -123,7 +126,8 @@ TEST_F(TrainProgram, AKilledStageEndsAllAndIsNamed) {
   ASSERT_EQ(ranks.size(), 4u) << result.output;
   EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(10));
   EXPECT_NE(result.status, 0);
-  EXPECT_NE(result.output.find(concat("rank 2 of 4 (process ", ranks[2], ") was killed by SIGKILL")), std::string::npos) << result.output;
+  EXPECT_NE(result.output.find(concat("rank 2 of 4 (process ", ranks[2], ") was killed by SIGKILL")), std::string::npos)
+      << result.output;
   for (const int rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank still runs";
 }
 
@@ -169,12 +173,13 @@ TEST_F(TrainProgram, ASecondRunInTheFolderIsRefusedAndTheFirstGoesOn) {
   write_config(100000, 0);
   Finished second;
   bool asked = false;
-  const Finished first = run_process({.command = train(), .limit = seconds(100), .meanwhile = [&](const std::string& output, int process) {
-                                        if (asked || !has_stepped(output)) return;
-                                        asked = true;
-                                        second = run(train());
-                                        kill(process, SIGTERM);
-                                      }});
+  const Finished first =
+      run_process({.command = train(), .limit = seconds(100), .meanwhile = [&](const std::string& output, int process) {
+                     if (asked || !has_stepped(output)) return;
+                     asked = true;
+                     second = run(train());
+                     kill(process, SIGTERM);
+                   }});
   EXPECT_EQ(second.status, 1);
   EXPECT_NE(second.output.find("[run] another run is writing to " + base + "/run"), std::string::npos) << second.output;
   EXPECT_NE(first.output.find("run the same command with --resume"), std::string::npos) << first.output;
@@ -192,7 +197,9 @@ TEST_F(TrainProgram, ASignalEndsARankThatStillWaitsForTheOthers) {
   bool sent = false;
   std::chrono::steady_clock::time_point when;
   const Finished result = run_process({.command = train({"--parallel.data=2"}),
-                                       .variables = {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"},
+                                       .variables = {{"RANK", "0"},
+                                                     {"WORLD_SIZE", "2"},
+                                                     {"MASTER_ADDR", "127.0.0.1"},
                                                      {"MASTER_PORT", std::to_string(port)}},
                                        .limit = seconds(100),
                                        .meanwhile = [&](const std::string&, int process) {
@@ -253,20 +260,21 @@ TEST_F(TrainProgram, AStallIsReportedAndOver) {
   write_config(100000, 0);
   std::vector<int> ranks;
   bool goes_on = false, ended = false;
-  const Finished result = run_process({.command = train({"--parallel.data=2", "--run.stall_notice=1"}),
-                                       .limit = seconds(100),
-                                       .meanwhile = [&](const std::string& output, int launcher) {
-                                         if (ranks.empty() && has_stepped(output)) {
-                                           ranks = children_of(launcher);
-                                           kill(ranks.at(1), SIGSTOP);
-                                         } else if (!goes_on && output.find("waiting: ") != std::string::npos) {
-                                           goes_on = true;
-                                           kill(ranks.at(1), SIGCONT);
-                                         } else if (!ended && output.find("waiting: went on after ") != std::string::npos) {
-                                           ended = true;
-                                           kill(launcher, SIGTERM);
-                                         }
-                                       }});
+  const Finished result =
+      run_process({.command = train({"--parallel.data=2", "--run.stall_notice=1"}),
+                   .limit = seconds(100),
+                   .meanwhile = [&](const std::string& output, int launcher) {
+                     if (ranks.empty() && has_stepped(output)) {
+                       ranks = children_of(launcher);
+                       kill(ranks.at(1), SIGSTOP);
+                     } else if (!goes_on && output.find("waiting: ") != std::string::npos) {
+                       goes_on = true;
+                       kill(ranks.at(1), SIGCONT);
+                     } else if (!ended && output.find("waiting: went on after ") != std::string::npos) {
+                       ended = true;
+                       kill(launcher, SIGTERM);
+                     }
+                   }});
   EXPECT_TRUE(ended) << result.output;
   EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
   double stalled = 0;
@@ -291,7 +299,8 @@ TEST_F(TrainProgram, ATerminalThatGoesAwayLosesNothing) {
   ASSERT_GT(launcher, 0);
   std::string output;
   char buffer[4096];
-  for (ssize_t count; !has_stepped(output) && (count = read(terminal, buffer, sizeof buffer)) > 0;) output.append(buffer, count);
+  for (ssize_t count; !has_stepped(output) && (count = read(terminal, buffer, sizeof buffer)) > 0;)
+    output.append(buffer, count);
   close(terminal);
   int status = 0;
   pid_t ended = 0;
@@ -326,13 +335,14 @@ TEST_F(TrainProgram, FiftyKillsAtRandomMomentsLeaveACompleteCheckpoint) {
   };
   for (int i = 0; i < 50; ++i) {
     const int64_t before = newest_step();
-    const Finished result = run_process({.command = train({"--resume", "--model.layers=1", "--training.evaluate_batches=0"}),
-                                         .limit = seconds(60),
-                                         .meanwhile = [&](const std::string&, int process) {
-                                           if (newest_step() == before) return;
-                                           usleep(random() % 40000);
-                                           kill(process, SIGKILL);
-                                         }});
+    const Finished result =
+        run_process({.command = train({"--resume", "--model.layers=1", "--training.evaluate_batches=0"}),
+                     .limit = seconds(60),
+                     .meanwhile = [&](const std::string&, int process) {
+                       if (newest_step() == before) return;
+                       usleep(random() % 40000);
+                       kill(process, SIGKILL);
+                     }});
     ASSERT_EQ(result.status, 128 + SIGKILL) << "start " << i << ": " << result.output;
     ASSERT_FALSE(result.late) << "start " << i << ": " << result.output;
     ASSERT_GT(newest_step(), before) << "kill " << i;
@@ -353,21 +363,28 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
   const std::string serial = generate(base + "/run", {"--timeout=60"});
   EXPECT_EQ(serial.rfind("line ", 0), 0u) << serial;
   EXPECT_EQ(generate(base + "/run", {"--parallel.tensor=2"}), serial);
-  EXPECT_EQ(generate(base + "/run", {"--temperature=1", "--seed=4"}), generate(base + "/run", {"--temperature=1", "--seed=4"}));
-  const Finished exported = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf", "--timeout", "60"});
+  EXPECT_EQ(generate(base + "/run", {"--temperature=1", "--seed=4"}),
+            generate(base + "/run", {"--temperature=1", "--seed=4"}));
+  const Finished exported =
+      run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf", "--timeout", "60"});
   ASSERT_EQ(exported.status, 0) << exported.output;
-  const Finished half = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/half", "--dtype", "bf16"});
+  const Finished half =
+      run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/half", "--dtype", "bf16"});
   ASSERT_EQ(half.status, 0) << half.output;
-  const auto bytes = [](const std::string& folder) { return static_cast<double>(std::filesystem::file_size(folder + "/model.safetensors")); };
+  const auto bytes = [](const std::string& folder) {
+    return static_cast<double>(std::filesystem::file_size(folder + "/model.safetensors"));
+  };
   EXPECT_NEAR(bytes(base + "/half"), bytes(base + "/hf") / 2, 0.05 * bytes(base + "/hf"));
   EXPECT_TRUE(std::filesystem::exists(base + "/hf/model.safetensors"));
-  const Finished narrow = run(train({"--precision.mode=bf16", "--precision.masters=false", "--training.steps=2", "--run.folder=" + base + "/narrow"}));
+  const Finished narrow = run(train({"--precision.mode=bf16", "--precision.masters=false", "--training.steps=2",
+                                     "--run.folder=" + base + "/narrow"}));
   ASSERT_EQ(narrow.status, 0) << narrow.output;
-  const Finished narrow_export = run({COLOSSAL_BINARY, "export", "--from", base + "/narrow", "--to", base + "/narrow-hf"});
+  const Finished narrow_export =
+      run({COLOSSAL_BINARY, "export", "--from", base + "/narrow", "--to", base + "/narrow-hf"});
   EXPECT_EQ(narrow_export.status, 0) << narrow_export.output;
   // The export starts a training run: its first loss continues where the run ended.
-  const Finished from = run(train({"--model.from=" + base + "/hf", "--model.hidden=0", "--model.layers=0", "--model.positions=0",
-                                          "--run.folder=" + base + "/second"}));
+  const Finished from = run(train({"--model.from=" + base + "/hf", "--model.hidden=0", "--model.layers=0",
+                                   "--model.positions=0", "--run.folder=" + base + "/second"}));
   ASSERT_EQ(from.status, 0) << from.output;
   EXPECT_LT(train::read_metrics(base + "/second/metrics.jsonl").front().loss, losses().front() - 0.3);
 }
@@ -381,7 +398,8 @@ TEST_F(TrainProgram, TheSampleStopsWhereTheTrainedPositionsDo) {
     const size_t begin = report.find("<mark>line </mark>"), end = report.find("</pre>", begin);
     return begin == std::string::npos ? 0 : end - begin - std::string("<mark>line </mark>").size();
   };
-  const Words sequence_24{"--overwrite", "--training.steps=60", "--optimizer.learning_rate=1e-2", "--training.sample_prompt=line "};
+  const Words sequence_24{"--overwrite", "--training.steps=60", "--optimizer.learning_rate=1e-2",
+                          "--training.sample_prompt=line "};
   const auto with = [&](const char* tokens) {
     Words words = sequence_24;
     words.push_back(tokens);
@@ -412,7 +430,8 @@ TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
   EXPECT_NE(refusal({"--training.steps=many"}).find("training.steps"), std::string::npos);
   EXPECT_NE(refusal({"--training.steps=0"}).find("training.steps"), std::string::npos);
   EXPECT_NE(refusal({"--parallel.data=3"}).find("the nearest are 6 and 9"), std::string::npos);
-  EXPECT_NE(refusal({"--parallel.pipeline={size=2,schedule=\"interleaved\",micro_batches=1}"}).find("interleaved needs micro_batches that divide by the 2 ranks"),
+  EXPECT_NE(refusal({"--parallel.pipeline={size=2,schedule=\"interleaved\",micro_batches=1}"})
+                .find("interleaved needs micro_batches that divide by the 2 ranks"),
             std::string::npos);
   EXPECT_NE(refusal({"--run.device=cuda"}).find("cuda needs a CUDA build"), std::string::npos);
 }
@@ -420,7 +439,8 @@ TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
 TEST_F(TrainProgram, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
   const Finished outcome = run(train({"--parallel.data=2", "--training.steps=1"}));
   EXPECT_EQ(outcome.status, 0) << outcome.output;
-  const std::string notice = "optimizer.warmup_steps = 2 is more than the 1 steps of this run: the warm-up is shortened to 0";
+  const std::string notice =
+      "optimizer.warmup_steps = 2 is more than the 1 steps of this run: the warm-up is shortened to 0";
   const size_t first = outcome.output.find(notice);
   ASSERT_NE(first, std::string::npos) << outcome.output;
   EXPECT_EQ(outcome.output.find(notice, first + 1), std::string::npos) << outcome.output;
@@ -428,21 +448,25 @@ TEST_F(TrainProgram, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
 
 TEST_F(TrainProgram, AKillBeforeTheFirstNewCheckpointLeavesTheOverwrittenRun) {
   ASSERT_EQ(run(train({"--parallel.data=2"})).status, 0);
-  const Finished killed = run_process({.command = train({"--parallel.data=2", "--overwrite", "--training.steps=100000", "--training.save_every=0"}),
-                                       .limit = seconds(100),
-                                       .meanwhile = [&](const std::string& output, int process) {
-                                         if (has_stepped(output)) kill(process, SIGKILL);
-                                       }});
+  const Finished killed = run_process(
+      {.command = train({"--parallel.data=2", "--overwrite", "--training.steps=100000", "--training.save_every=0"}),
+       .limit = seconds(100),
+       .meanwhile = [&](const std::string& output, int process) {
+         if (has_stepped(output)) kill(process, SIGKILL);
+       }});
   ASSERT_EQ(killed.status, 128 + SIGKILL) << killed.output;
   const Finished exported = run({COLOSSAL_BINARY, "export", "--from", base + "/run", "--to", base + "/hf"});
-  EXPECT_NE(exported.output.find("bring the earlier run back with `colossal train --resume`"), std::string::npos) << exported.output;
+  EXPECT_NE(exported.output.find("bring the earlier run back with `colossal train --resume`"), std::string::npos)
+      << exported.output;
   const Finished resumed = run(train({"--resume", "--training.steps=13"}));
   EXPECT_EQ(resumed.status, 0) << resumed.output;
-  EXPECT_NE(resumed.output.find("resumed from " + base + "/run/checkpoints/step-000012"), std::string::npos) << resumed.output;
+  EXPECT_NE(resumed.output.find("resumed from " + base + "/run/checkpoints/step-000012"), std::string::npos)
+      << resumed.output;
   EXPECT_EQ(losses().size(), 13u);
   const Finished named = run(train({"--resume-from", "12", "--training.steps=13"}));
   EXPECT_EQ(named.status, 0) << named.output;
-  EXPECT_NE(named.output.find("resumed from " + base + "/run/checkpoints/step-000012"), std::string::npos) << named.output;
+  EXPECT_NE(named.output.find("resumed from " + base + "/run/checkpoints/step-000012"), std::string::npos)
+      << named.output;
 }
 
 TEST_F(TrainProgram, SaysThatOneReplicaSharesNothingOut) {
@@ -467,7 +491,8 @@ TEST_F(TrainProgram, WhatEveryRankRefusesIsSaidOnce) {
       {{"--data.path=" + base + "/absent.txt"}, "absent.txt"},
       {{"--data.path=" + base + "/short.txt"}, "shorter than one sequence"},
       {{"--data.tokenizer=" + base + "/absent.json"}, "absent.json"},
-      {{"--model.from=" + base + "/absent", "--model.hidden=0", "--model.layers=0", "--model.positions=0"}, "absent/config.json"},
+      {{"--model.from=" + base + "/absent", "--model.hidden=0", "--model.layers=0", "--model.positions=0"},
+       "absent/config.json"},
       {{"--model.name=gpt3-tiny"}, "unknown preset"},
       {{"--model.layers=1000000000"}, "does not fit"},
       {{"--model.hidden=4611686018427387904"}, "model.hidden"},
@@ -486,14 +511,16 @@ TEST_F(TrainProgram, WhatEveryRankRefusesIsSaidOnce) {
     EXPECT_EQ(outcome.status, 1) << flag << ": " << outcome.output;
     EXPECT_NE(outcome.output.find(message), std::string::npos) << flag << ": " << outcome.output;
     size_t said = 0;
-    for (size_t at = outcome.output.find("colossal: ["); at != std::string::npos; at = outcome.output.find("colossal: [", at + 1)) ++said;
+    for (size_t at = outcome.output.find("colossal: ["); at != std::string::npos;
+         at = outcome.output.find("colossal: [", at + 1))
+      ++said;
     EXPECT_EQ(said, 1u) << flag << ": " << outcome.output;
   }
 }
 
 TEST_F(TrainProgram, RunsUnderSlurmAndOpenMpiVariables) {
-  const std::vector<std::pair<std::string, Words>> launchers{
-      {"SLURM_", {"PROCID", "STEP_NUM_TASKS", "LOCALID"}}, {"OMPI_COMM_WORLD_", {"RANK", "SIZE", "LOCAL_RANK"}}};
+  const std::vector<std::pair<std::string, Words>> launchers{{"SLURM_", {"PROCID", "STEP_NUM_TASKS", "LOCALID"}},
+                                                             {"OMPI_COMM_WORLD_", {"RANK", "SIZE", "LOCAL_RANK"}}};
   for (const auto& [prefix, names] : launchers) {
     const std::string port = std::to_string(free_port());
     std::filesystem::remove_all(base + "/run");
@@ -501,8 +528,11 @@ TEST_F(TrainProgram, RunsUnderSlurmAndOpenMpiVariables) {
     for (int r = 0; r < 2; ++r) {
       const std::string rank = std::to_string(r);
       ranks.push_back({.command = train({"--parallel.data=2"}),
-                       .variables = {{prefix + names[0], rank}, {prefix + names[1], "2"}, {prefix + names[2], rank},
-                                     {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}}});
+                       .variables = {{prefix + names[0], rank},
+                                     {prefix + names[1], "2"},
+                                     {prefix + names[2], rank},
+                                     {"MASTER_ADDR", "127.0.0.1"},
+                                     {"MASTER_PORT", port}}});
     }
     for (const Finished& rank : run_processes(ranks)) EXPECT_EQ(rank.status, 0) << prefix << rank.output;
     EXPECT_EQ(losses().size(), 12u);

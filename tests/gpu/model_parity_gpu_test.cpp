@@ -1,8 +1,8 @@
-// The parity driver with ranks on CUDA devices, which they may share: then they exchange through host memory. The reference is the CPU's.
-#include <gtest/gtest.h>
-
+// The parity driver with ranks on CUDA devices, which they may share: then they exchange through host memory. The
+// reference is the CPU's.
 #include <ATen/ATen.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <gtest/gtest.h>
 
 #include "support/parity.h"
 #include "support/tolerance.h"
@@ -31,7 +31,8 @@ TEST_P(ModelParityOnGpu, EqualsSingleProcess) {
     EXPECT_THROW(check_parity(c), ParityError);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Layouts, ModelParityOnGpu, testing::Values(Layout{1, 1}, Layout{2, 1}, Layout{1, 2}, Layout{2, 2}));
+INSTANTIATE_TEST_SUITE_P(Layouts, ModelParityOnGpu,
+                         testing::Values(Layout{1, 1}, Layout{2, 1}, Layout{1, 2}, Layout{2, 2}));
 
 }  // namespace
 }  // namespace colossal::test::model_parity_gpu_test

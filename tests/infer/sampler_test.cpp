@@ -1,8 +1,7 @@
 #include "colossal/infer/sampler.h"
 
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <map>
 

@@ -1,9 +1,8 @@
 // Bytes by kind: what is counted, when it stops counting, and for whom.
 #include "colossal/memory/account.h"
 
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <thread>
 
@@ -41,7 +40,9 @@ TEST(Account, CountsAKindUntilItsTensorsAreGone) {
 TEST(Account, PeaksBeginAnew) {
   Account account;
   at::Tensor kept = block();
-  { const at::Tensor brief = block(); }
+  {
+    const at::Tensor brief = block();
+  }
   EXPECT_EQ(account.usage().peak_total, 2 * kBytes);
   account.reset_peaks();
   EXPECT_EQ(account.usage().peak_total, kBytes);
@@ -65,7 +66,8 @@ TEST(Account, ScopesWithoutAnAccountDoNothing) {
 
 TEST(Account, IsOneAtATime) {
   const Account account;
-  EXPECT_NE(test::thrown_message([] { const Account second; }).find("is open on this thread already"), std::string::npos);
+  EXPECT_NE(test::thrown_message([] { const Account second; }).find("is open on this thread already"),
+            std::string::npos);
 }
 
 }  // namespace

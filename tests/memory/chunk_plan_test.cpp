@@ -13,7 +13,8 @@ TEST(ChunkPlan, HoldsEveryParameterOnceInOrderAndWithinItsCapacity) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     std::vector<PackItem> items;
-    for (int i = 0, n = 1 + static_cast<int>(random() % 40); i < n; ++i) items.push_back({static_cast<int64_t>(random() % 300), static_cast<int64_t>(random() % 3)});
+    for (int i = 0, n = 1 + static_cast<int>(random() % 40); i < n; ++i)
+      items.push_back({static_cast<int64_t>(random() % 300), static_cast<int64_t>(random() % 3)});
     const int64_t target = 1 + static_cast<int64_t>(random() % 500), ranks = 1 + static_cast<int64_t>(random() % 5);
     const ChunkPlan plan = plan_chunks(items, target, ranks);
     std::set<size_t> seen;
@@ -50,7 +51,8 @@ TEST(ChunkPlan, LeavesGiantsAlone) {
   EXPECT_EQ(plan.chunks[1].items, std::vector<size_t>{1});
 }
 
-// Blocks of 3 * 30: with 100 elements a chunk would hold one block and a part of the next, with 90 each holds one block.
+// Blocks of 3 * 30: with 100 elements a chunk would hold one block and a part of the next, with 90 each holds one
+// block.
 TEST(ChunkPlan, ChoosesACapacityThatChunksFill) {
   std::vector<PackItem> items;
   for (int i = 0; i < 12; ++i) items.push_back({i % 3 == 0 ? 50 : 20, 0});

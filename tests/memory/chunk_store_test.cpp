@@ -17,11 +17,13 @@ constexpr int64_t kWidth = 16;
 struct Foreign : torch::nn::Module {
   Foreign() {
     for (int i = 0; i < 5; ++i)
-      layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(i != 2))));
+      layers.push_back(register_module("layer" + std::to_string(i),
+                                       torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(i != 2))));
     to(at::kDouble);
     const at::NoGradGuard no_grad;
     double phase = 0;  // no generator: modules of several ranks are made at once
-    for (at::Tensor& p : parameters()) p.copy_(at::arange(p.numel(), at::kDouble).add(++phase).mul(1.7).sin().mul(0.3).view(p.sizes()));
+    for (at::Tensor& p : parameters())
+      p.copy_(at::arange(p.numel(), at::kDouble).add(++phase).mul(1.7).sin().mul(0.3).view(p.sizes()));
   }
   at::Tensor forward(at::Tensor x) {
     for (const int i : {0, 1, 2, 4}) x = torch::tanh(layers[i]->forward(x));
@@ -72,16 +74,21 @@ TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
         for (const Piece& piece : shard.pieces) {
           const at::Tensor whole = alone.named_parameters()[piece.parameter->name].grad();
           const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
-          if (!whole.defined()) EXPECT_EQ(part.abs().sum().item<double>(), 0) << piece.parameter->name;  // of the layer that is not used
-          else EXPECT_TRUE(at::allclose(part, whole.view(-1).narrow(0, piece.part.first, piece.part.size), 1e-12, 1e-12)) << piece.parameter->name;
+          // of the layer that is not used
+          if (!whole.defined())
+            EXPECT_EQ(part.abs().sum().item<double>(), 0) << piece.parameter->name;
+          else
+            EXPECT_TRUE(at::allclose(part, whole.view(-1).narrow(0, piece.part.first, piece.part.size), 1e-12, 1e-12))
+                << piece.parameter->name;
         }
     }
   });
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, Ranks, testing::Values(1, 2, 3));
 
-// Chunks: {0, bias 0}, {1, bias 1}, {2}, {3, bias 3}, {4, bias 4}; 3 is never used. Forward gathers 0 1 2 4 0. Backward finds 0 and 4 still there, gathers 2 and 1, and
-// does not read the first layer's weight again, whose input wants no gradient.
+// Chunks: {0, bias 0}, {1, bias 1}, {2}, {3, bias 3}, {4, bias 4}; 3 is never used. Forward gathers 0 1 2 4 0. Backward
+//         finds 0 and 4 still there, gathers 2 and 1, and does not read the first layer's weight again, whose input
+//         wants no gradient.
 TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 2}});
@@ -107,7 +114,8 @@ TEST(ChunkStore, ParametersThatAreReadOutsideAPassAreThereToo) {
     Foreign module;
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(3));
-    for (const auto& p : module.named_parameters()) EXPECT_TRUE(at::equal(p.value(), alone.named_parameters()[p.key()])) << p.key();
+    for (const auto& p : module.named_parameters())
+      EXPECT_TRUE(at::equal(p.value(), alone.named_parameters()[p.key()])) << p.key();
   });
 }
 
@@ -181,7 +189,8 @@ TEST(ChunkStore, RefusesRunsThatDoNotDivideTheReplicas) {
       ChunkStore store(*parameters, mesh, options);
     });
   });
-  EXPECT_NE(message.find("[zero] the replicas that share must divide parallel.data: got 2 of 3"), std::string::npos) << message;
+  EXPECT_NE(message.find("[zero] the replicas that share must divide parallel.data: got 2 of 3"), std::string::npos)
+      << message;
 }
 
 }  // namespace

@@ -17,11 +17,13 @@ TEST(FirstUse, IsTheOrderOfOperatorsNotThatOfTheList) {
 
 TEST(FirstUse, ComesThroughViewsAndLists) {
   const at::Tensor a = at::ones({4}), b = at::ones({4}), c = at::ones({4});
-  EXPECT_EQ(order_of_first_use({a, b, c}, [&] { at::cat({c.view({2, 2}), b.view({2, 2})}).sum().add(a.sum()); }), (Order{2, 1, 0}));
+  EXPECT_EQ(order_of_first_use({a, b, c}, [&] { at::cat({c.view({2, 2}), b.view({2, 2})}).sum().add(a.sum()); }),
+            (Order{2, 1, 0}));
 }
 
 TEST(FirstUse, OfTiedTensorsIsOneAndWhatNobodyReadsComesLast) {
-  const at::Tensor a = at::ones({4}), b = at::ones({4}), tied = b.view({2, 2}), never = at::ones({4}), c = at::ones({4});
+  const at::Tensor a = at::ones({4}), b = at::ones({4}), tied = b.view({2, 2}), never = at::ones({4}),
+                   c = at::ones({4});
   EXPECT_EQ(order_of_first_use({never, b, a, tied, c}, [&] { tied.sum().add(c.sum()); }), (Order{1, 3, 4, 0, 2}));
 }
 

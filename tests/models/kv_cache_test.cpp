@@ -1,13 +1,12 @@
 // Decoding with a cache equals recomputing the whole sequence, token by token, on one rank and in every tensor mode.
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
-#include "colossal/models/registry.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/models/registry.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 
@@ -39,7 +38,8 @@ TEST_P(KvCache, EqualsFullRecomputation) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Serial, KvCache, testing::Values(parallel::TensorConfig{}));
-INSTANTIATE_TEST_SUITE_P(Modes, KvCache, testing::ValuesIn(test::tensor_modes()), [](const auto& info) { return test::name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, KvCache, testing::ValuesIn(test::tensor_modes()),
+                         [](const auto& info) { return test::name_of(info.param); });
 
 TEST(KvCacheLimit, MoreTokensThanRoomIsAnError) {
   nn::KvCache cache(1, 1, 4, 2, 8, at::TensorOptions().dtype(at::kFloat));

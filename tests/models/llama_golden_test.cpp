@@ -1,9 +1,8 @@
-// A real trained LLaMA (stories260K, in the Hugging Face layout) reproduces its reference: logits and greedy continuations.
-// The weights are no part of the project: the test skips where ../shared/data is absent.
-#include <gtest/gtest.h>
-
+// A real trained LLaMA (stories260K, in the Hugging Face layout) reproduces its reference: logits and greedy
+// continuations. The weights are no part of the project: the test skips where ../shared/data is absent.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
@@ -12,9 +11,9 @@
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
 #include "colossal/models/registry.h"
-#include "colossal/distributed/distributed_model.h"
 #include "support/parity.h"
 
 namespace colossal::models::llama_golden_test {
@@ -24,11 +23,12 @@ const std::string kFolder = std::string(COLOSSAL_SOURCE_DIR) + "/../shared/data/
 
 using distributed::DistributedModel;
 
-std::unique_ptr<DistributedModel> load(comm::Mesh& mesh, const distributed::ParallelConfig& layout, at::ScalarType dtype,
-                                       const std::string& folder = kFolder) {
+std::unique_ptr<DistributedModel> load(comm::Mesh& mesh, const distributed::ParallelConfig& layout,
+                                       at::ScalarType dtype, const std::string& folder = kFolder) {
   const ModelShape shape = shape_from_json(checkpoint::read_config(folder));
   const Architecture& row = architecture(shape.architecture);
-  auto loaded = std::make_unique<DistributedModel>(mesh, layout, shape, nn::Parameters::Options{dtype}, DistributedModel::Workload{});
+  auto loaded = std::make_unique<DistributedModel>(mesh, layout, shape, nn::Parameters::Options{dtype},
+                                                   DistributedModel::Workload{});
   checkpoint::import_weights(folder, loaded->parameters(), {row.external_names(shape), row.prefix, row.ignored});
   return loaded;
 }
@@ -60,7 +60,8 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
           {at::tensor(prompt, at::kLong).repeat({rows, 1}), step},
           [&](int, const at::Tensor& hidden) { return model.head->logits(hidden.select(1, -1))[rows - 1]; },
           at::empty({model.shape.vocabulary}, at::kDouble));
-      // The reference is float64 arithmetic rounded to float32: half a unit in the last place of the largest logit, and no more.
+      // The reference is float64 arithmetic rounded to float32: half a unit in the last place of the largest logit, and
+      // no more.
       const at::Tensor want = at::tensor(want_logits, at::kDouble);
       EXPECT_LE((logits - want).abs().max().item<double>(), want.abs().max().item<double>() * 0x1p-23);
       const auto got = infer::generate(*loaded, prompt, {.max_tokens = static_cast<int64_t>(want_ids.size())});
@@ -76,16 +77,21 @@ std::string name_of(const distributed::ParallelConfig& layout) {
 
 std::vector<distributed::ParallelConfig> layouts() {
   std::vector<distributed::ParallelConfig> list;
-  for (const parallel::TensorConfig& tensor : std::vector<parallel::TensorConfig>{
-           {}, {.size = 2}, {.size = 4}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "2.5d", .depth = 2}, {.size = 8, .mode = "3d"}})
+  for (const parallel::TensorConfig& tensor :
+       std::vector<parallel::TensorConfig>{{},
+                                           {.size = 2},
+                                           {.size = 4},
+                                           {.size = 4, .mode = "2d"},
+                                           {.size = 8, .mode = "2.5d", .depth = 2},
+                                           {.size = 8, .mode = "3d"}})
     list.push_back({.tensor = tensor});
   list.push_back({.pipeline = {.size = 5}});
-  list.push_back({.tensor = {.size = 4, .mode = "2d"}, .pipeline = {.size = 2, .schedule = "zero-bubble-v", .micro_batches = 1}});
+  list.push_back(
+      {.tensor = {.size = 4, .mode = "2d"}, .pipeline = {.size = 2, .schedule = "zero-bubble-v", .micro_batches = 1}});
   return list;
 }
-INSTANTIATE_TEST_SUITE_P(Layouts, Stories260K, testing::ValuesIn(layouts()), [](const auto& info) {
-  return name_of(info.param);
-});
+INSTANTIATE_TEST_SUITE_P(Layouts, Stories260K, testing::ValuesIn(layouts()),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(Stories260K, ExportLoadsBackBitwise) {
   const std::string folder = testing::TempDir() + "/stories260K-export-" + name_of(GetParam());
@@ -95,17 +101,19 @@ TEST_P(Stories260K, ExportLoadsBackBitwise) {
     const auto loaded = load(mesh, GetParam(), at::kFloat);
     const ModelShape& shape = loaded->model().shape;
     const Architecture& row = architecture(shape.architecture);
-    checkpoint::export_weights(folder, loaded->parameters(), {row.external_names(shape), row.prefix, row.ignored}, row.to_json(shape),
-                               mesh.all());
+    checkpoint::export_weights(folder, loaded->parameters(), {row.external_names(shape), row.prefix, row.ignored},
+                               row.to_json(shape), mesh.all());
     EXPECT_EQ(shape_from_json(checkpoint::read_config(folder)), shape);
     const auto again = load(mesh, GetParam(), at::kFloat, folder);
-    for (const nn::Parameter& p : loaded->parameters()) EXPECT_TRUE(at::equal(p.value, again->parameters().at(p.name).value)) << p.name;
+    for (const nn::Parameter& p : loaded->parameters())
+      EXPECT_TRUE(at::equal(p.value, again->parameters().at(p.name).value)) << p.name;
   });
   // What any layout writes, one process reads as the original.
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"tensor", 1}});
     const auto original = load(mesh, {}, at::kFloat), exported = load(mesh, {}, at::kFloat, folder);
-    for (const nn::Parameter& p : original->parameters()) EXPECT_TRUE(at::equal(p.value, exported->parameters().at(p.name).value)) << p.name;
+    for (const nn::Parameter& p : original->parameters())
+      EXPECT_TRUE(at::equal(p.value, exported->parameters().at(p.name).value)) << p.name;
   });
 }
 

@@ -18,9 +18,9 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
     const ModelShape s = resolve({.name = name});
     return static_cast<double>(architecture(s.architecture).matrix_elements(s)) / 1e6 + untied_extra;
   };
-  EXPECT_NEAR(count("gpt2-small") + 1024 * 768 / 1e6, 124.4, 0.3);   // + learned positions
+  EXPECT_NEAR(count("gpt2-small") + 1024 * 768 / 1e6, 124.4, 0.3);  // + learned positions
   EXPECT_NEAR(count("gpt2-xl") + 1024 * 1600 / 1e6, 1557.6, 2);
-  EXPECT_NEAR(count("llama2-7b") + 32000 * 4096 / 1e6, 6738, 1);     // + the embedding, which is not tied
+  EXPECT_NEAR(count("llama2-7b") + 32000 * 4096 / 1e6, 6738, 1);  // + the embedding, which is not tied
   EXPECT_NEAR(count("llama3-8b") + 128256 * 4096 / 1e6, 8030, 1);
   EXPECT_NEAR(count("gpt3-175b"), 175e3, 1500);
 }
@@ -33,7 +33,8 @@ TEST(Presets, BuildWhatTheirShapeSays) {
     const Model model = make_model(shape, layers);
     EXPECT_EQ(static_cast<int64_t>(model.blocks.size()), shape.layers);
     EXPECT_EQ(parameters.at("embedding.weight").spec.shape, (std::vector<int64_t>{shape.vocabulary, shape.hidden}));
-    for (const auto& external : architecture(shape.architecture).external_names(shape)) EXPECT_NO_THROW(parameters.at(external.ours));
+    for (const auto& external : architecture(shape.architecture).external_names(shape))
+      EXPECT_NO_THROW(parameters.at(external.ours));
     EXPECT_EQ(parameters.size(), architecture(shape.architecture).external_names(shape).size());
   }
 }
@@ -49,10 +50,16 @@ TEST(Resolve, ChangesWhatTheConfigNames) {
 }
 
 TEST(Resolve, RefusesWithTheNearestName) {
-  EXPECT_NE(test::thrown_message([] { resolve({.name = "gpt2-smal"}); }).find("did you mean `gpt2-small`?"), std::string::npos);
-  EXPECT_NE(test::thrown_message([] { resolve({.name = "gpt2-tiny", .heads = 7}); }).find("hidden must divide by heads: got hidden 128, heads 7"),
+  EXPECT_NE(test::thrown_message([] { resolve({.name = "gpt2-smal"}); }).find("did you mean `gpt2-small`?"),
             std::string::npos);
-  EXPECT_NE(test::thrown_message([] { resolve({.name = "llama-tiny", .heads = 8, .kv_heads = 3}); }).find("multiple of kv_heads"), std::string::npos);
+  EXPECT_NE(test::thrown_message([] {
+              resolve({.name = "gpt2-tiny", .heads = 7});
+            }).find("hidden must divide by heads: got hidden 128, heads 7"),
+            std::string::npos);
+  EXPECT_NE(test::thrown_message([] {
+              resolve({.name = "llama-tiny", .heads = 8, .kv_heads = 3});
+            }).find("multiple of kv_heads"),
+            std::string::npos);
 }
 
 TEST(HuggingFaceConfig, RoundTrips) {
@@ -69,7 +76,8 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
     changed[key] = value;
     return test::thrown_message([&] { shape_from_json(changed); });
   };
-  EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, llama, vit: got mamba"), std::string::npos);
+  EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, llama, vit: got mamba"),
+            std::string::npos);
   EXPECT_NE(with("hidden_act", "gelu").find("silu"), std::string::npos);
   EXPECT_NE(with("hidden_size", "large").find("wrong type"), std::string::npos);
   EXPECT_NE(with("num_hidden_layers", -3).find("layers must be positive"), std::string::npos);

@@ -1,7 +1,6 @@
 // The Vision Transformer against the formulas of its paper written out with ATen, its counts, and what it refuses.
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
@@ -27,7 +26,8 @@ struct Made {
     nn::SerialLayers layers(parameters);
     model = make_model(shape, layers);
     uint64_t seed = 1;
-    for (nn::Parameter& p : parameters) p.value.detach().copy_(random(p.value.sizes(), seed++) * 0.3 + 0.1);  // norms and biases too
+    // norms and biases too
+    for (nn::Parameter& p : parameters) p.value.detach().copy_(random(p.value.sizes(), seed++) * 0.3 + 0.1);
   }
   at::Tensor operator[](const std::string& name) { return parameters.at(name).value; }
   nn::Parameters parameters;
@@ -39,20 +39,24 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
   const ModelShape& s = made.model.shape;
   auto norm = [&](const at::Tensor& x, const std::string& name) {
     const at::Tensor centred = x - x.mean(-1, true);
-    return centred / (centred.square().mean(-1, true) + s.norm_epsilon).sqrt() * made[name + ".weight"] + made[name + ".bias"];
+    return centred / (centred.square().mean(-1, true) + s.norm_epsilon).sqrt() * made[name + ".weight"] +
+           made[name + ".bias"];
   };
   auto linear = [&](const at::Tensor& x, const std::string& name) {
     return at::matmul(x, made[name + ".weight"].t()) + made[name + ".bias"];
   };
-  const at::Tensor patches = at::conv2d(images, made["patches.weight"], made["patches.bias"], s.image.patch).flatten(2).transpose(1, 2);
-  at::Tensor x = at::cat({made["class_token.weight"].expand({images.size(0), 1, s.hidden}), patches}, 1) + made["positions.weight"];
+  const at::Tensor patches =
+      at::conv2d(images, made["patches.weight"], made["patches.bias"], s.image.patch).flatten(2).transpose(1, 2);
+  at::Tensor x = at::cat({made["class_token.weight"].expand({images.size(0), 1, s.hidden}), patches}, 1) +
+                 made["positions.weight"];
   for (int64_t i = 0; i < s.layers; ++i) {
     const std::string name = concat("blocks.", i);
     const auto qkv = linear(norm(x, name + ".norm_1"), name + ".attention.qkv").chunk(3, -1);
     std::vector<at::Tensor> heads;
     for (int64_t h = 0; h < s.heads; ++h) {
       auto head = [&](const at::Tensor& t) { return t.narrow(-1, h * s.head_dim, s.head_dim); };
-      const at::Tensor scores = at::matmul(head(qkv[0]), head(qkv[1]).transpose(1, 2)) / std::sqrt(static_cast<double>(s.head_dim));
+      const at::Tensor scores =
+          at::matmul(head(qkv[0]), head(qkv[1]).transpose(1, 2)) / std::sqrt(static_cast<double>(s.head_dim));
       heads.push_back(at::matmul(scores.softmax(-1), head(qkv[2])));
     }
     x = x + linear(at::cat(heads, -1), name + ".attention.out");
@@ -63,14 +67,17 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
 }
 
 TEST(Vit, EqualsItsFormulas) {
-  ModelShape wide = test::tiny_vit();  // 9 patches of 3 x 3 pixels in one channel, and more tokens than an attention kernel needs to start
+  // 9 patches of 3 x 3 pixels in one channel, and more tokens than an attention kernel needs to start
+  ModelShape wide = test::tiny_vit();
   wide.image = {.side = 9, .channels = 1, .patch = 3, .classes = 4};
   wide.positions = 10;
   for (const ModelShape& shape : {test::tiny_vit(), wide}) {
     Made made(shape);
     const ImageShape& i = shape.image;
-    const at::Tensor images = random({3, i.channels, i.side, i.side}, 99), labels = at::tensor({2, 0, 3}, at::kLong).view({3, 1});
-    const at::Tensor want = logits_by_hand(made, images), want_loss = at::cross_entropy_loss(want, labels.flatten(), {}, at::Reduction::Sum);
+    const at::Tensor images = random({3, i.channels, i.side, i.side}, 99),
+                     labels = at::tensor({2, 0, 3}, at::kLong).view({3, 1});
+    const at::Tensor want = logits_by_hand(made, images),
+                     want_loss = at::cross_entropy_loss(want, labels.flatten(), {}, at::Reduction::Sum);
     want_loss.backward();
     std::map<std::string, at::Tensor> gradients;
     for (const nn::Parameter& p : made.parameters) gradients[p.name] = p.value.grad().clone();
@@ -82,7 +89,8 @@ TEST(Vit, EqualsItsFormulas) {
     const at::Tensor loss = made.model.head->loss_sum(hidden, labels);
     test::expect_close(loss.detach(), want_loss.detach(), 4096, "loss");
     loss.backward();
-    for (const nn::Parameter& p : made.parameters) test::expect_close(p.value.grad(), gradients.at(p.name), 4096, "gradient of " + p.name);
+    for (const nn::Parameter& p : made.parameters)
+      test::expect_close(p.value.grad(), gradients.at(p.name), 4096, "gradient of " + p.name);
   }
 }
 
@@ -103,13 +111,15 @@ TEST(Vit, PresetsHaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(millions("vit-huge-16"), 632, 2);
 }
 
-// ViT-B/16 at 224 pixels is known for 17.6 billion multiply-adds a forward pass; a step is three such passes of two operations each.
+// ViT-B/16 at 224 pixels is known for 17.6 billion multiply-adds a forward pass; a step is three such passes of two
+// operations each.
 TEST(Vit, FlopsAreThePublishedOnes) {
   EXPECT_NEAR(architecture("vit").flops(resolve({.name = "vit-base-16"}), 0) / 6e9, 17.58, 0.1);
 }
 
 TEST(Vit, BuildsWhatItsShapeSays) {
-  const ModelShape shape = resolve({.name = "vit-tiny-cifar", .layers = 2, .image = {.side = 48, .patch = 8, .classes = 3}});
+  const ModelShape shape =
+      resolve({.name = "vit-tiny-cifar", .layers = 2, .image = {.side = 48, .patch = 8, .classes = 3}});
   EXPECT_EQ(shape.positions, 37);
   Made made(shape);
   EXPECT_EQ(made.model.blocks.size(), 2u);
@@ -129,19 +139,25 @@ TEST(Vit, RefusesInputsItDoesNotHave) {
   const at::Tensor labels = at::tensor({0, 6}, at::kLong).view({2, 1});
   EXPECT_EQ(check({2, 3, 8, 8}, labels), "");
   EXPECT_EQ(check({2, 3, 8, 8}, at::full({2, 1}, -100, at::kLong)), "");
-  EXPECT_NE(check({2, 3, 9, 9}, labels).find("images must be [B, 3, 8, 8] for this model: got [2, 3, 9, 9]"), std::string::npos);
+  EXPECT_NE(check({2, 3, 9, 9}, labels).find("images must be [B, 3, 8, 8] for this model: got [2, 3, 9, 9]"),
+            std::string::npos);
   EXPECT_NE(check({2, 8}, labels).find("images must be"), std::string::npos);
-  EXPECT_NE(check({3, 3, 8, 8}, labels).find("labels must be [B, 1], one an image: got [2, 1] for 3 images"), std::string::npos);
+  EXPECT_NE(check({3, 3, 8, 8}, labels).find("labels must be [B, 1], one an image: got [2, 1] for 3 images"),
+            std::string::npos);
   EXPECT_NE(check({2, 3, 8, 8}, labels + 1).find("which has 7: got 7"), std::string::npos);
   EXPECT_NE(check({2, 3, 8, 8}, labels - 1).find("got -1"), std::string::npos);
 }
 
 TEST(Vit, RefusesSizesThatDoNotFit) {
   auto sizes = [](const ModelConfig& config) { return test::thrown_message([&] { resolve(config); }); };
-  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 5}}).find("must divide by patch: got side 32, patch 5"), std::string::npos);
-  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 64}}).find("side must divide by patch"), std::string::npos);
-  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .positions = 70}).find("sizes of a model of text, not of vit-tiny-cifar"), std::string::npos);
-  EXPECT_NE(sizes({.name = "gpt2-tiny", .image = {.classes = 3}}).find("sizes of a model of images, not of gpt2-tiny"), std::string::npos);
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 5}}).find("must divide by patch: got side 32, patch 5"),
+            std::string::npos);
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 64}}).find("side must divide by patch"),
+            std::string::npos);
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .positions = 70}).find("sizes of a model of text, not of vit-tiny-cifar"),
+            std::string::npos);
+  EXPECT_NE(sizes({.name = "gpt2-tiny", .image = {.classes = 3}}).find("sizes of a model of images, not of gpt2-tiny"),
+            std::string::npos);
 }
 
 TEST(Vit, RefusesConfigurationsItCannotCompute) {

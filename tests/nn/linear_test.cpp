@@ -66,7 +66,8 @@ struct CountingHook : torch::autograd::PostAccumulateGradHook {
 TEST(DeferredGradients, AreThoseComputedAtOnceBitByBit) {
   const auto gradients = [](bool defers, int* hooks) {
     DeferredGradients deferred;
-    auto first = normal({6, 5}, 2).requires_grad_(), second = normal({3, 6}, 3).requires_grad_(), bias = normal({6}, 4).requires_grad_();
+    auto first = normal({6, 5}, 2).requires_grad_(), second = normal({3, 6}, 3).requires_grad_(),
+         bias = normal({6}, 4).requires_grad_();
     torch::autograd::impl::set_post_acc_grad_hooks(first, std::make_unique<CountingHook>(*hooks));
     std::vector<DeferredGradients::Tasks> tasks;
     for (int micro_batch = 0; micro_batch < 3; ++micro_batch) {

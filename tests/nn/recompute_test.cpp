@@ -49,7 +49,9 @@ TEST(Recompute, RefusesWhatWouldBeCutOff) {
 TEST(Recompute, BeforeALinearLayerKeepsTheSourceAlone) {
   for (const bool defers : {false, true}) {
     DeferredGradients deferred;
-    const auto leaf = [](std::vector<int64_t> shape) { return (at::arange(12, at::kDouble).reshape(shape) / 7).requires_grad_(); };
+    const auto leaf = [](std::vector<int64_t> shape) {
+      return (at::arange(12, at::kDouble).reshape(shape) / 7).requires_grad_();
+    };
     at::Tensor x = leaf({4, 3}), weight = leaf({4, 3}), same_x = leaf({4, 3}), same_weight = leaf({4, 3});
     Watched before;
     const at::Tensor y = linear(x, weight, {}, &deferred, before);

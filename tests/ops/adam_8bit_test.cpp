@@ -10,7 +10,9 @@ struct Buffers {
   FlatUpdate u;
   CodedState m, v;
   Buffers(int64_t n, at::ScalarType values, at::ScalarType gradients, std::optional<at::ScalarType> copy)
-      : u{normal({n}, 1).to(values), normal({n}, 2).to(gradients), {}, 0.5}, m(n, Codes::Signed), v(n, Codes::Positive) {
+      : u{normal({n}, 1).to(values), normal({n}, 2).to(gradients), {}, 0.5},
+        m(n, Codes::Signed),
+        v(n, Codes::Positive) {
     if (copy) u.copy = at::empty({n}, *copy);
   }
 };
@@ -25,8 +27,9 @@ TEST(Adam8bit, EqualsItsReferenceForOddSizesAndAllTypes) {
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
     SCOPED_TRACE(name(set));
-    for (const Types& t : {Types{at::kDouble, at::kDouble}, Types{at::kFloat, at::kFloat}, Types{at::kFloat, at::kBFloat16, at::kBFloat16},
-                           Types{at::kFloat, at::kHalf, at::kHalf}, Types{at::kFloat, at::kFloat, at::kHalf}, Types{at::kBFloat16, at::kBFloat16}})
+    for (const Types& t : {Types{at::kDouble, at::kDouble}, Types{at::kFloat, at::kFloat},
+                           Types{at::kFloat, at::kBFloat16, at::kBFloat16}, Types{at::kFloat, at::kHalf, at::kHalf},
+                           Types{at::kFloat, at::kFloat, at::kHalf}, Types{at::kBFloat16, at::kBFloat16}})
       for (const int64_t n : {1, 255, 257, 70001}) {
         Buffers fast(n, t.values, t.gradients, t.copy), plain(n, t.values, t.gradients, t.copy);
         for (const int64_t step : {1, 2}) {
@@ -34,11 +37,14 @@ TEST(Adam8bit, EqualsItsReferenceForOddSizesAndAllTypes) {
           adam_8bit_reference_(plain.u, plain.m, plain.v, step_of(step));
         }
         // A moment that lies between two codes but for rounding may become either.
-        EXPECT_LE((fast.m.codes != plain.m.codes).sum().item<int64_t>(), n / 1000) << at::toString(t.values) << " " << n;
-        EXPECT_LE((fast.v.codes != plain.v.codes).sum().item<int64_t>(), n / 1000) << at::toString(t.values) << " " << n;
+        EXPECT_LE((fast.m.codes != plain.m.codes).sum().item<int64_t>(), n / 1000)
+            << at::toString(t.values) << " " << n;
+        EXPECT_LE((fast.v.codes != plain.v.codes).sum().item<int64_t>(), n / 1000)
+            << at::toString(t.values) << " " << n;
         EXPECT_TRUE(at::allclose(fast.m.scales, plain.m.scales, 1e-5, 0));
         const at::Tensor off = (fast.u.values.to(at::kDouble) - plain.u.values.to(at::kDouble)).abs();
-        const int64_t ties = t.values == at::kBFloat16 ? 2 + n / 500 : n / 1000;  // so may a value between two bf16 numbers
+        // so may a value between two bf16 numbers
+        const int64_t ties = t.values == at::kBFloat16 ? 2 + n / 500 : n / 1000;
         EXPECT_LE((off > 1e-5).sum().item<int64_t>(), ties) << at::toString(t.values) << " " << n;
         if (t.copy) {
           EXPECT_TRUE(at::equal(fast.u.copy, fast.u.values.to(*t.copy)));
@@ -74,7 +80,8 @@ TEST(Adam8bit, RefusesBuffersThatDoNotFit) {
   };
   refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({7}); }, "got values [8], gradients [7]");
   refused([](Buffers& bad, AdamStep&) { bad.m = CodedState(9, Codes::Signed); }, "codes [9] and [8]");
-  refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({8}, at::kDouble); }, "gradients must have the dtype of the values");
+  refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({8}, at::kDouble); },
+          "gradients must have the dtype of the values");
   refused([](Buffers& bad, AdamStep&) { bad.u.copy = at::zeros({8}); }, "a rounded copy");
   refused([](Buffers& bad, AdamStep&) { bad.u.chance = FlatUpdate::Chance{}; }, "never by chance");
   refused([](Buffers&, AdamStep& step) { step.step = 0; }, "steps are counted from 1: got 0");

@@ -16,7 +16,8 @@ AttentionMask mask_of(const Case& c) {
   mask.causal = c.causal;
   if (c.documents)
     mask.documents = (at::arange(c.keys, at::kLong).unsqueeze(0) + at::arange(c.batch, at::kLong).unsqueeze(1))
-                         .div(3, "floor").contiguous();
+                         .div(3, "floor")
+                         .contiguous();
   return mask;
 }
 
@@ -26,10 +27,10 @@ Tensors inputs_of(const Case& c) {
 }
 
 const std::vector<Case> kCases{
-    {1, 1, 1, 1, 1, 1, true, false},     {2, 3, 3, 5, 5, 8, true, false},    {2, 3, 3, 5, 5, 8, false, false},
-    {2, 4, 2, 7, 7, 6, true, false},     {1, 6, 1, 33, 33, 16, true, false}, {2, 4, 2, 1, 9, 8, true, false},
-    {2, 4, 2, 3, 9, 8, true, false},     {1, 2, 2, 130, 130, 64, true, false}, {2, 4, 2, 8, 8, 8, true, true},
-    {2, 4, 2, 3, 11, 8, true, true},     {1, 2, 1, 6, 9, 4, false, false},   {2, 2, 2, 65, 129, 24, true, true},
+    {1, 1, 1, 1, 1, 1, true, false},      {2, 3, 3, 5, 5, 8, true, false},      {2, 3, 3, 5, 5, 8, false, false},
+    {2, 4, 2, 7, 7, 6, true, false},      {1, 6, 1, 33, 33, 16, true, false},   {2, 4, 2, 1, 9, 8, true, false},
+    {2, 4, 2, 3, 9, 8, true, false},      {1, 2, 2, 130, 130, 64, true, false}, {2, 4, 2, 8, 8, 8, true, true},
+    {2, 4, 2, 3, 11, 8, true, true},      {1, 2, 1, 6, 9, 4, false, false},     {2, 2, 2, 65, 129, 24, true, true},
     {1, 2, 1, 200, 200, 40, true, false}, {2, 2, 2, 9, 9, 8, false, true},
 };
 
@@ -40,8 +41,8 @@ constexpr double kIntermediates = 2;
 TEST(Attention, EqualsItsReference) {
   for (const auto type : float_types())
     for (const auto& c : kCases) {
-      SCOPED_TRACE(concat("S ", c.queries, " T ", c.keys, " N ", c.heads, "/", c.kv_heads, " causal ", c.causal, " documents ",
-                          c.documents));
+      SCOPED_TRACE(concat("S ", c.queries, " T ", c.keys, " N ", c.heads, "/", c.kv_heads, " causal ", c.causal,
+                          " documents ", c.documents));
       const auto mask = mask_of(c);
       expect_equal_operators([&](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2], mask)}; },
                              [&](const Tensors& t) { return Tensors{attention_reference(t[0], t[1], t[2], mask)}; },
@@ -79,15 +80,17 @@ TEST(Attention, OfPackedDocumentsEqualsEachAlone) {
   mask.documents = at::tensor({0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2}, at::kLong).unsqueeze(0);
   const auto packed = attention(q, k, v, mask);
   for (const auto& [from, to] : {std::pair{0, 5}, std::pair{5, 9}, std::pair{9, 12}})
-    expect_close(packed.slice(2, from, to), attention(q.slice(2, from, to), k.slice(2, from, to), v.slice(2, from, to), {}),
-                 at::kDouble, 12, "document");
+    expect_close(packed.slice(2, from, to),
+                 attention(q.slice(2, from, to), k.slice(2, from, to), v.slice(2, from, to), {}), at::kDouble, 12,
+                 "document");
 }
 
 TEST(Attention, UsesTheScaleItIsGiven) {
   const auto in = inputs_of({1, 2, 2, 9, 9, 4, true, false});
   AttentionMask mask;
   mask.scale = 0.125;
-  expect_close(attention(in[0], in[1], in[2], mask), attention(in[0] * 0.25, in[1], in[2], {}), at::kDouble, 9, "scaled");
+  expect_close(attention(in[0], in[1], in[2], mask), attention(in[0] * 0.25, in[1], in[2], {}), at::kDouble, 9,
+               "scaled");
 }
 
 TEST(Attention, RefusesShapesThatDoNotFit) {

@@ -80,12 +80,14 @@ TEST(BlockCodes, KernelsGiveTheCodesOfThePlainLoop) {
     const auto& meaning = code_values(kind);
     for (size_t i = 0; i + 1 < meaning.size(); ++i)
       if (meaning[i] >= 0) add((meaning[i] + meaning[i + 1]) / 2);
-    for (uint32_t upper_bits = 0x3300; upper_bits <= 0x3F80; ++upper_bits) add(std::bit_cast<float>(upper_bits << 16));  // where kernels change the entry
+    // where kernels change the entry
+    for (uint32_t upper_bits = 0x3300; upper_bits <= 0x3F80; ++upper_bits) add(std::bit_cast<float>(upper_bits << 16));
     if (kind == Codes::Signed)
       for (size_t i = 0, n = edges.size(); i < n; ++i) edges.push_back(-edges[i]);
     for (const auto set : runnable_instruction_sets()) {
       const InstructionSetScope scope(set);
-      for (const at::Tensor& x : {in_blocks_of_scale_one(edges), sample(70001, kind), sample(3, kind), sample(0, kind)}) {
+      for (const at::Tensor& x :
+           {in_blocks_of_scale_one(edges), sample(70001, kind), sample(3, kind), sample(0, kind)}) {
         const Encoded fast(x, kind);
         Encoded plain(x, kind);
         encode_blocks_reference(x, kind, plain.codes.fill_(77), plain.scales.fill_(77));

@@ -1,5 +1,5 @@
-// Comparing an operator with its reference: values and all gradients, computed in fp64 and held against a tolerance derived from
-// the dtype, the length of the longest sum and the size of the numbers.
+// Comparing an operator with its reference: values and all gradients, computed in fp64 and held against a tolerance
+// derived from the dtype, the length of the longest sum and the size of the numbers.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

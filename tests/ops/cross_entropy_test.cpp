@@ -22,18 +22,21 @@ TEST(LinearCrossEntropy, EqualsTheDenseLossForAnySlicing) {
     for (const int64_t slice : {0, 1, 4, 100})
       for (const auto& [tokens, words] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {9, 37}, {33, 130}}) {
         const auto labels = labels_of(tokens, words, slice == 4);
-        const double of_products = type == at::kBFloat16 ? 2 : 0;  // logits and d(hidden) or d(weight) of a slice, by a CPU that multiplies bf16
+        // logits and d(hidden) or d(weight) of a slice, by a CPU that multiplies bf16
+        const double of_products = type == at::kBFloat16 ? 2 : 0;
         expect_equal_operators(
             [&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, slice)}; },
-            dense(labels), {normal({tokens, 20}, 1), normal({words, 20}, 2) * 0.3}, type, words + tokens + 20, of_products);
+            dense(labels), {normal({tokens, 20}, 1), normal({words, 20}, 2) * 0.3}, type, words + tokens + 20,
+            of_products);
       }
 }
 
 TEST(LinearCrossEntropy, LeavesPaddingRowsOutAndGivesThemNoGradient) {
   const auto labels = labels_of(8, 10, true);
   const auto hidden = normal({8, 6}, 1), weight = normal({13, 6}, 2);
-  const auto padded = values_and_gradients(
-      [&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {0, 10})}; }, {hidden, weight}, at::kDouble);
+  const auto padded =
+      values_and_gradients([&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {0, 10})}; },
+                           {hidden, weight}, at::kDouble);
   const auto expected = values_and_gradients(dense(labels), {hidden, weight.slice(0, 0, 10)}, at::kDouble);
   expect_close(padded[0], expected[0], at::kDouble, 10, "loss");
   expect_close(padded[1], expected[1], at::kDouble, 10, "hidden gradient");
@@ -74,18 +77,23 @@ TEST(LinearCrossEntropy, OfASplitVocabularyEqualsTheWhole) {
     others.logits = at::mm(hidden, rest.t());
     others.labels = at::where(labels < first, labels, at::where(labels >= first + mine, labels - mine, -1));
     others.slice = slice;
-    const auto shard = at::cat({weight.slice(0, first, first + mine), at::zeros({2, 6}, at::kDouble)});  // two rows of padding
+    // two rows of padding
+    const auto shard = at::cat({weight.slice(0, first, first + mine), at::zeros({2, 6}, at::kDouble)});
     const auto got = values_and_gradients(
-        [&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {first, mine}, &others, slice)}; },
+        [&](const Tensors& t) {
+          return Tensors{linear_cross_entropy(t[0], t[1], labels, {first, mine}, &others, slice)};
+        },
         {hidden, shard}, at::kDouble);
     EXPECT_EQ(others.calls, 2 * 3);  // two reductions for each of three slices
     expect_close(got[0], expected[0], at::kDouble, words, "loss");
-    expect_close(got[2].slice(0, 0, mine), expected[2].slice(0, first, first + mine), at::kDouble, tokens, "weight gradient");
+    expect_close(got[2].slice(0, 0, mine), expected[2].slice(0, first, first + mine), at::kDouble, tokens,
+                 "weight gradient");
     // This rank's part of the hidden gradient: its words' share of (softmax - one-hot) W.
     const auto probabilities = at::mm(hidden, weight.t()).softmax(1);
     const auto difference = (probabilities - at::one_hot(labels, words)).slice(1, first, first + mine);
     const auto seed = normal({}, 1000, at::kDouble);
-    expect_close(got[1], at::mm(difference, weight.slice(0, first, first + mine)) * seed, at::kDouble, words, "hidden part");
+    expect_close(got[1], at::mm(difference, weight.slice(0, first, first + mine)) * seed, at::kDouble, words,
+                 "hidden part");
   }
 }
 
@@ -127,17 +135,21 @@ TEST(LinearCrossEntropy, ComputesOnlyWantedGradientsAndNoneWithoutGradMode) {
 TEST(LinearCrossEntropy, OfNoTokensOrOneInputAloneGivesEachItsGradientAndNoOther) {
   for (const auto type : float_types())
     for (const int64_t tokens : {0, 5})
-      for (const auto& [of_hidden, of_weight] : std::vector<std::pair<bool, bool>>{{true, false}, {false, true}, {true, true}}) {
+      for (const auto& [of_hidden, of_weight] :
+           std::vector<std::pair<bool, bool>>{{true, false}, {false, true}, {true, true}}) {
         const auto run = [&](const Operator& loss, at::ScalarType dtype) {
-          const Tensors t{normal({tokens, 3}, 1, type).to(dtype).requires_grad_(of_hidden), normal({7, 3}, 2, type).to(dtype).requires_grad_(of_weight)};
+          const Tensors t{normal({tokens, 3}, 1, type).to(dtype).requires_grad_(of_hidden),
+                          normal({7, 3}, 2, type).to(dtype).requires_grad_(of_weight)};
           for (int pass = 0; pass < 2; ++pass) loss(t)[0].backward();
           return Tensors{t[0].grad(), t[1].grad()};
         };
         const auto labels = labels_of(tokens, 7, false);
-        const auto got = run([&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, 2)}; }, type);
+        const auto got = run(
+            [&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, 2)}; }, type);
         const auto want = run(dense(labels), at::kDouble);
         for (int i = 0; i < 2; ++i) {
-          expect_close(got[i], want[i], type, 7 + tokens, concat(at::toString(type), ", ", tokens, " tokens, gradient ", i), type == at::kDouble ? 0 : 4);
+          expect_close(got[i], want[i], type, 7 + tokens,
+                       concat(at::toString(type), ", ", tokens, " tokens, gradient ", i), type == at::kDouble ? 0 : 4);
           if (got[i].defined()) EXPECT_EQ(got[i].scalar_type(), type);
         }
       }
@@ -148,29 +160,34 @@ struct Gradients {
   Tensors got, want;
 };
 
-Gradients gradients_of(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, double factor, int64_t slice, int repeats,
-                       at::ScalarType type) {
+Gradients gradients_of(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, double factor,
+                       int64_t slice, int repeats, at::ScalarType type) {
   const auto run = [&](const Operator& loss, at::ScalarType dtype) {
     Tensors leaves;
     for (const auto& t : {hidden, weight}) leaves.push_back(t.to(dtype, false, true).requires_grad_(true));
     for (int i = 0; i < repeats; ++i) (loss(leaves)[0] * factor).backward();
     return Tensors{leaves[0].grad(), leaves[1].grad()};
   };
-  return {run([&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, slice)}; }, type),
+  return {run([&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, slice)}; },
+              type),
           run(dense(labels), at::kDouble)};
 }
 
-// The same token again and again: no slice's gradient makes up for another's, so that a sum that stands still or overflows is seen.
+// The same token again and again: no slice's gradient makes up for another's, so that a sum that stands still or
+// overflows is seen.
 TEST(LinearCrossEntropy, LosesNoTokenOfManyWhateverTheDtype) {
   constexpr int64_t kTokens = 131072, kHidden = 8, kWords = 16;
-  // Equal terms are all rounded the same way: added one by one, as MKL adds to what is there, they are off by kTokens / 2 roundings, not by 4 of its root.
+  // Equal terms are all rounded the same way: added one by one, as MKL adds to what is there, they are off by kTokens /
+  // 2 roundings, not by 4 of its root.
   constexpr int64_t kOneByOne = kTokens * kTokens / 64;
   const auto labels = at::full({kTokens}, 3, at::kLong);
   for (const auto type : float_types()) {
-    const auto weight = normal({kWords, kHidden}, 2, type) * 0.125, hidden = normal({1, kHidden}, 1, type).expand({kTokens, kHidden}).contiguous();
+    const auto weight = normal({kWords, kHidden}, 2, type) * 0.125,
+               hidden = normal({1, kHidden}, 1, type).expand({kTokens, kHidden}).contiguous();
     for (const int repeats : {1, 2}) {  // the second pass adds to kept gradients
       const auto [got, want] = gradients_of(hidden, weight, labels, 1.0 / kTokens, 512, repeats, type);
-      // A CPU that multiplies bf16 rounds logits, which softmax amplifies by twice their size, d(logits) and each slice's product; a second pass rounds again.
+      // A CPU that multiplies bf16 rounds logits, which softmax amplifies by twice their size, d(logits) and each
+      // slice's product; a second pass rounds again.
       const double logits = at::mm(hidden.narrow(0, 0, 1), weight.t()).abs().max().item<double>();
       const double intermediates = (type == at::kBFloat16 ? 2 * logits + 2 : 0) + repeats - 1;
       if (repeats == 1) expect_close(got[0], want[0], type, kWords, "hidden gradient", intermediates);
@@ -187,9 +204,11 @@ TEST(LinearCrossEntropy, KeepsGradientsThatFp16HoldsOnlyWithTheLossScale) {
   weight[3].add_(2.25);  // the label's logit is 18 above the others: softmax leaves them about 1e-8
   const auto hidden = at::ones({tokens, 8}, at::kDouble);
   const auto [got, want] = gradients_of(hidden, weight.to(at::kHalf).to(at::kDouble), labels, 0x1p16, 16, 1, at::kHalf);
-  // Of the other words: the label's is a difference from 1, which fp32 does not hold either. A logit of 18 is rounded in fp32, and an exponential makes that
-  // relative.
-  const auto others = [](const at::Tensor& gradient) { return at::cat({gradient.slice(0, 0, 3), gradient.slice(0, 4)}); };
+  // Of the other words: the label's is a difference from 1, which fp32 does not hold either. A logit of 18 is rounded
+  // in fp32, and an exponential makes that relative.
+  const auto others = [](const at::Tensor& gradient) {
+    return at::cat({gradient.slice(0, 0, 3), gradient.slice(0, 4)});
+  };
   expect_close(others(got[1]), others(want[1]), at::kHalf, 18 * 18, "weight gradient");
   EXPECT_GT(others(want[1]).abs().max().item<double>(), 0x1p-11);
 }

@@ -11,7 +11,9 @@ namespace {
 const std::pair<int64_t, int64_t> kShapes[] = {{1, 1}, {3, 70001}, {70001, 3}, {257, 1029}, {0, 5}};
 
 /// [n, m], whose rows lie apart.
-at::Tensor matrix(int64_t n, int64_t m, uint64_t seed, at::ScalarType type) { return normal({n + 1, m + 2}, seed).to(type).slice(0, 1).slice(1, 1, m + 1); }
+at::Tensor matrix(int64_t n, int64_t m, uint64_t seed, at::ScalarType type) {
+  return normal({n + 1, m + 2}, seed).to(type).slice(0, 1).slice(1, 1, m + 1);
+}
 
 TEST(SquareSums, EqualTheirReference) {
   for (const auto set : runnable_instruction_sets()) {
@@ -19,11 +21,13 @@ TEST(SquareSums, EqualTheirReference) {
     for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
       for (const auto& [n, m] : kShapes) {
         const auto x = matrix(n, m, 1, type);
-        const auto rows = normal({n}, 2), columns = normal({m}, 3), want_rows = rows.clone(), want_columns = columns.clone();
+        const auto rows = normal({n}, 2), columns = normal({m}, 3), want_rows = rows.clone(),
+                   want_columns = columns.clone();
         add_square_sums(x, rows, columns);
         add_square_sums_reference(x, want_rows, want_columns);
         expect_close(rows, want_rows, at::kDouble, 1 << 17, concat(name(set), " ", at::toString(type), " rows"));
-        expect_close(columns, want_columns, at::kDouble, 1 << 17, concat(name(set), " ", at::toString(type), " columns"));
+        expect_close(columns, want_columns, at::kDouble, 1 << 17,
+                     concat(name(set), " ", at::toString(type), " columns"));
       }
   }
   EXPECT_THROW(add_square_sums(at::zeros({2, 3}), at::zeros({3}, at::kDouble), at::zeros({3}, at::kDouble)), Error);
@@ -36,17 +40,21 @@ TEST(ScaleRowsColumns, EqualsItsReference) {
   };
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
-    for (const Types& types : {Types{at::kDouble, at::kDouble}, Types{at::kFloat, at::kFloat}, Types{at::kBFloat16, at::kFloat}, Types{at::kHalf, at::kFloat},
-                               Types{at::kBFloat16, at::kBFloat16}, Types{at::kFloat, at::kBFloat16}})
+    for (const Types& types :
+         {Types{at::kDouble, at::kDouble}, Types{at::kFloat, at::kFloat}, Types{at::kBFloat16, at::kFloat},
+          Types{at::kHalf, at::kFloat}, Types{at::kBFloat16, at::kBFloat16}, Types{at::kFloat, at::kBFloat16}})
       for (const auto& [n, m] : kShapes) {
         const auto wide = types.to == at::kDouble ? at::kDouble : at::kFloat;
-        const auto from = matrix(n, m, 1, types.from), rows = normal({n}, 2).to(wide), columns = normal({m}, 3).to(wide);
+        const auto from = matrix(n, m, 1, types.from), rows = normal({n}, 2).to(wide),
+                   columns = normal({m}, 3).to(wide);
         const auto got = matrix(n, m, 4, types.to), want = got.clone();
-        const double sum = scale_rows_columns(from, rows, columns, got), want_sum = scale_rows_columns_reference(from, rows, columns, want);
+        const double sum = scale_rows_columns(from, rows, columns, got),
+                     want_sum = scale_rows_columns_reference(from, rows, columns, want);
         const std::string what = concat(name(set), " ", at::toString(types.from), " to ", at::toString(types.to));
-        expect_close(got, want, types.to, 1, what, 1);  // the reference is rounded, too
+        expect_close(got, want, types.to, 1, what, 1);                       // the reference is rounded, too
         const int64_t longest_sum = wide == at::kDouble ? n * m + 1 : 1024;  // a run; all runs are added up in fp64
-        expect_close(at::scalar_tensor(sum, at::kDouble), at::scalar_tensor(want_sum, at::kDouble), wide, longest_sum, what);
+        expect_close(at::scalar_tensor(sum, at::kDouble), at::scalar_tensor(want_sum, at::kDouble), wide, longest_sum,
+                     what);
       }
   }
 }

@@ -11,7 +11,8 @@
 namespace colossal::ops::host_memory_test {
 namespace {
 
-// The allocator is for the process and cannot be taken out again: the other tests of this executable may run before or after.
+// The allocator is for the process and cannot be taken out again: the other tests of this executable may run before or
+// after.
 struct HostMemoryCache : testing::Test {
   void SetUp() override { keep_host_memory(); }
 };

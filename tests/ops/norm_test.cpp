@@ -85,7 +85,8 @@ TEST(Norm, IgnoresTheOutputThatNobodyUsed) {
 TEST(Norm, ReadsNonContiguousInput) {
   const auto wide = normal({6, 20}, 1), weight = normal({10}, 2), bias = normal({10}, 3);
   for (const auto& x : {wide.slice(1, 0, 20, 2), wide.slice(1, 5, 15), normal({10, 6}, 5).t()})
-    expect_close(layer_norm(x, weight, bias, kEpsilon), layer_norm_reference(x, weight, bias, kEpsilon), at::kDouble, 60, "y");
+    expect_close(layer_norm(x, weight, bias, kEpsilon), layer_norm_reference(x, weight, bias, kEpsilon), at::kDouble,
+                 60, "y");
 }
 
 TEST(Norm, RefusesAWeightOfAnotherLength) {

@@ -55,7 +55,10 @@ TEST(ParallelFor, IsSerialInsideAnother) {
 
 TEST(ParallelFor, PassesExceptionsOn) {
   const ThreadCount scope(2);
-  EXPECT_THROW(parallel_for(0, 10, 1, [](int64_t from, int64_t) { if (from > 0) throw std::runtime_error("late"); }),
+  EXPECT_THROW(parallel_for(0, 10, 1,
+                            [](int64_t from, int64_t) {
+                              if (from > 0) throw std::runtime_error("late");
+                            }),
                std::runtime_error);
 }
 

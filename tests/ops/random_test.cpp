@@ -9,7 +9,8 @@ namespace colossal::ops::random_test {
 namespace {
 
 TEST(Philox, GivesTheKnownAnswers) {
-  // Random123's known-answer file, philox4x32-10: all-zero counter and key. The upper counter words are always zero here.
+  // Random123's known-answer file, philox4x32-10: all-zero counter and key. The upper counter words are always zero
+  // here.
   EXPECT_EQ(philox(0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
 }
 
@@ -39,8 +40,8 @@ TEST(FillNormal, DependsOnTheLogicalIndexOnly) {
   fill_normal(whole, shape, {0, 0, 0}, {0, 0, 0}, shape, 42, 0.5);
   auto part = at::full({4, 6, 9}, 9.0f);
   fill_normal(part, shape, {1, 2, 3}, {1, 0, 2}, {3, 4, 6}, 42, 0.5);
-  EXPECT_TRUE(at::equal(part.slice(0, 1, 4).slice(1, 0, 4).slice(2, 2, 8),
-                        whole.slice(0, 1, 4).slice(1, 2, 6).slice(2, 3, 9)));
+  EXPECT_TRUE(
+      at::equal(part.slice(0, 1, 4).slice(1, 0, 4).slice(2, 2, 8), whole.slice(0, 1, 4).slice(1, 2, 6).slice(2, 3, 9)));
   EXPECT_EQ(part.eq(9).sum().item<int64_t>(), part.numel() - 3 * 4 * 6);  // nothing outside the box is touched
 }
 

@@ -17,9 +17,15 @@ struct Types {
 };
 const std::vector<Types>& all_types() {
   static const std::vector<Types> types{
-      {at::kDouble, at::kDouble},           {at::kFloat, at::kFloat},          {at::kFloat, at::kFloat, at::kBFloat16},
-      {at::kFloat, at::kBFloat16},          {at::kFloat, at::kHalf},           {at::kFloat, at::kBFloat16, at::kBFloat16},
-      {at::kFloat, at::kHalf, at::kHalf},   {at::kFloat, at::kFloat, at::kHalf}, {at::kBFloat16, at::kBFloat16},
+      {at::kDouble, at::kDouble},
+      {at::kFloat, at::kFloat},
+      {at::kFloat, at::kFloat, at::kBFloat16},
+      {at::kFloat, at::kBFloat16},
+      {at::kFloat, at::kHalf},
+      {at::kFloat, at::kBFloat16, at::kBFloat16},
+      {at::kFloat, at::kHalf, at::kHalf},
+      {at::kFloat, at::kFloat, at::kHalf},
+      {at::kBFloat16, at::kBFloat16},
   };
   return types;
 }
@@ -48,7 +54,8 @@ struct Rule {
 const Rule kRules[] = {
     {"sgd", [](Buffers& b, int64_t) { sgd_(b.u, {}, {.learning_rate = 0.01, .weight_decay = 0.1}); },
      [](Buffers& b, int64_t) { sgd_reference_(b.u, {}, {.learning_rate = 0.01, .weight_decay = 0.1}); }},
-    {"momentum", [](Buffers& b, int64_t) { sgd_(b.u, b.m, kSgd); }, [](Buffers& b, int64_t) { sgd_reference_(b.u, b.m, kSgd); }},
+    {"momentum", [](Buffers& b, int64_t) { sgd_(b.u, b.m, kSgd); },
+     [](Buffers& b, int64_t) { sgd_reference_(b.u, b.m, kSgd); }},
     {"nesterov",
      [](Buffers& b, int64_t) {
        SgdStep step = kSgd;
@@ -62,11 +69,18 @@ const Rule kRules[] = {
      }},
     {"adam", [](Buffers& b, int64_t step) { adam_(b.u, b.m, b.v, adam_of(step)); },
      [](Buffers& b, int64_t step) { adam_reference_(b.u, b.m, b.v, adam_of(step)); }},
-    {"direction", [](Buffers& b, int64_t step) { adam_direction_({b.u.values, b.u.gradients, {}, 0.5}, b.u.values, b.m, b.v, adam_of(step)); },
-     [](Buffers& b, int64_t step) { adam_direction_reference_({b.u.values, b.u.gradients, {}, 0.5}, b.u.values, b.m, b.v, adam_of(step)); }, false},
-    {"average", [](Buffers& b, int64_t) { average_(b.u.values, 0.7, b.m, 0.3); }, [](Buffers& b, int64_t) { average_reference_(b.u.values, 0.7, b.m, 0.3); },
+    {"direction",
+     [](Buffers& b, int64_t step) {
+       adam_direction_({b.u.values, b.u.gradients, {}, 0.5}, b.u.values, b.m, b.v, adam_of(step));
+     },
+     [](Buffers& b, int64_t step) {
+       adam_direction_reference_({b.u.values, b.u.gradients, {}, 0.5}, b.u.values, b.m, b.v, adam_of(step));
+     },
      false},
-    {"lion", [](Buffers& b, int64_t) { lion_(b.u, b.m, kLion); }, [](Buffers& b, int64_t) { lion_reference_(b.u, b.m, kLion); }},
+    {"average", [](Buffers& b, int64_t) { average_(b.u.values, 0.7, b.m, 0.3); },
+     [](Buffers& b, int64_t) { average_reference_(b.u.values, 0.7, b.m, 0.3); }, false},
+    {"lion", [](Buffers& b, int64_t) { lion_(b.u, b.m, kLion); },
+     [](Buffers& b, int64_t) { lion_reference_(b.u, b.m, kLion); }},
 };
 
 template <class Body>
@@ -88,7 +102,8 @@ TEST(Update, EqualsItsReferenceForEveryRuleAndType) {
             rule.fast(fast, step);
             rule.reference(plain, step);
           }
-          const std::string what = std::string(rule.name) + " of " + at::toString(types.values) + ", gradients " + at::toString(types.gradients);
+          const std::string what = std::string(rule.name) + " of " + at::toString(types.values) + ", gradients " +
+                                   at::toString(types.gradients);
           constexpr double kRoundings = 5;  // of both in each of three steps, but one
           expect_close(fast.u.values, plain.u.values, types.values, 9, what, kRoundings);
           expect_close(fast.m, plain.m, types.values, 9, what + ", first state", kRoundings);
@@ -138,7 +153,8 @@ TEST(Update, AveragesLeaveWhatIsNew) {
 
 TEST(Update, LionFollowsTheFormulaByHand) {
   auto param = at::tensor({2.0, 2.0, 2.0}, at::kDouble), m = at::tensor({1.0, -1.0, 0.0}, at::kDouble);
-  lion_({param, at::tensor({-8.0, 2.0, 0.0}, at::kDouble)}, m, {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.5, .weight_decay = 0.5});
+  lion_({param, at::tensor({-8.0, 2.0, 0.0}, at::kDouble)}, m,
+        {.learning_rate = 0.1, .beta1 = 0.9, .beta2 = 0.5, .weight_decay = 0.5});
   // Directions 0.9 m + 0.1 g: 0.1, -0.7, 0. Where nothing points anywhere, decay alone is left.
   EXPECT_TRUE(at::allclose(param, at::tensor({1.8, 2.0, 1.9}, at::kDouble), 1e-15, 1e-15)) << param;
   EXPECT_TRUE(at::equal(m, at::tensor({-3.5, 0.5, 0.0}, at::kDouble)));
@@ -146,20 +162,22 @@ TEST(Update, LionFollowsTheFormulaByHand) {
 
 TEST(Update, EqualsTheFusedOptimizersOfTorch) {
   const Types fp64{at::kDouble, at::kDouble};
-  Buffers adamw(1000, fp64), adamw_torch(1000, fp64), adam(1000, fp64), adam_torch(1000, fp64), sgd(1000, fp64), sgd_torch(1000, fp64);
+  Buffers adamw(1000, fp64), adamw_torch(1000, fp64), adam(1000, fp64), adam_torch(1000, fp64), sgd(1000, fp64),
+      sgd_torch(1000, fp64);
   for (auto* b : {&adamw, &adam, &sgd}) b->u.gradient_scale = 1;
   for (auto* b : {&sgd, &sgd_torch}) b->m.zero_();
   const auto counter = at::zeros({}, at::kFloat);
   for (int64_t step = 1; step <= 100; ++step) {
     counter.fill_(step);
     adam_(adamw.u, adamw.m, adamw.v, {.learning_rate = 0.01, .weight_decay = 0.1, .step = step});
-    at::_fused_adamw_({adamw_torch.u.values}, {adamw_torch.u.gradients}, {adamw_torch.m}, {adamw_torch.v}, {}, {counter}, 0.01, 0.9, 0.999, 0.1, 1e-8,
-                      false, false);
+    at::_fused_adamw_({adamw_torch.u.values}, {adamw_torch.u.gradients}, {adamw_torch.m}, {adamw_torch.v}, {},
+                      {counter}, 0.01, 0.9, 0.999, 0.1, 1e-8, false, false);
     adam_(adam.u, adam.m, adam.v, {.learning_rate = 0.01, .penalty = 0.1, .step = step});
-    at::_fused_adam_({adam_torch.u.values}, {adam_torch.u.gradients}, {adam_torch.m}, {adam_torch.v}, {}, {counter}, 0.01, 0.9, 0.999, 0.1, 1e-8, false,
-                     false);
+    at::_fused_adam_({adam_torch.u.values}, {adam_torch.u.gradients}, {adam_torch.m}, {adam_torch.v}, {}, {counter},
+                     0.01, 0.9, 0.999, 0.1, 1e-8, false, false);
     sgd_(sgd.u, sgd.m, {.learning_rate = 0.01, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true});
-    at::_fused_sgd_({sgd_torch.u.values}, {sgd_torch.u.gradients}, {sgd_torch.m}, 0.1, 0.9, 0.01, 0.0, true, false, step == 1);
+    at::_fused_sgd_({sgd_torch.u.values}, {sgd_torch.u.gradients}, {sgd_torch.m}, 0.1, 0.9, 0.01, 0.0, true, false,
+                    step == 1);
   }
   expect_close(adamw.u.values, adamw_torch.u.values, at::kDouble, 400, "AdamW");
   expect_close(adam.u.values, adam_torch.u.values, at::kDouble, 400, "Adam");
@@ -167,13 +185,31 @@ TEST(Update, EqualsTheFusedOptimizersOfTorch) {
 }
 
 TEST(Update, HalvesAreReadAndRoundedAsAtenDoes) {
-  std::vector<float> hard{0.0f, -0.0f, 0x1p-24f, 0x1p-25f, 0x1.8p-25f, 0x1p-26f, 0x1.004p-14f, 0x1.ffcp-15f, 65504, 65519.996f, 65520, 1e30f, 1.0009765625f,
-                          1.00048828125f, 1.00146484375f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()};
+  std::vector<float> hard{0.0f,
+                          -0.0f,
+                          0x1p-24f,
+                          0x1p-25f,
+                          0x1.8p-25f,
+                          0x1p-26f,
+                          0x1.004p-14f,
+                          0x1.ffcp-15f,
+                          65504,
+                          65519.996f,
+                          65520,
+                          1e30f,
+                          1.0009765625f,
+                          1.00048828125f,
+                          1.00146484375f,
+                          std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()};
   const size_t positive = hard.size();
   for (size_t i = 0; i < positive; ++i) hard.push_back(-hard[i]);
   const at::Tensor all = at::arange(0x10000, at::kInt).to(at::kShort).view(at::kHalf);  // every fp16 number
-  const at::Tensor values = at::cat({at::tensor(hard, at::kFloat), normal({1001}, 1).to(at::kFloat), normal({1001}, 2).to(at::kFloat) * 1e-6});
-  const auto same = [](const at::Tensor& a, const at::Tensor& b) { return at::equal(a.isnan(), b.isnan()) && at::equal(a.nan_to_num(), b.nan_to_num()); };
+  const at::Tensor values = at::cat(
+      {at::tensor(hard, at::kFloat), normal({1001}, 1).to(at::kFloat), normal({1001}, 2).to(at::kFloat) * 1e-6});
+  const auto same = [](const at::Tensor& a, const at::Tensor& b) {
+    return at::equal(a.isnan(), b.isnan()) && at::equal(a.nan_to_num(), b.nan_to_num());
+  };
   for_every_instruction_set([&] {
     const at::Tensor read = at::zeros({all.numel()});  // p -= -1 g
     sgd_({read, all}, {}, {.learning_rate = -1});
@@ -208,7 +244,8 @@ TEST(Update, ChanceDependsOnSeedAndIndexAlone) {
   const auto stepped = [](int64_t from, int64_t to, uint64_t seed) {
     Buffers b(5001, {at::kBFloat16, at::kBFloat16});
     const auto part = [&](const at::Tensor& t) { return t.slice(0, from, to); };
-    adam_({part(b.u.values), part(b.u.gradients), {}, 1, FlatUpdate::Chance{seed, static_cast<uint64_t>(from)}}, part(b.m), part(b.v), adam_of(1));
+    adam_({part(b.u.values), part(b.u.gradients), {}, 1, FlatUpdate::Chance{seed, static_cast<uint64_t>(from)}},
+          part(b.m), part(b.v), adam_of(1));
     return part(b.u.values).clone();
   };
   const at::Tensor whole = stepped(0, 5001, 1);
@@ -254,11 +291,14 @@ TEST(Update, RefusesBuffersThatDoNotFit) {
       EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
     }
   };
-  refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({7}); }, "equally long: got values [8], gradients [7]");
-  refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({8}, at::kDouble); }, "gradients must have the dtype of the values");
+  refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({7}); },
+          "equally long: got values [8], gradients [7]");
+  refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({8}, at::kDouble); },
+          "gradients must have the dtype of the values");
   refused([](Buffers& bad, AdamStep&) { bad.m = at::zeros({8}, at::kDouble); }, "states must be like the values");
   refused([](Buffers& bad, AdamStep&) { bad.u.copy = at::zeros({8}); }, "the rounded copy must be bf16 or fp16");
-  refused([](Buffers& bad, AdamStep&) { bad.u.chance = FlatUpdate::Chance{}; }, "rounding by chance is for bf16 values");
+  refused([](Buffers& bad, AdamStep&) { bad.u.chance = FlatUpdate::Chance{}; },
+          "rounding by chance is for bf16 values");
   refused([](Buffers&, AdamStep& step) { step.step = 0; }, "steps are counted from 1: got 0");
   EXPECT_THROW(sgd_(b.u, {}, {.momentum = 0.9}), Error);
 }

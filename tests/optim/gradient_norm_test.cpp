@@ -96,7 +96,8 @@ TEST(Clipping, ByValueCutsElements) {
   const at::Tensor whole = whole_gradient();
   on_every_layout([&](RankState& rank, const Layout& layout) {
     clip_by_value(rank.shards, 0.5);
-    EXPECT_NEAR(gradient_norm(rank.shards, rank.mesh), whole.clamp(-0.5, 0.5).norm().item<double>(), 1e-10) << to_string(layout);
+    EXPECT_NEAR(gradient_norm(rank.shards, rank.mesh), whole.clamp(-0.5, 0.5).norm().item<double>(), 1e-10)
+        << to_string(layout);
     EXPECT_EQ(gradient_norm(rank.shards, rank.mesh, NormOrder::Infinity), 0.5);
   });
   EXPECT_THROW(clip_by_value({}, 0), Error);

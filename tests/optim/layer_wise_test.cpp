@@ -1,4 +1,5 @@
-// LAMB and LARS: the goldens of their papers' formulas, the same step under every layout, and steps that do not depend on the gradient's scale.
+// LAMB and LARS: the goldens of their papers' formulas, the same step under every layout, and steps that do not depend
+// on the gradient's scale.
 #include <cmath>
 
 #include "optim/trajectory.h"
@@ -44,14 +45,16 @@ void lamb_with_folded_correction(Plain& p, const at::Tensor& g, int64_t t, doubl
 }
 
 void lars_formula(Plain& p, const at::Tensor& g, int64_t, double rate) {
-  const double decay = p.decay * 5e-4, local = p.w.dim() > 1 ? 1e-3 * length(p.w) / (length(g) + decay * length(p.w)) : 1;
+  const double decay = p.decay * 5e-4,
+               local = p.w.dim() > 1 ? 1e-3 * length(p.w) / (length(g) + decay * length(p.w)) : 1;
   at::Tensor& b = p.of("b");
   b = 0.9 * b + rate * local * (g + decay * p.w);
   p.w = p.w - b;
 }
 
 /// w after one step from (3, 4) with gradient g.
-at::Tensor one_step(const OptimizerConfig& c, const at::Tensor& g, double rate, const at::Tensor& w = at::tensor({3.0, 4.0}, at::kDouble)) {
+at::Tensor one_step(const OptimizerConfig& c, const at::Tensor& g, double rate,
+                    const at::Tensor& w = at::tensor({3.0, 4.0}, at::kDouble)) {
   at::Tensor result;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {});
@@ -99,12 +102,14 @@ TEST(LayerWise, StepsDoNotDependOnTheScaleOfTheGradient) {
     if (c.name == "lamb") c.epsilon = 1e-12;
     const at::Tensor want = one_step(c, g, 0.1);
     EXPECT_FALSE(at::allclose(want, at::tensor({3.0, 4.0}, at::kDouble), 1e-6, 0)) << c.name;
-    for (const double factor : {1e-3, 1e3}) EXPECT_TRUE(at::allclose(one_step(c, g * factor, 0.1), want, 1e-8, 0)) << c.name;
+    for (const double factor : {1e-3, 1e3})
+      EXPECT_TRUE(at::allclose(one_step(c, g * factor, 0.1), want, 1e-8, 0)) << c.name;
   }
 }
 
 TEST(LayerWise, TrustIsOneWhereANormIsZero) {
-  const at::Tensor zero = at::zeros({2}, at::kDouble), g = at::tensor({0.6, 0.8}, at::kDouble), w = at::tensor({3.0, 4.0}, at::kDouble);
+  const at::Tensor zero = at::zeros({2}, at::kDouble), g = at::tensor({0.6, 0.8}, at::kDouble),
+                   w = at::tensor({3.0, 4.0}, at::kDouble);
   EXPECT_TRUE(at::allclose(one_step(lamb(), g, 0.1, zero), at::tensor({-0.1, -0.1}, at::kDouble), 1e-5, 0));
   EXPECT_TRUE(at::allclose(one_step(lars(), g, 0.1, zero), -0.1 * g, 1e-12, 0));
   EXPECT_TRUE(at::allclose(one_step(lars(), zero, 0.1, w), w - 0.1 * 5e-4 * w, 1e-12, 0));
@@ -119,7 +124,8 @@ TEST(LayerWise, SendsTwoNumbersATensorInOneMessage) {
       world.traffic().reset();
       optimizer->step(1, 0.1, 1);
       EXPECT_EQ(world.traffic().total().calls, 1) << c.name;
-      EXPECT_EQ(world.traffic().total("", "all_reduce").elements, 2 * 6) << c.name;  // of 2 ranks: as many as the message has
+      // of 2 ranks: as many as the message has
+      EXPECT_EQ(world.traffic().total("", "all_reduce").elements, 2 * 6) << c.name;
       EXPECT_EQ(world.traffic().total().bytes, 2 * 6 * 8) << c.name;
     });
 }

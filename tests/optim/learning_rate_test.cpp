@@ -23,8 +23,12 @@ OptimizerConfig config(const std::string& schedule) {
   return c;
 }
 
-double rate(const OptimizerConfig& c, int64_t step, int64_t steps = 20) { return learning_rate(c, step, steps, kBatch); }
-double rate(const std::string& schedule, int64_t step, int64_t steps = 20) { return rate(config(schedule), step, steps); }
+double rate(const OptimizerConfig& c, int64_t step, int64_t steps = 20) {
+  return learning_rate(c, step, steps, kBatch);
+}
+double rate(const std::string& schedule, int64_t step, int64_t steps = 20) {
+  return rate(config(schedule), step, steps);
+}
 
 std::string refusal(const OptimizerConfig& c, int64_t steps = 20) {
   try {
@@ -127,18 +131,25 @@ TEST(LearningRate, RefusalsNameTheNearestLegalValues) {
   c.schedule.milestones = {0.75, 0.5};
   EXPECT_EQ(refusal(c), "[optimizer] schedule.milestones must rise: got [0.75, 0.5]; try [0.5, 0.75]");
   c.schedule.milestones = {0.1, 0.5};
-  EXPECT_EQ(refusal(c), "[optimizer] schedule.milestones, shares of training.steps, must lie behind the warm-up and before the end: got [0.1, 0.5]; from "
-                        "0.2 to less than 1");
+  EXPECT_EQ(refusal(c),
+            "[optimizer] schedule.milestones, shares of training.steps, must lie behind the warm-up and before the "
+            "end: got [0.1, 0.5]; from "
+            "0.2 to less than 1");
   c = config("warmup-stable-decay");
   c.schedule.decay = 0.9;
-  EXPECT_EQ(refusal(c), "[optimizer] the warm-up and schedule.decay must fit into the run: got 0.2 + 0.9 of training.steps; at most decay = 0.8");
+  EXPECT_EQ(refusal(c),
+            "[optimizer] the warm-up and schedule.decay must fit into the run: got 0.2 + 0.9 of training.steps; at "
+            "most decay = 0.8");
   c = config("cosine");
   c.learning_rate_scaling = "linear";
-  EXPECT_EQ(refusal(c), "[optimizer] learning_rate_scaling linear needs reference_batch, the batch_size that learning_rate was found for: got 0; 8 "
-                        "leaves the rate as it is");
+  EXPECT_EQ(refusal(c),
+            "[optimizer] learning_rate_scaling linear needs reference_batch, the batch_size that learning_rate was "
+            "found for: got 0; 8 "
+            "leaves the rate as it is");
   c = config("cosine");
   c.reference_batch = 8;
-  EXPECT_NE(refusal(c).find("reference_batch means something to learning_rate_scaling alone: got 8; set"), std::string::npos);
+  EXPECT_NE(refusal(c).find("reference_batch means something to learning_rate_scaling alone: got 8; set"),
+            std::string::npos);
 }
 
 TEST(LearningRate, ScheduleIsATableOrAName) {

@@ -112,7 +112,8 @@ int64_t state_numel(const OptimizerConfig& c, const std::vector<std::vector<int6
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {});
     nn::Parameters parameters({}, {});
-    for (size_t i = 0; i < shapes.size(); ++i) parameters.add(concat("p", i), tensor::ShardSpec::whole(shapes[i]), nn::Init::ones(), true);
+    for (size_t i = 0; i < shapes.size(); ++i)
+      parameters.add(concat("p", i), tensor::ShardSpec::whole(shapes[i]), nn::Init::ones(), true);
     std::vector<memory::Shard> shards{make_shard(parameters)};
     for (const StateTensor& t : make_optimizer(c, shards, mesh)->state()) total += t.value.numel();
   });
@@ -127,7 +128,8 @@ TEST(MemorySaving, HoldsWhatThePapersPromise) {
 
 /// A model of one matrix trained alone, on `type` values.
 struct Model {
-  explicit Model(comm::World& world, const OptimizerConfig& c, at::ScalarType type = at::kFloat) : mesh(world, {}), parameters({}, {type, at::kCPU, 1}) {
+  explicit Model(comm::World& world, const OptimizerConfig& c, at::ScalarType type = at::kFloat)
+      : mesh(world, {}), parameters({}, {type, at::kCPU, 1}) {
     parameters.add("w", tensor::ShardSpec::whole({40, 33}), nn::Init::normal(1), true);
     parameters.add("b", tensor::ShardSpec::whole({77}), nn::Init::normal(1), false);
     shards.push_back(make_shard(parameters));
@@ -135,7 +137,8 @@ struct Model {
   }
   void step(int64_t t) {
     for (const memory::Piece& piece : shards[0].pieces)
-      of_piece(shards[0].gradients, piece).copy_(gradient_of(piece.parameter->name, piece.parameter->spec.shape, t).view({-1}));
+      of_piece(shards[0].gradients, piece)
+          .copy_(gradient_of(piece.parameter->name, piece.parameter->spec.shape, t).view({-1}));
     optimizer->step(t, 0.01, 1);
   }
   comm::Mesh mesh;
@@ -145,7 +148,8 @@ struct Model {
 };
 
 TEST(MemorySaving, ARunGoesOnBitForBitFromItsState) {
-  for (const OptimizerConfig& c : {config("adafactor"), config("came"), galore(), config("adam8bit"), config("adamw"), config("lars")})
+  for (const OptimizerConfig& c :
+       {config("adafactor"), config("came"), galore(), config("adam8bit"), config("adamw"), config("lars")})
     comm::run_ranks(1, [&](comm::World& world) {
       Model whole(world, c), resumed(world, c);
       for (int64_t t = 1; t <= 4; ++t) whole.step(t);
@@ -196,7 +200,8 @@ TEST(Adam8bit, StepsWindowsOfALargeShard) {
       std::vector<memory::Shard> shards{make_shard(parameters)};
       const auto optimizer = make_optimizer(config("adam8bit"), shards, mesh);
       for (int64_t t = 1; t <= 3; ++t) {
-        shards[0].gradients.copy_(gradient_of("w", {1024}, t).repeat({rows + 1}).narrow(0, 0, shards[0].values.numel()));
+        shards[0].gradients.copy_(
+            gradient_of("w", {1024}, t).repeat({rows + 1}).narrow(0, 0, shards[0].values.numel()));
         optimizer->step(t, 0.1, 1);
       }
       values = shards[0].values.clone();
@@ -204,7 +209,8 @@ TEST(Adam8bit, StepsWindowsOfALargeShard) {
     return values;
   };
   const at::Tensor small = stepped(1), large = stepped(300);
-  EXPECT_TRUE(at::equal(large.narrow(0, 0, 300 * 1024).view({300, 1024}), small.narrow(0, 0, 1024).expand({300, 1024})));
+  EXPECT_TRUE(
+      at::equal(large.narrow(0, 0, 300 * 1024).view({300, 1024}), small.narrow(0, 0, 1024).expand({300, 1024})));
   EXPECT_TRUE(at::equal(large.narrow(0, 300 * 1024, 5), small.narrow(0, 1024, 5)));
 }
 

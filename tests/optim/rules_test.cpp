@@ -78,7 +78,8 @@ struct One {
 };
 
 /// 100 steps of ours and of `torch_step(values, gradient, t)`.
-void expect_equals_torch(const OptimizerConfig& c, const std::function<void(at::Tensor&, const at::Tensor&, int64_t)>& torch_step) {
+void expect_equals_torch(const OptimizerConfig& c,
+                         const std::function<void(at::Tensor&, const at::Tensor&, int64_t)>& torch_step) {
   comm::run_ranks(1, [&](comm::World& world) {
     One one;
     comm::Mesh mesh(world, {});
@@ -108,10 +109,13 @@ TEST(Optimizers, EqualTorchForAHundredSteps) {
   });
 }
 
-const char* const kAllRules[] = {"adamw", "adam", "sgd", "lion", "lamb", "lars", "adafactor", "came", "adam8bit", "galore"};
+const char* const kAllRules[] = {"adamw", "adam",      "sgd",  "lion",     "lamb",
+                                 "lars",  "adafactor", "came", "adam8bit", "galore"};
 
-/// Two steps on shards that `prepare` has turned into others, whose gradients are rounded to one dtype and kept in another.
-memory::Shard after_two_steps(const std::string& name, const std::function<void(memory::Shard&)>& prepare, at::ScalarType gradients, at::ScalarType rounded_to) {
+/// Two steps on shards that `prepare` has turned into others, whose gradients are rounded to one dtype and kept in
+/// another.
+memory::Shard after_two_steps(const std::string& name, const std::function<void(memory::Shard&)>& prepare,
+                              at::ScalarType gradients, at::ScalarType rounded_to) {
   memory::Shard result;
   comm::run_ranks(1, [&](comm::World& world) {
     One one;
@@ -141,7 +145,8 @@ TEST(Optimizers, NarrowModelsGetRoundedValues) {
       const memory::Shard shard = after_two_steps(name, prepare, narrow, narrow);
       EXPECT_FALSE(at::equal(shard.values, before)) << name;
       EXPECT_TRUE(at::equal(shard.copy, shard.values.to(narrow))) << name;
-      EXPECT_TRUE(at::equal(shard.values, after_two_steps(name, prepare, at::kFloat, narrow).values)) << name << ": the same gradients, widened before";
+      EXPECT_TRUE(at::equal(shard.values, after_two_steps(name, prepare, at::kFloat, narrow).values))
+          << name << ": the same gradients, widened before";
     }
 }
 
@@ -165,7 +170,8 @@ TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {
       parameters.add("w", tensor::ShardSpec::whole({30, 40}), nn::Init::ones(), true);
       const int index = mesh.index("data");
       std::vector<nn::Parameter*> all{&parameters.at("w")};
-      std::vector<memory::Shard> shards{layout.zero ? make_shard(all, parameters.options(), index, layout.data) : make_shard(all, parameters.options(), 0, 1)};
+      std::vector<memory::Shard> shards{layout.zero ? make_shard(all, parameters.options(), index, layout.data)
+                                                    : make_shard(all, parameters.options(), 0, 1)};
       shards[0].gradients.fill_(1);
       OptimizerConfig c;
       c.name = "sgd";
@@ -185,8 +191,12 @@ TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {
 }
 
 TEST(Optimizers, StatesAreNamedAndAsLargeAsThePapersSay) {
-  const std::map<std::string, std::vector<std::string>> kinds{{"adamw", {"exp_avg", "exp_avg_sq"}}, {"adam", {"exp_avg", "exp_avg_sq"}}, {"sgd", {"momentum"}},
-                                                              {"lion", {"exp_avg"}},               {"lamb", {"exp_avg", "exp_avg_sq"}}, {"lars", {"momentum"}}};
+  const std::map<std::string, std::vector<std::string>> kinds{{"adamw", {"exp_avg", "exp_avg_sq"}},
+                                                              {"adam", {"exp_avg", "exp_avg_sq"}},
+                                                              {"sgd", {"momentum"}},
+                                                              {"lion", {"exp_avg"}},
+                                                              {"lamb", {"exp_avg", "exp_avg_sq"}},
+                                                              {"lars", {"momentum"}}};
   for (const auto& [name, states] : kinds)
     comm::run_ranks(1, [&, name = name, states = states](comm::World& world) {
       RankState rank(world, {});
@@ -225,7 +235,9 @@ TEST(Optimizers, RefuseWhatTheyDoNotUse) {
   EXPECT_EQ(refusal(c), "[optimizer] adamw has 2 betas: got 1");
   c = config("adamw");
   c.name = "adamax";
-  EXPECT_EQ(refusal(c), "[optimizer] unknown optimizer adamax; there are adamw, adam, sgd, lion, lamb, lars, adafactor, came, adam8bit, galore");
+  EXPECT_EQ(refusal(c),
+            "[optimizer] unknown optimizer adamax; there are adamw, adam, sgd, lion, lamb, lars, adafactor, came, "
+            "adam8bit, galore");
   c = config("adamw");
   c.schedule.name = "linear";
   EXPECT_EQ(refusal(c), "") << "every rule has a schedule";
@@ -245,7 +257,8 @@ TEST(Optimizers, RefuseShardsThatDoNotFit) {
       }
       return std::string();
     };
-    EXPECT_EQ(message(), "[optimizer] stochastic_rounding is for bf16 parameters without masters: got Double; leave it out");
+    EXPECT_EQ(message(),
+              "[optimizer] stochastic_rounding is for bf16 parameters without masters: got Double; leave it out");
     c = config("sgd");
     c.momentum = 0;
     c.nesterov = true;

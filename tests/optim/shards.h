@@ -9,10 +9,10 @@
 
 namespace colossal::optim {
 
-/// Of `parameters`, one behind the other, the share of rank `index` of `count` along "data": equal shares, the last ones less or nothing.
-/// Parameters are left as they are; gradients are zero.
-inline memory::Shard make_shard(const std::vector<nn::Parameter*>& parameters, const nn::Parameters::Options& dtype, int64_t index, int64_t count,
-                                bool counts = true) {
+/// Of `parameters`, one behind the other, the share of rank `index` of `count` along "data": equal shares, the last
+/// ones less or nothing. Parameters are left as they are; gradients are zero.
+inline memory::Shard make_shard(const std::vector<nn::Parameter*>& parameters, const nn::Parameters::Options& dtype,
+                                int64_t index, int64_t count, bool counts = true) {
   int64_t total = 0;
   for (const nn::Parameter* p : parameters) total += p->value.numel();
   const int64_t length = (total + count - 1) / count, begin = index * length, end = begin + length;
@@ -22,7 +22,8 @@ inline memory::Shard make_shard(const std::vector<nn::Parameter*>& parameters, c
   for (nn::Parameter* p : parameters) {
     const int64_t first = std::max(at, begin), last = std::min(at + p->value.numel(), end);
     if (first < last) {
-      shard.values.narrow(0, first - begin, last - first).copy_(p->value.detach().view({-1}).narrow(0, first - at, last - first));
+      shard.values.narrow(0, first - begin, last - first)
+          .copy_(p->value.detach().view({-1}).narrow(0, first - at, last - first));
       shard.pieces.push_back({p, first - begin, {first - at, last - first, counts}});
     }
     at += p->value.numel();

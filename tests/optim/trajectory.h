@@ -1,4 +1,5 @@
-// An optimizer beside the plain formula of its paper: many steps on whole tensors, and the same under every way to share them out.
+// An optimizer beside the plain formula of its paper: many steps on whole tensors, and the same under every way to
+// share them out.
 #pragma once
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -22,13 +23,17 @@ struct Layout {
   int data = 1, tensor = 1;
   bool zero = false;  ///< the replicas share the states out
 };
-inline std::string to_string(const Layout& l) { return concat("data ", l.data, ", tensor ", l.tensor, l.zero ? ", shared out" : ""); }
-
-inline std::vector<Layout> layouts() {
-  return {{1, 1, false}, {2, 1, true}, {3, 1, true}, {1, 2, false}, {1, 3, false}, {2, 1, false}, {2, 2, true}, {2, 2, false}, {3, 2, true}};
+inline std::string to_string(const Layout& l) {
+  return concat("data ", l.data, ", tensor ", l.tensor, l.zero ? ", shared out" : "");
 }
 
-/// Parameters that are split by rows and by columns, evenly and with padding, in segments of which some have copies, and not at all.
+inline std::vector<Layout> layouts() {
+  return {{1, 1, false}, {2, 1, true}, {3, 1, true},  {1, 2, false}, {1, 3, false},
+          {2, 1, false}, {2, 2, true}, {2, 2, false}, {3, 2, true}};
+}
+
+/// Parameters that are split by rows and by columns, evenly and with padding, in segments of which some have copies,
+/// and not at all.
 inline void declare(nn::Parameters& parameters) {
   using tensor::ShardSpec;
   const auto init = nn::Init::normal(1);
@@ -56,7 +61,8 @@ struct Plain {
 using Formula = std::function<void(Plain& plain, const at::Tensor& g, int64_t t, double rate)>;
 
 inline at::Tensor gradient_of(const std::string& name, const std::vector<int64_t>& shape, int64_t t) {
-  return at::randn(shape, at::detail::createCPUGenerator(derive_seed(derive_seed(5, name), static_cast<uint64_t>(t))), at::kDouble);
+  return at::randn(shape, at::detail::createCPUGenerator(derive_seed(derive_seed(5, name), static_cast<uint64_t>(t))),
+                   at::kDouble);
 }
 inline double rate_of(int64_t t) { return 0.02 / (1 + 0.1 * static_cast<double>(t)); }
 
@@ -66,14 +72,16 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
   std::map<std::string, Plain> all;
   for (const nn::Parameter& p : parameters) all[p.name] = {p.value.detach().clone(), p.rate, p.decay, {}};
   for (int64_t t = 1; t <= steps; ++t)
-    for (auto& [name, plain] : all) formula(plain, gradient_of(name, plain.w.sizes().vec(), t), t, rate_of(t) * plain.rate);
+    for (auto& [name, plain] : all)
+      formula(plain, gradient_of(name, plain.w.sizes().vec(), t), t, rate_of(t) * plain.rate);
   return all;
 }
 
 /// The parameters of one rank under a layout, in two shards, and what a test does with them.
 struct RankState {
   RankState(comm::World& world, const Layout& layout)
-      : mesh(world, {{"data", layout.data}, {"tensor", layout.tensor}}), parameters(mesh.place(), {at::kDouble, at::kCPU, 1}) {
+      : mesh(world, {{"data", layout.data}, {"tensor", layout.tensor}}),
+        parameters(mesh.place(), {at::kDouble, at::kCPU, 1}) {
     declare(parameters);
     std::vector<nn::Parameter*> chunks[2];
     size_t i = 0;
@@ -91,7 +99,8 @@ struct RankState {
     const auto shape = piece.parameter->spec.local_shape(mesh.place());
     for (const tensor::Block& block : tensor::blocks(piece.parameter->spec, mesh.place(), piece.part)) {
       at::Tensor whole = logical;
-      for (size_t d = 0; d < block.size.size(); ++d) whole = whole.narrow(static_cast<int64_t>(d), block.start[d], block.size[d]);
+      for (size_t d = 0; d < block.size.size(); ++d)
+        whole = whole.narrow(static_cast<int64_t>(d), block.start[d], block.size[d]);
       body(tensor::at_block(of_piece(buffer, piece), shape, piece.part, block), whole);
     }
   }
@@ -110,39 +119,46 @@ struct RankState {
 
 constexpr int64_t kSteps = 20, kManySteps = 100;
 
-/// Throws test::ParityError unless every block of every rank equals that of the formula's trajectory within 1e-12 of its largest value.
-inline void expect_trajectory(const OptimizerConfig& config, const std::map<std::string, Plain>& want, const Layout& layout,
-                              int64_t steps = kSteps, const comm::RankOptions& options = {}) {
-  comm::run_ranks(layout.data * layout.tensor, [&](comm::World& world) {
-    RankState rank(world, layout);
-    const auto optimizer = make_optimizer(config, rank.shards, rank.mesh);
-    for (int64_t t = 1; t <= steps; ++t) {
-      rank.set_gradients(t, 4);  // the scale takes it back
-      optimizer->step(t, rate_of(t), 0.25);
-    }
-    for (memory::Shard& shard : rank.shards)
-      for (const memory::Piece& piece : shard.pieces) {
-        const at::Tensor& logical = want.at(piece.parameter->name).w;
-        rank.for_blocks(piece, shard.values, logical, [&](const at::Tensor& mine, const at::Tensor& whole) {
-          test::expect_within(mine.contiguous(), whole.contiguous(), 1e-12 * std::max(1.0, logical.abs().max().item<double>()),
-                              concat(piece.parameter->name, " under ", to_string(layout)));
-        });
-      }
-  }, options);
+/// Throws test::ParityError unless every block of every rank equals that of the formula's trajectory within 1e-12 of
+/// its largest value.
+inline void expect_trajectory(const OptimizerConfig& config, const std::map<std::string, Plain>& want,
+                              const Layout& layout, int64_t steps = kSteps, const comm::RankOptions& options = {}) {
+  comm::run_ranks(
+      layout.data * layout.tensor,
+      [&](comm::World& world) {
+        RankState rank(world, layout);
+        const auto optimizer = make_optimizer(config, rank.shards, rank.mesh);
+        for (int64_t t = 1; t <= steps; ++t) {
+          rank.set_gradients(t, 4);  // the scale takes it back
+          optimizer->step(t, rate_of(t), 0.25);
+        }
+        for (memory::Shard& shard : rank.shards)
+          for (const memory::Piece& piece : shard.pieces) {
+            const at::Tensor& logical = want.at(piece.parameter->name).w;
+            rank.for_blocks(piece, shard.values, logical, [&](const at::Tensor& mine, const at::Tensor& whole) {
+              test::expect_within(mine.contiguous(), whole.contiguous(),
+                                  1e-12 * std::max(1.0, logical.abs().max().item<double>()),
+                                  concat(piece.parameter->name, " under ", to_string(layout)));
+            });
+          }
+      },
+      options);
 }
 
 /// kSteps under every layout, kManySteps under the simplest and one that has everything.
 inline void expect_follows(const OptimizerConfig& config, const Formula& formula) {
   const auto soon = plain_trajectory(formula, kSteps), late = plain_trajectory(formula, kManySteps);
   for (const Layout& layout : layouts()) EXPECT_NO_THROW(expect_trajectory(config, soon, layout)) << to_string(layout);
-  for (const Layout& layout : {Layout{}, Layout{2, 2, true}}) EXPECT_NO_THROW(expect_trajectory(config, late, layout, kManySteps)) << to_string(layout);
+  for (const Layout& layout : {Layout{}, Layout{2, 2, true}})
+    EXPECT_NO_THROW(expect_trajectory(config, late, layout, kManySteps)) << to_string(layout);
 }
 
 /// A rule that adds up over ranks is wrong without.
 inline void expect_needs_its_collectives(const OptimizerConfig& config, const Formula& formula) {
   const auto want = plain_trajectory(formula, kSteps);
   for (const Layout& layout : {Layout{2, 1, true}, Layout{1, 2, false}})
-    EXPECT_THROW(expect_trajectory(config, want, layout, kSteps, {.collectives_off = true}), test::ParityError) << to_string(layout);
+    EXPECT_THROW(expect_trajectory(config, want, layout, kSteps, {.collectives_off = true}), test::ParityError)
+        << to_string(layout);
 }
 
 }  // namespace colossal::optim

@@ -1,4 +1,5 @@
-// The linear layers of a transformer layer send and keep what the published formulas say, on every rank and in every mode.
+// The linear layers of a transformer layer send and keep what the published formulas say, on every rank and in every
+// mode.
 #include "colossal/parallel/tensor/layer_cost.h"
 
 #include <gmock/gmock.h>
@@ -37,8 +38,9 @@ constexpr LayerSizes kSmall{.hidden = 72, .heads = 72, .batch = 36, .sequence = 
 constexpr LayerSizes kThirds{.hidden = 108, .heads = 108, .batch = 9, .sequence = 2};
 constexpr LayerSizes kPowers{.hidden = 64, .heads = 64, .batch = 32, .sequence = 2};
 INSTANTIATE_TEST_SUITE_P(Ranks, LayerCostOf,
-                         testing::Values(Case{1, kSmall}, Case{2, kSmall}, Case{4, kSmall}, Case{8, kSmall}, Case{9, kSmall}, Case{12, kSmall},
-                                         Case{18, kSmall}, Case{27, kThirds}, Case{64, kPowers}),
+                         testing::Values(Case{1, kSmall}, Case{2, kSmall}, Case{4, kSmall}, Case{8, kSmall},
+                                         Case{9, kSmall}, Case{12, kSmall}, Case{18, kSmall}, Case{27, kThirds},
+                                         Case{64, kPowers}),
                          [](const auto& info) { return "Of" + std::to_string(info.param.ranks); });
 
 std::vector<std::string> names(int64_t ranks) {
@@ -93,8 +95,10 @@ std::string message_of(const Work& work) {
 
 TEST(MeasuredCost, RefusesSizesThatDoNotDivide) {
   const LayerSizes sizes{.hidden = 64, .heads = 16, .batch = 8, .sequence = 2};
-  EXPECT_THAT(message_of([&] { measured_cost({.size = 9, .mode = "2d"}, sizes); }), testing::StartsWith("[2d] hidden must divide by the 3 ranks"));
-  EXPECT_THAT(message_of([&] { measured_cost({.size = 64, .mode = "3d"}, sizes); }), testing::StartsWith("[3d] the rows of a batch must divide by the 16"));
+  EXPECT_THAT(message_of([&] { measured_cost({.size = 9, .mode = "2d"}, sizes); }),
+              testing::StartsWith("[2d] hidden must divide by the 3 ranks"));
+  EXPECT_THAT(message_of([&] { measured_cost({.size = 64, .mode = "3d"}, sizes); }),
+              testing::StartsWith("[3d] the rows of a batch must divide by the 16"));
   EXPECT_THAT(message_of([&] { measured_cost({.size = 2, .mode = "1d"}, {.hidden = 64, .heads = 5}); }),
               testing::StartsWith("[model] hidden must divide by heads: got hidden 64, heads 5"));
 }

@@ -1,9 +1,9 @@
-// Each layer of the parallel factory, in every mode, against the serial one on integers: every sum is exact whatever its order, so results must be equal
-// bit for bit, and a difference is an error of layout, never of rounding. Then the ways in which such layers go wrong, each of which must be noticed.
-#include <gtest/gtest.h>
-
+// Each layer of the parallel factory, in every mode, against the serial one on integers: every sum is exact whatever
+// its order, so results must be equal bit for bit, and a difference is an error of layout, never of rounding. Then the
+// ways in which such layers go wrong, each of which must be noticed.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
 
 #include <map>
 
@@ -84,7 +84,8 @@ struct Results {
 
 /// `part`: cuts a whole hidden state to this rank's.
 template <class Part>
-Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape, int64_t batch, const Part& part) {
+Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape, int64_t batch,
+                  const Part& part) {
   nn::Parameters& parameters = make.parameters();
   Chain chain(make, shape);
   fill(parameters, mesh.place());
@@ -111,7 +112,8 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
 /// Changes a layout, to see whether the difference is noticed.
 using Mutation = std::function<void(Layout&)>;
 
-void check(const TensorConfig& config, const nn::AttentionShape& shape, bool collectives_off = false, const Mutation& mutate = {}) {
+void check(const TensorConfig& config, const nn::AttentionShape& shape, bool collectives_off = false,
+           const Mutation& mutate = {}) {
   const int64_t batch = parallel::batch_parts(config) * 2;
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
@@ -120,26 +122,33 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, bool col
     nn::SerialLayers make(parameters);
     want = run_chain(make, mesh, shape, batch, [](const at::Tensor& x) { return x; });
   });
-  comm::run_ranks(static_cast<int>(config.size), [&](comm::World& world) {
-    comm::Mesh mesh(world, parallel::tensor_axes(config));
-    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
-    Layout layout = parallel::make_layout(config, mesh);
-    if (mutate) mutate(layout);
-    parallel::TensorLayers make(parameters, layout);
-    const auto part = [&](const at::Tensor& whole) {
-      const auto& split = layout.outside;
-      const int64_t columns = mesh.place().size(split.columns), width = whole.size(2) / columns;
-      return parallel::rows_of(layout, split).of(whole).narrow(2, mesh.place().index(split.columns) * width, width).contiguous();
-    };
-    const Results got = run_chain(make, mesh, shape, batch, part);
-    expect_equal(got.hidden, part(want.hidden), "hidden state");
-    expect_equal(got.input_gradient, part(want.input_gradient), "input gradient");
-    expect_equal(got.tied, want.tied, "logits of a tied head");
-    expect_equal(got.untied, want.untied, "logits of a head of its own");
-    expect_equal(got.classes, want.classes, "classes");
-    for (const nn::Parameter& p : parameters)
-      expect_equal(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()), "gradient of " + p.name);
-  }, {.collectives_off = collectives_off});
+  comm::run_ranks(static_cast<int>(config.size),
+                  [&](comm::World& world) {
+                    comm::Mesh mesh(world, parallel::tensor_axes(config));
+                    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+                    Layout layout = parallel::make_layout(config, mesh);
+                    if (mutate) mutate(layout);
+                    parallel::TensorLayers make(parameters, layout);
+                    const auto part = [&](const at::Tensor& whole) {
+                      const auto& split = layout.outside;
+                      const int64_t columns = mesh.place().size(split.columns), width = whole.size(2) / columns;
+                      return parallel::rows_of(layout, split)
+                          .of(whole)
+                          .narrow(2, mesh.place().index(split.columns) * width, width)
+                          .contiguous();
+                    };
+                    const Results got = run_chain(make, mesh, shape, batch, part);
+                    expect_equal(got.hidden, part(want.hidden), "hidden state");
+                    expect_equal(got.input_gradient, part(want.input_gradient), "input gradient");
+                    expect_equal(got.tied, want.tied, "logits of a tied head");
+                    expect_equal(got.untied, want.untied, "logits of a head of its own");
+                    expect_equal(got.classes, want.classes, "classes");
+                    for (const nn::Parameter& p : parameters)
+                      expect_equal(got.gradients.at(p.name),
+                                   local_part(want.gradients.at(p.name), p.spec, mesh.place()),
+                                   "gradient of " + p.name);
+                  },
+                  {.collectives_off = collectives_off});
 }
 
 class IntegerParity : public testing::TestWithParam<TensorConfig> {
@@ -151,16 +160,21 @@ class IntegerParity : public testing::TestWithParam<TensorConfig> {
 };
 
 TEST_P(IntegerParity, EveryLayerIsBitwiseThatOfOneProcess) { both(kShape); }
-TEST_P(IntegerParity, SharedKvHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kShape.hidden, .heads = 6, .kv_heads = 1, .head_dim = 3}); }
-TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) { both({.hidden = kShape.hidden, .heads = 5, .kv_heads = 5, .head_dim = 4}); }
+TEST_P(IntegerParity, SharedKvHeadsAreBitwiseThoseOfOneProcess) {
+  both({.hidden = kShape.hidden, .heads = 6, .kv_heads = 1, .head_dim = 3});
+}
+TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) {
+  both({.hidden = kShape.hidden, .heads = 5, .kv_heads = 5, .head_dim = 4});
+}
 
 INSTANTIATE_TEST_SUITE_P(Modes, IntegerParity, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 
 // 64 ranks: q = 8; [4, 4, 4]; l = 4. Every layer of a block, one batch row a part.
 TEST(SixtyFourRanks, EveryLayerIsBitwiseThatOfOneProcess) {
-  for (const TensorConfig& config : {TensorConfig{.size = 64, .mode = "2d"}, TensorConfig{.size = 64, .mode = "2.5d", .depth = 4},
-                                     TensorConfig{.size = 64, .mode = "3d"}}) {
+  for (const TensorConfig& config :
+       {TensorConfig{.size = 64, .mode = "2d"}, TensorConfig{.size = 64, .mode = "2.5d", .depth = 4},
+        TensorConfig{.size = 64, .mode = "3d"}}) {
     const nn::AttentionShape shape{.hidden = 64, .heads = 8, .kv_heads = 4, .head_dim = 4};
     EXPECT_NO_THROW(check(config, shape)) << name_of(config);
     EXPECT_THROW(check(config, shape, true), ParityError) << name_of(config);
@@ -173,7 +187,8 @@ void expect_noticed(const TensorConfig& config, const Mutation& mutate) {
 }
 
 TEST(Mutations, RowsAndColumnsSwappedAreNoticed) {
-  for (const TensorConfig& config : {TensorConfig{.size = 4, .mode = "2d"}, TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}})
+  for (const TensorConfig& config :
+       {TensorConfig{.size = 4, .mode = "2d"}, TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}})
     expect_noticed(config, [](Layout& l) { std::swap(l.expand.weight.out, l.expand.weight.in); });
   expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.inside.rows[1], l.inside.columns[0]); });
   expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.outside.rows[0], l.outside.rows[1]); });
@@ -186,7 +201,8 @@ TEST(Mutations, AMissingSumOverDepthIsNoticed) {
 /// Divides dW by the ranks, as a mean over a group that should be a sum would.
 struct DividedGradient : nn::Product {
   DividedGradient(std::shared_ptr<const Product> inner, double ranks) : inner(std::move(inner)), ranks(ranks) {}
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
     return inner->forward(x, weight, bias, out, saved);
   }
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
@@ -210,21 +226,25 @@ TEST_P(ModeMutations, OneProductWithoutItsCollectivesIsNoticed) {
   comm::run_ranks(1, [&](comm::World& alone) {
     comm::Mesh mesh(alone, {{"data", 1}});
     const TensorConfig config = GetParam();
-    const Layout silent = config.mode == "1d" ? parallel::layout_1d(mesh) : config.mode == "3d" ? parallel::layout_3d(mesh, false) : parallel::layout_2d(mesh);
+    const Layout silent = config.mode == "1d"   ? parallel::layout_1d(mesh)
+                          : config.mode == "3d" ? parallel::layout_3d(mesh, false)
+                                                : parallel::layout_2d(mesh);
     expect_noticed(config, [&](Layout& l) { l.contract.product = silent.contract.product; });
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ModeMutations,
                          testing::Values(TensorConfig{.size = 2}, TensorConfig{.size = 4, .mode = "2d"},
-                                         TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}, TensorConfig{.size = 8, .mode = "3d"}),
+                                         TensorConfig{.size = 8, .mode = "2.5d", .depth = 2},
+                                         TensorConfig{.size = 8, .mode = "3d"}),
                          [](const auto& info) { return name_of(info.param); });
 
 // An expand without its contract before a residual: refused by the compiler, under every layout.
 template <class A, class B>
 concept Addable = requires(A a, B b) { a + b; };
 static_assert(Addable<at::Tensor, at::Tensor>);
-static_assert(!Addable<at::Tensor, nn::Inside> && !Addable<nn::Inside, at::Tensor> && !std::is_convertible_v<nn::Inside, at::Tensor>);
+static_assert(!Addable<at::Tensor, nn::Inside> && !Addable<nn::Inside, at::Tensor> &&
+              !std::is_convertible_v<nn::Inside, at::Tensor>);
 
 }  // namespace
 }  // namespace colossal::test::layers_parity_test

@@ -1,5 +1,6 @@
-// Whole models under every small layout against one process, in fp64: losses, input gradient, every parameter gradient, gradient norms,
-// weights after ten steps. With collectives off each case must fail as a ParityError, or it proves nothing.
+// Whole models under every small layout against one process, in fp64: losses, input gradient, every parameter gradient,
+// gradient norms, weights after ten steps. With collectives off each case must fail as a ParityError, or it proves
+// nothing.
 #include <gtest/gtest.h>
 
 #include "support/parity.h"
@@ -25,7 +26,8 @@ class ModelParity : public testing::TestWithParam<Layout> {
  protected:
   ParityCase make(models::ModelShape shape) const {
     const Layout& l = GetParam();
-    ParityCase c{.shape = std::move(shape), .data = l.data, .tensor = {.size = l.tensor, .mode = l.mode, .depth = l.depth}};
+    ParityCase c{
+        .shape = std::move(shape), .data = l.data, .tensor = {.size = l.tensor, .mode = l.mode, .depth = l.depth}};
     c.batch = c.data * parallel::batch_parts(c.tensor);
     c.batch *= std::max<int64_t>(1, 4 / c.batch);
     return c;
@@ -84,9 +86,10 @@ TEST_P(ModelParity, AccumulationEqualsSingleProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity,
-                         testing::Values(Layout{1, 2}, Layout{1, 4}, Layout{2, 1}, Layout{4, 1}, Layout{2, 2}, Layout{4, 2},
-                                         Layout{2, 4}, Layout{1, 4, "2d"}, Layout{2, 4, "2d"}, Layout{1, 8, "2.5d", 2}, Layout{2, 4, "2.5d", 4},
-                                         Layout{1, 8, "3d"}, Layout{2, 8, "3d"}),
+                         testing::Values(Layout{1, 2}, Layout{1, 4}, Layout{2, 1}, Layout{4, 1}, Layout{2, 2},
+                                         Layout{4, 2}, Layout{2, 4}, Layout{1, 4, "2d"}, Layout{2, 4, "2d"},
+                                         Layout{1, 8, "2.5d", 2}, Layout{2, 4, "2.5d", 4}, Layout{1, 8, "3d"},
+                                         Layout{2, 8, "3d"}),
                          testing::PrintToStringParamName());
 
 /// Larger grids, where rows and columns of three tell apart what two would hide.
@@ -102,7 +105,8 @@ TEST_P(WideModelParity, EveryArchitectureEqualsSingleProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, WideModelParity,
-                         testing::Values(Layout{1, 9, "2d"}, Layout{1, 12, "2.5d", 3}, Layout{1, 18, "2.5d", 2}, Layout{1, 27, "3d"}),
+                         testing::Values(Layout{1, 9, "2d"}, Layout{1, 12, "2.5d", 3}, Layout{1, 18, "2.5d", 2},
+                                         Layout{1, 27, "3d"}),
                          testing::PrintToStringParamName());
 
 }  // namespace

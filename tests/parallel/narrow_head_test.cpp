@@ -1,9 +1,8 @@
 // The loss over a split vocabulary in narrow dtypes: gradients leave for other ranks before backward has brought the
 // factor that makes them small.
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/ops/cross_entropy.h"

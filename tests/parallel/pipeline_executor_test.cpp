@@ -1,7 +1,5 @@
-// The executor on a chain of small stages: every schedule gives the gradients of one process, holds as many activations as simulated, and sends what the
-// formula says; a lost transfer shows.
-#include "colossal/parallel/pipeline/executor.h"
-
+// The executor on a chain of small stages: every schedule gives the gradients of one process, holds as many activations
+// as simulated, and sends what the formula says; a lost transfer shows.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/linear.h"
 #include "colossal/nn/parameter.h"
+#include "colossal/parallel/pipeline/executor.h"
 #include "colossal/schedule/make.h"
 #include "support/decorated_world.h"
 #include "support/ranks_values.h"
@@ -61,14 +60,17 @@ std::vector<at::Tensor> serial_gradients(int stages, int micro_batches) {
   return gradients;
 }
 
-/// Runs `schedule` twice, each rank in the world that decorate(world) makes, and calls see(world, executor, chain) on each rank.
+/// Runs `schedule` twice, each rank in the world that decorate(world) makes, and calls see(world, executor, chain) on
+/// each rank.
 template <class Decorate, class See>
-void run_decorated(const schedule::Schedule& schedule, const Decorate& decorate, const See& see, std::chrono::milliseconds work = {}) {
+void run_decorated(const schedule::Schedule& schedule, const Decorate& decorate, const See& see,
+                   std::chrono::milliseconds work = {}) {
   comm::run_ranks(schedule.placement.ranks(), [&](World& world) {
     decltype(auto) decorated = decorate(world);
     comm::Mesh mesh(decorated, {{"pipeline", world.size()}});
     Chain chain(schedule.placement.stages());
-    PipelineExecutor executor(schedule, {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
+    PipelineExecutor executor(schedule,
+                              {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
     const auto stage = [&](int k, int micro_batch, const at::Tensor& input) {
       std::this_thread::sleep_for(work);
       return chain(k, micro_batch, input);
@@ -112,7 +114,8 @@ TEST_P(Executor, GivesTheGradientsOfOneProcess) {
       if (grad.defined()) sums[k] = sums[k].defined() ? sums[k] + grad : grad;
     }
   });
-  for (size_t k = 0; k < want.size(); ++k) test::expect_close(sums[k], want[k], kRows * schedule.micro_batches, concat("stage ", k));
+  for (size_t k = 0; k < want.size(); ++k)
+    test::expect_close(sums[k], want[k], kRows * schedule.micro_batches, concat("stage ", k));
 }
 
 TEST_P(Executor, HoldsWhatTheSimulatorSays) {
@@ -137,7 +140,8 @@ TEST_P(Executor, SendsOneHiddenStateEachWayPerBoundaryAndMicroBatch) {
   EXPECT_EQ(sent, 2 * schedule.micro_batches * boundaries * kRows * kWidth);
 }
 
-/// A transport whose sends return when the message was received: what NCCL may do to a pair's first message, and to later ones of a busy group.
+/// A transport whose sends return when the message was received: what NCCL may do to a pair's first message, and to
+/// later ones of a busy group.
 class Blocks final : public test::GroupDecorator {
  public:
   using GroupDecorator::GroupDecorator;
@@ -158,11 +162,13 @@ TEST_P(Executor, DoesNotLockUpThoughEveryTransferBlocks) {
   const auto& [name, ranks] = GetParam();
   const auto schedule = schedule_of(name, ranks, 2 * ranks);
   const auto blocking = [](World& world) {
-    return test::DecoratedWorld(world, [](std::shared_ptr<comm::Group> group) { return std::make_shared<Blocks>(std::move(group)); });
+    return test::DecoratedWorld(
+        world, [](std::shared_ptr<comm::Group> group) { return std::make_shared<Blocks>(std::move(group)); });
   };
   run_decorated(schedule, blocking, [&](World& world, const PipelineExecutor& executor, const Chain&) {
     const auto& list = schedule.ranks[world.rank()];
-    EXPECT_EQ(executor.events().size() + schedule.placement.chunks() + 1, list.size());  // all but each chunk's Reduce and the Update
+    // all but each chunk's Reduce and the Update
+    EXPECT_EQ(executor.events().size() + schedule.placement.chunks() + 1, list.size());
   });
 }
 
@@ -190,16 +196,19 @@ TEST(ExecutorTimes, TakesAboutAsLongAsSimulated) {
   using namespace std::chrono_literals;
   const auto schedule = schedule_of("gpipe", 4, 8);
   // Only forward passes sleep: 8 of them on each rank, and 3 more until the last rank begins.
-  run(schedule, [&](World&, const PipelineExecutor& executor, const Chain&) {
-    double first = 1e300, last = 0;
-    for (const schedule::Event& event : executor.events())
-      if (event.step.action == schedule::Action::Forward) {
-        first = std::min(first, event.begin);
-        last = std::max(last, event.end);
-      }
-    EXPECT_GE(last - first, 8 * 0.01);
-    EXPECT_LE(last - first, 8 * 0.05);
-  }, 10ms);
+  run(
+      schedule,
+      [&](World&, const PipelineExecutor& executor, const Chain&) {
+        double first = 1e300, last = 0;
+        for (const schedule::Event& event : executor.events())
+          if (event.step.action == schedule::Action::Forward) {
+            first = std::min(first, event.begin);
+            last = std::max(last, event.end);
+          }
+        EXPECT_GE(last - first, 8 * 0.01);
+        EXPECT_LE(last - first, 8 * 0.05);
+      },
+      10ms);
 }
 
 TEST(ExecutorForward, PassesOnceThroughEveryStage) {
@@ -208,7 +217,8 @@ TEST(ExecutorForward, PassesOnceThroughEveryStage) {
   comm::run_ranks(2, [&](World& world) {
     comm::Mesh mesh(world, {{"pipeline", 2}});
     Chain chain(4);
-    PipelineExecutor executor(schedule, {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
+    PipelineExecutor executor(schedule,
+                              {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
     const auto stage = [&](int k, int i, const at::Tensor& x) { return chain(k, i, x); };
     const auto results = executor.forward(stage, 3, {kRows});
     EXPECT_EQ(results.size(), world.rank() == 0 ? 3u : 0u);  // the last stage of a V is where the first is
@@ -225,11 +235,14 @@ TEST(ExecutorErrors, AFailedStageLeavesNothingAndSaysWhy) {
     comm::run_ranks(2, [&](World& world) {
       comm::Mesh mesh(world, {{"pipeline", 2}});
       nn::DeferredGradients deferred;
-      PipelineExecutor executor(schedule_of("1f1b", 2, 4), {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kDouble)});
-      executor.train([&](int stage, int i, const at::Tensor& x) {
-        require(stage == 0 || i < 1, "test", "stage 1 is broken");
-        return stage == 0 ? at::ones({2, 2}, at::kDouble).requires_grad_() * 2 : x.sum();
-      }, {2}, {});
+      PipelineExecutor executor(schedule_of("1f1b", 2, 4),
+                                {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kDouble)});
+      executor.train(
+          [&](int stage, int i, const at::Tensor& x) {
+            require(stage == 0 || i < 1, "test", "stage 1 is broken");
+            return stage == 0 ? at::ones({2, 2}, at::kDouble).requires_grad_() * 2 : x.sum();
+          },
+          {2}, {});
     });
   });
   EXPECT_NE(message.find("stage 1 is broken"), std::string::npos) << message;

@@ -1,5 +1,5 @@
-// Whole models in a pipeline against one process that accumulates the same micro-batches, in fp64: losses, every gradient, weights after ten steps,
-// to the last bit where the order of additions allows it.
+// Whole models in a pipeline against one process that accumulates the same micro-batches, in fp64: losses, every
+// gradient, weights after ten steps, to the last bit where the order of additions allows it.
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
@@ -47,8 +47,10 @@ class PipelineParity : public testing::TestWithParam<Case> {
   }
   bool in_order() const {
     const ParityCase c = make(tiny_gpt2());
-    return schedule::accumulates_in_order(schedule::make_schedule(
-               {.name = c.pipeline.schedule, .stages = static_cast<int>(c.pipeline.size), .micro_batches = static_cast<int>(c.pipeline.micro_batches)})) &&
+    return schedule::accumulates_in_order(
+               schedule::make_schedule({.name = c.pipeline.schedule,
+                                        .stages = static_cast<int>(c.pipeline.size),
+                                        .micro_batches = static_cast<int>(c.pipeline.micro_batches)})) &&
            c.pipeline.schedule != "chimera";  // whose halves are added in the end
   }
 };
@@ -80,7 +82,8 @@ INSTANTIATE_TEST_SUITE_P(Schedules, PipelineParity, testing::ValuesIn(cases()), 
 TEST(PipelineOrder, MostSchedulesAccumulateInTheOrderOfMicroBatches) {
   int in_order = 0, all = 0;
   for (const schedule::Family& family : schedule::families()) {
-    in_order += schedule::accumulates_in_order(schedule::make_schedule({.name = family.name, .stages = 4, .micro_batches = 8}));
+    in_order +=
+        schedule::accumulates_in_order(schedule::make_schedule({.name = family.name, .stages = 4, .micro_batches = 8}));
     ++all;
   }
   EXPECT_EQ(in_order, all);
@@ -103,8 +106,11 @@ TEST_P(RecomputeParity, ChangesNoBit) {
 }
 
 TEST_P(RecomputeParity, EqualsSingleProcessUnderTensorModes) {
-  for (const parallel::TensorConfig& tensor : std::vector<parallel::TensorConfig>{
-           {.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "3d"}, {.size = 8, .mode = "3d", .keep_gathered = true}}) {
+  for (const parallel::TensorConfig& tensor :
+       std::vector<parallel::TensorConfig>{{.size = 2},
+                                           {.size = 4, .mode = "2d"},
+                                           {.size = 8, .mode = "3d"},
+                                           {.size = 8, .mode = "3d", .keep_gathered = true}}) {
     ParityCase c{.shape = tiny_gpt2(), .tensor = tensor, .steps = 3, .recompute = GetParam()};
     c.shape.dropout = 0.2;
     c.pipeline = {.size = 2, .schedule = "zero-bubble-h1", .micro_batches = 2};
@@ -113,7 +119,8 @@ TEST_P(RecomputeParity, EqualsSingleProcessUnderTensorModes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, RecomputeParity, testing::Values("selective", "block"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Kinds, RecomputeParity, testing::Values("selective", "block"),
+                         [](const auto& info) { return info.param; });
 
 /// Products of all axes on up to 16 ranks.
 struct Product {
@@ -124,12 +131,13 @@ struct Product {
 
 std::vector<Product> products() {
   std::vector<Product> list;
-  for (const parallel::TensorConfig& tensor : std::vector<parallel::TensorConfig>{{},
-                                                                                  {.size = 2},
-                                                                                  {.size = 4, .mode = "2d"},
-                                                                                  {.size = 4, .mode = "2.5d", .depth = 1},
-                                                                                  {.size = 8, .mode = "2.5d", .depth = 2},
-                                                                                  {.size = 8, .mode = "3d"}})
+  for (const parallel::TensorConfig& tensor :
+       std::vector<parallel::TensorConfig>{{},
+                                           {.size = 2},
+                                           {.size = 4, .mode = "2d"},
+                                           {.size = 4, .mode = "2.5d", .depth = 1},
+                                           {.size = 8, .mode = "2.5d", .depth = 2},
+                                           {.size = 8, .mode = "3d"}})
     for (const int data : {1, 2})
       for (const int64_t pipeline : {2, 4})
         if (data * tensor.size * pipeline <= 16 && data * tensor.size > 1) list.push_back({data, tensor, pipeline});

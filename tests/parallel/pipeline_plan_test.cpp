@@ -1,9 +1,8 @@
-#include "colossal/parallel/pipeline/plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
+#include "colossal/parallel/pipeline/plan.h"
 #include "colossal/schedule/make.h"
 
 namespace colossal::parallel::pipeline_plan_test {
@@ -15,10 +14,10 @@ ModelCosts blocks(int64_t count, double last = 0) { return {0, std::vector<doubl
 
 TEST(CutBlocks, TheDearestStageIsAsCheapAsCanBe) {
   EXPECT_THAT(cut_blocks(blocks(8), 4), ElementsAre(0, 2, 4, 6, 8));
-  EXPECT_THAT(cut_blocks(blocks(12, 5.45), 2), ElementsAre(0, 9, 12));     // GPT-2 124M: 9 against 8.45
+  EXPECT_THAT(cut_blocks(blocks(12, 5.45), 2), ElementsAre(0, 9, 12));  // GPT-2 124M: 9 against 8.45
   EXPECT_THAT(cut_blocks(blocks(12, 5.45), 4).back(), 12);
-  EXPECT_EQ(cut_blocks(blocks(12, 5.45), 4)[3], 12);                       // the head is a stage of its own
-  EXPECT_THAT(cut_blocks({3, {1, 1, 1}, 0}, 2), ElementsAre(0, 0, 3));     // so may the embedding be
+  EXPECT_EQ(cut_blocks(blocks(12, 5.45), 4)[3], 12);                    // the head is a stage of its own
+  EXPECT_THAT(cut_blocks({3, {1, 1, 1}, 0}, 2), ElementsAre(0, 0, 3));  // so may the embedding be
 }
 
 TEST(CutBlocks, NoInnerStageIsEmpty) {
@@ -32,7 +31,8 @@ TEST(CutBlocks, NoInnerStageIsEmpty) {
 TEST(CutBlocks, RanksWithSeveralStagesAreBalanced) {
   const auto placement = schedule::Placement::zigzag(2, 2);
   const auto cuts = cut_blocks(blocks(12, 5.45), placement);
-  const double first = static_cast<double>(cuts[1] + 12 - cuts[3]) + 5.45, second = static_cast<double>(cuts[3] - cuts[1]);
+  const double first = static_cast<double>(cuts[1] + 12 - cuts[3]) + 5.45,
+               second = static_cast<double>(cuts[3] - cuts[1]);
   EXPECT_LE(std::max(first, second), 9.0);
 }
 

@@ -1,9 +1,8 @@
-// What each rank sends in a linear layer, a norm, an embedding and a loss, in every mode, equals the published formula to the element, on every rank and in
-// each phase; and where the blocks of a matrix lie.
-#include <gtest/gtest.h>
-
+// What each rank sends in a linear layer, a norm, an embedding and a loss, in every mode, equals the published formula
+// to the element, on every rank and in each phase; and where the blocks of a matrix lie.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
 
 #include <array>
 
@@ -33,13 +32,19 @@ struct Sent {
 /// One rank of a mode: its factory, and what passes while something runs on it.
 struct Rank {
   Rank(comm::World& world, const TensorConfig& config)
-      : world(world), mesh(world, parallel::tensor_axes(config)), parameters(mesh.place(), {.dtype = at::kDouble}),
-        layout(parallel::make_layout(config, mesh)), make(parameters, layout), batch(parallel::batch_parts(config) * 2) {}
+      : world(world),
+        mesh(world, parallel::tensor_axes(config)),
+        parameters(mesh.place(), {.dtype = at::kDouble}),
+        layout(parallel::make_layout(config, mesh)),
+        make(parameters, layout),
+        batch(parallel::batch_parts(config) * 2) {}
 
   at::Tensor hidden(double features) const {
     const auto& o = layout.outside;
     return at::ones({batch / mesh.place().size(o.rows), static_cast<int64_t>(kSequence),
-                     static_cast<int64_t>(features) / mesh.place().size(o.columns)}, at::kDouble).requires_grad_();
+                     static_cast<int64_t>(features) / mesh.place().size(o.columns)},
+                    at::kDouble)
+        .requires_grad_();
   }
   template <class Layer>
   Sent run(const Layer& layer) {
@@ -72,7 +77,10 @@ struct Rank {
 /// q, depth, l of a config.
 struct Grid {
   explicit Grid(const TensorConfig& c)
-      : p(static_cast<double>(c.size)), d(c.mode == "2.5d" ? static_cast<double>(c.depth) : 1), q(std::round(std::sqrt(p / d))), l(std::round(std::cbrt(p))) {}
+      : p(static_cast<double>(c.size)),
+        d(c.mode == "2.5d" ? static_cast<double>(c.depth) : 1),
+        q(std::round(std::sqrt(p / d))),
+        l(std::round(std::cbrt(p))) {}
   double p, d, q, l;
 };
 
@@ -86,19 +94,23 @@ class ModeTraffic : public testing::TestWithParam<TensorConfig> {
   }
 };
 
-// Forward and backward elements of an expand and of the contract behind it. The gradient of a replicated W (2.5D) is summed over depth in backward.
+// Forward and backward elements of an expand and of the contract behind it. The gradient of a replicated W (2.5D) is
+// summed over depth in backward.
 TEST_P(ModeTraffic, OfLinearLayersEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto up = rank.make.expand("up", kIn, kOut, {.bias = false});
     const auto down = rank.make.contract("down", kOut, kIn, {.bias = false});
     const Sent sent = rank.run([&] { return down->forward(up->forward(rank.hidden(kIn))); });
-    const double tokens = static_cast<double>(rank.batch) * kSequence, wide = tokens * kOut, narrow = tokens * kIn, weight = kIn * kOut;
+    const double tokens = static_cast<double>(rank.batch) * kSequence, wide = tokens * kOut, narrow = tokens * kIn,
+                 weight = kIn * kOut;
     Sent want;
     if (GetParam().mode == "1d") {
       want = {2 * (g.p - 1) / g.p * narrow, 2 * (g.p - 1) / g.p * narrow, 1, 1};
     } else if (GetParam().mode == "3d") {
-      const double unit = (g.l - 1) / (g.l * g.l * g.l), all = 2 * (narrow + weight + wide);  // x, W and y of each layer once
-      want = {unit * all, unit * (all + (GetParam().keep_gathered ? 0 : narrow + wide + 2 * weight)), 6, GetParam().keep_gathered ? 6 : 10};
+      // x, W and y of each layer once
+      const double unit = (g.l - 1) / (g.l * g.l * g.l), all = 2 * (narrow + weight + wide);
+      want = {unit * all, unit * (all + (GetParam().keep_gathered ? 0 : narrow + wide + 2 * weight)), 6,
+              GetParam().keep_gathered ? 6 : 10};
     } else {
       const double unit = (g.q - 1) / (g.q * g.q);
       const double each = narrow / g.d + weight + wide / g.d + weight;  // x and W of both
@@ -113,8 +125,8 @@ TEST_P(ModeTraffic, OfLinearLayersEqualsTheFormula) {
   });
 }
 
-// Statistics: 2 values a row each way over the ranks that split features. Weight and bias: kept in q pieces (2D), summed over depth (2.5D), or copies whose
-// gradients are summed over the l^2 ranks with other rows (3D).
+// Statistics: 2 values a row each way over the ranks that split features. Weight and bias: kept in q pieces (2D),
+//             summed over depth (2.5D), or copies whose gradients are summed over the l^2 ranks with other rows (3D).
 TEST_P(ModeTraffic, OfLayerNormEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto norm = rank.make.layer_norm("norm", kIn, 1e-5);
@@ -153,23 +165,26 @@ TEST_P(ModeTraffic, OfTheEmbeddingEqualsTheFormula) {
   });
 }
 
-// The head's products are those of a linear layer, all in forward, and the loss adds 3 values a row and the sum of losses.
+// The head's products are those of a linear layer, all in forward, and the loss adds 3 values a row and the sum of
+// losses.
 TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto head = rank.make.lm_head("head", kIn, kVocabulary, 1, nullptr);
     const at::Tensor labels = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
     const Sent sent = rank.run([&] { return head->loss_sum(rank.hidden(kIn), labels); });
-    const double tokens = static_cast<double>(rank.batch) * kSequence, hidden = tokens * kIn, weight = kVocabulary * kIn, logits = tokens * kVocabulary;
+    const double tokens = static_cast<double>(rank.batch) * kSequence, hidden = tokens * kIn,
+                 weight = kVocabulary * kIn, logits = tokens * kVocabulary;
     const auto all_reduced = [](double n, double elements) { return 2 * (n - 1) / n * elements; };
     Sent want;
     if (GetParam().mode == "1d") {
       want.forward = all_reduced(g.p, hidden) + all_reduced(g.p, 3 * tokens);
     } else if (GetParam().mode == "3d") {
       const double again = GetParam().keep_gathered ? 0 : hidden + weight;
-      want.forward = (g.l - 1) / (g.l * g.l * g.l) * (2 * (hidden + weight + logits) + again) + all_reduced(g.l, 3 * tokens / (g.l * g.l)) +
-                     all_reduced(g.l * g.l, 1);
+      want.forward = (g.l - 1) / (g.l * g.l * g.l) * (2 * (hidden + weight + logits) + again) +
+                     all_reduced(g.l, 3 * tokens / (g.l * g.l)) + all_reduced(g.l * g.l, 1);
     } else {
-      want.forward = 3 * (g.q - 1) / (g.q * g.q) * (hidden / g.d + weight) + all_reduced(g.q, 3 * tokens / (g.d * g.q)) + all_reduced(g.q * g.d, 1);
+      want.forward = 3 * (g.q - 1) / (g.q * g.q) * (hidden / g.d + weight) +
+                     all_reduced(g.q, 3 * tokens / (g.d * g.q)) + all_reduced(g.q * g.d, 1);
       want.backward = all_reduced(g.d, weight / (g.q * g.q));
     }
     EXPECT_NEAR(sent.forward, want.forward, 1e-9 * want.forward);  // sums of thirds
@@ -177,7 +192,8 @@ TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
   });
 }
 
-// A matrix that holds its own row-major indices, cut as the paper says: 3D before an expand rows i*l + j, columns k; behind it rows i*l + k, columns j.
+// A matrix that holds its own row-major indices, cut as the paper says: 3D before an expand rows i*l + j, columns k;
+// behind it rows i*l + k, columns j.
 TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto up = rank.make.expand("up", kIn, kIn, {.bias = false});
@@ -187,9 +203,11 @@ TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
     const int64_t rows = rank.batch, columns = static_cast<int64_t>(kIn);
     const at::Tensor whole = at::arange(rows * columns, at::kDouble).view({rows, columns});
     const auto block = [&](int64_t row, int64_t row_parts, int64_t column, int64_t column_parts) {
-      return whole.narrow(0, row * (rows / row_parts), rows / row_parts).narrow(1, column * (columns / column_parts), columns / column_parts);
+      return whole.narrow(0, row * (rows / row_parts), rows / row_parts)
+          .narrow(1, column * (columns / column_parts), columns / column_parts);
     };
-    const int64_t r = rank.world.rank(), q = static_cast<int64_t>(g.q), l = static_cast<int64_t>(g.l), d = static_cast<int64_t>(g.d);
+    const int64_t r = rank.world.rank(), q = static_cast<int64_t>(g.q), l = static_cast<int64_t>(g.l),
+                  d = static_cast<int64_t>(g.d);
     at::Tensor x, want;
     if (GetParam().mode == "1d") {
       x = whole;
@@ -217,7 +235,8 @@ TEST(Depth, GradientsOfOneDepthReachTheOthers) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, ModeTraffic, testing::ValuesIn(tensor_modes()), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, ModeTraffic, testing::ValuesIn(tensor_modes()),
+                         [](const auto& info) { return name_of(info.param); });
 
 }  // namespace
 }  // namespace colossal::test::tensor_traffic_test

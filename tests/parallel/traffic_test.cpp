@@ -1,7 +1,7 @@
-// What each rank sends in a training step equals the published formula, element for element, and the number of calls too.
-#include <gtest/gtest.h>
-
+// What each rank sends in a training step equals the published formula, element for element, and the number of calls
+// too.
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <map>
 #include <tuple>
@@ -33,8 +33,8 @@ Sent sent(const comm::Traffic& traffic, const std::string& group) {
 
 class TensorTraffic : public testing::TestWithParam<int> {};
 
-// Per layer 2 all_reduces of B*S*H each way: 8 (p-1)/p * B*S*H. Outside the layers: the embedding, the head's dHidden, which is computed along with
-// the loss in forward, and the loss's 3 B*S.
+// Per layer 2 all_reduces of B*S*H each way: 8 (p-1)/p * B*S*H. Outside the layers: the embedding, the head's dHidden,
+// which is computed along with the loss in forward, and the loss's 3 B*S.
 TEST_P(TensorTraffic, EqualsMegatronsFormula) {
   const int p = GetParam();
   const int64_t rows = 2, sequence = 8;
@@ -99,8 +99,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DataTraffic, testing::Values(2, 4));
 
 class ZeroTraffic : public testing::TestWithParam<std::tuple<int, int>> {};
 
-// Per step and rank, P elements with padding: gradients reduce_scatter P (N-1)/N; parameters come back once a step (zero 1, 2) or are gathered forward and backward
-// (zero 3). Backward saves two chunks: the head's, whose gradients the loss makes on the way forward, and the one before it, which is foretold and stays.
+// Per step and rank, P elements with padding: gradients reduce_scatter P (N-1)/N; parameters come back once a step
+// (zero 1, 2) or are gathered forward and backward (zero 3). Backward saves two chunks: the head's, whose gradients the
+// loss makes on the way forward, and the one before it, which is foretold and stays.
 TEST_P(ZeroTraffic, IsThatOfTheFormula) {
   const auto [zero, n] = GetParam();
   comm::run_ranks(n, [&, zero = zero, n = n](comm::World& world) {
@@ -113,15 +114,19 @@ TEST_P(ZeroTraffic, IsThatOfTheFormula) {
     shape.layers = 4;
     auto engine = train::initialize(world, config, shape);
     const memory::ChunkStore& store = engine->store();
-    const double p = static_cast<double>(engine->parameters().numel() + store.padding()), share = static_cast<double>(n - 1) / n;
+    const double p = static_cast<double>(engine->parameters().numel() + store.padding()),
+                 share = static_cast<double>(n - 1) / n;
     EXPECT_LT(store.padding(), 16 * n * static_cast<int64_t>(store.chunks().size()));
-    const double turn = static_cast<double>(store.chunks().back()->length() + store.chunks()[store.chunks().size() - 2]->length());
+    const double turn =
+        static_cast<double>(store.chunks().back()->length() + store.chunks()[store.chunks().size() - 2]->length());
     for (int step = 0; step < 3; ++step) {
       world.traffic().reset();
       engine->zero_grad();
       engine->train_step(batch_of(2, 8));
       engine->step();
-      const auto of = [&](const char* collective, Phase phase) { return world.traffic().total("data", collective, phase).elements; };
+      const auto of = [&](const char* collective, Phase phase) {
+        return world.traffic().total("data", collective, phase).elements;
+      };
       EXPECT_DOUBLE_EQ(of("reduce_scatter", Phase::Backward), p * share);
       EXPECT_DOUBLE_EQ(of("all_gather", Phase::Optimizer), zero < 3 ? p * share : 0) << "step " << step;
       EXPECT_DOUBLE_EQ(of("all_gather", Phase::Forward), zero == 3 ? p * share : 0) << "step " << step;
@@ -132,7 +137,8 @@ TEST_P(ZeroTraffic, IsThatOfTheFormula) {
 }
 INSTANTIATE_TEST_SUITE_P(Stages, ZeroTraffic, testing::Combine(testing::Values(1, 2, 3), testing::Values(2, 3, 4)));
 
-// bf16 with fp32 masters and two moments: 16 P, 4 P + 12 P / N, 2 P + 14 P / N, 16 P / N, padding counted as parameters.
+// bf16 with fp32 masters and two moments: 16 P, 4 P + 12 P / N, 2 P + 14 P / N, 16 P / N, padding counted as
+// parameters.
 TEST(ZeroBytes, AreThoseOfTheFormula) {
   for (const int n : {1, 2, 4})
     for (const int zero : {0, 1, 2, 3})

@@ -1,4 +1,5 @@
-// ZeRO against one process: the same losses, gradients and parameters whatever is shared out, under every other parallelism.
+// ZeRO against one process: the same losses, gradients and parameters whatever is shared out, under every other
+// parallelism.
 #include <gtest/gtest.h>
 
 #include "support/parity.h"

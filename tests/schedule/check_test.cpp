@@ -53,9 +53,11 @@ TEST(Check, RefusesMissingSteps) {
   const Schedule one = make("1f1b", 4, 4), split = make("zero-bubble-h1", 4, 4);
   EXPECT_EQ(fault_of(broken(one, 2, without(Action::ReceiveForward, 1))),
             "1f1b, rank 2, step 3 (F1): its hidden state is not there: no ReceiveForward in front of it");
-  EXPECT_THAT(fault_of(broken(one, 2, without(Action::ReceiveBackward, 1))), HasSubstr("(B1): its gradient is not there: no ReceiveBackward in front of it"));
+  EXPECT_THAT(fault_of(broken(one, 2, without(Action::ReceiveBackward, 1))),
+              HasSubstr("(B1): its gradient is not there: no ReceiveBackward in front of it"));
   EXPECT_EQ(fault_of(broken(one, 1, without(Action::SendForward, 3))),
-            "1f1b, from rank 1 to rank 2: receive 3 waits for the hidden state of micro-batch 3 for stage 2, which is never sent");
+            "1f1b, from rank 1 to rank 2: receive 3 waits for the hidden state of micro-batch 3 for stage 2, which is "
+            "never sent");
   EXPECT_EQ(fault_of(broken(one, 1, [](auto& steps) { steps.erase(find(steps, Action::Backward, 3)); })),
             "1f1b, rank 1, step 22 (SendBackward 3 to 0): comes before its backward");
   EXPECT_EQ(fault_of(broken(split, 3, without(Action::BackwardWeight, 2))), "zero-bubble-h1, rank 3: W2 is missing");
@@ -68,34 +70,43 @@ TEST(Check, RefusesMissingSteps) {
 
 TEST(Check, RefusesSwappedPairs) {
   const Schedule one = make("1f1b", 4, 4), split = make("zero-bubble-h1", 4, 4);
-  EXPECT_THAT(fault_of(broken(one, 3, swapped(Action::Forward, 1, Action::Backward, 1))), HasSubstr("(B1): comes before its Forward"));
-  EXPECT_THAT(fault_of(broken(split, 3, swapped(Action::BackwardInput, 3, Action::BackwardWeight, 3))), HasSubstr("(W3): comes before its BackwardInput"));
-  EXPECT_THAT(fault_of(broken(one, 0, swapped(Action::Forward, 0, Action::SendForward, 0))), HasSubstr("step 0 (SendForward 0 to 1): comes before its Forward"));
+  EXPECT_THAT(fault_of(broken(one, 3, swapped(Action::Forward, 1, Action::Backward, 1))),
+              HasSubstr("(B1): comes before its Forward"));
+  EXPECT_THAT(fault_of(broken(split, 3, swapped(Action::BackwardInput, 3, Action::BackwardWeight, 3))),
+              HasSubstr("(W3): comes before its BackwardInput"));
+  EXPECT_THAT(fault_of(broken(one, 0, swapped(Action::Forward, 0, Action::SendForward, 0))),
+              HasSubstr("step 0 (SendForward 0 to 1): comes before its Forward"));
   // Both are received in time, but not in the order in which they are sent.
   const auto received_early = [](std::vector<Step>& steps) {
     const auto second = find(steps, Action::ReceiveForward, 1);
     std::rotate(steps.begin(), second, second + 1);
   };
   EXPECT_EQ(fault_of(broken(make("gpipe", 2, 2), 1, received_early)),
-            "gpipe, from rank 0 to rank 1: the order of sends and receives differs at message 0: sent is the hidden state of micro-batch 0 for stage 1, "
+            "gpipe, from rank 0 to rank 1: the order of sends and receives differs at message 0: sent is the hidden "
+            "state of micro-batch 0 for stage 1, "
             "received the hidden state of micro-batch 1 for stage 1");
 }
 
 TEST(Check, RefusesWhatDoesNotBelong) {
   const Schedule one = make("1f1b", 4, 4);
-  const auto with = [&](int rank, const Step& step) { return broken(one, rank, [&](auto& steps) { steps.insert(steps.begin(), step); }); };
+  const auto with = [&](int rank, const Step& step) {
+    return broken(one, rank, [&](auto& steps) { steps.insert(steps.begin(), step); });
+  };
   EXPECT_EQ(fault_of(with(0, {Action::Forward, 4, 0})), "1f1b, rank 0, step 0 (F4): there is no micro-batch 4");
   EXPECT_EQ(fault_of(with(0, {Action::Forward, 0, 1})), "1f1b, rank 0, step 0 (F0): there is no chunk 1");
   EXPECT_THAT(fault_of(with(0, {Action::Forward, 0, 0})), HasSubstr("(F0): comes twice"));
   EXPECT_THAT(fault_of(with(0, {Action::ReceiveForward, 0, 0, 1})), HasSubstr("there is no stage on the other side"));
-  EXPECT_THAT(fault_of(with(1, {Action::ReceiveForward, 0, 0, 2})), HasSubstr("its peer must be rank 0, which holds stage 0"));
+  EXPECT_THAT(fault_of(with(1, {Action::ReceiveForward, 0, 0, 2})),
+              HasSubstr("its peer must be rank 0, which holds stage 0"));
   EXPECT_THAT(fault_of(with(0, {Action::Reduce, -1, 0})), HasSubstr("(F0): comes after the Reduce of its chunk"));
   EXPECT_THAT(fault_of(with(0, {Action::Update})), HasSubstr("(F0): comes after Update"));
-  EXPECT_EQ(fault_of(broken(make("chimera", 2, 4), 0, [](auto& steps) { steps.insert(steps.begin(), {Action::Forward, 3, 0}); })),
+  EXPECT_EQ(fault_of(broken(make("chimera", 2, 4), 0,
+                            [](auto& steps) { steps.insert(steps.begin(), {Action::Forward, 3, 0}); })),
             "chimera, rank 0, step 0 (F3a): this micro-batch belongs to the other pipe");
-  EXPECT_THAT(fault_of(broken(one, 3, [](auto& steps) {
-                steps.insert(find(steps, Action::Backward, 0) + 1, {Action::BackwardInput, 0, 0});
-              })),
+  EXPECT_THAT(fault_of(broken(one, 3,
+                              [](auto& steps) {
+                                steps.insert(find(steps, Action::Backward, 0) + 1, {Action::BackwardInput, 0, 0});
+                              })),
               HasSubstr("this micro-batch has gone backward already"));
 }
 
@@ -106,7 +117,11 @@ TEST(Check, RefusesWhatLocksUpWithBlockingTransfers) {
   for (int i = 0; i < 3; ++i) first.insert(first.end(), {{Forward, i, 0}, {SendForward, i, 0, 1}});
   for (int i = 0; i < 3; ++i) {
     first.insert(first.end(), {{ReceiveBackward, i, 0, 1}, {Backward, i, 0}});
-    second.insert(second.end(), {{ReceiveForward, i, 0, 0}, {Forward, i, 0}, {BackwardInput, i, 0}, {SendBackward, i, 0, 0}, {BackwardWeight, i, 0}});
+    second.insert(second.end(), {{ReceiveForward, i, 0, 0},
+                                 {Forward, i, 0},
+                                 {BackwardInput, i, 0},
+                                 {SendBackward, i, 0, 0},
+                                 {BackwardWeight, i, 0}});
   }
   for (auto* steps : {&first, &second}) steps->insert(steps->end(), {{Reduce, -1, 0}, {Update}});
   EXPECT_EQ(fault_of({"by hand", Placement::looped(2, 1), 3, {first, second}}),
@@ -119,7 +134,8 @@ TEST(Check, RefusesNeighboursThatBothSendFirst) {
     EXPECT_EQ((receive + 1)->action, Action::SendForward);
     std::iter_swap(receive, receive + 1);
   };
-  EXPECT_EQ(fault_of(broken(make("chimera", 2, 4), 1, sends_first)), "chimera, rank 0, step 1 (SendForward 0a to 1): waits for ever when transfers block");
+  EXPECT_EQ(fault_of(broken(make("chimera", 2, 4), 1, sends_first)),
+            "chimera, rank 0, step 1 (SendForward 0a to 1): waits for ever when transfers block");
 }
 
 TEST(Check, RefusesMoreActivationsThanALimit) {
@@ -151,9 +167,12 @@ Options random_options(std::mt19937& random) {
   const auto whole = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
   const auto cost = [&] { return whole(0, 2) == 0 ? 1.0 : std::uniform_real_distribution(0.3, 2.0)(random); };
   while (true) {
-    Options options{.name = families()[whole(0, static_cast<int>(families().size()) - 1)].name, .stages = whole(1, 6), .micro_batches = whole(1, 11)};
+    Options options{.name = families()[whole(0, static_cast<int>(families().size()) - 1)].name,
+                    .stages = whole(1, 6),
+                    .micro_batches = whole(1, 11)};
     if (find_family(options.name).takes_chunks) options.chunks = whole(0, 4);
-    options.costs = {.forward = cost(), .backward_input = cost(), .backward_weight = cost(), .transfer = whole(0, 1) * 0.3 * cost()};
+    options.costs = {
+        .forward = cost(), .backward_input = cost(), .backward_weight = cost(), .transfer = whole(0, 1) * 0.3 * cost()};
     if (whole(0, 3) == 0) options.memory_limit = whole(1, 8);
     try {
       const int stages = placement_of(options).stages();
@@ -171,8 +190,9 @@ TEST(Check, AcceptsEverythingThatFamiliesMake) {
   for (int i = 0; i < 2000; ++i) {
     const Options options = random_options(random);
     const Schedule schedule = make_schedule(options);
-    SCOPED_TRACE(testing::Message() << options.name << " stages " << options.stages << " micro_batches " << options.micro_batches << " chunks "
-                                    << options.chunks << " memory_limit " << options.memory_limit);
+    SCOPED_TRACE(testing::Message() << options.name << " stages " << options.stages << " micro_batches "
+                                    << options.micro_batches << " chunks " << options.chunks << " memory_limit "
+                                    << options.memory_limit);
     ASSERT_NO_THROW(check(schedule, options.memory_limit));
     EXPECT_TRUE(accumulates_in_order(schedule));
   }

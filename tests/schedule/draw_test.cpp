@@ -18,10 +18,14 @@ using ::testing::Not;
 
 /// Times that no simulator made: seconds since some clock began.
 Timeline measured() {
-  return make_timeline({{0, {Action::Forward, 0, 0}, 100.0, 100.5}, {0, {Action::SendForward, 0, 0, 1}, 100.5, 100.75},
-                        {0, {Action::ReceiveBackward, 0, 0, 1}, 102.0, 102.25}, {0, {Action::Backward, 0, 0}, 102.5, 103.5},
-                        {1, {Action::ReceiveForward, 0, 0, 0}, 100.5, 100.75}, {1, {Action::Forward, 0, 0}, 101.0, 101.5},
-                        {1, {Action::Backward, 0, 0}, 101.5, 102.0}, {1, {Action::SendBackward, 0, 0, 0}, 102.0, 102.25}},
+  return make_timeline({{0, {Action::Forward, 0, 0}, 100.0, 100.5},
+                        {0, {Action::SendForward, 0, 0, 1}, 100.5, 100.75},
+                        {0, {Action::ReceiveBackward, 0, 0, 1}, 102.0, 102.25},
+                        {0, {Action::Backward, 0, 0}, 102.5, 103.5},
+                        {1, {Action::ReceiveForward, 0, 0, 0}, 100.5, 100.75},
+                        {1, {Action::Forward, 0, 0}, 101.0, 101.5},
+                        {1, {Action::Backward, 0, 0}, 101.5, 102.0},
+                        {1, {Action::SendBackward, 0, 0, 0}, 102.0, 102.25}},
                        Placement::looped(2, 1));
 }
 
@@ -44,8 +48,9 @@ TEST(MakeTimeline, SumsUpMeasuredTimes) {
 
 TEST(DrawText, HasARowARankOnOneScale) {
   const Timeline timeline = simulate(make("1f1b", 2, 2), Costs{});
-  EXPECT_EQ(draw_text(timeline, 45), "rank 0 F0- F1- ........B0----- ....B1----- \n"
-                                     "rank 1 ....F0- B0----- F1- B1----- ........\n");
+  EXPECT_EQ(draw_text(timeline, 45),
+            "rank 0 F0- F1- ........B0----- ....B1----- \n"
+            "rank 1 ....F0- B0----- F1- B1----- ........\n");
   EXPECT_EQ(draw_text(timeline, 20), "rank 0 FF..B0.B1\nrank 1 .FB0FB1..\n") << "too narrow for names";
 }
 
@@ -83,7 +88,8 @@ TEST(DrawSvg, ShowsEveryStepAndMessage) {
 }
 
 TEST(ChromeTrace, IsReadByTraceViewers) {
-  const auto trace = nlohmann::json::parse(chrome_trace({{"planned", simulate(make("1f1b", 2, 2), Costs{})}, {"measured", measured()}}, 1.0));
+  const auto trace = nlohmann::json::parse(
+      chrome_trace({{"planned", simulate(make("1f1b", 2, 2), Costs{})}, {"measured", measured()}}, 1.0));
   int steps = 0, begins = 0, ends = 0;
   for (const auto& event : trace["traceEvents"]) {
     const std::string phase = event["ph"];

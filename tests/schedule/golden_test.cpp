@@ -23,9 +23,11 @@ TEST(Golden, InterleavedOnTwoRanks) {
 TEST(Golden, InterleavedOnFourRanks) {
   const Schedule schedule = make("interleaved", 4, 8);
   EXPECT_EQ(order_of(schedule, 0),
-            "F0a F1a F2a F3a F0b F1b F2b F3b F4a F5a F6a B0b F7a B1b F4b B2b F5b B3b F6b B0a F7b B1a B2a B3a B4b B5b B6b B7b B4a B5a B6a B7a");
+            "F0a F1a F2a F3a F0b F1b F2b F3b F4a F5a F6a B0b F7a B1b F4b B2b F5b B3b F6b B0a F7b B1a B2a B3a B4b B5b "
+            "B6b B7b B4a B5a B6a B7a");
   EXPECT_EQ(order_of(schedule, 3),
-            "F0a F1a F2a F3a F0b B0b F1b B1b F2b B2b F3b B3b F4a B0a F5a B1a F6a B2a F7a B3a F4b B4b F5b B5b F6b B6b F7b B7b B4a B5a B6a B7a");
+            "F0a F1a F2a F3a F0b B0b F1b B1b F2b B2b F3b B3b F4a B0a F5a B1a F6a B2a F7a B3a F4b B4b F5b B5b F6b B6b "
+            "F7b B7b B4a B5a B6a B7a");
 }
 
 TEST(Golden, ZeroBubbleH1) {
@@ -48,19 +50,23 @@ std::string lines(const Schedule& schedule, int rank) {
 TEST(Golden, TransfersStandWhereTheMessagesAreSent) {
   const Schedule schedule = make("1f1b", 2, 2);
   EXPECT_EQ(lines(schedule, 0),
-            "F0\nSendForward 0 to 1\nF1\nSendForward 1 to 1\nReceiveBackward 0 from 1\nB0\nReceiveBackward 1 from 1\nB1\nReduce\nUpdate\n");
+            "F0\nSendForward 0 to 1\nF1\nSendForward 1 to 1\nReceiveBackward 0 from 1\nB0\nReceiveBackward 1 from "
+            "1\nB1\nReduce\nUpdate\n");
   EXPECT_EQ(lines(schedule, 1),
-            "ReceiveForward 0 from 0\nF0\nReceiveForward 1 from 0\nB0\nSendBackward 0 to 0\nF1\nB1\nSendBackward 1 to 0\nReduce\nUpdate\n");
+            "ReceiveForward 0 from 0\nF0\nReceiveForward 1 from 0\nB0\nSendBackward 0 to 0\nF1\nB1\nSendBackward 1 to "
+            "0\nReduce\nUpdate\n");
 }
 
 TEST(Golden, TurnsOfAZigzagNeedNoTransfer) {
   const Schedule schedule = make("hanayo", 2, 1);
   EXPECT_EQ(lines(schedule, 1),
-            "ReceiveForward 0a from 0\nF0a\nF0b\nSendForward 0b to 0\nReceiveBackward 0b from 0\nB0b\nReduce b\nB0a\nSendBackward 0a to 0\nReduce a\nUpdate\n");
+            "ReceiveForward 0a from 0\nF0a\nF0b\nSendForward 0b to 0\nReceiveBackward 0b from 0\nB0b\nReduce "
+            "b\nB0a\nSendBackward 0a to 0\nReduce a\nUpdate\n");
 }
 
 TEST(Placement, EachStageIsWhereItSaysInBothDirections) {
-  for (const Placement& placement : {Placement::looped(3, 2), Placement::zigzag(3, 4), Placement::opposed(4), Placement::looped(1, 1)}) {
+  for (const Placement& placement :
+       {Placement::looped(3, 2), Placement::zigzag(3, 4), Placement::opposed(4), Placement::looped(1, 1)}) {
     for (int rank = 0; rank < placement.ranks(); ++rank) {
       for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
         const int pipe = placement.pipe_of(chunk), stage = placement.stage_of(rank, chunk);

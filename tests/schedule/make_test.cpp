@@ -35,8 +35,10 @@ TEST(Options, RefusalsNameTheNearestLegalValues) {
             "interleaved needs micro_batches that divide by the 4 ranks: got 6; nearest 4 or 8");
   EXPECT_EQ(refusal({.name = "interleaved", .stages = 4, .micro_batches = 3}),
             "interleaved needs micro_batches that divide by the 4 ranks: got 3; nearest 4");
-  EXPECT_EQ(refusal({.name = "chimera", .stages = 5, .micro_batches = 8}), "chimera needs an even number of ranks: got 5; nearest 4 or 6");
-  EXPECT_EQ(refusal({.name = "chimera", .stages = 3, .micro_batches = 8}), "chimera needs an even number of ranks: got 3; nearest 2 or 4");
+  EXPECT_EQ(refusal({.name = "chimera", .stages = 5, .micro_batches = 8}),
+            "chimera needs an even number of ranks: got 5; nearest 4 or 6");
+  EXPECT_EQ(refusal({.name = "chimera", .stages = 3, .micro_batches = 8}),
+            "chimera needs an even number of ranks: got 3; nearest 2 or 4");
   EXPECT_EQ(refusal({.name = "chimera", .stages = 4, .micro_batches = 7}),
             "chimera needs an even number of micro_batches, half for each direction: got 7; nearest 6 or 8");
   EXPECT_EQ(refusal({.name = "chimera", .stages = 4, .micro_batches = 1}),
@@ -64,11 +66,16 @@ TEST(Options, SizesAndCostsMustMakeSense) {
   EXPECT_EQ(refusal({.name = "1f1b", .stages = 0}), "a pipeline needs at least 1 rank: got 0");
   EXPECT_EQ(refusal({.name = "1f1b", .micro_batches = 0}), "micro_batches must be at least 1: got 0");
   EXPECT_EQ(refusal({.name = "hanayo", .chunks = -1}), "chunks must be at least 1: got -1");
-  EXPECT_EQ(refusal({.name = "1f1b", .costs = {.backward_weight = 0}}), "the cost of backward_weight must be a positive number: got 0");
-  EXPECT_EQ(refusal({.name = "1f1b", .costs = {.forward = std::numeric_limits<double>::infinity()}}), "the cost of forward must be a positive number: got inf");
-  EXPECT_EQ(refusal({.name = "1f1b", .costs = {.transfer = -1}}), "the cost of a transfer must not be negative: got -1");
-  EXPECT_EQ(refusal({.name = "1f1b", .stages = 2, .costs = {.stage_weights = {1, 0}}}), "the weight of a stage must be a positive number: got 0");
-  EXPECT_EQ(refusal({.name = "v-min", .stages = 2, .micro_batches = 2, .costs = {.stage_weights = {1, 1}}}), "v-min has 4 stages here: got 2 stage weights");
+  EXPECT_EQ(refusal({.name = "1f1b", .costs = {.backward_weight = 0}}),
+            "the cost of backward_weight must be a positive number: got 0");
+  EXPECT_EQ(refusal({.name = "1f1b", .costs = {.forward = std::numeric_limits<double>::infinity()}}),
+            "the cost of forward must be a positive number: got inf");
+  EXPECT_EQ(refusal({.name = "1f1b", .costs = {.transfer = -1}}),
+            "the cost of a transfer must not be negative: got -1");
+  EXPECT_EQ(refusal({.name = "1f1b", .stages = 2, .costs = {.stage_weights = {1, 0}}}),
+            "the weight of a stage must be a positive number: got 0");
+  EXPECT_EQ(refusal({.name = "v-min", .stages = 2, .micro_batches = 2, .costs = {.stage_weights = {1, 1}}}),
+            "v-min has 4 stages here: got 2 stage weights");
 }
 
 TEST(Options, OneRankRunsEverySchedule) {
@@ -80,7 +87,8 @@ TEST(Options, OneRankRunsEverySchedule) {
 }
 
 TEST(Options, TheSameOptionsMakeTheSameSchedule) {
-  const Options options{.name = "zero-bubble-v", .stages = 5, .micro_batches = 9, .costs = {.backward_input = 1.37, .transfer = 0.1}};
+  const Options options{
+      .name = "zero-bubble-v", .stages = 5, .micro_batches = 9, .costs = {.backward_input = 1.37, .transfer = 0.1}};
   EXPECT_EQ(make_schedule(options).ranks, make_schedule(options).ranks);
 }
 

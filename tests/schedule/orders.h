@@ -16,7 +16,8 @@ inline std::string order_of(const Schedule& schedule, int rank) {
 }
 
 inline Schedule make(const std::string& name, int stages, int micro_batches, const Costs& costs = {}, int chunks = 0) {
-  return make_schedule({.name = name, .stages = stages, .micro_batches = micro_batches, .chunks = chunks, .costs = costs});
+  return make_schedule(
+      {.name = name, .stages = stages, .micro_batches = micro_batches, .chunks = chunks, .costs = costs});
 }
 
 }  // namespace colossal::schedule

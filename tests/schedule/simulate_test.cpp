@@ -19,7 +19,9 @@ Timeline run(const std::string& name, int stages, int micro_batches, const Costs
   return simulate(make(name, stages, micro_batches, costs, chunks), costs);
 }
 
-double peak(const Timeline& timeline) { return *std::max_element(timeline.peak_live.begin(), timeline.peak_live.end()); }
+double peak(const Timeline& timeline) {
+  return *std::max_element(timeline.peak_live.begin(), timeline.peak_live.end());
+}
 
 /// Idle share of all the time, as some papers count.
 double of_total(const Timeline& timeline) { return timeline.bubble() / (1 + timeline.bubble()); }
@@ -109,7 +111,8 @@ TEST(Bubble, OfVHalfAndVMin) {
   for (int p = 2; p <= 16; ++p) {
     const int m = 3 * p;
     const Timeline half = run("v-half", p, m), least = run("v-min", p, m);
-    EXPECT_LE(half.bubble(), (p + 2 * (p % 2)) / (2.0 * m) + kSlack) << p;  // about p/2m: an odd number of ranks turns less well
+    // about p/2m: an odd number of ranks turns less well
+    EXPECT_LE(half.bubble(), (p + 2 * (p % 2)) / (2.0 * m) + kSlack) << p;
     EXPECT_LE(least.bubble(), 2 * p / (3.0 * m) + kSlack) << p;
     EXPECT_EQ(peak(half), (p + 2) / 2) << p;
     EXPECT_LE(peak(least), (p + 4) / 3) << p;
@@ -120,7 +123,8 @@ TEST(Bubble, OfVHalfAndVMin) {
 TEST(Bubble, OfChimera) {
   for (const int p : {2, 4, 6, 8}) {
     for (const int m : {p, 2 * p, 4 * p}) {
-      EXPECT_NEAR(of_total(run("chimera", p, m, kBackwardAsForward)), (p - 2.0) / (2 * m + p - 2), kSlack) << p << " " << m;
+      EXPECT_NEAR(of_total(run("chimera", p, m, kBackwardAsForward)), (p - 2.0) / (2 * m + p - 2), kSlack)
+          << p << " " << m;
     }
     const Timeline timeline = run("chimera", p, p);
     EXPECT_NEAR(of_total(timeline), (p - 2.0) / (1.5 * p + p - 2), kSlack) << p;

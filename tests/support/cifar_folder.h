@@ -8,8 +8,8 @@
 
 namespace colossal::test {
 
-/// `count` records: labels 0, 1, .. 9, 0, ..; the image of label l has a bright band at height 3 l, on a ground that differs from image to
-/// image.
+/// `count` records: labels 0, 1, .. 9, 0, ..; the image of label l has a bright band at height 3 l, on a ground that
+/// differs from image to image.
 inline std::string cifar_records(int64_t count, int64_t first = 0) {
   std::string bytes;
   for (int64_t i = first; i < first + count; ++i) {
@@ -23,7 +23,9 @@ inline std::string cifar_records(int64_t count, int64_t first = 0) {
   return bytes;
 }
 
-inline void write_plain(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+inline void write_plain(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
 
 inline void write_gzip(const std::string& path, const std::string& bytes) {
   gzFile file = gzopen(path.c_str(), "wb1");

@@ -10,10 +10,12 @@ namespace {
 /// Whether `group` carries what stages send one another (comm::Mesh::one_way).
 bool is_between_stages(const comm::Group& group) { return group.name().rfind("pipeline ", 0) == 0; }
 
-/// Zeros arrive in place of one hidden state or gradient: of those that the rank sends in all such groups, the one that `left` others go before.
+/// Zeros arrive in place of one hidden state or gradient: of those that the rank sends in all such groups, the one that
+/// `left` others go before.
 class LosesATransfer final : public GroupDecorator {
  public:
-  LosesATransfer(std::shared_ptr<comm::Group> inner, std::shared_ptr<int> left) : GroupDecorator(std::move(inner)), left_(std::move(left)) {}
+  LosesATransfer(std::shared_ptr<comm::Group> inner, std::shared_ptr<int> left)
+      : GroupDecorator(std::move(inner)), left_(std::move(left)) {}
   comm::Work send(const at::Tensor& x, int to) override {
     const bool is_lost = x.is_floating_point() && (*left_)-- == 0;  // shapes are integers
     if (!is_lost) return inner_->send(x, to);

@@ -1,4 +1,5 @@
-// A world whose groups are not quite what they seem: what tests of faults and of the order of calls put between a program and its transport.
+// A world whose groups are not quite what they seem: what tests of faults and of the order of calls put between a
+// program and its transport.
 #pragma once
 #include <ATen/core/Tensor.h>
 

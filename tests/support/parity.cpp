@@ -56,7 +56,8 @@ train::Config make_config(const ParityCase& c, bool is_serial) {
   config.training.steps = c.steps;
   config.training.seed = 3;
   config.optimizer.warmup_steps = std::min<int64_t>(c.steps, 2);
-  // Adam divides a gradient by its own size: one that is zero but for rounding (a key's bias) would become a step of pure noise.
+  // Adam divides a gradient by its own size: one that is zero but for rounding (a key's bias) would become a step of
+  // pure noise.
   config.optimizer.epsilon = 1e-3;
   return config;
 }
@@ -69,7 +70,9 @@ struct Trace {
 };
 
 data::Batch rows_of(const data::Batch& b, int64_t part, int64_t parts) {
-  auto cut = [&](const at::Tensor& t) { return !t.defined() ? t : t.narrow(0, part * (t.size(0) / parts), t.size(0) / parts); };
+  auto cut = [&](const at::Tensor& t) {
+    return !t.defined() ? t : t.narrow(0, part * (t.size(0) / parts), t.size(0) / parts);
+  };
   return {cut(b.inputs), cut(b.labels), cut(b.positions), cut(b.documents)};
 }
 
@@ -92,7 +95,8 @@ std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
   for (const memory::Shard& shard : engine.store().shards())
     for (const memory::Piece& piece : shard.pieces) {
       const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
-      gradients.push_back({piece.parameter->name, part.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true), piece.parameter->spec, piece.part});
+      gradients.push_back({piece.parameter->name, part.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true),
+                           piece.parameter->spec, piece.part});
     }
   return gradients;
 }
@@ -105,11 +109,11 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
   for (int64_t i = 0; i < c.steps; ++i) {
     engine->zero_grad();
     t.losses.push_back(engine->train_step(rows_of(random_batch(c, i), replica, data)));
-    if (i == 0)
-      t.gradients = gradients_of(*engine);
+    if (i == 0) t.gradients = gradients_of(*engine);
     t.norms.push_back(engine->step().gradient_norm);
   }
-  for (const nn::Parameter& p : engine->parameters()) t.parameters[p.name] = p.value.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+  for (const nn::Parameter& p : engine->parameters())
+    t.parameters[p.name] = p.value.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   return t;
 }
 
@@ -122,24 +126,49 @@ at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Me
   const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
   if (c.tensor.size == 1) return replica;
   const parallel::Split outside = parallel::make_layout(c.tensor, mesh).outside;
-  return cut(cut(replica, 0, place.size(outside.rows), place.index(outside.rows)), 2, place.size(outside.columns), place.index(outside.columns));
+  return cut(cut(replica, 0, place.size(outside.rows), place.index(outside.rows)), 2, place.size(outside.columns),
+             place.index(outside.columns));
 }
 
 }  // namespace
 
 models::ModelShape tiny_gpt2() {
-  return {.architecture = "gpt2", .vocabulary = 43, .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 4, .head_dim = 6,
-          .ffn = 52, .positions = 16};
+  return {.architecture = "gpt2",
+          .vocabulary = 43,
+          .hidden = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .head_dim = 6,
+          .ffn = 52,
+          .positions = 16};
 }
 
 models::ModelShape tiny_llama() {
-  return {.architecture = "llama", .vocabulary = 37, .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 2, .head_dim = 4,
-          .ffn = 22, .positions = 16, .tied = false};
+  return {.architecture = "llama",
+          .vocabulary = 37,
+          .hidden = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 4,
+          .ffn = 22,
+          .positions = 16,
+          .tied = false};
 }
 
 models::ModelShape tiny_vit() {
-  return {.architecture = "vit", .hidden = 24, .layers = 2, .heads = 4, .kv_heads = 4, .head_dim = 6, .ffn = 52, .positions = 5,
-          .norm_epsilon = 1e-12, .tied = false, .image = {.side = 8, .channels = 3, .patch = 4, .classes = 7}};
+  return {.architecture = "vit",
+          .hidden = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .head_dim = 6,
+          .ffn = 52,
+          .positions = 5,
+          .norm_epsilon = 1e-12,
+          .tied = false,
+          .image = {.side = 8, .channels = 3, .patch = 4, .classes = 7}};
 }
 
 std::vector<parallel::TensorConfig> tensor_modes() {
@@ -161,7 +190,8 @@ std::vector<parallel::TensorConfig> tensor_modes() {
 std::string name_of(const parallel::TensorConfig& c) {
   std::string mode = c.mode;
   std::replace(mode.begin(), mode.end(), '.', '_');
-  return concat("size", c.size, "_", mode, c.mode == "2.5d" ? concat("_depth", c.depth) : "", c.keep_gathered ? "_kept" : "");
+  return concat("size", c.size, "_", mode, c.mode == "2.5d" ? concat("_depth", c.depth) : "",
+                c.keep_gathered ? "_kept" : "");
 }
 
 at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {
@@ -193,15 +223,18 @@ void check_parity(const ParityCase& c) {
   const train::Config config = make_config(c, false);
   // One and the same arithmetic, or rounding of `terms` terms.
   const auto compare = [&](const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what) {
-    if (c.bitwise) expect_equal(got, want, what);
-    else expect_within(got, want, limit, what);
+    if (c.bitwise)
+      expect_equal(got, want, what);
+    else
+      expect_within(got, want, limit, what);
   };
   const auto compare_numbers = [&](double got, double want, const std::string& what) {
     const at::Tensor whole = at::scalar_tensor(want, at::kDouble);
     compare(at::scalar_tensor(got, at::kDouble), whole, tolerance(whole, terms), what);
   };
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](World& true_world) {
-    DecoratedWorld world = c.collectives_off ? without_collectives(true_world) : losing_a_transfer(true_world, c.lost_transfer);
+    DecoratedWorld world =
+        c.collectives_off ? without_collectives(true_world) : losing_a_transfer(true_world, c.lost_transfer);
     const Trace got = trace(world, c, false);
     const auto engine = train::initialize(world, config, c.shape);
     const tensor::Place& place = engine->mesh().place();
@@ -215,15 +248,19 @@ void check_parity(const ParityCase& c) {
     std::map<std::string, at::Tensor> whole_gradients;
     for (const auto& g : want.gradients) whole_gradients[g.name] = g.value.view(g.spec.shape);
     for (const auto& g : got.gradients) {
-      const at::Tensor& whole = whole_gradients.at(g.name);  // whose size, not that of a part, says what rounding may do
+      // whose size, not that of a part, says what rounding may do
+      const at::Tensor& whole = whole_gradients.at(g.name);
       compare(g.value, local_part(whole, g, place), tolerance(whole, terms), "gradient of " + g.name);
     }
     for (const nn::Parameter& p : engine->parameters()) {
-      // Rounding of the parameter itself, and that of the gradients, which a step amplifies by at most learning_rate / epsilon.
+      // Rounding of the parameter itself, and that of the gradients, which a step amplifies by at most learning_rate /
+      // epsilon.
       const at::Tensor last = local_part(want.parameters.at(p.name), p.spec, place);
-      const double amplified = config.optimizer.learning_rate / config.optimizer.epsilon * tolerance(whole_gradients.at(p.name), terms);
-      compare(got.parameters.at(p.name), last, static_cast<double>(c.steps) * (tolerance(want.parameters.at(p.name), terms) + amplified),
-                    "after the last step, " + p.name);
+      const double amplified =
+          config.optimizer.learning_rate / config.optimizer.epsilon * tolerance(whole_gradients.at(p.name), terms);
+      compare(got.parameters.at(p.name), last,
+              static_cast<double>(c.steps) * (tolerance(want.parameters.at(p.name), terms) + amplified),
+              "after the last step, " + p.name);
     }
   });
 }

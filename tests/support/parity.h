@@ -18,12 +18,13 @@ struct ParityCase {
   parallel::TensorConfig tensor;
   parallel::PipelineConfig pipeline;
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
-  double clip = 0;                ///< 0: none
+  double clip = 0;  ///< 0: none
   int64_t zero = 0, zero_sharers = 0;
   bool reshard_after_forward = true;
   std::string recompute = "none";  ///< of the ranks; the reference keeps all
-  bool collectives_off = false;  ///< what stages send one another arrives nevertheless, or a pipeline would not run at all
-  int lost_transfer = -1;        ///< zeros arrive in place of that message from rank 0 to another stage, counted from 0
+  /// What stages send one another arrives nevertheless, or a pipeline would not run at all
+  bool collectives_off = false;
+  int lost_transfer = -1;      ///< zeros arrive in place of that message from rank 0 to another stage, counted from 0
   bool bitwise = false;        ///< losses, gradients and weights must be those of one process to the last bit
   std::string device = "cpu";  ///< of the ranks; the reference is always computed on the CPU
 };
@@ -38,9 +39,11 @@ std::vector<parallel::TensorConfig> tensor_modes();
 /// For names of tests: "size8_2_5d_depth2".
 std::string name_of(const parallel::TensorConfig& config);
 
-/// Runs `c.steps` training steps in fp64 on one process and on c.pipeline.size x c.data x c.tensor.size ranks and compares, on every rank: the loss of each step, every
-/// parameter gradient of the first step (the rank's blocks of the full one), the gradient norm, and every parameter after the last step;
-/// and of one backward pass the gradient of the embedded input (without a pipeline). One process accumulates the micro-batches of a pipeline. Throws ParityError on the first difference.
+/// Runs `c.steps` training steps in fp64 on one process and on c.pipeline.size x c.data x c.tensor.size ranks and
+/// compares, on every rank: the loss of each step, every parameter gradient of the first step (the rank's blocks of the
+/// full one), the gradient norm, and every parameter after the last step; and of one backward pass the gradient of the
+/// embedded input (without a pipeline). One process accumulates the micro-batches of a pipeline. Throws ParityError on
+/// the first difference.
 void check_parity(const ParityCase& c);
 
 /// Blocks of the logical tensor `whole` that `spec` gives `place`, laid out as the local tensor (zeros in padding).

@@ -63,7 +63,8 @@ void check_dtype(Group& group, int64_t numel, at::ScalarType dtype) {
 
     at::Tensor in_place = in.clone(), slice = in_place.narrow(0, group.rank() * numel, numel);
     group.reduce_scatter(slice, in_place, op).wait();
-    expect_bits(slice, whole.narrow(0, group.rank() * numel, numel), label(group, "reduce_scatter in place", numel, dtype));
+    expect_bits(slice, whole.narrow(0, group.rank() * numel, numel),
+                label(group, "reduce_scatter in place", numel, dtype));
 
     const int root = n - 1;
     at::Tensor y = rank_values(group.rank(), numel, dtype);

@@ -7,7 +7,8 @@
 
 namespace colossal::test {
 
-/// A sharded result that differs from the reference. Tests that switch collectives off require this type, not just any exception.
+/// A sharded result that differs from the reference. Tests that switch collectives off require this type, not just any
+/// exception.
 struct ParityError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,9 +1,8 @@
 // The engine's own promises beside parity: what it refuses, and that seeds and layouts decide nothing they should not.
 #include "colossal/train/engine.h"
 
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
@@ -26,15 +25,17 @@ TEST(Config, BatchThatDoesNotDivideNamesTheNearestSizes) {
   Config c = config_of(4, 1, 18);
   c.training.accumulate = 2;
   EXPECT_EQ(test::thrown_message([&] { c.validate(); }),
-            "[training] batch_size must divide by parallel.data * training.accumulate: got 18, 4 * 2; the nearest are 16 and 24");
+            "[training] batch_size must divide by parallel.data * training.accumulate: got 18, 4 * 2; the nearest are "
+            "16 and 24");
 }
 
 TEST(Initialize, RefusesRanksThatAreNotTheProductOfTheLayout) {
-  const std::string message = test::thrown_message([] {
-    comm::run_ranks(3, [](comm::World& world) { initialize(world, config_of(2, 2, 4), test::tiny_gpt2()); });
-  });
-  EXPECT_NE(message.find("[parallel] the ranks must be the product of the layout's sizes: got 3 ranks, pipeline 1 * data 2 * tensor 2 = 4"),
-            std::string::npos) << message;
+  const std::string message = test::thrown_message(
+      [] { comm::run_ranks(3, [](comm::World& world) { initialize(world, config_of(2, 2, 4), test::tiny_gpt2()); }); });
+  EXPECT_NE(message.find("[parallel] the ranks must be the product of the layout's sizes: got 3 ranks, pipeline 1 * "
+                         "data 2 * tensor 2 = 4"),
+            std::string::npos)
+      << message;
   EXPECT_NE(message.find("(rank "), std::string::npos) << message;
 }
 
@@ -47,9 +48,11 @@ data::Batch batch_of(int64_t rows, int64_t sequence, int64_t token) {
 TEST(Engine, RefusesTokensAndLengthsTheModelDoesNotHave) {
   comm::run_ranks(1, [](comm::World& world) {
     auto engine = initialize(world, config_of(1, 1, 2), test::tiny_gpt2());
-    EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 4, 43)); }).find("vocabulary of 43: got 43"), std::string::npos);
+    EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 4, 43)); }).find("vocabulary of 43: got 43"),
+              std::string::npos);
     EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 4, -1)); }).find("got -1"), std::string::npos);
-    EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 17, 1)); }).find("got 17 tokens, 16 positions"), std::string::npos);
+    EXPECT_NE(test::thrown_message([&] { engine->train_step(batch_of(2, 17, 1)); }).find("got 17 tokens, 16 positions"),
+              std::string::npos);
   });
 }
 
@@ -99,7 +102,8 @@ TEST(Engine, StopsOnAGradientThatIsNotFinite) {
     engine->parameters().at("norm.weight").value.detach().fill_(std::numeric_limits<double>::infinity());
     engine->zero_grad();
     engine->train_step(batch_of(2, 4, 1));
-    EXPECT_NE(test::thrown_message([&] { engine->step(); }).find("gradient of step 1 is not finite"), std::string::npos);
+    EXPECT_NE(test::thrown_message([&] { engine->step(); }).find("gradient of step 1 is not finite"),
+              std::string::npos);
   });
 }
 

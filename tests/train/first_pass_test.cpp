@@ -53,8 +53,8 @@ TEST(FirstPass, PacksParametersInTheOrderInWhichItUsesThem) {
     EXPECT_EQ(traced.calls.item<int64_t>(), 0);
     std::vector<std::string> names;
     for (const nn::Parameter& p : training->parameters()) names.push_back(p.name);
-    EXPECT_EQ(names, (std::vector<std::string>{"layer3.weight", "layer3.bias", "layer2.weight", "layer2.bias", "layer1.weight",
-                                               "layer1.bias", "layer0.weight", "layer0.bias"}));
+    EXPECT_EQ(names, (std::vector<std::string>{"layer3.weight", "layer3.bias", "layer2.weight", "layer2.bias",
+                                               "layer1.weight", "layer1.bias", "layer0.weight", "layer0.bias"}));
     const auto other = initialize(world, plain, config);
     EXPECT_EQ(other->parameters().begin().operator*().name, "layer0.weight");
     for (int step = 0; step < 3; ++step)

@@ -91,10 +91,9 @@ TEST_P(Formats, StagesAreTheSameBitForBitWithTwoReplicas) {
 
 TEST_P(Formats, LearnLikeFp32WithinTheirPrecision) {
   const auto want = learned(learner({}), 20);
-  for (const Layout& layout :
-       {Layout{.precision = GetParam()}, Layout{.zero = 3, .data = 3, .precision = GetParam()},
-        Layout{.zero = 1, .data = 2, .tensor = 2, .precision = GetParam()},
-        Layout{.zero = 2, .data = 2, .pipeline = 2, .precision = GetParam()}}) {
+  for (const Layout& layout : {Layout{.precision = GetParam()}, Layout{.zero = 3, .data = 3, .precision = GetParam()},
+                               Layout{.zero = 1, .data = 2, .tensor = 2, .precision = GetParam()},
+                               Layout{.zero = 2, .data = 2, .pipeline = 2, .precision = GetParam()}}) {
     const auto got = learned(learner(layout), 20);
     expect_learned_like(got, want, error_of(GetParam()), concat("zero ", layout.zero));
     EXPECT_NE(got, want) << "the format was not used";

@@ -17,7 +17,8 @@ namespace {
 constexpr int64_t kSize = 13, kSteps = 1000, kGrowth = 20;
 constexpr double kFirstScale = 4096;
 
-/// The loss is the mean over ranks and micro-batches of sum((w - x)^2) / 2: its gradient w - x depends on every step before.
+/// The loss is the mean over ranks and micro-batches of sum((w - x)^2) / 2: its gradient w - x depends on every step
+/// before.
 struct Point : torch::nn::Module {
   Point() {
     w = register_parameter("w", at::zeros({kSize}));
@@ -27,8 +28,8 @@ struct Point : torch::nn::Module {
   at::Tensor w;
 };
 
-/// Where a micro-batch of one rank pulls element i to. Now and then, on one rank, so far away that the gradient overflows
-/// unless the scale is small.
+/// Where a micro-batch of one rank pulls element i to. Now and then, on one rank, so far away that the gradient
+/// overflows unless the scale is small.
 float target(int64_t step, int64_t part, int64_t i) {
   if (step % 31 == 7 && part == step % 2 && i == step % kSize) return 100;
   return static_cast<float>(std::cos(static_cast<double>(17 * step + 5 * part + i)));
@@ -90,7 +91,8 @@ Course by_hand(const Config& config) {
     course.skipped.push_back(!std::isfinite(norm));
     if (std::isfinite(norm)) {
       ++taken;
-      const double factor = (config.training.clip > 0 && norm > config.training.clip ? config.training.clip / norm : 1) / scale;
+      const double factor =
+          (config.training.clip > 0 && norm > config.training.clip ? config.training.clip / norm : 1) / scale;
       for (size_t i = 0; i < kSize; ++i) {
         const double gradient = g[i] * factor;
         if (config.optimizer.name == "sgd") {
@@ -134,7 +136,8 @@ void expect_same_course(const Config& config, double tolerance) {
         for (const memory::Piece& piece : shard.pieces)
           for (int64_t i = 0; i < piece.part.size; ++i) {
             const auto got = shard.values[piece.offset + i].item<float>();
-            ASSERT_NEAR(got, expected.values[static_cast<size_t>(step)][static_cast<size_t>(piece.part.first + i)], tolerance)
+            ASSERT_NEAR(got, expected.values[static_cast<size_t>(step)][static_cast<size_t>(piece.part.first + i)],
+                        tolerance)
                 << "step " << step << ", element " << piece.part.first + i << ", rank " << world.rank();
             ASSERT_EQ(shard.copy[piece.offset + i].item<float>(), half(got));
           }
@@ -158,10 +161,13 @@ TEST_P(Fp16Steps, OfAdamWWithClippingAreThoseWrittenDown) {
   expect_same_course(config_of(data, zero, accumulate, "adamw", 0.5), 2e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Fp16Steps, testing::Values(Layout{1, 0, 1}, Layout{2, 0, 1}, Layout{2, 3, 1}, Layout{2, 1, 2}, Layout{2, 2, 2}),
+INSTANTIATE_TEST_SUITE_P(Layouts, Fp16Steps,
+                         testing::Values(Layout{1, 0, 1}, Layout{2, 0, 1}, Layout{2, 3, 1}, Layout{2, 1, 2},
+                                         Layout{2, 2, 2}),
                          [](const auto& info) {
                            const Layout& l = info.param;
-                           return "Data" + std::to_string(l.data) + "Zero" + std::to_string(l.zero) + "Accumulate" + std::to_string(l.accumulate);
+                           return "Data" + std::to_string(l.data) + "Zero" + std::to_string(l.zero) + "Accumulate" +
+                                  std::to_string(l.accumulate);
                          });
 
 TEST(Fp16Steps, AreSkippedOftenEnoughToTellSomething) {

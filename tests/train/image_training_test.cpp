@@ -1,7 +1,6 @@
 // Whole runs of a tiny ViT on images in CIFAR-10's format: it learns, resumes bitwise, and two replicas equal one.
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <map>
@@ -61,7 +60,9 @@ class ImageRun : public testing::Test {
     });
     return parameters;
   }
-  std::vector<StepMetrics> metrics(const std::string& folder) const { return read_metrics(base + "/" + folder + "/metrics.jsonl"); }
+  std::vector<StepMetrics> metrics(const std::string& folder) const {
+    return read_metrics(base + "/" + folder + "/metrics.jsonl");
+  }
   std::string refusal(const Config& c) const {
     try {
       train(c, Start::New);
@@ -117,14 +118,17 @@ TEST_F(ImageRun, TwoReplicasEqualOne) {
 TEST_F(ImageRun, SaysWhatIsWrongWithTheData) {
   Config c = make("run", 2, 1);
   c.data.path = "builtin";
-  EXPECT_NE(refusal(c).find("no such folder of images: data.path = builtin; get CIFAR-10's binary version from https://www.cs.toronto.edu"),
+  EXPECT_NE(refusal(c).find("no such folder of images: data.path = builtin; get CIFAR-10's binary version from "
+                            "https://www.cs.toronto.edu"),
             std::string::npos);
   c = make("run", 1, 1);
   c.model.image.side = 64;
-  EXPECT_NE(refusal(c).find("got 3 and 64, images have 3 and 32; set model.channels and model.side"), std::string::npos);
+  EXPECT_NE(refusal(c).find("got 3 and 64, images have 3 and 32; set model.channels and model.side"),
+            std::string::npos);
   c = make("run", 1, 1);
   c.model.image.classes = 9;
-  EXPECT_NE(refusal(c).find("classes must hold those of the images: got 9, images of 10; set model.classes"), std::string::npos);
+  EXPECT_NE(refusal(c).find("classes must hold those of the images: got 9, images of 10; set model.classes"),
+            std::string::npos);
   c = make("run", 1, 1);
   std::filesystem::remove(base + "/cifar/test_batch.bin");
   EXPECT_NE(refusal(c).find("holds no test_batch*.bin"), std::string::npos);

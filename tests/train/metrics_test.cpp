@@ -19,8 +19,15 @@ using ::testing::HasSubstr;
 constexpr int64_t kPlenty = 1 << 20;
 
 StepMetrics step(int64_t number) {
-  return {.step = number, .loss = 1.0 / 3 + static_cast<double>(number), .learning_rate = 3e-4, .grad_norm = 0.1, .tokens = 2048,
-          .tokens_per_second = 12345.678, .mfu = 0.4, .peak_bytes = int64_t{3} << 40, .seconds = 0.25};
+  return {.step = number,
+          .loss = 1.0 / 3 + static_cast<double>(number),
+          .learning_rate = 3e-4,
+          .grad_norm = 0.1,
+          .tokens = 2048,
+          .tokens_per_second = 12345.678,
+          .mfu = 0.4,
+          .peak_bytes = int64_t{3} << 40,
+          .seconds = 0.25};
 }
 
 std::vector<int64_t> steps_of(const std::string& path) {
@@ -34,11 +41,19 @@ void write_steps(MetricsWriter& writer, int64_t first, int64_t last) {
 }
 
 TEST(Metrics, ALineHoldsTheKeysInOrder) {
-  StepMetrics metrics{.step = 7, .loss = 2.5, .learning_rate = 0.001, .grad_norm = 1, .tokens = 64, .tokens_per_second = 10,
-                      .mfu = 0.5, .peak_bytes = 100, .seconds = 2};
-  EXPECT_EQ(to_json_line(metrics),
-            R"({"step":7,"loss":2.5,"learning_rate":0.001,"grad_norm":1.0,"tokens":64,"tokens_per_second":10.0,"mfu":0.5,)"
-            R"("peak_bytes":100,"seconds":2.0})");
+  StepMetrics metrics{.step = 7,
+                      .loss = 2.5,
+                      .learning_rate = 0.001,
+                      .grad_norm = 1,
+                      .tokens = 64,
+                      .tokens_per_second = 10,
+                      .mfu = 0.5,
+                      .peak_bytes = 100,
+                      .seconds = 2};
+  EXPECT_EQ(
+      to_json_line(metrics),
+      R"({"step":7,"loss":2.5,"learning_rate":0.001,"grad_norm":1.0,"tokens":64,"tokens_per_second":10.0,"mfu":0.5,)"
+      R"("peak_bytes":100,"seconds":2.0})");
   metrics.stall_seconds = 12;
   EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"stall_seconds":12.0})"));
   metrics.stall_seconds.reset();
@@ -94,7 +109,9 @@ TEST(Metrics, ResumingDropsTheStepsBehindTheCheckpoint) {
     write_steps(writer, 4, 6);
   }
   EXPECT_THAT(steps_of(folder / "m"), ElementsAre(1, 2, 3, 4, 5, 6));
-  { MetricsWriter writer(folder / "m", 0); }
+  {
+    MetricsWriter writer(folder / "m", 0);
+  }
   EXPECT_THAT(steps_of(folder / "m"), ElementsAre());
 }
 
@@ -105,7 +122,9 @@ TEST(Metrics, ResumingKeepsLinesAsTheyWere) {
     write_steps(writer, 1, 3);
   }
   const std::string before = read_file(folder / "m", kPlenty);
-  { MetricsWriter writer(folder / "m", 3); }
+  {
+    MetricsWriter writer(folder / "m", 3);
+  }
   EXPECT_EQ(read_file(folder / "m", kPlenty), before);
 }
 
@@ -135,7 +154,9 @@ TEST(Metrics, ALineCutShortByAKillIsLeftOut) {
 
 TEST(Metrics, ResumingWithoutAFileStartsOne) {
   const test::TemporaryFolder folder;
-  { MetricsWriter(folder / "m", 10).write(step(11)); }
+  {
+    MetricsWriter(folder / "m", 10).write(step(11));
+  }
   EXPECT_THAT(steps_of(folder / "m"), ElementsAre(11));
 }
 

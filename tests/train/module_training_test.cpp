@@ -321,7 +321,9 @@ weight_decay  = [1, 0.5]
       config.optimizer.groups = {};
       // Read while the training lives: under ZeRO 3 they are nowhere else.
       const Values before = values_of(*std::make_unique<Foreign>()), after = values_of(*module);
-      const auto moved = [&](const char* name) { return (after.at(name) - before.at(name)).abs().max().item<double>(); };
+      const auto moved = [&](const char* name) {
+        return (after.at(name) - before.at(name)).abs().max().item<double>();
+      };
       EXPECT_EQ(moved("layer1.weight") == 0, module == &grouped);
       EXPECT_GT(moved("layer0.bias"), 0);
       training->end_pass();

@@ -1,7 +1,7 @@
-// Every optimizer in whole training steps: the losses of one process under every layout, checkpoints that move between layouts, and clipping.
-#include <gtest/gtest.h>
-
+// Every optimizer in whole training steps: the losses of one process under every layout, checkpoints that move between
+// layouts, and clipping.
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
@@ -24,7 +24,8 @@ struct Layout {
   int data = 1, tensor = 1, pipeline = 1;
 };
 const std::vector<Layout>& layouts() {
-  static const std::vector<Layout> all{{"data2", 2, 1, 1}, {"tensor2", 1, 2, 1}, {"pipeline2", 1, 1, 2}, {"data2_tensor2_pipeline2", 2, 2, 2}};
+  static const std::vector<Layout> all{
+      {"data2", 2, 1, 1}, {"tensor2", 1, 2, 1}, {"pipeline2", 1, 1, 2}, {"data2_tensor2_pipeline2", 2, 2, 2}};
   return all;
 }
 
@@ -51,7 +52,8 @@ data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step % 2));
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const at::Tensor tokens = at::randint(0, 37, {8, 7}, generator, ids).narrow(0, part * (8 / parts), 8 / parts);
-  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(), at::Tensor()};
+  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(),
+          at::Tensor()};
 }
 
 /// The losses of steps [first, last) of a run.
@@ -77,7 +79,8 @@ auto on_ranks(const Config& config, const Work& work) {
   return result;
 }
 
-void expect_near(const std::vector<double>& got, const std::vector<double>& want, double limit, const std::string& what) {
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, double limit,
+                 const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], limit * want[i]) << what << ", step " << i;
 }
@@ -92,7 +95,8 @@ TEST_P(EveryOptimizer, LearnsTheSameUnderEveryLayout) {
   const auto run = [](Engine& engine) { return train(engine, 0, 2 * kSteps); };
   const auto want = on_ranks(config_of(GetParam()), run);
   EXPECT_LT(want.back(), want.front() - 0.01);
-  for (const Layout& layout : layouts()) expect_near(on_ranks(config_of(GetParam(), layout), run), want, limit(), layout.name);
+  for (const Layout& layout : layouts())
+    expect_near(on_ranks(config_of(GetParam(), layout), run), want, limit(), layout.name);
 }
 
 // Saved by half of the layouts, resumed by the others: the losses of a run that never stopped.
@@ -119,7 +123,8 @@ TEST_P(EveryOptimizer, ResumesUnderAnotherLayout) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Train, EveryOptimizer,
-                         testing::Values("sgd", "adam", "adamw", "lion", "lamb", "lars", "adafactor", "came", "adam8bit", "galore"),
+                         testing::Values("sgd", "adam", "adamw", "lion", "lamb", "lars", "adafactor", "came",
+                                         "adam8bit", "galore"),
                          [](const auto& info) { return info.param; });
 
 /// A weight that rank 0 holds under the layouts below; undefined on other stages of a pipeline.
@@ -186,10 +191,14 @@ TEST(Resume, WithAnotherOptimizerNamesBoth) {
   c.optimizer.name = "adam";  // whose states have the names and shapes of AdamW's
   c.parallel.data = 2;
   EXPECT_EQ(test::thrown_message([&] { run(c, Start::Resume); }),
-            "[optimizer] " + c.run.folder + "/checkpoints/step-000001 is of another run: it was made with adamw, this run uses adam, whose states are others; "
-            "resume with optimizer.name = \"adamw\", or start anew from its weights (`colossal export`, then model.from) (rank 0 of 2)\n"
-            "Changed since it was saved: parallel.data = 1 -> 2, optimizer.name = \"adamw\" -> \"adam\". Set that back to go on from it, or choose another "
-            "run.folder, or --overwrite to start anew");
+            "[optimizer] " + c.run.folder +
+                "/checkpoints/step-000001 is of another run: it was made with adamw, this run uses adam, whose states "
+                "are others; "
+                "resume with optimizer.name = \"adamw\", or start anew from its weights (`colossal export`, then "
+                "model.from) (rank 0 of 2)\n"
+                "Changed since it was saved: parallel.data = 1 -> 2, optimizer.name = \"adamw\" -> \"adam\". Set that "
+                "back to go on from it, or choose another "
+                "run.folder, or --overwrite to start anew");
   c.optimizer.name = "adamw";
   EXPECT_EQ(test::thrown_message([&] { run(c, Start::Resume); }), "");
 }

@@ -1,7 +1,7 @@
-// Training in a pipeline: checkpoints that move between any two layouts, resuming, evaluation, and what is refused before anything is sent.
-#include <gtest/gtest.h>
-
+// Training in a pipeline: checkpoints that move between any two layouts, resuming, evaluation, and what is refused
+// before anything is sent.
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <map>
@@ -34,7 +34,8 @@ std::vector<Layout> layouts() {
           {.name = "data2_tensor2_pipeline2", .data = 2, .tensor = {.size = 2}, .pipeline = {.size = 2}},
           {.name = "tensor4", .tensor = {.size = 4}},
           {.name = "pipeline4_v", .pipeline = {.size = 4, .schedule = "zero-bubble-v"}},
-          {.name = "pipeline2_chimera", .pipeline = {.size = 2, .schedule = "chimera"}}};  // both ranks hold every stage
+          // both ranks hold every stage
+          {.name = "pipeline2_chimera", .pipeline = {.size = 2, .schedule = "chimera"}}};
 }
 
 Config config_of(const Layout& layout) {
@@ -57,7 +58,8 @@ data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
   auto generator = at::detail::createCPUGenerator(step);
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const at::Tensor tokens = at::randint(0, 43, {8, 7}, generator, ids).narrow(0, part * (8 / parts), 8 / parts);
-  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(), at::Tensor()};
+  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(),
+          at::Tensor()};
 }
 
 /// Steps [first, last) of a run.
@@ -99,14 +101,15 @@ class PipelineCheckpoints : public testing::TestWithParam<Layout> {
       auto engine = initialize(world, config_of(layout), shape);
       work(*engine);
       const std::lock_guard lock(mutex);
-      for (const auto& t : engine->state().tensors) parts.push_back({{t.name, t.value.clone(), t.spec, t.part}, engine->mesh().place()});
+      for (const auto& t : engine->state().tensors)
+        parts.push_back({{t.name, t.value.clone(), t.spec, t.part}, engine->mesh().place()});
     });
     return parts;
   }
 };
 
-// Saved after two steps under this layout, loaded under every layout: weights and optimizer states are, bit for bit, those of one process that
-// loads it, and what the saving ranks had.
+// Saved after two steps under this layout, loaded under every layout: weights and optimizer states are, bit for bit,
+// those of one process that loads it, and what the saving ranks had.
 TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
   const std::string folder = empty_folder(GetParam().name);
   const auto saved = parts_after(GetParam(), [&](Engine& engine) {
@@ -114,7 +117,8 @@ TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
     checkpoint::save(folder, 2, engine.state(), engine.mesh().all(), engine.mesh().place(), 1);
   });
   std::map<std::string, at::Tensor> whole;
-  for (const auto& [t, place] : parts_after(one(), [&](Engine& engine) { load(engine, folder); })) whole[t.name] = t.value.view(t.spec.shape);
+  for (const auto& [t, place] : parts_after(one(), [&](Engine& engine) { load(engine, folder); }))
+    whole[t.name] = t.value.view(t.spec.shape);
   EXPECT_GT(whole.size(), 3 * 80u);  // parameters and both moments
   const auto expect_parts_of_whole = [&](const std::vector<Part>& parts, const std::string& under) {
     std::set<std::string> names;
@@ -129,11 +133,13 @@ TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
     const auto parts = parts_after(layout, [&](Engine& engine) { load(engine, folder); });
     expect_parts_of_whole(parts, layout.name);
     const bool holds_all = layout.pipeline.size == 1 || layout.pipeline.schedule == "chimera";
-    EXPECT_EQ(parts.size() == whole.size() * layout.ranks(), holds_all) << layout.name << ": a rank holds its stages alone";
+    EXPECT_EQ(parts.size() == whole.size() * layout.ranks(), holds_all)
+        << layout.name << ": a rank holds its stages alone";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, PipelineCheckpoints, testing::ValuesIn(layouts()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Layouts, PipelineCheckpoints, testing::ValuesIn(layouts()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(PipelineResume, TwoStepsAndTwoMoreAreFourBitByBit) {
   const std::string folder = empty_folder("resume");
@@ -159,16 +165,19 @@ TEST(PipelineResume, TwoStepsAndTwoMoreAreFourBitByBit) {
     const auto got = engine->state();
     const auto& tensors = want[world.rank()].tensors;
     ASSERT_EQ(got.tensors.size(), tensors.size());
-    for (size_t i = 0; i < tensors.size(); ++i) test::expect_equal(got.tensors[i].value, tensors[i].value, tensors[i].name);
+    for (size_t i = 0; i < tensors.size(); ++i)
+      test::expect_equal(got.tensors[i].value, tensors[i].value, tensors[i].name);
   });
 }
 
 std::vector<parallel::PipelineConfig> evaluated() {
-  return {{.size = 2, .schedule = "1f1b"}, {.size = 2, .schedule = "chimera"}, {.size = 2, .schedule = "zero-bubble-v"}};
+  return {
+      {.size = 2, .schedule = "1f1b"}, {.size = 2, .schedule = "chimera"}, {.size = 2, .schedule = "zero-bubble-v"}};
 }
 
 /// Of all ranks, which must agree.
-Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::ModelShape& shape, const data::Batch& batch) {
+Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::ModelShape& shape,
+                    const data::Batch& batch) {
   std::vector<Evaluation> all(pipeline.size);
   comm::run_ranks(static_cast<int>(pipeline.size), [&](comm::World& world) {
     auto engine = initialize(world, config_of({.pipeline = pipeline}), shape);
@@ -183,7 +192,8 @@ Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::Mode
 
 // Ranks of a stage that hold the same hidden state (1d) send a slice each; those that hold a block send that.
 TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
-  for (const parallel::TensorConfig& tensor : std::vector<parallel::TensorConfig>{{}, {.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "3d"}}) {
+  for (const parallel::TensorConfig& tensor :
+       std::vector<parallel::TensorConfig>{{}, {.size = 2}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "3d"}}) {
     const Layout layout{.name = "pipeline2", .tensor = tensor, .pipeline = {.size = 2, .micro_batches = 2}};
     const models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
     comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
@@ -193,7 +203,8 @@ TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
         engine->zero_grad();
         engine->train_step(batch_of(step, 0, 1));
       }
-      EXPECT_EQ(world.traffic().total("pipeline", "send").elements, 8 * 6 * shape.hidden / tensor.size) << test::name_of(tensor);
+      EXPECT_EQ(world.traffic().total("pipeline", "send").elements, 8 * 6 * shape.hidden / tensor.size)
+          << test::name_of(tensor);
     });
   }
 }
@@ -236,17 +247,21 @@ TEST(PipelineSizes, ThatNoScheduleCanDoAreRefused) {
     return test::thrown_message([&] { config.validate(); });
   };
   EXPECT_EQ(complaint({.pipeline = {.size = 2, .micro_batches = 3}}),
-            "[pipeline] micro_batches must divide the 8 samples of a replica: got 3; possible: 1, 2, 4, 8; or make training.batch_size a multiple of 3 a replica");
+            "[pipeline] micro_batches must divide the 8 samples of a replica: got 3; possible: 1, 2, 4, 8; or make "
+            "training.batch_size a multiple of 3 a replica");
   EXPECT_EQ(complaint({.tensor = {.size = 4, .mode = "2d"}, .pipeline = {.size = 2, .micro_batches = 8}}),
-            "[pipeline] micro_batches must divide the 8 samples of a replica (dealt out in 2 parts): got 8; possible: 1, 2, 4; or make training.batch_size a "
+            "[pipeline] micro_batches must divide the 8 samples of a replica (dealt out in 2 parts): got 8; possible: "
+            "1, 2, 4; or make training.batch_size a "
             "multiple of 16 a replica");
   EXPECT_EQ(complaint({.pipeline = {.size = 4, .schedule = "interleaved", .micro_batches = 2}}),
             "[pipeline] interleaved needs micro_batches that divide by the 4 ranks: got 2; nearest 4");
   EXPECT_EQ(complaint({.pipeline = {.size = 3, .schedule = "chimera", .micro_batches = 4}}),
             "[pipeline] chimera needs an even number of ranks: got 3; nearest 2 or 4");
-  EXPECT_EQ(complaint({.pipeline = {.size = 2, .schedule = "1f1b", .chunks = 2}}), "[pipeline] 1f1b has 1 chunk a rank: got 2; nearest 1, or take interleaved or hanayo");
+  EXPECT_EQ(complaint({.pipeline = {.size = 2, .schedule = "1f1b", .chunks = 2}}),
+            "[pipeline] 1f1b has 1 chunk a rank: got 2; nearest 1, or take interleaved or hanayo");
   EXPECT_EQ(complaint({.pipeline = {.size = 2}}, 2),
-            "[training] accumulate must be 1 with a pipeline, whose micro-batches accumulate already: got 2; set parallel.pipeline.micro_batches");
+            "[training] accumulate must be 1 with a pipeline, whose micro-batches accumulate already: got 2; set "
+            "parallel.pipeline.micro_batches");
   EXPECT_EQ(complaint({.pipeline = {.size = 2}}), "");
 }
 
@@ -267,20 +282,25 @@ TEST(PipelineSizes, ThatTheModelCannotBeCutIntoAreRefusedBeforeAnyMessage) {
     const std::string got = complaint(pipeline);
     EXPECT_EQ(got.rfind(want + " (rank ", 0), 0u) << got;
   };
-  expect_said({.size = 4}, "[pipeline] every stage needs a block: got 2 blocks for 4 stages (4 ranks); the largest size is 2");
-  expect_said({.size = 2, .schedule = "zero-bubble-v"},
-              "[pipeline] every stage needs a block: got 2 blocks for 4 stages (2 ranks, 2 each); the largest size is 1");
+  expect_said({.size = 4},
+              "[pipeline] every stage needs a block: got 2 blocks for 4 stages (4 ranks); the largest size is 2");
+  expect_said(
+      {.size = 2, .schedule = "zero-bubble-v"},
+      "[pipeline] every stage needs a block: got 2 blocks for 4 stages (2 ranks, 2 each); the largest size is 1");
   expect_said({.size = 2, .layers_per_stage = {2, 1}},
-              "[pipeline] layers_per_stage must give the 2 blocks to the 2 stages, in the order of the model: got 2 numbers, sum 3");
+              "[pipeline] layers_per_stage must give the 2 blocks to the 2 stages, in the order of the model: got 2 "
+              "numbers, sum 3");
   expect_said({.size = 2, .layers_per_stage = {2}},
-              "[pipeline] layers_per_stage must give the 2 blocks to the 2 stages, in the order of the model: got 1 numbers, sum 2");
+              "[pipeline] layers_per_stage must give the 2 blocks to the 2 stages, in the order of the model: got 1 "
+              "numbers, sum 2");
 }
 
 TEST(PipelineSizes, AnUnknownScheduleIsRefusedByTheReader) {
   auto document = ConfigDocument::parse("[parallel.pipeline]\nsize = 2\nschedule = \"zero-buble-v\"", "x.toml");
   Config config;
   EXPECT_EQ(test::thrown_message([&] { document.read(config); }),
-            "[config] x.toml:3: `parallel.pipeline.schedule` must be one of gpipe, 1f1b, chimera, interleaved, zero-bubble-h1, zero-bubble-h2, zero-bubble-v, "
+            "[config] x.toml:3: `parallel.pipeline.schedule` must be one of gpipe, 1f1b, chimera, interleaved, "
+            "zero-bubble-h1, zero-bubble-h2, zero-bubble-v, "
             "hanayo, v-half, v-min; found \"zero-buble-v\", did you mean `zero-bubble-v`?");
 }
 

@@ -1,9 +1,8 @@
 // The measured timeline of a pipeline holds every step of every rank, in the order in which one needs the other.
 #include "colossal/train/pipeline_timeline.h"
 
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -31,7 +30,8 @@ Config config_of(int64_t pipeline, int64_t data, const std::string& schedule) {
 }
 
 /// The timelines after `steps` steps, and the schedule that made them; that no rank but 0 gets one is checked here.
-std::optional<PipelineTimeline> timeline_of(const Config& config, int steps, std::optional<schedule::Schedule>* ran = nullptr) {
+std::optional<PipelineTimeline> timeline_of(const Config& config, int steps,
+                                            std::optional<schedule::Schedule>* ran = nullptr) {
   std::optional<PipelineTimeline> result;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     auto engine = initialize(world, config, test::tiny_gpt2());
@@ -39,13 +39,16 @@ std::optional<PipelineTimeline> timeline_of(const Config& config, int steps, std
     const at::Tensor tokens = at::arange(rows * 7, at::kLong).view({rows, 7}).remainder(43);
     for (int step = 0; step < steps; ++step) {
       engine->zero_grad();
-      engine->train_step({tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, at::kLong).expand({rows, 6}).contiguous(), at::Tensor()});
+      engine->train_step({tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6),
+                          at::arange(6, at::kLong).expand({rows, 6}).contiguous(), at::Tensor()});
       engine->step();
     }
     auto timeline = gather_pipeline_timeline(engine->mesh(), engine->distributed().executor());
     if (world.rank() == 0 && ran) *ran = engine->distributed().executor().schedule();
-    if (world.rank() == 0) result = std::move(timeline);
-    else EXPECT_FALSE(timeline.has_value()) << "rank " << world.rank();
+    if (world.rank() == 0)
+      result = std::move(timeline);
+    else
+      EXPECT_FALSE(timeline.has_value()) << "rank " << world.rank();
   });
   return result;
 }
@@ -65,7 +68,8 @@ void expect_whole(const PipelineTimeline& timeline, const schedule::Schedule& sc
   EXPECT_EQ(event, timeline.measured.events.end());
   EXPECT_EQ(timeline.planned.events.size(), timeline.measured.events.size());
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_NEAR(timeline.planned.busy[rank], timeline.measured.busy[rank], 1e-9 * timeline.measured.makespan) << "means add up to what they are of";
+    EXPECT_NEAR(timeline.planned.busy[rank], timeline.measured.busy[rank], 1e-9 * timeline.measured.makespan)
+        << "means add up to what they are of";
     EXPECT_DOUBLE_EQ(timeline.planned.peak_live[rank], timeline.measured.peak_live[rank]);
     double waited = 0;
     for (const double time : timeline.waited[rank]) waited += time;
@@ -81,7 +85,8 @@ void expect_ordered(const schedule::Timeline& timeline) {
     if (schedule::is_backward(event.step.action)) backward.insert({{event.rank, event.step.micro_batch}, event});
   }
   for (int i = 0; i < kMicroBatches; ++i) {
-    EXPECT_LE(forward.at({0, i}).end, forward.at({1, i}).begin + 1e-3) << i;  // clocks are doubles of seconds since 1970
+    // clocks are doubles of seconds since 1970
+    EXPECT_LE(forward.at({0, i}).end, forward.at({1, i}).begin + 1e-3) << i;
     EXPECT_LE(backward.at({1, i}).end, backward.at({0, i}).begin + 1e-3) << i;
   }
 }

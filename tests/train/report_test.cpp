@@ -23,11 +23,24 @@ size_t count(const std::string& text, const std::string& part) {
 }
 
 Report report_of(int64_t steps) {
-  Report report{.title = "runs/test", .steps = {}, .mesh = {{"data", 2}, {"tensor", 2}}, .places = {}, .facts = {{"model", "tiny"}},
-                .config = "[run]\nfolder = \"runs/test\"\n", .prompt = "once ", .sample = "upon a time"};
+  Report report{.title = "runs/test",
+                .steps = {},
+                .mesh = {{"data", 2}, {"tensor", 2}},
+                .places = {},
+                .facts = {{"model", "tiny"}},
+                .config = "[run]\nfolder = \"runs/test\"\n",
+                .prompt = "once ",
+                .sample = "upon a time"};
   for (int64_t i = 1; i <= steps; ++i) {
-    StepMetrics metrics{.step = i, .loss = 5.0 / static_cast<double>(i), .learning_rate = 1e-3, .grad_norm = 1, .tokens = 100,
-                        .tokens_per_second = 1000, .mfu = 0.25, .peak_bytes = int64_t{3} << 30, .seconds = 0.1};
+    StepMetrics metrics{.step = i,
+                        .loss = 5.0 / static_cast<double>(i),
+                        .learning_rate = 1e-3,
+                        .grad_norm = 1,
+                        .tokens = 100,
+                        .tokens_per_second = 1000,
+                        .mfu = 0.25,
+                        .peak_bytes = int64_t{3} << 30,
+                        .seconds = 0.1};
     if (i % 10 == 0) metrics.eval_loss = 1.5;
     report.steps.push_back(metrics);
   }
@@ -61,7 +74,8 @@ void expect_balanced(const std::string& page) {
 TEST(Report, HoldsEveryPart) {
   const std::string page = render_report(report_of(40));
   expect_balanced(page);
-  for (const char* title : {"Loss", "Evaluation loss", "Learning rate", "Gradient norm", "Tokens per second", "Peak memory of a rank"}) {
+  for (const char* title :
+       {"Loss", "Evaluation loss", "Learning rate", "Gradient norm", "Tokens per second", "Peak memory of a rank"}) {
     expect_holds(page, "<figcaption><b>" + std::string(title));
   }
   EXPECT_EQ(count(page, "<svg"), 6u);
@@ -94,14 +108,16 @@ TEST(Report, DrawsTheLayout) {
 TEST(Report, ShowsThePipelineAsPlannedAndAsMeasured) {
   expect_lacks(render_report(report_of(1)), "Pipeline");
   const auto schedule = schedule::make_schedule({.name = "1f1b", .stages = 2, .micro_batches = 2});
-  const auto timeline = [&](double forward) { return schedule::simulate(schedule, schedule::Costs{.forward = forward}); };
+  const auto timeline = [&](double forward) {
+    return schedule::simulate(schedule, schedule::Costs{.forward = forward});
+  };
   Report report = report_of(0);
   report.timeline = PipelineTimeline{timeline(1), timeline(2), {{0, 7.25}, {0, 0}}};
   const std::string page = render_report(report);
   expect_balanced(page);
   EXPECT_EQ(count(page, "<svg"), 1u);
-  for (const char* part : {">planned (ms)<", ">measured (ms)<", "<title>F0 on rank 1: ", "<td>rank 1 7.3</td>", "<td>nobody</td>",
-                           "pipeline_trace.json"})
+  for (const char* part : {">planned (ms)<", ">measured (ms)<", "<title>F0 on rank 1: ", "<td>rank 1 7.3</td>",
+                           "<td>nobody</td>", "pipeline_trace.json"})
     expect_holds(page, part);
 }
 

@@ -100,8 +100,10 @@ TEST_F(Stalls, AreNotWhatARunDoesOnARankAlone) {
       const std::lock_guard lock(mutex);
       if (world.rank() == 1) whats = recording.whats;
     });
-    if (start == Start::New) EXPECT_THAT(whats, ElementsAre("opening the data", "saving a checkpoint"));
-    else EXPECT_THAT(whats, ElementsAre("opening the data", "reading a checkpoint in " + base + "/run/checkpoints"));
+    if (start == Start::New)
+      EXPECT_THAT(whats, ElementsAre("opening the data", "saving a checkpoint"));
+    else
+      EXPECT_THAT(whats, ElementsAre("opening the data", "reading a checkpoint in " + base + "/run/checkpoints"));
   }
 }
 

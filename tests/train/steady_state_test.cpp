@@ -1,7 +1,6 @@
 // A training step in its steady state takes no memory from the system, and a long run does not grow.
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <fstream>
 #include <string>
@@ -73,8 +72,8 @@ TEST(SteadyState, AThousandStepsOnTwoRanksDoNotGrow) {
     steps(200);
     const int64_t warm = resident_bytes();
     steps(1000);
-    // A leak of one small block a step (a node of the graph, a message) would be several hundred bytes each: over 1,000 steps and two ranks
-    // more than this slack, which is what allocators move around.
+    // A leak of one small block a step (a node of the graph, a message) would be several hundred bytes each: over 1,000
+    // steps and two ranks more than this slack, which is what allocators move around.
     if (world.rank() == 0) EXPECT_LT(resident_bytes() - warm, 512 * 1024);
   });
 }

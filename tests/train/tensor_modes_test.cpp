@@ -1,7 +1,7 @@
-// Training under each mode of tensor parallelism: the loss curve of one process, and checkpoints that move between any two modes.
-#include <gtest/gtest.h>
-
+// Training under each mode of tensor parallelism: the loss curve of one process, and checkpoints that move between any
+// two modes.
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <filesystem>
 
@@ -18,7 +18,8 @@ namespace {
 using parallel::TensorConfig;
 
 std::vector<TensorConfig> modes() {
-  return {{}, {.size = 4}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "2.5d", .depth = 2}, {.size = 8, .mode = "3d"}};
+  return {
+      {}, {.size = 4}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "2.5d", .depth = 2}, {.size = 8, .mode = "3d"}};
 }
 
 Config config_of(const TensorConfig& tensor, int64_t data) {
@@ -35,7 +36,8 @@ data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
   auto generator = at::detail::createCPUGenerator(step);
   const auto ids = at::TensorOptions().dtype(at::kLong);
   const at::Tensor tokens = at::randint(0, 43, {8, 7}, generator, ids).narrow(0, part * (8 / parts), 8 / parts);
-  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(), at::Tensor()};
+  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(),
+          at::Tensor()};
 }
 
 std::vector<double> losses(const TensorConfig& tensor, int64_t data) {
@@ -59,11 +61,13 @@ TEST_P(TensorModes, FiftyStepsAreThoseOfOneProcess) {
   EXPECT_LT(want.back(), want.front());
   for (const int64_t data : {1, 2}) {
     const std::vector<double> got = losses(GetParam(), data);
-    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << "step " << i + 1 << ", data " << data;
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << "step " << i + 1 << ", data " << data;
   }
 }
 
-// Saved after two steps under this mode, loaded under every mode: weights and optimizer states are those of one process that loads it, bit for bit.
+// Saved after two steps under this mode, loaded under every mode: weights and optimizer states are those of one process
+// that loads it, bit for bit.
 TEST_P(TensorModes, CheckpointsLoadUnderEveryMode) {
   const std::string folder = testing::TempDir() + "/modes-" + test::name_of(GetParam());
   std::filesystem::remove_all(folder);
@@ -85,24 +89,33 @@ TEST_P(TensorModes, CheckpointsLoadUnderEveryMode) {
       for (const auto& t : state.tensors) see(t, engine->mesh().place());
     });
   };
-  load({}, [&](const checkpoint::NamedTensor& t, const tensor::Place&) { whole[t.name] = t.value.clone().view(t.spec.shape); });
+  load({}, [&](const checkpoint::NamedTensor& t, const tensor::Place&) {
+    whole[t.name] = t.value.clone().view(t.spec.shape);
+  });
   EXPECT_GT(whole.size(), 3 * 20u);  // parameters and both moments
   for (const TensorConfig& mode : modes())
     load(mode, [&](const checkpoint::NamedTensor& t, const tensor::Place& place) {
-      test::expect_equal(t.value, test::local_part(whole.at(t.name), t, place), t.name + " under " + test::name_of(mode));
+      test::expect_equal(t.value, test::local_part(whole.at(t.name), t, place),
+                         t.name + " under " + test::name_of(mode));
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, TensorModes, testing::ValuesIn(modes()), [](const auto& info) { return test::name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Modes, TensorModes, testing::ValuesIn(modes()),
+                         [](const auto& info) { return test::name_of(info.param); });
 
 TEST(TensorSizes, ThatNoModeCanBeMadeOfAreRefused) {
-  const auto complaint = [](const TensorConfig& tensor) { return test::thrown_message([&] { config_of(tensor, 1).validate(); }); };
-  EXPECT_EQ(complaint({.size = 12, .mode = "2.5d", .depth = 2}), "[2.5d] tensor.size must be depth * q^2: got 12, depth 2; nearest: 8, or tensor.depth 3");
+  const auto complaint = [](const TensorConfig& tensor) {
+    return test::thrown_message([&] { config_of(tensor, 1).validate(); });
+  };
+  EXPECT_EQ(complaint({.size = 12, .mode = "2.5d", .depth = 2}),
+            "[2.5d] tensor.size must be depth * q^2: got 12, depth 2; nearest: 8, or tensor.depth 3");
   EXPECT_EQ(complaint({.size = 6, .mode = "2d"}), "[2d] tensor.size must be q^2: got 6; nearest: 4");
   EXPECT_EQ(complaint({.size = 9, .mode = "3d"}), "[3d] tensor.size must be l^3: got 9; nearest: 8");
-  EXPECT_EQ(complaint({.size = 4, .mode = "2d", .depth = 2}), "[parallel] tensor.depth belongs to mode 2.5d: got depth 2 with mode 2d");
+  EXPECT_EQ(complaint({.size = 4, .mode = "2d", .depth = 2}),
+            "[parallel] tensor.depth belongs to mode 2.5d: got depth 2 with mode 2d");
   EXPECT_EQ(complaint({.size = 27, .mode = "3d"}),
-            "[training] batch_size must divide by parallel.data * training.accumulate * the 9 parts of mode 3d: got 8, 1 * 1 * 9; the nearest are 9");
+            "[training] batch_size must divide by parallel.data * training.accumulate * the 9 parts of mode 3d: got 8, "
+            "1 * 1 * 9; the nearest are 9");
 }
 
 TEST(TensorSizes, AHiddenSizeThatDoesNotDivideIsRefusedBeforeAnyMessage) {
@@ -111,7 +124,9 @@ TEST(TensorSizes, AHiddenSizeThatDoesNotDivideIsRefusedBeforeAnyMessage) {
   const std::string message = test::thrown_message([&] {
     comm::run_ranks(4, [&](comm::World& world) { initialize(world, config_of({.size = 4, .mode = "2d"}, 1), shape); });
   });
-  EXPECT_NE(message.find("[2d] hidden must divide by the 2 ranks that split features: got 25; nearest: 26"), std::string::npos) << message;
+  EXPECT_NE(message.find("[2d] hidden must divide by the 2 ranks that split features: got 25; nearest: 26"),
+            std::string::npos)
+      << message;
 }
 
 }  // namespace

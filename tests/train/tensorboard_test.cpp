@@ -41,7 +41,7 @@ std::vector<std::string> records(const std::string& path) {
 TEST(Crc32c, HasThePublishedValues) {
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(crc32c(""), 0u);
-  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);     // RFC 3720, B.4
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);  // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62A8AB43u);
 }
 
@@ -66,10 +66,11 @@ TEST(EventWriter, EncodesAScalar) {
   writer.scalar("train/loss", 300, 2.5);
   writer.flush();
   const std::string event = records(writer.path()).at(2);
-  EXPECT_EQ(event[0], 0x09);                                // wall_time, eight bytes
+  EXPECT_EQ(event[0], 0x09);  // wall_time, eight bytes
   EXPECT_GT(fixed<double>(event, 1), 1.6e9);
-  EXPECT_EQ(event.substr(9, 3), "\x10\xac\x02");            // step 300
-  const std::string value = std::string("\x0a\x0a") + "train/loss" + "\x15" + std::string("\x00\x00\x20\x40", 4);  // 2.5f
+  EXPECT_EQ(event.substr(9, 3), "\x10\xac\x02");  // step 300
+  // 2.5f
+  const std::string value = std::string("\x0a\x0a") + "train/loss" + "\x15" + std::string("\x00\x00\x20\x40", 4);
   const std::string summary = "\x0a" + std::string(1, static_cast<char>(value.size())) + value;
   EXPECT_EQ(event.substr(12), "\x2a" + std::string(1, static_cast<char>(summary.size())) + summary);
 }

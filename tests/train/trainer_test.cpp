@@ -1,9 +1,9 @@
-// Whole runs in a temporary folder: resuming is bitwise, layouts can change in between, nothing starts over a finished run unasked.
+// Whole runs in a temporary folder: resuming is bitwise, layouts can change in between, nothing starts over a finished
+// run unasked.
 #include "colossal/train/trainer.h"
 
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
@@ -49,7 +49,8 @@ class Run : public testing::Test {
   }
 
   /// Trains until `stop_after` steps (0: to the end) and returns every parameter of rank 0.
-  std::map<std::string, at::Tensor> train(const Config& c, Start start, int64_t stop_after = 0, std::optional<int64_t> resume_step = {}) const {
+  std::map<std::string, at::Tensor> train(const Config& c, Start start, int64_t stop_after = 0,
+                                          std::optional<int64_t> resume_step = {}) const {
     std::map<std::string, at::Tensor> parameters;
     std::mutex mutex;
     comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
@@ -67,7 +68,8 @@ class Run : public testing::Test {
   }
   /// Trains and dies after `steps` steps, as by a kill: nothing is cleaned up.
   void train_and_die(const Config& c, Start start, int64_t steps) const {
-    const std::string message = test::thrown_message([&] { during(c, start, [&](int64_t step) { require(step < steps, "test", "dies"); }); });
+    const std::string message =
+        test::thrown_message([&] { during(c, start, [&](int64_t step) { require(step < steps, "test", "dies"); }); });
     EXPECT_NE(message.find("dies"), std::string::npos) << message;
   }
 
@@ -83,7 +85,9 @@ class Run : public testing::Test {
     });
   }
 
-  std::vector<int64_t> steps_in(const Config& c, const std::string& folder = "/checkpoints") const { return checkpoint::complete_steps(c.run.folder + folder); }
+  std::vector<int64_t> steps_in(const Config& c, const std::string& folder = "/checkpoints") const {
+    return checkpoint::complete_steps(c.run.folder + folder);
+  }
   std::string log_of(const Config& c) const { return read_file(c.run.folder + "/log-rank-0.txt", 1 << 24); }
   size_t times(const std::string& word, const std::string& text) const {
     size_t count = 0;
@@ -104,7 +108,8 @@ TEST_F(Run, ResumeIsBitwise) {
     EXPECT_EQ(checkpoint::complete_steps(parts.run.folder + "/checkpoints").back(), 10);
     const auto resumed = train(parts, Start::Resume);
     for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, resumed.at(name))) << tag << " " << name;
-    const auto a = read_metrics(base + "/whole" + tag + "/metrics.jsonl"), b = read_metrics(parts.run.folder + "/metrics.jsonl");
+    const auto a = read_metrics(base + "/whole" + tag + "/metrics.jsonl"),
+               b = read_metrics(parts.run.folder + "/metrics.jsonl");
     ASSERT_EQ(a.size(), 20u);
     ASSERT_EQ(b.size(), 20u);
     for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].loss, b[i].loss) << tag << " step " << i + 1;
@@ -148,7 +153,9 @@ TEST_F(Run, ShowsItsPipeline) {
 TEST_F(Run, RefusesToStartOverAnOldRunUnlessToldTo) {
   Config c = make("run", 1, 1);
   train(c, Start::New);
-  EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("--resume to go on from it, --overwrite to start anew"), std::string::npos);
+  EXPECT_NE(
+      test::thrown_message([&] { train(c, Start::New); }).find("--resume to go on from it, --overwrite to start anew"),
+      std::string::npos);
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints").back(), 20);
   c.training.steps = 5;
   train(c, Start::Overwrite);
@@ -168,7 +175,8 @@ TEST_F(Run, AnOverwrittenRunIsThereUntilTheFirstNewCheckpoint) {
   EXPECT_FALSE(std::filesystem::exists(c.run.folder + "/checkpoints.replaced"));
   const auto metrics = read_metrics(c.run.folder + "/metrics.jsonl");
   ASSERT_EQ(metrics.size(), 22u);
-  for (size_t i = 0; i < old.size(); ++i) EXPECT_EQ(metrics[i].tokens_per_second, old[i].tokens_per_second) << "a line of the dead run";
+  for (size_t i = 0; i < old.size(); ++i)
+    EXPECT_EQ(metrics[i].tokens_per_second, old[i].tokens_per_second) << "a line of the dead run";
   EXPECT_NE(log_of(c).find("ended before its first checkpoint"), std::string::npos);
 }
 
@@ -189,7 +197,8 @@ TEST_F(Run, AnOverwrittenRunGoesWithTheFirstNewCheckpoint) {
 TEST_F(Run, AKillWhileARunIsSetAsideLosesNothing) {
   const Config c = make("run", 1, 1);
   train(c, Start::New);
-  std::filesystem::rename(c.run.folder + "/metrics.jsonl", c.run.folder + "/checkpoints/metrics.jsonl");  // the first of several renames
+  // the first of several renames
+  std::filesystem::rename(c.run.folder + "/metrics.jsonl", c.run.folder + "/checkpoints/metrics.jsonl");
   train(c, Start::Resume);
   EXPECT_EQ(read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
@@ -223,11 +232,13 @@ TEST_F(Run, ADamagedCheckpointIsNotBlamedOnAChangedConfig) {
 TEST_F(Run, ResumesFromTheStepThatIsNamed) {
   const Config c = make("run", 1, 1);
   const auto whole = train(c, Start::New);
-  EXPECT_NE(test::thrown_message([&] { train(c, Start::Resume, 0, 7); }).find("of these steps there are: 15, 20"), std::string::npos);
+  EXPECT_NE(test::thrown_message([&] { train(c, Start::Resume, 0, 7); }).find("of these steps there are: 15, 20"),
+            std::string::npos);
   const auto again = train(c, Start::Resume, 0, 15);
   for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, again.at(name))) << name;
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
-  EXPECT_TRUE(std::filesystem::exists(c.run.folder + "/checkpoints/step-000020.unused/manifest.json")) << "of the other line, and not lost";
+  EXPECT_TRUE(std::filesystem::exists(c.run.folder + "/checkpoints/step-000020.unused/manifest.json"))
+      << "of the other line, and not lost";
   EXPECT_EQ(read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
 }
 
@@ -260,11 +271,19 @@ TEST_F(Run, ACheckpointThatCannotBeWrittenInBetweenDoesNotEndIt) {
   EXPECT_EQ(times("the checkpoint of step 10 cannot be written", log_of(c)), 1u) << log_of(c);
   EXPECT_NE(log_of(c).find("the newest one is that of step 5"), std::string::npos);
 
-  const std::string last = test::thrown_message([&] { during(c, Start::Overwrite, [&](int64_t step) { if (step == 17) block(); }); });
+  const std::string last = test::thrown_message([&] {
+    during(c, Start::Overwrite, [&](int64_t step) {
+      if (step == 17) block();
+    });
+  });
   EXPECT_NE(last.find("cannot create the folder " + folder), std::string::npos) << last;
   std::filesystem::remove(folder);
   std::filesystem::remove_all(folder + ".away");
-  const std::string first = test::thrown_message([&] { during(c, Start::New, [&](int64_t step) { if (step == 2) block(); }); });
+  const std::string first = test::thrown_message([&] {
+    during(c, Start::New, [&](int64_t step) {
+      if (step == 2) block();
+    });
+  });
   EXPECT_NE(first.find("cannot create the folder " + folder), std::string::npos) << "nothing to go on from: " << first;
 }
 
@@ -282,8 +301,10 @@ TEST_F(Run, RefusesTheCheckpointOfAForeignModel) {
   c.model.layers = 3;
   const std::string message = test::thrown_message([&] { train(c, Start::Resume); });
   EXPECT_NE(message.find("model.blocks.2.mlp.up.weight"), std::string::npos) << message;
-  EXPECT_NE(message.find("checkpoints/step-000020 is of another model, optimizer or precision"), std::string::npos) << message;
-  EXPECT_NE(message.find("Changed since it was saved: model.layers = 2 -> 3. Set that back"), std::string::npos) << message;
+  EXPECT_NE(message.find("checkpoints/step-000020 is of another model, optimizer or precision"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("Changed since it was saved: model.layers = 2 -> 3. Set that back"), std::string::npos)
+      << message;
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints").back(), 20);
 }
 
@@ -301,14 +322,18 @@ TEST_F(Run, OnTheBuiltinTextGoesOnAfterThatWasEdited) {
   train(parts, Start::Resume);
   const double want = read_metrics(base + "/whole/metrics.jsonl").back().loss;
   EXPECT_NEAR(read_metrics(base + "/parts/metrics.jsonl").back().loss, want, 1e-4 * want);
-  EXPECT_NE(test::thrown_message([&] { train(parts, Start::Overwrite); }).find("they are no longer at " + base + "/sources"), std::string::npos)
+  EXPECT_NE(
+      test::thrown_message([&] { train(parts, Start::Overwrite); }).find("they are no longer at " + base + "/sources"),
+      std::string::npos)
       << "anew is from the sources";
 }
 
 TEST_F(Run, SaysWhatChangedInTheDataOfACheckpoint) {
   const Config c = make("run", 1, 1);
   train(c, Start::New, 5);
-  const auto refusal = [&](const Config& changed) { return test::thrown_message([&] { train(changed, Start::Resume); }); };
+  const auto refusal = [&](const Config& changed) {
+    return test::thrown_message([&] { train(changed, Start::Resume); });
+  };
   Config moved = c;
   moved.data.path = base + "/elsewhere/text.txt";
   EXPECT_NE(refusal(moved).find("no such file or folder: data.path = " + moved.data.path), std::string::npos);
@@ -339,7 +364,9 @@ TEST_F(Run, AFolderOfOneLargeFileAndASmallOneIsSplit) {
   c.data.held_out = 0.001;  // 15 tokens, less than a sample
   const std::string message = test::thrown_message([&] { train(c, Start::Overwrite); });
   EXPECT_NE(message.find("[data] the held-out part must hold a sequence"), std::string::npos) << message;
-  EXPECT_NE(message.find("raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0"), std::string::npos) << message;
+  EXPECT_NE(message.find("raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0"),
+            std::string::npos)
+      << message;
 }
 
 TEST_F(Run, SaysWhatIsWrongWithTheData) {

@@ -1,8 +1,7 @@
 // Training with states, gradients or parameters shared out: masters, loss scaling, checkpoints that move between any
 // two ways.
-#include <gtest/gtest.h>
-
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
@@ -24,7 +23,8 @@ std::string empty_folder(const std::string& name) {
   return folder;
 }
 
-// ---------------------------------------------------------------------------------------------------------------- masters
+// ----------------------------------------------------------------------------------------------------------------
+// masters
 
 TEST(Masters, HoldWhatHalfPrecisionLoses) {
   Config with = config_of({.precision = "bf16"});
@@ -32,13 +32,15 @@ TEST(Masters, HoldWhatHalfPrecisionLoses) {
   Config without = with, by_chance = with;
   without.precision.masters = by_chance.precision.masters = false;
   by_chance.optimizer.stochastic_rounding = true;
-  const auto first = [](const Config& config) {
-    return run(config, 12).weights;
-  };
+  const auto first = [](const Config& config) { return run(config, 12).weights; };
   const auto start = run(with, 0).weights, exact = first(with), lost = first(without), chance = first(by_chance);
   const auto moved = [&](const std::vector<checkpoint::NamedTensor>& weights) {
     double sum = 0;
-    for (size_t i = 0; i < weights.size(); ++i) sum += (weights[i].value.to(at::kDouble) - start[i].value.to(at::kBFloat16).to(at::kDouble)).abs().sum().item<double>();
+    for (size_t i = 0; i < weights.size(); ++i)
+      sum += (weights[i].value.to(at::kDouble) - start[i].value.to(at::kBFloat16).to(at::kDouble))
+                 .abs()
+                 .sum()
+                 .item<double>();
     return sum;
   };
   EXPECT_EQ(exact[0].value.scalar_type(), at::kFloat);
@@ -56,7 +58,8 @@ TEST(Masters, AreNotNeededByBf16WithMicroBatchesWhateverTheRule) {
   }
 }
 
-// ------------------------------------------------------------------------------------------------------------- loss scale
+// ------------------------------------------------------------------------------------------------------------- loss
+// scale
 
 /// The rule, written down once more: halve and skip on overflow, double after `growth` good steps.
 TEST(LossScale, FollowsTheRuleForAThousandStepsWithOverflows) {
@@ -72,8 +75,10 @@ TEST(LossScale, FollowsTheRuleForAThousandStepsWithOverflows) {
     const bool overflows = want > 1 && random() % 9 == 0;
     const double norm = overflows ? (step % 2 ? std::numeric_limits<double>::infinity() : std::nan("")) : 1.5;
     EXPECT_EQ(scale.accepts(norm), !overflows);
-    if (overflows) want /= 2, good = 0, ++skipped;
-    else if (++good == 7) want = std::min(want * 2, 16777216.0), good = 0;
+    if (overflows)
+      want /= 2, good = 0, ++skipped;
+    else if (++good == 7)
+      want = std::min(want * 2, 16777216.0), good = 0;
     ASSERT_EQ(scale.value(), want) << "step " << step;
     if (step % 100 == 50) {  // as a checkpoint would
       LossScale other(config);
@@ -114,7 +119,8 @@ TEST(LossScale, ClippingByValueKnowsTheRangeOfFp16) {
 TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
   for (const int64_t zero : {0, 1, 2, 3})
     comm::run_ranks(4, [&](comm::World& world) {
-      const auto engine = initialize(world, config_of({.zero = zero, .data = 2, .tensor = 2, .precision = "fp16"}), test::tiny_gpt2());
+      const auto engine =
+          initialize(world, config_of({.zero = zero, .data = 2, .tensor = 2, .precision = "fp16"}), test::tiny_gpt2());
       train_step(*engine, 0);
       std::vector<at::Tensor> before, after;
       for (const auto& t : engine->state().tensors) before.push_back(t.value.clone());
@@ -149,7 +155,8 @@ TEST(LossScale, TooLargeAScaleFindsItsWayDown) {
   });
 }
 
-// ------------------------------------------------------------------------------------------------------------ checkpoints
+// ------------------------------------------------------------------------------------------------------------
+// checkpoints
 
 std::vector<Layout> layouts() {
   return {{.name = "one"},
@@ -174,7 +181,8 @@ std::map<std::string, at::Tensor> whole_state(const std::string& folder, Layout 
 
 class Checkpoints : public testing::TestWithParam<std::tuple<Layout, std::string>> {};
 
-// Saved under one way to share out, loaded under every other: masters and moments are the same bits, and parameters are masters rounded.
+// Saved under one way to share out, loaded under every other: masters and moments are the same bits, and parameters are
+// masters rounded.
 TEST_P(Checkpoints, MoveBetweenStagesAndNumbersOfRanks) {
   auto [from, precision] = GetParam();
   from.precision = precision;
@@ -193,17 +201,23 @@ TEST_P(Checkpoints, MoveBetweenStagesAndNumbersOfRanks) {
       checkpoint::load(*checkpoint::latest(folder), state, engine->mesh().all(), engine->mesh().place());
       engine->loaded(state);
       EXPECT_EQ(engine->steps_done(), 3);
-      for (const auto& t : state.tensors) test::expect_equal(t.value, test::local_part(whole.at(t.name), t, engine->mesh().place()), t.name + " under " + to.name);
+      for (const auto& t : state.tensors)
+        test::expect_equal(t.value, test::local_part(whole.at(t.name), t, engine->mesh().place()),
+                           t.name + " under " + to.name);
       for (const nn::Parameter& p : engine->parameters())
-        test::expect_equal(p.value.detach().clone(), test::local_part(whole.at("model." + p.name), p.spec, engine->mesh().place()).to(p.value.scalar_type()),
-                           p.name + " under " + to.name);
+        test::expect_equal(
+            p.value.detach().clone(),
+            test::local_part(whole.at("model." + p.name), p.spec, engine->mesh().place()).to(p.value.scalar_type()),
+            p.name + " under " + to.name);
     });
   }
 }
-INSTANTIATE_TEST_SUITE_P(Layouts, Checkpoints, testing::Combine(testing::ValuesIn(layouts()), testing::Values("fp32", "bf16")),
+INSTANTIATE_TEST_SUITE_P(Layouts, Checkpoints,
+                         testing::Combine(testing::ValuesIn(layouts()), testing::Values("fp32", "bf16")),
                          [](const auto& info) { return std::get<0>(info.param).name + "_" + std::get<1>(info.param); });
 
-// Saving and going on is going on: losses of the steps after are the same bits, loss scale, amax histories and moments included.
+// Saving and going on is going on: losses of the steps after are the same bits, loss scale, amax histories and moments
+// included.
 TEST(Resume, GoesOnBitForBitInEveryFormat) {
   for (const std::string precision : {"fp32", "bf16", "fp16", "fp8"}) {
     Config config = config_of({.zero = 3, .data = 2, .precision = precision});
@@ -218,12 +232,14 @@ TEST(Resume, GoesOnBitForBitInEveryFormat) {
       checkpoint::TrainingState state = resumed->state();
       checkpoint::load(*checkpoint::latest(folder), state, resumed->mesh().all(), resumed->mesh().place());
       resumed->loaded(state);
-      for (int64_t step = 10; step < 14; ++step) EXPECT_EQ(train_step(*resumed, step), train_step(*engine, step)) << precision << " step " << step;
+      for (int64_t step = 10; step < 14; ++step)
+        EXPECT_EQ(train_step(*resumed, step), train_step(*engine, step)) << precision << " step " << step;
     });
   }
 }
 
-// ---------------------------------------------------------------------------------------------------- messages and sizes
+// ---------------------------------------------------------------------------------------------------- messages and
+// sizes
 
 TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
   const auto message = [](const auto& change) {
@@ -232,8 +248,14 @@ TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
     change(c);
     return test::thrown_message([&] { c.validate(); });
   };
-  EXPECT_NE(message([](Config& c) { c.precision.mode = "fp16", c.precision.masters = false; }).find("[precision] mode fp16 needs masters"), std::string::npos);
-  EXPECT_NE(message([](Config& c) { c.parallel.zero = 3, c.parallel.zero_sharers = 3; }).find("[parallel] zero_sharers must divide data: got 3 of 4 replicas"), std::string::npos);
+  EXPECT_NE(message([](Config& c) {
+              c.precision.mode = "fp16", c.precision.masters = false;
+            }).find("[precision] mode fp16 needs masters"),
+            std::string::npos);
+  EXPECT_NE(message([](Config& c) {
+              c.parallel.zero = 3, c.parallel.zero_sharers = 3;
+            }).find("[parallel] zero_sharers must divide data: got 3 of 4 replicas"),
+            std::string::npos);
 }
 
 TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
@@ -245,7 +267,8 @@ TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
       shape.layers = 8;
       const auto engine = initialize(world, config, shape);
       int64_t largest = 0, all = 0;
-      for (const auto& chunk : engine->store().chunks()) largest = std::max(largest, chunk->bytes()), all += chunk->bytes();
+      for (const auto& chunk : engine->store().chunks())
+        largest = std::max(largest, chunk->bytes()), all += chunk->bytes();
       ASSERT_GT(all, 6 * largest);
       for (int64_t step = 0; step < 3; ++step) train_step(*engine, 0);
       EXPECT_LE(engine->store().counts().peak_gathered, 3 * largest) << recompute;

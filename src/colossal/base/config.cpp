@@ -30,7 +30,8 @@ decltype(ConfigValue::value) value_of(const toml::node& node) {
     ConfigValue::List list;
     for (const auto& element : *array) {
       auto scalar = scalar_of(element);
-      if (!scalar) return ConfigValue::Unsupported{element.is_table() ? "a list of tables" : "a list of lists or dates"};
+      if (!scalar)
+        return ConfigValue::Unsupported{element.is_table() ? "a list of tables" : "a list of lists or dates"};
       list.push_back(std::move(*scalar));
     }
     return list;
@@ -41,8 +42,9 @@ decltype(ConfigValue::value) value_of(const toml::node& node) {
   return ConfigValue::Unsupported{"a date or time"};
 }
 
-/// The first line of very many dots, if there is one: the library bounds how deep values nest, but calls itself for each table that a dotted key
-/// opens, at each of these levels. A key lies on one line, and where in it a quoted part begins and ends is the library's to tell: so all dots count.
+/// The first line of very many dots, if there is one: the library bounds how deep values nest, but calls itself for
+/// each table that a dotted key opens, at each of these levels. A key lies on one line, and where in it a quoted part
+/// begins and ends is the library's to tell: so all dots count.
 std::optional<int64_t> line_of_many_dots(std::string_view text) {
   int64_t line = 1, dots = 0;
   for (const char c : text) {

@@ -1,4 +1,5 @@
-// Config files: TOML text and --section.key=value flags read into structs that have fields() (base/fields.h), and back to text.
+// Config files: TOML text and --section.key=value flags read into structs that have fields() (base/fields.h), and back
+//               to text.
 //
 //   auto document = ConfigDocument::load("examples/quickstart.toml");
 //   document.set("--training.steps=30");
@@ -26,7 +27,9 @@ namespace colossal {
 /// One value of a document before it meets the struct that gives it a type.
 struct ConfigValue {
   struct Table {};
-  struct Unsupported { std::string what; };  // dates, nested lists
+  struct Unsupported {
+    std::string what;
+  };  // dates, nested lists
   using List = std::vector<std::variant<bool, int64_t, double, std::string>>;
   std::variant<Table, Unsupported, bool, int64_t, double, std::string, List> value;
   std::string where;               // "examples/x.toml:12" or "--training.steps"
@@ -49,8 +52,8 @@ class ConfigDocument {
   /// What stands at a key, as text, if anything does: to pick presets before the whole is read.
   std::optional<std::string> text(const std::string& key) const;
 
-  /// Fills the members that the document names; the others keep their value. Errors: any key that `config` does not have,
-  /// a value of the wrong type, out of range or not among the choices; the earliest of the file is reported.
+  /// Fills the members that the document names; the others keep their value. Errors: any key that `config` does not
+  /// have, a value of the wrong type, out of range or not among the choices; the earliest of the file is reported.
   template <class Config>
   void read(Config& config) const {
     read_fields([&config](Fields& f) { config.fields(f); });
@@ -74,11 +77,11 @@ Config read_config(const std::string& path, const std::vector<std::string>& flag
 
 /// One key as `colossal help config` and the docs table show it.
 struct KeyHelp {
-  std::string section;        // dotted; empty at the root
+  std::string section;  // dotted; empty at the root
   std::string section_help;
-  std::string stands_for;     // of the section: the key that a plain value in place of the table sets
-  std::string key;            // dotted, whole
-  std::string type;           // "integer", "one of 1d, 2d", "bytes", "list of numbers", ...
+  std::string stands_for;  // of the section: the key that a plain value in place of the table sets
+  std::string key;         // dotted, whole
+  std::string type;        // "integer", "one of 1d, 2d", "bytes", "list of numbers", ...
   std::string unit;
   std::string range;          // "1 .. 65536", ">= 0", or empty
   std::string default_value;  // as TOML

@@ -26,8 +26,8 @@ class JsonPrinter : public Fields {
   void visit(const Field& field) override {
     std::visit([&](const auto* value) { (*open_.back())[field.name] = json_of(*value); }, field.value);
   }
-  // An ordered object is a vector: a new member may move its elder siblings, never the objects that hold them, and those are
-  // the only ones still open.
+  // An ordered object is a vector: a new member may move its elder siblings, never the objects that hold them, and
+  // those are the only ones still open.
   void enter(const char* name, const char*, const char*) override {
     auto& section = (*open_.back())[name];
     section = nlohmann::ordered_json::object();

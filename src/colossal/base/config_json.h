@@ -9,8 +9,8 @@ namespace colossal {
 
 nlohmann::ordered_json fields_to_json(const std::function<void(Fields&)>& visit);
 
-/// The whole struct as nested objects in the order of its fields: byte sizes in bytes; infinities and NaN, which JSON lacks,
-/// as the texts "inf", "-inf", "nan".
+/// The whole struct as nested objects in the order of its fields: byte sizes in bytes; infinities and NaN, which JSON
+/// lacks, as the texts "inf", "-inf", "nan".
 template <class Config>
 nlohmann::ordered_json to_json_object(Config config) {
   return fields_to_json([&config](Fields& f) { config.fields(f); });

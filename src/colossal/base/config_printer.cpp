@@ -131,8 +131,8 @@ class Describer : public Printer {
  private:
   void visit(const Field& field) override {
     const Section& section = sections()[current()];
-    keys_[current()].push_back({section.key, section.help, section.stands_for, key_of(field.name), type_of(field), field.unit,
-                                range_of(field), toml_of(field), field.help});
+    keys_[current()].push_back({section.key, section.help, section.stands_for, key_of(field.name), type_of(field),
+                                field.unit, range_of(field), toml_of(field), field.help});
   }
   std::map<size_t, std::vector<KeyHelp>> keys_;
 };
@@ -176,7 +176,8 @@ std::string format_help(const std::vector<KeyHelp>& keys, int width) {
       if (!key.section.empty()) {
         out += (out.empty() ? "[" : "\n[") + key.section + "]\n";
         std::string about = key.section_help;
-        if (!key.stands_for.empty()) about += concat(" (a plain value in place of the table is its `", key.stands_for, "`)");
+        if (!key.stands_for.empty())
+          about += concat(" (a plain value in place of the table is its `", key.stands_for, "`)");
         if (!about.empty()) append_wrapped(out, about, 2, width);
       }
     }

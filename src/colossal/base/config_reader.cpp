@@ -95,7 +95,8 @@ class Reader : public Fields {
     if (section.stands_for == field.name) {
       const ConfigValue* short_form = find(section.key);
       const bool is_table = short_form != nullptr && std::holds_alternative<ConfigValue::Table>(short_form->value);
-      if (short_form != nullptr && !is_table && (entry == nullptr || short_form->order > entry->order)) entry = short_form;
+      if (short_form != nullptr && !is_table && (entry == nullptr || short_form->order > entry->order))
+        entry = short_form;
     }
     if (entry != nullptr) std::visit([&](auto* target) { read(field, key, *entry, *target); }, field.value);
   }

@@ -1,7 +1,8 @@
 // The one exception type of the project, and the checks that throw it.
 //
-// A message reads `[component] rule: got value; remedy`. The rank is added where a rank's work is collected (the launcher, the
-// test harness, the command line), so no layer has to carry it: `[parallel] heads must ...: got 6, size 4 (rank 2 of 4)`.
+// A message reads `[component] rule: got value; remedy`. The rank is added where a rank's work is collected (the
+// launcher, the test harness, the command line), so no layer has to carry it: `[parallel] heads must ...: got 6, size 4
+// (rank 2 of 4)`.
 #pragma once
 #include <sstream>
 #include <stdexcept>

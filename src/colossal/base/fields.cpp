@@ -8,7 +8,8 @@ void Fields::flag(const char* name, bool& value, const char* help) {
   visit({.name = name, .value = &value, .help = help});
 }
 
-void Fields::integer(const char* name, int64_t& value, const char* unit, const char* help, int64_t least, int64_t most) {
+void Fields::integer(const char* name, int64_t& value, const char* unit, const char* help, int64_t least,
+                     int64_t most) {
   visit({.name = name, .value = &value, .unit = unit, .help = help, .least = least, .most = most});
 }
 

@@ -1,5 +1,6 @@
-// Reflection of config structs: a struct names each member once, in `void fields(Fields& f)`, and everything else is derived
-// from that: the TOML reader, the --section.key=value flags, the printer, `colossal help config`, the error messages.
+// Reflection of config structs: a struct names each member once, in `void fields(Fields& f)`, and everything else is
+// derived from that: the TOML reader, the --section.key=value flags, the printer, `colossal help config`, the error
+// messages.
 //
 //   struct TensorConfig {
 //     int64_t size = 1;
@@ -11,11 +12,11 @@
 //   };
 //   struct ParallelConfig {
 //     TensorConfig tensor;
-//     void fields(Fields& f) { f.section("tensor", tensor, "tensor parallelism", "size"); }   // `tensor = 2` is its size
+//     void fields(Fields& f) { f.section("tensor", tensor, "tensor parallelism", "size"); }  // `tensor = 2`: its size
 //   };
 //
-// Members hold their default when a struct is made; that value is the documented default. Units are "" where there is none.
-// Reading and printing: base/config.h.
+// Members hold their default when a struct is made; that value is the documented default. Units are "" where there is
+// none. Reading and printing: base/config.h.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -28,7 +29,8 @@ namespace colossal {
 inline constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// One member as a visitor sees it. `least`/`most` bound integers and byte sizes, `low`/`high` doubles (each element of a list).
+/// One member as a visitor sees it. `least`/`most` bound integers and byte sizes, `low`/`high` doubles (each element of
+/// a list).
 struct Field {
   using Value = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*, std::vector<double>*,
                              std::vector<std::string>*>;
@@ -40,7 +42,7 @@ struct Field {
   int64_t most = kMaxInteger;
   double low = -kInfinity;
   double high = kInfinity;
-  bool is_bytes = false;             // an int64_t written as "70GiB"
+  bool is_bytes = false;                  // an int64_t written as "70GiB"
   std::vector<std::string> choices = {};  // the only values a string may take; empty: any
 };
 
@@ -61,11 +63,12 @@ class Fields {
   /// Lists: every element lies in the range.
   void integers(const char* name, std::vector<int64_t>& value, const char* unit, const char* help, int64_t least = 0,
                 int64_t most = kMaxInteger);
-  void numbers(const char* name, std::vector<double>& value, const char* unit, const char* help, double low = -kInfinity,
-               double high = kInfinity);
+  void numbers(const char* name, std::vector<double>& value, const char* unit, const char* help,
+               double low = -kInfinity, double high = kInfinity);
   void texts(const char* name, std::vector<std::string>& value, const char* help);
 
-  /// A nested struct, a table of the file. With `stands_for`, a plain value in place of the table sets that member of it.
+  /// A nested struct, a table of the file. With `stands_for`, a plain value in place of the table sets that member of
+  /// it.
   template <class Config>
   void section(const char* name, Config& config, const char* help, const char* stands_for = "") {
     enter(name, help, stands_for);

@@ -42,7 +42,8 @@ bool is_aside_of(const std::string& name, const std::string& file) {
          name.find_first_not_of("0123456789abcdef", start.size()) == std::string::npos;
 }
 
-/// Removes the aside files of `path` that nobody locks: their processes died. What cannot be removed stays: it does no harm.
+/// Removes the aside files of `path` that nobody locks: their processes died. What cannot be removed stays: it does no
+/// harm.
 void sweep(const std::string& path) {
   const std::string folder = folder_of(path), file = path.substr(path.rfind('/') + 1);
   std::error_code ended;
@@ -76,7 +77,7 @@ bool AtomicFile::open_aside() {
   descriptor_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0 && errno == EEXIST) return false;
   if (descriptor_ < 0) fail("create");
-  const bool locked = ::flock(descriptor_, LOCK_EX) == 0;  // not everywhere: there nobody can sweep either
+  const bool locked = ::flock(descriptor_, LOCK_EX) == 0;           // not everywhere: there nobody can sweep either
   if (!locked || ::access(aside_.c_str(), F_OK) == 0) return true;  // by name: some file systems count no links
   ::close(std::exchange(descriptor_, -1));
   return false;
@@ -111,7 +112,7 @@ void AtomicFile::write(const void* bytes, size_t count) {
 void AtomicFile::commit() {
   require(descriptor_ >= 0, "file", path_, " is already committed");
   if (::fsync(descriptor_) != 0) fail("flush");
-  const int lock = ::dup(descriptor_);  // the lock lasts until the file has its name
+  const int lock = ::dup(descriptor_);                               // the lock lasts until the file has its name
   const bool closed = ::close(std::exchange(descriptor_, -1)) == 0;  // some file systems report a full disk only here
   const bool renamed = closed && ::rename(aside_.c_str(), path_.c_str()) == 0;
   const int error = errno;
@@ -135,7 +136,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
     int descriptor;
     ~Closer() { ::close(descriptor); }
   } closer{descriptor};
-  struct stat status {};
+  struct stat status{};
   require(::fstat(descriptor, &status) == 0, "file", "cannot read ", path, ": ", std::strerror(errno));
   require(!S_ISDIR(status.st_mode), "file", path, " is a folder, a file is wanted");
   require(status.st_size <= max_bytes, "file", path, " is too large: ", status.st_size, " bytes, at most ", max_bytes);
@@ -148,7 +149,8 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
     require(taken >= 0, "file", "cannot read ", path, ": ", std::strerror(errno));
     if (taken == 0) return text;
     text.append(piece, static_cast<size_t>(taken));
-    require(static_cast<int64_t>(text.size()) <= max_bytes, "file", path, " is too large: more than ", max_bytes, " bytes");
+    require(static_cast<int64_t>(text.size()) <= max_bytes, "file", path, " is too large: more than ", max_bytes,
+            " bytes");
   }
 }
 

@@ -8,10 +8,12 @@ namespace colossal {
 Error as_error(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
   const std::string message = plain_message(error);
-  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&error) || message.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
+  const bool lacks_memory = dynamic_cast<const std::bad_alloc*>(&error) ||
+                            message.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
   if (lacks_memory) return {"memory", "out of memory; take a smaller model, batch or sequence, or more ranks"};
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error))
-    return {"file", concat(file->path1().string(), file->path2().empty() ? "" : " to ", file->path2().string(), ": ", file->code().message())};
+    return {"file", concat(file->path1().string(), file->path2().empty() ? "" : " to ", file->path2().string(), ": ",
+                           file->code().message())};
   return {"libtorch", message.substr(0, message.find('\n'))};
 }
 

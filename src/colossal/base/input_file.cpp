@@ -26,8 +26,8 @@ std::shared_ptr<const InputFile> InputFile::open(const std::string& path) {
 InputFile::~InputFile() { ::close(descriptor_); }
 
 void InputFile::read(int64_t begin, int64_t count, void* out) const {
-  require(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, "file", path_, ": bytes [", begin, ", +", count,
-          ") lie outside its ", size_);
+  require(begin >= 0 && count >= 0 && begin <= size_ && count <= size_ - begin, "file", path_, ": bytes [", begin,
+          ", +", count, ") lie outside its ", size_);
   constexpr int64_t kLargestRead = int64_t{1} << 30;  // one system call takes less than 2 GiB
   char* next = static_cast<char*>(out);
   while (count > 0) {

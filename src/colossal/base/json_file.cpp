@@ -11,11 +11,12 @@ namespace {
 
 using nlohmann::json;
 
-/// Reads the text ahead of what builds the value, so that what is refused is never built. (The library's own callback makes it look at all members of
-/// the object around each object that ends: a minute for a hundred thousand tensors.)
+/// Reads the text ahead of what builds the value, so that what is refused is never built. (The library's own callback
+/// makes it look at all members of the object around each object that ends: a minute for a hundred thousand tensors.)
 class Guard final : public json::json_sax_t {
  public:
-  Guard(const std::string& name, const char* component, const JsonLimits& limits) : name_(name), component_(component), limits_(limits) {}
+  Guard(const std::string& name, const char* component, const JsonLimits& limits)
+      : name_(name), component_(component), limits_(limits) {}
 
   bool start_object(size_t) override { return open(); }
   bool start_array(size_t) override { return open(); }
@@ -33,11 +34,13 @@ class Guard final : public json::json_sax_t {
   bool number_float(double, const std::string&) override { return true; }
   bool string(std::string&) override { return true; }
   bool binary(json::binary_t&) override { return true; }
-  bool parse_error(size_t, const std::string&, const json::exception&) override { return false; }  // json::parse() will tell
+  // json::parse() will tell
+  bool parse_error(size_t, const std::string&, const json::exception&) override { return false; }
 
  private:
   bool open() {
-    require(static_cast<int>(members_.size()) < limits_.depth, component_, name_, ": nested too deeply, more than ", limits_.depth, " levels");
+    require(static_cast<int>(members_.size()) < limits_.depth, component_, name_, ": nested too deeply, more than ",
+            limits_.depth, " levels");
     members_.emplace_back();
     return true;
   }
@@ -61,7 +64,8 @@ std::string reason(const json::exception& error) {
 
 }  // namespace
 
-json parse_json_object(std::string_view text, const std::string& name, const char* component, const JsonLimits& limits) {
+json parse_json_object(std::string_view text, const std::string& name, const char* component,
+                       const JsonLimits& limits) {
   Guard guard(name, component, limits);
   try {
     json::sax_parse(text.begin(), text.end(), &guard);
@@ -75,7 +79,8 @@ json parse_json_object(std::string_view text, const std::string& name, const cha
 
 json read_json_object(const std::string& path, const char* component, const JsonLimits& limits) {
   const auto file = InputFile::open(path);  // no pipe: nothing would end the wait for it
-  require(file->size() <= limits.bytes, "file", path, " is too large: ", file->size(), " bytes, at most ", limits.bytes);
+  require(file->size() <= limits.bytes, "file", path, " is too large: ", file->size(), " bytes, at most ",
+          limits.bytes);
   return parse_json_object(file->content(), path, component, limits);
 }
 

@@ -11,12 +11,14 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError, kSilent };
 
 struct LogOptions {
   int rank = 0;
-  int size = 1;                          // lines carry `rank r` where there are several
-  LogLevel screen = LogLevel::kInfo;     // least level that reaches stderr; ranks other than 0 show warnings and errors only
-  std::string file = {};                 // "" for none; appended to; everything from kDebug up
+  int size = 1;  // lines carry `rank r` where there are several
+  // least level that reaches stderr; ranks other than 0 show warnings and errors only
+  LogLevel screen = LogLevel::kInfo;
+  std::string file = {};  // "" for none; appended to; everything from kDebug up
 };
 
-/// Thread safety: calls may come from any thread. Lines are flushed at once, so that a killed rank leaves its last words.
+/// Thread safety: calls may come from any thread. Lines are flushed at once, so that a killed rank leaves its last
+///                words.
 /// Errors: the constructor throws if the file cannot be opened; writing never throws.
 class Log {
  public:
@@ -27,13 +29,21 @@ class Log {
   Log& operator=(Log&&) noexcept;
 
   template <class... Parts>
-  void debug(const Parts&... parts) const { write(LogLevel::kDebug, concat(parts...)); }
+  void debug(const Parts&... parts) const {
+    write(LogLevel::kDebug, concat(parts...));
+  }
   template <class... Parts>
-  void info(const Parts&... parts) const { write(LogLevel::kInfo, concat(parts...)); }
+  void info(const Parts&... parts) const {
+    write(LogLevel::kInfo, concat(parts...));
+  }
   template <class... Parts>
-  void warning(const Parts&... parts) const { write(LogLevel::kWarning, concat(parts...)); }
+  void warning(const Parts&... parts) const {
+    write(LogLevel::kWarning, concat(parts...));
+  }
   template <class... Parts>
-  void error(const Parts&... parts) const { write(LogLevel::kError, concat(parts...)); }
+  void error(const Parts&... parts) const {
+    write(LogLevel::kError, concat(parts...));
+  }
 
   void write(LogLevel level, const std::string& text) const;
 

@@ -94,9 +94,9 @@ std::vector<std::string> instruction_sets() {
   std::set<std::string> present;
   for (std::string word; words >> word;) present.insert(word == "asimd" ? "neon" : word == "sse4_2" ? "sse4.2" : word);
   std::vector<std::string> found;
-  for (const char* name : {"sse4.2", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl",
-                           "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "neon", "sve",
-                           "sve2", "bf16", "i8mm"}) {
+  for (const char* name : {"sse4.2",   "avx",      "f16c",     "fma",         "avx2",        "avx_vnni",    "avx512f",
+                           "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile",
+                           "amx_int8", "amx_bf16", "neon",     "sve",         "sve2",        "bf16",        "i8mm"}) {
     if (present.count(name)) found.push_back(name);
   }
   return found;

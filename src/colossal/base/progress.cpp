@@ -29,7 +29,8 @@ ProgressStyle resolve(ProgressStyle style, std::FILE* stream) {
 
 }  // namespace
 
-Progress::Progress(std::string title, int64_t total, std::FILE* stream, ProgressStyle style, std::function<double()> clock)
+Progress::Progress(std::string title, int64_t total, std::FILE* stream, ProgressStyle style,
+                   std::function<double()> clock)
     : title_(std::move(title)),
       total_(total),
       stream_(stream),
@@ -121,7 +122,8 @@ std::string readable_duration(double seconds) {
   const auto whole = static_cast<int64_t>(seconds + 0.5);
   char text[32];
   if (whole >= 3600) {
-    std::snprintf(text, sizeof(text), "%lldh %02dm", static_cast<long long>(whole / 3600), static_cast<int>(whole / 60 % 60));
+    std::snprintf(text, sizeof(text), "%lldh %02dm", static_cast<long long>(whole / 3600),
+                  static_cast<int>(whole / 60 % 60));
   } else if (whole >= 60) {
     std::snprintf(text, sizeof(text), "%dm %02ds", static_cast<int>(whole / 60), static_cast<int>(whole % 60));
   } else {

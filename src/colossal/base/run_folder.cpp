@@ -25,7 +25,8 @@ std::shared_ptr<const void> RunFolder::lock() const {
   const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   require(file >= 0, "run", "cannot open ", path, ": ", std::strerror(errno));
   const std::shared_ptr<const void> held(nullptr, [file](const void*) { close(file); });
-  require(flock(file, LOCK_EX | LOCK_NB) == 0, "run", "another run is writing to ", path_, "; wait for it, or choose another run.folder");
+  require(flock(file, LOCK_EX | LOCK_NB) == 0, "run", "another run is writing to ", path_,
+          "; wait for it, or choose another run.folder");
   return held;
 }
 

@@ -18,7 +18,8 @@ class RunFolder {
   std::string config() const { return path_ + "/config.toml"; }  // resolved: every key with its value
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string report() const { return path_ + "/report.html"; }
-  std::string pipeline_trace() const { return path_ + "/pipeline_trace.json"; }  // planned and measured, of a run in a pipeline
+  // planned and measured, of a run in a pipeline
+  std::string pipeline_trace() const { return path_ + "/pipeline_trace.json"; }
   std::string builtin_text() const { return path_ + "/builtin_text"; }  // what data.path = "builtin" was at the start
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }

@@ -1,7 +1,6 @@
 // Checkpoints of a training run: complete or invisible, and loadable under any layout.
 //
-//   checkpoints/step-000100/manifest.json             what is where: logical shapes, blocks, checksums, progress;
-//   written last
+//   checkpoints/step-000100/manifest.json             what is where: shapes, blocks, checksums, progress; written last
 //                           rank-00000.safetensors    the blocks that that rank wrote
 //   checkpoints/.step-000200.partial/                 a save under way, or what a killed one left; never read
 //
@@ -63,8 +62,8 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 /// do not begin with `prefix` may be more than `state` asks for: the weights without their optimizer.
 ///
 /// Communication: every rank of `world` must call; flags by all_reduce, one of them a tensor.
-/// Errors: throws the same Error on every rank, before any tensor is changed: a table of name, wanted and found
-///         unless names, dtypes and logical shapes are exactly those of `state`, all ranks together; a damaged file (checksum,
+/// Errors: throws the same Error on every rank, before any tensor is changed: a table of name, wanted and found unless
+///         names, dtypes and logical shapes are exactly those of `state`, all ranks together; a damaged file (checksum,
 ///         truncation, inconsistent manifest).
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
           const std::string& prefix = "");

@@ -11,8 +11,10 @@ namespace colossal::checkpoint {
 
 std::vector<int64_t> ExternalPart::external_shape() const {
   std::vector<int64_t> shape(leading_ones, 1);
-  if (transposed) shape.insert(shape.end(), box.size.rbegin(), box.size.rend());
-  else shape.insert(shape.end(), box.size.begin(), box.size.end());
+  if (transposed)
+    shape.insert(shape.end(), box.size.rbegin(), box.size.rend());
+  else
+    shape.insert(shape.end(), box.size.begin(), box.size.end());
   return shape;
 }
 

@@ -10,9 +10,9 @@ namespace colossal::checkpoint {
 
 struct ExternalPart {
   const nn::Parameter* parameter;
-  std::string name;  ///< in the folder
-  Box box;           ///< of the logical parameter
-  bool transposed;   ///< the folder holds the transpose of the box
+  std::string name;          ///< in the folder
+  Box box;                   ///< of the logical parameter
+  bool transposed;           ///< the folder holds the transpose of the box
   int64_t leading_ones = 0;  ///< dimensions of size 1 in front of it there
 
   std::vector<int64_t> external_shape() const;

@@ -38,10 +38,12 @@ nlohmann::json read_config(const std::string& folder);
 ///         folder.
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
 /// The same into `values`, named as the parameters are: whole local tensors or parts of them, of any dtype.
-void import_weights(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values, const ExternalNames& external);
+void import_weights(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
+                    const ExternalNames& external);
 
-/// Writes the parameters, whole and in `dtype` (none: their own), rounded once, with config.json; in files of at most `max_file_bytes` (one
-/// tensor at least), with an index when there are several. The file names are those that transformers writes.
+/// Writes the parameters, whole and in `dtype` (none: their own), rounded once, with config.json; in files of at most
+/// `max_file_bytes` (one tensor at least), with an index when there are several. The file names are those that
+/// transformers writes.
 ///
 /// Communication: every rank of `world` (the ranks of parameters.place() in mesh order) must call: each primary block
 ///                is sent to rank 0, numel * sizeof(dtype) bytes in all.

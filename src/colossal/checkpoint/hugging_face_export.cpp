@@ -44,7 +44,8 @@ void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, con
 /// The part whole, in our orientation, on rank 0's host; undefined elsewhere.
 at::Tensor gather(const ExternalPart& part, const nn::Parameters& parameters, comm::Group& world) {
   const tensor::Place& place = parameters.place();
-  const at::Tensor local = part.parameter->value.defined() ? part.parameter->value.detach() : at::Tensor();  // undefined: of other stages
+  // undefined: of other stages
+  const at::Tensor local = part.parameter->value.defined() ? part.parameter->value.detach() : at::Tensor();
   if (world.rank() != 0) {
     for_primary_boxes(part, place,
                       [&](const Box&, const Box& box) { world.send(at_box(local, box).contiguous(), 0).wait(); });
@@ -54,7 +55,8 @@ at::Tensor gather(const ExternalPart& part, const nn::Parameters& parameters, co
   at::Tensor whole = at::empty(part.box.size, options);
   for (int rank = 0; rank < world.size(); ++rank) {
     for_primary_boxes(part, place_of(rank, place), [&](const Box& box, const Box& mine) {
-      at::Tensor piece = rank == 0 ? at_box(local, mine) : at::empty(box.size, options.device(parameters.options().device));
+      at::Tensor piece =
+          rank == 0 ? at_box(local, mine) : at::empty(box.size, options.device(parameters.options().device));
       if (rank != 0) world.recv(piece, rank).wait();
       at_box(whole, box, part.box.start).copy_(piece);
     });
@@ -162,8 +164,7 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   for (const ExternalPart& part : parts) by_name[part.name] = &part;
   const std::vector<Shard> shards = plan_shards(parts, dtype.value_or(parameters.options().dtype), max_file_bytes);
   std::exception_ptr failure;
-  for (const Shard& shard : shards)
-    write_shard(folder + "/" + shard.file, shard, by_name, parameters, world, failure);
+  for (const Shard& shard : shards) write_shard(folder + "/" + shard.file, shard, by_name, parameters, world, failure);
   agree(world, device, [&] {
     if (failure) std::rethrow_exception(failure);
     if (!first) return;

@@ -95,7 +95,8 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
   import_weights(folder, parameters, values, external);
 }
 
-void import_weights(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values, const ExternalNames& external) {
+void import_weights(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
+                    const ExternalNames& external) {
   const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
   const WeightFolder files(folder);
   const std::vector<Source> sources = match(parts, files, external, folder);

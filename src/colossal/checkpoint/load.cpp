@@ -19,7 +19,8 @@ namespace colossal::checkpoint {
 namespace {
 
 /// Which of the stored tensors, in the manifest's order, some rank asks for: stages of a pipeline have some each.
-std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& manifest, comm::Group& world, at::Device device) {
+std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& manifest, comm::Group& world,
+                                  at::Device device) {
   std::set<std::string> wanted;
   for (const NamedTensor& tensor : state.tensors) wanted.insert(tensor.name);
   std::vector<int64_t> flags;
@@ -32,8 +33,8 @@ std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& ma
 }
 
 /// Names, dtypes and logical shapes must be the same on both sides; of the stored ones, those that begin with `prefix`.
-void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted, const std::string& path,
-                const std::string& prefix) {
+void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted,
+                const std::string& path, const std::string& prefix) {
   MismatchTable table;
   for (const NamedTensor& tensor : state.tensors) {
     if (tensor.spec.numel() == 0) continue;  // nothing of it is stored
@@ -78,8 +79,8 @@ struct Copy {
 };
 
 /// What fills `target`, a block of this rank: the stored blocks that meet it. Throws unless they cover it exactly.
-void plan_block(const NamedTensor& tensor, const tensor::Place& place, const tensor::Block& target, const StoredTensor& stored, Shards& shards,
-                std::vector<Copy>& copies) {
+void plan_block(const NamedTensor& tensor, const tensor::Place& place, const tensor::Block& target,
+                const StoredTensor& stored, Shards& shards, std::vector<Copy>& copies) {
   const Box wanted{target.start, target.size};
   const at::Tensor value = at_block(tensor, place, target);
   int64_t covered = 0;
@@ -91,7 +92,8 @@ void plan_block(const NamedTensor& tensor, const tensor::Place& place, const ten
       require(!intersect(*common, other), "checkpoint", "two stored blocks of ", printable(tensor.name), " overlap");
     seen.push_back(*common);
     covered += common->numel();
-    copies.push_back({at_box(shards.verified(tensor.name, stored, block), *common, block.box.start), at_box(value, *common, target.start)});
+    copies.push_back({at_box(shards.verified(tensor.name, stored, block), *common, block.box.start),
+                      at_box(value, *common, target.start)});
   }
   require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(tensor.name), " leave a hole");
 }
@@ -108,8 +110,9 @@ std::vector<Copy> plan_copies(const TrainingState& state, const Manifest& manife
 
 }  // namespace
 
-std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
-                                         const std::string& prefix, const ProgressCheck& check) {
+std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
+                                         const tensor::Place& place, const std::string& prefix,
+                                         const ProgressCheck& check) {
   const at::Device device = state.tensors.empty() ? at::Device(at::kCPU) : state.tensors.front().value.device();
   Manifest manifest;
   std::vector<Copy> copies;
@@ -144,7 +147,8 @@ void load(const std::string& path, TrainingState& state, comm::Group& world, con
           const std::string& prefix) {
   const std::optional<Error> damage = load_unless_damaged(path, state, world, place, prefix);
   if (!damage) return;
-  throw Error(damage->component(), concat(damage->message(), "; nothing was loaded: move ", path, " away to use the checkpoint before it"))
+  throw Error(damage->component(),
+              concat(damage->message(), "; nothing was loaded: move ", path, " away to use the checkpoint before it"))
       .mark_on_all_ranks();
 }
 

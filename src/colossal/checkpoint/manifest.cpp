@@ -85,8 +85,8 @@ void Manifest::check_complete() const {
     int64_t stored = 0;
     for (const StoredBlock& block : tensor.blocks) stored += block.box.numel();
     const int64_t wanted = Box{{}, tensor.shape}.numel();
-    require(stored == wanted, "checkpoint", "the stored blocks of ", printable(name), " must hold each of its ",
-            wanted, " elements once: got ", stored);
+    require(stored == wanted, "checkpoint", "the stored blocks of ", printable(name), " must hold each of its ", wanted,
+            " elements once: got ", stored);
   }
 }
 

@@ -30,12 +30,13 @@ std::vector<int64_t> agreed_steps(const std::string& folder, comm::Group& world)
   return steps;
 }
 
-Found load_newest(const std::string& folder, const std::vector<int64_t>& steps, std::optional<int64_t> wanted, TrainingState& state,
-                  comm::Group& world, const tensor::Place& place, const ProgressCheck& check) {
+Found load_newest(const std::string& folder, const std::vector<int64_t>& steps, std::optional<int64_t> wanted,
+                  TrainingState& state, comm::Group& world, const tensor::Place& place, const ProgressCheck& check) {
   agree(world, at::kCPU, [&] {
     require(!steps.empty(), "checkpoint", "there is no complete checkpoint in ", folder, " to go on from");
-    require(!wanted || std::binary_search(steps.begin(), steps.end(), *wanted), "checkpoint", "there is no complete checkpoint of step ",
-            wanted.value_or(0), " in ", folder, "; of these steps there are: ", listed(steps));
+    require(!wanted || std::binary_search(steps.begin(), steps.end(), *wanted), "checkpoint",
+            "there is no complete checkpoint of step ", wanted.value_or(0), " in ", folder,
+            "; of these steps there are: ", listed(steps));
   });
   Found found;
   std::vector<int64_t> tried = wanted ? std::vector<int64_t>{*wanted} : steps;
@@ -46,9 +47,12 @@ Found load_newest(const std::string& folder, const std::vector<int64_t>& steps, 
     if (!damage) return found;
     found.damaged.push_back(*damage);
   }
-  const std::string rule = wanted ? concat("the checkpoint of step ", *wanted, " cannot be read; complete ones in ", folder, " are: ", listed(steps))
+  const std::string rule = wanted ? concat("the checkpoint of step ", *wanted, " cannot be read; complete ones in ",
+                                           folder, " are: ", listed(steps))
                                   : concat("none of the checkpoints in ", folder, " can be read (", listed(steps), ")");
-  throw Error("checkpoint", concat(rule, ": ", found.damaged.front().message(), wanted ? "; name another one, or move this one away" : "")).mark_on_all_ranks();
+  throw Error("checkpoint", concat(rule, ": ", found.damaged.front().message(),
+                                   wanted ? "; name another one, or move this one away" : ""))
+      .mark_on_all_ranks();
 }
 
 }  // namespace colossal::checkpoint

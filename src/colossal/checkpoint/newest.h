@@ -10,7 +10,7 @@ namespace colossal::checkpoint {
 std::vector<int64_t> agreed_steps(const std::string& folder, comm::Group& world);
 
 struct Found {
-  std::string path;              ///< of what was loaded
+  std::string path;  ///< of what was loaded
   int64_t step = 0;
   std::vector<Error> damaged{};  ///< what is wrong with newer ones, which were passed over; newest first
 };

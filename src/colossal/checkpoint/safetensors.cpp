@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;                  // the reference implementation's limit
 constexpr JsonLimits kHeader{.depth = 3, .distinct_names = true};  // depth: object, tensor, list
 
 struct DtypeName {

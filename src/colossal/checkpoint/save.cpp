@@ -25,9 +25,11 @@ at::Device device_of(const TrainingState& state) {
 
 void check_state(const TrainingState& state, const tensor::Place& place) {
   for (const NamedTensor& tensor : state.tensors) {
-    const std::vector<int64_t> wanted = tensor.part ? std::vector<int64_t>{tensor.part->size} : tensor.spec.local_shape(place);
+    const std::vector<int64_t> wanted =
+        tensor.part ? std::vector<int64_t>{tensor.part->size} : tensor.spec.local_shape(place);
     require(tensor.value.sizes() == at::IntArrayRef(wanted), "checkpoint", tensor.name, " must have ",
-            tensor.part ? "its part's size " : "its spec's local shape ", at::IntArrayRef(wanted), ": got ", tensor.value.sizes());
+            tensor.part ? "its part's size " : "its spec's local shape ", at::IntArrayRef(wanted), ": got ",
+            tensor.value.sizes());
   }
 }
 
@@ -36,7 +38,8 @@ std::map<std::string, WrittenBlock> own_blocks(const TrainingState& state, const
   std::map<std::string, WrittenBlock> blocks;
   for (WrittenBlock& written : written_blocks(state, place)) {
     const std::string& name = written.tensor->name;
-    const bool added = blocks.emplace(block_name(name, {written.block.start, written.block.size}), std::move(written)).second;
+    const bool added =
+        blocks.emplace(block_name(name, {written.block.start, written.block.size}), std::move(written)).second;
     require(added, "checkpoint", "two tensors are named ", name);
   }
   return blocks;
@@ -48,15 +51,16 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
   json table = json::array();
   if (blocks.empty()) return table;
   std::vector<TensorEntry> entries;
-  for (const auto& [name, block] : blocks) entries.push_back({name, block.tensor->value.scalar_type(), block.block.size});
+  for (const auto& [name, block] : blocks)
+    entries.push_back({name, block.tensor->value.scalar_type(), block.block.size});
   SafetensorsWriter writer(path, std::move(entries));
   for (const TensorEntry& entry : writer.entries()) {
     const WrittenBlock& block = blocks.at(entry.name);
     const at::Tensor host = at_block(*block.tensor, place, block.block).to(at::kCPU).contiguous();
     writer.write(host);
     const StoredTensor described{entry.dtype, block.tensor->spec.shape, {}};
-    table.push_back(
-        block_row(block.tensor->name, described, {block.block.start, block.block.size}, checksum(host.const_data_ptr(), host.nbytes())));
+    table.push_back(block_row(block.tensor->name, described, {block.block.start, block.block.size},
+                              checksum(host.const_data_ptr(), host.nbytes())));
   }
   writer.finish();
   return table;

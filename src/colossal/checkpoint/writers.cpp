@@ -13,8 +13,11 @@ using tensor::Place;
 constexpr char kPipeline[] = "pipeline", kData[] = "data";
 
 bool is_split_over(const tensor::ShardSpec& spec, const std::string& axis) {
-  const auto names = [&](const std::vector<std::string>& axes) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); };
-  return std::any_of(spec.splits.begin(), spec.splits.end(), [&](const tensor::DimSplit& s) { return names(s.axes) || names(s.shards); });
+  const auto names = [&](const std::vector<std::string>& axes) {
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  };
+  return std::any_of(spec.splits.begin(), spec.splits.end(),
+                     [&](const tensor::DimSplit& s) { return names(s.axes) || names(s.shards); });
 }
 
 /// The indices along an axis at which ranks are looked at: all of it, or those of this rank's equals.
@@ -50,7 +53,8 @@ std::vector<tensor::Block> blocks_at(const NamedTensor& tensor, const Place& pla
 
 class Ledger {
  public:
-  Ledger(const Place& place, int64_t sharers) : place_(place), sharers_(static_cast<int>(sharers)), mine_(rank_of(place)) {
+  Ledger(const Place& place, int64_t sharers)
+      : place_(place), sharers_(static_cast<int>(sharers)), mine_(rank_of(place)) {
     size_t ranks = 1;
     for (const Place::Axis& axis : place.axes()) ranks *= axis.size;
     bytes_.resize(ranks);
@@ -76,7 +80,8 @@ class Ledger {
       for (tensor::Block& block : blocks_at(tensor, owner)) {
         const Box box{block.start, block.size};
         if (!block.primary || box.numel() == 0) continue;
-        const size_t writer = *std::min_element(holders.begin(), holders.end(), [&](size_t a, size_t b) { return bytes_[a] < bytes_[b]; });
+        const size_t writer = *std::min_element(holders.begin(), holders.end(),
+                                                [&](size_t a, size_t b) { return bytes_[a] < bytes_[b]; });
         bytes_[writer] += box.numel() * static_cast<int64_t>(tensor.value.element_size());
         if (writer == mine_) written.push_back({&tensor, std::move(block)});
       }
@@ -95,8 +100,8 @@ class Ledger {
 std::vector<WrittenBlock> written_blocks(const TrainingState& state, const tensor::Place& place) {
   Ledger ledger(place, state.sharers);
   std::vector<WrittenBlock> written;
-  // Tensors without a part are known on all ranks of a stage, those with one to the ranks that hold the same: what these know of the others
-  // must not decide, so the tensors that all know come first.
+  // Tensors without a part are known on all ranks of a stage, those with one to the ranks that hold the same: what
+  // these know of the others must not decide, so the tensors that all know come first.
   for (const bool parts : {false, true})
     for (const NamedTensor& tensor : state.tensors)
       if (tensor.part.has_value() == parts) ledger.deal(tensor, written);

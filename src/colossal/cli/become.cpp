@@ -17,8 +17,10 @@ void become_torch(const std::string& command, const Arguments& arguments) {
   namespace fs = std::filesystem;
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  require(!error, "program", "cannot tell where this program lies: /proc/self/exe: ", error.message(), "; mount /proc, or start colossal-torch itself");
-  const fs::path beside = folder / "colossal-torch", installed = folder.parent_path() / "libexec" / "colossal" / "colossal-torch";
+  require(!error, "program", "cannot tell where this program lies: /proc/self/exe: ", error.message(),
+          "; mount /proc, or start colossal-torch itself");
+  const fs::path beside = folder / "colossal-torch",
+                 installed = folder.parent_path() / "libexec" / "colossal" / "colossal-torch";
   const std::string program = fs::exists(beside, error) ? beside : installed;
   std::vector<std::string> words{"colossal", command};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -26,12 +28,13 @@ void become_torch(const std::string& command, const Arguments& arguments) {
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   // Threads of libgomp spin for milliseconds between two loops unless they are told otherwise before it loads. Where
-  // anything else wants the cores a step took 25 times as long; a thousand turns cost nothing there, and nothing on idle
-  // cores, where not to spin at all costs a quarter (docs/log.md). What the user has set stays.
+  // anything else wants the cores a step took 25 times as long; a thousand turns cost nothing there, and nothing on
+  // idle cores, where not to spin at all costs a quarter (docs/log.md). What the user has set stays.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
   std::fflush(nullptr);  // what is buffered here would be lost
   execv(program.c_str(), pointers.data());
-  throw Error("program", concat("cannot start ", program, ": ", std::strerror(errno), "; build or install the program anew: `colossal` needs it beside itself"));
+  throw Error("program", concat("cannot start ", program, ": ", std::strerror(errno),
+                                "; build or install the program anew: `colossal` needs it beside itself"));
 }
 
 }  // namespace colossal::cli

@@ -19,7 +19,8 @@ struct Benchmark {
 };
 
 const Benchmark kBenchmarks[] = {
-    {"tensor-parallel", "what each mode of tensor parallelism sends and keeps, measured beside the published formulas", bench_tensor_parallel},
+    {"tensor-parallel", "what each mode of tensor parallelism sends and keeps, measured beside the published formulas",
+     bench_tensor_parallel},
     {"zero", "what each stage of ZeRO sends and holds, measured beside the published formulas", bench_zero},
 };
 
@@ -27,7 +28,8 @@ void list() {
   std::printf("usage: colossal bench NAME [ARGUMENTS]      colossal bench NAME --help\n\nbenchmarks:\n");
   size_t width = 0;
   for (const auto& benchmark : kBenchmarks) width = std::max(width, std::string(benchmark.name).size());
-  for (const auto& benchmark : kBenchmarks) std::printf("  %-*s  %s\n", static_cast<int>(width), benchmark.name, benchmark.help);
+  for (const auto& benchmark : kBenchmarks)
+    std::printf("  %-*s  %s\n", static_cast<int>(width), benchmark.name, benchmark.help);
 }
 
 }  // namespace
@@ -42,7 +44,8 @@ int bench(const Arguments& arguments) {
     if (arguments[0] == benchmark.name) return benchmark.run({arguments.begin() + 1, arguments.end()});
     names.push_back(benchmark.name);
   }
-  throw UsageError("unknown benchmark `" + arguments[0] + "`" + did_you_mean(arguments[0], names) + "; `colossal bench` lists them");
+  throw UsageError("unknown benchmark `" + arguments[0] + "`" + did_you_mean(arguments[0], names) +
+                   "; `colossal bench` lists them");
 }
 
 }  // namespace colossal::cli

@@ -32,15 +32,17 @@ struct Row {
 /// A pair of columns of the table: the measured value and the formula's.
 struct Quantity {
   const char* name;
-  double LayerCost::*value;
+  double LayerCost::* value;
   double unit;
   int digits;  // behind the point
   int width;
 };
 
 const Quantity kQuantities[] = {
-    {"sent forward", &LayerCost::forward, 1, 0, 10},           {"sent backward", &LayerCost::backward, 1, 0, 10},
-    {"calls", &LayerCost::calls, 1, 0, 8},                     {"parameters, MiB", &LayerCost::parameter_bytes, kMiB, 3, 9},
+    {"sent forward", &LayerCost::forward, 1, 0, 10},
+    {"sent backward", &LayerCost::backward, 1, 0, 10},
+    {"calls", &LayerCost::calls, 1, 0, 8},
+    {"parameters, MiB", &LayerCost::parameter_bytes, kMiB, 3, 9},
     {"activations, MiB", &LayerCost::activation_bytes, kMiB, 3, 9},
 };
 constexpr int kModeWidth = 18;
@@ -57,7 +59,8 @@ std::string title_of(const LayerSizes& s) {
 }
 
 constexpr const char* kLegend =
-    "The four linear layers of one GPT layer, fp32, without biases. Each pair of columns: measured, formula. Sent: elements a rank puts on\n"
+    "The four linear layers of one GPT layer, fp32, without biases. Each pair of columns: measured, formula. Sent: "
+    "elements a rank puts on\n"
     "the wire. Activations: what a rank keeps from forward for backward.\n";
 
 void print_head() {
@@ -67,8 +70,10 @@ void print_head() {
 }
 
 void print_row(const Row& row) {
-  std::printf("%5lld  %-*s", static_cast<long long>(row.config.size), kModeWidth, (parallel::mode_name(row.config) + (row.is_padded() ? " *" : "")).c_str());
-  for (const auto& q : kQuantities) std::printf("  %*s %*s", q.width, number(q, row.measured).c_str(), q.width, number(q, row.formula).c_str());
+  std::printf("%5lld  %-*s", static_cast<long long>(row.config.size), kModeWidth,
+              (parallel::mode_name(row.config) + (row.is_padded() ? " *" : "")).c_str());
+  for (const auto& q : kQuantities)
+    std::printf("  %*s %*s", q.width, number(q, row.measured).c_str(), q.width, number(q, row.formula).c_str());
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -108,42 +113,62 @@ std::string html_table(const std::vector<Row>& rows) {
   std::string out = "<div class='scroll'><table class='numbers'><tr><th>ranks</th><th>mode</th>";
   for (const auto& q : kQuantities) out += concat("<th>", q.name, "</th><th>formula</th>");
   for (const Row& row : rows) {
-    out += concat("</tr>\n<tr><td>", row.config.size, "</td><td>", train::html_text(parallel::mode_name(row.config)), row.is_padded() ? " *" : "", "</td>");
-    for (const auto& q : kQuantities) out += "<td>" + number(q, row.measured) + "</td><td>" + number(q, row.formula) + "</td>";
+    out += concat("</tr>\n<tr><td>", row.config.size, "</td><td>", train::html_text(parallel::mode_name(row.config)),
+                  row.is_padded() ? " *" : "", "</td>");
+    for (const auto& q : kQuantities)
+      out += "<td>" + number(q, row.measured) + "</td><td>" + number(q, row.formula) + "</td>";
   }
   return out + "</tr></table></div>";
 }
 
 std::string page(const LayerSizes& sizes, const std::vector<Row>& rows, const std::string& notes) {
   const train::Plot plots[] = {
-      {.title = "Elements sent per rank", .x_label = "ranks", .from_zero = true,
+      {.title = "Elements sent per rank",
+       .x_label = "ranks",
+       .from_zero = true,
        .series = lines(rows, [](const LayerCost& c) { return c.forward + c.backward; })},
-      {.title = "Activations kept per rank", .x_label = "ranks", .unit = train::PlotUnit::kBytes, .from_zero = true,
+      {.title = "Activations kept per rank",
+       .x_label = "ranks",
+       .unit = train::PlotUnit::kBytes,
+       .from_zero = true,
        .series = lines(rows, [](const LayerCost& c) { return c.activation_bytes; })},
-      {.title = "Parameters per rank", .x_label = "ranks", .unit = train::PlotUnit::kBytes, .from_zero = true,
+      {.title = "Parameters per rank",
+       .x_label = "ranks",
+       .unit = train::PlotUnit::kBytes,
+       .from_zero = true,
        .series = lines(rows, [](const LayerCost& c) { return c.parameter_bytes; })},
   };
   std::string out = "<section class='plots'>";
   for (const auto& plot : plots) out += train::render_plot(plot);
   return train::render_page("Tensor parallelism", title_of(sizes),
-                            out + "</section>\n<section class='card'><p>" + train::html_text(kLegend) + "</p>" + html_table(rows) + "<pre>" +
-                                train::html_text(notes) + "</pre></section>\n");
+                            out + "</section>\n<section class='card'><p>" + train::html_text(kLegend) + "</p>" +
+                                html_table(rows) + "<pre>" + train::html_text(notes) + "</pre></section>\n");
 }
 
 }  // namespace
 
 int bench_tensor_parallel(const Arguments& arguments) {
-  CLI::App app("Runs the linear layers of one GPT layer under every mode of tensor parallelism and counts what each rank sends and keeps.",
-               "colossal bench tensor-parallel");
+  CLI::App app(
+      "Runs the linear layers of one GPT layer under every mode of tensor parallelism and counts what each rank sends "
+      "and keeps.",
+      "colossal bench tensor-parallel");
   LayerSizes sizes;
   std::vector<int64_t> ranks{1, 4, 8, 9, 16, 27, 64};
   std::string report;
   sizes.heads = 0;
-  app.add_option("--hidden", sizes.hidden, "features between the layers")->capture_default_str()->check(CLI::Range(1, 1 << 16));
-  app.add_option("--heads", sizes.heads, "whole ones go to a rank; default: hidden / 16, or 1")->check(CLI::Range(1, 1 << 16));
-  app.add_option("--batch", sizes.batch, "rows of the whole batch")->capture_default_str()->check(CLI::Range(1, 1 << 16));
+  app.add_option("--hidden", sizes.hidden, "features between the layers")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--heads", sizes.heads, "whole ones go to a rank; default: hidden / 16, or 1")
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_option("--batch", sizes.batch, "rows of the whole batch")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 16));
   app.add_option("--sequence", sizes.sequence, "tokens a row")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 256));
+  app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
   app.add_option("--report", report, "write the table and plots to this HTML file");
   parse(app, arguments);
   if (sizes.heads == 0) sizes.heads = sizes.hidden % 16 == 0 ? sizes.hidden / 16 : 1;
@@ -159,10 +184,12 @@ int bench_tensor_parallel(const Arguments& arguments) {
       try {
         parallel::check_layer(config, sizes);
       } catch (const Error& error) {
-        notes += concat(count, count == 1 ? " rank, " : " ranks, ", parallel::mode_name(config), ": left out: ", error.message(), "\n");
+        notes += concat(count, count == 1 ? " rank, " : " ranks, ", parallel::mode_name(config),
+                        ": left out: ", error.message(), "\n");
         continue;
       }
-      rows.push_back({config, largest(parallel::measured_cost(config, sizes)), parallel::published_cost(config, sizes)});
+      rows.push_back(
+          {config, largest(parallel::measured_cost(config, sizes)), parallel::published_cost(config, sizes)});
       print_row(rows.back());
     }
   }

@@ -51,38 +51,41 @@ train::Config config_of(const Workload& work, int64_t ranks, int64_t zero) {
 Cost measured(const Workload& work, int64_t ranks, int64_t zero, int64_t* padding) {
   Cost most;
   std::mutex mutex;
-  comm::run_ranks(
-      static_cast<int>(ranks),
-      [&](comm::World& world) {
-        at::set_num_threads(1);
-        const memory::Account account;
-        const auto engine = train::initialize(world, config_of(work, ranks, zero), work.shape);
-        const at::Tensor ids = at::zeros({1, work.sequence}, at::kLong);
-        const data::Batch batch{ids, ids, at::arange(work.sequence).unsqueeze(0), {}};
-        memory::Account::Usage before_update;
-        for (int step = 0; step < 2; ++step) {  // in the first one nothing is foretold
-          world.traffic().reset();
-          engine->zero_grad();
-          engine->train_step(batch);
-          before_update = account.usage();
-          engine->step();
-        }
-        double sent = 0;
-        for (const Phase phase : {Phase::Forward, Phase::Backward, Phase::Optimizer}) sent += world.traffic().total("data", "", phase).bytes;
-        const std::lock_guard lock(mutex);
-        const auto largest = [](double& value, auto other) { value = std::max(value, static_cast<double>(other)); };
-        largest(most.sent, sent);
-        largest(most.parameters, before_update.of(Kind::Parameters));
-        largest(most.gradients, before_update.of(Kind::Gradients));
-        largest(most.states, before_update.of(Kind::States));
-        largest(most.peak_gathered, engine->store().counts().peak_gathered);
-        *padding = engine->store().padding();
-      },
-      {.watchdog = kPatience});
+  comm::run_ranks(static_cast<int>(ranks),
+                  [&](comm::World& world) {
+                    at::set_num_threads(1);
+                    const memory::Account account;
+                    const auto engine = train::initialize(world, config_of(work, ranks, zero), work.shape);
+                    const at::Tensor ids = at::zeros({1, work.sequence}, at::kLong);
+                    const data::Batch batch{ids, ids, at::arange(work.sequence).unsqueeze(0), {}};
+                    memory::Account::Usage before_update;
+                    for (int step = 0; step < 2; ++step) {  // in the first one nothing is foretold
+                      world.traffic().reset();
+                      engine->zero_grad();
+                      engine->train_step(batch);
+                      before_update = account.usage();
+                      engine->step();
+                    }
+                    double sent = 0;
+                    for (const Phase phase : {Phase::Forward, Phase::Backward, Phase::Optimizer})
+                      sent += world.traffic().total("data", "", phase).bytes;
+                    const std::lock_guard lock(mutex);
+                    const auto largest = [](double& value, auto other) {
+                      value = std::max(value, static_cast<double>(other));
+                    };
+                    largest(most.sent, sent);
+                    largest(most.parameters, before_update.of(Kind::Parameters));
+                    largest(most.gradients, before_update.of(Kind::Gradients));
+                    largest(most.states, before_update.of(Kind::States));
+                    largest(most.peak_gathered, engine->store().counts().peak_gathered);
+                    *padding = engine->store().padding();
+                  },
+                  {.watchdog = kPatience});
   return most;
 }
 
-/// Of P parameters of `width` bytes, with fp32 masters where they are narrower, and two moments (Rajbhandari et al. 2020, table 1 and section 7).
+/// Of P parameters of `width` bytes, with fp32 masters where they are narrower, and two moments (Rajbhandari et al.
+/// 2020, table 1 and section 7).
 Cost published(double parameters, double width, double ranks, int64_t zero) {
   const double share = zero == 0 ? 1 : ranks, states = width < 4 ? 12 : 8;
   return {.sent = (zero == 3 ? 3 : 2) * parameters * width * (ranks - 1) / ranks,
@@ -94,31 +97,60 @@ Cost published(double parameters, double width, double ranks, int64_t zero) {
 }  // namespace
 
 int bench_zero(const Arguments& arguments) {
-  CLI::App app("Trains a small GPT for two steps at every stage of ZeRO and counts what each rank sends in the second and holds.", "colossal bench zero");
-  Workload work{{.architecture = "gpt2", .vocabulary = 1000, .hidden = 128, .layers = 4, .heads = 4, .kv_heads = 4, .head_dim = 32, .ffn = 512, .positions = 64}, "bf16", 16};
+  CLI::App app(
+      "Trains a small GPT for two steps at every stage of ZeRO and counts what each rank sends in the second and "
+      "holds.",
+      "colossal bench zero");
+  Workload work{{.architecture = "gpt2",
+                 .vocabulary = 1000,
+                 .hidden = 128,
+                 .layers = 4,
+                 .heads = 4,
+                 .kv_heads = 4,
+                 .head_dim = 32,
+                 .ffn = 512,
+                 .positions = 64},
+                "bf16",
+                16};
   std::vector<int64_t> ranks{1, 2, 4, 8};
-  app.add_option("--hidden", work.shape.hidden, "features; divides by 4")->capture_default_str()->check(CLI::Range(4, 1 << 14));
+  app.add_option("--hidden", work.shape.hidden, "features; divides by 4")
+      ->capture_default_str()
+      ->check(CLI::Range(4, 1 << 14));
   app.add_option("--layers", work.shape.layers, "blocks")->capture_default_str()->check(CLI::Range(1, 1000));
   app.add_option("--vocabulary", work.shape.vocabulary, "tokens")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  app.add_option("--precision", work.precision, "number format")->capture_default_str()->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")->delimiter(',')->capture_default_str()->check(CLI::Range(1, 256));
+  app.add_option("--precision", work.precision, "number format")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
   parse(app, arguments);
-  if (work.shape.hidden % work.shape.heads != 0) throw UsageError(concat("--hidden must divide by 4: got ", work.shape.hidden));
+  if (work.shape.hidden % work.shape.heads != 0)
+    throw UsageError(concat("--hidden must divide by 4: got ", work.shape.hidden));
   work.shape.head_dim = work.shape.hidden / work.shape.heads;
   work.shape.ffn = 4 * work.shape.hidden;
   const double width = work.precision == "fp32" ? 4 : 2;
 
   double parameters = 0;
-  comm::run_ranks(1, [&](comm::World& world) { parameters = static_cast<double>(train::initialize(world, config_of(work, 1, 0), work.shape)->parameters().numel()); });
-  std::printf("A GPT of %.0f parameters in %s, AdamW. Each pair of columns: measured, formula; MiB of the rank that has most. Sent: in a training step.\n"
-              "Gathered: the most that parameters of other ranks took at once. Padding: elements, not in the formulas.\n\n", parameters, work.precision.c_str());
-  std::printf("ranks  zero  %19s  %19s  %19s  %19s  %9s  %8s\n", "sent", "parameters", "gradients", "states", "gathered", "padding");
+  comm::run_ranks(1, [&](comm::World& world) {
+    parameters = static_cast<double>(train::initialize(world, config_of(work, 1, 0), work.shape)->parameters().numel());
+  });
+  std::printf(
+      "A GPT of %.0f parameters in %s, AdamW. Each pair of columns: measured, formula; MiB of the rank that has most. "
+      "Sent: in a training step.\n"
+      "Gathered: the most that parameters of other ranks took at once. Padding: elements, not in the formulas.\n\n",
+      parameters, work.precision.c_str());
+  std::printf("ranks  zero  %19s  %19s  %19s  %19s  %9s  %8s\n", "sent", "parameters", "gradients", "states",
+              "gathered", "padding");
   for (const int64_t count : ranks)
     for (int64_t zero = 0; zero <= 3; ++zero) {
       int64_t padding = 0;
-      const Cost got = measured(work, count, zero, &padding), want = published(parameters, width, static_cast<double>(count), zero);
+      const Cost got = measured(work, count, zero, &padding),
+                 want = published(parameters, width, static_cast<double>(count), zero);
       std::printf("%5lld  %4lld", static_cast<long long>(count), static_cast<long long>(zero));
-      for (const auto value : {&Cost::sent, &Cost::parameters, &Cost::gradients, &Cost::states}) std::printf("  %9.3f %9.3f", got.*value / kMiB, want.*value / kMiB);
+      for (const auto value : {&Cost::sent, &Cost::parameters, &Cost::gradients, &Cost::states})
+        std::printf("  %9.3f %9.3f", got.*value / kMiB, want.*value / kMiB);
       std::printf("  %9.3f  %8lld\n", got.peak_gathered / kMiB, static_cast<long long>(padding));
       std::fflush(stdout);
     }

@@ -10,9 +10,9 @@ namespace colossal::cli {
 
 struct Command {
   const char* name;
-  const char* help;                    // one line
-  int (*run)(const Arguments&);        // returns the exit status; throws Error, UsageError or HelpWanted
-  bool hidden = false;                 // left out of `colossal help`: for the program's own use
+  const char* help;              // one line
+  int (*run)(const Arguments&);  // returns the exit status; throws Error, UsageError or HelpWanted
+  bool hidden = false;           // left out of `colossal help`: for the program's own use
 };
 
 const std::vector<Command>& commands();

@@ -10,7 +10,8 @@ struct Curve {
   std::vector<double> values;  ///< of steps 1, 2, ...; finite, not negative
 };
 
-/// A plot of `width` by `height` characters and its labels: a mark where the value of each column's steps lies, on an axis from 0 to `top`.
+/// A plot of `width` by `height` characters and its labels: a mark where the value of each column's steps lies, on an
+/// axis from 0 to `top`.
 std::vector<std::string> draw_text(const Curve& curve, int width, int height, double top);
 
 /// One document that needs nothing else: a plot for each curve, `columns` of them side by side, all on one scale.

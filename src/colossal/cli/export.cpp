@@ -33,12 +33,14 @@ at::ScalarType dtype_named(const std::string& name) {
 }  // namespace
 
 int export_model(const Arguments& arguments) {
-  CLI::App app("Writes the weights of a run, or of a Hugging Face folder, as a Hugging Face folder.", "colossal export");
+  CLI::App app("Writes the weights of a run, or of a Hugging Face folder, as a Hugging Face folder.",
+               "colossal export");
   std::string from, to, dtype;
   int64_t timeout = 300;
   app.add_option("--from", from, "run folder, or Hugging Face folder")->required();
   app.add_option("--to", to, "folder to write: config.json and model.safetensors")->required();
-  app.add_option("--dtype", dtype, "of the weights that are written; default: that of the run's masters, or fp32")->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+  app.add_option("--dtype", dtype, "of the weights that are written; default: that of the run's masters, or fp32")
+      ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
   add_timeout(app, timeout);
   parse(app, arguments);
 
@@ -47,10 +49,11 @@ int export_model(const Arguments& arguments) {
   const SavedModel saved = load_model(from, "none", mesh, {}, at::kCPU);
   const auto busy = world->busy("writing " + to);
   const auto& architecture = models::architecture(saved.model->model().shape.architecture);
-  checkpoint::export_weights(to, saved.model->parameters(),
-                             {architecture.external_names(saved.model->model().shape), architecture.prefix, architecture.ignored},
-                             architecture.to_json(saved.model->model().shape), mesh.group("data"), int64_t{5} << 30,
-                             dtype.empty() ? std::nullopt : std::optional(dtype_named(dtype)));
+  checkpoint::export_weights(
+      to, saved.model->parameters(),
+      {architecture.external_names(saved.model->model().shape), architecture.prefix, architecture.ignored},
+      architecture.to_json(saved.model->model().shape), mesh.group("data"), int64_t{5} << 30,
+      dtype.empty() ? std::nullopt : std::optional(dtype_named(dtype)));
   if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, to);
   if (world->rank() == 0) std::printf("%s\n", to.c_str());
   return 0;

@@ -24,10 +24,11 @@ int generate_as_rank(const Request& request) {
   const at::Device device = train::choose_device(request.device, 0);
   const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
   const distributed::ParallelConfig& layout = request.layout;
-  require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(), " ranks, pipeline ",
-          layout.pipeline.size, " * tensor ", layout.tensor.size);
+  require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(),
+          " ranks, pipeline ", layout.pipeline.size, " * tensor ", layout.tensor.size);
   comm::Mesh mesh(*world, layout.axes());
-  const SavedModel saved = load_model(request.from, request.tokenizer, mesh, layout, train::choose_device(request.device, world->local_rank()));
+  const SavedModel saved = load_model(request.from, request.tokenizer, mesh, layout,
+                                      train::choose_device(request.device, world->local_rank()));
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
   data::TextStream stream(*saved.tokenizer);
@@ -54,17 +55,31 @@ int generate(const Arguments& arguments) {
   Request r;
   app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
   app.add_option("--prompt", r.prompt, "text to continue")->required();
-  app.add_option("--tokenizer", r.tokenizer, "bytes, or a tokenizer.json; instead of the one that comes with the model");
-  app.add_option("--max-tokens", r.max_tokens, "new tokens at most")->capture_default_str()->check(CLI::NonNegativeNumber);
+  app.add_option("--tokenizer", r.tokenizer,
+                 "bytes, or a tokenizer.json; instead of the one that comes with the model");
+  app.add_option("--max-tokens", r.max_tokens, "new tokens at most")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--temperature", r.sampling.temperature, "0: always the most probable token")->capture_default_str();
   app.add_option("--top-k", r.sampling.top_k, "draw from the k most probable; 0: all")->capture_default_str();
-  app.add_option("--top-p", r.sampling.top_p, "draw from the most probable that together reach it")->capture_default_str();
+  app.add_option("--top-p", r.sampling.top_p, "draw from the most probable that together reach it")
+      ->capture_default_str();
   app.add_option("--seed", r.sampling.seed, "of the draws")->capture_default_str();
-  app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size, "ranks that share the model")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--parallel.tensor.mode", r.layout.tensor.mode, "1d, 2d, 2.5d or 3d")->capture_default_str()->check(CLI::IsMember({"1d", "2d", "2.5d", "3d"}));
-  app.add_option("--parallel.tensor.depth", r.layout.tensor.depth, "2.5d: copies of the weights")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--run.device", r.device, "auto, cpu or cuda")->capture_default_str()->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size, "ranks that share the model")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.tensor.mode", r.layout.tensor.mode, "1d, 2d, 2.5d or 3d")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"1d", "2d", "2.5d", "3d"}));
+  app.add_option("--parallel.tensor.depth", r.layout.tensor.depth, "2.5d: copies of the weights")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--run.device", r.device, "auto, cpu or cuda")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   add_timeout(app, r.timeout);
   app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
   parse(app, arguments);

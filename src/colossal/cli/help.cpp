@@ -16,8 +16,9 @@ namespace colossal::cli {
 namespace {
 
 int print_commands() {
-  std::printf("colossal %s: trains and runs large models, on one core or on many machines, with the same model code\n\n",
-              version());
+  std::printf(
+      "colossal %s: trains and runs large models, on one core or on many machines, with the same model code\n\n",
+      version());
   std::printf("usage: colossal COMMAND [ARGUMENTS]      colossal --version\n\ncommands:\n");
   size_t width = 0;
   for (const auto& name : command_names()) width = std::max(width, name.size());
@@ -43,8 +44,9 @@ int print_config(const Arguments& wanted) {
                        did_you_mean(wanted[0], {sections.begin(), sections.end()}));
     }
   } else {
-    std::printf("Every key of a config file (TOML), as `key = default` and what it means. Each is also a flag of the commands\n"
-                "that take a config: --section.key=value.\n\n");
+    std::printf(
+        "Every key of a config file (TOML), as `key = default` and what it means. Each is also a flag of the commands\n"
+        "that take a config: --section.key=value.\n\n");
   }
   std::fputs(format_help(keys).c_str(), stdout);
   return 0;
@@ -53,7 +55,8 @@ int print_config(const Arguments& wanted) {
 }  // namespace
 
 int help(const Arguments& arguments) {
-  if (arguments.empty() || arguments[0] == "help" || arguments[0] == "--help" || arguments[0] == "-h") return print_commands();
+  if (arguments.empty() || arguments[0] == "help" || arguments[0] == "--help" || arguments[0] == "-h")
+    return print_commands();
   if (arguments[0] == "config") return print_config({arguments.begin() + 1, arguments.end()});
   const Command* command = find_command(arguments[0]);
   if (command != nullptr) return command->run({"--help"});

@@ -17,8 +17,10 @@ namespace {
 volatile std::sig_atomic_t stop_signal = 0;  // signals belong to the process: the one place where a global is the truth
 
 void on_signal(int signal) {
-  if (!stop_signal) stop_signal = signal;
-  else if (signal != SIGHUP) std::_Exit(128 + signal);  // a lost terminal may be told more than once
+  if (!stop_signal)
+    stop_signal = signal;
+  else if (signal != SIGHUP)
+    std::_Exit(128 + signal);  // a lost terminal may be told more than once
 }
 
 }  // namespace
@@ -43,7 +45,8 @@ int stop_status() { return stop_signal ? 128 + stop_signal : 0; }
 
 void say(const std::string& what) { std::fprintf(stderr, "colossal: %s\n", what.c_str()); }
 
-int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work) {
+int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments,
+               const std::function<int()>& work) {
   const comm::Environment environment = comm::read_environment(comm::process_variables());
   if (environment.launcher == comm::Launcher::None && ranks > 1) {
     Arguments words{"/proc/self/exe", command};
@@ -63,7 +66,8 @@ int with_ranks(int64_t ranks, const std::string& command, const Arguments& argum
 }
 
 void add_timeout(CLI::App& app, int64_t& seconds) {
-  app.add_option("--timeout", seconds, "seconds that ranks wait for each other, at the start and later, before the run ends")
+  app.add_option("--timeout", seconds,
+                 "seconds that ranks wait for each other, at the start and later, before the run ends")
       ->capture_default_str()
       ->check(CLI::Range(1, 86400));
 }

@@ -10,8 +10,8 @@
 
 namespace colossal::cli {
 
-/// When no launcher started this process and `ranks` > 1: runs `ranks` copies of `colossal command arguments...` on this host and returns their
-/// exit status. Otherwise returns work(), which is then one rank of the world.
+/// When no launcher started this process and `ranks` > 1: runs `ranks` copies of `colossal command arguments...` on
+/// this host and returns their exit status. Otherwise returns work(), which is then one rank of the world.
 /// Errors of work() that do not carry a rank yet get one.
 int with_ranks(int64_t ranks, const std::string& command, const Arguments& arguments, const std::function<int()>& work);
 

@@ -33,9 +33,11 @@ Description describe(const std::string& folder, const std::vector<int64_t>& step
     const auto config = read_config<train::Config>(run.config());
     const bool is_set_aside = steps.empty() && train::checkpoint_set_aside(run);
     require(!is_set_aside, "run", "the run that was to overwrite the one in ", folder,
-            " has no complete checkpoint yet; wait for its first one, or bring the earlier run back with `colossal train --resume`");
+            " has no complete checkpoint yet; wait for its first one, or bring the earlier run back with `colossal "
+            "train --resume`");
     require(!steps.empty(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
-    return {train::resolve_model(config).shape, config.tokenizer(), checkpoint::step_path(run.checkpoints(), steps.back()),
+    return {train::resolve_model(config).shape, config.tokenizer(),
+            checkpoint::step_path(run.checkpoints(), steps.back()),
             config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
   }
   require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
@@ -51,19 +53,23 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
   const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
   Description about;
-  const std::vector<int64_t> steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);  // one looks, all follow
+  // one looks, all follow
+  const std::vector<int64_t> steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
   checkpoint::agree(everyone, at::kCPU, [&] {
     about = describe(folder, steps);
     parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
-    require(tokenizer == "none" || models::architecture(about.shape.architecture).input == models::Input::Tokens, "generate", folder,
-            " holds a ", about.shape.architecture, ", which tells what images show: it has no text to continue");
+    require(tokenizer == "none" || models::architecture(about.shape.architecture).input == models::Input::Tokens,
+            "generate", folder, " holds a ", about.shape.architecture,
+            ", which tells what images show: it has no text to continue");
     saved.tokenizer_source = about.tokenizer;
     if (tokenizer == "none") return;
-    require(!tokenizer.empty() || about.tokenizer != folder || std::filesystem::exists(folder + "/tokenizer.json"), "generate", folder,
+    require(!tokenizer.empty() || about.tokenizer != folder || std::filesystem::exists(folder + "/tokenizer.json"),
+            "generate", folder,
             " holds no tokenizer.json; name a tokenizer with --tokenizer: bytes, or a tokenizer.json");
     saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
-  saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, nn::Parameters::Options{about.dtype, device, 0},
+  saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape,
+                                                                nn::Parameters::Options{about.dtype, device, 0},
                                                                 distributed::DistributedModel::Workload{});
   nn::Parameters& parameters = saved.model->parameters();
   if (about.checkpoint.empty()) {

@@ -32,8 +32,8 @@ Timeline planned(const Options& options) { return simulate(make_schedule(options
 std::string sizes_of(const Options& options) {
   const auto& costs = options.costs;
   return concat(options.stages, options.stages == 1 ? " rank, " : " ranks, ", options.micro_batches,
-                options.micro_batches == 1 ? " micro-batch" : " micro-batches", "; forward ", costs.forward, ", backward ",
-                costs.backward_input, " + ", costs.backward_weight, ", transfer ", costs.transfer);
+                options.micro_batches == 1 ? " micro-batch" : " micro-batches", "; forward ", costs.forward,
+                ", backward ", costs.backward_input, " + ", costs.backward_weight, ", transfer ", costs.transfer);
 }
 
 void write_pictures(const Wishes& wishes, const schedule::Titled& titled) {
@@ -46,10 +46,12 @@ void show(const Wishes& wishes) {
   const Timeline timeline = planned(options);
   std::printf("%s: %s, %d %s a rank\n\n%s\n", options.name.c_str(), sizes_of(options).c_str(), timeline.chunks,
               timeline.chunks == 1 ? "chunk" : "chunks", draw_text(timeline, wishes.width).c_str());
-  std::printf("makespan %.5g, bubble %.1f %% of ideal compute, %d messages\n\n", timeline.makespan, 100 * timeline.bubble(), timeline.transfers);
+  std::printf("makespan %.5g, bubble %.1f %% of ideal compute, %d messages\n\n", timeline.makespan,
+              100 * timeline.bubble(), timeline.transfers);
   std::printf("rank      busy      idle  live activations\n");
   for (int rank = 0; rank < timeline.ranks; ++rank) {
-    std::printf("%4d  %8.5g  %8.4g  %16.5g\n", rank, timeline.busy[rank], timeline.span[rank] - timeline.busy[rank], timeline.peak_live[rank]);
+    std::printf("%4d  %8.5g  %8.4g  %16.5g\n", rank, timeline.busy[rank], timeline.span[rank] - timeline.busy[rank],
+                timeline.peak_live[rank]);
   }
   write_pictures(wishes, {{options.name, timeline}});
 }
@@ -72,31 +74,39 @@ std::vector<Row> all_of(const Options& given, std::string& left_out) {
       left_out += "left out: " + error.message() + "\n";
     }
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return most(a.timeline.span) < most(b.timeline.span); });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return most(a.timeline.span) < most(b.timeline.span); });
   return rows;
 }
 
 void compare(const Wishes& wishes) {
   std::string left_out;
   const std::vector<Row> rows = all_of(wishes.options, left_out);
-  std::printf("%s\n\n%-15s %6s  %8s  %8s  %7s  %6s  %8s  %s\n", sizes_of(wishes.options).c_str(), "schedule", "chunks", "time", "makespan",
-              "bubble", "live", "messages", "what it is");
+  std::printf("%s\n\n%-15s %6s  %8s  %8s  %7s  %6s  %8s  %s\n", sizes_of(wishes.options).c_str(), "schedule", "chunks",
+              "time", "makespan", "bubble", "live", "messages", "what it is");
   schedule::Titled titled;
   for (const auto& [family, timeline] : rows) {
-    std::printf("%-15s %6d  %8.5g  %8.5g  %5.1f %%  %6.4g  %8d  %s\n", family->name, timeline.chunks, most(timeline.span),
-                timeline.makespan, 100 * timeline.bubble(), most(timeline.peak_live), timeline.transfers, family->description);
+    std::printf("%-15s %6d  %8.5g  %8.5g  %5.1f %%  %6.4g  %8d  %s\n", family->name, timeline.chunks,
+                most(timeline.span), timeline.makespan, 100 * timeline.bubble(), most(timeline.peak_live),
+                timeline.transfers, family->description);
     titled.emplace_back(family->name, timeline);
   }
-  std::printf("\ntime: of the rank that takes longest, from its first step to its last; so long is a training step when the next follows at once.\n"
-              "makespan: from the first step of any rank to the last. live: most activations of a rank at once, one being a micro-batch on\n"
-              "all its chunks.\n%s", left_out.c_str());
+  std::printf(
+      "\ntime: of the rank that takes longest, from its first step to its last; so long is a training step when the "
+      "next follows at once.\n"
+      "makespan: from the first step of any rank to the last. live: most activations of a rank at once, one being a "
+      "micro-batch on\n"
+      "all its chunks.\n%s",
+      left_out.c_str());
   write_pictures(wishes, titled);
 }
 
 }  // namespace
 
 int schedule(const Arguments& arguments) {
-  CLI::App app("Draws a pipeline schedule with its bubble, live activations and messages, or compares all that are legal.", "colossal schedule");
+  CLI::App app(
+      "Draws a pipeline schedule with its bubble, live activations and messages, or compares all that are legal.",
+      "colossal schedule");
   Wishes wishes;
   Options& options = wishes.options;
   options.stages = 4;
@@ -106,18 +116,28 @@ int schedule(const Arguments& arguments) {
   app.add_option("--name", options.name, "one of " + names);
   app.add_flag("--compare", wishes.compare, "all legal schedules in one table, the shortest first");
   app.add_option("--stages", options.stages, "ranks of the pipeline")->capture_default_str()->check(CLI::Range(1, 128));
-  app.add_option("--micro-batches", options.micro_batches, "of one step")->capture_default_str()->check(CLI::Range(1, 1024));
-  app.add_option("--chunks", options.chunks, "stages that a rank holds (interleaved, hanayo); default: the schedule's own")->check(CLI::Range(1, 64));
-  app.add_option("--costs", wishes.costs, "of forward, backward for the input, backward for the weights, a transfer; default 1,1,1,0")
-      ->delimiter(',')->expected(3, 4);
-  app.add_option("--memory-limit", options.memory_limit, "live activations that a rank may hold; default: the schedule's own");
+  app.add_option("--micro-batches", options.micro_batches, "of one step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--chunks", options.chunks,
+                 "stages that a rank holds (interleaved, hanayo); default: the schedule's own")
+      ->check(CLI::Range(1, 64));
+  app.add_option("--costs", wishes.costs,
+                 "of forward, backward for the input, backward for the weights, a transfer; default 1,1,1,0")
+      ->delimiter(',')
+      ->expected(3, 4);
+  app.add_option("--memory-limit", options.memory_limit,
+                 "live activations that a rank may hold; default: the schedule's own");
   app.add_option("--width", wishes.width, "columns of the drawing")->capture_default_str()->check(CLI::Range(20, 1000));
   app.add_option("--svg", wishes.svg, "draw into this SVG file");
   app.add_option("--trace", wishes.trace, "write this trace file for Perfetto; a unit of cost is a millisecond");
   parse(app, arguments);
-  if (wishes.compare != options.name.empty()) throw UsageError("colossal schedule: give either --name NAME or --compare; the names are " + names);
+  if (wishes.compare != options.name.empty())
+    throw UsageError("colossal schedule: give either --name NAME or --compare; the names are " + names);
   if (!wishes.costs.empty()) {
-    options.costs = {.forward = wishes.costs[0], .backward_input = wishes.costs[1], .backward_weight = wishes.costs[2],
+    options.costs = {.forward = wishes.costs[0],
+                     .backward_input = wishes.costs[1],
+                     .backward_weight = wishes.costs[2],
                      .transfer = wishes.costs.size() > 3 ? wishes.costs[3] : 0};
   }
   wishes.compare ? compare(wishes) : show(wishes);

@@ -38,8 +38,11 @@ Curve curve_of(const train::Config& config, const std::string& note) {
 std::string sizes_of_run(const train::Config& config) {
   const double peak = optim::peak_learning_rate(config.optimizer, config.training.batch_size);
   return concat(config.training.steps, " steps, warm-up ", config.optimizer.warmup_steps, ", peak ", peak,
-                config.optimizer.learning_rate_scaling == "none" ? "" : concat(" (", config.optimizer.learning_rate, " for ", config.optimizer.reference_batch,
-                " samples, scaled to ", config.training.batch_size, ": ", config.optimizer.learning_rate_scaling, ")"));
+                config.optimizer.learning_rate_scaling == "none"
+                    ? ""
+                    : concat(" (", config.optimizer.learning_rate, " for ", config.optimizer.reference_batch,
+                             " samples, scaled to ", config.training.batch_size, ": ",
+                             config.optimizer.learning_rate_scaling, ")"));
 }
 
 void print(const std::vector<std::string>& lines) {
@@ -57,7 +60,8 @@ void show_rates(const RateWishes& wishes) {
   for (const int64_t eighth : {2, 4, 6, 7, 8}) shown.push_back(std::max<int64_t>(1, steps * eighth / 8));
   std::sort(shown.begin(), shown.end());
   shown.erase(std::unique(shown.begin(), shown.end()), shown.end());
-  for (const int64_t step : shown) std::printf("%10lld  %.6g\n", static_cast<long long>(step), curve.values[static_cast<size_t>(step - 1)]);
+  for (const int64_t step : shown)
+    std::printf("%10lld  %.6g\n", static_cast<long long>(step), curve.values[static_cast<size_t>(step - 1)]);
   if (!wishes.svg.empty()) write_file(wishes.svg, draw_svg({curve}, 1));
 }
 
@@ -82,7 +86,8 @@ void compare_rates(const RateWishes& wishes) {
     std::vector<std::string> rows;
     for (size_t i = first; i < std::min(curves.size(), first + kAcross); ++i) {
       std::vector<std::string> plot = draw_text(curves[i], width - 2, std::max(4, wishes.height / 2), top);
-      plot.insert(plot.begin(), concat("  ", curves[i].title, ": ", curves[i].note).substr(0, static_cast<size_t>(width - 2)));
+      plot.insert(plot.begin(),
+                  concat("  ", curves[i].title, ": ", curves[i].note).substr(0, static_cast<size_t>(width - 2)));
       rows.resize(plot.size());
       for (size_t row = 0; row < plot.size(); ++row) {
         rows[row].resize((i - first) * static_cast<size_t>(width), ' ');
@@ -99,7 +104,10 @@ void compare_rates(const RateWishes& wishes) {
 }  // namespace
 
 int schedule_lr(const Arguments& arguments) {
-  CLI::App app("Draws the learning rate over a run: that of CONFIG, of flags like --optimizer.schedule=cosine, or of every schedule.", "colossal schedule-lr");
+  CLI::App app(
+      "Draws the learning rate over a run: that of CONFIG, of flags like --optimizer.schedule=cosine, or of every "
+      "schedule.",
+      "colossal schedule-lr");
   RateWishes wishes;
   std::string path;
   app.add_option("config", path, "TOML file; without one the defaults that `colossal help config` lists");
@@ -112,7 +120,8 @@ int schedule_lr(const Arguments& arguments) {
   const train::GivenConfig given = train::read_given_config(path, config_flags(app));
   wishes.config = given.config;
   for (const std::string& notice : given.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
-  require(wishes.config.training.steps <= kMostSteps, "training", "a picture has at most ", kMostSteps, " steps: got ", wishes.config.training.steps);
+  require(wishes.config.training.steps <= kMostSteps, "training", "a picture has at most ", kMostSteps, " steps: got ",
+          wishes.config.training.steps);
   wishes.compare ? compare_rates(wishes) : show_rates(wishes);
   return 0;
 }

@@ -22,8 +22,10 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
   const data::Tokenizer& tokenizer = *trainer.tokenizer();
   std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
-  const int64_t trained = config.data.sequence - static_cast<int64_t>(prompt.size());  // no step has seen what comes behind them
-  infer::GenerateOptions options{.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens), .end_id = tokenizer.end_id(),
+  // no step has seen what comes behind them
+  const int64_t trained = config.data.sequence - static_cast<int64_t>(prompt.size());
+  infer::GenerateOptions options{.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens),
+                                 .end_id = tokenizer.end_id(),
                                  .sampling = {.temperature = 0.6, .top_k = 40, .seed = config.training.seed}};
   data::TextStream stream(tokenizer);
   std::string text;
@@ -70,18 +72,24 @@ int train_as_rank(const train::Config& config, train::TrainerOptions options) {
 }  // namespace
 
 int train(const Arguments& arguments) {
-  CLI::App app("Trains the model that CONFIG describes. Any key of the file is also a flag: --training.steps=30.", "colossal train");
+  CLI::App app("Trains the model that CONFIG describes. Any key of the file is also a flag: --training.steps=30.",
+               "colossal train");
   std::string path;
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
-  app.add_flag("--resume", resume, "go on from the newest checkpoint of the run folder that can be read, if it holds one");
-  app.add_option("--resume-from", options.resume_step, "go on from the checkpoint of this step; newer ones are set aside");
-  app.add_flag("--overwrite", overwrite, "start anew although the run folder holds checkpoints; they are removed once the first new one is complete")
+  app.add_flag("--resume", resume,
+               "go on from the newest checkpoint of the run folder that can be read, if it holds one");
+  app.add_option("--resume-from", options.resume_step,
+                 "go on from the checkpoint of this step; newer ones are set aside");
+  app.add_flag(
+         "--overwrite", overwrite,
+         "start anew although the run folder holds checkpoints; they are removed once the first new one is complete")
       ->excludes("--resume");
   app.allow_extras();
   parse(app, arguments);
-  if (overwrite && options.resume_step) throw UsageError("colossal train: --overwrite excludes --resume-from; see `colossal train --help`");
+  if (overwrite && options.resume_step)
+    throw UsageError("colossal train: --overwrite excludes --resume-from; see `colossal train --help`");
   const train::GivenConfig given = train::read_given_config(path, config_flags(app));
   const train::Config& config = given.config;
   options.notices = given.notices;

@@ -105,8 +105,7 @@ int64_t compressed_bytes(int64_t numel, const Compression& compression) {
   return count * (kScaleBytes + size);
 }
 
-Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, Group& group,
-                                 const Compression& compression) {
+Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, Group& group, const Compression& compression) {
   check(in, "the input of an all_gather", compression);
   check(out, "the output of an all_gather", compression);
   const int64_t n = group.size(), numel = in.numel();
@@ -120,8 +119,7 @@ Work compressed_all_gather(at::Tensor& out, const at::Tensor& in, Group& group,
   });
 }
 
-Work compressed_reduce_scatter(at::Tensor& out, const at::Tensor& in, Group& group,
-                                     const Compression& compression) {
+Work compressed_reduce_scatter(at::Tensor& out, const at::Tensor& in, Group& group, const Compression& compression) {
   check(in, "the input of a reduce_scatter", compression);
   check(out, "the output of a reduce_scatter", compression);
   const int64_t n = group.size(), numel = out.numel();

@@ -53,9 +53,7 @@ void read_ranks(Environment& environment, const Reader& reader, const char* rank
 
 /// Runs of one job agree on it, runs of different jobs rarely collide. Below the range that the system hands out
 /// itself.
-uint16_t port_of_job(const std::string& job) {
-  return static_cast<uint16_t>(20000 + stable_hash(job) % 12000);
-}
+uint16_t port_of_job(const std::string& job) { return static_cast<uint16_t>(20000 + stable_hash(job) % 12000); }
 
 void read_torchrun(Environment& environment, const Reader& reader) {
   environment.launcher = Launcher::Torchrun;
@@ -73,8 +71,7 @@ void read_open_mpi(Environment& environment, const Reader& reader) {
   read_ranks(environment, reader, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   std::string job = reader.text("PMIX_NAMESPACE");
   if (job.empty()) job = reader.text("OMPI_MCA_ess_base_jobid");
-  const bool one_host =
-      reader.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1, environment.size, -1) == environment.size;
+  const bool one_host = reader.number_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1, environment.size, -1) == environment.size;
   require(one_host || reader.has("MASTER_ADDR"), "launch",
           "mpirun over several hosts does not say where rank 0 runs; set "
           "MASTER_ADDR to that host: mpirun -x MASTER_ADDR=HOST ...");

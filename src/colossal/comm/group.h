@@ -45,8 +45,7 @@ class Work {
 /// Sums:    bf16 and fp16 are accumulated in fp32 and rounded once; the order of summation is the same on every rank,
 ///          so all ranks get bitwise equal results.
 /// Errors:  throws Error("comm", ...) naming group and collective when ranks disagree on op, size or dtype (backends
-/// that can see
-///          it), when a peer died, or when the watchdog's limit passed. After that the group is dead.
+///          that can see it), when a peer died, or when the watchdog's limit passed. After that the group is dead.
 class Group {
  public:
   virtual ~Group() = default;
@@ -56,7 +55,8 @@ class Group {
 
   /// x <- reduction of x over all ranks, in place. Sends 2 (n-1)/n * numel(x).
   virtual Work all_reduce(at::Tensor& x, Reduce op) = 0;
-  /// out [n * numel(in)] <- every rank's `in`, in rank order. `in` may be slice rank() of `out`. Sends (n-1)/n * numel(out).
+  /// out [n * numel(in)] <- every rank's `in`, in rank order. `in` may be slice rank() of `out`. Sends (n-1)/n *
+  /// numel(out).
   virtual Work all_gather(at::Tensor& out, const at::Tensor& in) = 0;
   /// out <- slice rank() of the reduction of `in` [n * numel(out)]; may be that slice of `in`, whose other slices are
   /// unspecified afterwards then. Sends (n-1)/n * numel(in).

@@ -108,8 +108,10 @@ void Handover::serve() {
     Descriptor caller(accept4(listener_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (caller.is_open() && is_of_this_user(caller)) callers.push_back(std::move(caller));
     const bool is_short_of_descriptors = !caller.is_open() && (errno == EMFILE || errno == ENFILE);
-    if (callers.size() > kMostCallers || (is_short_of_descriptors && !callers.empty())) callers.pop_front();
-    else if (is_short_of_descriptors) poll(entries.data(), 1, 50);  // the caller goes on knocking: not in a loop
+    if (callers.size() > kMostCallers || (is_short_of_descriptors && !callers.empty()))
+      callers.pop_front();
+    else if (is_short_of_descriptors)
+      poll(entries.data(), 1, 50);  // the caller goes on knocking: not in a loop
   }
 }
 
@@ -143,8 +145,7 @@ Descriptor take(const std::string& ticket, std::chrono::milliseconds limit) {
   const Descriptor giver(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!giver.is_open()) refuse_for(errno);
   limit_waits(giver, limit);
-  if (uninterrupted([&] { return connect(giver.value(), address.pointer(), address.length); }) != 0)
-    refuse_for(errno);
+  if (uninterrupted([&] { return connect(giver.value(), address.pointer(), address.length); }) != 0) refuse_for(errno);
   if (!is_of_this_user(giver)) refuse("who listens there is another user");
   const auto sent = uninterrupted([&] { return send(giver.value(), token.data(), token.size(), MSG_NOSIGNAL); });
   if (sent < 0) refuse_for(errno);

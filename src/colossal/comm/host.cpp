@@ -49,7 +49,7 @@ std::string address_towards(const addrinfo& target) {
 
 /// Which namespace of that kind this process is in.
 std::string own_namespace(const std::string& kind) {
-  struct stat status {};
+  struct stat status{};
   if (stat(("/proc/self/ns/" + kind).c_str(), &status) != 0) return "-";
   return concat(status.st_dev, ":", status.st_ino);
 }

@@ -24,7 +24,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTimeToAgree{500};  // between a rank's end with an error and SIGTERM for those that have not ended, too
+// between a rank's end with an error and SIGTERM for those that have not ended, too
+constexpr std::chrono::milliseconds kTimeToAgree{500};
 
 bool is_ignored(int signal) {
   struct sigaction action{};
@@ -82,8 +83,8 @@ class Run {
   explicit Run(const LocalRanks& options) : options_(options), parent_(getpid()) {
     require(options.ranks >= 1, "launch", "the number of ranks must be at least 1: got ", options.ranks);
     const int most = std::max(128, 16 * static_cast<int>(std::thread::hardware_concurrency()));
-    require(options.ranks <= most, "launch", "one host takes at most ", most, " ranks, 16 for each of its cores: got ", options.ranks,
-            "; start them on more hosts, or ask for fewer");
+    require(options.ranks <= most, "launch", "one host takes at most ", most, " ranks, 16 for each of its cores: got ",
+            options.ranks, "; start them on more hosts, or ask for fewer");
     require(!options.command.empty(), "launch", "a command is needed to start ranks");
     Store::Tcp tcp;
     tcp.host = "127.0.0.1";
@@ -170,15 +171,19 @@ class Run {
   }
 
   void forward(int signal) {
-    // A lost terminal may be told more than once, by the system and by a shell; anything else that comes again is meant.
+    // A lost terminal may be told more than once, by the system and by a shell; anything else that comes again is
+    // meant.
     if (asked_to_end_ && signal == SIGHUP) return;
-    if (!asked_to_end_) report(concat("got ", signal_name(signal), ", passing it on to the ranks"));
-    else if (!ending_) ending_ = Clock::now();
+    if (!asked_to_end_)
+      report(concat("got ", signal_name(signal), ", passing it on to the ranks"));
+    else if (!ending_)
+      ending_ = Clock::now();
     asked_to_end_ = true;
     send_all(signal);
   }
 
-  /// A rank that was asked to end takes the time it needs to save; those that come to an end sooner are no reason to hurry it.
+  /// A rank that was asked to end takes the time it needs to save; those that come to an end sooner are no reason to
+  /// hurry it.
   bool is_orderly(int status) const {
     if (!WIFEXITED(status)) return false;
     const int code = WEXITSTATUS(status);
@@ -197,10 +202,14 @@ class Run {
                                                   : concat("ended with status ", WEXITSTATUS(status));
       const int killed_by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
       const bool is_wanted = asked_to_end_ && (killed_by == SIGINT || killed_by == SIGTERM || killed_by == SIGHUP);
-      if (!failure_) failure_ = Failure{Clock::now(), is_wanted ? "" : concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how)};
+      if (!failure_)
+        failure_ =
+            Failure{Clock::now(),
+                    is_wanted ? "" : concat("rank ", r, " of ", options_.ranks, " (process ", process, ") ", how)};
       if (killed_by != 0 || alive() == 0) end_the_others();
     }
-    // What all ranks refuse one of them says for all: it must come to that before it is ended because another one was quicker.
+    // What all ranks refuse one of them says for all: it must come to that before it is ended because another one was
+    // quicker.
     if (failure_ && !ending_ && Clock::now() > failure_->time + kTimeToAgree) end_the_others();
   }
 

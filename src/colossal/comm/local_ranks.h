@@ -22,13 +22,14 @@ struct LocalRanks {
 ///
 /// This process hosts the rendezvous store, on a free port of 127.0.0.1, so that no port needs to be chosen and no
 /// other host reaches it; the ranks get a secret for it that other users of this host do not know. Output passes
-/// through unchanged. SIGINT, SIGTERM and SIGHUP (unless it is ignored, or follows another one) to this process are sent on
-/// to every rank, once each. Ranks then take the time they need to end by themselves, with 0 or 128 + that signal; a second SIGINT or
-/// SIGTERM, of which ranks are expected to end at once, gives them `grace` until SIGKILL. When a rank is killed, or
-/// half a second after one has ended with an error, which others may be about to end with too, the rest gets SIGTERM
-/// and, after `grace`, SIGKILL. When this process dies, however it does, the ranks are killed with it. One run at a
-/// time in a process: until it returns, these signals are handled here alone, and SIGPIPE is held back, so that output
-/// which nobody reads any more ends nothing. Errors: throws Error("launch", ...) when the command cannot be started.
+/// through unchanged. SIGINT, SIGTERM and SIGHUP (unless it is ignored, or follows another one) to this process are
+/// sent on to every rank, once each. Ranks then take the time they need to end by themselves, with 0 or 128 + that
+/// signal; a second SIGINT or SIGTERM, of which ranks are expected to end at once, gives them `grace` until SIGKILL.
+/// When a rank is killed, or half a second after one has ended with an error, which others may be about to end with
+/// too, the rest gets SIGTERM and, after `grace`, SIGKILL. When this process dies, however it does, the ranks are
+/// killed with it. One run at a time in a process: until it returns, these signals are handled here alone, and SIGPIPE
+/// is held back, so that output which nobody reads any more ends nothing. Errors: throws Error("launch", ...) when the
+/// command cannot be started.
 int run_local_ranks(const LocalRanks& options);
 
 /// "SIGKILL" for 9, "signal 64" for what has no name.

@@ -85,8 +85,8 @@ Group& Mesh::among(const std::vector<std::string>& axes, const std::string& axis
   std::string name = axis;
   for (const int index : indices) name += concat(".", index);
   for (const auto& other : axes) name += "+" + other;
-  require(std::find(indices.begin(), indices.end(), index(axis)) != indices.end(), "parallel", "a rank makes only groups that it belongs to: got ",
-          name, " at index ", index(axis));
+  require(std::find(indices.begin(), indices.end(), index(axis)) != indices.end(), "parallel",
+          "a rank makes only groups that it belongs to: got ", name, " at index ", index(axis));
   const std::vector<int> along = ranks_along({axis});
   const int stride = along.size() > 1 ? along[1] - along[0] : 0;
   std::vector<int> ranks;

@@ -35,16 +35,18 @@ class Mesh {
   Group& group(std::initializer_list<const char*> axes) {
     return group(std::vector<std::string>(axes.begin(), axes.end()));
   }
-  /// The ranks of all axes, or of all but one: everyone, and the ranks that share one replica of a model for all_but("data").
+  /// The ranks of all axes, or of all but one: everyone, and the ranks that share one replica of a model for
+  /// all_but("data").
   Group& all() { return group(axes_but("")); }
   Group& all_but(const std::string& axis) { return group(axes_but(axis)); }
   /// The group along `axis` cut in runs of `count` neighbours: this rank's run. Name: "axis/count".
   Group& neighbours(const std::string& axis, int count);
-  /// group(axes) joined with those at the other `indices` along `axis`, of which this rank's is one: ascending, at least two.
+  /// group(axes) joined with those at the other `indices` along `axis`, of which this rank's is one: ascending, at
+  /// least two.
   Group& among(const std::vector<std::string>& axes, const std::string& axis, const std::vector<int>& indices);
-  /// For what goes one way between the ranks at the indices `from` (rank 0 of the group) and `to` (rank 1) along `axis`,
-  /// of which this rank is one; the way back is a group of its own, so neither stands in the other's way. Collective
-  /// between these two: ranks that make several do so in one order of (from, to). Name: "axis from>to".
+  /// For what goes one way between the ranks at the indices `from` (rank 0 of the group) and `to` (rank 1) along
+  /// `axis`, of which this rank is one; the way back is a group of its own, so neither stands in the other's way.
+  /// Collective between these two: ranks that make several do so in one order of (from, to). Name: "axis from>to".
   Group& one_way(const std::string& axis, int from, int to);
   World& world() { return world_; }
 

@@ -53,8 +53,8 @@ class Run {
         return std::make_shared<HostStaging>(std::move(memory));
       };
       const std::string backend = n == 1 ? "null" : off ? "off" : "threads";
-      worlds_[r] = std::make_shared<RankWorld>(RankWorld::Options{r, n, r, n, backend, options.watchdog, options.notice}, connect,
-                                               off ? nullptr : store);
+      worlds_[r] = std::make_shared<RankWorld>(
+          RankWorld::Options{r, n, r, n, backend, options.watchdog, options.notice}, connect, off ? nullptr : store);
     }
   }
 

@@ -54,10 +54,9 @@ Descriptor loopback_listener(const Store::Tcp& options) {
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address(found, &freeaddrinfo);
   Descriptor listener(socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;  // a port that an ended run still holds in TIME_WAIT is free
-  const bool listens = listener.is_open() &&
-                       setsockopt(listener.value(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-                       bind(listener.value(), address->ai_addr, address->ai_addrlen) == 0 &&
-                       listen(listener.value(), SOMAXCONN) == 0;
+  const bool listens =
+      listener.is_open() && setsockopt(listener.value(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+      bind(listener.value(), address->ai_addr, address->ai_addrlen) == 0 && listen(listener.value(), SOMAXCONN) == 0;
   if (listens) return listener;
   throw std::runtime_error(errno == EADDRINUSE ? "EADDRINUSE" : std::strerror(errno));
 }

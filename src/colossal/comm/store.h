@@ -68,8 +68,8 @@ class Store {
 
   std::shared_ptr<c10d::Store> store_;
   uint16_t port_ = 0;
-  std::shared_ptr<Line> line_;   // to a server; ends before the store that it uses
-  std::string prefix_;           // of all keys here, as the seal sees them
+  std::shared_ptr<Line> line_;    // to a server; ends before the store that it uses
+  std::string prefix_;            // of all keys here, as the seal sees them
   std::shared_ptr<Guard> guard_;  // of a sealed store
 };
 

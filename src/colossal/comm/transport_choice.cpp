@@ -40,7 +40,8 @@ TransportChoice choose_transport(const std::vector<RankFacts>& ranks) {
   bool any_gpu = false;
   for (size_t r = 0; r < ranks.size(); ++r) {
     require(ranks[r].backend == ranks[0].backend, "launch",
-            "all ranks must be asked for the same backend: rank 0 for \"", ranks[0].backend, "\", rank ", r, " for \"", ranks[r].backend, "\"; start all with the same config");
+            "all ranks must be asked for the same backend: rank 0 for \"", ranks[0].backend, "\", rank ", r, " for \"",
+            ranks[r].backend, "\"; start all with the same config");
     ++ranks_of_host[ranks[r].host];
     any_gpu = any_gpu || ranks[r].gpus > 0;
   }

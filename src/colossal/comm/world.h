@@ -13,10 +13,10 @@ namespace colossal::comm {
 
 /// Ranks wait for one that does not come, or no longer do. Nothing is ended by it.
 struct Stall {
-  std::string text;        ///< which rank is late for which call, or is busy with what; when it is over, that it is
-  bool seen_here = true;   ///< noticed by this rank, which is the one to tell people; else rank 0 hears of it
+  std::string text;       ///< which rank is late for which call, or is busy with what; when it is over, that it is
+  bool seen_here = true;  ///< noticed by this rank, which is the one to tell people; else rank 0 hears of it
   bool is_over = false;
-  double seconds = 0;      ///< how long it has lasted
+  double seconds = 0;  ///< how long it has lasted
 };
 
 class World {

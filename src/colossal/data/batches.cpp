@@ -16,15 +16,20 @@ namespace {
 constexpr size_t kAhead = 2;  // batches kept ready
 constexpr size_t kMostNamed = 3;
 
-std::string text_of(const nlohmann::json& value) { return printable(value.is_string() ? value.get<std::string>() : value.dump()); }
+std::string text_of(const nlohmann::json& value) {
+  return printable(value.is_string() ? value.get<std::string>() : value.dump());
+}
 
 /// How two values of a trait differ, in words; of objects, in which members.
 std::string difference(const std::string& name, const nlohmann::json& stored, const nlohmann::json& mine) {
-  if (!stored.is_object() || !mine.is_object()) return concat(printable(name), " was ", text_of(stored), ", now it is ", text_of(mine));
+  if (!stored.is_object() || !mine.is_object())
+    return concat(printable(name), " was ", text_of(stored), ", now it is ", text_of(mine));
   std::vector<std::string> parts;
   for (const auto& [key, value] : stored.items()) {
-    if (!mine.contains(key)) parts.push_back(printable(key) + " is gone");
-    else if (mine[key] != value) parts.push_back(difference(key, value, mine[key]));
+    if (!mine.contains(key))
+      parts.push_back(printable(key) + " is gone");
+    else if (mine[key] != value)
+      parts.push_back(difference(key, value, mine[key]));
   }
   for (const auto& [key, value] : mine.items())
     if (!stored.contains(key)) parts.push_back(printable(key) + " is new");
@@ -112,8 +117,10 @@ void Batches::restore(const nlohmann::json& state) {
     nlohmann::json traits = samples_->traits();
     traits["seed"] = options_.seed;
     for (const auto& [key, mine] : traits.items())
-      require(state.at(key) == mine, "data", "the run cannot go on where the checkpoint stopped, what it reads changed: ",
-              difference(key, state.at(key), mine), "; put back the data and the keys that the run folder's config.toml shows, or start anew "
+      require(state.at(key) == mine, "data",
+              "the run cannot go on where the checkpoint stopped, what it reads changed: ",
+              difference(key, state.at(key), mine),
+              "; put back the data and the keys that the run folder's config.toml shows, or start anew "
               "with --overwrite or in another run.folder");
     const int64_t epoch = state.at("epoch"), position = state.at("position");
     require(epoch >= 0 && epoch < (int64_t{1} << 31) && position >= 0 && position < count_, "data",

@@ -38,7 +38,8 @@ class Samples {
   virtual int64_t count() const = 0;
   /// An empty batch of that many rows.
   virtual Batch make(int64_t rows) const = 0;
-  /// Fills row `row` of `batch` with sample `index`. `seed` is that of this sample in this epoch: all randomness comes from it.
+  /// Fills row `row` of `batch` with sample `index`. `seed` is that of this sample in this epoch: all randomness comes
+  /// from it.
   virtual void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const = 0;
   /// An object, by name: what must not change under a position in these samples.
   virtual nlohmann::json traits() const = 0;
@@ -47,9 +48,10 @@ class Samples {
 /// An endless stream of batches of `samples`, n in all.
 ///
 /// Row r of the stream (r = batch * B + row) is sample Order(n, seed, r / n)(r % n): a pure function, so any number of
-/// ranks sees the same global batches, and a batch that an epoch cannot fill goes on with the next. So is the seed that the
-/// sample is given: of (seed, epoch, sample). A thread of its own keeps two batches ready.
-/// Errors: the constructor throws Error("data", ...) when B does not divide; next() rethrows what reading a sample threw.
+/// ranks sees the same global batches, and a batch that an epoch cannot fill goes on with the next. So is the seed that
+/// the sample is given: of (seed, epoch, sample). A thread of its own keeps two batches ready.
+/// Errors: the constructor throws Error("data", ...) when B does not divide; next() rethrows what reading a sample
+///         threw.
 /// Thread safety: one thread calls the members.
 class Batches {
  public:

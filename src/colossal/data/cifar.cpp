@@ -20,7 +20,8 @@ constexpr int64_t kPixels = kChannels * kSide * kSide, kRecord = 1 + kPixels;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 
 const char* const kAdvice =
-    "; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/cifar.html and set data.path to the folder with "
+    "; get CIFAR-10's binary version from https://www.cs.toronto.edu/~kriz/cifar.html and set data.path to the folder "
+    "with "
     "data_batch_1.bin .. data_batch_5.bin and test_batch.bin (.bin.gz is read too)";
 
 /// Paths by name without .gz, and so in order.
@@ -32,7 +33,8 @@ std::map<std::string, std::string> files_of(const std::string& folder, const std
     const std::string file = entry.path().filename().string();
     const std::string name = file.ends_with(".gz") ? file.substr(0, file.size() - 3) : file;
     if (!name.starts_with(start) || !name.ends_with(".bin")) continue;
-    require(files.emplace(name, entry.path().string()).second, "data", folder, " holds ", name, " twice, as it is and as .gz; remove one");
+    require(files.emplace(name, entry.path().string()).second, "data", folder, " holds ", name,
+            " twice, as it is and as .gz; remove one");
   }
   require(!files.empty(), "data", folder, " holds no ", start, "*.bin", kAdvice);
   return files;
@@ -40,11 +42,12 @@ std::map<std::string, std::string> files_of(const std::string& folder, const std
 
 void check_file(const std::string& path, const std::string& bytes) {
   const int64_t length = static_cast<int64_t>(bytes.size());
-  require(length > 0 && length % kRecord == 0, "data", path, " must hold whole records of ", kRecord, " bytes (label, ", kPixels,
-          " pixels): got ", length, " bytes; it is cut short or no binary file of CIFAR-10");
+  require(length > 0 && length % kRecord == 0, "data", path, " must hold whole records of ", kRecord, " bytes (label, ",
+          kPixels, " pixels): got ", length, " bytes; it is cut short or no binary file of CIFAR-10");
   for (int64_t record = 0; record * kRecord < length; ++record) {
     const int label = static_cast<unsigned char>(bytes[record * kRecord]);
-    require(label < kClasses, "data", path, ": image ", record, " has label ", label, ", CIFAR-10 only 0 to 9; is it another data set?");
+    require(label < kClasses, "data", path, ": image ", record, " has label ", label,
+            ", CIFAR-10 only 0 to 9; is it another data set?");
   }
 }
 
@@ -61,8 +64,12 @@ ImageSet read_cifar(const std::string& folder, CifarPart part) {
     count += static_cast<int64_t>(contents.back().size()) / kRecord;
   }
   // Mean and deviation of each channel over the 50,000 training images, of pixels in [0, 1].
-  ImageSet set{.pixels = at::empty({count, kChannels, kSide, kSide}, at::kByte), .labels = at::empty({count}, at::kLong), .classes = kClasses,
-               .mean = {0.4914f, 0.4822f, 0.4465f}, .deviation = {0.2470f, 0.2435f, 0.2616f}, .fingerprint = checksum.hex()};
+  ImageSet set{.pixels = at::empty({count, kChannels, kSide, kSide}, at::kByte),
+               .labels = at::empty({count}, at::kLong),
+               .classes = kClasses,
+               .mean = {0.4914f, 0.4822f, 0.4465f},
+               .deviation = {0.2470f, 0.2435f, 0.2616f},
+               .fingerprint = checksum.hex()};
   auto* pixels = set.pixels.mutable_data_ptr<uint8_t>();
   auto* labels = set.labels.mutable_data_ptr<int64_t>();
   for (const std::string& content : contents) {

@@ -68,9 +68,11 @@ Sidecar read_sidecar(const std::string& path, int64_t vocabulary_size) {
   const json sidecar = read_json_object(name, "data", {.bytes = kMaxSidecarBytes});
   require(sidecar.contains("dtype"), "data", name, " must be a JSON object with a dtype");
   const json& dtype = sidecar["dtype"];
-  require(dtype == "uint16" || dtype == "uint32", "data", name, ": dtype must be uint16 or uint32: got ", printable(dtype.dump()));
+  require(dtype == "uint16" || dtype == "uint32", "data", name, ": dtype must be uint16 or uint32: got ",
+          printable(dtype.dump()));
   const json end = sidecar.value("end_id", json(-1));
-  const bool is_id = end.is_number_unsigned() ? end.get<uint64_t>() < static_cast<uint64_t>(vocabulary_size) : end == -1;
+  const bool is_id =
+      end.is_number_unsigned() ? end.get<uint64_t>() < static_cast<uint64_t>(vocabulary_size) : end == -1;
   require(is_id, "data", name, ": end_id must be a token id below the vocabulary of ", vocabulary_size, ", or -1: got ",
           printable(end.dump()), "; leave it out where no token ends a document");
   return {dtype == "uint16" ? 2 : 4, end.get<int64_t>()};
@@ -78,10 +80,13 @@ Sidecar read_sidecar(const std::string& path, int64_t vocabulary_size) {
 
 /// Of each document, how many tokens at its end are held out: see Corpus::split().
 std::vector<int64_t> held_out_ends(const std::vector<int64_t>& sizes, double fraction) {
-  const auto share = [&](int64_t tokens) { return static_cast<int64_t>(std::floor(fraction * static_cast<double>(tokens))); };
+  const auto share = [&](int64_t tokens) {
+    return static_cast<int64_t>(std::floor(fraction * static_cast<double>(tokens)));
+  };
   const int64_t wanted = share(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
   std::vector<int64_t> ends(sizes.size(), 0);
-  int64_t seen = 0, whole = 0, missing = wanted;  // seen, whole: tokens of documents that fit, and of those of them that are held out
+  // seen, whole: tokens of documents that fit, and of those of them that are held out
+  int64_t seen = 0, whole = 0, missing = wanted;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] > wanted) {
       ends[i] = share(sizes[i]);
@@ -133,8 +138,9 @@ void Corpus::add_text(const std::string& path, const std::string& name, const To
   } else {
     const auto file = InputFile::open(path);
     if (file->size() == 0) return;
-    require(file->size() <= kMaxEncodedBytes, "data", path, " is too large to encode at the start of a run: ", file->size(), " bytes, at most ",
-            kMaxEncodedBytes, "; encode it once and set data.path to the .bin file, or cut it into several");
+    require(file->size() <= kMaxEncodedBytes, "data", path,
+            " is too large to encode at the start of a run: ", file->size(), " bytes, at most ", kMaxEncodedBytes,
+            "; encode it once and set data.path to the .bin file, or cut it into several");
     std::string bytes;
     for (const int64_t id : tokenizer.encode(file->content())) {
       const auto token = static_cast<uint32_t>(id);
@@ -178,8 +184,9 @@ void Corpus::read(int64_t begin, int64_t count, int64_t* out) const {
     const int64_t offset = begin + done - starts_[at], length = std::min(run.count() - offset, count - done);
     run.read(offset, length, end_id_, out + done);
     for (int64_t i = 0; i < length; ++i)
-      require(out[done + i] < vocabulary_size_, "data", run.stored->name(), ": token ", run.first + offset + i, " has id ", out[done + i],
-              ", the vocabulary only ", vocabulary_size_, " (another tokenizer, or another dtype in the sidecar?)");
+      require(out[done + i] < vocabulary_size_, "data", run.stored->name(), ": token ", run.first + offset + i,
+              " has id ", out[done + i], ", the vocabulary only ", vocabulary_size_,
+              " (another tokenizer, or another dtype in the sidecar?)");
     done += length;
   }
 }
@@ -194,7 +201,8 @@ std::pair<Corpus, Corpus> Corpus::split(double fraction) const {
     const Run& whole = *runs_[i];
     const int64_t rest = whole.count() - held_out[i];
     Run training = whole, end = whole;
-    if (held_out[i] > 0 && rest > 0) {  // an end token takes the place of the last token before the cut: the next document is another
+    // an end token takes the place of the last token before the cut: the next document is another
+    if (held_out[i] > 0 && rest > 0) {
       training.kept = rest - (whole.closed ? 1 : 0);
       end.first += rest;
       end.kept -= rest;

@@ -41,7 +41,8 @@ std::string read_unpacked(const std::string& path, int64_t max_bytes) {
     // zlib hands through what is not compressed at all.
     require(gzdirect(file.get()) == 0, "data", path, " is no gzip file though its name ends in .gz; fetch it again");
     content.resize(filled + got);
-    require(static_cast<int64_t>(content.size()) <= max_bytes, "data", path, " has more than ", max_bytes, " bytes unpacked");
+    require(static_cast<int64_t>(content.size()) <= max_bytes, "data", path, " has more than ", max_bytes,
+            " bytes unpacked");
     if (got == 0) return content;
   }
 }

@@ -37,7 +37,8 @@ Batch ImageSamples::make(int64_t rows) const {
 }
 
 void ImageSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
-  const int64_t channels = set_.pixels.size(1), height = set_.pixels.size(2), width = set_.pixels.size(3), pixels = height * width;
+  const int64_t channels = set_.pixels.size(1), height = set_.pixels.size(2), width = set_.pixels.size(3),
+                pixels = height * width;
   const Change change = augment_ ? draw(seed) : Change{};
   const uint8_t* from = set_.pixels.const_data_ptr<uint8_t>() + index * channels * pixels;
   float* to = batch.inputs.mutable_data_ptr<float>() + row * channels * pixels;

@@ -19,8 +19,8 @@ struct ImageSet {
 
 /// Sample i is image i, each channel of mean 0 and variance 1, as float [C, side, side].
 ///
-/// With `augment`, mirrored left to right every second time and shifted by up to 4 pixels each way, by (seed, epoch, sample) alone; what
-/// comes in from outside has the mean colour.
+/// With `augment`, mirrored left to right every second time and shifted by up to 4 pixels each way, by (seed, epoch,
+/// sample) alone; what comes in from outside has the mean colour.
 /// Errors: the constructor throws Error("data", ...) when there are no images.
 class ImageSamples : public Samples {
  public:

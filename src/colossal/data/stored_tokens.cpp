@@ -16,7 +16,8 @@ template <class Stored>
 void widen(const char* bytes, int64_t count, int64_t* out) {
   for (int64_t i = 0; i < count; ++i) {
     Stored token;
-    std::memcpy(&token, bytes + i * static_cast<int64_t>(sizeof token), sizeof token);  // little endian, like every machine this runs on
+    // little endian, like every machine this runs on
+    std::memcpy(&token, bytes + i * static_cast<int64_t>(sizeof token), sizeof token);
     out[i] = token;
   }
 }
@@ -25,16 +26,21 @@ void widen(const char* bytes, int64_t count, int64_t* out) {
 
 StoredTokens::StoredTokens(const std::string& path, int width) : name_(path), width_(width) {
   const auto file = InputFile::open(path);
-  require(file->size() % width == 0, "data", path, " must hold whole tokens of ", width, " bytes: got ", file->size(), " bytes");
+  require(file->size() % width == 0, "data", path, " must hold whole tokens of ", width, " bytes: got ", file->size(),
+          " bytes");
   require(file->size() <= kMostBytes, "data", path, " must have at most 2^56 bytes: got ", file->size());
   count_ = file->size() / width;
-  if (file->size() <= kKept) memory_ = std::make_shared<const std::string>(file->content());
-  else file_ = file;
+  if (file->size() <= kKept)
+    memory_ = std::make_shared<const std::string>(file->content());
+  else
+    file_ = file;
   describe();
 }
 
 StoredTokens::StoredTokens(std::string name, std::string bytes, int width)
-    : name_(std::move(name)), width_(width), count_(static_cast<int64_t>(bytes.size()) / width),
+    : name_(std::move(name)),
+      width_(width),
+      count_(static_cast<int64_t>(bytes.size()) / width),
       memory_(std::make_shared<const std::string>(std::move(bytes))) {
   describe();
 }
@@ -46,9 +52,12 @@ void StoredTokens::read(int64_t begin, int64_t count, int64_t* out) const {
     file_->read(begin * width_, count * width_, copied.data());
   }
   const char* bytes = file_ ? copied.data() : memory_->data() + begin * width_;
-  if (width_ == 1) widen<uint8_t>(bytes, count, out);
-  else if (width_ == 2) widen<uint16_t>(bytes, count, out);
-  else widen<uint32_t>(bytes, count, out);
+  if (width_ == 1)
+    widen<uint8_t>(bytes, count, out);
+  else if (width_ == 2)
+    widen<uint16_t>(bytes, count, out);
+  else
+    widen<uint32_t>(bytes, count, out);
 }
 
 void StoredTokens::describe() {

@@ -56,7 +56,8 @@ std::vector<std::string> text_files(const std::string& folder, const std::vector
 
 void copy_text_files(const std::string& folder, const std::vector<std::string>& excluded, const std::string& to) {
   const std::vector<std::string> files = text_files(folder, excluded);
-  const fs::path partial = to + ".partial";  // a copy that a kill or a full disk cut short must not be taken for the text
+  // a copy that a kill or a full disk cut short must not be taken for the text
+  const fs::path partial = to + ".partial";
   try {
     fs::remove_all(partial);
     fs::create_directories(partial);
@@ -70,7 +71,8 @@ void copy_text_files(const std::string& folder, const std::vector<std::string>& 
   } catch (const fs::filesystem_error& error) {
     std::error_code ignored;
     fs::remove_all(partial, ignored);
-    throw Error("data", concat("cannot copy the text of ", folder, " to ", to, ": ", error.path1().string(), ": ", error.code().message()));
+    throw Error("data", concat("cannot copy the text of ", folder, " to ", to, ": ", error.path1().string(), ": ",
+                               error.code().message()));
   }
 }
 

@@ -6,13 +6,13 @@
 namespace colossal::data {
 
 /// Paths of the text files under `folder`, by ending, in the order of their names: the same list on every machine.
-/// Hidden files and folders, build trees (CMakeCache.txt), run folders (metrics.jsonl), `build`, `runs` and what lies at or under `excluded`
-/// are left out; links are not followed.
+/// Hidden files and folders, build trees (CMakeCache.txt), run folders (metrics.jsonl), `build`, `runs` and what lies
+/// at or under `excluded` are left out; links are not followed.
 /// Errors: throws Error("data", ...) when a folder cannot be read.
 std::vector<std::string> text_files(const std::string& folder, const std::vector<std::string>& excluded);
 
-/// Makes `to` a folder of copies of them, under the same names: text_files() of it is the same list. What was there before is removed once all are
-/// copied (to `to`.partial): whenever that ends, `to` holds no part of them.
+/// Makes `to` a folder of copies of them, under the same names: text_files() of it is the same list. What was there
+/// before is removed once all are copied (to `to`.partial): whenever that ends, `to` holds no part of them.
 /// Errors: text_files()'s; Error("data", ...) when a file cannot be copied.
 void copy_text_files(const std::string& folder, const std::vector<std::string>& excluded, const std::string& to);
 

@@ -43,8 +43,11 @@ void TextSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t r
   }
 }
 
-nlohmann::json TextSamples::traits() const { 
-  return {{"files", corpus_.contents()}, {"end_id", corpus_.end_id()}, {"vocabulary", corpus_.vocabulary_size()}, {"sequence", sequence_}};
+nlohmann::json TextSamples::traits() const {
+  return {{"files", corpus_.contents()},
+          {"end_id", corpus_.end_id()},
+          {"vocabulary", corpus_.vocabulary_size()},
+          {"sequence", sequence_}};
 }
 
 }  // namespace colossal::data

@@ -7,11 +7,14 @@ namespace colossal::data {
 
 enum class Documents {
   Separate,  ///< positions restart after an end token, whose label is kIgnored: nothing is predicted across a border
-  Joined,    ///< one stream: positions count through, the first token of the next document is predicted from the end token
+  /// One stream: positions count through, the first token of the next document is predicted from the end token
+  Joined,
 };
 
-/// Sample i is the tokens [i S, i S + S) of the corpus, n = (size - 1) / S samples in all. Document numbers are all 0 with Documents::Joined.
-/// Errors: the constructor throws Error("data", ...) when the corpus is shorter than one sequence + 1; fill() what reading it throws.
+/// Sample i is the tokens [i S, i S + S) of the corpus, n = (size - 1) / S samples in all. Document numbers are all 0
+/// with Documents::Joined.
+/// Errors: the constructor throws Error("data", ...) when the corpus is shorter than one sequence + 1; fill() what
+///         reading it throws.
 class TextSamples : public Samples {
  public:
   TextSamples(Corpus corpus, int64_t sequence, Documents documents = Documents::Separate);

@@ -8,11 +8,19 @@ void ParallelConfig::fields(Fields& f) {
   f.integer("data", data, "replicas", "replicas of the model, each with its share of the batch", 1, 1 << 20);
   f.section("tensor", tensor, "tensor parallelism", "size");
   f.section("pipeline", pipeline, "pipeline parallelism", "size");
-  f.integer("zero", zero, "", "what replicas share out: 0 nothing, 1 optimizer states, 2 gradients too, 3 parameters too", 0, 3);
-  f.integer("zero_sharers", zero_sharers, "replicas", "that share, next to one another; 0: all. Those of a node for instance: fewer bytes between nodes, more of them on each", 0, 1 << 20);
-  f.flag("reshard_after_forward", reshard_after_forward, "zero 3: parameters go after forward and come again for backward; otherwise they stay between");
-  f.choice("compress", compress, comm::compression_names(), "what replicas send one another in a byte a number: gradients, and parameters that are gathered (with masters, or zero 3)");
-  f.number("chunk_mib", chunk_mib, "MiB", "parameters that are reduced, gathered and released together; larger ones are alone", 0.0001, 1 << 20);
+  f.integer("zero", zero, "",
+            "what replicas share out: 0 nothing, 1 optimizer states, 2 gradients too, 3 parameters too", 0, 3);
+  f.integer("zero_sharers", zero_sharers, "replicas",
+            "that share, next to one another; 0: all. Those of a node for instance: fewer bytes between nodes, more of "
+            "them on each",
+            0, 1 << 20);
+  f.flag("reshard_after_forward", reshard_after_forward,
+         "zero 3: parameters go after forward and come again for backward; otherwise they stay between");
+  f.choice("compress", compress, comm::compression_names(),
+           "what replicas send one another in a byte a number: gradients, and parameters that are gathered (with "
+           "masters, or zero 3)");
+  f.number("chunk_mib", chunk_mib, "MiB",
+           "parameters that are reduced, gathered and released together; larger ones are alone", 0.0001, 1 << 20);
 }
 
 std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {

@@ -24,7 +24,8 @@ struct ParallelConfig {
   int64_t ranks() const { return pipeline.size * data * tensor.size; }
   /// The replica that `rank` belongs to, as axes() lays ranks out.
   int64_t replica_of(int64_t rank) const { return rank / tensor.size % data; }
-  /// Of the mesh, outermost first: "pipeline", "data", then those of the tensor mode, whose ranks exchange most and stand next to one another.
+  /// Of the mesh, outermost first: "pipeline", "data", then those of the tensor mode, whose ranks exchange most and
+  /// stand next to one another.
   /// Errors: those of parallel::tensor_axes.
   std::vector<comm::Mesh::Axis> axes() const;
 };

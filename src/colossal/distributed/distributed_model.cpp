@@ -18,7 +18,9 @@ std::vector<std::string> copy_axes(const parallel::TensorConfig& config, comm::M
   std::vector<std::string> axes;
   if (config.size == 1) return axes;
   const parallel::Split outside = parallel::make_layout(config, mesh).outside;
-  const auto cuts = [](const std::vector<std::string>& names, const std::string& axis) { return std::find(names.begin(), names.end(), axis) != names.end(); };
+  const auto cuts = [](const std::vector<std::string>& names, const std::string& axis) {
+    return std::find(names.begin(), names.end(), axis) != names.end();
+  };
   for (const auto& axis : parallel::tensor_axes(config))
     if (!cuts(outside.rows, axis.name) && !cuts(outside.columns, axis.name)) axes.push_back(axis.name);
   return axes;
@@ -26,7 +28,8 @@ std::vector<std::string> copy_axes(const parallel::TensorConfig& config, comm::M
 
 }  // namespace
 
-std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh, const parallel::TensorConfig& config) {
+std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh,
+                                        const parallel::TensorConfig& config) {
   if (config.size == 1) return std::make_unique<nn::SerialLayers>(parameters);
   return std::make_unique<parallel::TensorLayers>(parameters, parallel::make_layout(config, mesh));
 }
@@ -41,8 +44,8 @@ parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequen
   return {0, std::vector<double>(shape.layers, block), flops(1) - block};
 }
 
-DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape, nn::Parameters::Options options,
-                                   const Workload& workload)
+DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
+                                   nn::Parameters::Options options, const Workload& workload)
     : mesh_(mesh) {
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
@@ -61,19 +64,22 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   const auto hidden = at::TensorOptions().dtype(options.dtype).device(options.device);
   executor_ = std::make_unique<parallel::PipelineExecutor>(
       std::move(plan.schedule),
-      parallel::PipelineExecutor::Surroundings{&mesh, &mesh.group(copy_axes(config.tensor, mesh)), &parameters_->deferred(), hidden});
+      parallel::PipelineExecutor::Surroundings{&mesh, &mesh.group(copy_axes(config.tensor, mesh)),
+                                               &parameters_->deferred(), hidden});
 }
 
 parallel::StageFunction DistributedModel::stage_function(const PassOf& pass, const ResultOf& result) {
   return [this, pass, result](int stage, int micro_batch, const at::Tensor& input) {
     const bool embeds = stage == 0, ends = stage + 2 == static_cast<int>(cuts_.size());
     const Pass p = pass(micro_batch);
-    const at::Tensor hidden = models::run_stage(model_, {cuts_[stage], cuts_[stage + 1], embeds, ends}, embeds ? p.inputs : input, p.step);
+    const at::Tensor hidden =
+        models::run_stage(model_, {cuts_[stage], cuts_[stage + 1], embeds, ends}, embeds ? p.inputs : input, p.step);
     return ends ? result(micro_batch, hidden) : hidden;
   };
 }
 
-void DistributedModel::train(const PassOf& pass, const ResultOf& loss, const parallel::BeforeGradients& before_gradients) {
+void DistributedModel::train(const PassOf& pass, const ResultOf& loss,
+                             const parallel::BeforeGradients& before_gradients) {
   executor_->train(stage_function(pass, loss), pass(0).inputs.sizes().vec(), before_gradients);
 }
 

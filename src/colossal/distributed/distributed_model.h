@@ -1,4 +1,5 @@
-// A model over the ranks of a mesh: its parameters here, its layers, its stages. What training and inference both stand on.
+// A model over the ranks of a mesh: its parameters here, its layers, its stages. What training and inference both stand
+// on.
 #pragma once
 #include <functional>
 #include <memory>
@@ -30,13 +31,15 @@ class DistributedModel {
 
   /// `mesh` has the axes of `config`. Rank r of the pipeline holds the parameters that its stages use.
   /// Collective among all ranks of the mesh; groups are made, nothing is sent.
-  /// Errors ("pipeline", "2d", ...): what the model or the schedule cannot be cut into; before anything is communicated.
-  DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape, nn::Parameters::Options options,
-                   const Workload& workload);
+  /// Errors ("pipeline", "2d", ...): what the model or the schedule cannot be cut into; before anything is
+  ///                                 communicated.
+  DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
+                   nn::Parameters::Options options, const Workload& workload);
 
   /// Forward and backward of all micro-batches (see parallel::PipelineExecutor::train).
   void train(const PassOf& pass, const ResultOf& loss, const parallel::BeforeGradients& before_gradients);
-  /// Forward alone; what `result` returned, on the ranks of a last stage of pipe 0, and nothing elsewhere. step.cache is advanced.
+  /// Forward alone; what `result` returned, on the ranks of a last stage of pipe 0, and nothing elsewhere. step.cache
+  /// is advanced.
   std::vector<at::Tensor> forward(int micro_batches, const PassOf& pass, const ResultOf& result);
   /// Of a pass with one micro-batch: the result, on all ranks of the replica. `like`: its sizes and dtype.
   at::Tensor everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like);
@@ -57,7 +60,8 @@ class DistributedModel {
 };
 
 /// The factory of `config`, whose axes `mesh` has. It must not outlive `mesh`; the layers it makes outlive it.
-std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh, const parallel::TensorConfig& config);
+std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh,
+                                        const parallel::TensorConfig& config);
 
 /// What the parts of a model of `shape` cost, in operations of a training step on one sample of `sequence` tokens.
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence);

@@ -9,27 +9,32 @@
 
 namespace colossal::infer {
 
-std::vector<int64_t> generate(distributed::DistributedModel& distributed, const std::vector<int64_t>& prompt, const GenerateOptions& options,
-                              const std::function<bool(int64_t)>& emit) {
+std::vector<int64_t> generate(distributed::DistributedModel& distributed, const std::vector<int64_t>& prompt,
+                              const GenerateOptions& options, const std::function<bool(int64_t)>& emit) {
   const models::Model& model = distributed.model();
-  const auto tensors = at::TensorOptions().dtype(distributed.parameters().options().dtype).device(distributed.parameters().options().device);
+  const auto tensors = at::TensorOptions()
+                           .dtype(distributed.parameters().options().dtype)
+                           .device(distributed.parameters().options().device);
   const int64_t length = static_cast<int64_t>(prompt.size()), positions = model.shape.positions;
   require(length > 0, "generate", "the prompt must hold a token");
-  require(length <= positions, "generate", "the prompt must fit the model's positions: got ", length, " tokens, ", positions, " positions");
+  require(length <= positions, "generate", "the prompt must fit the model's positions: got ", length, " tokens, ",
+          positions, " positions");
   for (const int64_t id : prompt)
     require(id >= 0 && id < model.shape.vocabulary, "generate", "prompt ids must lie in the model's vocabulary of ",
             model.shape.vocabulary, ": got ", id);
   const at::NoGradGuard no_grad;
   Sampler sampler(options.sampling);
   const int64_t capacity = std::min(positions, length + std::max<int64_t>(options.max_tokens, 0));
-  const int64_t rows = model.batch_parts;  // one sequence; a layout that splits the batch gets copies of it, of which the first counts
+  // one sequence; a layout that splits the batch gets copies of it, of which the first counts
+  const int64_t rows = model.batch_parts;
   nn::KvCache cache = models::make_cache(model, rows, capacity, tensors);
   const auto ids_options = at::TensorOptions().dtype(at::kLong);
   at::Tensor input = at::tensor(prompt, ids_options).to(tensors.device()).repeat({rows, 1});
   std::vector<int64_t> generated;
   while (static_cast<int64_t>(generated.size()) < options.max_tokens) {
     nn::Step step;
-    step.positions = at::arange(cache.length(), cache.length() + input.size(1), ids_options).to(tensors.device()).repeat({rows, 1});
+    step.positions =
+        at::arange(cache.length(), cache.length() + input.size(1), ids_options).to(tensors.device()).repeat({rows, 1});
     step.cache = &cache;
     const at::Tensor logits = distributed.everywhere(
         {input, step}, [&](int, const at::Tensor& hidden) { return model.head->logits(hidden.select(1, -1))[0]; },

@@ -3,8 +3,8 @@
 #include <functional>
 #include <vector>
 
-#include "colossal/infer/sampler.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/sampler.h"
 
 namespace colossal::infer {
 
@@ -14,13 +14,15 @@ struct GenerateOptions {
   SamplingOptions sampling;
 };
 
-/// Continues `prompt` (ids, at least one) and calls `emit` with each new token; stops at max_tokens, at end_id, at the model's last position, or
-/// when `emit` returns false. Returns the new tokens, the end token not among them.
+/// Continues `prompt` (ids, at least one) and calls `emit` with each new token; stops at max_tokens, at end_id, at the
+/// model's last position, or when `emit` returns false. Returns the new tokens, the end token not among them.
 ///
-/// Communication: that of the model's forward pass, prompt then one token a pass; all ranks of a layout must call with equal arguments.
-/// Errors ("generate"): an empty prompt, one longer than the model's positions, ids outside the vocabulary; before any communication.
+/// Communication: that of the model's forward pass, prompt then one token a pass; all ranks of a layout must call with
+///                equal arguments.
+/// Errors ("generate"): an empty prompt, one longer than the model's positions, ids outside the vocabulary; before any
+///                      communication.
 /// Cost: one pass over the prompt, then one pass over the weights a token. The cache holds prompt + max_tokens.
-std::vector<int64_t> generate(distributed::DistributedModel& model, const std::vector<int64_t>& prompt, const GenerateOptions& options,
-                              const std::function<bool(int64_t)>& emit = {});
+std::vector<int64_t> generate(distributed::DistributedModel& model, const std::vector<int64_t>& prompt,
+                              const GenerateOptions& options, const std::function<bool(int64_t)>& emit = {});
 
 }  // namespace colossal::infer

@@ -8,7 +8,8 @@
 namespace colossal::infer {
 
 void SamplingOptions::fields(Fields& f) {
-  f.number("temperature", temperature, "", "0: the most probable token; 1: as the model says; higher: more varied", 0, 100);
+  f.number("temperature", temperature, "", "0: the most probable token; 1: as the model says; higher: more varied", 0,
+           100);
   f.integer("top_k", top_k, "tokens", "draw from the k most probable; 0: all");
   f.number("top_p", top_p, "probability", "draw from the most probable that together reach it", 1e-9, 1);
   f.integer("seed", seed, "", "of the draws");
@@ -16,8 +17,8 @@ void SamplingOptions::fields(Fields& f) {
 
 Sampler::Sampler(const SamplingOptions& options) : options_(options) {
   require(options.temperature >= 0 && options.top_k >= 0 && options.top_p > 0 && options.top_p <= 1, "sampling",
-          "temperature and top_k must not be negative and top_p must lie in (0, 1]: got temperature ", options.temperature,
-          ", top_k ", options.top_k, ", top_p ", options.top_p);
+          "temperature and top_k must not be negative and top_p must lie in (0, 1]: got temperature ",
+          options.temperature, ", top_k ", options.top_k, ", top_p ", options.top_p);
 }
 
 int64_t Sampler::next(const at::Tensor& logits) {

@@ -16,8 +16,8 @@ struct SamplingOptions {
   void fields(Fields& f);
 };
 
-/// Draws one token after another from a stream of its own, a function of the seed and of how many were drawn: every rank that holds the same logits
-/// draws the same token.
+/// Draws one token after another from a stream of its own, a function of the seed and of how many were drawn: every
+/// rank that holds the same logits draws the same token.
 class Sampler {
  public:
   /// Errors ("sampling"): a negative temperature or top_k, top_p outside (0, 1].

@@ -50,7 +50,8 @@ const char* to_string(Kind kind) {
 }
 
 Account::Account() {
-  require(!c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE), "memory", "an account or a profiler is open on this thread already");
+  require(!c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE), "memory",
+          "an account or a profiler is open on this thread already");
   guard_ = std::make_unique<Guard>();
 }
 
@@ -68,7 +69,8 @@ void Account::reset_peaks() {
   usage.peak_total = usage.total;
 }
 
-KindScope::KindScope(Kind kind) : ledger_(dynamic_cast<Ledger*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE))) {
+KindScope::KindScope(Kind kind)
+    : ledger_(dynamic_cast<Ledger*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE))) {
   if (ledger_) before_ = std::exchange(ledger_->kind, kind);
 }
 

@@ -16,8 +16,8 @@ enum class Kind {
 constexpr size_t kKinds = 5;
 const char* to_string(Kind kind);
 
-/// What the allocators gave to a thread and have not taken back, while this lives. Tensors from before do not count. Backward passes on other threads count, too.
-/// One at a time in a thread. Cost: a map entry an allocation.
+/// What the allocators gave to a thread and have not taken back, while this lives. Tensors from before do not count.
+/// Backward passes on other threads count, too. One at a time in a thread. Cost: a map entry an allocation.
 class Account {
  public:
   struct Usage {
@@ -42,7 +42,8 @@ class Account {
 
 struct Ledger;
 
-/// What is allocated on this thread while it lives is of `kind`, until an inner scope says otherwise. Nothing where no Account is open.
+/// What is allocated on this thread while it lives is of `kind`, until an inner scope says otherwise. Nothing where no
+/// Account is open.
 class KindScope {
  public:
   explicit KindScope(Kind kind);

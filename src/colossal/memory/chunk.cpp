@@ -36,8 +36,8 @@ Chunk* Chunk::of(const at::Tensor& tensor) {
   return data.get_deleter() == &end_loan ? static_cast<Loan*>(data.get_context())->chunk : nullptr;
 }
 
-Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, const std::optional<comm::Compression>& compression,
-             Watcher* watcher)
+Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
+             const std::optional<comm::Compression>& compression, Watcher* watcher)
     : index_(index),
       slots_(std::move(slots)),
       length_(whole.numel()),
@@ -48,7 +48,8 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       trained_(slots_.front().parameter->value.requires_grad()),
       state_(State::Gathered),
       whole_(whole) {
-  require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_, " for ", sharers.size());
+  require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_,
+          " for ", sharers.size());
   part_ = whole_.narrow(0, part_begin(), part_length());
   if (!stays()) {
     part_ = part_.clone();
@@ -63,7 +64,8 @@ Chunk::~Chunk() {
   // Parameters may outlive the chunk; they keep what it holds then, and nobody asks for it again.
   const at::Tensor memory = whole_;
   lent_.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
-      {memory.defined() ? memory.mutable_data_ptr() : nullptr, new at::Tensor(memory), [](void* t) { delete static_cast<at::Tensor*>(t); }, options_.device()});
+      {memory.defined() ? memory.mutable_data_ptr() : nullptr, new at::Tensor(memory),
+       [](void* t) { delete static_cast<at::Tensor*>(t); }, options_.device()});
 }
 
 void Chunk::lend(const at::Tensor& whole) {
@@ -73,7 +75,8 @@ void Chunk::lend(const at::Tensor& whole) {
 }
 
 comm::Work Chunk::gathered() {
-  return compression_ ? comm::compressed_all_gather(whole_, part_, *sharers_, *compression_) : sharers_->all_gather(whole_, part_);
+  return compression_ ? comm::compressed_all_gather(whole_, part_, *sharers_, *compression_)
+                      : sharers_->all_gather(whole_, part_);
 }
 
 bool Chunk::gather() {

@@ -21,18 +21,21 @@ struct Slot {
 /// The part of a flat tensor that a slot names, in the shape of its parameter.
 at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot);
 
-/// The values of some parameters: `length` elements, of which rank r of the N in `sharers` owns the run [r, r + 1) * length / N.
+/// The values of some parameters: `length` elements, of which rank r of the N in `sharers` owns the run [r, r + 1) *
+/// length / N.
 ///
-///   Sharded --gather()--> Gathering --ready()--> Gathered <--begin_use()/end_use()--> Computing        release(): Gathered --> Sharded
+///   Sharded --gather()--> Gathering --ready()--> Gathered <--begin_use()/end_use()--> Computing
+///   Gathered --release()--> Sharded
 ///
-/// Parameters are views of one storage for the chunk's whole life; releasing empties that storage, gathering fills it anew. So whatever refers to a parameter,
-/// autograd's saved tensors too, holds no memory of a released chunk and sees the values again when they are back.
-/// A chunk that `stays` is never released: its owned part is a slice of the whole.
+/// Parameters are views of one storage for the chunk's whole life; releasing empties that storage, gathering fills it
+/// anew. So whatever refers to a parameter, autograd's saved tensors too, holds no memory of a released chunk and sees
+/// the values again when they are back. A chunk that `stays` is never released: its owned part is a slice of the whole.
 class Chunk {
  public:
   enum class State { Sharded, Gathering, Gathered, Computing };
 
-  /// Who is told when an operator is about to read a chunk, and when it is done. Errors must not leave it: nothing catches them there.
+  /// Who is told when an operator is about to read a chunk, and when it is done. Errors must not leave it: nothing
+  /// catches them there.
   class Watcher {
    public:
     virtual ~Watcher() = default;
@@ -43,8 +46,8 @@ class Chunk {
   /// Takes the slots' parameters: from here on they are views of the chunk, with the values of `whole` [length].
   /// `watcher` (outlives the chunk): of a chunk that may be released; null: it stays whole.
   /// `index`: for the watcher. `compression`: of what is gathered.
-  Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers, const std::optional<comm::Compression>& compression,
-        Watcher* watcher);
+  Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
+        const std::optional<comm::Compression>& compression, Watcher* watcher);
   ~Chunk();
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
@@ -71,7 +74,8 @@ class Chunk {
   /// [length()], while the chunk is Gathered or Computing.
   const at::Tensor& whole() const { return whole_; }
 
-  /// Begins to make the chunk whole, unless it is. Returns whether. Collective among the sharers: all_gather of length() elements.
+  /// Begins to make the chunk whole, unless it is. Returns whether. Collective among the sharers: all_gather of
+  /// length() elements.
   bool gather();
   /// Returns when it is whole. Errors: of the all_gather.
   void ready();
@@ -81,7 +85,8 @@ class Chunk {
   bool release();
   /// Of a chunk that stays: what every rank owns becomes what all see. Collective likewise.
   void share();
-  /// After a gather that failed: stands in for the whole, all NaN, so that readers do no harm before the error reaches someone who can be told.
+  /// After a gather that failed: stands in for the whole, all NaN, so that readers do no harm before the error reaches
+  /// someone who can be told.
   void fill_with_nan();
 
  private:

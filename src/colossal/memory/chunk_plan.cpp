@@ -7,7 +7,7 @@
 namespace colossal::memory {
 namespace {
 
-constexpr int64_t kAlignment = 16;   // elements: a cache line of fp32
+constexpr int64_t kAlignment = 16;  // elements: a cache line of fp32
 constexpr size_t kCandidates = 64;
 
 ChunkPlan pack(const std::vector<PackItem>& items, int64_t capacity, int64_t ranks) {
@@ -34,7 +34,9 @@ ChunkPlan pack(const std::vector<PackItem>& items, int64_t capacity, int64_t ran
   return plan;
 }
 
-int64_t filled(const PackedChunk& chunk, const std::vector<PackItem>& items) { return chunk.offsets.back() + items[chunk.items.back()].size; }
+int64_t filled(const PackedChunk& chunk, const std::vector<PackItem>& items) {
+  return chunk.offsets.back() + items[chunk.items.back()].size;
+}
 
 /// How far the largest chunk of `capacity` or less is above their mean.
 double imbalance(const ChunkPlan& plan) {
@@ -73,7 +75,8 @@ ChunkPlan plan_chunks(const std::vector<PackItem>& items, int64_t target, int64_
   }
   best.capacity = 0;
   for (const PackedChunk& chunk : best.chunks)
-    if (chunk.items.size() > 1 || items[chunk.items[0]].size <= target) best.capacity = std::max(best.capacity, filled(chunk, items));
+    if (chunk.items.size() > 1 || items[chunk.items[0]].size <= target)
+      best.capacity = std::max(best.capacity, filled(chunk, items));
   return best;
 }
 

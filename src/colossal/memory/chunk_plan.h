@@ -8,8 +8,9 @@ namespace colossal::memory {
 
 /// What is to be packed: one entry a parameter, in order of first use.
 struct PackItem {
-  int64_t size;   ///< elements
-  int64_t group;  ///< only parameters of one group share a chunk: those that are summed over the same ranks, all trained or all frozen
+  int64_t size;  ///< elements
+  /// Only parameters of one group share a chunk: those that are summed over the same ranks, all trained or all frozen
+  int64_t group;
 };
 
 struct PackedChunk {
@@ -20,15 +21,18 @@ struct PackedChunk {
 
 struct ChunkPlan {
   std::vector<PackedChunk> chunks;  ///< by first item: about the order of use
-  int64_t capacity = 0;             ///< of the largest chunk but those of giants, without padding: the size that was chosen, elements
-  int64_t padding = 0;              ///< elements that hold no parameter, over all chunks
+  /// Of the largest chunk but those of giants, without padding: the size that was chosen, elements
+  int64_t capacity = 0;
+  int64_t padding = 0;  ///< elements that hold no parameter, over all chunks
 };
 
-/// Packs consecutive items of one group until a chunk would pass its capacity; an item larger than that has a chunk of its own.
+/// Packs consecutive items of one group until a chunk would pass its capacity; an item larger than that has a chunk of
+/// its own.
 ///
-/// Capacity: searched between `target` / 2 and `target` among the sizes at which chunks would close: the one that leaves the largest chunk least above the mean, so
-///           that memory for the largest is not idle with the others.
-/// Padding:  to a multiple of 16 elements for each of `ranks`: every rank's share begins at a cache line. One rank: none.
+/// Capacity: searched between `target` / 2 and `target` among the sizes at which chunks would close: the one that
+///           leaves the largest chunk least above the mean, so that memory for the largest is not idle with the others.
+/// Padding:  to a multiple of 16 elements for each of `ranks`: every rank's share begins at a cache line. One rank:
+///           none.
 /// Cost:     items x candidates, at most 64 of those.
 ChunkPlan plan_chunks(const std::vector<PackItem>& items, int64_t target, int64_t ranks);
 

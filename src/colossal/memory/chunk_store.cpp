@@ -13,14 +13,20 @@
 namespace colossal::memory {
 namespace {
 
-/// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes, and `stages` where there are several.
+/// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes, and `stages` where there are
+/// several.
 using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>>;
 
-Family family_of(const nn::Parameter& p) { return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}}; }
+Family family_of(const nn::Parameter& p) {
+  return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}};
+}
 
 comm::Group& sharers_of(comm::Mesh& mesh, const ChunkOptions& options) {
-  const int replicas = mesh.size("data"), wanted = options.zero == 0 ? 1 : options.sharers == 0 ? replicas : options.sharers;
-  require(wanted >= 1 && wanted <= replicas && replicas % wanted == 0, "zero", "the replicas that share must divide parallel.data: got ", wanted, " of ", replicas);
+  const int replicas = mesh.size("data"), wanted = options.zero == 0      ? 1
+                                                   : options.sharers == 0 ? replicas
+                                                                          : options.sharers;
+  require(wanted >= 1 && wanted <= replicas && replicas % wanted == 0, "zero",
+          "the replicas that share must divide parallel.data: got ", wanted, " of ", replicas);
   return wanted == replicas ? mesh.group("data") : mesh.neighbours("data", wanted);
 }
 
@@ -36,7 +42,8 @@ std::vector<Piece> pieces_of(const Chunk& chunk, bool counts) {
 
 }  // namespace
 
-ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options) : options_(options), mesh_(mesh) {
+ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options)
+    : options_(options), mesh_(mesh) {
   require(options.zero >= 0 && options.zero <= 3, "zero", "must be 0, 1, 2 or 3: got ", options.zero);
   comm::Group& sharers = sharers_of(mesh, options);
   std::vector<nn::Parameter*> held;
@@ -50,7 +57,8 @@ ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const Chunk
   padding_ = plan.padding;
   for (const PackedChunk& packed : plan.chunks) {
     std::vector<Slot> slots;
-    for (size_t i = 0; i < packed.items.size(); ++i) slots.push_back({held[packed.items[i]], packed.offsets[i], items[packed.items[i]].size});
+    for (size_t i = 0; i < packed.items.size(); ++i)
+      slots.push_back({held[packed.items[i]], packed.offsets[i], items[packed.items[i]].size});
     add(std::move(slots), packed.length, sharers, parameters);
   }
   if (options.zero == 3) observer_.emplace();
@@ -67,17 +75,21 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   const at::Tensor exact = at::zeros({length}, has_masters ? options.dtype(*options_.masters) : options);
   for (const Slot& slot : slots) {
     const at::Tensor home = view_of_slot(exact, slot);
-    if (parameters.options().without_memory) parameters.draw(*slot.parameter, home);
-    else home.copy_(slot.parameter->value);
+    if (parameters.options().without_memory)
+      parameters.draw(*slot.parameter, home);
+    else
+      home.copy_(slot.parameter->value);
   }
   const bool is_lossless = !has_masters && options_.zero < 3;  // gathered over the values themselves
   {
     const KindScope parameters_kind(Kind::Parameters);
-    chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
-                                             is_lossless ? std::nullopt : options_.compression, options_.zero == 3 ? this : nullptr));
+    chunks_.push_back(std::make_unique<Chunk>(
+        chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
+        is_lossless ? std::nullopt : options_.compression, options_.zero == 3 ? this : nullptr));
   }
   Chunk& chunk = *chunks_.back();
-  const bool counts = mesh_.index("data") / sharers.size() == 0;  // of several runs of sharers the first saves and counts
+  // of several runs of sharers the first saves and counts
+  const bool counts = mesh_.index("data") / sharers.size() == 0;
   Shard shard{chunk.part(), {}, {}, pieces_of(chunk, counts)};
   if (has_masters) {
     const at::Tensor own = exact.narrow(0, chunk.part_begin(), chunk.part_length());
@@ -156,7 +168,8 @@ void ChunkStore::make_room() {
   if (!options_.reshard_after_forward) return;
   const auto next = order_.next();
   for (const auto& chunk : chunks_) {
-    const bool is_wanted = chunk.get() == current_ || (next ? chunk.get() == chunks_[*next].get() : chunk.get() == previous_);
+    const bool is_wanted =
+        chunk.get() == current_ || (next ? chunk.get() == chunks_[*next].get() : chunk.get() == previous_);
     if (!is_wanted) release(*chunk);
   }
 }

@@ -16,7 +16,9 @@ double counted_squares(const at::Tensor& flat, const Piece& piece, const tensor:
   const auto shape = piece.parameter->spec.local_shape(place);
   double sum = 0;
   for (const tensor::Block& block : blocks)
-    if (block.primary) sum += ops::sum_of_squares(tensor::at_block(part, shape, piece.part, block).contiguous().view({-1})).item<double>();
+    if (block.primary)
+      sum +=
+          ops::sum_of_squares(tensor::at_block(part, shape, piece.part, block).contiguous().view({-1})).item<double>();
   return sum;
 }
 

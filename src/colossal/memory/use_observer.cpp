@@ -53,7 +53,9 @@ at::CallbackHandle registered = at::INVALID_CALLBACK_HANDLE;
 
 UseObserver::UseObserver() {
   const std::lock_guard lock(mutex);
-  if (observers++ == 0) registered = at::addGlobalCallback(at::RecordFunctionCallback(before, after).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  if (observers++ == 0)
+    registered = at::addGlobalCallback(
+        at::RecordFunctionCallback(before, after).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 UseObserver::~UseObserver() {

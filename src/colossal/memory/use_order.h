@@ -6,8 +6,9 @@
 
 namespace colossal::memory {
 
-/// One pass: what lies between two end_pass(), forward and backward of a step for instance. A pass that differs from the one before is foretold no further from
-/// there on; one that stops early, as evaluation does, changes nothing. A wrong prediction costs a message, never a number.
+/// One pass: what lies between two end_pass(), forward and backward of a step for instance. A pass that differs from
+///           the one before is foretold no further from there on; one that stops early, as evaluation does, changes
+///           nothing. A wrong prediction costs a message, never a number.
 class UseOrder {
  public:
   /// A chunk is used, another one than just before.

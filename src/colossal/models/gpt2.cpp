@@ -61,15 +61,23 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 }
 
 int64_t matrix_elements(const ModelShape& s) {
-  return s.layers * (s.hidden * (s.heads + 2 * s.kv_heads) * s.head_dim + s.heads * s.head_dim * s.hidden + 2 * s.hidden * s.ffn) +
+  return s.layers * (s.hidden * (s.heads + 2 * s.kv_heads) * s.head_dim + s.heads * s.head_dim * s.hidden +
+                     2 * s.hidden * s.ffn) +
          s.vocabulary * s.hidden;
 }
 
 double flops(const ModelShape& s, int64_t sequence) { return causal_flops(s, matrix_elements(s), sequence); }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
-  return {.architecture = "gpt2", .vocabulary = vocabulary, .hidden = hidden, .layers = layers, .heads = heads,
-          .kv_heads = heads, .head_dim = hidden / heads, .ffn = 4 * hidden, .positions = positions};
+  return {.architecture = "gpt2",
+          .vocabulary = vocabulary,
+          .hidden = hidden,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = hidden / heads,
+          .ffn = 4 * hidden,
+          .positions = positions};
 }
 
 std::vector<Preset> presets() {
@@ -106,7 +114,8 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
 }
 
 ModelShape from_json(const nlohmann::json& j) {
-  ModelShape s = sized(j.at("vocab_size"), j.at("n_embd"), j.at("n_layer"), std::max<int64_t>(1, j.at("n_head")), j.at("n_positions"));
+  ModelShape s = sized(j.at("vocab_size"), j.at("n_embd"), j.at("n_layer"), std::max<int64_t>(1, j.at("n_head")),
+                       j.at("n_positions"));
   if (j.contains("n_inner") && !j["n_inner"].is_null()) s.ffn = j["n_inner"];
   s.norm_epsilon = j.value("layer_norm_epsilon", 1e-5);
   s.dropout = j.value("resid_pdrop", 0.0);
@@ -120,20 +129,40 @@ ModelShape from_json(const nlohmann::json& j) {
 }
 
 nlohmann::json to_json(const ModelShape& s) {
-  return {{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"},        {"vocab_size", s.vocabulary},
-          {"n_embd", s.hidden},                   {"n_layer", s.layers},         {"n_head", s.heads},
-          {"n_positions", s.positions},           {"n_ctx", s.positions},        {"n_inner", s.ffn},
-          {"layer_norm_epsilon", s.norm_epsilon}, {"resid_pdrop", s.dropout},    {"embd_pdrop", s.dropout},
-          {"attn_pdrop", 0.0},                    {"tie_word_embeddings", s.tied}, {"activation_function", "gelu_new"}};
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"vocab_size", s.vocabulary},
+          {"n_embd", s.hidden},
+          {"n_layer", s.layers},
+          {"n_head", s.heads},
+          {"n_positions", s.positions},
+          {"n_ctx", s.positions},
+          {"n_inner", s.ffn},
+          {"layer_norm_epsilon", s.norm_epsilon},
+          {"resid_pdrop", s.dropout},
+          {"embd_pdrop", s.dropout},
+          {"attn_pdrop", 0.0},
+          {"tie_word_embeddings", s.tied},
+          {"activation_function", "gelu_new"}};
 }
 
 }  // namespace gpt2
 
 Architecture gpt2_architecture() {
   using namespace gpt2;
-  return {.name = "gpt2", .input = Input::Tokens, .presets = presets, .make = make, .check = check_tokens,
-          .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names,
-          .from_json = from_json, .to_json = to_json, .model_type = "gpt2", .prefix = "transformer.", .ignored = {"*.attn.bias", "*.attn.masked_bias"}};
+  return {.name = "gpt2",
+          .input = Input::Tokens,
+          .presets = presets,
+          .make = make,
+          .check = check_tokens,
+          .matrix_elements = matrix_elements,
+          .flops = flops,
+          .external_names = external_names,
+          .from_json = from_json,
+          .to_json = to_json,
+          .model_type = "gpt2",
+          .prefix = "transformer.",
+          .ignored = {"*.attn.bias", "*.attn.masked_bias"}};
 }
 
 }  // namespace colossal::models

@@ -53,7 +53,9 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   model.shape = s;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
-  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return dropout->forward(tokens->forward(ids), step); };
+  model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
+    return dropout->forward(tokens->forward(ids), step);
+  };
   const RotaryShape& r = s.rotary;
   std::optional<ops::RotaryScaling> scaling;
   if (r.factor != 1) scaling = {r.factor, r.low_frequency_factor, r.high_frequency_factor, r.original_positions};
@@ -70,7 +72,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 }
 
 int64_t matrix_elements(const ModelShape& s) {
-  return s.layers * (s.hidden * (s.heads + 2 * s.kv_heads) * s.head_dim + s.heads * s.head_dim * s.hidden + 3 * s.hidden * s.ffn) +
+  return s.layers * (s.hidden * (s.heads + 2 * s.kv_heads) * s.head_dim + s.heads * s.head_dim * s.hidden +
+                     3 * s.hidden * s.ffn) +
          s.vocabulary * s.hidden;
 }
 
@@ -83,9 +86,17 @@ struct Sizes {
 };
 
 ModelShape sized(const Sizes& s) {
-  return {.architecture = "llama", .vocabulary = s.vocabulary, .hidden = s.hidden, .layers = s.layers, .heads = s.heads,
-          .kv_heads = s.kv_heads, .head_dim = s.hidden / s.heads, .ffn = s.ffn, .positions = s.positions,
-          .tied = s.tied, .rotary = {.theta = s.theta}};
+  return {.architecture = "llama",
+          .vocabulary = s.vocabulary,
+          .hidden = s.hidden,
+          .layers = s.layers,
+          .heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = s.hidden / s.heads,
+          .ffn = s.ffn,
+          .positions = s.positions,
+          .tied = s.tied,
+          .rotary = {.theta = s.theta}};
 }
 
 std::vector<Preset> presets() {
@@ -106,7 +117,8 @@ std::vector<Preset> presets() {
 }
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
-  std::vector<nn::ExternalName> names{{"embedding.weight", {"model.embed_tokens.weight"}}, {"norm.weight", {"model.norm.weight"}}};
+  std::vector<nn::ExternalName> names{{"embedding.weight", {"model.embed_tokens.weight"}},
+                                      {"norm.weight", {"model.norm.weight"}}};
   for (int64_t i = 0; i < s.layers; ++i) {
     const std::string ours = concat("blocks.", i), theirs = concat("model.layers.", i);
     const std::string attention = theirs + ".self_attn.", mlp = theirs + ".mlp.";
@@ -126,7 +138,8 @@ RotaryShape rotary_from_json(const nlohmann::json& j) {
   RotaryShape r;
   r.theta = j.value("rope_theta", 10000.0);
   // transformers 5 writes rope_parameters with the base inside, 4 writes rope_theta beside rope_scaling.
-  const nlohmann::json scaling = j.contains("rope_parameters") ? j["rope_parameters"] : j.value("rope_scaling", nlohmann::json());
+  const nlohmann::json scaling =
+      j.contains("rope_parameters") ? j["rope_parameters"] : j.value("rope_scaling", nlohmann::json());
   if (!scaling.is_object()) return r;
   r.theta = scaling.value("rope_theta", r.theta);
   const std::string type = scaling.value("rope_type", scaling.value("type", "default"));
@@ -141,26 +154,36 @@ RotaryShape rotary_from_json(const nlohmann::json& j) {
 
 ModelShape from_json(const nlohmann::json& j) {
   const int64_t heads = std::max<int64_t>(1, j.at("num_attention_heads"));
-  ModelShape s = sized({j.at("vocab_size"), j.at("hidden_size"), j.at("num_hidden_layers"), heads,
-                        j.value("num_key_value_heads", heads), j.at("intermediate_size"), j.at("max_position_embeddings")});
+  ModelShape s =
+      sized({j.at("vocab_size"), j.at("hidden_size"), j.at("num_hidden_layers"), heads,
+             j.value("num_key_value_heads", heads), j.at("intermediate_size"), j.at("max_position_embeddings")});
   if (j.contains("head_dim") && !j["head_dim"].is_null()) s.head_dim = j["head_dim"];
   s.tied = j.value("tie_word_embeddings", false);
   s.norm_epsilon = j.value("rms_norm_eps", 1e-6);
   s.rotary = rotary_from_json(j);
   require(j.value("hidden_act", "silu") == "silu", "model", "hidden_act of a LLaMA must be silu");
-  require(!j.value("attention_bias", false) && !j.value("mlp_bias", false), "model", "a LLaMA with biases is not supported");
+  require(!j.value("attention_bias", false) && !j.value("mlp_bias", false), "model",
+          "a LLaMA with biases is not supported");
   return s;
 }
 
 nlohmann::json to_json(const ModelShape& s) {
-  nlohmann::json j{{"architectures", {"LlamaForCausalLM"}},  {"model_type", "llama"},
-                   {"vocab_size", s.vocabulary},             {"hidden_size", s.hidden},
-                   {"num_hidden_layers", s.layers},          {"num_attention_heads", s.heads},
-                   {"num_key_value_heads", s.kv_heads},      {"head_dim", s.head_dim},
-                   {"intermediate_size", s.ffn},             {"max_position_embeddings", s.positions},
-                   {"rms_norm_eps", s.norm_epsilon},         {"rope_theta", s.rotary.theta},
-                   {"tie_word_embeddings", s.tied},          {"hidden_act", "silu"},
-                   {"attention_bias", false},                {"mlp_bias", false},
+  nlohmann::json j{{"architectures", {"LlamaForCausalLM"}},
+                   {"model_type", "llama"},
+                   {"vocab_size", s.vocabulary},
+                   {"hidden_size", s.hidden},
+                   {"num_hidden_layers", s.layers},
+                   {"num_attention_heads", s.heads},
+                   {"num_key_value_heads", s.kv_heads},
+                   {"head_dim", s.head_dim},
+                   {"intermediate_size", s.ffn},
+                   {"max_position_embeddings", s.positions},
+                   {"rms_norm_eps", s.norm_epsilon},
+                   {"rope_theta", s.rotary.theta},
+                   {"tie_word_embeddings", s.tied},
+                   {"hidden_act", "silu"},
+                   {"attention_bias", false},
+                   {"mlp_bias", false},
                    {"rope_scaling", nullptr}};
   if (s.rotary.factor != 1) {
     j["rope_scaling"] = {{"rope_type", "llama3"},
@@ -176,9 +199,19 @@ nlohmann::json to_json(const ModelShape& s) {
 
 Architecture llama_architecture() {
   using namespace llama;
-  return {.name = "llama", .input = Input::Tokens, .presets = presets, .make = make, .check = check_tokens,
-          .matrix_elements = matrix_elements, .flops = flops, .external_names = external_names,
-          .from_json = from_json, .to_json = to_json, .model_type = "llama", .prefix = "model.", .ignored = {"*.rotary_emb.inv_freq"}};
+  return {.name = "llama",
+          .input = Input::Tokens,
+          .presets = presets,
+          .make = make,
+          .check = check_tokens,
+          .matrix_elements = matrix_elements,
+          .flops = flops,
+          .external_names = external_names,
+          .from_json = from_json,
+          .to_json = to_json,
+          .model_type = "llama",
+          .prefix = "model.",
+          .ignored = {"*.rotary_emb.inv_freq"}};
 }
 
 }  // namespace colossal::models

@@ -21,7 +21,8 @@ at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x
   return stage.ends ? model.norm(hidden, step) : hidden;
 }
 
-std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape, const std::vector<int64_t>& cuts) {
+std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
+                                  const std::vector<int64_t>& cuts) {
   const auto last = static_cast<int64_t>(cuts.size()) - 2;
   if (parameter.starts_with("blocks.")) {
     const int64_t block = std::stoll(parameter.substr(7));
@@ -33,7 +34,8 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
 }
 
 nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options) {
-  return nn::KvCache(model.shape.layers, batch / model.batch_parts, capacity, model.kv_heads_local, model.shape.head_dim, options);
+  return nn::KvCache(model.shape.layers, batch / model.batch_parts, capacity, model.kv_heads_local,
+                     model.shape.head_dim, options);
 }
 
 }  // namespace colossal::models

@@ -1,5 +1,5 @@
-// A model as every runtime sees it: an embedding, a list of blocks, a norm and a head. Pipelines cut the list; recomputation and
-// prefetch use the borders of its blocks; decoding passes a cache through the same blocks.
+// A model as every runtime sees it: an embedding, a list of blocks, a norm and a head. Pipelines cut the list;
+// recomputation and prefetch use the borders of its blocks; decoding passes a cache through the same blocks.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,7 +19,7 @@ struct Model {
   ModelShape shape;
   Block embed;
   std::vector<Block> blocks;
-  Block norm;                  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
+  Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
   std::shared_ptr<nn::LossHead> head;
   int64_t kv_heads_local = 0;  ///< what a rank's KV cache holds a layer
   int64_t batch_parts = 1;     ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
@@ -32,15 +32,18 @@ struct Stage {
   bool ends = true;             ///< applies the final norm
 };
 
-/// A stage of the forward pass: of inputs or the hidden state that the stage before returned. step.cache is the caller's to advance.
+/// A stage of the forward pass: of inputs or the hidden state that the stage before returned. step.cache is the
+/// caller's to advance.
 at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step);
 
-/// The stages of a chain that use the parameter of that name, where stage k has blocks [cuts[k], cuts[k+1]): of "blocks.<i>...." the one with that
-/// block; of "norm...." and "head...." the last; of others the first, and of a tied embedding both.
-std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape, const std::vector<int64_t>& cuts);
+/// The stages of a chain that use the parameter of that name, where stage k has blocks [cuts[k], cuts[k+1]): of
+/// "blocks.<i>...." the one with that block; of "norm...." and "head...." the last; of others the first, and of a tied
+/// embedding both.
+std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
+                                  const std::vector<int64_t>& cuts);
 
-/// What the head is given, model.norm's result, this rank's part of it; of token ids [B, S] or images. Advances step.cache by S where
-/// there is one.
+/// What the head is given, model.norm's result, this rank's part of it; of token ids [B, S] or images. Advances
+/// step.cache by S where there is one.
 at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step);
 
 /// An empty cache for `batch` sequences of at most `capacity` tokens on this rank.

@@ -25,19 +25,21 @@ struct Architecture {
   Input input = Input::Tokens;
   std::vector<Preset> (*presets)();
   Model (*make)(const ModelShape&, nn::Layers&);
-  /// Errors: inputs or labels that the model does not have. What the layers are given was checked by this before any communication.
+  /// Errors: inputs or labels that the model does not have. What the layers are given was checked by this before any
+  ///         communication.
   void (*check)(const ModelShape&, const at::Tensor& inputs, const at::Tensor& labels);
   /// Trainable logical elements of the matrices that the hidden states are multiplied with.
   int64_t (*matrix_elements)(const ModelShape&);
-  /// Floating point operations of a training step per sample, forward and backward; of text, a sample has `sequence` tokens.
+  /// Floating point operations of a training step per sample, forward and backward; of text, a sample has `sequence`
+  /// tokens.
   double (*flops)(const ModelShape&, int64_t sequence);
   /// Where each parameter is found in a Hugging Face folder, and the config.json of one.
   std::vector<nn::ExternalName> (*external_names)(const ModelShape&);
   ModelShape (*from_json)(const nlohmann::json&);
   nlohmann::json (*to_json)(const ModelShape&);
-  const char* model_type;                 ///< "model_type" of its config.json
-  const char* prefix;                     ///< of all names but the head's; folders of the bare model leave it out
-  std::vector<std::string> ignored;       ///< tensors of such a folder that carry no weights, as patterns with `*`
+  const char* model_type;            ///< "model_type" of its config.json
+  const char* prefix;                ///< of all names but the head's; folders of the bare model leave it out
+  std::vector<std::string> ignored;  ///< tensors of such a folder that carry no weights, as patterns with `*`
 };
 
 const std::vector<Architecture>& architectures();
@@ -48,7 +50,8 @@ std::vector<std::string> preset_names();
 /// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate().
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
-/// The shape that a Hugging Face config.json describes. Errors ("model"): an unknown model_type, a missing or unsupported key.
+/// The shape that a Hugging Face config.json describes. Errors ("model"): an unknown model_type, a missing or
+/// unsupported key.
 ModelShape shape_from_json(const nlohmann::json& config);
 
 }  // namespace colossal::models

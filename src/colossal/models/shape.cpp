@@ -39,9 +39,11 @@ void ModelShape::validate() const {
     require(size > 0, "model", name, " must be positive: got ", size);
     require(size <= kLargestSize, "model", name, " must be at most ", kLargestSize, ": got ", size);
   }
-  require(!sees || image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side, ", patch ", image.patch);
+  require(!sees || image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side,
+          ", patch ", image.patch);
   nn::HeadSplit(attention(), 1);
-  require(architecture != "llama" || head_dim % 2 == 0, "model", "rotary positions need an even head_dim: got ", head_dim);
+  require(architecture != "llama" || head_dim % 2 == 0, "model", "rotary positions need an even head_dim: got ",
+          head_dim);
   require(dropout >= 0 && dropout < 1, "model", "dropout must be in [0, 1): got ", dropout);
 }
 
@@ -49,13 +51,16 @@ ModelShape resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) {
   const bool from_folder = !config.from.empty();
   ModelShape shape = from_folder ? shape_of_folder(config.from) : preset(config.name);
   const bool changes_text = config.vocabulary || config.positions, changes_images = config.image != ImageShape{};
-  const bool changed = changes_text || changes_images || config.hidden || config.layers || config.heads || config.kv_heads || config.ffn;
+  const bool changed =
+      changes_text || changes_images || config.hidden || config.layers || config.heads || config.kv_heads || config.ffn;
   require(!from_folder || !changed, "model", "sizes come from the folder ", config.from,
-          ": remove vocabulary, hidden, layers, heads, kv_heads, ffn, positions, side, channels, patch, classes from [model]");
+          ": remove vocabulary, hidden, layers, heads, kv_heads, ffn, positions, side, channels, patch, classes from "
+          "[model]");
   const bool sees = architecture(shape.architecture).input == Input::Images;
-  require(sees || !changes_images, "model", "side, channels, patch and classes are sizes of a model of images, not of ", config.name);
-  require(!sees || !changes_text, "model", "vocabulary and positions are sizes of a model of text, not of ", config.name,
-          "; its positions follow from side and patch");
+  require(sees || !changes_images, "model", "side, channels, patch and classes are sizes of a model of images, not of ",
+          config.name);
+  require(!sees || !changes_text, "model", "vocabulary and positions are sizes of a model of text, not of ",
+          config.name, "; its positions follow from side and patch");
   auto change = [](int64_t& size, int64_t wanted) {
     if (wanted) size = wanted;
   };
@@ -73,8 +78,8 @@ ModelShape resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) {
   change(shape.image.classes, config.image.classes);
   if (sees) shape.positions = shape.image.patches() + 1;
   if (config.hidden || config.heads) {
-    require(shape.hidden % shape.heads == 0, "model", "hidden must divide by heads: got hidden ", shape.hidden, ", heads ",
-            shape.heads);
+    require(shape.hidden % shape.heads == 0, "model", "hidden must divide by heads: got hidden ", shape.hidden,
+            ", heads ", shape.heads);
     shape.head_dim = shape.hidden / shape.heads;
   }
   if (config.dropout >= 0) shape.dropout = config.dropout;

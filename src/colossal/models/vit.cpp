@@ -46,7 +46,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const ImageShape& i = s.image;
   // The scale of pixels is kept: their variance is 1, and so is that of a sum over a patch.
   const double of_patch = 1 / std::sqrt(static_cast<double>(i.channels * i.patch * i.patch));
-  std::shared_ptr<nn::PatchEmbedding> patches = layers.patch_embedding("patches", {i.channels, i.side, i.patch}, s.hidden, of_patch);
+  std::shared_ptr<nn::PatchEmbedding> patches =
+      layers.patch_embedding("patches", {i.channels, i.side, i.patch}, s.hidden, of_patch);
   std::shared_ptr<nn::Embedding> class_token = layers.positions("class_token", 1, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
@@ -63,7 +64,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
   }
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
-  // The head reads the class token alone, and a norm sees each token by itself: that of the others would be thrown away.
+  // The head reads the class token alone, and a norm sees each token by itself: that of the others would be thrown
+  // away.
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x.narrow(1, 0, 1)); };
   model.head = layers.classifier("head", s.hidden, i.classes, kDeviation);
   return model;
@@ -71,9 +73,9 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 
 void check(const ModelShape& s, const at::Tensor& images, const at::Tensor& labels) {
   const ImageShape& i = s.image;
-  require(images.dim() == 4 && images.size(1) == i.channels && images.size(2) == i.side && images.size(3) == i.side, "data",
-          "images must be [B, ", i.channels, ", ", i.side, ", ", i.side, "] for this model: got ", images.sizes(),
-          "; change model.channels and model.side");
+  require(images.dim() == 4 && images.size(1) == i.channels && images.size(2) == i.side && images.size(3) == i.side,
+          "data", "images must be [B, ", i.channels, ", ", i.side, ", ", i.side, "] for this model: got ",
+          images.sizes(), "; change model.channels and model.side");
   require(labels.dim() == 2 && labels.size(0) == images.size(0) && labels.size(1) == 1, "data",
           "labels must be [B, 1], one an image: got ", labels.sizes(), " for ", images.size(0), " images");
   const int64_t most = labels.max().item<int64_t>();
@@ -92,8 +94,8 @@ int64_t matrix_elements(const ModelShape& s) {
   return s.layers * layer_elements(s) + patch_elements(s) + s.image.classes * s.hidden;
 }
 
-/// 6 for each element and each row that it is multiplied with: tokens in the layers, patches at the input, one row at the head; and
-/// 12 * tokens^2 * heads * head_dim a layer for attention, which sees all of it.
+/// 6 for each element and each row that it is multiplied with: tokens in the layers, patches at the input, one row at
+/// the head; and 12 * tokens^2 * heads * head_dim a layer for attention, which sees all of it.
 double flops(const ModelShape& s, int64_t) {
   const double tokens = static_cast<double>(s.positions), patches = static_cast<double>(s.image.patches());
   const double layer = 6.0 * tokens * static_cast<double>(layer_elements(s)) +
@@ -103,8 +105,17 @@ double flops(const ModelShape& s, int64_t) {
 }
 
 ModelShape sized(const ImageShape& image, int64_t hidden, int64_t layers, int64_t heads, int64_t ffn) {
-  return {.architecture = "vit", .hidden = hidden, .layers = layers, .heads = heads, .kv_heads = heads, .head_dim = hidden / heads,
-          .ffn = ffn, .positions = image.patch > 0 ? image.patches() + 1 : 0, .norm_epsilon = 1e-12, .tied = false, .image = image};
+  return {.architecture = "vit",
+          .hidden = hidden,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = hidden / heads,
+          .ffn = ffn,
+          .positions = image.patch > 0 ? image.patches() + 1 : 0,
+          .norm_epsilon = 1e-12,
+          .tied = false,
+          .image = image};
 }
 
 std::vector<Preset> presets() {
@@ -126,10 +137,12 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
     names.push_back({"head" + kind, {"classifier" + kind}});
   }
   for (int64_t i = 0; i < s.layers; ++i) {
-    const std::string ours = concat("blocks.", i), theirs = concat("vit.encoder.layer.", i), attention = theirs + ".attention.attention.";
+    const std::string ours = concat("blocks.", i), theirs = concat("vit.encoder.layer.", i),
+                      attention = theirs + ".attention.attention.";
     for (const std::string kind : {".weight", ".bias"}) {
       names.push_back({ours + ".norm_1" + kind, {theirs + ".layernorm_before" + kind}});
-      names.push_back({ours + ".attention.qkv" + kind, {attention + "query" + kind, attention + "key" + kind, attention + "value" + kind}});
+      names.push_back({ours + ".attention.qkv" + kind,
+                       {attention + "query" + kind, attention + "key" + kind, attention + "value" + kind}});
       names.push_back({ours + ".attention.out" + kind, {theirs + ".attention.output.dense" + kind}});
       names.push_back({ours + ".norm_2" + kind, {theirs + ".layernorm_after" + kind}});
       names.push_back({ours + ".mlp.up" + kind, {theirs + ".intermediate.dense" + kind}});
@@ -140,15 +153,19 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
 }
 
 ModelShape from_json(const nlohmann::json& j) {
-  ImageShape image{.side = j.at("image_size"), .channels = j.value("num_channels", int64_t{3}), .patch = j.at("patch_size")};
-  require(image.side > 0 && image.side <= kLargestSide, "model", "image_size must be in [1, ", kLargestSide, "]: got ", image.side);
+  ImageShape image{
+      .side = j.at("image_size"), .channels = j.value("num_channels", int64_t{3}), .patch = j.at("patch_size")};
+  require(image.side > 0 && image.side <= kLargestSide, "model", "image_size must be in [1, ", kLargestSide, "]: got ",
+          image.side);
   // transformers writes the labels, and none at all where there are its default of two.
-  image.classes = j.contains("id2label") ? static_cast<int64_t>(j["id2label"].size()) : j.value("num_labels", int64_t{2});
-  ModelShape s = sized(image, j.at("hidden_size"), j.at("num_hidden_layers"), std::max<int64_t>(1, j.at("num_attention_heads")),
-                       j.at("intermediate_size"));
+  image.classes =
+      j.contains("id2label") ? static_cast<int64_t>(j["id2label"].size()) : j.value("num_labels", int64_t{2});
+  ModelShape s = sized(image, j.at("hidden_size"), j.at("num_hidden_layers"),
+                       std::max<int64_t>(1, j.at("num_attention_heads")), j.at("intermediate_size"));
   s.norm_epsilon = j.value("layer_norm_eps", 1e-12);
   s.dropout = j.value("hidden_dropout_prob", 0.0);
-  require(j.value("hidden_act", "gelu") == "gelu", "model", "hidden_act of a ViT must be gelu: got ", j.value("hidden_act", ""));
+  require(j.value("hidden_act", "gelu") == "gelu", "model", "hidden_act of a ViT must be gelu: got ",
+          j.value("hidden_act", ""));
   require(j.value("qkv_bias", true), "model", "a ViT without qkv_bias is not supported");
   return s;
 }
@@ -160,23 +177,41 @@ nlohmann::json to_json(const ModelShape& s) {
     names[std::to_string(i)] = label;
     numbers[label] = i;
   }
-  return {{"architectures", {"ViTForImageClassification"}}, {"model_type", "vit"},
-          {"image_size", s.image.side},                     {"patch_size", s.image.patch},
-          {"num_channels", s.image.channels},               {"hidden_size", s.hidden},
-          {"num_hidden_layers", s.layers},                  {"num_attention_heads", s.heads},
-          {"intermediate_size", s.ffn},                     {"hidden_act", "gelu"},
-          {"layer_norm_eps", s.norm_epsilon},               {"hidden_dropout_prob", s.dropout},
-          {"attention_probs_dropout_prob", 0.0},            {"qkv_bias", true},
-          {"id2label", names},                              {"label2id", numbers}};
+  return {{"architectures", {"ViTForImageClassification"}},
+          {"model_type", "vit"},
+          {"image_size", s.image.side},
+          {"patch_size", s.image.patch},
+          {"num_channels", s.image.channels},
+          {"hidden_size", s.hidden},
+          {"num_hidden_layers", s.layers},
+          {"num_attention_heads", s.heads},
+          {"intermediate_size", s.ffn},
+          {"hidden_act", "gelu"},
+          {"layer_norm_eps", s.norm_epsilon},
+          {"hidden_dropout_prob", s.dropout},
+          {"attention_probs_dropout_prob", 0.0},
+          {"qkv_bias", true},
+          {"id2label", names},
+          {"label2id", numbers}};
 }
 
 }  // namespace vit
 
 Architecture vit_architecture() {
   using namespace vit;
-  return {.name = "vit", .input = Input::Images, .presets = presets, .make = make, .check = check, .matrix_elements = matrix_elements,
-          .flops = flops, .external_names = external_names, .from_json = from_json, .to_json = to_json, .model_type = "vit",
-          .prefix = "vit.", .ignored = {"vit.pooler.*", "pooler.*"}};
+  return {.name = "vit",
+          .input = Input::Images,
+          .presets = presets,
+          .make = make,
+          .check = check,
+          .matrix_elements = matrix_elements,
+          .flops = flops,
+          .external_names = external_names,
+          .from_json = from_json,
+          .to_json = to_json,
+          .model_type = "vit",
+          .prefix = "vit.",
+          .ignored = {"vit.pooler.*", "pooler.*"}};
 }
 
 }  // namespace colossal::models

@@ -1,7 +1,8 @@
+#include "colossal/ops/attention.h"
+
 #include <ATen/ATen.h>
 
 #include "colossal/nn/layers.h"
-#include "colossal/ops/attention.h"
 
 namespace colossal::nn {
 

@@ -13,13 +13,14 @@ struct AttentionShape {
 };
 
 /// What one of `parts` ranks computes. Heads stay whole, and a query head stays with its kv head:
-///   parts > kv_heads, and it divides   each kv head is replicated on parts / kv_heads neighbours, which share its query heads;
-///   otherwise                          kv groups are dealt out, the last ranks padded with heads of zeros (25 heads on 2 ranks:
-///                                      13 and 12 + 1 padded). A padded head stays zero: its gradients are exactly zero.
+///   parts > kv_heads, and it divides: each kv head is replicated on parts / kv_heads neighbours, which share its query
+///     heads;
+///   otherwise: kv groups are dealt out, the last ranks padded with heads of zeros (25 heads on 2 ranks: 13 and 12 + 1
+///     padded). A padded head stays zero: its gradients are exactly zero.
 struct HeadSplit {
-  tensor::Segment q, kv;             ///< segments of the fused projection [q | k | v], in rows
+  tensor::Segment q, kv;  ///< segments of the fused projection [q | k | v], in rows
   int64_t heads_local, kv_heads_local;
-  int64_t kv_copies;                 ///< neighbours that hold the same kv heads; 1 = none
+  int64_t kv_copies;  ///< neighbours that hold the same kv heads; 1 = none
 
   /// Errors: heads that are no multiple of kv_heads.
   HeadSplit(const AttentionShape& shape, int64_t parts);

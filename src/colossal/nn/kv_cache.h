@@ -8,7 +8,8 @@
 
 namespace colossal::nn {
 
-/// Shapes:        one [B, capacity, kv_heads_local, D] pair a layer, allocated when the layer first appends: a stage of a pipeline has some layers.
+/// Shapes:        one [B, capacity, kv_heads_local, D] pair a layer, allocated when the layer first appends: a stage of
+///                a pipeline has some layers.
 /// Thread safety: none.
 class KvCache {
  public:

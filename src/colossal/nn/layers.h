@@ -1,9 +1,11 @@
-// What a model may ask for. A model is written against this factory as if for one process; each factory decides how its layers are
-// sharded and attaches the ShardSpec. SerialLayers shards nothing; the parallel ones live in colossal/parallel.
+// What a model may ask for. A model is written against this factory as if for one process; each factory decides how its
+// layers are sharded and attaches the ShardSpec. SerialLayers shards nothing; the parallel ones live in
+// colossal/parallel.
 //
-// Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory are logical.
-// A batch (ids, labels, positions, documents, images) is always given whole, the same on all ranks of the model; hidden states are what
-// the layout gives a rank: the batch split over batch_parts() ranks, H over others. Where S stands, there may be any dimensions or none.
+// Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory
+// are logical. A batch (ids, labels, positions, documents, images) is always given whole, the same on all ranks of the
+// model; hidden states are what the layout gives a rank: the batch split over batch_parts() ranks, H over others. Where
+// S stands, there may be any dimensions or none.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,17 +25,20 @@ namespace colossal::nn {
 
 /// What a forward pass carries beside the hidden state.
 struct Step {
-  at::Tensor positions;         ///< [B, S] int64, like `documents` of the whole batch: layers take their rows
-  at::Tensor documents;         ///< [B, S] int64: a token attends only inside its own document; undefined: one document a row
-  KvCache* cache = nullptr;     ///< decoding: attend to these tokens too and append the new ones
-  bool training = false;        ///< dropout is on
-  uint64_t dropout_seed = 0;    ///< one per step, the same on all ranks: micro-batches differ in first_row
+  at::Tensor positions;  ///< [B, S] int64, like `documents` of the whole batch: layers take their rows
+  /// [B, S] int64: a token attends only inside its own document; undefined: one document a row
+  at::Tensor documents;
+  KvCache* cache = nullptr;               ///< decoding: attend to these tokens too and append the new ones
+  bool training = false;                  ///< dropout is on
+  uint64_t dropout_seed = 0;              ///< one per step, the same on all ranks: micro-batches differ in first_row
   Recompute recompute = Recompute::None;  ///< while training
-  int64_t first_row = 0;        ///< index in the global batch of this batch's first row: masks are drawn by logical index
+  /// Index in the global batch of this batch's first row: masks are drawn by logical index
+  int64_t first_row = 0;
 };
 
-/// An activation between an expand and its contract. Its features are cut by another rule than those outside, and under some layouts its rows too;
-/// the sizes may fit a residual all the same. Being a type of its own, it cannot be added to one: an expand without its contract does not compile.
+/// An activation between an expand and its contract. Its features are cut by another rule than those outside, and under
+/// some layouts its rows too; the sizes may fit a residual all the same. Being a type of its own, it cannot be added to
+/// one: an expand without its contract does not compile.
 struct Inside {
   at::Tensor tensor;
   Unary pending{};  ///< what the contract is to apply first, and to compute again in backward instead of keeping it
@@ -94,7 +99,8 @@ class Norm {
 class Dropout {
  public:
   virtual ~Dropout() = default;
-  /// x [B, S, H] -> x * mask / (1 - p) while training. The mask depends on the step's seed, the site's name and the logical index alone.
+  /// x [B, S, H] -> x * mask / (1 - p) while training. The mask depends on the step's seed, the site's name and the
+  /// logical index alone.
   virtual at::Tensor forward(const at::Tensor& x, const Step& step) = 0;
 };
 
@@ -102,8 +108,8 @@ class Dropout {
 class LossHead {
  public:
   virtual ~LossHead() = default;
-  /// Scalar, the same on all ranks of the model: sum of the losses of the batch's tokens whose label is not -100 (fp32, or fp64 for fp64
-  /// models). The caller divides by the number of tokens of the whole global batch.
+  /// Scalar, the same on all ranks of the model: sum of the losses of the batch's tokens whose label is not -100 (fp32,
+  /// or fp64 for fp64 models). The caller divides by the number of tokens of the whole global batch.
   virtual at::Tensor loss_sum(const at::Tensor& hidden /*[B, S, H]*/, const at::Tensor& labels /*[B, S]*/) = 0;
   /// Whole logits [B, S, V] of the whole batch on every rank: for decoding, where only the last position is asked for.
   virtual at::Tensor logits(const at::Tensor& hidden /*[..., H]*/) = 0;
@@ -111,8 +117,9 @@ class LossHead {
 
 struct LinearOptions {
   bool bias = true;
-  double deviation = 0.02;                  ///< of the initial weight; biases start at zero
-  std::vector<tensor::Segment> segments{};  ///< of the split dimension (out of expand, in of contract); empty: one segment
+  double deviation = 0.02;  ///< of the initial weight; biases start at zero
+  /// Of the split dimension (out of expand, in of contract); empty: one segment
+  std::vector<tensor::Segment> segments{};
 };
 
 /// The factory. Errors: every size is checked here, before any communication.
@@ -124,23 +131,30 @@ class Layers {
   /// A pair: expand gives each rank some of the `out` features, contract takes those features in and gives whole ones.
   /// Between the two only elementwise operations (within a segment position) are allowed.
   virtual std::unique_ptr<Expand> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
-  virtual std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
+  virtual std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out,
+                                             const LinearOptions&) = 0;
   /// The same pair around attention: whole heads out, heads [B, S, N_local * D] in.
-  virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&, const LinearOptions&) = 0;
-  virtual std::unique_ptr<Contract> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) = 0;
+  virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&,
+                                                const LinearOptions&) = 0;
+  virtual std::unique_ptr<Contract> from_heads(const std::string& name, const AttentionShape&,
+                                               const LinearOptions&) = 0;
 
-  virtual std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) = 0;
+  virtual std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
+                                               double deviation) = 0;
   /// A table of learned positions, held whole.
-  virtual std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation) = 0;
-  virtual std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden, double deviation) = 0;
+  virtual std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
+                                               double deviation) = 0;
+  virtual std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
+                                                          double deviation) = 0;
   virtual std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) = 0;
   /// `tied`: the head uses this embedding's weight and makes none of its own.
-  virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
-                                            Embedding* tied) = 0;
+  virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
+                                            double deviation, Embedding* tied) = 0;
   /// The same for a few classes: with a bias, and not split over them.
-  virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes, double deviation) = 0;
+  virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
+                                               double deviation) = 0;
 
   /// Ranks among which the rows of a batch are dealt out: every B must divide by it.
   virtual int64_t batch_parts() const { return 1; }

@@ -31,9 +31,9 @@ at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
 }
 
 struct Linear : torch::autograd::Function<Linear> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                            int64_t product, int64_t out, int64_t deferred, const std::optional<c10::IValue>& before,
-                            bool keeps) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, int64_t product, int64_t out, int64_t deferred,
+                            const std::optional<c10::IValue>& before, bool keeps) {
     const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
     Product::Saved saved;
     // Without gaps: what is kept must not keep a larger tensor alive that it is a part of.
@@ -83,7 +83,8 @@ struct Linear : torch::autograd::Function<Linear> {
     return {dx, sum.defined() ? none : d.weight, dbias, none, none, none, none, none};
   }
 
-  /// From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to its leaf.
+  /// From the weight on the gradient goes the way it would have gone now: through whatever the weight was made of, to
+  /// its leaf.
   static void put_off(DeferredGradients& deferred, const Product* product, const at::Tensor& dy,
                       const Product::Saved& saved, const Unary& before, const at::Tensor& source,
                       const at::Tensor& weight) {
@@ -104,18 +105,20 @@ struct Linear : torch::autograd::Function<Linear> {
 
 }  // namespace
 
-at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
-                  DeferredGradients* deferred, const Unary& before) {
+at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  int64_t out, DeferredGradients* deferred, const Unary& before) {
   // An undefined tensor may not be an argument of a Function; an absent optional may.
-  return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, reinterpret_cast<int64_t>(&product), out,
-                       reinterpret_cast<int64_t>(deferred), before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt,
+  return Linear::apply(x, weight, bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt,
+                       reinterpret_cast<int64_t>(&product), out, reinterpret_cast<int64_t>(deferred),
+                       before ? std::optional<c10::IValue>(capsule_of(before)) : std::nullopt,
                        at::GradMode::is_enabled());
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred,
                   const Unary& before, const Product& product) {
-  require(weight.dim() == 2 && x.dim() > 0 && (before || x.size(-1) == weight.size(1)), "linear", "input must be [..., ",
-          weight.dim() == 2 ? weight.size(1) : -1, "] for weight ", weight.sizes(), ": got ", x.sizes());
+  require(weight.dim() == 2 && x.dim() > 0 && (before || x.size(-1) == weight.size(1)), "linear",
+          "input must be [..., ", weight.dim() == 2 ? weight.size(1) : -1, "] for weight ", weight.sizes(), ": got ",
+          x.sizes());
   require(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), "linear", "bias must be [",
           weight.size(0), "]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef());
   return linear(product, x, weight, bias, weight.size(0), deferred, before);

@@ -9,15 +9,18 @@ namespace colossal::nn {
 /// y [..., out] = x [..., in] Wt + bias, by the blocks of `product`.
 ///
 /// Shapes:   x [..., in], `bias` [out] or undefined; the product of the leading sizes is the same before and after.
-/// Gradient: of whichever inputs require it. While `deferred` (may be null) is active, that of the weight becomes a task there.
-/// `before`:  if given, the layer is of before(x), which is not kept but computed again in backward (and again for a deferred weight gradient).
-/// Without grad mode nothing is kept, and `product` is told so.
+/// Gradient: of whichever inputs require it. While `deferred` (may be null) is active, that of the weight becomes a
+///           task there.
+/// `before`:  if given, the layer is of before(x), which is not kept but computed again in backward (and again for a
+///            deferred weight gradient). Without grad mode nothing is kept, and `product` is told so.
 /// Lifetime: `product` and `deferred` outlive the graph and the tasks.
-at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
-                  DeferredGradients* deferred, const Unary& before = {});
+at::Tensor linear(const Product& product, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  int64_t out, DeferredGradients* deferred, const Unary& before = {});
 
-/// The same in one process: weight [out, in]. Errors: throws if the sizes do not fit (of x, where nothing comes before).
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, DeferredGradients* deferred = nullptr,
-                  const Unary& before = {}, const Product& product = serial_product());
+/// The same in one process: weight [out, in]. Errors: throws if the sizes do not fit (of x, where nothing comes
+/// before).
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  DeferredGradients* deferred = nullptr, const Unary& before = {},
+                  const Product& product = serial_product());
 
 }  // namespace colossal::nn

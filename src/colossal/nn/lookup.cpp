@@ -27,7 +27,8 @@ struct Lookup : torch::autograd::Function<Lookup> {
     context->save_for_backward({table, ids});
     return at::embedding(table, ids);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &table = saved[0], &ids = saved[1];
     const at::Tensor rows = gradients[0].reshape({-1, table.size(1)}), none;

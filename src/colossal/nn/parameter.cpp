@@ -11,7 +11,8 @@
 namespace colossal::nn {
 
 Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay) {
-  for (const Parameter& p : list_) require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
+  for (const Parameter& p : list_)
+    require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
   if (options_.stages) {
     spec.stages = options_.stages(name);
     if (std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) == spec.stages.end())
@@ -20,7 +21,8 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
   const std::vector<int64_t> shape = spec.local_shape(place_);
   const std::vector<int64_t> no_strides(shape.size(), 0);
-  at::Tensor value = options_.without_memory ? at::empty_strided(shape, no_strides, options) : at::empty(shape, options);
+  at::Tensor value =
+      options_.without_memory ? at::empty_strided(shape, no_strides, options) : at::empty(shape, options);
   list_.push_back({name, value, std::move(spec), decay ? 1.0 : 0.0, init});
   here_.push_back(&list_.back());
   if (!options_.without_memory) draw(list_.back(), value);
@@ -29,7 +31,8 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
 }
 
 void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool decay) {
-  require(leaf.is_leaf() && leaf.is_floating_point(), "model", "parameter ", name, " must be a floating-point leaf of autograd");
+  require(leaf.is_leaf() && leaf.is_floating_point(), "model", "parameter ", name,
+          " must be a floating-point leaf of autograd");
   for (const Parameter& p : list_) {
     if (p.value.is_same(leaf)) return;
     require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
@@ -43,8 +46,8 @@ void Parameters::draw(const Parameter& parameter, const at::Tensor& out) const {
   at::Tensor target = out;
   for (const tensor::Block& block : parameter.spec.blocks(place_)) {
     if (parameter.init.kind == Init::Kind::Normal) {
-      ops::fill_normal(target, parameter.spec.shape, block.start, block.local_start, block.size, derive_seed(options_.seed, parameter.name),
-                       parameter.init.deviation);
+      ops::fill_normal(target, parameter.spec.shape, block.start, block.local_start, block.size,
+                       derive_seed(options_.seed, parameter.name), parameter.init.deviation);
     } else if (parameter.init.kind == Init::Kind::Ones) {
       at::Tensor box = out;
       for (size_t d = 0; d < block.size.size(); ++d) box = box.narrow(d, block.local_start[d], block.size[d]);

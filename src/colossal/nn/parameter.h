@@ -17,27 +17,31 @@ namespace colossal::nn {
 
 class Product;
 
-/// How initial values are drawn. They depend on (seed, name, logical index) alone, so every layout starts from the same model.
+/// How initial values are drawn. They depend on (seed, name, logical index) alone, so every layout starts from the same
+/// model.
 struct Init {
   enum class Kind { Zeros, Ones, Normal } kind = Kind::Zeros;
-  double deviation = 0;     ///< of Normal
+  double deviation = 0;  ///< of Normal
   static Init zeros() { return {Kind::Zeros, 0}; }
   static Init ones() { return {Kind::Ones, 0}; }
   static Init normal(double deviation) { return {Kind::Normal, deviation}; }
 };
 
 struct Parameter {
-  std::string name;         ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
-  at::Tensor value;         ///< this rank's part, spec.local_shape(place); padding holds zeros and keeps them through training. Undefined: elsewhere
+  std::string name;  ///< dotted path, the same under every layout: "blocks.3.attention.qkv.weight"
+  /// This rank's part, spec.local_shape(place); padding holds zeros and keeps them through training. Undefined:
+  /// elsewhere
+  at::Tensor value;
   tensor::ShardSpec spec;
-  double decay = 1;         ///< factor of optimizer.weight_decay: 0 for norms and biases
+  double decay = 1;  ///< factor of optimizer.weight_decay: 0 for norms and biases
   Init init{};
-  double rate = 1;          ///< factor of the learning rate
+  double rate = 1;  ///< factor of the learning rate
 };
 
 /// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.
 ///
-/// In a pipeline every rank declares the whole model, and holds the parameters that its stages use: iteration sees these alone.
+/// In a pipeline every rank declares the whole model, and holds the parameters that its stages use: iteration sees
+/// these alone.
 class Parameters {
  public:
   struct Options {
@@ -46,8 +50,8 @@ class Parameters {
     uint64_t seed = 0;
     /// ShardSpec::stages of the parameter of a name; null: no pipeline.
     std::function<std::vector<int>(const std::string& name)> stages{};
-    /// Values have their shape alone, no memory, until someone gives them some (memory::ChunkStore) and draws into it. A model then never exists whole on a rank
-    /// that keeps a share of it.
+    /// Values have their shape alone, no memory, until someone gives them some (memory::ChunkStore) and draws into it.
+    /// A model then never exists whole on a rank that keeps a share of it.
     bool without_memory = false;
     /// What multiplies in the linear layer of `weight`, made of the product of its layout; null: that one. Layers
     /// inside blocks alone ask, for the weights that are here: the products of embeddings and heads stay what they are.
@@ -59,8 +63,9 @@ class Parameters {
 
   /// Declares a parameter and makes its local part, where it has one. Errors: a name that is taken.
   Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
-  /// Declares a leaf of somebody else's module, whole on every rank, with its values; once, however often it is given (a tied weight). Its dtype may be another
-  /// than the options': a chunk store gives it that one. Errors: a name that is taken, a tensor that is no leaf.
+  /// Declares a leaf of somebody else's module, whole on every rank, with its values; once, however often it is given
+  /// (a tied weight). Its dtype may be another than the options': a chunk store gives it that one. Errors: a name that
+  /// is taken, a tensor that is no leaf.
   void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
   /// The initial values of a parameter that this rank holds, to `out`, of its local shape and any dtype.
   void draw(const Parameter& parameter, const at::Tensor& out) const;
@@ -103,9 +108,10 @@ class Parameters {
   std::vector<Parameter*> here_;
 };
 
-/// Where a parameter is found in a Hugging Face folder: `parts` are concatenated along dimension 0 in the order of the parameter's
-/// segments (one part: the whole). `transposed`: the file stores [in, out] where we store [out, in] (GPT-2's Conv1D).
-/// `leading_ones`: dimensions of size 1 that the file's shape has in front of ours ([1, N, H] for a table [N, H]).
+/// Where a parameter is found in a Hugging Face folder: `parts` are concatenated along dimension 0 in the order of the
+/// parameter's segments (one part: the whole). `transposed`: the file stores [in, out] where we store [out, in]
+/// (GPT-2's Conv1D). `leading_ones`: dimensions of size 1 that the file's shape has in front of ours ([1, N, H] for a
+/// table [N, H]).
 struct ExternalName {
   std::string ours;
   std::vector<std::string> parts;

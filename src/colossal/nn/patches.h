@@ -12,7 +12,8 @@ struct PatchShape {
   int64_t count() const { return (side / patch) * (side / patch); }
 };
 
-/// [B, C, side, side] -> [B, count, C * patch * patch], patches row by row, each in the order of a convolution's weight [C, patch, patch].
+/// [B, C, side, side] -> [B, count, C * patch * patch], patches row by row, each in the order of a convolution's weight
+/// [C, patch, patch].
 /// Errors: images of other sizes, a side that does not divide by the patch.
 at::Tensor cut_patches(const at::Tensor& images, const PatchShape& shape);
 

@@ -6,16 +6,19 @@
 
 namespace colossal::nn {
 
-/// y = x Wt + bias, dx = dy W and dW = dyt x of logical matrices, each rank holding the blocks that its layout says, with the communication of its mode.
+/// y = x Wt + bias, dx = dy W and dW = dyt x of logical matrices, each rank holding the blocks that its layout says,
+/// with the communication of its mode.
 ///
-/// Shapes:  all local and two-dimensional: x [T, in], weight as its ShardSpec stores it, y [T', out], rows of tokens; bias [out] or undefined.
+/// Shapes:  all local and two-dimensional: x [T, in], weight as its ShardSpec stores it, y [T', out], rows of tokens;
+///          bias [out] or undefined.
 /// Memory:  rows of x, y and dy are dense, but need not follow one another at once.
 /// Copies:  where several ranks hold the same block of W and see other rows (2.5D), dW is this rank's share of the sum.
 /// Thread:  collective among the ranks of the mode's groups, each call.
 class Product {
  public:
   struct Saved {
-    at::Tensor x, weight;  ///< what backward() wants: the blocks themselves, or gathered ones. dW needs x alone, dx weight alone
+    /// What backward() wants: the blocks themselves, or gathered ones. dW needs x alone, dx weight alone
+    at::Tensor x, weight;
     int64_t out = 0;
     /// Of a product that keeps fewer bits (nn/fp8_product.h), undefined elsewhere. Where there is one of x, backward()
     /// takes the x that forward() was given, too.
@@ -31,7 +34,8 @@ class Product {
   };
   virtual ~Product() = default;
   /// `out`: columns of y; a weight whose stored pieces were padded has more. `saved`: null where nothing will go back.
-  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const = 0;
+  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                             Saved* saved) const = 0;
   virtual Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const = 0;
 };
 

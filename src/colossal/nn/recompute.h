@@ -1,5 +1,5 @@
-// Activation recomputation: memory for time. What lies between two kept activations is forgotten after forward and computed again in backward
-// (Chen et al. 2016, arXiv:1604.06174).
+// Activation recomputation: memory for time. What lies between two kept activations is forgotten after forward and
+// computed again in backward (Chen et al. 2016, arXiv:1604.06174).
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,15 +10,18 @@ namespace colossal::nn {
 /// What a training step forgets.
 enum class Recompute {
   None,
-  Selective,  ///< the activation inside each mlp; attention scores are never kept (Korthikanti et al. 2022, arXiv:2205.05198)
-  Block,      ///< all but the input of each block
+  /// The activation inside each mlp; attention scores are never kept (Korthikanti et al. 2022, arXiv:2205.05198)
+  Selective,
+  Block,  ///< all but the input of each block
 };
 
 using Unary = std::function<at::Tensor(const at::Tensor&)>;
 
-/// function(x) with autograd, keeping x alone. Backward computes `function` again and goes through it: gradients of x and of the parameters it uses
-/// are those of function(x) bit by bit if the function gives the same result twice (our dropout does: masks follow from the step).
-/// Communication: that of `function`, once more in backward. Errors: an x that requires no gradient in grad mode would cut `function` off: refused.
+/// function(x) with autograd, keeping x alone. Backward computes `function` again and goes through it: gradients of x
+/// and of the parameters it uses are those of function(x) bit by bit if the function gives the same result twice (our
+/// dropout does: masks follow from the step).
+/// Communication: that of `function`, once more in backward. Errors: an x that requires no gradient in grad mode would
+///                cut `function` off: refused.
 at::Tensor recomputed(const Unary& function, const at::Tensor& x);
 
 }  // namespace colossal::nn

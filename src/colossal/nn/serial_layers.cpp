@@ -46,13 +46,15 @@ struct BlockLinear : SerialLinear {
 };
 
 struct SerialExpand : Expand {
-  SerialExpand(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o) : linear(p, name, in, out, o) {}
+  SerialExpand(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
+      : linear(p, name, in, out, o) {}
   Inside forward(const at::Tensor& x) override { return {linear.forward(x)}; }
   BlockLinear linear;
 };
 
 struct SerialContract : Contract {
-  SerialContract(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o) : linear(p, name, in, out, o) {}
+  SerialContract(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
+      : linear(p, name, in, out, o) {}
   at::Tensor forward(const Inside& x) override { return linear.forward(x.tensor, x.pending); }
   BlockLinear linear;
 };
@@ -81,7 +83,8 @@ struct SerialEmbedding : Embedding {
 struct SerialPatchEmbedding : PatchEmbedding {
   SerialPatchEmbedding(Parameters& p, const std::string& name, const PatchShape& s, int64_t hidden, double deviation)
       : shape(s),
-        weight(p.add(name + ".weight", ShardSpec::whole({hidden, s.channels, s.patch, s.patch}), Init::normal(deviation), true)),
+        weight(p.add(name + ".weight", ShardSpec::whole({hidden, s.channels, s.patch, s.patch}),
+                     Init::normal(deviation), true)),
         bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)) {}
   at::Tensor forward(const at::Tensor& images) override {
     return nn::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
@@ -146,7 +149,7 @@ std::unique_ptr<Expand> SerialLayers::expand(const std::string& name, int64_t in
 }
 
 std::unique_ptr<Contract> SerialLayers::contract(const std::string& name, int64_t in, int64_t out,
-                                               const LinearOptions& o) {
+                                                 const LinearOptions& o) {
   return std::make_unique<SerialContract>(parameters(), name, in, out, with_segments(o, {}));  // o's are of the inputs
 }
 
@@ -156,7 +159,7 @@ std::unique_ptr<HeadProjection> SerialLayers::heads(const std::string& name, con
 }
 
 std::unique_ptr<Contract> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,
-                                                 const LinearOptions& o) {
+                                                   const LinearOptions& o) {
   return std::make_unique<SerialContract>(parameters(), name, s.heads * s.head_dim, s.hidden, with_segments(o, {}));
 }
 
@@ -170,8 +173,8 @@ std::unique_ptr<Embedding> SerialLayers::positions(const std::string& name, int6
   return std::make_unique<SerialEmbedding>(parameters(), name, length, hidden, deviation);
 }
 
-std::unique_ptr<PatchEmbedding> SerialLayers::patch_embedding(const std::string& name, const PatchShape& s, int64_t hidden,
-                                                              double deviation) {
+std::unique_ptr<PatchEmbedding> SerialLayers::patch_embedding(const std::string& name, const PatchShape& s,
+                                                              int64_t hidden, double deviation) {
   return std::make_unique<SerialPatchEmbedding>(parameters(), name, s, hidden, deviation);
 }
 
@@ -196,7 +199,8 @@ std::unique_ptr<LossHead> SerialLayers::lm_head(const std::string& name, int64_t
   return std::make_unique<SerialLossHead>(weight);
 }
 
-std::unique_ptr<LossHead> SerialLayers::classifier(const std::string& name, int64_t hidden, int64_t classes, double deviation) {
+std::unique_ptr<LossHead> SerialLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,
+                                                   double deviation) {
   return std::make_unique<SerialClassifier>(parameters(), name, hidden, classes, deviation);
 }
 

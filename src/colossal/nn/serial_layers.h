@@ -1,4 +1,5 @@
-// The single-process factory: plain layers, every parameter whole. The reference that every parallel factory is tested against.
+// The single-process factory: plain layers, every parameter whole. The reference that every parallel factory is tested
+// against.
 #pragma once
 #include "colossal/nn/layers.h"
 
@@ -12,15 +13,19 @@ class SerialLayers : public Layers {
   std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
   std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
   std::unique_ptr<Contract> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
-  std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) override;
-  std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation) override;
-  std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden, double deviation) override;
+  std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
+                                       double deviation) override;
+  std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
+                                       double deviation) override;
+  std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
+                                                  double deviation) override;
   std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
   std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
                                     Embedding* tied) override;
-  std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes, double deviation) override;
+  std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
+                                       double deviation) override;
 };
 
 }  // namespace colossal::nn

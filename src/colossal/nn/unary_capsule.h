@@ -15,6 +15,8 @@ struct UnaryCapsule : torch::CustomClassHolder {
 inline c10::IValue capsule_of(Unary function) {
   return c10::IValue::make_capsule(c10::make_intrusive<UnaryCapsule>(std::move(function)));
 }
-inline const Unary& unary_of(const c10::IValue& capsule) { return static_cast<const UnaryCapsule*>(capsule.toCapsule().get())->function; }
+inline const Unary& unary_of(const c10::IValue& capsule) {
+  return static_cast<const UnaryCapsule*>(capsule.toCapsule().get())->function;
+}
 
 }  // namespace colossal::nn

@@ -85,12 +85,14 @@ struct Swiglu : Function<Swiglu> {
     const auto saved = context->get_saved_variables();
     auto dgate = at::empty(saved[0].sizes(), saved[0].options()), dup = at::empty(saved[1].sizes(), saved[1].options());
     if (dgate.numel() > 0)
-      swiglu_rows_backward(gradients[0].contiguous(), as_rows(saved[0]), as_rows(saved[1]), as_rows(dgate), as_rows(dup));
+      swiglu_rows_backward(gradients[0].contiguous(), as_rows(saved[0]), as_rows(saved[1]), as_rows(dgate),
+                           as_rows(dup));
     return {dgate, dup};
   }
 };
 
-// The gradient of both halves goes straight into one tensor: autograd's own way would be two padded with zeros and added.
+// The gradient of both halves goes straight into one tensor: autograd's own way would be two padded with zeros and
+// added.
 struct FusedSwiglu : Function<FusedSwiglu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up) {
     context->save_for_backward({gate_up});
@@ -119,7 +121,8 @@ at::Tensor swiglu_reference(const at::Tensor& gate, const at::Tensor& up) { retu
 
 at::Tensor gelu(const at::Tensor& x) { return has_kernel(x) ? Gelu::apply(x) : gelu_reference(x); }
 
-at::Tensor exact_gelu(const at::Tensor& x) { return at::gelu(x, "none"); }  // the library's kernel is vectorised already
+// the library's kernel is vectorised already
+at::Tensor exact_gelu(const at::Tensor& x) { return at::gelu(x, "none"); }
 
 at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input) {
   at::NoGradGuard no_grad;
@@ -143,7 +146,8 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
-  require(gate_up.dim() > 0 && gate_up.size(-1) % 2 == 0, "swiglu", "the last dimension must be even: got ", gate_up.sizes());
+  require(gate_up.dim() > 0 && gate_up.size(-1) % 2 == 0, "swiglu", "the last dimension must be even: got ",
+          gate_up.sizes());
   if (has_kernel(gate_up)) return FusedSwiglu::apply(gate_up);
   const auto halves = gate_up.chunk(2, -1);
   return swiglu_reference(halves[0], halves[1]);

@@ -18,13 +18,17 @@ constexpr int64_t kAdamBlocksGrain = 64;  // blocks
 void check(const FlatUpdate& u, const CodedState& m, const CodedState& v, const AdamStep& step) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
   const int64_t n = u.values.numel();
-  const auto fits = [n](const at::Tensor& t) { return t.is_cpu() && t.dim() == 1 && t.is_contiguous() && t.numel() == n; };
-  require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)) && m.codes.numel() == n && v.codes.numel() == n, "adam_8bit",
-          "buffers must be contiguous, 1-D, equally long and on the CPU: got values ", u.values.sizes(), ", gradients ", u.gradients.sizes(), ", codes ",
-          m.codes.sizes(), " and ", v.codes.sizes());
+  const auto fits = [n](const at::Tensor& t) {
+    return t.is_cpu() && t.dim() == 1 && t.is_contiguous() && t.numel() == n;
+  };
+  require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)) && m.codes.numel() == n &&
+              v.codes.numel() == n,
+          "adam_8bit", "buffers must be contiguous, 1-D, equally long and on the CPU: got values ", u.values.sizes(),
+          ", gradients ", u.gradients.sizes(), ", codes ", m.codes.sizes(), " and ", v.codes.sizes());
   require(gradient == type || (narrow_type(u.gradients) != Narrow::None && type == at::kFloat), "adam_8bit",
           "gradients must have the dtype of the values, or be bf16 or fp16 beside fp32: got ", gradient, " and ", type);
-  require(!u.copy.defined() || (narrow_type(u.copy) != Narrow::None && type == at::kFloat), "adam_8bit", "a rounded copy goes with fp32 values: got ", type);
+  require(!u.copy.defined() || (narrow_type(u.copy) != Narrow::None && type == at::kFloat), "adam_8bit",
+          "a rounded copy goes with fp32 values: got ", type);
   require(!u.chance, "adam_8bit", "rounds to nearest, never by chance");
   require(step.step >= 1, "adam_8bit", "steps are counted from 1: got ", step.step);
 }
@@ -41,15 +45,19 @@ void widen(const Bf16* from, int64_t count, float* to) {
 
 }  // namespace
 
-CodedState::CodedState(int64_t n, Codes kind) : codes(at::empty({n}, at::kByte)), scales(at::empty({(n + kCodeBlock - 1) / kCodeBlock})) {
+CodedState::CodedState(int64_t n, Codes kind)
+    : codes(at::empty({n}, at::kByte)), scales(at::empty({(n + kCodeBlock - 1) / kCodeBlock})) {
   encode_blocks(at::zeros({n}), kind, codes, scales);
 }
 
-void adam_8bit_reference_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq, const AdamStep& step) {
+void adam_8bit_reference_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq,
+                          const AdamStep& step) {
   check(u, exp_avg, exp_avg_sq, step);
   const bool is_narrow = u.values.scalar_type() == at::kBFloat16;
-  const at::Tensor values = is_narrow ? u.values.to(at::kFloat) : u.values, gradients = is_narrow ? u.gradients.to(at::kFloat) : u.gradients;
-  const at::Tensor m = decoded(exp_avg, Codes::Signed).to(values.scalar_type()), v = decoded(exp_avg_sq, Codes::Positive).to(values.scalar_type());
+  const at::Tensor values = is_narrow ? u.values.to(at::kFloat) : u.values,
+                   gradients = is_narrow ? u.gradients.to(at::kFloat) : u.gradients;
+  const at::Tensor m = decoded(exp_avg, Codes::Signed).to(values.scalar_type()),
+                   v = decoded(exp_avg_sq, Codes::Positive).to(values.scalar_type());
   adam_reference_({values, gradients, is_narrow ? u.values : u.copy, u.gradient_scale}, m, v, step);
   encode_blocks(m.to(at::kFloat), Codes::Signed, exp_avg.codes, exp_avg.scales);
   encode_blocks(v.to(at::kFloat), Codes::Positive, exp_avg_sq.codes, exp_avg_sq.scales);
@@ -63,9 +71,12 @@ void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState
   whole.gradient_type = narrow_type(u.gradients);
   whole.copy_type = is_narrow ? Narrow::Bf16 : narrow_type(u.copy);
   whole.gradient_scale = static_cast<float>(u.gradient_scale);
-  const at::Tensor copy = is_narrow ? u.values : u.copy;  // the kernel's values are then widened ones, and rounded into their place
+  // the kernel's values are then widened ones, and rounded into their place
+  const at::Tensor copy = is_narrow ? u.values : u.copy;
   const auto factors = adam_factors<float>(step);
-  const auto at_element = [](const at::Tensor& t, int64_t i) { return static_cast<char*>(t.mutable_data_ptr()) + i * t.element_size(); };
+  const auto at_element = [](const at::Tensor& t, int64_t i) {
+    return static_cast<char*>(t.mutable_data_ptr()) + i * t.element_size();
+  };
   const int64_t n = u.values.numel();
   const BlockCoder first(Codes::Signed), second(Codes::Positive);
   const auto kernel = kernels<float>().adam;

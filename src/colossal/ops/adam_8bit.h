@@ -12,13 +12,16 @@ struct CodedState {
   CodedState(int64_t n, Codes kind);
 };
 
-/// The step of adam_() on decoded moments, which are then encoded again: of kinds Signed and Positive. Moments are computed in fp32.
+/// The step of adam_() on decoded moments, which are then encoded again: of kinds Signed and Positive. Moments are
+/// computed in fp32.
 ///
 /// Shapes, dtypes: those of FlatUpdate, on the CPU; no copy beside bf16 values, nothing by chance.
 /// Cost: one pass, all threads: for fp32 16 bytes an element.
 /// Errors: throws on buffers that do not fit; step < 1.
 /// See: Dettmers et al., arXiv:2110.02861.
-void adam_8bit_(const FlatUpdate& update, const CodedState& exp_avg, const CodedState& exp_avg_sq, const AdamStep& step);
-void adam_8bit_reference_(const FlatUpdate& update, const CodedState& exp_avg, const CodedState& exp_avg_sq, const AdamStep& step);
+void adam_8bit_(const FlatUpdate& update, const CodedState& exp_avg, const CodedState& exp_avg_sq,
+                const AdamStep& step);
+void adam_8bit_reference_(const FlatUpdate& update, const CodedState& exp_avg, const CodedState& exp_avg_sq,
+                          const AdamStep& step);
 
 }  // namespace colossal::ops

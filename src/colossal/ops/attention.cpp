@@ -16,14 +16,15 @@ namespace {
 void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   require(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
           "attention", "q must be [B,N,S,D], k and v [B,Nkv,T,D]: got ", q.sizes(), ", ", k.sizes(), ", ", v.sizes());
-  require(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention", "heads must divide by key-value heads: got ", q.size(1),
-          " and ", k.size(1));
-  require(!mask.causal || k.size(2) >= q.size(2), "attention", "causal queries are the last of the keys' positions: got ",
-          q.size(2), " queries, ", k.size(2), " keys");
+  require(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention", "heads must divide by key-value heads: got ",
+          q.size(1), " and ", k.size(1));
+  require(!mask.causal || k.size(2) >= q.size(2), "attention",
+          "causal queries are the last of the keys' positions: got ", q.size(2), " queries, ", k.size(2), " keys");
   if (mask.documents.defined())
     require(mask.documents.dim() == 2 && mask.documents.size(0) == k.size(0) && mask.documents.size(1) == k.size(2) &&
                 mask.documents.size(1) >= q.size(2) && mask.documents.scalar_type() == at::kLong,
-            "attention", "document ids must be int64 [B,T] with T >= S: got ", mask.documents.sizes(), " for keys ", k.sizes());
+            "attention", "document ids must be int64 [B,T] with T >= S: got ", mask.documents.sizes(), " for keys ",
+            k.sizes());
 }
 
 double scale_of(const at::Tensor& q, const AttentionMask& mask) {
@@ -42,7 +43,8 @@ at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask
 
 }  // namespace
 
-at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
+at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionMask& mask) {
   check(q, k, v, mask);
   const int64_t group = q.size(1) / k.size(1);
   const auto type = wide_type(q);
@@ -93,7 +95,8 @@ AttentionTask<T> task_of(const Heads& h, const at::Tensor& out, const at::Tensor
 }
 
 template <class T, class Run>
-void over_heads(const AttentionTask<T>& task, const Kernels<T>& kernel, int64_t heads, const at::Tensor& like, const Run& run) {
+void over_heads(const AttentionTask<T>& task, const Kernels<T>& kernel, int64_t heads, const at::Tensor& like,
+                const Run& run) {
   // A line of slack a thread: its part starts at a cache line of its own.
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(WideOf<T>));
   const int64_t scratch = (kernel.attention_scratch(task) + 2 * kLine - 1) / kLine * kLine;
@@ -106,7 +109,8 @@ void over_heads(const AttentionTask<T>& task, const Kernels<T>& kernel, int64_t 
 struct BlockedAttention : Function<BlockedAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const std::optional<at::Tensor>& documents, bool causal, double scale) {
-    const Heads heads{dense_rows(q), dense_rows(k), dense_rows(v), documents ? documents->contiguous() : at::Tensor(), causal, scale};
+    const Heads heads{dense_rows(q), dense_rows(k), dense_rows(v), documents ? documents->contiguous() : at::Tensor(),
+                      causal,        scale};
     const auto out = empty_heads(q);
     const auto log_sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide_type(q)));
     with_element_type(q, [&](auto element) {
@@ -123,9 +127,12 @@ struct BlockedAttention : Function<BlockedAttention> {
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    const Heads heads{dense_rows(saved[0]), dense_rows(saved[1]),
-                      dense_rows(saved[2]), saved[3],
-                      context->saved_data["causal"].toBool(), context->saved_data["scale"].toDouble()};
+    const Heads heads{dense_rows(saved[0]),
+                      dense_rows(saved[1]),
+                      dense_rows(saved[2]),
+                      saved[3],
+                      context->saved_data["causal"].toBool(),
+                      context->saved_data["scale"].toDouble()};
     const auto dout = dense_rows(gradients[0]);
     auto dq = empty_heads(heads.q), dk = empty_heads(heads.k), dv = empty_heads(heads.v);
     with_element_type(dq, [&](auto element) {

@@ -12,14 +12,16 @@ struct AttentionMask {
 
 /// softmax(q kt * scale + mask) v per head; query head n reads key head n / (N / Nkv).
 ///
-/// Shapes:   q [B,N,S,D], k and v [B,Nkv,T,D], N % Nkv == 0, T >= S if causal -> [B,N,S,D]. Any strides: views of [B,S,N,D]
-///           storage are read in place, and then the result has [B,S,N,D] storage too (its transpose(1, 2) is contiguous).
+/// Shapes:   q [B,N,S,D], k and v [B,Nkv,T,D], N % Nkv == 0, T >= S if causal -> [B,N,S,D]. Any strides: views of
+///           [B,S,N,D] storage are read in place, and then the result has [B,S,N,D] storage too (its transpose(1, 2) is
+///           contiguous).
 /// Gradient: of q, k and v.
 /// Errors:   throws if shapes do not fit together.
 /// Cost:     scores never exist as a whole; a causal mask halves the work.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
 /// The same by whole score matrices and ATen autograd: the reference.
-at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
+at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                               const AttentionMask& mask);
 
 }  // namespace colossal::ops

@@ -1,6 +1,7 @@
-// Bodies of the attention kernels; see kernels.h. A head is taken in blocks of queries: the scores of a block against all keys
-// that its last query sees are one small product, so a causal mask skips what lies right of the diagonal by whole blocks, and
-// rows of scores stay in the cache from product to softmax to product. Operands are first packed into the computing type.
+// Bodies of the attention kernels; see kernels.h. A head is taken in blocks of queries: the scores of a block against
+// all keys that its last query sees are one small product, so a causal mask skips what lies right of the diagonal by
+// whole blocks, and rows of scores stay in the cache from product to softmax to product. Operands are first packed into
+// the computing type.
 #pragma once
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
@@ -8,11 +9,12 @@
 namespace colossal::ops {
 namespace {
 
-constexpr int kTileRows = 6;                            // with two vectors: 12 accumulators of 16 registers
+constexpr int kTileRows = 6;                              // with two vectors: 12 accumulators of 16 registers
 constexpr int kTileVectors = kVectorBytes == 64 ? 4 : 2;  // with four: 24 of 32
 constexpr int64_t kQueryBlock = 5 * kTileRows;
 
-/// Row length of a packed matrix: whole cache lines, an odd number of them, so that a column walks through all cache sets.
+/// Row length of a packed matrix: whole cache lines, an odd number of them, so that a column walks through all cache
+/// sets.
 template <class W>
 inline int64_t packed(int64_t columns) {
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(W));
@@ -57,12 +59,15 @@ inline void multiply_rows(int64_t rows, const W* a, int64_t a_row, int64_t a_col
   int64_t i = 0;
   for (; i + kTileRows <= rows; i += kTileRows)
     multiply_tile<W, kTileRows, V>(a + i * a_row, a_row, a_column, b, b_row, c + i * c_row, c_row, depth, add);
-  for (; i < rows; ++i) multiply_tile<W, 1, V>(a + i * a_row, a_row, a_column, b, b_row, c + i * c_row, c_row, depth, add);
+  for (; i < rows; ++i)
+    multiply_tile<W, 1, V>(a + i * a_row, a_row, a_column, b, b_row, c + i * c_row, c_row, depth, add);
 }
 
-/// C[rows, columns] (+)= A[rows, depth] B[depth, columns]. Columns are computed in whole vectors: packed rows have the room.
+/// C[rows, columns] (+)= A[rows, depth] B[depth, columns]. Columns are computed in whole vectors: packed rows have the
+/// room.
 template <class W>
-void multiply(int64_t rows, int64_t columns, int64_t depth, Matrix<const W> a, Matrix<const W> b, Matrix<W> c, bool add) {
+void multiply(int64_t rows, int64_t columns, int64_t depth, Matrix<const W> a, Matrix<const W> b, Matrix<W> c,
+              bool add) {
   int64_t j = 0;
   for (; j + kTileVectors * kLanes<W> <= columns; j += kTileVectors * kLanes<W>)
     multiply_rows<W, kTileVectors>(rows, a.data, a.row_stride, a.column_stride, b.data + j, b.row_stride, c.data + j,
@@ -115,8 +120,8 @@ int64_t keys_of_block(const AttentionTask<T>& a, int64_t first, int64_t rows) {
 
 /// scores[rows, width] = scaled q kt with -infinity where a query may not look.
 template <class T>
-void masked_scores(const AttentionTask<T>& a, int64_t batch, int64_t first, int64_t rows, int64_t width, const WideOf<T>* q,
-                   const WideOf<T>* kt, WideOf<T>* scores) {
+void masked_scores(const AttentionTask<T>& a, int64_t batch, int64_t first, int64_t rows, int64_t width,
+                   const WideOf<T>* q, const WideOf<T>* kt, WideOf<T>* scores) {
   using W = WideOf<T>;
   const int64_t ld = packed<W>(a.keys), q_ld = packed<W>(a.size);
   multiply<W>(rows, width, a.size, {q, q_ld, 1}, {kt, ld, 1}, {scores, ld, 1}, false);
@@ -175,7 +180,8 @@ void attention_forward(const AttentionTask<T>& a, int64_t begin, int64_t end, Wi
   }
 }
 
-// scores = P, products = dO vt on entry; products = P (dO vt - sum(dO O)) scale, the gradient of the unscaled scores, on exit.
+// scores = P, products = dO vt on entry; products = P (dO vt - sum(dO O)) scale, the gradient of the unscaled scores,
+// on exit.
 template <class W>
 void score_gradients(int64_t rows, int64_t width, int64_t ld, const W* deltas, W scale, const W* scores, W* products) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -193,7 +199,8 @@ void attention_backward(const AttentionTask<T>& a, int64_t begin, int64_t end, W
   using W = WideOf<T>;
   const int64_t by_size = packed<W>(a.size), by_keys = packed<W>(a.keys), group = a.heads / a.kv_heads;
   W *k = scratch, *v = k + a.keys * by_size, *dk = v + a.keys * by_size, *dv = dk + a.keys * by_size;
-  W *kt = dv + a.keys * by_size, *vt = kt + a.size * by_keys, *q = vt + a.size * by_keys, *dout = q + kQueryBlock * by_size;
+  W *kt = dv + a.keys * by_size, *vt = kt + a.size * by_keys, *q = vt + a.size * by_keys,
+    *dout = q + kQueryBlock * by_size;
   W *dq = dout + kQueryBlock * by_size, *out = dq + kQueryBlock * by_size, *scores = out + kQueryBlock * by_size;
   W* products = scores + kQueryBlock * by_keys;
   for (int64_t item = begin; item < end; ++item) {

@@ -27,8 +27,8 @@ std::vector<float> magnitudes(int finest) {
   return values;
 }
 
-/// Magnitudes, the borders between them and what kernels look up. Borders lie so far apart that a run of floats that share their upper bits meets one at
-/// most: a look decides.
+/// Magnitudes, the borders between them and what kernels look up. Borders lie so far apart that a run of floats that
+/// share their upper bits meets one at most: a look decides.
 class Table {
  public:
   explicit Table(Codes kind) : is_signed_(kind == Codes::Signed), magnitudes_(magnitudes(is_signed_ ? 1 : 2)) {
@@ -45,7 +45,9 @@ class Table {
       const uint32_t border = code < most ? std::bit_cast<uint32_t>(borders_[static_cast<size_t>(code)]) : 0;
       runs_.push_back(code << kShift | static_cast<int>(border >> kShift == run ? border & kLowBits : kLowBits));
     }
-    kernel_table_ = {values_.data(), runs_.data(), static_cast<int32_t>(kFirstRun), static_cast<int32_t>(kLastRun), is_signed_ ? most : 0, is_signed_ ? -1 : 0};
+    kernel_table_ = {
+        values_.data(),        runs_.data(),       static_cast<int32_t>(kFirstRun), static_cast<int32_t>(kLastRun),
+        is_signed_ ? most : 0, is_signed_ ? -1 : 0};
   }
   Table(const Table&) = delete;
   const std::vector<float>& values() const { return values_; }
@@ -60,9 +62,12 @@ class Table {
  private:
   static constexpr int kShift = 16;  // seven bits of the mantissa are left
   static constexpr uint32_t kLowBits = (1u << kShift) - 1;
-  static constexpr uint32_t kFirstRun = 0x33800000u >> kShift, kLastRun = 0x3F800000u >> kShift;  // 2^-24, below every border, to 1
+  // 2^-24, below every border, to 1
+  static constexpr uint32_t kFirstRun = 0x33800000u >> kShift, kLastRun = 0x3F800000u >> kShift;
 
-  int magnitude_code(float magnitude) const { return static_cast<int>(std::lower_bound(borders_.begin(), borders_.end(), magnitude) - borders_.begin()); }
+  int magnitude_code(float magnitude) const {
+    return static_cast<int>(std::lower_bound(borders_.begin(), borders_.end(), magnitude) - borders_.begin());
+  }
 
   bool is_signed_;
   std::vector<float> magnitudes_, borders_, values_;
@@ -81,8 +86,9 @@ void check(const at::Tensor& values, const at::Tensor& codes, const at::Tensor& 
     return t.is_cpu() && t.scalar_type() == type && t.dim() == 1 && t.numel() == size && t.is_contiguous();
   };
   require(fits(values, at::kFloat, n) && fits(codes, at::kByte, n) && fits(scales, at::kFloat, blocks), "block_codes",
-          "takes contiguous CPU tensors: fp32 [n], uint8 [n] and fp32 [n / 256]: got ", values.scalar_type(), " ", values.sizes(), ", ",
-          codes.scalar_type(), " ", codes.sizes(), ", ", scales.scalar_type(), " ", scales.sizes());
+          "takes contiguous CPU tensors: fp32 [n], uint8 [n] and fp32 [n / 256]: got ", values.scalar_type(), " ",
+          values.sizes(), ", ", codes.scalar_type(), " ", codes.sizes(), ", ", scales.scalar_type(), " ",
+          scales.sizes());
 }
 
 /// body(first value, count) of every block.
@@ -93,7 +99,8 @@ void for_blocks(int64_t n, const Body& body) {
 template <class Body>
 void for_blocks_in_parallel(int64_t n, const Body& body) {
   parallel_for(0, (n + kCodeBlock - 1) / kCodeBlock, kCodeBlocksGrain, [&](int64_t from, int64_t to) {
-    for (int64_t block = from; block < to; ++block) body(block * kCodeBlock, std::min(kCodeBlock, n - block * kCodeBlock));
+    for (int64_t block = from; block < to; ++block)
+      body(block * kCodeBlock, std::min(kCodeBlock, n - block * kCodeBlock));
   });
 }
 
@@ -102,19 +109,23 @@ void for_blocks_in_parallel(int64_t n, const Body& body) {
 const std::vector<float>& code_values(Codes kind) { return table(kind).values(); }
 
 BlockCoder::BlockCoder(Codes kind)
-    : table_(table(kind).for_kernels()), encode_(kernels<float>().encode_block), decode_(kernels<float>().decode_block) {}
+    : table_(table(kind).for_kernels()),
+      encode_(kernels<float>().encode_block),
+      decode_(kernels<float>().decode_block) {}
 
 void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales) {
   check(values, codes, scales);
   for_blocks_in_parallel(values.numel(), [&, coder = BlockCoder(kind)](int64_t i, int64_t count) {
-    coder.encode(pointer<float>(values) + i, count, pointer<uint8_t>(codes) + i, pointer<float>(scales) + i / kCodeBlock);
+    coder.encode(pointer<float>(values) + i, count, pointer<uint8_t>(codes) + i,
+                 pointer<float>(scales) + i / kCodeBlock);
   });
 }
 
 void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values) {
   check(values, codes, scales);
   for_blocks_in_parallel(values.numel(), [&, coder = BlockCoder(kind)](int64_t i, int64_t count) {
-    coder.decode(pointer<uint8_t>(codes) + i, pointer<float>(scales)[i / kCodeBlock], count, pointer<float>(values) + i);
+    coder.decode(pointer<uint8_t>(codes) + i, pointer<float>(scales)[i / kCodeBlock], count,
+                 pointer<float>(values) + i);
   });
 }
 
@@ -125,7 +136,8 @@ void encode_blocks_reference(const at::Tensor& values, Codes kind, const at::Ten
     float& scale = pointer<float>(scales)[first / kCodeBlock];
     scale = 0;
     for (int64_t i = 0; i < count; ++i) scale = std::max(scale, std::fabs(x[i]));
-    for (int64_t i = 0; i < count; ++i) pointer<uint8_t>(codes)[first + i] = table(kind).code(x[i] / (scale > 0 ? scale : 1));
+    for (int64_t i = 0; i < count; ++i)
+      pointer<uint8_t>(codes)[first + i] = table(kind).code(x[i] / (scale > 0 ? scale : 1));
   });
 }
 

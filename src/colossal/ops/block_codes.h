@@ -12,12 +12,14 @@ namespace colossal::ops {
 /// Blocks are of kCodeBlock values. Signed: 127 magnitudes of either sign, and 0. Positive: 255 magnitudes, and 0.
 enum class Codes { Signed, Positive };
 
-/// What codes stand for, ascending, in units of the block's largest magnitude: seven decades down to 10^-7, each halving the number of steps of
-/// the one above it. 1 is among them, and -1. See: Dettmers et al., arXiv:2110.02861 (there -1 is not).
+/// What codes stand for, ascending, in units of the block's largest magnitude: seven decades down to 10^-7, each
+/// halving the number of steps of the one above it. 1 is among them, and -1. See: Dettmers et al., arXiv:2110.02861
+/// (there -1 is not).
 const std::vector<float>& code_values(Codes kind);
 
-/// codes[i] <- the nearest code of values[i] / scale, scales[b] <- the largest magnitude of block b. Of two as near, the one nearer zero.
-/// For finite values; a block with others gets some codes, and decodes to values that are not finite or wrong.
+/// codes[i] <- the nearest code of values[i] / scale, scales[b] <- the largest magnitude of block b. Of two as near,
+/// the one nearer zero. For finite values; a block with others gets some codes, and decodes to values that are not
+/// finite or wrong.
 ///
 /// Shapes: values fp32 [n], codes uint8 [n], scales fp32 [ceil(n / 256)], contiguous, on the CPU.
 /// Errors: throws on other shapes and dtypes.
@@ -28,12 +30,17 @@ void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind
 void encode_blocks_reference(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales);
 void decode_blocks_reference(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
 
-/// The same for one block of at most 256 values, in the calling thread, with the instruction set of the thread that made it.
+/// The same for one block of at most 256 values, in the calling thread, with the instruction set of the thread that
+/// made it.
 class BlockCoder {
  public:
   explicit BlockCoder(Codes kind);
-  void encode(const float* values, int64_t count, uint8_t* codes, float* scale) const { *scale = encode_(table_, values, count, codes); }
-  void decode(const uint8_t* codes, float scale, int64_t count, float* values) const { decode_(table_, codes, scale, count, values); }
+  void encode(const float* values, int64_t count, uint8_t* codes, float* scale) const {
+    *scale = encode_(table_, values, count, codes);
+  }
+  void decode(const uint8_t* codes, float scale, int64_t count, float* values) const {
+    decode_(table_, codes, scale, count, values);
+  }
 
  private:
   const CodeTable& table_;

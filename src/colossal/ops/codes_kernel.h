@@ -11,7 +11,8 @@ inline void store_codes(uint8_t* p, Integers codes, Whole) {
 #if defined(__AVX512F__)
   _mm_storeu_si128((__m128i*)p, _mm512_maskz_cvtepi32_epi8(0xFFFF, (__m512i)codes));
 #elif defined(__AVX2__)
-  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128((__m256i)codes), _mm256_extracti128_si256((__m256i)codes, 1));
+  const __m128i words =
+      _mm_packus_epi32(_mm256_castsi256_si128((__m256i)codes), _mm256_extracti128_si256((__m256i)codes, 1));
   _mm_storel_epi64((__m128i*)p, _mm_packus_epi16(words, words));
 #else
   for (int i = 0; i < kLanes<float>; ++i) p[i] = static_cast<uint8_t>(codes[i]);
@@ -30,10 +31,11 @@ inline float encode_block(const CodeTable& table, const float* values, int64_t c
   int64_t i = 0;
   for (; i + 2 * kLanes<float> <= count; i += 2 * kLanes<float>)
     for (int k = 0; k < 2; ++k) most[k] = larger(magnitude_of(load(values + i + k * kLanes<float>, Whole{})), most[k]);
-  for_vectors<float>(count - i, [&](int64_t j, auto part) { most[0] = larger(magnitude_of(load(values + i + j, part)), most[0]); });
+  for_vectors<float>(
+      count - i, [&](int64_t j, auto part) { most[0] = larger(magnitude_of(load(values + i + j, part)), most[0]); });
   const float scale = max_of<float>(larger(most[0], most[1])), divisor = scale > 0 ? scale : 1;
-  // Three passes over a block in the nearest cache: scalars look up faster than a vector gathers, and a vector read right behind the stores of its lanes
-  // would wait for them.
+  // Three passes over a block in the nearest cache: scalars look up faster than a vector gathers, and a vector read
+  // right behind the stores of its lanes would wait for them.
   int32_t entries[kCodeBlock + kLanes<float>];  // the last vector is written whole
   float quotients[kCodeBlock + kLanes<float>];
   for_vectors<float>(count, [&](int64_t j, auto part) {

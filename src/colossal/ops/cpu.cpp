@@ -38,9 +38,12 @@ InstructionSet instruction_set() { return current; }
 
 std::string_view name(InstructionSet set) {
   switch (set) {
-    case InstructionSet::Avx512: return "avx512";
-    case InstructionSet::Avx2: return "avx2";
-    default: return "portable";
+    case InstructionSet::Avx512:
+      return "avx512";
+    case InstructionSet::Avx2:
+      return "avx2";
+    default:
+      return "portable";
   }
 }
 

@@ -50,12 +50,13 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
   const auto good = labels.ge(0).logical_or(labels.eq(kIgnoredLabel));
   const auto wrong = whole ? good.logical_and(labels.lt(range.first + range.valid)).logical_not() : good.logical_not();
   if (wrong.any().item<bool>())
-    throw Error("cross_entropy", concat("labels must be word numbers", whole ? concat(" below ", range.valid) : "", " or ",
-                                        kIgnoredLabel, ": got ", labels.masked_select(wrong)[0].item<int64_t>()));
+    throw Error("cross_entropy",
+                concat("labels must be word numbers", whole ? concat(" below ", range.valid) : "", " or ",
+                       kIgnoredLabel, ": got ", labels.masked_select(wrong)[0].item<int64_t>()));
 }
 
-// Steps of the softmax of a slice of logits [t, rows], in place, a row a token. Tokens that do not count get maximum 0, sum 1
-// and target 0, so that they add log(1) - 0 = 0 to the loss, and a zero gradient.
+// Steps of the softmax of a slice of logits [t, rows], in place, a row a token. Tokens that do not count get maximum 0,
+// sum 1 and target 0, so that they add log(1) - 0 = 0 to the loss, and a zero gradient.
 class SoftmaxSlice {
  public:
   SoftmaxSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
@@ -64,7 +65,8 @@ class SoftmaxSlice {
 
   /// Largest valid logit of each token: [t].
   virtual at::Tensor largest() = 0;
-  /// logits = e^(logits - largest); returns [2, t]: their sums, and logit - largest of the label where it is a local word.
+  /// logits = e^(logits - largest); returns [2, t]: their sums, and logit - largest of the label where it is a local
+  /// word.
   virtual at::Tensor exponentials(const at::Tensor& largest) = 0;
   /// logits = softmax - one-hot of the label.
   virtual void gradient(const at::Tensor& sums) = 0;
@@ -216,8 +218,9 @@ class LocalProjection final : public Projection {
   at::Tensor buffer_, weight_, hidden_;
 };
 
-// Gradients are of the bare sum until backward brings its factor, 1/tokens with a loss scale in it. In fp16 they would overflow or vanish before, and in bf16 as
-// in fp16 the slices behind the first thousand tokens would be lost in the sum of those before: so they stay wide.
+// Gradients are of the bare sum until backward brings its factor, 1/tokens with a loss scale in it. In fp16 they would
+// overflow or vanish before, and in bf16 as in fp16 the slices behind the first thousand tokens would be lost in the
+// sum of those before: so they stay wide.
 Result compute(const Problem& problem) {
   const auto& hidden = problem.hidden;
   const auto& weight = problem.weight;
@@ -230,7 +233,8 @@ Result compute(const Problem& problem) {
   if (problem.hidden_gradient) result.hidden_gradient = at::empty(hidden.sizes(), options);
   if (problem.weight_gradient) result.weight_gradient = at::zeros(weight.sizes(), options);
   std::optional<LocalProjection> local;
-  Projection& projection = problem.projection ? *problem.projection : local.emplace(std::min(problem.slice, tokens), weight, options);
+  Projection& projection =
+      problem.projection ? *problem.projection : local.emplace(std::min(problem.slice, tokens), weight, options);
   for (int64_t from = 0; from < tokens; from += problem.slice) {
     const int64_t count = std::min(problem.slice, tokens - from);
     const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(0, from, count);
@@ -238,28 +242,37 @@ Result compute(const Problem& problem) {
     result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
     if (!gradient) continue;
     at::Tensor dhidden = problem.hidden_gradient ? result.hidden_gradient.narrow(0, from, count) : at::Tensor();
-    projection.gradients(wide, problem.hidden_gradient ? &dhidden : nullptr, problem.weight_gradient ? &result.weight_gradient : nullptr);
+    projection.gradients(wide, problem.hidden_gradient ? &dhidden : nullptr,
+                         problem.weight_gradient ? &result.weight_gradient : nullptr);
   }
   return result;
 }
 
-// The gradients wait in the node for the factor that backward brings. They leave it when used, so that the engine may take
-// them over instead of copying, and the memory does not live as long as the graph.
+// The gradients wait in the node for the factor that backward brings. They leave it when used, so that the engine may
+// take them over instead of copying, and the memory does not live as long as the graph.
 struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& labels, int64_t first, int64_t valid, RankReduction* reduction,
                             Projection* projection, int64_t slice) {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
     const tensor::ReadScope read({weight});
-    auto result = compute({hidden.contiguous(), weight.contiguous(), labels, {first, valid}, reduction, projection, slice,
-                           hidden.requires_grad(), weight.requires_grad()});
+    auto result = compute({hidden.contiguous(),
+                           weight.contiguous(),
+                           labels,
+                           {first, valid},
+                           reduction,
+                           projection,
+                           slice,
+                           hidden.requires_grad(),
+                           weight.requires_grad()});
     context->save_for_backward({weight});
     context->saved_data["hidden"] = result.hidden_gradient;
     context->saved_data["weight"] = result.weight_gradient;
     return result.loss;
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    require(context->saved_data.count("hidden") > 0, "cross_entropy", "backward runs once: the gradients were given away");
+    require(context->saved_data.count("hidden") > 0, "cross_entropy",
+            "backward runs once: the gradients were given away");
     const auto take = [&](const char* name) {
       auto gradient = std::move(context->saved_data[name]).toTensor();
       context->saved_data.erase(name);
@@ -271,8 +284,10 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     if (!weight.defined()) return {hidden, none, none, none, none, none, none, none};
     if (at::Tensor sum = gradient_sum(leaf); sum.defined()) {
       const bool is_wide = sum.scalar_type() == weight.scalar_type();
-      if (is_wide && sum.is_cpu()) sum.add_(weight, gradients[0].item<double>());
-      else sum.copy_(weight.mul_(gradients[0]).add_(sum));  // rounded once, and without waiting for the device
+      if (is_wide && sum.is_cpu())
+        sum.add_(weight, gradients[0].item<double>());
+      else
+        sum.copy_(weight.mul_(gradients[0]).add_(sum));  // rounded once, and without waiting for the device
       weight = none;
     } else {
       weight = weight.mul_(gradients[0]).to(leaf.scalar_type());
@@ -290,14 +305,24 @@ int64_t slice_tokens(int64_t tokens, int64_t columns) {
 }
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                const VocabularyRange& range, RankReduction* reduction, int64_t slice, Projection* projection) {
+                                const VocabularyRange& range, RankReduction* reduction, int64_t slice,
+                                Projection* projection) {
   const int64_t valid = range.valid < 0 ? weight.size(0) : range.valid;
   check(hidden, weight, labels, {range.first, valid}, reduction == nullptr, projection == nullptr);
   if (slice <= 0) slice = slice_tokens(hidden.size(0), weight.size(0));
   if (!at::GradMode::is_enabled() || !(hidden.requires_grad() || weight.requires_grad())) {
     at::NoGradGuard no_grad;
     const tensor::ReadScope read({weight});
-    return compute({hidden.contiguous(), weight.contiguous(), labels, {range.first, valid}, reduction, projection, slice, false, false}).loss;
+    return compute({hidden.contiguous(),
+                    weight.contiguous(),
+                    labels,
+                    {range.first, valid},
+                    reduction,
+                    projection,
+                    slice,
+                    false,
+                    false})
+        .loss;
   }
   return LinearCrossEntropy::apply(hidden, weight, labels, range.first, valid, reduction, projection, slice);
 }

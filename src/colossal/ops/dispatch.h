@@ -13,15 +13,20 @@ inline bool has_kernel(const at::Tensor& x) {
 }
 
 /// The dtype kernels compute in: fp64 for fp64, else fp32.
-inline at::ScalarType wide_type(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+inline at::ScalarType wide_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 /// body(T()) with T = double, float or Bf16. Only for tensors with has_kernel().
 template <class Body>
 void with_element_type(const at::Tensor& x, Body&& body) {
   switch (x.scalar_type()) {
-    case at::kDouble: return body(double());
-    case at::kFloat: return body(float());
-    default: return body(Bf16());
+    case at::kDouble:
+      return body(double());
+    case at::kFloat:
+      return body(float());
+    default:
+      return body(Bf16());
   }
 }
 

@@ -79,13 +79,14 @@ struct Dropout : Function<Dropout> {
 
 }  // namespace
 
-at::Tensor dropout_mask_reference(int64_t rows, int64_t cols, double p, uint64_t seed, int64_t first_row, int64_t first_col,
-                                  int64_t logical_cols, at::Device device) {
+at::Tensor dropout_mask_reference(int64_t rows, int64_t cols, double p, uint64_t seed, int64_t first_row,
+                                  int64_t first_col, int64_t logical_cols, at::Device device) {
   const auto words = at::TensorOptions(at::kLong).device(device);
   const auto row = at::arange(first_row, first_row + rows, words).unsqueeze(1);
   const auto col = at::arange(first_col, first_col + cols, words).unsqueeze(0);
   const auto index = row * logical_cols + col, block = index.bitwise_right_shift(2);
-  // 32-bit words live in the lower half of int64: products wrap modulo 2^64, an arithmetic shift and a mask give their halves.
+  // 32-bit words live in the lower half of int64: products wrap modulo 2^64, an arithmetic shift and a mask give their
+  // halves.
   constexpr int64_t kLow = 0xFFFFFFFF;
   const auto low = [&](const at::Tensor& word) { return word.bitwise_and(kLow); };
   const auto high = [&](const at::Tensor& word) { return low(word.bitwise_right_shift(32)); };
@@ -106,12 +107,13 @@ at::Tensor dropout_mask_reference(int64_t rows, int64_t cols, double p, uint64_t
   return word >= static_cast<int64_t>(mask.threshold());
 }
 
-at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, int64_t first_row, int64_t first_col, int64_t logical_cols) {
+at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, int64_t first_row, int64_t first_col,
+                   int64_t logical_cols) {
   require(p >= 0 && p < 1, "dropout", "probability must be in [0, 1): got ", p);
   const int64_t cols = x.dim() == 0 ? 1 : x.size(-1);
   require(first_row >= 0 && first_col >= 0 && first_col + cols <= logical_cols, "dropout",
-          "the shard must lie inside the logical row: got first row ", first_row, ", first column ", first_col, ", ", cols,
-          " columns of ", logical_cols);
+          "the shard must lie inside the logical row: got first row ", first_row, ", first column ", first_col, ", ",
+          cols, " columns of ", logical_cols);
   if (p == 0) return x;
   return Dropout::apply(x, p, static_cast<int64_t>(seed), first_row, first_col, logical_cols);
 }

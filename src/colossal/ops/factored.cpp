@@ -20,18 +20,21 @@ int64_t grain_of(const at::Tensor& matrix) {
 }
 
 void check_sums(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns) {
-  require(matrix.dim() == 2 && rows.sizes() == matrix.sizes().slice(0, 1) && columns.sizes() == matrix.sizes().slice(1, 1) &&
-              rows.scalar_type() == at::kDouble && columns.scalar_type() == at::kDouble && rows.is_contiguous() && columns.is_contiguous(),
-          "add_square_sums", "takes a matrix [n, m] and contiguous fp64 [n], [m]: got ", matrix.sizes(), ", ", rows.scalar_type(), " ", rows.sizes(), ", ",
-          columns.scalar_type(), " ", columns.sizes());
+  require(matrix.dim() == 2 && rows.sizes() == matrix.sizes().slice(0, 1) &&
+              columns.sizes() == matrix.sizes().slice(1, 1) && rows.scalar_type() == at::kDouble &&
+              columns.scalar_type() == at::kDouble && rows.is_contiguous() && columns.is_contiguous(),
+          "add_square_sums", "takes a matrix [n, m] and contiguous fp64 [n], [m]: got ", matrix.sizes(), ", ",
+          rows.scalar_type(), " ", rows.sizes(), ", ", columns.scalar_type(), " ", columns.sizes());
 }
 
 void check_factors(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& to) {
   const auto wide = wide_type(to);
-  require(from.dim() == 2 && to.sizes() == from.sizes() && rows.sizes() == from.sizes().slice(0, 1) && columns.sizes() == from.sizes().slice(1, 1) &&
-              rows.scalar_type() == wide && columns.scalar_type() == wide && rows.is_contiguous() && columns.is_contiguous(),
-          "scale_rows_columns", "takes two matrices [n, m] and contiguous [n], [m] of ", wide, ": got ", from.sizes(), ", ", to.sizes(), ", ",
-          rows.scalar_type(), " ", rows.sizes(), ", ", columns.scalar_type(), " ", columns.sizes());
+  require(from.dim() == 2 && to.sizes() == from.sizes() && rows.sizes() == from.sizes().slice(0, 1) &&
+              columns.sizes() == from.sizes().slice(1, 1) && rows.scalar_type() == wide &&
+              columns.scalar_type() == wide && rows.is_contiguous() && columns.is_contiguous(),
+          "scale_rows_columns", "takes two matrices [n, m] and contiguous [n], [m] of ", wide, ": got ", from.sizes(),
+          ", ", to.sizes(), ", ", rows.scalar_type(), " ", rows.sizes(), ", ", columns.scalar_type(), " ",
+          columns.sizes());
 }
 
 }  // namespace
@@ -45,9 +48,11 @@ void add_square_sums_reference(const at::Tensor& matrix, const at::Tensor& rows,
 
 void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns) {
   const bool is_half = matrix.is_cpu() && matrix.scalar_type() == at::kHalf;
-  if (!(has_kernel(matrix) || is_half) || matrix.dim() != 2 || matrix.stride(1) != 1) return add_square_sums_reference(matrix, rows, columns);
+  if (!(has_kernel(matrix) || is_half) || matrix.dim() != 2 || matrix.stride(1) != 1)
+    return add_square_sums_reference(matrix, rows, columns);
   check_sums(matrix, rows, columns);
-  const int64_t height = matrix.size(0), width = matrix.size(1), grain = grain_of(matrix), chunks = parallel_chunks(height, grain);
+  const int64_t height = matrix.size(0), width = matrix.size(1), grain = grain_of(matrix),
+                chunks = parallel_chunks(height, grain);
   at::Tensor partial = at::zeros({chunks, width}, at::kDouble);
   auto* sums = partial.mutable_data_ptr<double>();
   const auto add_up = [&](const auto* data, auto* kernel) {
@@ -58,20 +63,26 @@ void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at:
   if (is_half)
     add_up(pointer<Half>(matrix), kernels<float>().square_sums_half);
   else
-    with_element_type(matrix, [&](auto element) { add_up(pointer<decltype(element)>(matrix), kernels<decltype(element)>().square_sums); });
+    with_element_type(matrix, [&](auto element) {
+      add_up(pointer<decltype(element)>(matrix), kernels<decltype(element)>().square_sums);
+    });
   for (int64_t chunk = 0; chunk < chunks; ++chunk) at::Tensor(columns).add_(partial[chunk]);
 }
 
-double scale_rows_columns_reference(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& to) {
+double scale_rows_columns_reference(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
+                                    const at::Tensor& to) {
   check_factors(from, rows, columns, to);
   const at::Tensor scaled = from.to(wide_type(to)) * rows.unsqueeze(1) * columns;
   at::Tensor(to).copy_(scaled);
   return scaled.to(at::kDouble).square().sum().item<double>();
 }
 
-double scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& to) {
-  const bool same = from.scalar_type() == to.scalar_type(), widens = narrow_type(from) != Narrow::None && to.scalar_type() == at::kFloat;
-  if (!has_kernel(to) || !from.is_cpu() || !(same || widens) || from.dim() != 2 || to.dim() != 2 || from.stride(1) != 1 || to.stride(1) != 1)
+double scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
+                          const at::Tensor& to) {
+  const bool same = from.scalar_type() == to.scalar_type(),
+             widens = narrow_type(from) != Narrow::None && to.scalar_type() == at::kFloat;
+  if (!has_kernel(to) || !from.is_cpu() || !(same || widens) || from.dim() != 2 || to.dim() != 2 ||
+      from.stride(1) != 1 || to.stride(1) != 1)
     return scale_rows_columns_reference(from, rows, columns, to);
   check_factors(from, rows, columns, to);
   const int64_t height = from.size(0), grain = grain_of(from);
@@ -86,9 +97,10 @@ double scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const 
                                pointer<WideOf<T>>(rows),
                                pointer<WideOf<T>>(columns),
                                pointer<T>(to)};
-    parallel_chunks_for(0, height, grain, [&, kernel = kernels<T>().scale_matrix](int64_t chunk, int64_t begin, int64_t end) {
-      partial[static_cast<size_t>(chunk)] = kernel(task, begin, end);
-    });
+    parallel_chunks_for(0, height, grain,
+                        [&, kernel = kernels<T>().scale_matrix](int64_t chunk, int64_t begin, int64_t end) {
+                          partial[static_cast<size_t>(chunk)] = kernel(task, begin, end);
+                        });
   });
   to.unsafeGetTensorImpl()->bump_version();
   double total = 0;

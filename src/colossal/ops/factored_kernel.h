@@ -41,7 +41,8 @@ double add_row(const F* x, int64_t n, double* columns) {
 }
 
 template <class T>
-void square_sums(const T* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums, double* column_sums) {
+void square_sums(const T* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums,
+                 double* column_sums) {
   for (int64_t i = begin; i < end; ++i) {
     const T* x = matrix + i * stride;
     if constexpr (std::is_same_v<T, WideOf<T>>) {

@@ -8,7 +8,8 @@ namespace colossal::ops {
 at::Tensor gradient_sum(const at::Tensor& leaf) {
   if (!leaf.defined() || !leaf.is_leaf() || !leaf.requires_grad() || at::GradMode::is_enabled()) return {};
   const at::Tensor& sum = leaf.grad();
-  const bool fits = sum.defined() && sum.layout() == at::kStrided && sum.scalar_type() == leaf.scalar_type() && sum.is_contiguous() && !sum.requires_grad();
+  const bool fits = sum.defined() && sum.layout() == at::kStrided && sum.scalar_type() == leaf.scalar_type() &&
+                    sum.is_contiguous() && !sum.requires_grad();
   return fits ? sum : at::Tensor();
 }
 

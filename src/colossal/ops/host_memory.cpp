@@ -15,9 +15,9 @@ namespace colossal::ops {
 namespace {
 
 constexpr size_t kSmallest = size_t{256} << 10;
-constexpr size_t kUnit = size_t{4} << 10;       // sizes of blocks
+constexpr size_t kUnit = size_t{4} << 10;  // sizes of blocks
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kSegment = size_t{32} << 20;   // taken from the system at a time, unless a tensor is larger
+constexpr size_t kSegment = size_t{32} << 20;  // taken from the system at a time, unless a tensor is larger
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -30,7 +30,9 @@ struct Block {
 };
 
 struct SmallerFirst {
-  bool operator()(const Block* a, const Block* b) const { return a->size != b->size ? a->size < b->size : a->data < b->data; }
+  bool operator()(const Block* a, const Block* b) const {
+    return a->size != b->size ? a->size < b->size : a->data < b->data;
+  }
 };
 
 /// All addresses are aligned to huge pages: an anonymous mapping with the ends cut off. Null if there is no memory.
@@ -150,7 +152,8 @@ class HostCache final : public c10::Allocator {
   c10::Allocator* small_;
 };
 
-// One per process, like the allocator it replaces, and never destroyed: tensors of static duration may outlive it otherwise.
+// One per process, like the allocator it replaces, and never destroyed: tensors of static duration may outlive it
+// otherwise.
 std::atomic<HostCache*> installed{nullptr};
 
 void HostCache::give_back(void* data) {

@@ -1,5 +1,5 @@
-// The last lines of kernels_cpu.cpp, kernels_avx2.cpp and kernels_avx512.cpp: the tables of the unit's instruction set, whose
-// function COLOSSAL_KERNELS names.
+// The last lines of kernels_cpu.cpp, kernels_avx2.cpp and kernels_avx512.cpp: the tables of the unit's instruction set,
+// whose function COLOSSAL_KERNELS names.
 #include "colossal/ops/activation_kernel.h"
 #include "colossal/ops/attention_kernel.h"
 #include "colossal/ops/codes_kernel.h"
@@ -13,11 +13,13 @@ namespace colossal::ops {
 namespace {
 
 template <class T>
-constexpr Kernels<T> kTable{norm_forward<T>, norm_backward<T>, gelu_forward<T>, gelu_backward<T>, swiglu_forward<T>,
-                            swiglu_backward<T>, rotary_rows<T>, column_sums<T>, sum_of_squares<T>, row_max<T>, row_exp<T>,
-                            row_scale<T>, sum_of_squares<Half>, sgd_step<T>, adam_step<T>, lion_step<T>, draw_words,
-                            attention_scratch<T>, attention_forward<T>, attention_backward<T>, average_step<T>, square_sums<T>,
-                            square_sums<Half>, scale_matrix<T>, encode_block, decode_block};
+constexpr Kernels<T> kTable{norm_forward<T>,      norm_backward<T>,     gelu_forward<T>,      gelu_backward<T>,
+                            swiglu_forward<T>,    swiglu_backward<T>,   rotary_rows<T>,       column_sums<T>,
+                            sum_of_squares<T>,    row_max<T>,           row_exp<T>,           row_scale<T>,
+                            sum_of_squares<Half>, sgd_step<T>,          adam_step<T>,         lion_step<T>,
+                            draw_words,           attention_scratch<T>, attention_forward<T>, attention_backward<T>,
+                            average_step<T>,      square_sums<T>,       square_sums<Half>,    scale_matrix<T>,
+                            encode_block,         decode_block};
 
 }  // namespace
 

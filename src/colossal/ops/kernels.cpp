@@ -8,10 +8,13 @@ template <class T>
 const Kernels<T>& kernels() {
   switch (instruction_set()) {
 #if defined(__x86_64__)
-    case InstructionSet::Avx512: return avx512_kernels<T>();
-    case InstructionSet::Avx2: return avx2_kernels<T>();
+    case InstructionSet::Avx512:
+      return avx512_kernels<T>();
+    case InstructionSet::Avx2:
+      return avx2_kernels<T>();
 #endif
-    default: return portable_kernels<T>();
+    default:
+      return portable_kernels<T>();
   }
 }
 

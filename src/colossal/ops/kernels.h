@@ -1,6 +1,7 @@
-// The vectorised CPU kernels of this folder: one table per element type, compiled once per instruction set from the x_kernel.h
-// bodies and picked at run time. A kernel works on a range of rows or elements in the calling thread; threads are the caller's
-// affair. No torch here: the units of wide instruction sets include nothing but this and their bodies.
+// The vectorised CPU kernels of this folder: one table per element type, compiled once per instruction set from the
+// x_kernel.h bodies and picked at run time. A kernel works on a range of rows or elements in the calling thread;
+// threads are the caller's affair. No torch here: the units of wide instruction sets include nothing but this and their
+// bodies.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -55,9 +56,10 @@ struct UpdateBuffers {
   T* states[2];
   const void* gradients;  ///< of type T, or as gradient_type says (T = float)
   Narrow gradient_type;
-  void* copy;             ///< receives the values rounded to copy_type (T = float or Bf16)
+  void* copy;  ///< receives the values rounded to copy_type (T = float or Bf16)
   Narrow copy_type;
-  const uint32_t* words;  ///< random, one an element (T = Bf16): values and the last state are rounded by chance; null: to nearest
+  /// Random, one an element (T = Bf16): values and the last state are rounded by chance; null: to nearest
+  const uint32_t* words;
   WideOf<T> gradient_scale;
 };
 
@@ -79,7 +81,7 @@ struct AdamFactors {
 
 template <class W>
 struct LionFactors {
-  W decay;                    ///< factor of the values before the step
+  W decay;                     ///< factor of the values before the step
   W direction_mix, state_mix;  ///< 1 - beta1, 1 - beta2
   W step_size;
 };
@@ -97,10 +99,13 @@ struct ScaledMatrix {
 
 constexpr int64_t kCodeBlock = 256;  ///< numbers in 8 bits that share a scale
 
-/// What a kind of 8-bit codes stands for, and for each run of floats that share their upper 16 bits the code of its lowest one; see block_codes.h.
+/// What a kind of 8-bit codes stands for, and for each run of floats that share their upper 16 bits the code of its
+/// lowest one; see block_codes.h.
 struct CodeTable {
-  const float* values;          ///< of codes
-  const int32_t* runs;          ///< of first_run to last_run: the magnitude's code << 16 | lower 16 bits of the border above it, 0xFFFF if it lies elsewhere
+  const float* values;  ///< of codes
+  /// Of first_run to last_run: the magnitude's code << 16 | lower 16 bits of the border above it, 0xFFFF if it lies
+  /// elsewhere
+  const int32_t* runs;
   int32_t first_run, last_run;  ///< of the magnitudes from "all codes 0" to 1
   int32_t zero;                 ///< the code of 0
   int32_t sign_mask;            ///< -1 if codes have signs, else 0
@@ -174,12 +179,16 @@ struct Kernels {
   void (*attention_forward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
   /// Key-value heads [begin, end) of batch * kv_heads, with all query heads that read them.
   void (*attention_backward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
-  /// Gradients flow into the state, (gradient - state) * mix; the new values are what is left of them, gradient - state.
+  /// Gradients flow into the state, (gradient - state) * mix; the new values are what is left of them, gradient -
+  /// state.
   void (*average)(const UpdateBuffers<T>&, W mix, int64_t n);
-  /// row_sums[i] += sum over j of matrix[i, j]^2, column_sums[j] += sum over i of the same, for rows [begin, end) that lie `stride` apart.
-  void (*square_sums)(const T* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums, double* column_sums);
+  /// row_sums[i] += sum over j of matrix[i, j]^2, column_sums[j] += sum over i of the same, for rows [begin, end) that
+  /// lie `stride` apart.
+  void (*square_sums)(const T* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums,
+                      double* column_sums);
   /// The same of fp16 elements, whatever T.
-  void (*square_sums_half)(const Half* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end, double* row_sums, double* column_sums);
+  void (*square_sums_half)(const Half* matrix, int64_t stride, int64_t columns, int64_t begin, int64_t end,
+                           double* row_sums, double* column_sums);
   /// Rows [begin, end); the sum of the squares of what is written.
   double (*scale_matrix)(const ScaledMatrix<T>&, int64_t begin, int64_t end);
   /// A block of at most kCodeBlock values; returns its scale. The same in all tables, as decode_block.

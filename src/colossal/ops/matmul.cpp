@@ -92,12 +92,12 @@ std::atomic<int64_t>& choice_in_force() {  // -1: not yet made
   return code;
 }
 
-MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrary MatmulChoice::*kind) {
+MatmulLibrary library_for(const at::Tensor& a, const at::Tensor& b, MatmulLibrary MatmulChoice::* kind) {
   return may_use_onednn(a, b) ? matmul_choice().*kind : MatmulLibrary::Mkl;
 }
 
-/// Whether products of this type are best made in fp32: the CPU multiplies no such numbers, and LibTorch's products of them are ten times slower and more.
-/// Either way they are summed in fp32 and rounded once.
+/// Whether products of this type are best made in fp32: the CPU multiplies no such numbers, and LibTorch's products of
+/// them are ten times slower and more. Either way they are summed in fp32 and rounded once.
 bool is_widened(const at::Tensor& x) {
   if (!x.is_cpu()) return false;
 #if defined(__x86_64__)
@@ -139,7 +139,7 @@ MatmulChoice measure_matmul() {
   const auto faster = [](const at::Tensor& a, const at::Tensor& b) {
     // A clear win only: where the two are equal, noise should not decide.
     return time_of(MatmulLibrary::OneDnn, a, b) < 0.9 * time_of(MatmulLibrary::Mkl, a, b) ? MatmulLibrary::OneDnn
-                                                                                         : MatmulLibrary::Mkl;
+                                                                                          : MatmulLibrary::Mkl;
   };
   return {faster(x, w), faster(dy, w.t()), faster(dy.t(), x.t())};
 }

@@ -1,7 +1,8 @@
-// The one seam through which matrix products go. LibTorch carries two libraries for fp32 on CPU, MKL (behind at::mm) and oneDNN
-// (behind a registered operator that eager never uses for plain fp32); which is faster depends on the machine and on which
-// operand is transposed, so each kind of product is measured once and sent to the winner. fp64 and accelerators go to ATen. bf16 and fp16 on
-// a CPU that does not multiply them are made in fp32 and rounded, unless the result is wanted in fp32.
+// The one seam through which matrix products go. LibTorch carries two libraries for fp32 on CPU, MKL (behind at::mm)
+// and oneDNN (behind a registered operator that eager never uses for plain fp32); which is faster depends on the
+// machine and on which operand is transposed, so each kind of product is measured once and sent to the winner. fp64 and
+// accelerators go to ATen. bf16 and fp16 on a CPU that does not multiply them are made in fp32 and rounded, unless the
+// result is wanted in fp32.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -42,14 +43,18 @@ void set_matmul(const MatmulChoice& choice);
 /// fp16, else x's own. Operands that are wider than x are best given in it, and x too.
 at::ScalarType product_type(const at::Tensor& x);
 
-/// Products without autograd (nn/linear has it), result new and contiguous unless a tensor to write is given. Operands may have any strides; `sum`
-/// and `out` have dense rows. They may be fp32 where the operands are bf16 or fp16: then nothing is rounded to those,
-/// except the product itself by a CPU that multiplies bf16.
-at::Tensor matmul_nt(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[N,K]*/, const at::Tensor& bias = {} /*[N]*/);  ///< -> [M,N] = A Bt + bias
-at::Tensor matmul_nn(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[K,N]*/);                                       ///< -> [M,N] = A B
-at::Tensor matmul_tn(const at::Tensor& a /*[K,M]*/, const at::Tensor& b /*[K,N]*/, at::Tensor sum = {});                  ///< -> [M,N] = At B + sum, there
-void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);  ///< out = A Bt + beta * out, beta 0 (reads nothing) or 1
-void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);               ///< out = A B
+/// Products without autograd (nn/linear has it), result new and contiguous unless a tensor to write is given. Operands
+/// may have any strides; `sum` and `out` have dense rows. They may be fp32 where the operands are bf16 or fp16: then
+/// nothing is rounded to those, except the product itself by a CPU that multiplies bf16.
+/// -> [M,N] = A Bt + bias
+at::Tensor matmul_nt(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[N,K]*/, const at::Tensor& bias = {} /*[N]*/);
+/// -> [M,N] = A B
+at::Tensor matmul_nn(const at::Tensor& a /*[M,K]*/, const at::Tensor& b /*[K,N]*/);
+/// -> [M,N] = At B + sum, there
+at::Tensor matmul_tn(const at::Tensor& a /*[K,M]*/, const at::Tensor& b /*[K,N]*/, at::Tensor sum = {});
+/// Out = A Bt + beta * out, beta 0 (reads nothing) or 1
+void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta);
+void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b);  ///< out = A B
 
 /// Uninitialised [rows, columns] whose rows begin at cache lines: products with odd row lengths are slower by a tenth.
 at::Tensor empty_rows(int64_t rows, int64_t columns, const at::TensorOptions& options);

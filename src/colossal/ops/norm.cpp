@@ -31,8 +31,8 @@ void check(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& we
 }
 
 // {x + residual or x, y, mean, scale}; mean is undefined for RMSNorm.
-std::array<at::Tensor, 4> forward_rows(Kind kind, const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                       const at::Tensor& bias, double epsilon) {
+std::array<at::Tensor, 4> forward_rows(Kind kind, const at::Tensor& x, const at::Tensor& residual,
+                                       const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
   const int64_t columns = x.size(-1), rows = columns == 0 ? 0 : x.numel() / columns;
   const auto statistics = x.options().dtype(wide_type(x)).requires_grad(false);
   auto y = at::empty(x.sizes(), x.options()), sum = residual.defined() ? at::empty(x.sizes(), x.options()) : x;
@@ -40,9 +40,16 @@ std::array<at::Tensor, 4> forward_rows(Kind kind, const at::Tensor& x, const at:
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     using W = WideOf<T>;
-    const NormForward<T> task{columns, pointer<T>(x), pointer<T>(residual), pointer<T>(weight), pointer<T>(bias),
-                              residual.defined() ? pointer<T>(sum) : nullptr, pointer<T>(y), pointer<W>(mean),
-                              pointer<W>(scale), static_cast<W>(epsilon)};
+    const NormForward<T> task{columns,
+                              pointer<T>(x),
+                              pointer<T>(residual),
+                              pointer<T>(weight),
+                              pointer<T>(bias),
+                              residual.defined() ? pointer<T>(sum) : nullptr,
+                              pointer<T>(y),
+                              pointer<W>(mean),
+                              pointer<W>(scale),
+                              static_cast<W>(epsilon)};
     const auto& kernel = kernels<T>();
     parallel_for(0, rows, grain_rows(columns), [&](int64_t from, int64_t to) { kernel.norm_forward(task, from, to); });
   });
@@ -66,7 +73,7 @@ std::array<at::Tensor, 3> backward_rows(const at::Tensor& dy, const at::Tensor& 
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     using W = WideOf<T>;
-    const NormBackward<T> task{columns,         pointer<T>(dy),    pointer<T>(x),     pointer<T>(weight),
+    const NormBackward<T> task{columns,          pointer<T>(dy),   pointer<T>(x),     pointer<T>(weight),
                                pointer<T>(dsum), pointer<W>(mean), pointer<W>(scale), pointer<T>(dx)};
     const auto& kernel = kernels<T>();
     parallel_chunks_for(0, rows, grain, [&](int64_t chunk, int64_t from, int64_t to) {
@@ -74,7 +81,9 @@ std::array<at::Tensor, 3> backward_rows(const at::Tensor& dy, const at::Tensor& 
                            wanted.bias ? pointer<W>(dbias) + chunk * columns : nullptr, from, to);
     });
   });
-  const auto total = [&](const at::Tensor& part) { return part.defined() ? part.sum(0).to(weight.scalar_type()) : part; };
+  const auto total = [&](const at::Tensor& part) {
+    return part.defined() ? part.sum(0).to(weight.scalar_type()) : part;
+  };
   return {dx, total(dweight), total(dbias)};
 }
 
@@ -85,8 +94,8 @@ at::Tensor dense(const at::Tensor& t) { return t.defined() ? t.contiguous() : t;
 
 // One node for all four operators. Outputs {y} or, with a residual, {x + residual, y}.
 struct Norm : Function<Norm> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const Optional& residual,
-                               const Optional& bias, double epsilon, bool centred) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                               const Optional& residual, const Optional& bias, double epsilon, bool centred) {
     const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
     const auto [sum, y, mean, scale] =
         forward_rows(centred ? Kind::Layer : Kind::Rms, x.contiguous(), dense(residual.value_or(at::Tensor())),
@@ -101,7 +110,8 @@ struct Norm : Function<Norm> {
     const auto saved = context->get_saved_variables();
     const bool added = gradients.size() == 2, biased = context->saved_data["bias"].toBool();
     auto needs = [&, edge = size_t{0}](bool present) mutable { return present && context->needs_input_grad(edge++); };
-    const bool needs_x = needs(true), needs_weight = needs(true), needs_residual = needs(added), needs_bias = needs(biased);
+    const bool needs_x = needs(true), needs_weight = needs(true), needs_residual = needs(added),
+               needs_bias = needs(biased);
     const auto dy = dense(gradients.back()), dsum = added ? dense(gradients.front()) : at::Tensor();
     const at::Tensor none;
     if (!dy.defined()) return {dsum, none, needs_residual ? dsum : none, none, none, none};
@@ -112,13 +122,15 @@ struct Norm : Function<Norm> {
   }
 };
 
-variable_list run(Kind kind, const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight, const at::Tensor& bias,
-                  double epsilon) {
+variable_list run(Kind kind, const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
+                  const at::Tensor& bias, double epsilon) {
   check(x, residual, weight, bias);
   const auto same = [&](const at::Tensor& t) { return t.defined() ? t.to(x.scalar_type()) : t; };
-  if (has_kernel(x)) return Norm::apply(x, same(weight), optional(same(residual)), optional(same(bias)), epsilon, kind == Kind::Layer);
+  if (has_kernel(x))
+    return Norm::apply(x, same(weight), optional(same(residual)), optional(same(bias)), epsilon, kind == Kind::Layer);
   const auto sum = residual.defined() ? x + residual : x;
-  auto y = kind == Kind::Layer ? layer_norm_reference(sum, weight, bias, epsilon) : rms_norm_reference(sum, weight, epsilon);
+  auto y =
+      kind == Kind::Layer ? layer_norm_reference(sum, weight, bias, epsilon) : rms_norm_reference(sum, weight, epsilon);
   return residual.defined() ? variable_list{sum, y} : variable_list{y};
 }
 
@@ -146,14 +158,14 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
   return run(Kind::Layer, x, {}, weight, bias, epsilon)[0];
 }
 
-std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                               double epsilon) {
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
+                                               const at::Tensor& weight, double epsilon) {
   auto outputs = run(Kind::Rms, x, residual, weight, {}, epsilon);
   return {outputs[0], outputs[1]};
 }
 
-std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                                 const at::Tensor& bias, double epsilon) {
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual,
+                                                 const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
   auto outputs = run(Kind::Layer, x, residual, weight, bias, epsilon);
   return {outputs[0], outputs[1]};
 }

@@ -23,18 +23,19 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 
 /// {x + residual, norm(x + residual)}: the sum that opens the next residual branch and its norm, in one pass each way.
 /// Shapes: x and residual [..., H] of one shape.
-std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                               double epsilon);
-std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& weight,
-                                                 const at::Tensor& bias, double epsilon);
+std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
+                                               const at::Tensor& weight, double epsilon);
+std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual,
+                                                 const at::Tensor& weight, const at::Tensor& bias, double epsilon);
 
 /// The same norms of rows whose H = `width` features are split over ranks: x [..., H_local], weight and bias [H_local].
 ///
-/// Reductions: a sum of the moments, fp64, in forward: [1, rows] (RMSNorm: x^2) or [2, rows] (LayerNorm: x, x^2); a sum of as many in backward, which
-///             needs the ranks in the same order. `reduction` must outlive the graph.
-at::Tensor split_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, int64_t width, RankReduction& reduction);
-at::Tensor split_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon, int64_t width,
-                            RankReduction& reduction);
+/// Reductions: a sum of the moments, fp64, in forward: [1, rows] (RMSNorm: x^2) or [2, rows] (LayerNorm: x, x^2); a sum
+///             of as many in backward, which needs the ranks in the same order. `reduction` must outlive the graph.
+at::Tensor split_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, int64_t width,
+                          RankReduction& reduction);
+at::Tensor split_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                            int64_t width, RankReduction& reduction);
 
 /// By ATen operators with ATen's autograd, in the dtype of the statistics: the references.
 at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, double epsilon);

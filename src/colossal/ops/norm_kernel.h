@@ -15,7 +15,8 @@ void norm_forward(const NormForward<T>& a, int64_t begin, int64_t end) {
     if (a.residual) {
       const T* residual = a.residual + row * n;
       T* sum = a.sum + row * n;
-      for_vectors<W>(n, [&](int64_t i, auto part) { store(sum + i, load(x + i, part) + load(residual + i, part), part); });
+      for_vectors<W>(n,
+                     [&](int64_t i, auto part) { store(sum + i, load(x + i, part) + load(residual + i, part), part); });
       x = sum;  // the norm is of the rounded sum, which is what backward will read
     }
     W mean = 0;
@@ -57,7 +58,8 @@ void norm_backward(const NormBackward<T>& a, WideOf<T>* dweight, WideOf<T>* dbia
       if (dbias) store(dbias + i, load(dbias + i, part) + gradient, part);
     });
     if (!a.dx) continue;
-    const W mean_g = a.mean ? sum_of<W>(sum_g) / static_cast<W>(n) : W(0), mean_gz = sum_of<W>(sum_gz) / static_cast<W>(n);
+    const W mean_g = a.mean ? sum_of<W>(sum_g) / static_cast<W>(n) : W(0),
+            mean_gz = sum_of<W>(sum_gz) / static_cast<W>(n);
     T* dx = a.dx + row * n;
     const T* dsum = a.dsum ? a.dsum + row * n : nullptr;
     for_vectors<W>(n, [&](int64_t i, auto part) {

@@ -55,7 +55,9 @@ int64_t chunk_length(int64_t items, int64_t grain) {
 
 }  // namespace
 
-int64_t parallel_chunks(int64_t items, int64_t grain) { return items <= 0 ? 0 : divide_up(items, chunk_length(items, grain)); }
+int64_t parallel_chunks(int64_t items, int64_t grain) {
+  return items <= 0 ? 0 : divide_up(items, chunk_length(items, grain));
+}
 
 void parallel_chunks_for(int64_t begin, int64_t end, int64_t grain,
                          const std::function<void(int64_t, int64_t, int64_t)>& body) {

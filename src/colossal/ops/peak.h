@@ -4,8 +4,8 @@
 
 namespace colossal::ops {
 
-/// Floating point operations a second of matmul_nt on 1024 x 1024 matrices, the best of the repetitions that fit in `seconds` (at least
-/// one), with this thread's thread count.
+/// Floating point operations a second of matmul_nt on 1024 x 1024 matrices, the best of the repetitions that fit in
+/// `seconds` (at least one), with this thread's thread count.
 double matmul_peak(at::ScalarType dtype, at::Device device, double seconds);
 
 }  // namespace colossal::ops

@@ -21,8 +21,8 @@ namespace {
 constexpr int64_t kRandomGrain = 16384;
 constexpr int64_t kRandomRun = 1024;  // words drawn at a time
 
-// Words become floats in vectors of the baseline instruction set, which has no fused multiply-add: values do not depend on the
-// machine. (The words themselves are integers and come from the widest vectors.)
+// Words become floats in vectors of the baseline instruction set, which has no fused multiply-add: values do not depend
+// on the machine. (The words themselves are integers and come from the widest vectors.)
 typedef uint32_t Words __attribute__((vector_size(16)));
 typedef int32_t Integers __attribute__((vector_size(16)));
 typedef float Floats __attribute__((vector_size(16)));
@@ -51,8 +51,8 @@ Floats unit_of(Words word) {  // [0, 1) in steps of 2^-24; the conversion of a s
   return __builtin_convertvector((Integers)(word >> 8), Floats) * 0x1p-24f;
 }
 
-// Two standard normal variates of two random words (Box and Muller). The word of the angle gives the quadrant by its two
-// upper bits and an angle in [-pi/4, pi/4) by the rest, where short Taylor series are exact to fp32.
+// Two standard normal variates of two random words (Box and Muller). The word of the angle gives the quadrant by its
+// two upper bits and an angle in [-pi/4, pi/4) by the rest, where short Taylor series are exact to fp32.
 void normal_pair(Words radius_word, Words angle_word, Floats& first, Floats& second) {
   const Floats radius = root_of(-2.0f * log_of(unit_of(radius_word) + 0x1p-24f));
   const Floats a = __builtin_convertvector((Integers)(angle_word << 2) >> 8, Floats) * (0x1p-24f * 1.57079633f);
@@ -114,15 +114,15 @@ void check_box(const at::Tensor& local, const std::vector<int64_t>& shape, const
                const std::vector<int64_t>& local_start, const std::vector<int64_t>& size) {
   const auto dims = static_cast<size_t>(local.dim());
   require(shape.size() == dims && start.size() == dims && local_start.size() == dims && size.size() == dims, "random",
-          "shape, start, local_start and size must have one entry per dimension of the tensor: got ", shape.size(), ", ",
-          start.size(), ", ", local_start.size(), ", ", size.size(), " for ", dims);
+          "shape, start, local_start and size must have one entry per dimension of the tensor: got ", shape.size(),
+          ", ", start.size(), ", ", local_start.size(), ", ", size.size(), " for ", dims);
   for (size_t d = 0; d < dims; ++d) {
     require(start[d] >= 0 && size[d] >= 0 && start[d] + size[d] <= shape[d], "random",
             "the box must lie inside the logical shape: dimension ", d, " has start ", start[d], ", size ", size[d],
             ", logical size ", shape[d]);
     require(local_start[d] >= 0 && local_start[d] + size[d] <= local.size(static_cast<int64_t>(d)), "random",
-            "the box must lie inside the local tensor: dimension ", d, " has start ", local_start[d], ", size ", size[d],
-            ", local size ", local.size(static_cast<int64_t>(d)));
+            "the box must lie inside the local tensor: dimension ", d, " has start ", local_start[d], ", size ",
+            size[d], ", local size ", local.size(static_cast<int64_t>(d)));
   }
 }
 
@@ -169,7 +169,8 @@ void random_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out) {
 }
 
 void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,
-                 const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed, double deviation) {
+                 const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
+                 double deviation) {
   fill(Normal{static_cast<float>(deviation)}, local, shape, start, local_start, size, seed);
 }
 

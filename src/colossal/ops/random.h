@@ -1,5 +1,6 @@
-// Counter-based random numbers: a value depends on (seed, logical index) alone, never on who draws it, in which order, on how
-// many threads or for which shard. So a sharded parameter starts, and a sharded activation is dropped, as on one process.
+// Counter-based random numbers: a value depends on (seed, logical index) alone, never on who draws it, in which order,
+// on how many threads or for which shard. So a sharded parameter starts, and a sharded activation is dropped, as on one
+// process.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,14 +19,15 @@ void random_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out);
 /// Fills local[local_start, local_start+size) where the element of logical index (start + offset) gets the value of its
 /// row-major linear index in `shape`: a normal variate of mean 0 and the given deviation.
 ///
-/// Shapes:  `shape`, `start`, `local_start` and `size` have local.dim() entries; [start, start+size) lies in `shape` and
-///          [local_start, local_start+size) in `local`.
+/// Shapes:  `shape`, `start`, `local_start` and `size` have local.dim() entries; [start, start+size) lies in `shape`
+///          and [local_start, local_start+size) in `local`.
 /// Values:  drawn in fp32 by arithmetic that is the same on every x86-64 machine, then rounded to the dtype of `local`
 ///          (fp32, fp64, bf16 or fp16). On an accelerator they are drawn on the host and copied.
 /// Errors:  throws if a box does not fit.
 /// Cost:    about 2 ns an element and thread.
 void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,
-                 const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed, double deviation);
+                 const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
+                 double deviation);
 
 /// The same with values uniform in [low, high): low + (high - low) * k / 2^24.
 void fill_uniform(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,
@@ -34,15 +36,18 @@ void fill_uniform(at::Tensor& local, const std::vector<int64_t>& shape, const st
 
 /// Sets each element to 0 with probability p and multiplies the others by 1 / (1 - p).
 ///
-/// Shapes:   x [..., cols], seen as [rows, cols] of a logical matrix [*, logical_cols] at (first_row, first_col): the fate of
-///           an element depends on (seed, its index in that matrix), so all shards together are dropped as one process would.
+/// Shapes:   x [..., cols], seen as [rows, cols] of a logical matrix [*, logical_cols] at (first_row, first_col): the
+///           fate of an element depends on (seed, its index in that matrix), so all shards together are dropped as one
+///           process would.
 /// Gradient: the same mask, drawn again: nothing is saved.
 /// Errors:   throws unless 0 <= p < 1, the offsets are not negative and first_col + cols <= logical_cols.
-/// Cost:     p = 0 returns x itself. On an accelerator the mask is composed of ATen integer operators: same mask, slower.
-at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, int64_t first_row, int64_t first_col, int64_t logical_cols);
+/// Cost:     p = 0 returns x itself. On an accelerator the mask is composed of ATen integer operators: same mask,
+///           slower.
+at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, int64_t first_row, int64_t first_col,
+                   int64_t logical_cols);
 
 /// The mask of `dropout` (true: kept) by ATen integer operators on any device: its reference.
-at::Tensor dropout_mask_reference(int64_t rows, int64_t cols, double p, uint64_t seed, int64_t first_row, int64_t first_col,
-                                  int64_t logical_cols, at::Device device);
+at::Tensor dropout_mask_reference(int64_t rows, int64_t cols, double p, uint64_t seed, int64_t first_row,
+                                  int64_t first_col, int64_t logical_cols, at::Device device);
 
 }  // namespace colossal::ops

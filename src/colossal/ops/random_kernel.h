@@ -13,8 +13,8 @@ typedef uint32_t RandomWords __attribute__((vector_size(kVectorBytes)));
 typedef uint64_t RandomProducts __attribute__((vector_size(kVectorBytes)));
 constexpr int kRandomLanes = kVectorBytes / 4;
 
-/// Products of the lower halves of 64-bit lanes. By hand: the compiler cannot know that the upper halves do not matter, and would
-/// multiply them too.
+/// Products of the lower halves of 64-bit lanes. By hand: the compiler cannot know that the upper halves do not matter,
+/// and would multiply them too.
 inline RandomProducts multiply_lower_halves(RandomProducts a, RandomProducts b) {
 #if defined(__AVX512F__)
   return (RandomProducts)_mm512_maskz_mul_epu32(0xFF, (__m512i)a, (__m512i)b);

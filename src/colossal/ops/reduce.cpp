@@ -23,13 +23,16 @@ at::Tensor sum_of_squares(const at::Tensor& flat) {
   if (!(has_kernel(flat) || is_half) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
   std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kReduceGrain)), 0.0);
   const auto add_up = [&](const auto* data, auto* sum) {
-    parallel_chunks_for(0, flat.numel(), kReduceGrain,
-                        [&](int64_t chunk, int64_t from, int64_t to) { partial[static_cast<size_t>(chunk)] = sum(data + from, to - from); });
+    parallel_chunks_for(0, flat.numel(), kReduceGrain, [&](int64_t chunk, int64_t from, int64_t to) {
+      partial[static_cast<size_t>(chunk)] = sum(data + from, to - from);
+    });
   };
   if (is_half) {
     add_up(pointer<Half>(flat), kernels<float>().sum_of_squares_half);
   } else {
-    with_element_type(flat, [&](auto element) { add_up(pointer<decltype(element)>(flat), kernels<decltype(element)>().sum_of_squares); });
+    with_element_type(flat, [&](auto element) {
+      add_up(pointer<decltype(element)>(flat), kernels<decltype(element)>().sum_of_squares);
+    });
   }
   double total = 0;
   for (const double part : partial) total += part;  // in order: the same sum for the same number of chunks

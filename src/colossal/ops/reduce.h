@@ -4,8 +4,8 @@
 
 namespace colossal::ops {
 
-/// Sum of x^2, accumulated in fp64: 0-dim fp64 tensor on the device of `flat`. Shapes: 1-D contiguous, fp64, fp32, bf16 or fp16.
-/// The same value whenever the thread count is the same. Not differentiable.
+/// Sum of x^2, accumulated in fp64: 0-dim fp64 tensor on the device of `flat`. Shapes: 1-D contiguous, fp64, fp32, bf16
+/// or fp16. The same value whenever the thread count is the same. Not differentiable.
 at::Tensor sum_of_squares(const at::Tensor& flat);
 at::Tensor sum_of_squares_reference(const at::Tensor& flat);
 

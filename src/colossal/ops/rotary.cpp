@@ -25,9 +25,10 @@ RotaryTable::RotaryTable(int64_t head_size, double theta, std::optional<RotarySc
   require(head_size > 0 && head_size % 2 == 0, "rotary", "head size must be even and positive: got ", head_size);
   require(theta > 0, "rotary", "theta must be positive: got ", theta);
   if (scaling)
-    require(scaling->factor > 0 && scaling->low_freq_factor > 0 && scaling->high_freq_factor > scaling->low_freq_factor &&
-                scaling->original_max_position > 0,
-            "rotary", "scaling needs factor > 0, high_freq_factor > low_freq_factor > 0 and original_max_position > 0: got ",
+    require(scaling->factor > 0 && scaling->low_freq_factor > 0 &&
+                scaling->high_freq_factor > scaling->low_freq_factor && scaling->original_max_position > 0,
+            "rotary",
+            "scaling needs factor > 0, high_freq_factor > low_freq_factor > 0 and original_max_position > 0: got ",
             scaling->factor, ", ", scaling->high_freq_factor, ", ", scaling->low_freq_factor, ", ",
             scaling->original_max_position);
   state_->head_size = head_size;
@@ -68,7 +69,8 @@ at::Tensor rotary_reference(const at::Tensor& x, const at::Tensor& positions, co
   const auto angle = (positions.to(at::kDouble).unsqueeze(-1) * table.frequencies().to(x.device())).unsqueeze(2);
   const auto cosine = angle.cos().to(type), sine = angle.sin().to(type);
   const auto halves = x.to(type).chunk(2, -1);
-  return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1).to(x.scalar_type());
+  return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1)
+      .to(x.scalar_type());
 }
 
 namespace {
@@ -80,8 +82,8 @@ using torch::autograd::variable_list;
 constexpr int64_t kGrainElements = 8192;
 
 void check(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table) {
-  require(x.dim() == 4 && x.size(3) == table.head_size(), "rotary", "input must be [B,S,N,", table.head_size(), "]: got ",
-          x.sizes());
+  require(x.dim() == 4 && x.size(3) == table.head_size(), "rotary", "input must be [B,S,N,", table.head_size(),
+          "]: got ", x.sizes());
   require(positions.dim() == 2 && positions.size(0) == x.size(0) && positions.size(1) == x.size(1) &&
               positions.scalar_type() == at::kLong,
           "rotary", "positions must be int64 [B,S] of input ", x.sizes(), ": got ", positions.sizes());
@@ -103,8 +105,15 @@ at::Tensor turn(const at::Tensor& input, const at::Tensor& positions, const at::
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     using W = WideOf<T>;
-    const RotaryRows<T> task{x.size(2),  x.size(3),      x.stride(1), x.stride(2), pointer<T>(x),
-                             pointer<T>(y), pointer<int64_t>(positions), pointer<W>(cos_sin), static_cast<W>(sign)};
+    const RotaryRows<T> task{x.size(2),
+                             x.size(3),
+                             x.stride(1),
+                             x.stride(2),
+                             pointer<T>(x),
+                             pointer<T>(y),
+                             pointer<int64_t>(positions),
+                             pointer<W>(cos_sin),
+                             static_cast<W>(sign)};
     const auto& kernel = kernels<T>();
     const int64_t grain = std::max<int64_t>(kGrainElements / std::max<int64_t>(x.size(2) * x.size(3), 1), 1);
     parallel_for(0, x.size(0) * x.size(1), grain, [&](int64_t from, int64_t to) { kernel.rotary(task, from, to); });

@@ -15,8 +15,8 @@ struct RotaryScaling {
   int64_t original_max_position = 8192;
 };
 
-/// Frequencies theta^(-2i/D) of a head, optionally scaled, and a table of cosines and sines that grows with the largest position
-/// seen. Copies share the table. Thread safety: full.
+/// Frequencies theta^(-2i/D) of a head, optionally scaled, and a table of cosines and sines that grows with the largest
+/// position seen. Copies share the table. Thread safety: full.
 class RotaryTable {
  public:
   /// Errors: throws unless head_size is even and positive and theta > 0 (and the scaling's numbers make sense).
@@ -25,7 +25,8 @@ class RotaryTable {
   int64_t head_size() const;
   /// fp64 [D/2] on the CPU.
   const at::Tensor& frequencies() const;
-  /// Cosines and sines of positions [0, n), n >= positions: contiguous [n, 2, D/2] on the CPU, fp64 if `dtype` is, else fp32.
+  /// Cosines and sines of positions [0, n), n >= positions: contiguous [n, 2, D/2] on the CPU, fp64 if `dtype` is, else
+  /// fp32.
   at::Tensor cos_sin(int64_t positions, at::ScalarType dtype) const;
 
  private:

@@ -29,7 +29,8 @@ void column_sums(const T* x, int64_t columns, int64_t begin, int64_t end, WideOf
   using W = WideOf<T>;
   for (int64_t row = begin; row < end; ++row) {
     const T* line = x + row * columns;
-    for_vectors<W>(columns, [&](int64_t i, auto part) { store(out + i, load(out + i, part) + load(line + i, part), part); });
+    for_vectors<W>(columns,
+                   [&](int64_t i, auto part) { store(out + i, load(out + i, part) + load(line + i, part), part); });
   }
 }
 
@@ -62,7 +63,7 @@ template <class T>
 WideOf<T> row_max(const T* x, int64_t n) {
   using W = WideOf<T>;
   const W lowest = -static_cast<W>(__builtin_inf());
-  Vec<W> best = splat<W>(lowest) , other;
+  Vec<W> best = splat<W>(lowest), other;
   other = best;
   int64_t i = 0;
   for (; i + 2 * kLanes<W> <= n; i += 2 * kLanes<W>) {

@@ -1,6 +1,7 @@
-// Vectors of the width that the including unit is compiled for. Only kernel bodies include this: everything is in an unnamed
-// namespace, because an inline function shared between units of different instruction sets would be one symbol, and the linker
-// might keep the copy that this machine cannot run. For the same reason kernel bodies call no inline function of std or ATen.
+// Vectors of the width that the including unit is compiled for. Only kernel bodies include this: everything is in an
+// unnamed namespace, because an inline function shared between units of different instruction sets would be one symbol,
+// and the linker might keep the copy that this machine cannot run. For the same reason kernel bodies call no inline
+// function of std or ATen.
 #pragma once
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -29,7 +30,8 @@ struct Simd<float> {
   typedef float Vector __attribute__((vector_size(kVectorBytes)));
   typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
   static constexpr int kMantissaBits = 23, kExponentBias = 127, kSeriesTerms = 7;
-  static constexpr float kRoundingMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer kept in the low bits
+  // 1.5 * 2^23: adding it rounds to an integer kept in the low bits
+  static constexpr float kRoundingMagic = 12582912.0f;
   static constexpr float kSmallestExponent = -87.0f, kLargestExponent = 88.0f;
   static constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
 };
@@ -93,19 +95,23 @@ inline Vec<float> load(const Half* p, Whole) {
   return (Vec<float>)_mm256_cvtph_ps((__m128i)halves);
 #else
   const Words bits = __builtin_convertvector(halves, Words), magnitude = (bits & 0x7FFFu) << 13;
-  const Words finite = (Words)((Vec<float>)magnitude * 0x1p112f);  // moves the exponent's origin, makes subnormals normal
+  // moves the exponent's origin, makes subnormals normal
+  const Words finite = (Words)((Vec<float>)magnitude * 0x1p112f);
   return (Vec<float>)((magnitude >= 0x0F800000u ? magnitude | 0x7F800000u : finite) | ((bits & 0x8000u) << 16));
 #endif
 }
-inline void store(Half* p, Vec<float> v, Whole) {  // round to nearest even; NaN stays NaN, what is too large becomes infinite
+// round to nearest even; NaN stays NaN, what is too large becomes infinite
+inline void store(Half* p, Vec<float> v, Whole) {
 #if defined(__AVX512F__)
-  const HalfWords halves = (HalfWords)_mm512_maskz_cvtps_ph(0xFFFF, (__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const HalfWords halves =
+      (HalfWords)_mm512_maskz_cvtps_ph(0xFFFF, (__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #elif defined(__F16C__)
   const HalfWords halves = (HalfWords)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 #else
   const Words bits = (Words)v, magnitude = bits & 0x7FFFFFFFu;
   const Words normal = (magnitude - 0x38000000u + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;
-  const Words subnormal = (Words)((Vec<float>)magnitude + 0.5f) - 0x3F000000u;  // the last bit of 0.5 is 2^-24, as that of subnormals
+  // the last bit of 0.5 is 2^-24, as that of subnormals
+  const Words subnormal = (Words)((Vec<float>)magnitude + 0.5f) - 0x3F000000u;
   const Words finite = magnitude < 0x38800000u ? subnormal : (magnitude < 0x477FF000u ? normal : Words{} + 0x7C00u);
   const Words rounded = magnitude > 0x7F800000u ? ((magnitude >> 13) & 0x3FFu) | 0x7E00u : finite;
   const HalfWords halves = __builtin_convertvector(rounded | ((bits >> 16) & 0x8000u), HalfWords);
@@ -173,8 +179,8 @@ inline W max_of(Vec<W> v) {
   return best;
 }
 
-/// e^x: x = n ln2 + r, Taylor series in r, 2^n by the exponent bits. Within 2 ulp for W = float; 0 below the normal range,
-/// about the largest number above it.
+/// e^x: x = n ln2 + r, Taylor series in r, 2^n by the exponent bits. Within 2 ulp for W = float; 0 below the normal
+/// range, about the largest number above it.
 template <class W>
 inline Vec<W> exp_of(Vec<W> x) {
   using S = Simd<W>;

@@ -1,5 +1,5 @@
-// Norms of rows whose features are split over ranks. By ATen operators: the work is one pass over an activation that the layout has already
-// divided by the number of ranks.
+// Norms of rows whose features are split over ranks. By ATen operators: the work is one pass over an activation that
+// the layout has already divided by the number of ranks.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -14,8 +14,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// Row sums of a and, when given, of b, over all ranks: [1 or 2, rows, 1] in fp64. In fp64 the variance may be taken as E[x^2] - E[x]^2, one
-/// message instead of two: in fp32 that difference would lose its digits.
+/// Row sums of a and, when given, of b, over all ranks: [1 or 2, rows, 1] in fp64. In fp64 the variance may be taken as
+/// E[x^2] - E[x]^2, one message instead of two: in fp32 that difference would lose its digits.
 at::Tensor summed(const at::Tensor& a, const at::Tensor& b, RankReduction& reduction) {
   const auto sum = [](const at::Tensor& t) { return t.sum(-1, false, at::kDouble); };
   at::Tensor sums = b.defined() ? at::stack({sum(a), sum(b)}) : sum(a).unsqueeze(0);
@@ -24,8 +24,9 @@ at::Tensor summed(const at::Tensor& a, const at::Tensor& b, RankReduction& reduc
 }
 
 struct SplitNorm : Function<SplitNorm> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                            double epsilon, int64_t width, RankReduction* reduction) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, double epsilon, int64_t width,
+                            RankReduction* reduction) {
     const auto type = wide_type(x);
     const auto rows = x.reshape({-1, x.size(-1)}).to(type);
     const double features = static_cast<double>(width);
@@ -62,25 +63,31 @@ struct SplitNorm : Function<SplitNorm> {
     if (centred) dx -= means[1].to(type);
     const auto total = [&](const at::Tensor& t) { return t.sum(0).to(weight.scalar_type()); };
     const at::Tensor none;
-    return {(dx * scale).to(x.scalar_type()).view(x.sizes()), total(dy * normed), centred ? total(dy) : none, none, none, none};
+    return {(dx * scale).to(x.scalar_type()).view(x.sizes()),
+            total(dy * normed),
+            centred ? total(dy) : none,
+            none,
+            none,
+            none};
   }
 };
 
 void check(const at::Tensor& x, const at::Tensor& weight, int64_t width) {
   require(x.dim() > 0 && weight.dim() == 1 && weight.size(0) == x.size(-1) && width >= x.size(-1), "norm",
-          "weight must have one entry per local column, at most the width of the row: got ", weight.sizes(), " for input ", x.sizes(), ", width ",
-          width);
+          "weight must have one entry per local column, at most the width of the row: got ", weight.sizes(),
+          " for input ", x.sizes(), ", width ", width);
 }
 
 }  // namespace
 
-at::Tensor split_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, int64_t width, RankReduction& reduction) {
+at::Tensor split_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, int64_t width,
+                          RankReduction& reduction) {
   check(x, weight, width);
   return SplitNorm::apply(x, weight, std::optional<at::Tensor>(), epsilon, width, &reduction);
 }
 
-at::Tensor split_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon, int64_t width,
-                            RankReduction& reduction) {
+at::Tensor split_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                            int64_t width, RankReduction& reduction) {
   check(x, weight, width);
   require(bias.defined() && bias.sizes() == weight.sizes(), "norm", "bias must be as long as weight ", weight.sizes());
   return SplitNorm::apply(x, weight, std::optional<at::Tensor>(bias), epsilon, width, &reduction);

@@ -21,16 +21,20 @@ constexpr int64_t kUpdateRun = 1024;  // random words drawn at a time
 
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
-  const auto fits = [&](const at::Tensor& t) { return t.dim() == 1 && t.is_contiguous() && t.numel() == u.values.numel(); };
+  const auto fits = [&](const at::Tensor& t) {
+    return t.dim() == 1 && t.is_contiguous() && t.numel() == u.values.numel();
+  };
   require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)), rule,
-          "buffers must be contiguous, 1-D and equally long: got values ", u.values.sizes(), ", gradients ", u.gradients.sizes());
+          "buffers must be contiguous, 1-D and equally long: got values ", u.values.sizes(), ", gradients ",
+          u.gradients.sizes());
   for (const at::Tensor& state : states)
-    require(fits(state) && state.scalar_type() == type, rule, "states must be like the values, ", u.values.sizes(), " of ", type, ": got ",
-            state.sizes(), " of ", state.scalar_type());
+    require(fits(state) && state.scalar_type() == type, rule, "states must be like the values, ", u.values.sizes(),
+            " of ", type, ": got ", state.sizes(), " of ", state.scalar_type());
   require(gradient == type || (narrow_type(u.gradients) != Narrow::None && type == at::kFloat), rule,
           "gradients must have the dtype of the values, or be bf16 or fp16 beside fp32: got ", gradient, " and ", type);
   require(!u.copy.defined() || (narrow_type(u.copy) != Narrow::None && type != at::kDouble), rule,
-          "the rounded copy must be bf16 or fp16 beside fp32 or bf16 values: got ", u.copy.defined() ? u.copy.scalar_type() : type, " beside ", type);
+          "the rounded copy must be bf16 or fp16 beside fp32 or bf16 values: got ",
+          u.copy.defined() ? u.copy.scalar_type() : type, " beside ", type);
   require(!u.chance || type == at::kBFloat16, rule, "rounding by chance is for bf16 values: got ", type);
 }
 
@@ -40,14 +44,16 @@ void changed(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::T
   for (const at::Tensor& state : states) state.unsafeGetTensorImpl()->bump_version();
 }
 
-/// make_step(T()) gives the rule's kernel for element type T as step(buffers, n). It is asked for in the calling thread, whose instruction set counts.
-/// `out` receives what the rule makes of the values.
+/// make_step(T()) gives the rule's kernel for element type T as step(buffers, n). It is asked for in the calling
+/// thread, whose instruction set counts. `out` receives what the rule makes of the values.
 template <class MakeStep>
 void run(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states, const MakeStep& make_step) {
   with_element_type(u.values, [&](auto element) {
     using T = decltype(element);
     const auto step = make_step(element);
-    const auto at_element = [](const at::Tensor& t, int64_t i) { return static_cast<char*>(t.mutable_data_ptr()) + i * t.element_size(); };
+    const auto at_element = [](const at::Tensor& t, int64_t i) {
+      return static_cast<char*>(t.mutable_data_ptr()) + i * t.element_size();
+    };
     UpdateBuffers<T> whole{};
     whole.gradient_type = u.gradients.scalar_type() == u.values.scalar_type() ? Narrow::None : narrow_type(u.gradients);
     whole.copy_type = narrow_type(u.copy);
@@ -87,7 +93,8 @@ at::Tensor rounded_by_chance(const at::Tensor& x, const FlatUpdate::Chance& chan
   return at::where(x.isnan(), x, sum.bitwise_and(-65536).view(at::kFloat));
 }
 
-void write(const FlatUpdate& u, at::Tensor values, const std::vector<at::Tensor>& states, std::vector<at::Tensor> new_states) {
+void write(const FlatUpdate& u, at::Tensor values, const std::vector<at::Tensor>& states,
+           std::vector<at::Tensor> new_states) {
   if (u.chance) {
     values = rounded_by_chance(values, *u.chance, 0);
     if (!states.empty()) new_states.back() = rounded_by_chance(new_states.back(), *u.chance, 16);
@@ -104,7 +111,8 @@ std::vector<at::Tensor> if_defined(const at::Tensor& state) {
 
 void check_sgd(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
   check("sgd", u, if_defined(momentum));
-  require(momentum.defined() || (step.momentum == 0 && !step.nesterov), "sgd", "a momentum of ", step.momentum, " needs its state");
+  require(momentum.defined() || (step.momentum == 0 && !step.nesterov), "sgd", "a momentum of ", step.momentum,
+          " needs its state");
 }
 
 void check_adam(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
@@ -112,16 +120,19 @@ void check_adam(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor
   require(step.step >= 1, "adam", "steps are counted from 1: got ", step.step);
 }
 
-void check_direction(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+void check_direction(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg,
+                     const at::Tensor& exp_avg_sq, const AdamStep& step) {
   check("adam_direction", u, {exp_avg, exp_avg_sq, direction});
-  require(!u.copy.defined() && !u.chance, "adam_direction", "leaves the values as they are: a rounded copy or rounding by chance has no meaning");
+  require(!u.copy.defined() && !u.chance, "adam_direction",
+          "leaves the values as they are: a rounded copy or rounding by chance has no meaning");
   require(step.step >= 1, "adam_direction", "steps are counted from 1: got ", step.step);
 }
 
 struct AdamMoments {
   at::Tensor m, v, ratio;  ///< ratio: m / (sqrt(v) / sqrt(1 - b2^step) + epsilon)
 };
-AdamMoments adam_moments(const FlatUpdate& u, const at::Tensor& p, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+AdamMoments adam_moments(const FlatUpdate& u, const at::Tensor& p, const at::Tensor& exp_avg,
+                         const at::Tensor& exp_avg_sq, const AdamStep& step) {
   const at::Tensor g = scaled_gradient(u) + step.penalty * p, m = wide(exp_avg, u).lerp(g, 1 - step.beta1);
   const at::Tensor v = wide(exp_avg_sq, u) * step.beta2 + g * g * (1 - step.beta2);
   return {m, v, m / (v.sqrt() / std::sqrt(AdamCorrections(step).second) + step.epsilon)};
@@ -149,11 +160,13 @@ void sgd_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) 
                                 static_cast<W>(step.nesterov ? 1 : 0),
                                 static_cast<W>(step.nesterov ? step.momentum : 1),
                                 static_cast<W>(step.learning_rate)};
-    return [factors, kernel = kernels<decltype(element)>().sgd](const auto& part, int64_t n) { kernel(part, factors, n); };
+    return
+        [factors, kernel = kernels<decltype(element)>().sgd](const auto& part, int64_t n) { kernel(part, factors, n); };
   });
 }
 
-void adam_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+void adam_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
+                     const AdamStep& step) {
   check_adam(u, exp_avg, exp_avg_sq, step);
   const at::NoGradGuard no_grad;
   const at::Tensor p = wide(u.values, u);
@@ -166,20 +179,23 @@ void adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp
   if (!has_kernel(u.values)) return adam_reference_(u, exp_avg, exp_avg_sq, step);
   check_adam(u, exp_avg, exp_avg_sq, step);
   run(u, u.values, {exp_avg, exp_avg_sq}, [&](auto element) {
-    return [factors = adam_factors<WideOf<decltype(element)>>(step), kernel = kernels<decltype(element)>().adam](const auto& part, int64_t n) { kernel(part, factors, n); };
+    return [factors = adam_factors<WideOf<decltype(element)>>(step), kernel = kernels<decltype(element)>().adam](
+               const auto& part, int64_t n) { kernel(part, factors, n); };
   });
 }
 
-void adam_direction_reference_(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq,
-                               const AdamStep& step) {
+void adam_direction_reference_(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg,
+                               const at::Tensor& exp_avg_sq, const AdamStep& step) {
   check_direction(u, direction, exp_avg, exp_avg_sq, step);
   const at::NoGradGuard no_grad;
   const at::Tensor p = wide(u.values, u);
   const auto [m, v, ratio] = adam_moments(u, p, exp_avg, exp_avg_sq, step);
-  write({direction, u.gradients}, ratio / AdamCorrections(step).first + step.weight_decay * p, {exp_avg, exp_avg_sq}, {m, v});
+  write({direction, u.gradients}, ratio / AdamCorrections(step).first + step.weight_decay * p, {exp_avg, exp_avg_sq},
+        {m, v});
 }
 
-void adam_direction_(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
+void adam_direction_(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg,
+                     const at::Tensor& exp_avg_sq, const AdamStep& step) {
   if (!has_kernel(u.values)) return adam_direction_reference_(u, direction, exp_avg, exp_avg_sq, step);
   check_direction(u, direction, exp_avg, exp_avg_sq, step);
   run(u, direction, {exp_avg, exp_avg_sq}, [&](auto element) {
@@ -187,7 +203,9 @@ void adam_direction_(const FlatUpdate& u, const at::Tensor& direction, const at:
     AdamFactors<W> factors = adam_factors<W>(step);  // the kernel's decay p - step_size ratio
     factors.decay = static_cast<W>(step.weight_decay);
     factors.step_size = static_cast<W>(-1 / AdamCorrections(step).first);
-    return [factors, kernel = kernels<decltype(element)>().adam](const auto& part, int64_t n) { kernel(part, factors, n); };
+    return [factors, kernel = kernels<decltype(element)>().adam](const auto& part, int64_t n) {
+      kernel(part, factors, n);
+    };
   });
 }
 
@@ -204,9 +222,12 @@ void lion_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionStep& step)
   check("lion", u, {exp_avg});
   run(u, u.values, {exp_avg}, [&](auto element) {
     using W = WideOf<decltype(element)>;
-    const LionFactors<W> factors{static_cast<W>(1 - step.learning_rate * step.weight_decay), static_cast<W>(1 - step.beta1),
-                                 static_cast<W>(1 - step.beta2), static_cast<W>(step.learning_rate)};
-    return [factors, kernel = kernels<decltype(element)>().lion](const auto& part, int64_t n) { kernel(part, factors, n); };
+    const LionFactors<W> factors{static_cast<W>(1 - step.learning_rate * step.weight_decay),
+                                 static_cast<W>(1 - step.beta1), static_cast<W>(1 - step.beta2),
+                                 static_cast<W>(step.learning_rate)};
+    return [factors, kernel = kernels<decltype(element)>().lion](const auto& part, int64_t n) {
+      kernel(part, factors, n);
+    };
   });
 }
 
@@ -224,7 +245,9 @@ void average_(const at::Tensor& x, double scale, const at::Tensor& average, doub
   check("average", u, {average});
   run(u, x, {average}, [&](auto element) {
     using T = decltype(element);
-    return [mix = static_cast<WideOf<T>>(mix), kernel = kernels<T>().average](const auto& part, int64_t n) { kernel(part, mix, n); };
+    return [mix = static_cast<WideOf<T>>(mix), kernel = kernels<T>().average](const auto& part, int64_t n) {
+      kernel(part, mix, n);
+    };
   });
 }
 

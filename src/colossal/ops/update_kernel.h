@@ -78,7 +78,8 @@ struct AverageRule {
 };
 
 template <class T, class G, class Rule>
-void update(UpdateBuffers<T> u, const G* gradients, Rule rule, int64_t n) {  // copies: stores might change what they alias
+// copies: stores might change what they alias
+void update(UpdateBuffers<T> u, const G* gradients, Rule rule, int64_t n) {
   using W = WideOf<T>;
   for_vectors<W>(n, [&](int64_t i, auto part) {
     Vec<W> state[Rule::kStates + 1];
@@ -88,7 +89,8 @@ void update(UpdateBuffers<T> u, const G* gradients, Rule rule, int64_t n) {  // 
       if (u.words) {
         const Words word = load_words(u.words + i, part);
         p = rounded_by_chance(p, word);
-        if constexpr (Rule::kStates > 0) state[Rule::kStates - 1] = rounded_by_chance(state[Rule::kStates - 1], word >> 16);
+        if constexpr (Rule::kStates > 0)
+          state[Rule::kStates - 1] = rounded_by_chance(state[Rule::kStates - 1], word >> 16);
       }
     store(u.out + i, p, part);
     for (int s = 0; s < Rule::kStates; ++s) store(u.states[s] + i, state[s], part);

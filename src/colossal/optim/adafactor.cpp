@@ -21,12 +21,12 @@ void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) 
     const double root = std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
     const double of_values = norms[0][tensor] / root, of_direction = norms[1][tensor] / root;
     descend(shards()[i], piece, directions[i],
-            {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = std::max(1e-3, of_values) / std::max(1.0, of_direction)});
+            {.rate = learning_rate,
+             .weight_decay = config().weight_decay,
+             .scale = std::max(1e-3, of_values) / std::max(1.0, of_direction)});
   });
 }
 
-void Adafactor::add_to(std::vector<StateTensor>& state) const {
-  moments_.add_to(state, shards());
-}
+void Adafactor::add_to(std::vector<StateTensor>& state) const { moments_.add_to(state, shards()); }
 
 }  // namespace colossal::optim

@@ -5,7 +5,11 @@
 namespace colossal::optim {
 
 ops::AdamStep adam_step(const OptimizerConfig& config, int64_t step, double learning_rate) {
-  return {.learning_rate = learning_rate, .beta1 = config.betas[0], .beta2 = config.betas[1], .epsilon = config.epsilon, .step = step};
+  return {.learning_rate = learning_rate,
+          .beta1 = config.betas[0],
+          .beta2 = config.betas[1],
+          .epsilon = config.epsilon,
+          .step = step};
 }
 
 void Adam::update(const Run& run, const std::vector<at::Tensor>& states, int64_t step, double learning_rate) {

@@ -4,8 +4,8 @@
 
 namespace colossal::optim {
 
-/// Two moments an element, in the dtype of the values. weight_decay counts times the parameters' `decay`: as a penalty in the gradient (Adam), or
-/// decoupled (AdamW). On CPU tensors it runs on the CPU, wherever the model computes.
+/// Two moments an element, in the dtype of the values. weight_decay counts times the parameters' `decay`: as a penalty
+/// in the gradient (Adam), or decoupled (AdamW). On CPU tensors it runs on the CPU, wherever the model computes.
 class Adam : public ElementwiseOptimizer {
  public:
   enum class Decay { Penalty, Decoupled };

@@ -10,12 +10,15 @@ namespace colossal::optim {
 
 using ops::Codes;
 
-Adam8bit::Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards) : config_(config), shards_(shards) {
+Adam8bit::Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards)
+    : config_(config), shards_(shards) {
   for (const memory::Shard& shard : shards) {
-    require(shard.values.is_cpu(), "optimizer", "adam8bit keeps its moments on the CPU: got shards on ", shard.values.device(), "; use adamw");
+    require(shard.values.is_cpu(), "optimizer", "adam8bit keeps its moments on the CPU: got shards on ",
+            shard.values.device(), "; use adamw");
     moments_.emplace_back();
     for (const memory::Piece& piece : shard.pieces)
-      moments_.back().push_back({ops::CodedState(piece.part.size, Codes::Signed), ops::CodedState(piece.part.size, Codes::Positive)});
+      moments_.back().push_back(
+          {ops::CodedState(piece.part.size, Codes::Signed), ops::CodedState(piece.part.size, Codes::Positive)});
   }
 }
 

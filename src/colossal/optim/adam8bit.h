@@ -5,11 +5,11 @@
 
 namespace colossal::optim {
 
-/// The step of AdamW on moments that are decoded for it and encoded again in the same pass, in blocks of 256 elements of a piece: two bytes an
-/// element and 8 for each block. On CPU tensors. No communication.
+/// The step of AdamW on moments that are decoded for it and encoded again in the same pass, in blocks of 256 elements
+/// of a piece: two bytes an element and 8 for each block. On CPU tensors. No communication.
 ///
-/// State: fp32 moments, which a checkpoint shares out like any others. Where the pieces are those that saved them they give the same codes again, bit
-/// for bit; elsewhere they are rounded in other blocks.
+/// State: fp32 moments, which a checkpoint shares out like any others. Where the pieces are those that saved them they
+///        give the same codes again, bit for bit; elsewhere they are rounded in other blocks.
 class Adam8bit : public Optimizer {
  public:
   /// Errors ("optimizer"): shards that are not on the CPU.

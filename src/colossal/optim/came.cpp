@@ -9,7 +9,9 @@
 namespace colossal::optim {
 
 Came::Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-    : TensorwiseOptimizer(config, shards, mesh), moments_(shards, tensors()), instability_(tensors(), "instability"),
+    : TensorwiseOptimizer(config, shards, mesh),
+      moments_(shards, tensors()),
+      instability_(tensors(), "instability"),
       averages_(shards, {"exp_avg"}) {}
 
 void Came::step(int64_t, double learning_rate, double gradient_scale) {
@@ -20,7 +22,8 @@ void Came::step(int64_t, double learning_rate, double gradient_scale) {
   const auto norms = tensors().norms({moments_.divide(shards(), gradients, gradient_scale, updates)})[0];
   std::vector<at::Tensor> averages;
   for (size_t i = 0; i < shards().size(); ++i) averages.push_back(averages_.of(i)[0]);
-  for_pieces([&](size_t i, const memory::Piece& piece, size_t tensor) {  // from here on updates are how far they are from what was expected
+  // from here on updates are how far they are from what was expected
+  for_pieces([&](size_t i, const memory::Piece& piece, size_t tensor) {
     const double rms = norms[tensor] / std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
     ops::average_(of_piece(updates[i], piece), 1 / std::max(1.0, rms), of_piece(averages[i], piece), 1 - betas[0]);
   });

@@ -11,11 +11,13 @@ namespace colossal::optim {
 ///   m = b1 m + (1 - b1) u;  S = moment (b3) of (u - m)^2 + 1e-16, by its rows and columns
 ///   w -= rate (m / sqrt(S) + weight_decay w); where w is not a matrix, m in place of m / sqrt(S)
 ///
-/// States: a value an element, four vectors a matrix on every rank, and one value more for each element of other parameters; u, then u - m, then
-/// m / sqrt(S) take the gradients' place, or a value an element where their dtype is another.
-/// Passes over matrices: sums of rows and columns (4 bytes an element of fp32), u and its norm (8), m and u - m (16), sums of these (4), m / sqrt(S) (8),
-/// the step (12).
-/// Communication: two all_reduces of the sum of rows and columns of all matrices, and one of a number a tensor, doubles a step among all ranks.
+/// States: a value an element, four vectors a matrix on every rank, and one value more for each element of other
+///         parameters; u, then u - m, then m / sqrt(S) take the gradients' place, or a value an element where their
+///         dtype is another.
+/// Passes over matrices: sums of rows and columns (4 bytes an element of fp32), u and its norm (8), m and u - m (16),
+/// sums of these (4), m / sqrt(S) (8), the step (12).
+/// Communication: two all_reduces of the sum of rows and columns of all matrices, and one of a number a tensor, doubles
+///                a step among all ranks.
 class Came : public TensorwiseOptimizer {
  public:
   Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);

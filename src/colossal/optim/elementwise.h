@@ -11,7 +11,8 @@ class ElementwiseOptimizer : public Optimizer {
   std::vector<StateTensor> state() final;
 
  protected:
-  ElementwiseOptimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards, std::vector<std::string> states)
+  ElementwiseOptimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
+                       std::vector<std::string> states)
       : config_(config), shards_(shards), states_(shards, std::move(states)) {}
   const OptimizerConfig& config() const { return config_; }
 

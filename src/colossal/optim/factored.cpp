@@ -20,7 +20,8 @@ void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, con
     body(tensor::at_block(flat, shape, piece.part, block), block.start[0], block.start[1], block.primary);
 }
 
-FactoredMoments::FactoredMoments(const LogicalTensors& tensors, std::string kind) : tensors_(tensors), kind_(std::move(kind)) {
+FactoredMoments::FactoredMoments(const LogicalTensors& tensors, std::string kind)
+    : tensors_(tensors), kind_(std::move(kind)) {
   int64_t total = 0;
   for (const auto& [name, shape] : tensors.entries()) {
     place_.push_back(shape.size() == 2 ? total : -1);
@@ -30,21 +31,24 @@ FactoredMoments::FactoredMoments(const LogicalTensors& tensors, std::string kind
   for (size_t i = 0; i < place_.size(); ++i) {
     if (place_[i] < 0) continue;
     const auto& shape = tensors.entries()[i].shape;
-    matrices_.push_back({i, moments_.narrow(0, place_[i], shape[0]), moments_.narrow(0, place_[i] + shape[0], shape[1])});
+    matrices_.push_back(
+        {i, moments_.narrow(0, place_[i], shape[0]), moments_.narrow(0, place_[i] + shape[0], shape[1])});
   }
 }
 
-void FactoredMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale, double decay,
-                             double epsilon) {
+void FactoredMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers,
+                             double scale, double decay, double epsilon) {
   at::Tensor sums = at::zeros_like(moments_);
   for (size_t i = 0; i < shards.size(); ++i)
     for (const memory::Piece& piece : shards[i].pieces) {
       if (!is_matrix(*piece.parameter)) continue;
       const int64_t rows = place_[tensors_.index(*piece.parameter)], columns = rows + piece.parameter->spec.shape[0];
-      for_matrix_blocks(piece, buffers[i], tensors_.mesh().place(), [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-        if (!counts) return;
-        ops::add_square_sums(block, sums.narrow(0, rows + row, block.size(0)), sums.narrow(0, columns + column, block.size(1)));
-      });
+      for_matrix_blocks(piece, buffers[i], tensors_.mesh().place(),
+                        [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+                          if (!counts) return;
+                          ops::add_square_sums(block, sums.narrow(0, rows + row, block.size(0)),
+                                               sums.narrow(0, columns + column, block.size(1)));
+                        });
     }
   sums.mul_(scale * scale);
   tensors_.mesh().all().all_reduce(sums, comm::Reduce::Sum).wait();
@@ -56,8 +60,8 @@ void FactoredMoments::update(const std::vector<memory::Shard>& shards, const std
   }
 }
 
-at::Tensor FactoredMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale,
-                                   const std::vector<at::Tensor>& to) const {
+at::Tensor FactoredMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from,
+                                   double scale, const std::vector<at::Tensor>& to) const {
   at::Tensor squares = at::zeros({static_cast<int64_t>(tensors_.entries().size())}, at::kDouble);
   const tensor::Place place = tensors_.mesh().place();
   for (size_t i = 0; i < shards.size(); ++i)
@@ -67,10 +71,13 @@ at::Tensor FactoredMoments::divide(const std::vector<memory::Shard>& shards, con
       const int64_t n = piece.parameter->spec.shape[0], m = piece.parameter->spec.shape[1], at = place_[tensor];
       const auto type = to[i].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
       const at::Tensor rows = moments_.narrow(0, at, n);
-      const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().mul_(scale).to(type), of_columns = moments_.narrow(0, at + n, m).rsqrt().to(type);
+      const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().mul_(scale).to(type),
+                       of_columns = moments_.narrow(0, at + n, m).rsqrt().to(type);
       const auto shape = piece.parameter->spec.local_shape(place);
       for (const tensor::Block& block : tensor::blocks(piece.parameter->spec, place, piece.part)) {
-        const auto in = [&](const at::Tensor& buffer) { return tensor::at_block(of_piece(buffer, piece), shape, piece.part, block); };
+        const auto in = [&](const at::Tensor& buffer) {
+          return tensor::at_block(of_piece(buffer, piece), shape, piece.part, block);
+        };
         const double sum = ops::scale_rows_columns(in(from[i]), of_rows.narrow(0, block.start[0], block.size[0]),
                                                    of_columns.narrow(0, block.start[1], block.size[1]), in(to[i]));
         if (block.primary) squares[static_cast<int64_t>(tensor)] += sum;
@@ -82,16 +89,20 @@ at::Tensor FactoredMoments::divide(const std::vector<memory::Shard>& shards, con
 void FactoredMoments::add_to(std::vector<StateTensor>& tensors) const {
   for (const Matrix& matrix : matrices_) {
     const std::string& name = tensors_.entries()[matrix.tensor].name;
-    tensors.push_back({concat(kind_, "_rows.", name), matrix.rows, tensor::ShardSpec::whole(matrix.rows.sizes().vec()), {}});
-    tensors.push_back({concat(kind_, "_columns.", name), matrix.columns, tensor::ShardSpec::whole(matrix.columns.sizes().vec()), {}});
+    tensors.push_back(
+        {concat(kind_, "_rows.", name), matrix.rows, tensor::ShardSpec::whole(matrix.rows.sizes().vec()), {}});
+    tensors.push_back(
+        {concat(kind_, "_columns.", name), matrix.columns, tensor::ShardSpec::whole(matrix.columns.sizes().vec()), {}});
   }
 }
 
 SecondMoments::SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors)
-    : tensors_(tensors), matrices_(tensors, "factored"),
+    : tensors_(tensors),
+      matrices_(tensors, "factored"),
       others_(shards, {"exp_avg_sq"}, [](const nn::Parameter& p) { return !FactoredMoments::is_matrix(p); }) {}
 
-void SecondMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale, double decay) {
+void SecondMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers,
+                           double scale, double decay) {
   matrices_.update(shards, buffers, scale, decay, kRegularization);
   for (size_t i = 0; i < shards.size(); ++i)
     for (size_t p = 0; p < shards[i].pieces.size(); ++p)
@@ -101,15 +112,16 @@ void SecondMoments::update(const std::vector<memory::Shard>& shards, const std::
       }
 }
 
-at::Tensor SecondMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale,
-                                 const std::vector<at::Tensor>& to) const {
+at::Tensor SecondMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from,
+                                 double scale, const std::vector<at::Tensor>& to) const {
   at::Tensor squares = matrices_.divide(shards, from, scale, to);
   for (size_t i = 0; i < shards.size(); ++i)
     for (size_t p = 0; p < shards[i].pieces.size(); ++p)
       for (const at::Tensor& moment : others_.of(i, p)) {
         const memory::Piece& piece = shards[i].pieces[p];
         of_piece(to[i], piece).copy_(of_piece(from[i], piece) * moment.rsqrt() * scale);
-        squares[static_cast<int64_t>(tensors_.index(*piece.parameter))] += memory::counted_squares(to[i], piece, tensors_.mesh().place());
+        squares[static_cast<int64_t>(tensors_.index(*piece.parameter))] +=
+            memory::counted_squares(to[i], piece, tensors_.mesh().place());
       }
   return squares;
 }

@@ -9,8 +9,8 @@
 
 namespace colossal::optim {
 
-/// For each logical matrix [n, m] of the model two running means, r [n] and c [m], of squares of what update() is given: r c^T / mean(r) stands for
-/// their moment. Every rank holds those of all matrices: n + m doubles each.
+/// For each logical matrix [n, m] of the model two running means, r [n] and c [m], of squares of what update() is
+/// given: r c^T / mean(r) stands for their moment. Every rank holds those of all matrices: n + m doubles each.
 class FactoredMoments {
  public:
   /// `kind`: "factored" names the states "factored_rows.NAME" and "factored_columns.NAME".
@@ -19,18 +19,21 @@ class FactoredMoments {
   /// True of the parameters that this treats: those of two dimensions.
   static bool is_matrix(const nn::Parameter& parameter) { return parameter.spec.shape.size() == 2; }
 
-  /// moments = decay moments + (1 - decay) means of ((scale buffer)^2 + epsilon); `buffers` are as long as the shards. One pass.
+  /// moments = decay moments + (1 - decay) means of ((scale buffer)^2 + epsilon); `buffers` are as long as the shards.
+  /// One pass.
   /// Communication: one all_reduce of the sum of n + m doubles among all ranks.
-  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale, double decay, double epsilon);
-  /// to = scale from / sqrt(moments) for the matrices, in one pass; other pieces stay as they are. `to` may be `from`. Returns what
-  /// LogicalTensors::counted_squares() says of `to`, before it is rounded; 0 for other tensors.
-  at::Tensor divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale, const std::vector<at::Tensor>& to) const;
+  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale,
+              double decay, double epsilon);
+  /// to = scale from / sqrt(moments) for the matrices, in one pass; other pieces stay as they are. `to` may be `from`.
+  /// Returns what LogicalTensors::counted_squares() says of `to`, before it is rounded; 0 for other tensors.
+  at::Tensor divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale,
+                    const std::vector<at::Tensor>& to) const;
 
   void add_to(std::vector<StateTensor>& tensors) const;
 
  private:
   struct Matrix {
-    size_t tensor;           ///< of LogicalTensors
+    size_t tensor;             ///< of LogicalTensors
     at::Tensor rows, columns;  ///< views of moments_
   };
   const LogicalTensors& tensors_;
@@ -40,15 +43,18 @@ class FactoredMoments {
   std::vector<int64_t> place_;  // of a tensor's rows in moments_; -1: not a matrix
 };
 
-/// Second moments of all parameters: of matrices by rows and columns, of others element by element. Part of the state as "factored_rows",
-/// "factored_columns" and "exp_avg_sq".
+/// Second moments of all parameters: of matrices by rows and columns, of others element by element. Part of the state
+/// as "factored_rows", "factored_columns" and "exp_avg_sq".
 class SecondMoments {
  public:
   SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors);
-  /// moments = decay moments + (1 - decay) ((scale buffers)^2 + 1e-30). Communication: that of FactoredMoments::update().
-  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale, double decay);
+  /// moments = decay moments + (1 - decay) ((scale buffers)^2 + 1e-30). Communication: that of
+  /// FactoredMoments::update().
+  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale,
+              double decay);
   /// to = scale from / sqrt(moments). `to` may be `from`. Returns LogicalTensors::counted_squares() of `to`.
-  at::Tensor divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale, const std::vector<at::Tensor>& to) const;
+  at::Tensor divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale,
+                    const std::vector<at::Tensor>& to) const;
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
 
  private:
@@ -57,8 +63,8 @@ class SecondMoments {
   PieceStates others_;
 };
 
-/// body(block of `buffer`, the logical indices of its first row and column, whether this rank counts it) for the blocks of a matrix's piece.
-/// `buffer` is as long as the piece's shard.
+/// body(block of `buffer`, the logical indices of its first row and column, whether this rank counts it) for the blocks
+/// of a matrix's piece. `buffer` is as long as the piece's shard.
 void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, const tensor::Place& place,
                        const std::function<void(at::Tensor block, int64_t row, int64_t column, bool counts)>& body);
 

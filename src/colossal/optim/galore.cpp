@@ -12,7 +12,9 @@
 namespace colossal::optim {
 namespace {
 
-bool is_projected(const std::vector<int64_t>& shape, int64_t rank) { return shape.size() == 2 && std::min(shape[0], shape[1]) > rank; }
+bool is_projected(const std::vector<int64_t>& shape, int64_t rank) {
+  return shape.size() == 2 && std::min(shape[0], shape[1]) > rank;
+}
 
 at::ScalarType type_of(const std::vector<memory::Shard>& shards) {
   return !shards.empty() && shards[0].values.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -21,7 +23,8 @@ at::ScalarType type_of(const std::vector<memory::Shard>& shards) {
 /// The leading singular vectors of its smaller side, as columns: eigenvectors of the product that is square in it.
 at::Tensor leading_vectors(const at::Tensor& gradient, bool from_left, int64_t rank) {
   const at::Tensor square = from_left ? ops::matmul_nt(gradient, gradient) : ops::matmul_tn(gradient, gradient);
-  return std::get<1>(at::linalg_eigh(square)).narrow(1, square.size(0) - rank, rank).contiguous();  // eigenvalues ascend
+  // eigenvalues ascend
+  return std::get<1>(at::linalg_eigh(square)).narrow(1, square.size(0) - rank, rank).contiguous();
 }
 
 at::Tensor cut(at::Tensor whole, int64_t row, int64_t rows) { return whole.narrow(0, row, rows); }
@@ -29,15 +32,18 @@ at::Tensor cut(at::Tensor whole, int64_t row, int64_t rows) { return whole.narro
 }  // namespace
 
 Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-    : TensorwiseOptimizer(config, shards, mesh), type_(type_of(shards)),
-      others_(shards, {"exp_avg", "exp_avg_sq"}, [&](const nn::Parameter& p) { return !is_projected(p.spec.shape, config.rank); }) {
+    : TensorwiseOptimizer(config, shards, mesh),
+      type_(type_of(shards)),
+      others_(shards, {"exp_avg", "exp_avg_sq"},
+              [&](const nn::Parameter& p) { return !is_projected(p.spec.shape, config.rank); }) {
   int64_t total = 0;
   for (size_t i = 0; i < tensors().entries().size(); ++i) {
     const auto& shape = tensors().entries()[i].shape;
     place_.push_back(is_projected(shape, config.rank) ? static_cast<int64_t>(matrices_.size()) : -1);
     if (place_.back() < 0) continue;
     const bool from_left = shape[0] <= shape[1];
-    const std::vector<int64_t> low = from_left ? std::vector<int64_t>{config.rank, shape[1]} : std::vector<int64_t>{shape[0], config.rank};
+    const std::vector<int64_t> low =
+        from_left ? std::vector<int64_t>{config.rank, shape[1]} : std::vector<int64_t>{shape[0], config.rank};
     matrices_.push_back({i, from_left, at::zeros({std::min(shape[0], shape[1]), config.rank}, type_), total, low});
     total += low[0] * low[1];
   }
@@ -54,9 +60,10 @@ void Galore::for_blocks(const std::vector<at::Tensor>& buffers, const Body& body
   for (size_t i = 0; i < shards().size(); ++i)
     for (const memory::Piece& piece : shards()[i].pieces)
       if (const Matrix* matrix = matrix_of(*piece.parameter))
-        for_matrix_blocks(piece, buffers[i], tensors().mesh().place(), [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-          body(*matrix, block, row, column, counts);
-        });
+        for_matrix_blocks(piece, buffers[i], tensors().mesh().place(),
+                          [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+                            body(*matrix, block, row, column, counts);
+                          });
 }
 
 void Galore::find_projections(const std::vector<at::Tensor>& gradients) {
@@ -67,9 +74,11 @@ void Galore::find_projections(const std::vector<at::Tensor>& gradients) {
     at::Tensor mine;
     for (size_t k = first; k < end; ++k) {
       at::Tensor whole = at::zeros(tensors().entries()[matrices_[k].tensor].shape, type_);
-      for_blocks(gradients, [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-        if (counts && &matrix == &matrices_[k]) whole.narrow(0, row, block.size(0)).narrow(1, column, block.size(1)).copy_(block);
-      });
+      for_blocks(gradients,
+                 [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+                   if (counts && &matrix == &matrices_[k])
+                     whole.narrow(0, row, block.size(0)).narrow(1, column, block.size(1)).copy_(block);
+                 });
       all.reduce(whole, static_cast<int>(k - first), comm::Reduce::Sum).wait();
       if (static_cast<size_t>(all.rank()) == k - first) mine = whole;
     }
@@ -109,8 +118,10 @@ void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
   const auto directions = direction_buffers(shards());
   for_blocks(directions, [&](const Matrix& matrix, at::Tensor block, int64_t row, int64_t column, bool) {
     const at::Tensor direction = matrix.low(low);
-    block.copy_(matrix.from_left ? ops::matmul_nn(cut(matrix.projection, row, block.size(0)), direction.narrow(1, column, block.size(1)))
-                                 : ops::matmul_nt(direction.narrow(0, row, block.size(0)), cut(matrix.projection, column, block.size(1))));
+    block.copy_(
+        matrix.from_left
+            ? ops::matmul_nn(cut(matrix.projection, row, block.size(0)), direction.narrow(1, column, block.size(1)))
+            : ops::matmul_nt(direction.narrow(0, row, block.size(0)), cut(matrix.projection, column, block.size(1))));
   });
   for (size_t i = 0; i < shards().size(); ++i) {
     size_t p = 0;
@@ -120,7 +131,8 @@ void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
       s.learning_rate = learning_rate * run.rate;
       s.weight_decay = run.weight_decay;
       if (states.empty())
-        descend(shards()[i], piece, directions[i], {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = config().projection_scale});
+        descend(shards()[i], piece, directions[i],
+                {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = config().projection_scale});
       else
         ops::adam_(run.update, states[0], states[1], s);
     });
@@ -131,7 +143,8 @@ void Galore::add_to(std::vector<StateTensor>& state) const {
   others_.add_to(state, shards());
   for (const Matrix& matrix : matrices_) {
     const std::string& name = tensors().entries()[matrix.tensor].name;
-    state.push_back({"projection." + name, matrix.projection, tensor::ShardSpec::whole(matrix.projection.sizes().vec()), {}});
+    state.push_back(
+        {"projection." + name, matrix.projection, tensor::ShardSpec::whole(matrix.projection.sizes().vec()), {}});
     state.push_back({"exp_avg." + name, matrix.low(moments_[0]), tensor::ShardSpec::whole(matrix.low_shape), {}});
     state.push_back({"exp_avg_sq." + name, matrix.low(moments_[1]), tensor::ShardSpec::whole(matrix.low_shape), {}});
   }

@@ -5,17 +5,19 @@
 
 namespace colossal::optim {
 
-/// For every matrix [n, m] whose smaller side is larger than `rank`, with P the leading left singular vectors [n, rank] of its gradient if n <= m:
+/// For every matrix [n, m] whose smaller side is larger than `rank`, with P the leading left singular vectors [n, rank]
+/// of its gradient if n <= m:
 ///
 ///   R = P^T G;  N = Adam's direction for R;  w -= learning_rate (projection_scale P N + weight_decay w)
 ///
-/// and from the right (R = G P, P [m, rank]) if n > m. P is computed anew in step 1 and every update_every steps. Other parameters get AdamW.
-/// Works under every layout: projections of the parts that ranks hold add up.
+/// and from the right (R = G P, P [m, rank]) if n > m. P is computed anew in step 1 and every update_every steps. Other
+/// parameters get AdamW. Works under every layout: projections of the parts that ranks hold add up.
 ///
-/// States: rank (n + 2 m) values a matrix (n the smaller side), on every rank, and two for each element of other parameters; while a step runs
-/// rank m values a matrix more. Directions take the gradients' place, or a value an element where their dtype is another.
-/// Communication: an all_reduce of the sum of all R a step among all ranks; in steps that compute P, a reduce of each whole gradient to the rank that
-/// does it, and a broadcast of P.
+/// States: rank (n + 2 m) values a matrix (n the smaller side), on every rank, and two for each element of other
+///         parameters; while a step runs rank m values a matrix more. Directions take the gradients' place, or a value
+///         an element where their dtype is another.
+/// Communication: an all_reduce of the sum of all R a step among all ranks; in steps that compute P, a reduce of each
+///                whole gradient to the rank that does it, and a broadcast of P.
 class Galore : public TensorwiseOptimizer {
  public:
   Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
@@ -30,19 +32,22 @@ class Galore : public TensorwiseOptimizer {
     at::Tensor projection;  ///< [smaller side, rank]
     int64_t at;             ///< of its R in the flat buffers of all
     std::vector<int64_t> low_shape;
-    at::Tensor low(const at::Tensor& flat) const { return flat.narrow(0, at, low_shape[0] * low_shape[1]).view(low_shape); }
+    at::Tensor low(const at::Tensor& flat) const {
+      return flat.narrow(0, at, low_shape[0] * low_shape[1]).view(low_shape);
+    }
   };
   const Matrix* matrix_of(const nn::Parameter& parameter) const;
-  /// body(matrix, block of `buffers`, its first row and column, whether this rank counts it) for all that this rank holds.
+  /// body(matrix, block of `buffers`, its first row and column, whether this rank counts it) for all that this rank
+  /// holds.
   template <class Body>
   void for_blocks(const std::vector<at::Tensor>& buffers, const Body& body) const;
   void find_projections(const std::vector<at::Tensor>& gradients);
   at::Tensor projected(const std::vector<at::Tensor>& gradients) const;
 
-  at::ScalarType type_;             ///< fp64 for fp64 values, else fp32
+  at::ScalarType type_;  ///< fp64 for fp64 values, else fp32
   std::vector<Matrix> matrices_;
-  std::vector<int64_t> place_;      ///< of a tensor in matrices_; -1: is not projected
-  at::Tensor moments_[2];           ///< of all R, flat
+  std::vector<int64_t> place_;  ///< of a tensor in matrices_; -1: is not projected
+  at::Tensor moments_[2];       ///< of all R, flat
   PieceStates others_;
 };
 

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -19,7 +18,8 @@ double largest(const std::vector<memory::Shard>& shards) {
     for (const memory::Piece& piece : shard.pieces) {
       const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
       const double here = at::linalg_vector_norm(part, std::numeric_limits<double>::infinity()).item<double>();
-      most = std::isnan(here) ? std::numeric_limits<double>::infinity() : std::max(most, here);  // backends differ in what Max makes of NaN
+      // backends differ in what Max makes of NaN
+      most = std::isnan(here) ? std::numeric_limits<double>::infinity() : std::max(most, here);
     }
   return most;
 }
@@ -46,7 +46,8 @@ void clip_by_value(const std::vector<memory::Shard>& shards, double limit) {
   require(limit > 0, "optimizer", "gradients are clipped to values above 0: got ", limit);
   for (const memory::Shard& shard : shards) {
     const bool is_half = shard.gradients.scalar_type() == at::kHalf;
-    const double most = is_half ? std::min(limit, 65504.0) : limit;  // its largest number: clamp_ takes no other, and none is above
+    // its largest number: clamp_ takes no other, and none is above
+    const double most = is_half ? std::min(limit, 65504.0) : limit;
     at::Tensor(shard.gradients).clamp_(-most, most);
   }
 }

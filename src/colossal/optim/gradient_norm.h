@@ -9,8 +9,9 @@ namespace colossal::optim {
 
 enum class NormOrder { Two, Infinity };
 
-/// Norm of the logical gradient: every element counted once, by the rank that holds its first copy; padding counts as zero. A gradient with a NaN
-/// or an infinity has a norm that is not finite, on every rank. Gradients must already be summed over the ranks whose partial sums they are.
+/// Norm of the logical gradient: every element counted once, by the rank that holds its first copy; padding counts as
+/// zero. A gradient with a NaN or an infinity has a norm that is not finite, on every rank. Gradients must already be
+/// summed over the ranks whose partial sums they are.
 ///
 /// Communication: one all_reduce of one double over all ranks. Every rank must call, with or without gradients.
 double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh, NormOrder order = NormOrder::Two);

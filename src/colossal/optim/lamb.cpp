@@ -15,10 +15,11 @@ void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
     for_updates(config(), shards()[i], step, gradient_scale, false, [&](const Run& run) {
       const auto states = states_.of(i, run.offset, run.size);
       adam.weight_decay = run.weight_decay;
-      ops::adam_direction_({run.update.values, run.update.gradients, {}, gradient_scale}, directions[i].narrow(0, run.offset, run.size), states[0], states[1],
-                           adam);
+      ops::adam_direction_({run.update.values, run.update.gradients, {}, gradient_scale},
+                           directions[i].narrow(0, run.offset, run.size), states[0], states[1], adam);
     });
-  const auto norms = tensors().norms({tensors().counted_squares(shards(), values_of(shards())), tensors().counted_squares(shards(), directions)});
+  const auto norms = tensors().norms(
+      {tensors().counted_squares(shards(), values_of(shards())), tensors().counted_squares(shards(), directions)});
   for_pieces([&](size_t i, const memory::Piece& piece, size_t tensor) {
     const double of_values = norms[0][tensor], of_direction = norms[1][tensor];
     const double trust = of_values > 0 && of_direction > 0 ? of_values / of_direction : 1;
@@ -26,8 +27,6 @@ void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
   });
 }
 
-void Lamb::add_to(std::vector<StateTensor>& state) const {
-  states_.add_to(state, shards());
-}
+void Lamb::add_to(std::vector<StateTensor>& state) const { states_.add_to(state, shards()); }
 
 }  // namespace colossal::optim

@@ -4,10 +4,12 @@
 
 namespace colossal::optim {
 
-/// r = m^ / (sqrt(v^) + epsilon), both moments corrected for their bias;  u = r + weight_decay w;  w -= rate * |w| / |u| * u
+/// r = m^ / (sqrt(v^) + epsilon), both moments corrected for their bias;  u = r + weight_decay w;  w -= rate * |w| /
+/// |u| * u
 ///
-/// Norms are of logical tensors, so the step is the same under every layout; the ratio is 1 where a norm is 0. weight_decay falls on parameters with
-/// `decay` alone. Two moments an element; u takes the gradients' place, or a value an element where their dtype is another.
+/// Norms are of logical tensors, so the step is the same under every layout; the ratio is 1 where a norm is 0.
+/// weight_decay falls on parameters with `decay` alone. Two moments an element; u takes the gradients' place, or a
+/// value an element where their dtype is another.
 /// Passes: the moments and u (28 bytes an element of fp32), the norms of w and u (8), the step (12).
 /// Communication: one all_reduce of 2 * tensors doubles a step among all ranks.
 class Lamb : public TensorwiseOptimizer {

@@ -11,8 +11,8 @@ Lars::Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, co
 
 void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  const auto norms =
-      tensors().norms({tensors().counted_squares(shards(), values_of(shards())), tensors().counted_squares(shards(), gradients_of(shards()))});
+  const auto norms = tensors().norms({tensors().counted_squares(shards(), values_of(shards())),
+                                      tensors().counted_squares(shards(), gradients_of(shards()))});
   for (size_t i = 0; i < shards().size(); ++i)
     for_updates(config(), shards()[i], step, gradient_scale, true, [&](const Run& run) {
       const size_t tensor = tensors().index(run.first);
@@ -21,12 +21,13 @@ void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
       const double local_rate = adapts ? config().trust * of_values / (of_gradient + run.weight_decay * of_values) : 1;
       const auto states = states_.of(i, run.offset, run.size);
       ops::sgd_(run.update, states.empty() ? at::Tensor() : states[0],
-                {.learning_rate = 1, .momentum = config().momentum, .weight_decay = run.weight_decay, .intake = learning_rate * run.rate * local_rate});
+                {.learning_rate = 1,
+                 .momentum = config().momentum,
+                 .weight_decay = run.weight_decay,
+                 .intake = learning_rate * run.rate * local_rate});
     });
 }
 
-void Lars::add_to(std::vector<StateTensor>& state) const {
-  states_.add_to(state, shards());
-}
+void Lars::add_to(std::vector<StateTensor>& state) const { states_.add_to(state, shards()); }
 
 }  // namespace colossal::optim

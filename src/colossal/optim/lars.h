@@ -6,7 +6,8 @@ namespace colossal::optim {
 
 /// l = trust |w| / (|g| + weight_decay |w|);  b = momentum b + rate l (g + weight_decay w);  w -= b
 ///
-/// Norms are of logical tensors, so the step is the same under every layout. l is 1 for vectors (biases, norms) and where a norm is 0. One state an element, none with momentum = 0.
+/// Norms are of logical tensors, so the step is the same under every layout. l is 1 for vectors (biases, norms) and
+/// where a norm is 0. One state an element, none with momentum = 0.
 /// Passes: the norms of w and g (8 bytes an element of fp32), the step (20, 12 with momentum = 0).
 /// Communication: one all_reduce of 2 * tensors doubles a step among all ranks.
 class Lars : public TensorwiseOptimizer {

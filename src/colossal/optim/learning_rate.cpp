@@ -32,7 +32,8 @@ double down(const Moment& at, double share_left) { return at.last + (1 - at.last
 double half_cosine(double x) { return 0.5 * (1 + std::cos(std::numbers::pi * x)); }
 
 double multi_step(const ScheduleConfig& c, const Moment& at) {
-  const auto passed = std::count_if(c.milestones.begin(), c.milestones.end(), [&](double m) { return m * at.steps < at.step; });
+  const auto passed =
+      std::count_if(c.milestones.begin(), c.milestones.end(), [&](double m) { return m * at.steps < at.step; });
   return std::pow(c.factor, static_cast<double>(passed));
 }
 
@@ -49,12 +50,24 @@ const std::vector<ScheduleRow>& schedule_rows() {
   using C = ScheduleConfig;
   static const std::vector<ScheduleRow> rows{
       {"constant", "the peak to the end", [](const C&, const Moment&) { return 1.0; }, {}},
-      {"linear", "a straight line to the end", [](const C&, const Moment& at) { return down(at, 1 - at.progress); }, {}},
-      {"cosine", "half a cosine to the end", [](const C&, const Moment& at) { return down(at, half_cosine(at.progress)); }, {}},
-      {"polynomial", "(1 - progress)^power", [](const C& c, const Moment& at) { return down(at, std::pow(1 - at.progress, c.power)); }, {"power"}},
+      {"linear",
+       "a straight line to the end",
+       [](const C&, const Moment& at) { return down(at, 1 - at.progress); },
+       {}},
+      {"cosine",
+       "half a cosine to the end",
+       [](const C&, const Moment& at) { return down(at, half_cosine(at.progress)); },
+       {}},
+      {"polynomial",
+       "(1 - progress)^power",
+       [](const C& c, const Moment& at) { return down(at, std::pow(1 - at.progress, c.power)); },
+       {"power"}},
       {"multi-step", "times factor at each milestone", multi_step, {"milestones", "factor"}},
       {"one-cycle", "from 1/25 up to the peak, then down", one_cycle, {"rise"}},
-      {"inverse-square-root", "sqrt(warmup_steps / step)", [](const C&, const Moment& at) { return std::sqrt(std::max(1.0, at.warmup) / at.step); }, {}},
+      {"inverse-square-root",
+       "sqrt(warmup_steps / step)",
+       [](const C&, const Moment& at) { return std::sqrt(std::max(1.0, at.warmup) / at.step); },
+       {}},
       {"warmup-stable-decay", "the peak, then a line down", stable_decay, {"decay"}},
   };
   return rows;
@@ -69,11 +82,13 @@ const ScheduleRow& row_of(const ScheduleConfig& config) {
 void check_milestones(const ScheduleConfig& c, double warmup) {
   std::string text;
   for (const double m : c.milestones) text += concat(text.empty() ? "" : ", ", m);
-  const bool rises = std::adjacent_find(c.milestones.begin(), c.milestones.end(), [](double a, double b) { return a >= b; }) == c.milestones.end();
-  require(!c.milestones.empty() && rises, "optimizer", "schedule.milestones must rise: got [", text, "]; try [0.5, 0.75]");
+  const bool rises = std::adjacent_find(c.milestones.begin(), c.milestones.end(),
+                                        [](double a, double b) { return a >= b; }) == c.milestones.end();
+  require(!c.milestones.empty() && rises, "optimizer", "schedule.milestones must rise: got [", text,
+          "]; try [0.5, 0.75]");
   require(c.milestones.front() >= warmup && c.milestones.back() < 1, "optimizer",
-          "schedule.milestones, shares of training.steps, must lie behind the warm-up and before the end: got [", text, "]; from ", warmup,
-          " to less than 1");
+          "schedule.milestones, shares of training.steps, must lie behind the warm-up and before the end: got [", text,
+          "]; from ", warmup, " to less than 1");
 }
 
 }  // namespace
@@ -104,27 +119,28 @@ double peak_learning_rate(const OptimizerConfig& c, int64_t batch) {
 double learning_rate(const OptimizerConfig& c, int64_t step, int64_t steps, int64_t batch) {
   const int64_t now = std::max(step, c.warmup_steps);
   const double span = std::max<double>(1, static_cast<double>(steps - c.warmup_steps));
-  const Moment at{static_cast<double>(now), static_cast<double>(steps), static_cast<double>(c.warmup_steps), c.final_learning_rate,
-                  std::clamp(static_cast<double>(now - c.warmup_steps) / span, 0.0, 1.0)};
+  const Moment at{static_cast<double>(now), static_cast<double>(steps), static_cast<double>(c.warmup_steps),
+                  c.final_learning_rate, std::clamp(static_cast<double>(now - c.warmup_steps) / span, 0.0, 1.0)};
   const double rate = peak_learning_rate(c, batch) * row_of(c.schedule).factor(c.schedule, at);
   return step < now ? rate * static_cast<double>(step) / at.warmup : rate;
 }
 
 void check_learning_rate(const OptimizerConfig& c, int64_t steps, int64_t batch) {
-  require(c.warmup_steps <= steps, "optimizer", "warmup_steps must not exceed training.steps: got ", c.warmup_steps, " of ", steps,
-          "; at most ", steps);
-  require(c.learning_rate_scaling == "none" || c.reference_batch > 0, "optimizer", "learning_rate_scaling ", c.learning_rate_scaling,
-          " needs reference_batch, the batch_size that learning_rate was found for: got ", c.reference_batch, "; ", batch,
-          " leaves the rate as it is");
-  require(c.learning_rate_scaling != "none" || c.reference_batch == 0, "optimizer", "reference_batch means something to learning_rate_scaling alone: got ",
-          c.reference_batch, "; set learning_rate_scaling = \"linear\" or \"square-root\", or leave it out");
-  refuse_unused_keys(concat("schedule ", c.schedule.name), describe_config(c.schedule), describe_config(ScheduleConfig()), {"name"},
-                     row_of(c.schedule).keys);
+  require(c.warmup_steps <= steps, "optimizer", "warmup_steps must not exceed training.steps: got ", c.warmup_steps,
+          " of ", steps, "; at most ", steps);
+  require(c.learning_rate_scaling == "none" || c.reference_batch > 0, "optimizer", "learning_rate_scaling ",
+          c.learning_rate_scaling, " needs reference_batch, the batch_size that learning_rate was found for: got ",
+          c.reference_batch, "; ", batch, " leaves the rate as it is");
+  require(c.learning_rate_scaling != "none" || c.reference_batch == 0, "optimizer",
+          "reference_batch means something to learning_rate_scaling alone: got ", c.reference_batch,
+          "; set learning_rate_scaling = \"linear\" or \"square-root\", or leave it out");
+  refuse_unused_keys(concat("schedule ", c.schedule.name), describe_config(c.schedule),
+                     describe_config(ScheduleConfig()), {"name"}, row_of(c.schedule).keys);
   const double warmup = static_cast<double>(c.warmup_steps) / static_cast<double>(steps);
   if (c.schedule.name == "multi-step") check_milestones(c.schedule, warmup);
   require(c.schedule.name != "warmup-stable-decay" || warmup + c.schedule.decay <= 1 + 1e-9, "optimizer",
-          "the warm-up and schedule.decay must fit into the run: got ", warmup, " + ", c.schedule.decay, " of training.steps; at most decay = ",
-          1 - warmup);
+          "the warm-up and schedule.decay must fit into the run: got ", warmup, " + ", c.schedule.decay,
+          " of training.steps; at most decay = ", 1 - warmup);
 }
 
 }  // namespace colossal::optim

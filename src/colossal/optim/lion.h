@@ -4,11 +4,12 @@
 
 namespace colossal::optim {
 
-/// One state an element. Steps have the size of the rate, whatever the gradient: the paper advises a rate 3 to 10 times smaller than AdamW's and a
-/// weight_decay larger by as much. Decay is decoupled, times the parameters' `decay`.
+/// One state an element. Steps have the size of the rate, whatever the gradient: the paper advises a rate 3 to 10 times
+/// smaller than AdamW's and a weight_decay larger by as much. Decay is decoupled, times the parameters' `decay`.
 class Lion : public ElementwiseOptimizer {
  public:
-  Lion(const OptimizerConfig& config, std::vector<memory::Shard>& shards) : ElementwiseOptimizer(config, shards, {"exp_avg"}) {}
+  Lion(const OptimizerConfig& config, std::vector<memory::Shard>& shards)
+      : ElementwiseOptimizer(config, shards, {"exp_avg"}) {}
 
  private:
   void update(const Run& run, const std::vector<at::Tensor>& states, int64_t step, double learning_rate) override;

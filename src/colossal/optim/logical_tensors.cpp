@@ -62,11 +62,13 @@ LogicalTensors::LogicalTensors(const std::vector<memory::Shard>& shards, comm::M
   }
 }
 
-at::Tensor LogicalTensors::counted_squares(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const {
+at::Tensor LogicalTensors::counted_squares(const std::vector<memory::Shard>& shards,
+                                           const std::vector<at::Tensor>& buffers) const {
   at::Tensor squares = at::zeros({static_cast<int64_t>(entries_.size())}, at::kDouble);
   auto* sum = squares.mutable_data_ptr<double>();
   for (size_t i = 0; i < shards.size(); ++i)
-    for (const memory::Piece& piece : shards[i].pieces) sum[index(*piece.parameter)] += memory::counted_squares(buffers[i], piece, mesh_.place());
+    for (const memory::Piece& piece : shards[i].pieces)
+      sum[index(*piece.parameter)] += memory::counted_squares(buffers[i], piece, mesh_.place());
   return squares;
 }
 

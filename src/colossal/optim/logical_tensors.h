@@ -16,17 +16,18 @@ class LogicalTensors {
     std::string name;
     std::vector<int64_t> shape;  ///< logical
   };
-  /// Communication: two small messages in which ranks tell each other the names of what they hold. Collective among all ranks.
+  /// Communication: two small messages in which ranks tell each other the names of what they hold. Collective among all
+  ///                ranks.
   LogicalTensors(const std::vector<memory::Shard>& shards, comm::Mesh& mesh);
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
   comm::Mesh& mesh() const { return mesh_; }
 
-  /// Sums of the squares that this rank counts of each tensor in flat buffers, one as long as each shard: fp64 [tensors]. Every element counts on one
-  /// rank, whatever the layout.
+  /// Sums of the squares that this rank counts of each tensor in flat buffers, one as long as each shard: fp64
+  /// [tensors]. Every element counts on one rank, whatever the layout.
   at::Tensor counted_squares(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const;
-  /// L2 norms of whole tensors: norms()[k][i] of tensor i, whose counted squares on this rank are squares[k][i]. Communication: one all_reduce of
-  /// numbers times tensors doubles among all ranks.
+  /// L2 norms of whole tensors: norms()[k][i] of tensor i, whose counted squares on this rank are squares[k][i].
+  /// Communication: one all_reduce of numbers times tensors doubles among all ranks.
   std::vector<std::vector<double>> norms(const std::vector<at::Tensor>& squares) const;
 
  private:

@@ -56,11 +56,13 @@ StateTensor state_of_piece(const std::string& kind, const at::Tensor& flat, cons
   return {concat(kind, ".", piece.parameter->name), of_piece(flat, piece), piece.parameter->spec, piece.part};
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& given, std::vector<memory::Shard>& shards, comm::Mesh& mesh) {
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& given, std::vector<memory::Shard>& shards,
+                                          comm::Mesh& mesh) {
   check_optimizer(given);
   for (const memory::Shard& shard : shards)
     require(!given.stochastic_rounding || shard.values.scalar_type() == at::kBFloat16, "optimizer",
-            "stochastic_rounding is for bf16 parameters without masters: got ", shard.values.scalar_type(), "; leave it out");
+            "stochastic_rounding is for bf16 parameters without masters: got ", shard.values.scalar_type(),
+            "; leave it out");
   OptimizerConfig config = given;
   config.betas = betas_of(given);
   for (const Row& row : kRows)

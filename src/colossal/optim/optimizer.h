@@ -18,28 +18,33 @@ namespace colossal::optim {
 struct StateTensor {
   std::string name;  ///< "exp_avg.blocks.0.mlp.up.weight"
   at::Tensor value;
-  tensor::ShardSpec spec;                ///< of what it belongs to: mostly the parameter's own
-  std::optional<tensor::FlatPart> part;  ///< `value` is 1-D and this part of a local tensor of `spec`; none: it is the local tensor
+  tensor::ShardSpec spec;  ///< of what it belongs to: mostly the parameter's own
+  /// `value` is 1-D and this part of a local tensor of `spec`; none: it is the local tensor
+  std::optional<tensor::FlatPart> part;
 };
 
 /// The state of one piece under its parameter's spec: `flat` is as long as the shard.
 StateTensor state_of_piece(const std::string& kind, const at::Tensor& flat, const memory::Piece& piece);
 
-/// An update rule over the shards of this rank, which outlive it. What it needs of whole tensors (norms, means) it adds up over the mesh, so that a
-/// step is the same under every layout.
+/// An update rule over the shards of this rank, which outlive it. What it needs of whole tensors (norms, means) it adds
+/// up over the mesh, so that a step is the same under every layout.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// One update of all values, and of their copies, from their gradients times `gradient_scale`. `step` counts from 1. Collective among all ranks.
+  /// One update of all values, and of their copies, from their gradients times `gradient_scale`. `step` counts from 1.
+  /// Collective among all ranks.
   virtual void step(int64_t step, double learning_rate, double gradient_scale) = 0;
   /// Everything that must be saved, beside the step.
   virtual std::vector<StateTensor> state() = 0;
-  /// Called when `state`, which state() returned, has been filled from a checkpoint: rules that keep their state in another form take it back.
+  /// Called when `state`, which state() returned, has been filled from a checkpoint: rules that keep their state in
+  /// another form take it back.
   virtual void loaded(const std::vector<StateTensor>& /*state*/) {}
 };
 
 /// Communication: what the rule's constructor says, none for most. Collective among all ranks.
-/// Errors: those of check_optimizer; stochastic_rounding of values that are not bf16; what the rule refuses in `shards`.
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
+/// Errors: those of check_optimizer; stochastic_rounding of values that are not bf16; what the rule refuses in
+///         `shards`.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
+                                          comm::Mesh& mesh);
 
 }  // namespace colossal::optim

@@ -10,7 +10,9 @@
 namespace colossal::optim {
 namespace {
 
-bool fits(const std::string& name, const std::string& pattern) { return fnmatch(pattern.c_str(), name.c_str(), 0) == 0; }
+bool fits(const std::string& name, const std::string& pattern) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
 
 /// Every name once, numbers in it as *: "blocks.*.norm.weight".
 std::string kinds_of_names(const nn::Parameters& model) {
@@ -29,15 +31,18 @@ std::string kinds_of_names(const nn::Parameters& model) {
 }  // namespace
 
 void ParameterGroups::fields(Fields& f) {
-  f.texts("parameters", parameters, "patterns of names, one a group: \"embedding.*\", \"*.qkv.weight\"; a parameter belongs to the first that it fits");
+  f.texts("parameters", parameters,
+          "patterns of names, one a group: \"embedding.*\", \"*.qkv.weight\"; a parameter belongs to the first that it "
+          "fits");
   f.numbers("learning_rate", learning_rate, "", "of each group: factor of the learning rate; empty: 1", 0, 1e6);
-  f.numbers("weight_decay", weight_decay, "", "of each group: factor of optimizer.weight_decay; empty: 0 of norms and biases, 1 of others", 0, 1e6);
+  f.numbers("weight_decay", weight_decay, "",
+            "of each group: factor of optimizer.weight_decay; empty: 0 of norms and biases, 1 of others", 0, 1e6);
 }
 
 void ParameterGroups::check() const {
   const auto check_length = [&](const char* key, size_t length) {
-    require(length == 0 || length == parameters.size(), "optimizer", "groups.", key, " has a number for each of groups.parameters: got ", length, " for ",
-            parameters.size(), " patterns");
+    require(length == 0 || length == parameters.size(), "optimizer", "groups.", key,
+            " has a number for each of groups.parameters: got ", length, " for ", parameters.size(), " patterns");
   };
   check_length("learning_rate", learning_rate.size());
   check_length("weight_decay", weight_decay.size());
@@ -54,8 +59,8 @@ void ParameterGroups::apply(nn::Parameters& model) const {
   for (const nn::Parameter& p : model.declared())
     if (const size_t group = group_of(p.name); group < parameters.size()) is_used[group] = true;
   for (size_t i = 0; i < parameters.size(); ++i)
-    require(is_used[i], "optimizer", "no parameter belongs to group ", parameters[i], " of groups.parameters (of several groups that fit, the first counts); there are ",
-            kinds_of_names(model));
+    require(is_used[i], "optimizer", "no parameter belongs to group ", parameters[i],
+            " of groups.parameters (of several groups that fit, the first counts); there are ", kinds_of_names(model));
   for (nn::Parameter& p : model) {
     const size_t group = group_of(p.name);
     if (group == parameters.size()) continue;

@@ -15,16 +15,18 @@ namespace colossal::optim {
 ///   learning_rate = [0.1, 2]
 ///   weight_decay  = [0, 1]
 struct ParameterGroups {
-  /// Patterns of names: * stands for any characters, dots too, ? for one, [ab] for one of some. A parameter belongs to the first group that it fits.
+  /// Patterns of names: * stands for any characters, dots too, ? for one, [ab] for one of some. A parameter belongs to
+  /// the first group that it fits.
   std::vector<std::string> parameters;
   std::vector<double> learning_rate;  ///< factors of the rate; empty: 1 for all
-  std::vector<double> weight_decay;   ///< factors of optimizer.weight_decay, of norms and biases too; empty: as without groups
+  /// Factors of optimizer.weight_decay, of norms and biases too; empty: as without groups
+  std::vector<double> weight_decay;
   void fields(Fields& f);
 
   /// Errors ("optimizer"): a list of factors that is neither empty nor as long as that of patterns.
   void check() const;
-  /// Sets `rate` and `decay` of the parameters that belong to a group. No communication. Errors: those of check(); a group that no parameter of the whole
-  /// model belongs to, listing their names, the same on all ranks.
+  /// Sets `rate` and `decay` of the parameters that belong to a group. No communication. Errors: those of check(); a
+  /// group that no parameter of the whole model belongs to, listing their names, the same on all ranks.
   void apply(nn::Parameters& parameters) const;
 };
 

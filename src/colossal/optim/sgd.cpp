@@ -11,13 +11,18 @@ std::vector<std::string> momentum_states(const OptimizerConfig& config) {
   return {"momentum"};
 }
 
-Sgd::Sgd(const OptimizerConfig& config, std::vector<memory::Shard>& shards) : ElementwiseOptimizer(config, shards, momentum_states(config)) {
-  require(config.momentum > 0 || !config.nesterov, "optimizer", "nesterov needs a momentum above 0: got ", config.momentum, "; set momentum = 0.9");
+Sgd::Sgd(const OptimizerConfig& config, std::vector<memory::Shard>& shards)
+    : ElementwiseOptimizer(config, shards, momentum_states(config)) {
+  require(config.momentum > 0 || !config.nesterov, "optimizer", "nesterov needs a momentum above 0: got ",
+          config.momentum, "; set momentum = 0.9");
 }
 
 void Sgd::update(const Run& run, const std::vector<at::Tensor>& states, int64_t, double learning_rate) {
   ops::sgd_(run.update, states.empty() ? at::Tensor() : states[0],
-            {.learning_rate = learning_rate, .momentum = config().momentum, .weight_decay = run.weight_decay, .nesterov = config().nesterov});
+            {.learning_rate = learning_rate,
+             .momentum = config().momentum,
+             .weight_decay = run.weight_decay,
+             .nesterov = config().nesterov});
 }
 
 }  // namespace colossal::optim

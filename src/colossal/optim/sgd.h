@@ -4,7 +4,8 @@
 
 namespace colossal::optim {
 
-/// One state an element, none with momentum = 0. weight_decay is a penalty in the gradient, times the parameters' `decay`. As torch.optim.SGD.
+/// One state an element, none with momentum = 0. weight_decay is a penalty in the gradient, times the parameters'
+/// `decay`. As torch.optim.SGD.
 class Sgd : public ElementwiseOptimizer {
  public:
   /// Errors ("optimizer"): nesterov without momentum.

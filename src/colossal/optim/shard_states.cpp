@@ -8,11 +8,14 @@
 namespace colossal::optim {
 namespace {
 
-at::Tensor narrowed(const at::Tensor& flat, int64_t offset, int64_t size) { return flat.defined() ? flat.narrow(0, offset, size) : flat; }
+at::Tensor narrowed(const at::Tensor& flat, int64_t offset, int64_t size) {
+  return flat.defined() ? flat.narrow(0, offset, size) : flat;
+}
 
 }  // namespace
 
-ShardStates::ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds) : kinds_(std::move(kinds)) {
+ShardStates::ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds)
+    : kinds_(std::move(kinds)) {
   for (const memory::Shard& shard : shards) {
     states_.emplace_back();
     for (size_t kind = 0; kind < kinds_.size(); ++kind) states_.back().push_back(at::zeros_like(shard.values));
@@ -28,7 +31,8 @@ std::vector<at::Tensor> ShardStates::of(size_t shard, int64_t offset, int64_t si
 void ShardStates::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {
   for (size_t i = 0; i < shards.size(); ++i)
     for (const memory::Piece& piece : shards[i].pieces)
-      for (size_t kind = 0; kind < kinds_.size(); ++kind) tensors.push_back(state_of_piece(kinds_[kind], states_[i][kind], piece));
+      for (size_t kind = 0; kind < kinds_.size(); ++kind)
+        tensors.push_back(state_of_piece(kinds_[kind], states_[i][kind], piece));
 }
 
 PieceStates::PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds,
@@ -49,18 +53,24 @@ void PieceStates::add_to(std::vector<StateTensor>& tensors, const std::vector<me
     for (size_t p = 0; p < shards[i].pieces.size(); ++p)
       for (size_t kind = 0; kind < states_[i][p].size(); ++kind) {
         const nn::Parameter& parameter = *shards[i].pieces[p].parameter;
-        tensors.push_back({concat(kinds_[kind], ".", parameter.name), states_[i][p][kind], parameter.spec, shards[i].pieces[p].part});
+        tensors.push_back(
+            {concat(kinds_[kind], ".", parameter.name), states_[i][p][kind], parameter.spec, shards[i].pieces[p].part});
       }
 }
 
-void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale, bool apart,
-                 const std::function<void(const Run&)>& body) {
-  const auto run = [&](const nn::Parameter& first, int64_t offset, int64_t size, std::optional<ops::FlatUpdate::Chance> chance) {
+void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale,
+                 bool apart, const std::function<void(const Run&)>& body) {
+  const auto run = [&](const nn::Parameter& first, int64_t offset, int64_t size,
+                       std::optional<ops::FlatUpdate::Chance> chance) {
     at::Tensor gradients = narrowed(shard.gradients, offset, size);
     // bf16 without masters whose micro-batches were added up in fp32.
     if (shard.values.scalar_type() == at::kBFloat16) gradients = gradients.to(at::kBFloat16);
     body({{narrowed(shard.values, offset, size), gradients, narrowed(shard.copy, offset, size), gradient_scale, chance},
-          offset, size, first.rate, first.decay * config.weight_decay, first});
+          offset,
+          size,
+          first.rate,
+          first.decay * config.weight_decay,
+          first});
   };
   if (apart || config.stochastic_rounding) {
     const uint64_t seed = derive_seed(derive_seed(0, "stochastic rounding"), static_cast<uint64_t>(step));
@@ -82,15 +92,22 @@ void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int6
 std::vector<at::Tensor> direction_buffers(const std::vector<memory::Shard>& shards) {
   std::vector<at::Tensor> buffers;
   for (const memory::Shard& shard : shards)
-    buffers.push_back(shard.gradients.scalar_type() == shard.values.scalar_type() ? shard.gradients : at::zeros_like(shard.values));
+    buffers.push_back(shard.gradients.scalar_type() == shard.values.scalar_type() ? shard.gradients
+                                                                                  : at::zeros_like(shard.values));
   return buffers;
 }
 
-at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece) { return flat.narrow(0, piece.offset, piece.part.size); }
+at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece) {
+  return flat.narrow(0, piece.offset, piece.part.size);
+}
 
-void descend(const memory::Shard& shard, const memory::Piece& piece, const at::Tensor& direction, const Descent& descent) {
-  ops::sgd_({of_piece(shard.values, piece), of_piece(direction, piece), narrowed(shard.copy, piece.offset, piece.part.size), descent.scale}, {},
-            {.learning_rate = descent.rate * piece.parameter->rate, .weight_decay = descent.weight_decay * piece.parameter->decay});
+void descend(const memory::Shard& shard, const memory::Piece& piece, const at::Tensor& direction,
+             const Descent& descent) {
+  ops::sgd_({of_piece(shard.values, piece), of_piece(direction, piece),
+             narrowed(shard.copy, piece.offset, piece.part.size), descent.scale},
+            {},
+            {.learning_rate = descent.rate * piece.parameter->rate,
+             .weight_decay = descent.weight_decay * piece.parameter->decay});
 }
 
 }  // namespace colossal::optim

@@ -9,7 +9,8 @@
 
 namespace colossal::optim {
 
-/// For every shard and each kind ("exp_avg") a tensor like its values, at first zero. Part of a checkpoint under the parameters' own specs.
+/// For every shard and each kind ("exp_avg") a tensor like its values, at first zero. Part of a checkpoint under the
+/// parameters' own specs.
 class ShardStates {
  public:
   ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds);
@@ -27,7 +28,8 @@ class ShardStates {
 /// The same for pieces of some parameters alone: nothing is held for the others.
 class PieceStates {
  public:
-  PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds, const std::function<bool(const nn::Parameter&)>& wanted);
+  PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds,
+              const std::function<bool(const nn::Parameter&)>& wanted);
   /// Of piece number `piece` of a shard, in the order of the kinds; empty where it is not wanted.
   const std::vector<at::Tensor>& of(size_t shard, size_t piece) const { return states_[shard][piece]; }
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
@@ -37,7 +39,8 @@ class PieceStates {
   std::vector<std::vector<std::vector<at::Tensor>>> states_;  // [shard][piece][kind]
 };
 
-/// What an elementwise rule updates in one pass: neighbouring pieces of one rate and decay, or one piece where values are rounded by chance.
+/// What an elementwise rule updates in one pass: neighbouring pieces of one rate and decay, or one piece where values
+/// are rounded by chance.
 struct Run {
   ops::FlatUpdate update;
   int64_t offset, size;        ///< within the shard
@@ -46,23 +49,25 @@ struct Run {
   const nn::Parameter& first;  ///< of its parameters; its only one with `apart`
 };
 
-/// body(run) for all pieces of a shard. `apart`: a run for each piece. Random bits of config.stochastic_rounding depend on step, name and the
-/// element's place in its local tensor: replicas round alike, however they share the states out.
-void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale, bool apart,
-                 const std::function<void(const Run&)>& body);
+/// body(run) for all pieces of a shard. `apart`: a run for each piece. Random bits of config.stochastic_rounding depend
+/// on step, name and the element's place in its local tensor: replicas round alike, however they share the states out.
+void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale,
+                 bool apart, const std::function<void(const Run&)>& body);
 
-/// Buffers of the values' dtype for what a rule makes of the gradients: they themselves where they have it, as nobody reads them after an update; else
-/// new ones, zero.
+/// Buffers of the values' dtype for what a rule makes of the gradients: they themselves where they have it, as nobody
+/// reads them after an update; else new ones, zero.
 std::vector<at::Tensor> direction_buffers(const std::vector<memory::Shard>& shards);
 
 /// The elements of `flat`, as long as the shard, that belong to a piece.
 at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece);
 
-/// w -= rate (scale direction + weight_decay w) for a piece, the last pass of rules that take several: for fp32 12 bytes an element, and what the copy
-/// takes, which is written too. `direction` is as long as the shard, of the values' dtype; rate and weight_decay are multiplied by the parameter's factors.
+/// w -= rate (scale direction + weight_decay w) for a piece, the last pass of rules that take several: for fp32 12
+/// bytes an element, and what the copy takes, which is written too. `direction` is as long as the shard, of the values'
+/// dtype; rate and weight_decay are multiplied by the parameter's factors.
 struct Descent {
   double rate, weight_decay, scale = 1;
 };
-void descend(const memory::Shard& shard, const memory::Piece& piece, const at::Tensor& direction, const Descent& descent);
+void descend(const memory::Shard& shard, const memory::Piece& piece, const at::Tensor& direction,
+             const Descent& descent);
 
 }  // namespace colossal::optim

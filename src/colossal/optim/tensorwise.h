@@ -5,7 +5,8 @@
 
 namespace colossal::optim {
 
-/// A rule that needs norms, means or products of logical tensors. Communication of its constructor: that of LogicalTensors.
+/// A rule that needs norms, means or products of logical tensors. Communication of its constructor: that of
+/// LogicalTensors.
 class TensorwiseOptimizer : public Optimizer {
  public:
   std::vector<StateTensor> state() final {

@@ -21,7 +21,8 @@ struct Message {
 };
 
 std::string to_string(const Message& message) {
-  return concat(message.forward ? "the hidden state" : "the gradient", " of micro-batch ", message.micro_batch, " for stage ", message.stage);
+  return concat(message.forward ? "the hidden state" : "the gradient", " of micro-batch ", message.micro_batch,
+                " for stage ", message.stage);
 }
 
 /// What one rank's list does, step by step.
@@ -34,7 +35,8 @@ class RankCheck {
   template <class... Parts>
   void rule(bool ok, const Parts&... parts) const {
     if (ok) return;
-    throw Error("pipeline", concat(schedule_.name, ", rank ", rank_, ", step ", index_, " (", to_string(*step_, at_.chunks()), "): ", parts...));
+    throw Error("pipeline", concat(schedule_.name, ", rank ", rank_, ", step ", index_, " (",
+                                   to_string(*step_, at_.chunks()), "): ", parts...));
   }
   bool once(Action action) { return done_.insert({action, step_->micro_batch, step_->chunk}).second; }
   bool did(Action action, int chunk) const { return done_.count({action, step_->micro_batch, chunk}) > 0; }
@@ -57,21 +59,26 @@ class RankCheck {
 
 void RankCheck::check_names() const {
   const bool has_micro_batch = step_->action != Action::Reduce && step_->action != Action::Update;
-  if (step_->action != Action::Update) rule(step_->chunk >= 0 && step_->chunk < at_.chunks(), "there is no chunk ", step_->chunk);
+  if (step_->action != Action::Update)
+    rule(step_->chunk >= 0 && step_->chunk < at_.chunks(), "there is no chunk ", step_->chunk);
   if (!has_micro_batch) return;
-  rule(step_->micro_batch >= 0 && step_->micro_batch < schedule_.micro_batches, "there is no micro-batch ", step_->micro_batch);
-  rule(schedule_.pipe_of(step_->micro_batch) == at_.pipe_of(step_->chunk), "this micro-batch belongs to the other pipe");
+  rule(step_->micro_batch >= 0 && step_->micro_batch < schedule_.micro_batches, "there is no micro-batch ",
+       step_->micro_batch);
+  rule(schedule_.pipe_of(step_->micro_batch) == at_.pipe_of(step_->chunk),
+       "this micro-batch belongs to the other pipe");
 }
 
 void RankCheck::check_compute() {
   rule(once(step_->action), "comes twice");
-  rule(!did(Action::Reduce, step_->chunk) && done_.count({Action::Reduce, -1, step_->chunk}) == 0, "comes after the Reduce of its chunk");
+  rule(!did(Action::Reduce, step_->chunk) && done_.count({Action::Reduce, -1, step_->chunk}) == 0,
+       "comes after the Reduce of its chunk");
   const int pipe = at_.pipe_of(step_->chunk), stage = this->stage();
   if (step_->action == Action::Forward) {
     if (stage == 0) return;
     const bool local = neighbour(stage - 1) == rank_;
     rule(local ? did(Action::Forward, at_.chunk_of(pipe, stage - 1)) : did(Action::ReceiveForward, step_->chunk),
-         "its hidden state is not there: no ", local ? "Forward of the stage before" : "ReceiveForward", " in front of it");
+         "its hidden state is not there: no ", local ? "Forward of the stage before" : "ReceiveForward",
+         " in front of it");
     return;
   }
   if (step_->action == Action::BackwardWeight) {
@@ -79,16 +86,18 @@ void RankCheck::check_compute() {
     return;
   }
   rule(did(Action::Forward, step_->chunk), "comes before its Forward");
-  rule(!(did(Action::Backward, step_->chunk) && did(Action::BackwardInput, step_->chunk)), "this micro-batch has gone backward already");
+  rule(!(did(Action::Backward, step_->chunk) && did(Action::BackwardInput, step_->chunk)),
+       "this micro-batch has gone backward already");
   if (stage + 1 == at_.stages()) return;
   const bool local = neighbour(stage + 1) == rank_;
-  rule(local ? did_backward(at_.chunk_of(pipe, stage + 1)) : did(Action::ReceiveBackward, step_->chunk), "its gradient is not there: no ",
-       local ? "backward of the next stage" : "ReceiveBackward", " in front of it");
+  rule(local ? did_backward(at_.chunk_of(pipe, stage + 1)) : did(Action::ReceiveBackward, step_->chunk),
+       "its gradient is not there: no ", local ? "backward of the next stage" : "ReceiveBackward", " in front of it");
 }
 
 void RankCheck::check_transfer() {
   rule(once(step_->action), "comes twice");
-  const bool down = step_->action == Action::SendForward || step_->action == Action::ReceiveBackward;  // the peer holds the next stage
+  // the peer holds the next stage
+  const bool down = step_->action == Action::SendForward || step_->action == Action::ReceiveBackward;
   const int other = stage() + (down ? 1 : -1);
   rule(other >= 0 && other < at_.stages(), "there is no stage on the other side");
   rule(step_->peer == neighbour(other), "its peer must be rank ", neighbour(other), ", which holds stage ", other);
@@ -108,7 +117,8 @@ void RankCheck::run() {
     } else if (is_transfer(step_->action)) {
       check_transfer();
     } else {
-      rule(done_.insert({step_->action, -1, step_->action == Action::Update ? -1 : step_->chunk}).second, "comes twice");
+      rule(done_.insert({step_->action, -1, step_->action == Action::Update ? -1 : step_->chunk}).second,
+           "comes twice");
     }
   }
   check_end();
@@ -124,8 +134,10 @@ void RankCheck::check_end() {
       if (schedule_.pipe_of(i) != at_.pipe_of(chunk)) continue;
       const auto has = [&](Action action) { return done_.count({action, i, chunk}) > 0; };
       missing(has(Action::Forward), to_string(Step{Action::Forward, i, chunk}, at_.chunks()));
-      missing(has(Action::Backward) || has(Action::BackwardInput), to_string(Step{Action::Backward, i, chunk}, at_.chunks()));
-      missing(has(Action::Backward) || has(Action::BackwardWeight), to_string(Step{Action::BackwardWeight, i, chunk}, at_.chunks()));
+      missing(has(Action::Backward) || has(Action::BackwardInput),
+              to_string(Step{Action::Backward, i, chunk}, at_.chunks()));
+      missing(has(Action::Backward) || has(Action::BackwardWeight),
+              to_string(Step{Action::BackwardWeight, i, chunk}, at_.chunks()));
     }
     missing(done_.count({Action::Reduce, -1, chunk}) > 0, to_string(Step{Action::Reduce, -1, chunk}, at_.chunks()));
   }
@@ -135,9 +147,12 @@ void RankCheck::check_end() {
 Message message_of(const Schedule& schedule, int rank, const Step& step) {
   const int stage = schedule.placement.stage_of(rank, step.chunk);
   switch (step.action) {
-    case Action::SendForward: return {true, step.micro_batch, stage + 1};
-    case Action::SendBackward: return {false, step.micro_batch, stage - 1};
-    default: return {step.action == Action::ReceiveForward, step.micro_batch, stage};
+    case Action::SendForward:
+      return {true, step.micro_batch, stage + 1};
+    case Action::SendBackward:
+      return {false, step.micro_batch, stage - 1};
+    default:
+      return {step.action == Action::ReceiveForward, step.micro_batch, stage};
   }
 }
 
@@ -155,10 +170,13 @@ void check_pairs(const Schedule& schedule) {
     const auto& [sends, receives] = messages;
     const std::string where = concat(schedule.name, ", from rank ", pair.first, " to rank ", pair.second, ": ");
     for (size_t i = 0; i < std::max(sends.size(), receives.size()); ++i) {
-      if (i >= sends.size()) throw Error("pipeline", concat(where, "receive ", i, " waits for ", to_string(receives[i]), ", which is never sent"));
-      if (i >= receives.size()) throw Error("pipeline", concat(where, "send ", i, ", ", to_string(sends[i]), ", is never received"));
-      require(sends[i] == receives[i], "pipeline", where, "the order of sends and receives differs at message ", i, ": sent is ", to_string(sends[i]),
-              ", received ", to_string(receives[i]));
+      if (i >= sends.size())
+        throw Error("pipeline",
+                    concat(where, "receive ", i, " waits for ", to_string(receives[i]), ", which is never sent"));
+      if (i >= receives.size())
+        throw Error("pipeline", concat(where, "send ", i, ", ", to_string(sends[i]), ", is never received"));
+      require(sends[i] == receives[i], "pipeline", where, "the order of sends and receives differs at message ", i,
+              ": sent is ", to_string(sends[i]), ", received ", to_string(receives[i]));
     }
   }
 }
@@ -187,7 +205,8 @@ void check_blocking(const Schedule& schedule) {
   for (int rank = 0; rank < ranks; ++rank) {
     if (at[rank] == schedule.ranks[rank].size()) continue;
     throw Error("pipeline", concat(schedule.name, ", rank ", rank, ", step ", at[rank], " (",
-                                   to_string(schedule.ranks[rank][at[rank]], schedule.placement.chunks()), "): waits for ever when transfers block"));
+                                   to_string(schedule.ranks[rank][at[rank]], schedule.placement.chunks()),
+                                   "): waits for ever when transfers block"));
   }
 }
 
@@ -197,8 +216,9 @@ void check_memory(const Schedule& schedule, double limit, double weight_share) {
     for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const Step& step = schedule.ranks[rank][i];
       live += live_change(schedule.placement, step.action, weight_share);
-      require(live <= limit + 1e-9, "pipeline", schedule.name, ", rank ", rank, ", step ", i, " (", to_string(step, schedule.placement.chunks()),
-              "): holds ", live, " live activations, more than the limit of ", limit);
+      require(live <= limit + 1e-9, "pipeline", schedule.name, ", rank ", rank, ", step ", i, " (",
+              to_string(step, schedule.placement.chunks()), "): holds ", live,
+              " live activations, more than the limit of ", limit);
     }
   }
 }
@@ -206,8 +226,8 @@ void check_memory(const Schedule& schedule, double limit, double weight_share) {
 }  // namespace
 
 void check(const Schedule& schedule, double memory_limit, double weight_share) {
-  require(static_cast<int>(schedule.ranks.size()) == schedule.placement.ranks(), "pipeline", schedule.name, " has ", schedule.ranks.size(),
-          " lists for ", schedule.placement.ranks(), " ranks");
+  require(static_cast<int>(schedule.ranks.size()) == schedule.placement.ranks(), "pipeline", schedule.name, " has ",
+          schedule.ranks.size(), " lists for ", schedule.placement.ranks(), " ranks");
   for (int rank = 0; rank < schedule.placement.ranks(); ++rank) RankCheck(schedule, rank).run();
   check_pairs(schedule);
   check_blocking(schedule);

@@ -23,11 +23,14 @@ std::string fault(const Options& options) {
 }
 
 /// One rank has nothing to oppose.
-Placement place(const Options& options) { return options.stages == 1 ? Placement::looped(1, 1) : Placement::opposed(options.stages); }
+Placement place(const Options& options) {
+  return options.stages == 1 ? Placement::looped(1, 1) : Placement::opposed(options.stages);
+}
 
 Lists order(const Options& options, const Placement& placement) {
   const int p = options.stages;
-  const int in_flight = options.memory_limit > 0 ? static_cast<int>(options.memory_limit) / placement.pipes() : std::max(1, p / 2);
+  const int in_flight =
+      options.memory_limit > 0 ? static_cast<int>(options.memory_limit) / placement.pipes() : std::max(1, p / 2);
   Policy policy{.splits_backward = false, .in_flight = std::vector<int>(p, in_flight)};
   Search search(placement, options, 0);
   for (const auto backwards : {Policy::Order::OldestMicroBatch, Policy::Order::DeepestStage}) {
@@ -39,6 +42,9 @@ Lists order(const Options& options, const Placement& placement) {
 
 }  // namespace
 
-Family chimera() { return {"chimera", "two pipes against each other, each with its copy of the weights", 2, false, false, fault, place, order}; }
+Family chimera() {
+  return {"chimera", "two pipes against each other, each with its copy of the weights", 2, false, false, fault, place,
+          order};
+}
 
 }  // namespace colossal::schedule

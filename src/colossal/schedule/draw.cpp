@@ -19,7 +19,8 @@ double first_begin(const Timeline& timeline) {
 double columns_per_unit(const Timeline& timeline, int columns) {
   double shortest = timeline.makespan;
   for (const Event& event : timeline.events)
-    if (is_compute(event.step.action) && event.end > event.begin) shortest = std::min(shortest, event.end - event.begin);
+    if (is_compute(event.step.action) && event.end > event.begin)
+      shortest = std::min(shortest, event.end - event.begin);
   if (shortest <= 0) return 0;
   const double fitting = columns / timeline.makespan, whole = std::floor(fitting * shortest + 1e-9);
   return whole >= 1 ? whole / shortest : fitting;
@@ -43,7 +44,8 @@ std::string cell_of(const std::string& name, const Step& step, size_t columns) {
 
 std::string draw_text(const Timeline& timeline, int width) {
   const std::string widest = "rank " + std::to_string(std::max(0, timeline.ranks - 1)) + " ";
-  const double scale = columns_per_unit(timeline, std::max(20, width) - static_cast<int>(widest.size())), origin = first_begin(timeline);
+  const double scale = columns_per_unit(timeline, std::max(20, width) - static_cast<int>(widest.size())),
+               origin = first_begin(timeline);
   const auto column = [&](double time) { return static_cast<size_t>(std::lround((time - origin) * scale)); };
   std::vector<std::string> rows(timeline.ranks, std::string(column(origin + timeline.makespan), '.'));
   for (const Event& event : timeline.events) {
@@ -70,13 +72,21 @@ std::string chrome_trace(const Titled& titled, double seconds) {
     const Timeline& timeline = titled[process].second;
     const double origin = first_begin(timeline);
     const auto at = [&](double time) { return (time - origin) * microseconds; };
-    events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"args", {{"name", titled[process].first}}}});
+    events.push_back(
+        {{"ph", "M"}, {"name", "process_name"}, {"pid", process}, {"args", {{"name", titled[process].first}}}});
     for (int rank = 0; rank < timeline.ranks; ++rank)
-      events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", process}, {"tid", rank}, {"args", {{"name", "rank " + std::to_string(rank)}}}});
+      events.push_back({{"ph", "M"},
+                        {"name", "thread_name"},
+                        {"pid", process},
+                        {"tid", rank},
+                        {"args", {{"name", "rank " + std::to_string(rank)}}}});
     for (const Event& event : timeline.events) {
       if (is_receive(event.step.action)) continue;  // its message is the send's
-      json entry{{"name", to_string(event.step, timeline.chunks)}, {"cat", to_string(event.step.action)},
-                 {"pid", process}, {"tid", event.rank}, {"ts", at(event.begin)}};
+      json entry{{"name", to_string(event.step, timeline.chunks)},
+                 {"cat", to_string(event.step.action)},
+                 {"pid", process},
+                 {"tid", event.rank},
+                 {"ts", at(event.begin)}};
       if (is_send(event.step.action)) {
         json end = entry;
         entry.update({{"ph", "b"}, {"id", events.size()}});

@@ -21,14 +21,16 @@ std::string fault(const Options& options) {
   }
   const double held = std::min(warm_up_of(options, 0) + 1, m * options.chunks) / static_cast<double>(options.chunks);
   if (options.memory_limit > 0 && options.memory_limit < held) {
-    return concat("interleaved keeps ", held, " live activations: got memory_limit ", options.memory_limit, "; take 1f1b or v-half");
+    return concat("interleaved keeps ", held, " live activations: got memory_limit ", options.memory_limit,
+                  "; take 1f1b or v-half");
   }
   return "";
 }
 
 Placement place(const Options& options) { return Placement::looped(options.stages, options.chunks); }
 
-/// Groups of p micro-batches pass chunk after chunk, so the k-th forward and the k-th backward are known without a search.
+/// Groups of p micro-batches pass chunk after chunk, so the k-th forward and the k-th backward are known without a
+/// search.
 Lists order(const Options& options, const Placement& placement) {
   const int p = options.stages, v = options.chunks, total = options.micro_batches * v;
   const auto micro_batch_of = [&](int k) { return k / (p * v) * p + k % p; };

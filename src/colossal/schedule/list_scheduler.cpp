@@ -36,7 +36,9 @@ class Scheduler {
   Lists run();
 
  private:
-  double arrival(const Slot& from, const Slot& to, double end) const { return from.rank == to.rank ? end : end + transfer_; }
+  double arrival(const Slot& from, const Slot& to, double end) const {
+    return from.rank == to.rank ? end : end + transfer_;
+  }
   bool has_room(const Slot& slot) const;
   std::optional<Candidate> backward(int index) const;
   std::optional<Candidate> forward(int index) const;
@@ -52,16 +54,27 @@ class Scheduler {
 };
 
 Scheduler::Scheduler(const Placement& placement, int micro_batches, const Costs& costs, const Policy& policy)
-    : policy_(policy), transfer_(costs.transfer), share_(static_cast<double>(placement.pipes()) / placement.chunks()),
-      per_pipe_(micro_batches / placement.pipes()), chunks_(placement.chunks()), chunks_of_pipe_(chunks_ / placement.pipes()),
-      free_at_(placement.ranks()), live_(placement.ranks()) {
+    : policy_(policy),
+      transfer_(costs.transfer),
+      share_(static_cast<double>(placement.pipes()) / placement.chunks()),
+      per_pipe_(micro_batches / placement.pipes()),
+      chunks_(placement.chunks()),
+      chunks_of_pipe_(chunks_ / placement.pipes()),
+      free_at_(placement.ranks()),
+      live_(placement.ranks()) {
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     for (int chunk = 0; chunk < chunks_; ++chunk) {
       const int pipe = placement.pipe_of(chunk), stage = placement.stage_of(rank, chunk);
-      const auto slot_of = [&](int other) { return placement.rank_of(pipe, other) * chunks_ + placement.chunk_of(pipe, other); };
+      const auto slot_of = [&](int other) {
+        return placement.rank_of(pipe, other) * chunks_ + placement.chunk_of(pipe, other);
+      };
       const auto cost = [&](Action action) { return cost_of(costs, placement, rank, {action, 0, chunk}); };
-      slots_.push_back({.rank = rank, .chunk = chunk, .stage = stage, .pipe = pipe,
-                        .before = stage > 0 ? slot_of(stage - 1) : -1, .after = stage + 1 < placement.stages() ? slot_of(stage + 1) : -1,
+      slots_.push_back({.rank = rank,
+                        .chunk = chunk,
+                        .stage = stage,
+                        .pipe = pipe,
+                        .before = stage > 0 ? slot_of(stage - 1) : -1,
+                        .after = stage + 1 < placement.stages() ? slot_of(stage + 1) : -1,
                         .forward = cost(Action::Forward),
                         .backward = cost(policy.splits_backward ? Action::BackwardInput : Action::Backward),
                         .weight = cost(Action::BackwardWeight)});
@@ -72,7 +85,8 @@ Scheduler::Scheduler(const Placement& placement, int micro_batches, const Costs&
 bool Scheduler::has_room(const Slot& slot) const {
   const int later = chunks_of_pipe_ == 1 ? 1 : chunks_ - slot.chunk;  // this chunk and those behind it
   if (policy_.limit > 0 && live_[slot.rank] + later * share_ > policy_.limit + kSlack) return false;
-  return policy_.in_flight.empty() || slot.forward_end.size() - slot.backward_end.size() < static_cast<size_t>(policy_.in_flight[slot.rank]);
+  return policy_.in_flight.empty() ||
+         slot.forward_end.size() - slot.backward_end.size() < static_cast<size_t>(policy_.in_flight[slot.rank]);
 }
 
 std::optional<Candidate> Scheduler::backward(int index) const {
@@ -87,7 +101,8 @@ std::optional<Candidate> Scheduler::backward(int index) const {
   }
   const double free = free_at_[slot.rank], start = std::max(free, ready), number = static_cast<double>(next);
   if (const Plan* plan = policy_.plan) {
-    return Candidate{start, start, 0, plan->backward[slot.rank][slot.chunk] + plan->interval * number, index, Action::Backward};
+    return Candidate{start, start,           0, plan->backward[slot.rank][slot.chunk] + plan->interval * number,
+                     index, Action::Backward};
   }
   const bool oldest_first = policy_.backwards == Policy::Order::OldestMicroBatch;
   const double preference = (oldest_first ? number * static_cast<double>(slots_.size()) : 0) - slot.stage;
@@ -106,7 +121,9 @@ std::optional<Candidate> Scheduler::forward(int index) const {
   }
   const double start = std::max(free_at_[slot.rank], ready);
   if (const Plan* plan = policy_.plan) {
-    return Candidate{start, start, 0, plan->forward[slot.rank][slot.chunk] + plan->interval * static_cast<double>(next), index, Action::Forward};
+    return Candidate{start, start,
+                     0,     plan->forward[slot.rank][slot.chunk] + plan->interval * static_cast<double>(next),
+                     index, Action::Forward};
   }
   return Candidate{start, start, 1, static_cast<double>(-slot.stage), index, Action::Forward};
 }
@@ -115,7 +132,8 @@ std::optional<Candidate> Scheduler::weight(int index) const {
   const Slot& slot = slots_[index];
   if (!policy_.splits_backward || slot.weights_done >= slot.backward_end.size()) return {};
   const double free = free_at_[slot.rank];
-  return Candidate{free + policy_.weight_patience, free, 2, static_cast<double>(slot.weights_done), index, Action::BackwardWeight};
+  return Candidate{free + policy_.weight_patience,         free,  2,
+                   static_cast<double>(slot.weights_done), index, Action::BackwardWeight};
 }
 
 std::optional<Candidate> Scheduler::next_of(int rank) const {

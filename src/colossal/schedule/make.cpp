@@ -23,15 +23,19 @@ Options complete(Options options) {
 }
 
 void check_costs(const Options& options) {
-  const std::pair<const char*, double> durations[] = {
-      {"forward", options.costs.forward}, {"backward_input", options.costs.backward_input}, {"backward_weight", options.costs.backward_weight}};
+  const std::pair<const char*, double> durations[] = {{"forward", options.costs.forward},
+                                                      {"backward_input", options.costs.backward_input},
+                                                      {"backward_weight", options.costs.backward_weight}};
   for (const auto& [name, value] : durations)
-    require(value > 0 && std::isfinite(value), "pipeline", "the cost of ", name, " must be a positive number: got ", value);
+    require(value > 0 && std::isfinite(value), "pipeline", "the cost of ", name, " must be a positive number: got ",
+            value);
   const double transfer = options.costs.transfer;
-  require(transfer >= 0 && std::isfinite(transfer), "pipeline", "the cost of a transfer must not be negative: got ", transfer);
+  require(transfer >= 0 && std::isfinite(transfer), "pipeline", "the cost of a transfer must not be negative: got ",
+          transfer);
   for (const auto* weights : {&options.costs.stage_weights, &options.costs.forward_weights})
     for (const double weight : *weights)
-      require(weight > 0 && std::isfinite(weight), "pipeline", "the weight of a stage must be a positive number: got ", weight);
+      require(weight > 0 && std::isfinite(weight), "pipeline", "the weight of a stage must be a positive number: got ",
+              weight);
 }
 
 }  // namespace
@@ -57,13 +61,18 @@ const Family& find_family(const std::string& name) {
 double cost_of(const Costs& costs, const Placement& placement, int rank, const Step& step) {
   if (!is_compute(step.action)) return 0;
   const double share = static_cast<double>(placement.pipes()) / placement.chunks();
-  const auto& weights = step.action == Action::Forward && !costs.forward_weights.empty() ? costs.forward_weights : costs.stage_weights;
+  const auto& weights =
+      step.action == Action::Forward && !costs.forward_weights.empty() ? costs.forward_weights : costs.stage_weights;
   const double weight = weights.empty() ? 1 : weights.at(placement.stage_of(rank, step.chunk));
   switch (step.action) {
-    case Action::Forward: return share * weight * costs.forward;
-    case Action::BackwardInput: return share * weight * costs.backward_input;
-    case Action::BackwardWeight: return share * weight * costs.backward_weight;
-    default: return share * weight * (costs.backward_input + costs.backward_weight);
+    case Action::Forward:
+      return share * weight * costs.forward;
+    case Action::BackwardInput:
+      return share * weight * costs.backward_input;
+    case Action::BackwardWeight:
+      return share * weight * costs.backward_weight;
+    default:
+      return share * weight * (costs.backward_input + costs.backward_weight);
   }
 }
 
@@ -72,19 +81,20 @@ void check_options(const Options& given) {
   require(given.stages >= 1, "pipeline", "a pipeline needs at least 1 rank: got ", given.stages);
   require(given.micro_batches >= 1, "pipeline", "micro_batches must be at least 1: got ", given.micro_batches);
   require(given.chunks >= 0, "pipeline", "chunks must be at least 1: got ", given.chunks);
-  require(given.memory_limit == 0 || given.memory_limit >= 1, "pipeline", "memory_limit must hold at least 1 live activation: got ",
-          given.memory_limit);
+  require(given.memory_limit == 0 || given.memory_limit >= 1, "pipeline",
+          "memory_limit must hold at least 1 live activation: got ", given.memory_limit);
   check_costs(given);
   const Options options = complete(given);
-  require(family.takes_chunks || options.chunks == family.default_chunks, "pipeline", options.name, " has ", family.default_chunks,
-          family.default_chunks == 1 ? " chunk" : " chunks", " a rank: got ", options.chunks, "; nearest ", family.default_chunks,
-          ", or take interleaved or hanayo");
+  require(family.takes_chunks || options.chunks == family.default_chunks, "pipeline", options.name, " has ",
+          family.default_chunks, family.default_chunks == 1 ? " chunk" : " chunks", " a rank: got ", options.chunks,
+          "; nearest ", family.default_chunks, ", or take interleaved or hanayo");
   const std::string fault = family.fault(options);
   require(fault.empty(), "pipeline", fault);
   const Placement placement = family.placement(options);
   const size_t stages = static_cast<size_t>(placement.stages());
   for (const size_t weights : {options.costs.stage_weights.size(), options.costs.forward_weights.size()})
-    require(weights == 0 || weights == stages, "pipeline", options.name, " has ", stages, " stages here: got ", weights, " stage weights");
+    require(weights == 0 || weights == stages, "pipeline", options.name, " has ", stages, " stages here: got ", weights,
+            " stage weights");
 }
 
 Placement placement_of(const Options& options) {

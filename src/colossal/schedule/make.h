@@ -7,29 +7,32 @@
 
 namespace colossal::schedule {
 
-/// What steps cost, in any one unit of time. A stage here is all that a rank holds: a chunk costs its part of it (cost_of).
+/// What steps cost, in any one unit of time. A stage here is all that a rank holds: a chunk costs its part of it
+/// (cost_of).
 struct Costs {
   double forward = 1, backward_input = 1, backward_weight = 1, transfer = 0;
-  std::vector<double> stage_weights;    ///< relative size of each stage of the chain, in order; empty: all 1
-  std::vector<double> forward_weights{};  ///< of forward, where it is out of proportion: a loss head makes its gradients there; empty: stage_weights
+  std::vector<double> stage_weights;  ///< relative size of each stage of the chain, in order; empty: all 1
+  /// Of forward, where it is out of proportion: a loss head makes its gradients there; empty: stage_weights
+  std::vector<double> forward_weights{};
   bool operator==(const Costs&) const = default;
 };
 
 struct Options {
-  std::string name;           ///< of a family
-  int stages = 1;             ///< ranks of the pipeline
-  int micro_batches = 1;      ///< of one step
-  int chunks = 0;             ///< stages that a rank holds; 0: the family's default
-  Costs costs;                ///< what the searched families (zero bubble, V, Hanayo, Chimera) plan with
-  double memory_limit = 0;    ///< live activations that a rank may hold, one being a micro-batch on all its chunks; 0: the family's own
+  std::string name;       ///< of a family
+  int stages = 1;         ///< ranks of the pipeline
+  int micro_batches = 1;  ///< of one step
+  int chunks = 0;         ///< stages that a rank holds; 0: the family's default
+  Costs costs;            ///< what the searched families (zero bubble, V, Hanayo, Chimera) plan with
+  /// Live activations that a rank may hold, one being a micro-batch on all its chunks; 0: the family's own
+  double memory_limit = 0;
 };
 
 struct Family {
   const char* name;
   const char* description;  ///< a few words
   int default_chunks;
-  bool takes_chunks;        ///< other numbers than the default are legal
-  bool splits_backward;     ///< into BackwardInput and BackwardWeight
+  bool takes_chunks;     ///< other numbers than the default are legal
+  bool splits_backward;  ///< into BackwardInput and BackwardWeight
   /// Nothing, or what is wrong: rule, value and nearest legal values. `chunks` is filled in, sizes are positive.
   std::string (*fault)(const Options& options);
   Placement (*placement)(const Options& options);
@@ -43,13 +46,15 @@ const std::vector<Family>& families();
 /// Errors ("pipeline"): no family of that name, with the nearest one.
 const Family& find_family(const std::string& name);
 
-/// The duration of a compute step: its stage's weight times the action's cost, over the stages of the pipe that a rank holds. Other steps: 0.
+/// The duration of a compute step: its stage's weight times the action's cost, over the stages of the pipe that a rank
+/// holds. Other steps: 0.
 double cost_of(const Costs& costs, const Placement& placement, int rank, const Step& step);
 
 /// Where the stages lie: how many there are is what a model must have blocks for. Errors: those of check_options.
 Placement placement_of(const Options& options);
 
-/// Errors ("pipeline"): unknown name; sizes below 1; what the family cannot do, with the nearest legal values; costs that are no durations.
+/// Errors ("pipeline"): unknown name; sizes below 1; what the family cannot do, with the nearest legal values; costs
+///                      that are no durations.
 void check_options(const Options& options);
 
 /// The whole schedule: compute steps, transfers, Reduce, Update. It passes check().

@@ -6,16 +6,26 @@ namespace colossal::schedule {
 
 const char* to_string(Action action) {
   switch (action) {
-    case Action::Forward: return "Forward";
-    case Action::Backward: return "Backward";
-    case Action::BackwardInput: return "BackwardInput";
-    case Action::BackwardWeight: return "BackwardWeight";
-    case Action::SendForward: return "SendForward";
-    case Action::ReceiveForward: return "ReceiveForward";
-    case Action::SendBackward: return "SendBackward";
-    case Action::ReceiveBackward: return "ReceiveBackward";
-    case Action::Reduce: return "Reduce";
-    case Action::Update: return "Update";
+    case Action::Forward:
+      return "Forward";
+    case Action::Backward:
+      return "Backward";
+    case Action::BackwardInput:
+      return "BackwardInput";
+    case Action::BackwardWeight:
+      return "BackwardWeight";
+    case Action::SendForward:
+      return "SendForward";
+    case Action::ReceiveForward:
+      return "ReceiveForward";
+    case Action::SendBackward:
+      return "SendBackward";
+    case Action::ReceiveBackward:
+      return "ReceiveBackward";
+    case Action::Reduce:
+      return "Reduce";
+    case Action::Update:
+      return "Update";
   }
   return "unknown";
 }
@@ -27,7 +37,8 @@ bool is_receive(Action action) { return action == Action::ReceiveForward || acti
 bool is_transfer(Action action) { return is_send(action) || is_receive(action); }
 
 std::string to_string(const Step& step, int chunks) {
-  const std::string chunk = chunks > 1 && step.chunk >= 0 ? std::string(1, static_cast<char>('a' + step.chunk % 26)) : "";
+  const std::string chunk =
+      chunks > 1 && step.chunk >= 0 ? std::string(1, static_cast<char>('a' + step.chunk % 26)) : "";
   const std::string part = concat(step.micro_batch, chunk);
   if (step.action == Action::Update) return "Update";
   if (step.action == Action::Reduce) return chunk.empty() ? "Reduce" : "Reduce " + chunk;

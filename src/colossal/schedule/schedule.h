@@ -1,8 +1,9 @@
-// A pipeline schedule as data: for each rank the list of what it does, in order. Pure functions make these lists, one checker proves them, one
-// simulator times them, one executor (parallel/pipeline) runs them.
+// A pipeline schedule as data: for each rank the list of what it does, in order. Pure functions make these lists, one
+// checker proves them, one simulator times them, one executor (parallel/pipeline) runs them.
 //
-// Words: the model is a chain of S stages; a rank holds `chunks` of them. A pipe is one copy of the chain: there is one, but two for Chimera, whose
-// second copy runs through the ranks backwards. Every micro-batch belongs to one pipe.
+// Words: the model is a chain of S stages; a rank holds `chunks` of them. A pipe is one copy of the chain: there is
+//        one, but two for Chimera, whose second copy runs through the ranks backwards. Every micro-batch belongs to one
+//        pipe.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,15 +12,16 @@ namespace colossal::schedule {
 
 enum class Action {
   Forward,
-  Backward,        ///< gradients of input and weights at once
-  BackwardInput,   ///< of the input alone: what the stage before waits for
-  BackwardWeight,  ///< the rest of it, any time later
-  SendForward,     ///< hidden state of (micro_batch, chunk) to `peer`, which holds the next stage
-  ReceiveForward,  ///< hidden state that (micro_batch, chunk) starts from
-  SendBackward,    ///< gradient of the input of (micro_batch, chunk) to `peer`, which holds the stage before
-  ReceiveBackward, ///< gradient of the output of (micro_batch, chunk)
-  Reduce,          ///< gradients of a chunk over its copies (data parallel ranks, the other pipe): after the chunk's last backward
-  Update,          ///< of the rank's parameters: last
+  Backward,         ///< gradients of input and weights at once
+  BackwardInput,    ///< of the input alone: what the stage before waits for
+  BackwardWeight,   ///< the rest of it, any time later
+  SendForward,      ///< hidden state of (micro_batch, chunk) to `peer`, which holds the next stage
+  ReceiveForward,   ///< hidden state that (micro_batch, chunk) starts from
+  SendBackward,     ///< gradient of the input of (micro_batch, chunk) to `peer`, which holds the stage before
+  ReceiveBackward,  ///< gradient of the output of (micro_batch, chunk)
+  /// Gradients of a chunk over its copies (data parallel ranks, the other pipe): after the chunk's last backward
+  Reduce,
+  Update,  ///< of the rank's parameters: last
 };
 
 const char* to_string(Action action);
@@ -37,16 +39,18 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
-/// "F3" for Forward of micro-batch 3 where a rank holds one chunk, "F3b" for its second chunk where it holds several; B (Backward, BackwardInput)
-/// and W (BackwardWeight) likewise; "SendForward 3b to 1"; "Reduce b"; "Update".
+/// "F3" for Forward of micro-batch 3 where a rank holds one chunk, "F3b" for its second chunk where it holds several; B
+/// (Backward, BackwardInput) and W (BackwardWeight) likewise; "SendForward 3b to 1"; "Reduce b"; "Update".
 std::string to_string(const Step& step, int chunks);
 
 /// Where the stages of the model are.
 class Placement {
  public:
-  static Placement looped(int ranks, int chunks);  ///< stage k on rank k % ranks: plain (one chunk) and interleaved schedules
-  static Placement zigzag(int ranks, int chunks);  ///< down the ranks, up again, ...: V-schedules (two chunks), Hanayo's waves
-  static Placement opposed(int ranks);             ///< Chimera: chunk 0 of pipe 0 downwards, chunk 1 of pipe 1 upwards
+  /// Stage k on rank k % ranks: plain (one chunk) and interleaved schedules
+  static Placement looped(int ranks, int chunks);
+  /// Down the ranks, up again, ...: V-schedules (two chunks), Hanayo's waves
+  static Placement zigzag(int ranks, int chunks);
+  static Placement opposed(int ranks);  ///< Chimera: chunk 0 of pipe 0 downwards, chunk 1 of pipe 1 upwards
 
   int ranks() const { return ranks_; }
   int chunks() const { return chunks_; }  ///< stages that a rank holds

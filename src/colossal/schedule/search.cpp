@@ -13,7 +13,8 @@ constexpr double kSlack = 1e-9;  // relative: what differs by less is equal
 
 }  // namespace
 
-Search::Search(const Placement& placement, const Options& options, double limit) : placement_(placement), options_(options), limit_(limit) {}
+Search::Search(const Placement& placement, const Options& options, double limit)
+    : placement_(placement), options_(options), limit_(limit) {}
 
 void Search::propose(const Policy& policy) {
   Policy within = policy;
@@ -36,8 +37,10 @@ void Search::propose(Lists lists) {
     return;  // locks up
   }
   if (limit_ > 0 && *std::max_element(timeline.peak_live.begin(), timeline.peak_live.end()) > limit_ + kSlack) return;
-  const double span = *std::max_element(timeline.span.begin(), timeline.span.end()), end = timeline.makespan, slack = kSlack * end;
-  const bool better = best_.empty() || span < best_span_ - slack || (span <= best_span_ + slack && end < best_end_ - slack);
+  const double span = *std::max_element(timeline.span.begin(), timeline.span.end()), end = timeline.makespan,
+               slack = kSlack * end;
+  const bool better =
+      best_.empty() || span < best_span_ - slack || (span <= best_span_ + slack && end < best_end_ - slack);
   if (!better) return;
   best_ = schedule.ranks;
   best_span_ = span;

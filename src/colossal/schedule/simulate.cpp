@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kNever = -1;
 
-/// When hidden states and gradients are made and when they arrive where they are needed, by direction, micro-batch and the stage they go into.
+/// When hidden states and gradients are made and when they arrive where they are needed, by direction, micro-batch and
+/// the stage they go into.
 class Values {
  public:
   struct Times {
@@ -22,7 +23,8 @@ class Values {
   /// What a compute step or a receive waits for: null at the ends of the chain and for BackwardWeight.
   Times* input_of(int rank, const Step& step) {
     const int stage = placement_.stage_of(rank, step.chunk);
-    if (step.action == Action::Forward || step.action == Action::ReceiveForward) return stage > 0 ? &at(true, step.micro_batch, stage) : nullptr;
+    if (step.action == Action::Forward || step.action == Action::ReceiveForward)
+      return stage > 0 ? &at(true, step.micro_batch, stage) : nullptr;
     if (step.action == Action::BackwardWeight) return nullptr;
     return stage + 1 < stages_ ? &at(false, step.micro_batch, stage) : nullptr;
   }
@@ -37,7 +39,9 @@ class Values {
   }
 
  private:
-  Times& at(bool forward, int micro_batch, int stage) { return times_[(2 * micro_batch + (forward ? 1 : 0)) * stages_ + stage]; }
+  Times& at(bool forward, int micro_batch, int stage) {
+    return times_[(2 * micro_batch + (forward ? 1 : 0)) * stages_ + stage];
+  }
   const Placement placement_;
   const int stages_;
   std::vector<Times> times_;
@@ -46,7 +50,12 @@ class Values {
 class Clock {
  public:
   Clock(const Schedule& schedule, const StepCost& cost, const StepCost& transfer)
-      : schedule_(schedule), cost_(cost), transfer_(transfer), values_(schedule), events_(schedule.ranks.size()), free_at_(schedule.ranks.size()) {}
+      : schedule_(schedule),
+        cost_(cost),
+        transfer_(transfer),
+        values_(schedule),
+        events_(schedule.ranks.size()),
+        free_at_(schedule.ranks.size()) {}
   std::vector<Event> run();
 
  private:
@@ -66,7 +75,8 @@ double Clock::arrival(int rank, const Step& step, double made) const {
   const bool forward = step.action == Action::Forward;
   const int peer = at.rank_of(at.pipe_of(step.chunk), at.stage_of(rank, step.chunk) + (forward ? 1 : -1));
   if (peer == rank) return made;
-  return made + transfer_(rank, {forward ? Action::SendForward : Action::SendBackward, step.micro_batch, step.chunk, peer});
+  return made +
+         transfer_(rank, {forward ? Action::SendForward : Action::SendBackward, step.micro_batch, step.chunk, peer});
 }
 
 /// The rank's next step, or false where that waits for another rank.
@@ -95,7 +105,8 @@ void Clock::time_transfers() {
   for (auto& rank : events_) {
     for (Event& event : rank) {
       if (!is_transfer(event.step.action)) continue;
-      const auto* value = is_send(event.step.action) ? values_.output_of(event.rank, event.step) : values_.input_of(event.rank, event.step);
+      const auto* value = is_send(event.step.action) ? values_.output_of(event.rank, event.step)
+                                                     : values_.input_of(event.rank, event.step);
       event.begin = value->made;
       event.end = value->arrived;
     }
@@ -114,8 +125,8 @@ std::vector<Event> Clock::run() {
   for (int rank = 0; rank < ranks; ++rank) {
     if (events_[rank].size() < schedule_.ranks[rank].size()) {
       const Step& step = schedule_.ranks[rank][events_[rank].size()];
-      throw Error("pipeline", concat(schedule_.name, " locks up: rank ", rank, " waits for ever at step ", events_[rank].size(), ", ",
-                                     to_string(step, schedule_.placement.chunks())));
+      throw Error("pipeline", concat(schedule_.name, " locks up: rank ", rank, " waits for ever at step ",
+                                     events_[rank].size(), ", ", to_string(step, schedule_.placement.chunks())));
     }
   }
   time_transfers();
@@ -133,11 +144,16 @@ double Timeline::bubble() const {
 double live_change(const Placement& placement, Action action, double weight_share) {
   const double share = static_cast<double>(placement.pipes()) / placement.chunks();
   switch (action) {
-    case Action::Forward: return share;
-    case Action::Backward: return -share;
-    case Action::BackwardInput: return -share * (1 - weight_share);
-    case Action::BackwardWeight: return -share * weight_share;
-    default: return 0;
+    case Action::Forward:
+      return share;
+    case Action::Backward:
+      return -share;
+    case Action::BackwardInput:
+      return -share * (1 - weight_share);
+    case Action::BackwardWeight:
+      return -share * weight_share;
+    default:
+      return 0;
   }
 }
 
@@ -161,7 +177,8 @@ Timeline make_timeline(std::vector<Event> events, const Placement& placement, do
   }
   for (int rank = 0; rank < ranks; ++rank) timeline.span[rank] = std::max(0.0, end[rank] - begin[rank]);
   if (!timeline.events.empty()) {
-    timeline.makespan = std::max(0.0, *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end()));
+    timeline.makespan =
+        std::max(0.0, *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end()));
   }
   return timeline;
 }

@@ -17,7 +17,9 @@ struct Entry {
   Step step;  // of a message: its send
 
   /// A message sent when another step begins comes first: that step may need it.
-  bool operator<(const Entry& other) const { return std::tie(time, is_compute, rank) < std::tie(other.time, other.is_compute, other.rank); }
+  bool operator<(const Entry& other) const {
+    return std::tie(time, is_compute, rank) < std::tie(other.time, other.is_compute, other.rank);
+  }
 };
 
 /// The send of what a compute step makes; its peer is -1 or the rank itself where no other rank needs it.
@@ -34,7 +36,8 @@ Step receive_of(const Schedule& schedule, int sender, const Step& send) {
   const Placement& at = schedule.placement;
   const bool forward = send.action == Action::SendForward;
   const int stage = at.stage_of(sender, send.chunk) + (forward ? 1 : -1);
-  return {forward ? Action::ReceiveForward : Action::ReceiveBackward, send.micro_batch, at.chunk_of(at.pipe_of(send.chunk), stage), sender};
+  return {forward ? Action::ReceiveForward : Action::ReceiveBackward, send.micro_batch,
+          at.chunk_of(at.pipe_of(send.chunk), stage), sender};
 }
 
 std::vector<Entry> common_order(const Schedule& schedule) {
@@ -53,7 +56,8 @@ void add_reduces(const Placement& placement, int rank, std::vector<Step>& steps)
   if (placement.pipes() > 1) {
     std::vector<int> chunks(placement.chunks());
     for (int chunk = 0; chunk < placement.chunks(); ++chunk) chunks[chunk] = chunk;
-    std::sort(chunks.begin(), chunks.end(), [&](int a, int b) { return placement.stage_of(rank, a) < placement.stage_of(rank, b); });
+    std::sort(chunks.begin(), chunks.end(),
+              [&](int a, int b) { return placement.stage_of(rank, a) < placement.stage_of(rank, b); });
     for (const int chunk : chunks) steps.push_back({Action::Reduce, -1, chunk});
     return;
   }

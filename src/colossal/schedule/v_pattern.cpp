@@ -16,12 +16,14 @@ size_t in_block(int slot) { return static_cast<size_t>(slot % kInterval); }
 Plan plan_of(int ranks, Slopes slopes, const std::array<int, 3>& waits) {
   Plan plan{.interval = kInterval};
   const int last = ranks - 1;
-  const int turn = slopes.down * last + 1 + waits[0];                // forward of the last rank's second chunk
-  const int loss = turn + slopes.up * last + 1 + waits[1];           // backward of rank 0's second chunk
-  const int back = loss + slopes.down * last + 1 + waits[2];         // backward of the last rank's first chunk
+  const int turn = slopes.down * last + 1 + waits[0];         // forward of the last rank's second chunk
+  const int loss = turn + slopes.up * last + 1 + waits[1];    // backward of rank 0's second chunk
+  const int back = loss + slopes.down * last + 1 + waits[2];  // backward of the last rank's first chunk
   for (int rank = 0; rank < ranks; ++rank) {
-    plan.forward.push_back({static_cast<double>(slopes.down * rank), static_cast<double>(turn + slopes.up * (last - rank))});
-    plan.backward.push_back({static_cast<double>(back + slopes.up * (last - rank)), static_cast<double>(loss + slopes.down * rank)});
+    plan.forward.push_back(
+        {static_cast<double>(slopes.down * rank), static_cast<double>(turn + slopes.up * (last - rank))});
+    plan.backward.push_back(
+        {static_cast<double>(back + slopes.up * (last - rank)), static_cast<double>(loss + slopes.down * rank)});
   }
   return plan;
 }
@@ -82,7 +84,8 @@ std::vector<Plan> v_plans(int ranks, Slopes slopes, size_t most) {
 
 Lists repeat(const Plan& plan, int micro_batches, Weights weights) {
   Lists lists;
-  for (size_t rank = 0; rank < plan.forward.size(); ++rank) lists.push_back(repeat_on(plan, rank, micro_batches, weights));
+  for (size_t rank = 0; rank < plan.forward.size(); ++rank)
+    lists.push_back(repeat_on(plan, rank, micro_batches, weights));
   return lists;
 }
 

@@ -24,22 +24,35 @@ Lists plan(const Options& options, const Placement& placement, double limit, Slo
     if (!guides.empty()) search.propose(Policy{.plan = &guides.front()});
   }
   for (const Plan& plan : v_plans(options.stages, slopes, kMostPlans)) {
-    for (const auto weights : {Weights::FirstFree, Weights::FirstOfBlock}) search.propose(repeat(plan, options.micro_batches, weights));
+    for (const auto weights : {Weights::FirstFree, Weights::FirstOfBlock})
+      search.propose(repeat(plan, options.micro_batches, weights));
   }
   return std::move(search).best();
 }
 
-Lists zero_order(const Options& options, const Placement& placement) { return plan(options, placement, options.stages, {4, 2}); }
-Lists half_order(const Options& options, const Placement& placement) { return plan(options, placement, (options.stages + 2) / 2, {2, 1}); }
-Lists min_order(const Options& options, const Placement& placement) { return plan(options, placement, (options.stages + 4) / 3, {1, 1}); }
+Lists zero_order(const Options& options, const Placement& placement) {
+  return plan(options, placement, options.stages, {4, 2});
+}
+Lists half_order(const Options& options, const Placement& placement) {
+  return plan(options, placement, (options.stages + 2) / 2, {2, 1});
+}
+Lists min_order(const Options& options, const Placement& placement) {
+  return plan(options, placement, (options.stages + 4) / 3, {1, 1});
+}
 
 }  // namespace
 
 Family zero_bubble_v() {
-  return {"zero-bubble-v", "chunks in a V: no idle time at equal costs, memory of 1f1b", 2, false, true, no_fault, place, zero_order};
+  return {
+      "zero-bubble-v", "chunks in a V: no idle time at equal costs, memory of 1f1b", 2, false, true, no_fault, place,
+      zero_order};
 }
 
-Family v_half() { return {"v-half", "chunks in a V: half the memory of 1f1b", 2, false, true, no_fault, place, half_order}; }
-Family v_min() { return {"v-min", "chunks in a V: a third of the memory of 1f1b", 2, false, true, no_fault, place, min_order}; }
+Family v_half() {
+  return {"v-half", "chunks in a V: half the memory of 1f1b", 2, false, true, no_fault, place, half_order};
+}
+Family v_min() {
+  return {"v-min", "chunks in a V: a third of the memory of 1f1b", 2, false, true, no_fault, place, min_order};
+}
 
 }  // namespace colossal::schedule

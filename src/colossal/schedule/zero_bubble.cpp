@@ -10,7 +10,8 @@ namespace {
 std::string no_fault(const Options&) { return ""; }
 Placement place(const Options& options) { return Placement::looped(options.stages, 1); }
 
-/// 1F1B whose rank s does the weight gradients of a micro-batch s backwards later: so the idle time at its end is filled.
+/// 1F1B whose rank s does the weight gradients of a micro-batch s backwards later: so the idle time at its end is
+/// filled.
 Lists delayed_weights(int ranks, int micro_batches) {
   Lists lists;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -27,15 +28,17 @@ Lists delayed_weights(int ranks, int micro_batches) {
   return lists;
 }
 
-/// At equal costs the first proposal is nearly always as good as any. At others it lets weight gradients and too many early forwards delay
-/// backwards that other ranks wait for; 1F1B's bound on micro-batches in flight (or twice it) and a little patience prevent that.
+/// At equal costs the first proposal is nearly always as good as any. At others it lets weight gradients and too many
+/// early forwards delay backwards that other ranks wait for; 1F1B's bound on micro-batches in flight (or twice it) and
+/// a little patience prevent that.
 Lists plan(const Options& options, const Placement& placement, double limit) {
   Search search(placement, options, options.memory_limit > 0 ? options.memory_limit : limit);
   const double unit = std::min({options.costs.forward, options.costs.backward_input, options.costs.backward_weight});
   for (const int per_rank : {0, 1, 2}) {
     Policy policy;
     if (per_rank > 0) {
-      for (int rank = 0; rank < options.stages; ++rank) policy.in_flight.push_back(per_rank * (options.stages - rank - 1) + 1);
+      for (int rank = 0; rank < options.stages; ++rank)
+        policy.in_flight.push_back(per_rank * (options.stages - rank - 1) + 1);
     }
     for (const double weight_patience : {0.0, 0.25, 0.5, 1.0}) {
       for (const double patience : {0.0, 0.5}) {
@@ -50,15 +53,19 @@ Lists plan(const Options& options, const Placement& placement, double limit) {
 }
 
 Lists h1_order(const Options& options, const Placement& placement) { return plan(options, placement, options.stages); }
-Lists h2_order(const Options& options, const Placement& placement) { return plan(options, placement, 2 * options.stages - 1); }
+Lists h2_order(const Options& options, const Placement& placement) {
+  return plan(options, placement, 2 * options.stages - 1);
+}
 
 }  // namespace
 
 Family zero_bubble_h1() {
-  return {"zero-bubble-h1", "weight gradients fill idle time, memory of 1f1b", 1, false, true, no_fault, place, h1_order};
+  return {"zero-bubble-h1", "weight gradients fill idle time, memory of 1f1b", 1, false, true, no_fault, place,
+          h1_order};
 }
 Family zero_bubble_h2() {
-  return {"zero-bubble-h2", "no idle time at equal costs, twice the memory of 1f1b", 1, false, true, no_fault, place, h2_order};
+  return {"zero-bubble-h2", "no idle time at equal costs, twice the memory of 1f1b", 1, false, true, no_fault, place,
+          h2_order};
 }
 
 }  // namespace colossal::schedule

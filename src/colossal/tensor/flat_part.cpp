@@ -18,13 +18,14 @@ std::vector<int64_t> strides_of(const std::vector<int64_t>& shape) {
   return strides;
 }
 
-/// Elements [first, last) of the dimensions from `d` on as boxes that begin with the indices `outer`: what is left of the first row of dimension d,
-/// its whole rows, and what there is of the last one.
-void add_boxes(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, size_t d, std::vector<int64_t> outer, int64_t first, int64_t last,
-               std::vector<Box>& boxes) {
+/// Elements [first, last) of the dimensions from `d` on as boxes that begin with the indices `outer`: what is left of
+/// the first row of dimension d, its whole rows, and what there is of the last one.
+void add_boxes(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides, size_t d,
+               std::vector<int64_t> outer, int64_t first, int64_t last, std::vector<Box>& boxes) {
   if (first >= last) return;
   if (d == shape.size()) return boxes.push_back({outer, std::vector<int64_t>(d, 1)});
-  const int64_t row = strides[d], head = std::min((first + row - 1) / row * row, last), tail = std::max(last / row * row, head);
+  const int64_t row = strides[d], head = std::min((first + row - 1) / row * row, last),
+                tail = std::max(last / row * row, head);
   const auto inside = [&](int64_t from, int64_t to) {
     if (from >= to) return;
     std::vector<int64_t> indices = outer;
@@ -81,7 +82,8 @@ std::vector<Block> blocks(const ShardSpec& spec, const Place& place, const FlatP
   return result;
 }
 
-at::Tensor at_block(const at::Tensor& flat, const std::vector<int64_t>& local_shape, const FlatPart& part, const Block& block) {
+at::Tensor at_block(const at::Tensor& flat, const std::vector<int64_t>& local_shape, const FlatPart& part,
+                    const Block& block) {
   const std::vector<int64_t> strides = strides_of(local_shape);
   int64_t offset = flat.storage_offset() - part.first;
   for (size_t d = 0; d < strides.size(); ++d) offset += block.local_start[d] * strides[d];

@@ -1,4 +1,5 @@
-// A run of the elements of a local tensor: what a rank keeps of it where the replicas of a model share its states out (ZeRO).
+// A run of the elements of a local tensor: what a rank keeps of it where the replicas of a model share its states out
+// (ZeRO).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,14 +15,17 @@ namespace colossal::tensor {
 /// Elements [first, first + size) of ShardSpec::local_shape(), flattened.
 struct FlatPart {
   int64_t first = 0, size = 0;
-  bool counts = true;  ///< of the ranks along "data" that hold the same elements, exactly one has this set: it counts and saves them
+  /// Of the ranks along "data" that hold the same elements, exactly one has this set: it counts and saves them
+  bool counts = true;
 };
 
-/// The boxes of `part`: those of spec.blocks(place), cut where the part begins and ends. `local_start` is an index of the whole local tensor.
-/// `primary` follows from part.counts and, along all axes but "data", from the spec.
+/// The boxes of `part`: those of spec.blocks(place), cut where the part begins and ends. `local_start` is an index of
+/// the whole local tensor. `primary` follows from part.counts and, along all axes but "data", from the spec.
 std::vector<Block> blocks(const ShardSpec& spec, const Place& place, const FlatPart& part);
 
-/// The elements of `block`, one of blocks(), as a view of `flat`, 1-D, which holds `part` of a local tensor of `local_shape`.
-at::Tensor at_block(const at::Tensor& flat, const std::vector<int64_t>& local_shape, const FlatPart& part, const Block& block);
+/// The elements of `block`, one of blocks(), as a view of `flat`, 1-D, which holds `part` of a local tensor of
+/// `local_shape`.
+at::Tensor at_block(const at::Tensor& flat, const std::vector<int64_t>& local_shape, const FlatPart& part,
+                    const Block& block);
 
 }  // namespace colossal::tensor

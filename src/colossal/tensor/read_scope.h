@@ -10,9 +10,10 @@
 
 namespace colossal::tensor {
 
-/// While it lives, the memory of `tensors` is read by address. Observers of operators (at::RecordFunction) see it as one operator "colossal::read" with these
-/// inputs: whoever keeps data elsewhere (memory::ChunkStore) brings it before the constructor returns, and keeps it until the destructor.
-/// Needed wherever a parameter may be read without an operator; undefined tensors are allowed. Cost: next to nothing where nobody observes.
+/// While it lives, the memory of `tensors` is read by address. Observers of operators (at::RecordFunction) see it as
+/// one operator "colossal::read" with these inputs: whoever keeps data elsewhere (memory::ChunkStore) brings it before
+/// the constructor returns, and keeps it until the destructor. Needed wherever a parameter may be read without an
+/// operator; undefined tensors are allowed. Cost: next to nothing where nobody observes.
 class ReadScope {
  public:
   ReadScope(std::initializer_list<at::Tensor> tensors) {

@@ -27,7 +27,8 @@ Part part_of(const Segment& segment, int64_t index, int64_t parts) {
 
 int64_t room_of(const DimSplit& split, const Place& place) {
   int64_t room = 0;
-  for (const Segment& segment : split.segments) room += part_of(segment, place.index(split.axes), place.size(split.axes)).room;
+  for (const Segment& segment : split.segments)
+    room += part_of(segment, place.index(split.axes), place.size(split.axes)).room;
   return room;
 }
 
@@ -45,7 +46,8 @@ std::vector<Run> runs_of(const DimSplit& split, const Place& place) {
   std::vector<Run> runs;
   int64_t start = 0, local = 0;
   const int64_t parts = place.size(split.axes), index = place.index(split.axes);
-  const int64_t piece = piece_of(split, place), first = place.index(split.shards) * piece;  // of the part, rows [first, first + piece)
+  // of the part, rows [first, first + piece)
+  const int64_t piece = piece_of(split, place), first = place.index(split.shards) * piece;
   for (const Segment& segment : split.segments) {
     const Part part = part_of(segment, index, parts);
     const int64_t from = std::max(local, first), to = std::min(local + part.size, first + piece);
@@ -60,7 +62,8 @@ bool names(const std::vector<std::string>& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-/// A copy is primary on the ranks whose index is 0 along every axis that does not split the tensor, and on the first stage that uses it.
+/// A copy is primary on the ranks whose index is 0 along every axis that does not split the tensor, and on the first
+/// stage that uses it.
 bool holds_first_copy(const ShardSpec& spec, const Place& place) {
   for (const Place::Axis& axis : place.axes()) {
     if (axis.name == "pipeline" && !spec.stages.empty()) {

@@ -1,7 +1,7 @@
 // Where a parameter lives: which mesh axes split which dimension, what is padded, who owns a copy.
 //
-// Everything that must know reads this: initial values, checkpoints, Hugging Face import and export, gradient norms, optimizers.
-// Nobody guesses a split from a shape.
+// Everything that must know reads this: initial values, checkpoints, Hugging Face import and export, gradient norms,
+// optimizers. Nobody guesses a split from a shape.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,8 +28,9 @@ struct Segment {
 struct DimSplit {
   std::vector<std::string> axes;
   std::vector<Segment> segments;  ///< in the order of the dimension; they add up to its logical size
-  /// Axes that cut what `axes` left, segments or not, in equal pieces, the last ones padded with zeros: ranks that keep a piece each of
-  /// what they use together. Gathering the pieces in rank order gives the unsharded part, room(), and the padding behind it.
+  /// Axes that cut what `axes` left, segments or not, in equal pieces, the last ones padded with zeros: ranks that keep
+  /// a piece each of what they use together. Gathering the pieces in rank order gives the unsharded part, room(), and
+  /// the padding behind it.
   std::vector<std::string> shards{};
   bool operator==(const DimSplit&) const = default;
 };
@@ -37,16 +38,18 @@ struct DimSplit {
 /// A box of a tensor that this rank holds: logical[start, start + size) lies at local[local_start, local_start + size).
 struct Block {
   std::vector<int64_t> start, local_start, size;
-  bool primary;  ///< this rank is the one that counts it and saves it: exactly one rank of the mesh is, for each element
+  /// This rank is the one that counts it and saves it: exactly one rank of the mesh is, for each element
+  bool primary;
 };
 
 struct ShardSpec {
   std::vector<int64_t> shape;    ///< logical (whole, unpadded) sizes
   std::vector<DimSplit> splits;  ///< one per dimension
-  /// Axes, besides "data", over which each rank's gradient is a partial sum: those of ranks that hold a copy and see other rows.
+  /// Axes, besides "data", over which each rank's gradient is a partial sum: those of ranks that hold a copy and see
+  /// other rows.
   std::vector<std::string> gradient_axes;
-  /// Indices along the mesh axis "pipeline" of the ranks whose stages use the tensor, ascending; no other rank holds it. Empty: there are no stages.
-  /// Where there are several, each rank's gradient is a partial sum over them, too.
+  /// Indices along the mesh axis "pipeline" of the ranks whose stages use the tensor, ascending; no other rank holds
+  /// it. Empty: there are no stages. Where there are several, each rank's gradient is a partial sum over them, too.
   std::vector<int> stages{};
 
   /// A tensor that every rank holds whole.

@@ -1,10 +1,10 @@
 // The one configuration file: every section of it.
 #pragma once
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include <c10/core/ScalarType.h>
 
 #include "colossal/base/fields.h"
 #include "colossal/distributed/config.h"
@@ -86,10 +86,12 @@ struct Config {
   void fields(Fields& f);
   /// What data.tokenizer names, `auto` resolved.
   std::string tokenizer() const;
-  /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica that deal out its rows, with
-  /// the nearest sizes that do; a tensor.size that its mode cannot be made of; sizes that the pipeline's schedule cannot do.
+  /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica
+  /// that deal out its rows, with the nearest sizes that do; a tensor.size that its mode cannot be made of; sizes that
+  /// the pipeline's schedule cannot do.
   void validate() const;
-  /// Parts that each replica's share of a batch is cut in: training.accumulate, or those of the pipeline. Errors: those of validate().
+  /// Parts that each replica's share of a batch is cut in: training.accumulate, or those of the pipeline. Errors: those
+  /// of validate().
   int64_t micro_batches() const;
 };
 

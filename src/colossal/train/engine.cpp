@@ -18,7 +18,9 @@ using comm::Phase;
 using comm::PhaseScope;
 
 nn::Recompute recompute_of(const MemoryConfig& memory) {
-  return memory.recompute == "block" ? nn::Recompute::Block : memory.recompute == "selective" ? nn::Recompute::Selective : nn::Recompute::None;
+  return memory.recompute == "block"       ? nn::Recompute::Block
+         : memory.recompute == "selective" ? nn::Recompute::Selective
+                                           : nn::Recompute::None;
 }
 
 at::Tensor slice(const at::Tensor& t, int64_t part, int64_t parts) {
@@ -28,7 +30,8 @@ at::Tensor slice(const at::Tensor& t, int64_t part, int64_t parts) {
 }
 
 data::Batch part_of(const data::Batch& b, int64_t part, int64_t parts) {
-  return {slice(b.inputs, part, parts), slice(b.labels, part, parts), slice(b.positions, part, parts), slice(b.documents, part, parts)};
+  return {slice(b.inputs, part, parts), slice(b.labels, part, parts), slice(b.positions, part, parts),
+          slice(b.documents, part, parts)};
 }
 
 /// Sum of `value` over `group`, in fp64.
@@ -38,30 +41,35 @@ double sum_over(comm::Group& group, double value) {
   return t.item<double>();
 }
 
-double counted(const at::Tensor& labels) { return static_cast<double>((labels != data::kIgnored).sum().item<int64_t>()); }
+double counted(const at::Tensor& labels) {
+  return static_cast<double>((labels != data::kIgnored).sum().item<int64_t>());
+}
 
 }  // namespace
 
 at::Device choose_device(const std::string& name, int local_rank) {
   const bool has_cuda = at::globalContext().hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
-  require(name != "cuda" || has_cuda, "run", "device cuda needs a CUDA build of LibTorch and a GPU; use --run.device=cpu");
+  require(name != "cuda" || has_cuda, "run",
+          "device cuda needs a CUDA build of LibTorch and a GPU; use --run.device=cpu");
   if (name == "cpu" || !has_cuda) return at::kCPU;
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank % at::detail::getCUDAHooks().deviceCount()));
 }
 
 Engine::Engine(comm::World& world, const Config& config, const models::ModelShape& shape)
-    : config_(config),
-      mesh_(world, config.parallel.axes()) {
+    : config_(config), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), choose_device(config.run.device, world.local_rank()),
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store gives it
   if (config.precision.mode == "fp8") {
     fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
-    options.product = [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight) { return fp8_->wrap(std::move(product), weight); };
+    options.product = [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight) {
+      return fp8_->wrap(std::move(product), weight);
+    };
   }
-  model_ = std::make_unique<distributed::DistributedModel>(mesh_, config.parallel, shape, options,
-                                                           distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
+  model_ = std::make_unique<distributed::DistributedModel>(
+      mesh_, config.parallel, shape, options,
+      distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
   mesh_.group("data");
@@ -100,7 +108,8 @@ double Engine::train_step(const data::Batch& batch) {
     nn::Step step = step_of(part);
     step.training = true;
     step.recompute = recompute_of(config_.memory);
-    step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"), static_cast<uint64_t>(steps_done()));
+    step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
+                                    static_cast<uint64_t>(steps_done()));
     // A row's index in the global batch: replicas hold consecutive rows, micro-batches consecutive rows of those.
     step.first_row = (mesh_.index("data") * parts + i) * part.inputs.size(0);
     return distributed::DistributedModel::Pass{part.inputs, step};
@@ -165,8 +174,9 @@ checkpoint::TrainingState Engine::state() {
 
 std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape) {
   config.validate();
-  require(world.size() == config.parallel.ranks(), "parallel", "the ranks must be the product of the layout's sizes: got ",
-          world.size(), " ranks, pipeline ", config.parallel.pipeline.size, " * data ", config.parallel.data, " * tensor ", config.parallel.tensor.size,
+  require(world.size() == config.parallel.ranks(), "parallel",
+          "the ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
+          config.parallel.pipeline.size, " * data ", config.parallel.data, " * tensor ", config.parallel.tensor.size,
           " = ", config.parallel.ranks(), "; start that many or change [parallel]");
   parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the batch
   return std::make_unique<Engine>(world, config, shape);

@@ -21,25 +21,32 @@ struct Evaluation {
 
 /// A model made parallel as the config asks, with its optimizer. Made by initialize().
 ///
-///   for (int64_t i = 0; i < steps; ++i) { engine.zero_grad(); double loss = engine.train_step(batches.next()); engine.step(); }
+///   for (int64_t i = 0; i < steps; ++i) {
+///     engine.zero_grad();
+///     const double loss = engine.train_step(batches.next());
+///     engine.step();
+///   }
 class Engine {
  public:
   Engine(comm::World& world, const Config& config, const models::ModelShape& shape);
   ~Engine();
 
   void zero_grad() { optimization_->zero_grad(); }
-  /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()). Adds to the gradients
-  /// d(mean loss over all counted labels of the global batch); when it returns they are sums over the data axis and over copies in other stages.
+  /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()). Adds to
+  /// the gradients d(mean loss over all counted labels of the global batch); when it returns they are sums over the
+  /// data axis and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over "data": all_reduce of [1] (their count); gradients: see parallel::GradientReducer; parameters under ZeRO:
-  ///                see memory::ChunkStore; over "pipeline" and "data" of [1] (loss); along the
-  ///                pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see parallel::TensorLayers.
-  /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any communication.
+  /// Communication: over "data": all_reduce of [1] (their count); gradients: see parallel::GradientReducer; parameters
+  ///                under ZeRO: see memory::ChunkStore; over "pipeline" and "data" of [1] (loss); along the pipeline:
+  ///                see parallel::PipelineExecutor; over the axes of the tensor mode: see parallel::TensorLayers.
+  /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any
+  ///                communication.
   double train_step(const data::Batch& batch);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks.
   StepResult step();
-  /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and "data" all_reduce of [3].
+  /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and
+  /// "data" all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);
 
   int64_t steps_done() const { return optimization_->steps_done(); }
@@ -69,7 +76,8 @@ class Engine {
 };
 
 /// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
-/// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is communicated before.
+/// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is
+///         communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape);
 
 /// The device of [run] device on this rank. Errors: cuda asked for where there is none.

@@ -6,7 +6,8 @@
 namespace colossal::train {
 namespace {
 
-/// Length in bytes of the UTF-8 character at `begin`, or 0 if there is none (RFC 3629: no overlong forms, no surrogates).
+/// Length in bytes of the UTF-8 character at `begin`, or 0 if there is none (RFC 3629: no overlong forms, no
+/// surrogates).
 size_t character_length(const std::string& text, size_t begin) {
   const auto first = static_cast<unsigned char>(text[begin]);
   if (first < 0x80) return 1;
@@ -38,12 +39,23 @@ std::string html_text(const std::string& text) {
       continue;
     }
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out.append(text, i, length);
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out.append(text, i, length);
     }
     i += length;
   }

@@ -12,7 +12,9 @@ constexpr double kLargest = 1 << 24;  // gradients of ordinary losses overflow l
 }  // namespace
 
 LossScale::LossScale(const PrecisionConfig& config)
-    : active_(config.mode == "fp16" && config.loss_scale > 0), growth_(config.loss_scale_growth), value_(active_ ? config.loss_scale : 1) {}
+    : active_(config.mode == "fp16" && config.loss_scale > 0),
+      growth_(config.loss_scale_growth),
+      value_(active_ ? config.loss_scale : 1) {}
 
 bool LossScale::accepts(double norm) {
   if (!active_) return true;

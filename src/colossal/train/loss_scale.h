@@ -7,14 +7,16 @@
 
 namespace colossal::train {
 
-/// What losses are multiplied by before they go backward, so that gradients do not vanish in fp16. Halved after a step whose gradients overflowed, which is
-/// skipped; doubled after [precision] loss_scale_growth steps without one. The norm is the same on all ranks, so the scale is, too.
+/// What losses are multiplied by before they go backward, so that gradients do not vanish in fp16. Halved after a step
+/// whose gradients overflowed, which is skipped; doubled after [precision] loss_scale_growth steps without one. The
+/// norm is the same on all ranks, so the scale is, too.
 class LossScale {
  public:
   /// 1 for good, unless mode is fp16 and loss_scale is not 0.
   explicit LossScale(const PrecisionConfig& config);
   double value() const { return value_; }
-  /// Whether a step with this gradient norm may be taken. A norm that is not finite says no, and changes the scale, until that is 1: then the fault is not the scale's.
+  /// Whether a step with this gradient norm may be taken. A norm that is not finite says no, and changes the scale,
+  /// until that is 1: then the fault is not the scale's.
   bool accepts(double norm);
   int64_t skipped() const { return skipped_; }
 

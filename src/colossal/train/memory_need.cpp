@@ -1,9 +1,9 @@
 #include "colossal/train/memory_need.h"
 
+#include <c10/core/ScalarType.h>
+
 #include <cmath>
 #include <cstdio>
-
-#include <c10/core/ScalarType.h>
 
 #include "colossal/base/error.h"
 #include "colossal/base/machine.h"
@@ -15,7 +15,8 @@ namespace {
 
 /// What every transformer has: q, k, v and output, and two matrices of the feed-forward layer at least.
 double least_elements(const models::ModelShape& s) {
-  const double hidden = static_cast<double>(s.hidden), heads = static_cast<double>(s.heads + s.kv_heads) * static_cast<double>(s.head_dim);
+  const double hidden = static_cast<double>(s.hidden),
+               heads = static_cast<double>(s.heads + s.kv_heads) * static_cast<double>(s.head_dim);
   const double layer = 2 * hidden * heads + 2 * hidden * static_cast<double>(s.ffn);
   return static_cast<double>(s.layers) * layer + static_cast<double>(s.vocabulary) * hidden * (s.tied ? 1 : 2);
 }
@@ -33,14 +34,17 @@ std::string readable(double bytes) {
 
 MemoryNeed least_memory(const Config& config, const models::ModelShape& shape) {
   const distributed::ParallelConfig& p = config.parallel;
-  const double replicas = static_cast<double>(p.data), sharers = p.zero_sharers > 0 ? static_cast<double>(p.zero_sharers) : replicas;
+  const double replicas = static_cast<double>(p.data),
+               sharers = p.zero_sharers > 0 ? static_cast<double>(p.zero_sharers) : replicas;
   const auto copies = [&](int64_t shared_from) { return p.zero >= shared_from ? replicas / sharers : replicas; };
   const double size = static_cast<double>(c10::elementSize(config.precision.dtype()));
   const double exact = config.precision.has_masters() ? 4 : size;
   MemoryNeed need{.elements = least_elements(shape)};
   need.parameters = need.elements * size * copies(3);
   need.gradients = need.elements * size * copies(2);
-  need.states = need.elements * ((config.precision.has_masters() ? exact : 0) + optim::least_state_bytes(config.optimizer, exact)) * copies(1);
+  need.states = need.elements *
+                ((config.precision.has_masters() ? exact : 0) + optim::least_state_bytes(config.optimizer, exact)) *
+                copies(1);
   return need;
 }
 
@@ -52,14 +56,19 @@ double usable_memory() {
 
 void check_memory(const Config& config, const models::ModelShape& shape, int64_t local, double limit) {
   const int64_t ranks = config.parallel.ranks();
-  if (limit <= 0 || choose_device(config.run.device, 0).is_cuda() || (config.parallel.pipeline.size > 1 && local < ranks)) return;
+  if (limit <= 0 || choose_device(config.run.device, 0).is_cuda() ||
+      (config.parallel.pipeline.size > 1 && local < ranks))
+    return;
   const MemoryNeed need = least_memory(config, shape);
   const double here = static_cast<double>(local) / static_cast<double>(ranks);
-  require(need.total() * here <= limit, "model", "a model of ", shape.layers, " layers, hidden ", shape.hidden, " and vocabulary ", shape.vocabulary,
-          " (", need.elements / 1e9, " billion parameters or more) does not fit: got parameters ", readable(need.parameters * here), ", gradients ",
-          readable(need.gradients * here), " and states of ", config.optimizer.name, " ", readable(need.states * here), " at least on the ", local,
-          " rank(s) of this machine, which has ", readable(limit), "; take a smaller model (model.layers, model.hidden), ",
-          config.parallel.zero < 3 && config.parallel.data > 1 ? "share more out (parallel.zero = 3), " : "", "fewer replicas here (parallel.data) or more machines");
+  require(need.total() * here <= limit, "model", "a model of ", shape.layers, " layers, hidden ", shape.hidden,
+          " and vocabulary ", shape.vocabulary, " (", need.elements / 1e9,
+          " billion parameters or more) does not fit: got parameters ", readable(need.parameters * here),
+          ", gradients ", readable(need.gradients * here), " and states of ", config.optimizer.name, " ",
+          readable(need.states * here), " at least on the ", local, " rank(s) of this machine, which has ",
+          readable(limit), "; take a smaller model (model.layers, model.hidden), ",
+          config.parallel.zero < 3 && config.parallel.data > 1 ? "share more out (parallel.zero = 3), " : "",
+          "fewer replicas here (parallel.data) or more machines");
 }
 
 }  // namespace colossal::train

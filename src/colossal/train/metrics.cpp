@@ -60,13 +60,15 @@ std::vector<StepMetrics> parse_lines(const std::string& text, const std::string&
     try {
       steps.push_back(parse_line(std::string_view(text).substr(begin, end - begin)));
     } catch (const std::exception& error) {
-      throw Error("metrics", concat(path, ":", line, ": not a line of metrics (", error.what(), "); remove the line or the file"));
+      throw Error("metrics",
+                  concat(path, ":", line, ": not a line of metrics (", error.what(), "); remove the line or the file"));
     }
     begin = end + 1;
   }
 }
 
-/// `path`, when lines of later steps than `last` and one cut short are dropped from it; without `last` or a file nothing is done.
+/// `path`, when lines of later steps than `last` and one cut short are dropped from it; without `last` or a file
+/// nothing is done.
 std::string without_later_steps(const std::string& path, std::optional<int64_t> last) {
   if (!last || !std::filesystem::exists(path)) return path;
   std::string kept;
@@ -105,7 +107,8 @@ void MetricsWriter::write(const StepMetrics& metrics) {
 }
 
 std::vector<StepMetrics> read_metrics(const std::string& path) {
-  require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path), "metrics", path, " is no file that has an end");
+  require(!std::filesystem::exists(path) || std::filesystem::is_regular_file(path), "metrics", path,
+          " is no file that has an end");
   return parse_lines(read_file(path, kLargestFile), path);
 }
 

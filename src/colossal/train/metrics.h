@@ -10,19 +10,19 @@
 namespace colossal::train {
 
 struct StepMetrics {
-  int64_t step = 0;              // counted from 1
-  double loss = 0;               // mean over the labels of the global batch, nats
+  int64_t step = 0;  // counted from 1
+  double loss = 0;   // mean over the labels of the global batch, nats
   double learning_rate = 0;
-  double grad_norm = 0;          // before clipping
-  int64_t tokens = 0;            // of the global batch; of an image its patches and the class token
+  double grad_norm = 0;  // before clipping
+  int64_t tokens = 0;    // of the global batch; of an image its patches and the class token
   double tokens_per_second = 0;
-  double mfu = 0;                // share of the measured matmul peak, 0 to 1
-  int64_t peak_bytes = 0;        // of the rank that uses most
-  double seconds = 0;            // of this step
+  double mfu = 0;                            // share of the measured matmul peak, 0 to 1
+  int64_t peak_bytes = 0;                    // of the rank that uses most
+  double seconds = 0;                        // of this step
   std::optional<double> stall_seconds = {};  // of stalls that ended since the step before
-  std::optional<double> eval_loss = {};   // on the steps that evaluated
-  std::optional<double> perplexity = {};  // exp(eval_loss), of models of text
-  std::optional<double> accuracy = {};    // share of held-out labels found, 0 to 1, of models of images
+  std::optional<double> eval_loss = {};      // on the steps that evaluated
+  std::optional<double> perplexity = {};     // exp(eval_loss), of models of text
+  std::optional<double> accuracy = {};       // share of held-out labels found, 0 to 1, of models of images
 };
 
 /// One line without its end. NaN and infinities, which JSON lacks, are written as the texts "nan", "inf", "-inf".
@@ -31,8 +31,8 @@ std::string to_json_line(const StepMetrics& metrics);
 /// Appends a line a step, handed to the system at once so that a killed process loses none.
 class MetricsWriter {
  public:
-  /// Opens for appending. With `resumed_after` (the step of the checkpoint), lines of later steps and a line cut short by a
-  /// kill are dropped first, in one atomic replacement; without it an old file is started anew.
+  /// Opens for appending. With `resumed_after` (the step of the checkpoint), lines of later steps and a line cut short
+  /// by a kill are dropped first, in one atomic replacement; without it an old file is started anew.
   /// Errors ("metrics"): the file cannot be opened, or an old line is not a metrics object.
   MetricsWriter(const std::string& path, std::optional<int64_t> resumed_after);
 

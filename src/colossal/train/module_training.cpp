@@ -58,7 +58,9 @@ void adopt(nn::Parameters& parameters, torch::nn::Module& module, const Config& 
   require(std::any_of(named.begin(), named.end(), [](const auto& p) { return p.value().requires_grad(); }), "model",
           "the module has no parameter that requires a gradient: register its layers with register_module, its tensors "
           "with register_parameter");
-  const auto declare = [&](nn::Parameters& to, size_t i) { to.adopt(named[i].key(), named[i].value(), named[i].value().dim() >= 2); };
+  const auto declare = [&](nn::Parameters& to, size_t i) {
+    to.adopt(named[i].key(), named[i].value(), named[i].value().dim() >= 2);
+  };
   nn::Parameters registered(parameters.place(), parameters.options());
   for (size_t i = 0; i < named.size(); ++i) declare(registered, i);
   config.optimizer.groups.apply(registered);  // what is refused is refused here, before anything is sent
@@ -171,7 +173,8 @@ void ModuleTraining::load(const std::string& folder) { load(folder, checkpoint::
 void ModuleTraining::load(const std::string& folder, const std::vector<int64_t>& steps) {
   const auto busy = mesh_.world().busy("reading the checkpoint in " + folder);
   checkpoint::TrainingState state = this->state();
-  checkpoint::load_newest(folder, steps, steps.empty() ? std::nullopt : std::optional(steps.back()), state, mesh_.all(), mesh_.place(),
+  checkpoint::load_newest(folder, steps, steps.empty() ? std::nullopt : std::optional(steps.back()), state, mesh_.all(),
+                          mesh_.place(),
                           [&](const nlohmann::json& progress) { optimization_->check_progress(progress); });
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < buffers_.size(); ++i)

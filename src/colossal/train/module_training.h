@@ -103,8 +103,8 @@ class ModuleTraining {
 /// rank, without gradients and before anything is sent, and leaves buffers as they were.
 ///
 /// Bytes:         those of memory::ChunkStore; while it is made, one copy of the module more.
-/// Communication: collective among all ranks of `world`; a broadcast of every parameter and buffer, and with `first_pass` of an
-///                integer a parameter.
+/// Communication: collective among all ranks of `world`; a broadcast of every parameter and buffer, and with
+///                `first_pass` of an integer a parameter.
 /// Errors, before any communication: tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this
 ///         library); world.size() that is not parallel.data; a module without trained parameters, or with some that are
 ///         no floating-point leaves; a group of [optimizer.groups] that names none; what Config::validate() refuses.

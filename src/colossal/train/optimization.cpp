@@ -20,7 +20,8 @@ memory::ChunkOptions chunk_options(const Config& config, at::ScalarType dtype) {
   memory::ChunkOptions options;
   options.zero = static_cast<int>(config.parallel.zero);
   options.sharers = static_cast<int>(config.parallel.zero_sharers);
-  options.capacity = static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
+  options.capacity =
+      static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
   if (config.precision.has_masters()) options.masters = at::kFloat;
   options.reshard_after_forward = config.parallel.reshard_after_forward;
   options.compression = comm::compression_of(config.parallel.compress);
@@ -30,7 +31,8 @@ memory::ChunkOptions chunk_options(const Config& config, at::ScalarType dtype) {
 /// Micro-batches are added up in fp32 at least. In a pipeline, whose micro-batches overlap, once a step.
 parallel::GradientOptions gradient_options(const Config& config, at::ScalarType dtype) {
   const bool one = config.micro_batches() == 1;
-  return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat, .each_pass = config.parallel.zero >= 2 && config.parallel.pipeline.size == 1};
+  return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat,
+          .each_pass = config.parallel.zero >= 2 && config.parallel.pipeline.size == 1};
 }
 
 nn::Parameters& grouped(nn::Parameters& parameters, const Config& config) {
@@ -53,8 +55,11 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const C
 StepResult Optimization::step() {
   const double clip = config_.training.clip, scale = loss_scale_.value();
   const std::string& by = config_.training.clip_by;
-  const double norm = optim::gradient_norm(store_.shards(), mesh_, by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two) / scale;
-  const double rate = optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
+  const double norm = optim::gradient_norm(store_.shards(), mesh_,
+                                           by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two) /
+                      scale;
+  const double rate =
+      optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
   if (!loss_scale_.accepts(norm)) {
     ++steps_done_;
     return {rate, norm, true};
@@ -64,7 +69,8 @@ StepResult Optimization::step() {
   const bool by_value = clip > 0 && by == "value";
   if (by_value) optim::clip_by_value(store_.shards(), clip * scale);
   // Steps that were skipped do not count for what corrects the first moments' bias.
-  optimizer_->step(++steps_done_ - loss_scale_.skipped(), rate, (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
+  optimizer_->step(++steps_done_ - loss_scale_.skipped(), rate,
+                   (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
   store_.updated();
   return {rate, norm};
 }
@@ -88,20 +94,24 @@ std::vector<checkpoint::NamedTensor> Optimization::weights() {
   for (const auto* shards : {&store_.shards(), &store_.frozen()})
     for (const memory::Shard& shard : *shards)
       for (const memory::Piece& piece : shard.pieces)
-        weights.push_back({piece.parameter->name, shard.values.narrow(0, piece.offset, piece.part.size), piece.parameter->spec, piece.part});
+        weights.push_back({piece.parameter->name, shard.values.narrow(0, piece.offset, piece.part.size),
+                           piece.parameter->spec, piece.part});
   return weights;
 }
 
 void Optimization::check_progress(const nlohmann::json& progress) const {
   const std::string& mine = config_.optimizer.name;
   const std::string saved = progress.value("optimizer", mine);
-  require(saved == mine, "optimizer", "it was made with ", saved, ", this run uses ", mine, ", whose states are others; resume with "
-          "optimizer.name = \"", saved, "\", or start anew from its weights (`colossal export`, then model.from)");
+  require(saved == mine, "optimizer", "it was made with ", saved, ", this run uses ", mine,
+          ", whose states are others; resume with "
+          "optimizer.name = \"",
+          saved, "\", or start anew from its weights (`colossal export`, then model.from)");
 }
 
 void Optimization::loaded(const checkpoint::TrainingState& state) {
   const nlohmann::json& progress = state.progress;
-  require(progress.contains("step") && progress["step"].is_number_integer(), "checkpoint", "its progress names no step");
+  require(progress.contains("step") && progress["step"].is_number_integer(), "checkpoint",
+          "its progress names no step");
   std::vector<optim::StateTensor> states;
   for (const checkpoint::NamedTensor& t : state.tensors)
     if (t.name.starts_with(kOptimizer)) states.push_back({t.name.substr(kOptimizer.size()), t.value, t.spec, t.part});

@@ -25,14 +25,16 @@ struct StepResult {
 ///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  store().end_pass();  step();
 class Optimization {
  public:
-  /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training]. The mesh has an axis "data".
+  /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training]. The mesh has an axis
+  /// "data".
   /// Errors: what the optimizer refuses.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const Config& config);
 
   void zero_grad() { reducer_.zero(); }
   /// What losses are to be multiplied by before they go backward.
   double loss_scale() const { return loss_scale_.value(); }
-  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks; that of the optimizer and of ChunkStore::updated().
+  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks; that of the optimizer
+  /// and of ChunkStore::updated().
   /// Errors ("training"): gradients that are not finite, unless the loss scale is to blame; before anything is changed.
   StepResult step();
   int64_t steps_done() const { return steps_done_; }
@@ -40,13 +42,15 @@ class Optimization {
   memory::ChunkStore& store() { return store_; }
   parallel::GradientReducer& reducer() { return reducer_; }
 
-  /// Parameters (masters, where there are some), optimizer states, the step and the optimizer's name: to be saved, or filled from a checkpoint.
+  /// Parameters (masters, where there are some), optimizer states, the step and the optimizer's name: to be saved, or
+  /// filled from a checkpoint.
   checkpoint::TrainingState state();
   /// Goes on from what state() returned, filled. Communication: under ZeRO 1 and 2 all_gather of the parameters.
   void loaded(const checkpoint::TrainingState& state);
   /// Errors ("optimizer"): a checkpoint of this progress is of another optimizer, naming both.
   void check_progress(const nlohmann::json& progress) const;
-  /// What this rank updates of each parameter under the parameter's name, to be saved or filled; after filling, weights_loaded().
+  /// What this rank updates of each parameter under the parameter's name, to be saved or filled; after filling,
+  /// weights_loaded().
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded() { store_.updated(true); }
 

@@ -21,7 +21,8 @@ using schedule::Timeline;
 /// `schedule` without what executors leave to their caller: a step for each of their events.
 schedule::Schedule timed_part(schedule::Schedule schedule) {
   for (auto& list : schedule.ranks)
-    std::erase_if(list, [](const Step& step) { return step.action == Action::Reduce || step.action == Action::Update; });
+    std::erase_if(list,
+                  [](const Step& step) { return step.action == Action::Reduce || step.action == Action::Update; });
   return schedule;
 }
 
@@ -95,8 +96,9 @@ std::optional<PipelineTimeline> gather_pipeline_timeline(comm::Mesh& mesh, const
   const schedule::Schedule schedule = timed_part(executor.schedule());
   size_t longest = 0;
   for (const auto& list : schedule.ranks) longest = std::max(longest, list.size());
-  require(executor.events().size() == schedule.ranks[executor.rank()].size(), "pipeline", "the last step was not finished: it has ",
-          executor.events().size(), " of ", schedule.ranks[executor.rank()].size(), " events");
+  require(executor.events().size() == schedule.ranks[executor.rank()].size(), "pipeline",
+          "the last step was not finished: it has ", executor.events().size(), " of ",
+          schedule.ranks[executor.rank()].size(), " events");
 
   const int64_t row = 1 + 2 * static_cast<int64_t>(longest);
   at::Tensor mine = at::zeros({row}, at::kDouble), all = at::empty({row * mesh.size("pipeline")}, at::kDouble);

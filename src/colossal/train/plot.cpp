@@ -80,19 +80,19 @@ std::string draw_axes(const Plot& plot, const Scale& x, const Scale& y) {
   const auto ticks = plot.unit == PlotUnit::kBytes ? byte_ticks(y.low, y.high, 5) : round_ticks(y.low, y.high, 5);
   for (const double tick : ticks) {
     const std::string at = coordinate(y(tick));
-    out += "<line class='grid' x1='" + coordinate(kLeft) + "' x2='" + coordinate(kWidth - kRight) + "' y1='" + at + "' y2='" +
-           at + "'/><text class='tick' text-anchor='end' x='" + coordinate(kLeft - 7) + "' y='" + coordinate(y(tick) + 4) +
-           "'>" + label(tick, plot.unit) + "</text>";
+    out += "<line class='grid' x1='" + coordinate(kLeft) + "' x2='" + coordinate(kWidth - kRight) + "' y1='" + at +
+           "' y2='" + at + "'/><text class='tick' text-anchor='end' x='" + coordinate(kLeft - 7) + "' y='" +
+           coordinate(y(tick) + 4) + "'>" + label(tick, plot.unit) + "</text>";
   }
   for (const double tick : round_ticks(x.low, x.high, 6)) {
     if (tick != std::floor(tick)) continue;  // steps are whole
-    out += "<text class='tick' text-anchor='middle' x='" + coordinate(x(tick)) + "' y='" + coordinate(kHeight - kBottom + 17) +
-           "'>" + short_number(tick) + "</text>";
+    out += "<text class='tick' text-anchor='middle' x='" + coordinate(x(tick)) + "' y='" +
+           coordinate(kHeight - kBottom + 17) + "'>" + short_number(tick) + "</text>";
   }
   out += "<line class='axis' x1='" + coordinate(kLeft) + "' x2='" + coordinate(kWidth - kRight) + "' y1='" +
          coordinate(kHeight - kBottom) + "' y2='" + coordinate(kHeight - kBottom) + "'/>";
-  out += "<text class='name' text-anchor='end' x='" + coordinate(kWidth - kRight) + "' y='" + coordinate(kHeight - 5) + "'>" +
-         html_text(plot.x_label) + "</text>";
+  out += "<text class='name' text-anchor='end' x='" + coordinate(kWidth - kRight) + "' y='" + coordinate(kHeight - 5) +
+         "'>" + html_text(plot.x_label) + "</text>";
   return out;
 }
 
@@ -125,9 +125,11 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y) {
   return "<path class='line " + series.style + "' d='" + path + "'/>" + dots + marks;
 }
 
-/// The thinned points for the hover script: {"label":..,"low":..,"high":..,"series":[{"name":..,"x":[..],"y":[..]}]} with labels as texts.
+/// The thinned points for the hover script: {"label":..,"low":..,"high":..,"series":[{"name":..,"x":[..],"y":[..]}]}
+/// with labels as texts.
 std::string hover_points(const Plot& plot, const Scale& x) {
-  std::string out = "{\"label\":\"" + plot.x_label + "\",\"low\":" + concat(x.low) + ",\"high\":" + concat(x.high) + ",\"series\":[";
+  std::string out =
+      "{\"label\":\"" + plot.x_label + "\",\"low\":" + concat(x.low) + ",\"high\":" + concat(x.high) + ",\"series\":[";
   for (const auto& series : plot.series) {
     if (series.style == "faint") continue;  // what the smooth line stands for
     out += out.back() == '[' ? "{\"name\":\"" : ",{\"name\":\"";
@@ -146,7 +148,8 @@ std::string hover_points(const Plot& plot, const Scale& x) {
 std::string legend(const Plot& plot) {
   if (plot.series.size() < 2) return "";
   std::string out = "<span class='legend'>";
-  for (const auto& series : plot.series) out += "<span class='key " + series.style + "'>" + html_text(series.name) + "</span>";
+  for (const auto& series : plot.series)
+    out += "<span class='key " + series.style + "'>" + html_text(series.name) + "</span>";
   return out + "</span>";
 }
 
@@ -156,13 +159,16 @@ std::string render_plot(const Plot& plot) {
   Plot thinned = plot;
   size_t bad = 0;
   for (auto& series : thinned.series) {
-    bad += series.style == "faint" ? 0 : std::count_if(series.y.begin(), series.y.end(), [](double y) { return !std::isfinite(y); });
+    bad += series.style == "faint"
+               ? 0
+               : std::count_if(series.y.begin(), series.y.end(), [](double y) { return !std::isfinite(y); });
     series = thin(series, kMostPoints);
   }
   const Scale x = x_scale(plot), y = y_scale(plot);
   const bool drawable = y.low < y.high;
   std::string out = "<figure class='card plot'><figcaption><b>" + html_text(plot.title) + "</b>" + legend(plot);
-  if (bad > 0) out += "<span class='warn'>" + concat(bad, bad == 1 ? " value is" : " values are") + " not finite</span>";
+  if (bad > 0)
+    out += "<span class='warn'>" + concat(bad, bad == 1 ? " value is" : " values are") + " not finite</span>";
   out += "</figcaption><svg viewBox='0 0 560 250' role='img' aria-label='" + html_text(plot.title) + "'>";
   if (drawable) {
     out += draw_axes(thinned, x, y);
@@ -210,7 +216,8 @@ std::vector<double> round_ticks(double low, double high, int count) {
   const double lead = rough / power;
   const double step = power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
   std::vector<double> ticks;
-  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) ticks.push_back(i * step + 0.0);  // + 0.0: no -0
+  // + 0.0: no -0
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) ticks.push_back(i * step + 0.0);
   return ticks;
 }
 

@@ -1,4 +1,5 @@
-// Line plots as inline SVG, for the report: axes with round ticks, grid, legend; colours come from the page's style sheet.
+// Line plots as inline SVG, for the report: axes with round ticks, grid, legend; colours come from the page's style
+// sheet.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,24 +9,24 @@ namespace colossal::train {
 enum class PlotUnit { kNumber, kBytes };
 
 struct Series {
-  std::string name;            // of the legend
-  std::string style;           // class of the line: "first" to "fifth", or "faint"
-  std::vector<double> x, y;    // equally long, x rising; y may hold NaN and infinities
+  std::string name;          // of the legend
+  std::string style;         // class of the line: "first" to "fifth", or "faint"
+  std::vector<double> x, y;  // equally long, x rising; y may hold NaN and infinities
 };
 
 struct Plot {
   std::string title;
   std::string x_label = "step";
   PlotUnit unit = PlotUnit::kNumber;
-  bool from_zero = false;      // the y axis starts at 0
+  bool from_zero = false;  // the y axis starts at 0
   std::vector<Series> series;
 };
 
 /// A <figure> with the title, the drawing and the points for the page's hover script.
 ///
-/// Long series are thinned to at most 800 points that keep each stretch's lowest and highest value, so spikes stay visible.
-/// Values that are not finite interrupt the line and are marked at the lower edge; a series of one point is drawn as a dot;
-/// a plot without a finite value says so.
+/// Long series are thinned to at most 800 points that keep each stretch's lowest and highest value, so spikes stay
+/// visible. Values that are not finite interrupt the line and are marked at the lower edge; a series of one point is
+/// drawn as a dot; a plot without a finite value says so.
 std::string render_plot(const Plot& plot);
 
 /// `series` thinned to at most `most` points, as render_plot draws it.

@@ -20,7 +20,8 @@ bool append(int descriptor, std::string_view bytes) {
     if (taken < 0 && errno == EINTR) continue;
     if (taken < 0) {
       const int error = errno;
-      const bool cut = before >= 0 && ::ftruncate(descriptor, before) == 0;  // a device cannot be, and holds no half records
+      // a device cannot be, and holds no half records
+      const bool cut = before >= 0 && ::ftruncate(descriptor, before) == 0;
       (void)cut;
       errno = error;
       return false;
@@ -32,7 +33,8 @@ bool append(int descriptor, std::string_view bytes) {
 
 }  // namespace
 
-RecordFile::RecordFile(std::string path, const char* component, bool anew) : path_(std::move(path)), component_(component) {
+RecordFile::RecordFile(std::string path, const char* component, bool anew)
+    : path_(std::move(path)), component_(component) {
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (anew ? O_TRUNC : 0), 0666);
   require(descriptor_ >= 0, component_, "cannot open ", path_, ": ", std::strerror(errno));
 }

@@ -19,12 +19,13 @@ std::string replaced_path(const RunFolder& folder) { return folder.checkpoints()
 
 /// What belongs to a run beside its checkpoints; logs go on from run to run.
 std::vector<std::string> companions(const RunFolder& folder) {
-  return {folder.config(), folder.metrics(), folder.report(), folder.pipeline_trace(), folder.tensorboard(),
-          folder.builtin_text()};
+  return {folder.config(),         folder.metrics(),     folder.report(),
+          folder.pipeline_trace(), folder.tensorboard(), folder.builtin_text()};
 }
 
 void rename(const std::string& from, const std::string& to) {
-  require(std::rename(from.c_str(), to.c_str()) == 0, "run", "cannot rename ", from, " to ", to, ": ", std::strerror(errno));
+  require(std::rename(from.c_str(), to.c_str()) == 0, "run", "cannot rename ", from, " to ", to, ": ",
+          std::strerror(errno));
 }
 
 std::string in_checkpoints(const RunFolder& folder, const std::string& path) {
@@ -46,7 +47,8 @@ bool restore_run(const RunFolder& folder) {
     fs::remove_all(folder.checkpoints());
     rename(replaced_path(folder), folder.checkpoints());
   }
-  for (const std::string& path : companions(folder)) {  // also those of a run that a kill left half set aside, or half restored
+  // also those of a run that a kill left half set aside, or half restored
+  for (const std::string& path : companions(folder)) {
     if (!fs::exists(in_checkpoints(folder, path))) continue;
     fs::remove_all(path);
     rename(in_checkpoints(folder, path), path);

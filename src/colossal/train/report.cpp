@@ -17,8 +17,8 @@
 namespace colossal::train {
 namespace {
 
-constexpr int64_t kMostCells = 512;        // ranks drawn one by one
-constexpr size_t kSmoothFrom = 60;         // steps from which the loss is also drawn smoothed
+constexpr int64_t kMostCells = 512;  // ranks drawn one by one
+constexpr size_t kSmoothFrom = 60;   // steps from which the loss is also drawn smoothed
 
 using Column = std::function<std::optional<double>(const StepMetrics&)>;
 
@@ -33,7 +33,8 @@ Series column(const std::vector<StepMetrics>& steps, const char* name, const cha
   return series;
 }
 
-/// Mean over a window of a fiftieth of the run around each step; values that are not finite stay gaps and count for nothing.
+/// Mean over a window of a fiftieth of the run around each step; values that are not finite stay gaps and count for
+/// nothing.
 Series smoothed(const Series& raw, const char* name, const char* style) {
   const size_t count = raw.y.size(), reach = std::max<size_t>(2, count / 100);
   std::vector<double> sums(count + 1, 0.0);
@@ -77,12 +78,13 @@ std::vector<Plot> plots_of(const std::vector<StepMetrics>& steps) {
   plots.push_back(single("Learning rate", true, PlotUnit::kNumber, [](auto& m) { return m.learning_rate; }));
   plots.push_back(single("Gradient norm", true, PlotUnit::kNumber, [](auto& m) { return m.grad_norm; }));
   plots.push_back(single("Tokens per second", true, PlotUnit::kNumber, [](auto& m) { return m.tokens_per_second; }));
-  plots.push_back(single("Peak memory of a rank", true, PlotUnit::kBytes, [](auto& m) { return static_cast<double>(m.peak_bytes); }));
+  plots.push_back(single("Peak memory of a rank", true, PlotUnit::kBytes,
+                         [](auto& m) { return static_cast<double>(m.peak_bytes); }));
   return plots;
 }
 
 /// Median over all steps but the first, which warms up; of the only one if there is one.
-double median(const std::vector<StepMetrics>& steps, double StepMetrics::*member) {
+double median(const std::vector<StepMetrics>& steps, double StepMetrics::* member) {
   std::vector<double> values;
   for (const auto& metrics : steps) {
     if (std::isfinite(metrics.*member)) values.push_back(metrics.*member);
@@ -123,7 +125,8 @@ std::string tiles_of(const std::vector<StepMetrics>& steps) {
     out += tile(short_number(*last_eval->eval_loss), "evaluation loss", note);
     if (last_eval->accuracy) out += tile(percent(*last_eval->accuracy), "held-out accuracy");
   }
-  out += tile(short_number(std::round(median(steps, &StepMetrics::tokens_per_second))), "tokens per second", "median of the steps");
+  out += tile(short_number(std::round(median(steps, &StepMetrics::tokens_per_second))), "tokens per second",
+              "median of the steps");
   out += tile(percent(median(steps, &StepMetrics::mfu)), "of the matmul peak", "model FLOPs");
   out += tile(readable_bytes(peak), "peak memory", "of the largest rank");
   out += tile(short_number(static_cast<double>(tokens)), "tokens seen");
@@ -157,7 +160,8 @@ std::string layout_of(const Report& report) {
                     (product.empty() ? "" : ": " + html_text(product)) + "</p>";
   if (columns.size > kMostCells) return out + "</section>\n";
   out += "<div class='scroll'><table class='mesh'><tr><th></th>";
-  for (int c = 0; c < columns.size && columns.size > 1; ++c) out += "<th>" + html_text(concat(columns.name, " ", c)) + "</th>";
+  for (int c = 0; c < columns.size && columns.size > 1; ++c)
+    out += "<th>" + html_text(concat(columns.name, " ", c)) + "</th>";
   out += "</tr>";
   const int64_t shown = std::min(count, kMostCells / columns.size);
   for (int64_t r = 0; r < shown; ++r) {
@@ -188,11 +192,17 @@ std::string waits_of(const std::vector<double>& waited) {
 
 std::string timeline_of(const PipelineTimeline& timeline) {
   const schedule::Timeline &planned = timeline.planned, &measured = timeline.measured;
-  std::string out = "<section class='card'><h2>Pipeline</h2><p>The last step as planned, had each rank taken for each kind of step the time it took "
-                    "on average and messages none, and as measured. Times are milliseconds. pipeline_trace.json in the run folder holds the same for "
-                    "Perfetto.</p><div class='scroll'>" + schedule::draw_svg(timeline.titled()) + "</div>";
-  out += "<div class='scroll'><table class='numbers'><tr><th>rank</th><th>busy</th><th>waiting, planned</th><th>measured</th><th>waited for</th>"
-         "<th>live activations, planned</th><th>measured</th></tr>";
+  std::string out =
+      "<section class='card'><h2>Pipeline</h2><p>The last step as planned, had each rank taken for each kind of step "
+      "the time it took "
+      "on average and messages none, and as measured. Times are milliseconds. pipeline_trace.json in the run folder "
+      "holds the same for "
+      "Perfetto.</p><div class='scroll'>" +
+      schedule::draw_svg(timeline.titled()) + "</div>";
+  out +=
+      "<div class='scroll'><table class='numbers'><tr><th>rank</th><th>busy</th><th>waiting, "
+      "planned</th><th>measured</th><th>waited for</th>"
+      "<th>live activations, planned</th><th>measured</th></tr>";
   const auto cell = [&](const std::string& text) { out += "<td>" + html_text(text) + "</td>"; };
   for (int rank = 0; rank < measured.ranks; ++rank) {
     out += concat("<tr><th>", rank, "</th>");
@@ -202,8 +212,10 @@ std::string timeline_of(const PipelineTimeline& timeline) {
     for (const auto* times : {&planned, &measured}) cell(short_number(times->peak_live[rank]));
     out += "</tr>";
   }
-  return out + "</table></div><p>Bubble: planned " + percent(planned.bubble()) + ", measured " + percent(measured.bubble()) +
-         ". Waiting counts from a rank's first step to the end of its last; what is not for another rank is its own, between steps.</p></section>\n";
+  return out + "</table></div><p>Bubble: planned " + percent(planned.bubble()) + ", measured " +
+         percent(measured.bubble()) +
+         ". Waiting counts from a rank's first step to the end of its last; what is not for another rank is its own, "
+         "between steps.</p></section>\n";
 }
 
 std::string facts_of(const Report& report) {
@@ -256,7 +268,8 @@ std::string render_report(const Report& report) {
   }
   out += "<section class='pair'>" + layout_of(report) + facts_of(report) + "</section>\n";
   if (!report.config.empty()) {
-    out += "<section class='card'><h2>Configuration</h2><pre class='config'>" + config_of(report.config) + "</pre></section>\n";
+    out += "<section class='card'><h2>Configuration</h2><pre class='config'>" + config_of(report.config) +
+           "</pre></section>\n";
   }
   return render_page("Training run", report.title, out);
 }

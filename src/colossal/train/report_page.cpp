@@ -64,8 +64,9 @@ mark { background: none; color: var(--first); font-weight: 600; }
 .config b { color: var(--second); } .config i { color: var(--first); font-style: normal; }
 )css";
 
-// Finds the point nearest to the pointer in each series and writes its step and values over the plot; a series without a point at that
-// step says where its value is from. 58, 546: the frame's left and right edge in a drawing 560 wide (plot.cpp).
+// Finds the point nearest to the pointer in each series and writes its step and values over the plot; a series without
+// a point at that step says where its value is from. 58, 546: the frame's left and right edge in a drawing 560 wide
+// (plot.cpp).
 const char* const kScript = R"js(
 for (const plot of document.querySelectorAll('.plot')) {
   const data = plot.querySelector('script'); if (!data) continue;
@@ -94,8 +95,9 @@ for (const plot of document.querySelectorAll('.plot')) {
 std::string render_page(const std::string& kind, const std::string& title, const std::string& body) {
   return "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
          "content='width=device-width,initial-scale=1'><title>" +
-         html_text(title) + "</title>\n<style>" + kStyle + "</style></head><body>\n<header><span>" + html_text(kind) + "</span><h1>" +
-         html_text(title) + "</h1></header>\n<main>" + body + "</main>\n<script>" + kScript + "</script></body></html>\n";
+         html_text(title) + "</title>\n<style>" + kStyle + "</style></head><body>\n<header><span>" + html_text(kind) +
+         "</span><h1>" + html_text(title) + "</h1></header>\n<main>" + body + "</main>\n<script>" + kScript +
+         "</script></body></html>\n";
 }
 
 }  // namespace colossal::train

@@ -24,7 +24,8 @@ struct RunData {
   models::ModelShape shape;
   std::unique_ptr<data::Tokenizer> tokenizer;         ///< null for a model of images
   std::unique_ptr<data::Batches> training, held_out;  ///< no held_out: the run does not evaluate
-  int64_t sample_tokens = 0;                          ///< what a sample is to the model: its sequence; patches and class token
+  /// What a sample is to the model: its sequence; patches and class token
+  int64_t sample_tokens = 0;
 };
 
 /// Opens the data of replica `replica`. `builtin`: what data.path = "builtin" stands for.

@@ -21,14 +21,17 @@ constexpr std::array<uint32_t, 256> make_crc_table() {
 }
 constexpr auto kCrcTable = make_crc_table();
 
-// Protocol buffers: a field is a key (number << 3 | wire type) and a value; types used here are 0 varint, 1 eight bytes,
-// 2 length and bytes, 5 four bytes. All machines we run on are little endian, as the format is.
+// Protocol buffers: a field is a key (number << 3 | wire type) and a value; types used here are 0 varint, 1 eight
+//                   bytes, 2 length and bytes, 5 four bytes. All machines we run on are little endian, as the format
+//                   is.
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
 }
 
-void put_key(std::string& out, int field, int wire_type) { put_varint(out, static_cast<uint64_t>(field << 3 | wire_type)); }
+void put_key(std::string& out, int field, int wire_type) {
+  put_varint(out, static_cast<uint64_t>(field << 3 | wire_type));
+}
 
 template <class Fixed>
 void put_fixed(std::string& out, int field, Fixed value) {
@@ -46,7 +49,8 @@ double wall_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; SessionLog session_log = 7; }
+/// Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; SessionLog session_log =
+/// 7; }
 std::string event(int64_t step) {
   std::string out;
   put_fixed(out, 1, wall_seconds());
@@ -79,7 +83,8 @@ EventWriter::EventWriter(const std::string& folder, std::optional<int64_t> resum
   std::string version = event(0);
   put_bytes(version, 3, "brain.Event:2");
   record(version);
-  std::string start;  // SessionLog { status = 1: START = 1 }: TensorBoard drops what it has read of this step and later ones
+  // SessionLog { status = 1: START = 1 }: TensorBoard drops what it has read of this step and later ones
+  std::string start;
   put_key(start, 1, 0);
   put_varint(start, 1);
   std::string restart = event(resumed_after ? *resumed_after + 1 : 0);

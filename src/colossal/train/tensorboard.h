@@ -10,9 +10,9 @@
 
 namespace colossal::train {
 
-/// Writes scalars to `<folder>/events.out.tfevents.<seconds>.<host>.<pid>`. A run that resumes opens a new file in the same
-/// folder; TensorBoard joins them and, by a mark at the head of the new one, forgets what older files say of later steps than
-/// `resumed_after` (the step of the checkpoint; nothing: of all steps).
+/// Writes scalars to `<folder>/events.out.tfevents.<seconds>.<host>.<pid>`. A run that resumes opens a new file in the
+/// same folder; TensorBoard joins them and, by a mark at the head of the new one, forgets what older files say of later
+/// steps than `resumed_after` (the step of the checkpoint; nothing: of all steps).
 /// Errors ("tensorboard"): the file cannot be created; or not be written, and what was to be waits for the next flush.
 class EventWriter {
  public:

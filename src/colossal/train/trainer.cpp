@@ -50,7 +50,8 @@ class Tolerated {
   std::string message_;
 };
 
-/// "model.layers = 2 -> 3, ...": how `now` differs from the config that was saved; empty where nothing does, or where nobody can tell.
+/// "model.layers = 2 -> 3, ...": how `now` differs from the config that was saved; empty where nothing does, or where
+/// nobody can tell.
 std::string changes_since(const nlohmann::json& progress, const Config& now) {
   Config then;
   try {
@@ -62,7 +63,8 @@ std::string changes_since(const nlohmann::json& progress, const Config& now) {
   std::string changes;
   for (size_t i = 0; i < before.size(); ++i) {
     if (before[i].default_value == after[i].default_value || after[i].section == "run") continue;
-    changes += concat(changes.empty() ? "" : ", ", after[i].key, " = ", before[i].default_value, " -> ", after[i].default_value);
+    changes += concat(changes.empty() ? "" : ", ", after[i].key, " = ", before[i].default_value, " -> ",
+                      after[i].default_value);
   }
   return changes;
 }
@@ -77,13 +79,15 @@ std::string number(const char* format, double value) {
 
 struct Trainer::Output {
   Output(const RunFolder& folder, std::optional<int64_t> resumed_after, int64_t steps)
-      : metrics(folder.metrics(), resumed_after), events(folder.tensorboard(), resumed_after),
+      : metrics(folder.metrics(), resumed_after),
+        events(folder.tensorboard(), resumed_after),
         progress("step", steps) {}
   void write(const StepMetrics& m, const Log& log) {
     metrics_try.run(log, [&] { metrics.write(m); });
     events_try.run(log, [&] { events.write(m); });
-    std::string text = concat("loss ", number("%.4f", m.loss), "  ", number("%.0f", m.tokens_per_second), " tokens/s  lr ",
-                              number("%.2e", m.learning_rate), "  norm ", number("%.3f", m.grad_norm));
+    std::string text =
+        concat("loss ", number("%.4f", m.loss), "  ", number("%.0f", m.tokens_per_second), " tokens/s  lr ",
+               number("%.2e", m.learning_rate), "  norm ", number("%.3f", m.grad_norm));
     if (m.eval_loss) text += concat("  held-out ", number("%.4f", *m.eval_loss));
     if (m.accuracy) text += concat("  accuracy ", number("%.1f", 100 * *m.accuracy), " %");
     progress.update(m.step, text);
@@ -113,7 +117,8 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
     check_memory(config_, data_.shape, world_.local_size());
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
-  at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);  // the others measure nothing
+  // the others measure nothing
+  at::Tensor choice = at::full({1}, is_first() ? ops::matmul_choice().encode() : 0, at::kLong);
   everyone->broadcast(choice, 0).wait();
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
   std::optional<Error> refused;
@@ -150,8 +155,11 @@ void Trainer::take_folder() {
     require(!held, "run", "the folder ", folder_.path(), " already holds ", held.value_or(""),
             "; add --resume to go on from it, --overwrite to start anew, or choose another run.folder");
   } else if (restore_run(folder_)) {
-    options_.notices.push_back(concat("the run that was to overwrite the one in ", folder_.path(), " ended before its first checkpoint; what it left is removed, ",
-                                      options_.start == Start::Resume ? "and the earlier run goes on" : "and the earlier run is overwritten by this one"));
+    options_.notices.push_back(concat("the run that was to overwrite the one in ", folder_.path(),
+                                      " ended before its first checkpoint; what it left is removed, ",
+                                      options_.start == Start::Resume
+                                          ? "and the earlier run goes on"
+                                          : "and the earlier run is overwritten by this one"));
   }
 }
 
@@ -160,13 +168,15 @@ void Trainer::settle_folder(const std::vector<int64_t>& steps) {
   if (options_.start == Start::Resume && !steps.empty()) resumed_after = engine_->steps_done();
   for (const int64_t step : steps) {
     if (!resumed_after || step <= *resumed_after) continue;
-    const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);  // or the next --resume would take it for one of this run
+    // or the next --resume would take it for one of this run
+    const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);
     log_.warning("the newer checkpoint of step ", step, " is set aside as ", aside, "; remove it when nobody needs it");
   }
   if (!steps.empty() && options_.start == Start::Overwrite) set_run_aside(folder_);
   folder_.create();
   const std::string text = builtin_text();
-  if (config_.data.path == "builtin" && text != folder_.builtin_text()) data::copy_text_files(text, {folder_.path()}, folder_.builtin_text());
+  if (config_.data.path == "builtin" && text != folder_.builtin_text())
+    data::copy_text_files(text, {folder_.path()}, folder_.builtin_text());
   write_file(folder_.config(), to_toml(config_));
   output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
 }
@@ -179,8 +189,9 @@ void Trainer::start() {
     const auto& architecture = models::architecture(engine_->model().shape.architecture);
     const auto busy = world_.busy("reading " + config_.model.from);
     checkpoint::agree(all_ranks(), at::kCPU, [&] {
-      checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
-                                 {architecture.external_names(engine_->model().shape), architecture.prefix, architecture.ignored});
+      checkpoint::import_weights(
+          config_.model.from, engine_->parameters(), engine_->weights(),
+          {architecture.external_names(engine_->model().shape), architecture.prefix, architecture.ignored});
     });
     engine_->weights_loaded();
   }
@@ -190,13 +201,19 @@ void Trainer::start() {
     settle_folder(steps);
   });
   if (config_.parallel.zero > 0 && config_.parallel.data == 1 && is_first())
-    log_.warning("parallel.zero = ", config_.parallel.zero, " shares nothing out: there is one replica; raise parallel.data or leave zero out");
+    log_.warning("parallel.zero = ", config_.parallel.zero,
+                 " shares nothing out: there is one replica; raise parallel.data or leave zero out");
   const models::ModelShape& s = engine_->model().shape;
-  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ", s.hidden, ") on ",
-            world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ", config_.parallel.tensor.size,
-             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "", config_.parallel.zero > 0 ? concat(" x zero ", config_.parallel.zero) : "", config_.parallel.pipeline.size > 1 ? concat(" x pipeline ", config_.parallel.pipeline.size, " (", config_.parallel.pipeline.schedule, ", ",
-                                                       config_.micro_batches(), " micro-batches)") : "", ", ", world_.backend(), "; ",
-            data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
+  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
+            s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ",
+            config_.parallel.tensor.size,
+            config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "",
+            config_.parallel.zero > 0 ? concat(" x zero ", config_.parallel.zero) : "",
+            config_.parallel.pipeline.size > 1
+                ? concat(" x pipeline ", config_.parallel.pipeline.size, " (", config_.parallel.pipeline.schedule, ", ",
+                         config_.micro_batches(), " micro-batches)")
+                : "",
+            ", ", world_.backend(), "; ", data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
 }
 
 void Trainer::resume(const std::vector<int64_t>& steps) {
@@ -205,26 +222,29 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
   checkpoint::Found found;
   std::string changes;
   try {
-    found = checkpoint::load_newest(folder_.checkpoints(), steps, options_.resume_step, state, all_ranks(), engine_->mesh().place(),
-                                    [&](const nlohmann::json& progress) {
+    found = checkpoint::load_newest(folder_.checkpoints(), steps, options_.resume_step, state, all_ranks(),
+                                    engine_->mesh().place(), [&](const nlohmann::json& progress) {
                                       changes = changes_since(progress, config_);
                                       engine_->check_progress(progress);
                                     });
   } catch (const checkpoint::OtherRun& error) {
     if (changes.empty()) throw;
-    throw Error(error.component(), concat(error.message(), "\nChanged since it was saved: ", changes,
-                                          ". Set that back to go on from it, or choose another run.folder, or --overwrite to start anew"))
+    throw Error(error.component(),
+                concat(error.message(), "\nChanged since it was saved: ", changes,
+                       ". Set that back to go on from it, or choose another run.folder, or --overwrite to start anew"))
         .mark_on_all_ranks();
   }
   checkpoint::agree(all_ranks(), at::kCPU, [&] {
     data_.training->restore(state.progress.at("data"));
     // The same library as before the stop, or the numbers would differ in the last bits.
-    if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
+    if (config_.run.matmul == "auto")
+      ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
   });
   engine_->loaded(state);
   saved_step_ = engine_->steps_done();
   if (is_first())
-    for (const Error& damage : found.damaged) log_.warning("a newer checkpoint cannot be read and is passed over: ", damage.message());
+    for (const Error& damage : found.damaged)
+      log_.warning("a newer checkpoint cannot be read and is passed over: ", damage.message());
   log_.info("resumed from ", found.path, changes.empty() ? "" : concat("; changed since: ", changes));
 }
 
@@ -241,8 +261,9 @@ void Trainer::save(bool last) {
   } catch (const Error& error) {
     // What all ranks know of, with something to go on from, is no reason to throw the steps away that are done.
     if (last || saved_step_ < 0 || !error.is_on_all_ranks()) throw;
-    log_.write(is_first() ? LogLevel::kWarning : LogLevel::kInfo, concat("the checkpoint of step ", engine_->steps_done(), " cannot be written: ",
-               error.what(), "; training goes on, the newest one is that of step ", saved_step_));
+    log_.write(is_first() ? LogLevel::kWarning : LogLevel::kInfo,
+               concat("the checkpoint of step ", engine_->steps_done(), " cannot be written: ", error.what(),
+                      "; training goes on, the newest one is that of step ", saved_step_));
     return;
   }
   saved_step_ = engine_->steps_done();
@@ -262,8 +283,10 @@ void Trainer::evaluate(StepMetrics& m) {
     classifies = evaluation.accuracy.has_value();
   }
   m.eval_loss = loss / batches;
-  if (classifies) m.accuracy = accuracy / batches;
-  else m.perplexity = std::exp(*m.eval_loss);
+  if (classifies)
+    m.accuracy = accuracy / batches;
+  else
+    m.perplexity = std::exp(*m.eval_loss);
 }
 
 bool Trainer::agree_on_step(StepMetrics& m) {
@@ -275,7 +298,8 @@ bool Trainer::agree_on_step(StepMetrics& m) {
 }
 
 double Trainer::peak_flops() {
-  at::Tensor sum = at::full({1}, ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1), at::kDouble);
+  at::Tensor sum =
+      at::full({1}, ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1), at::kDouble);
   all_ranks().all_reduce(sum, comm::Reduce::Sum).wait();  // measured at the same time: what all ranks reach together
   return sum.item<double>();
 }
@@ -284,7 +308,8 @@ bool Trainer::run() {
   const TrainingConfig& t = config_.training;
   const double peak = peak_flops();
   const models::ModelShape& shape = engine_->model().shape;
-  const double flops = models::architecture(shape.architecture).flops(shape, data_.sample_tokens) * static_cast<double>(t.batch_size);
+  const double flops =
+      models::architecture(shape.architecture).flops(shape, data_.sample_tokens) * static_cast<double>(t.batch_size);
   bool stopped = false;
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
@@ -311,7 +336,8 @@ bool Trainer::run() {
   if (output_) output_->progress.finish();
   timeline_ = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor());
   const bool finished = engine_->steps_done() >= t.steps;
-  log_.info(finished ? "done" : "stopped", " after step ", engine_->steps_done(), "; checkpoint in ", folder_.checkpoints());
+  log_.info(finished ? "done" : "stopped", " after step ", engine_->steps_done(), "; checkpoint in ",
+            folder_.checkpoints());
   return finished;
 }
 
@@ -333,7 +359,8 @@ Report Trainer::report_of(const std::string& sample) const {
   report.title = folder_.path();
   report.steps = read_metrics(folder_.metrics());
   for (const auto& axis : engine_->mesh().place().axes()) report.mesh.push_back({axis.name, axis.size});
-  report.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (", shape.architecture, ")")},
+  report.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (",
+                                   shape.architecture, ")")},
                   {"parameters", std::to_string(engine_->parameters().numel())},
                   {"ranks", std::to_string(world_.size())},
                   {"transport", world_.backend()},

@@ -20,7 +20,7 @@ namespace colossal::train {
 struct Report;
 
 enum class Start {
-  New,        ///< the folder must hold no checkpoint
+  New,  ///< the folder must hold no checkpoint
   /// from the newest checkpoint that can be read, with a warning about those that cannot; from the start when there is
   /// none
   Resume,
@@ -33,9 +33,9 @@ struct TrainerOptions {
   Start start = Start::New;
   /// Of Start::Resume: from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside).
   std::optional<int64_t> resume_step;
-  std::vector<std::string> notices;       ///< warnings for the log, about how the config came about
-  std::string builtin_data;               ///< what data.path = "builtin" stands for
-  std::function<bool()> stop_requested;   ///< asked once a step on every rank; true on one stops all after a checkpoint
+  std::vector<std::string> notices;      ///< warnings for the log, about how the config came about
+  std::string builtin_data;              ///< what data.path = "builtin" stands for
+  std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
 };
 
 /// All ranks make one and call the same members in the same order.
@@ -45,7 +45,8 @@ class Trainer {
   Trainer(comm::World& world, Config config, TrainerOptions options);
   ~Trainer();
 
-  /// Trains to config.training.steps, or until a stop is requested. Returns true when all steps are done. In both cases the last step is saved.
+  /// Trains to config.training.steps, or until a stop is requested. Returns true when all steps are done. In both cases
+  /// the last step is saved.
   /// Errors: a checkpoint that cannot be written, the same on every rank: the last one, or one before which there is
   /// none. Another one is warned about, and so are metrics and events that cannot be written: training goes on.
   bool run();
@@ -72,7 +73,8 @@ class Trainer {
   void save(bool last);
   /// On held-out data, into the metrics of the step; nothing where there is none.
   void evaluate(StepMetrics& metrics);
-  /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to stop.
+  /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to
+  /// stop.
   bool agree_on_step(StepMetrics& metrics);
   double peak_flops();
   Report report_of(const std::string& sample) const;
@@ -90,7 +92,7 @@ class Trainer {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Output> output_;
   std::optional<PipelineTimeline> timeline_;  // of the last step of run(), on rank 0
-  int64_t saved_step_ = -1;  // of the newest checkpoint that this run could go on from
+  int64_t saved_step_ = -1;                   // of the newest checkpoint that this run could go on from
 };
 
 }  // namespace colossal::train

@@ -17,8 +17,11 @@ Work IdleGroup::all_reduce(at::Tensor& x, Reduce) {
 Work IdleGroup::all_gather(at::Tensor& out, const at::Tensor& in) {
   check_all_gather(*this, out, in);
   const at::NoGradGuard no_grad;
-  if (size_ > 1) out.view({size_, in.numel()}).copy_(in.reshape({1, in.numel()}).clone());  // `in` may be a slice of `out`
-  else if (out.data_ptr() != in.data_ptr()) out.view(-1).copy_(in.reshape({-1}));
+  // `in` may be a slice of `out`
+  if (size_ > 1)
+    out.view({size_, in.numel()}).copy_(in.reshape({1, in.numel()}).clone());
+  else if (out.data_ptr() != in.data_ptr())
+    out.view(-1).copy_(in.reshape({-1}));
   return Work();
 }
 

@@ -10,7 +10,8 @@ namespace colossal::comm {
 
 /// size() ranks that never meet. Outputs hold what this rank alone knows: all_gather repeats its own input,
 /// reduce_scatter keeps its own slice, all_to_all keeps its own input as far as it fits (zeros beyond), what comes from
-/// another rank by broadcast or recv is zeros. With size 1 that is the right result of every collective. Arguments are checked as by every other group.
+/// another rank by broadcast or recv is zeros. With size 1 that is the right result of every collective. Arguments are
+/// checked as by every other group.
 class IdleGroup : public Backend {
  public:
   IdleGroup(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}

@@ -34,7 +34,10 @@ c10d::ReduceOp c10d_op(Reduce op) {
 class NcclWork : public Work::State {
  public:
   NcclWork(C10dWork work, std::vector<at::Tensor> kept, std::string group)
-      : device_(kept.at(0).device().index()), work_(std::move(work)), kept_(std::move(kept)), group_(std::move(group)) {}
+      : device_(kept.at(0).device().index()),
+        work_(std::move(work)),
+        kept_(std::move(kept)),
+        group_(std::move(group)) {}
 
   void wait() override {
     const c10::Stream stream = c10::cuda::getCurrentCUDAStream(device_);
@@ -45,7 +48,8 @@ class NcclWork : public Work::State {
       work = work_;
     }
     try {
-      work->wait();  // without the lock: with TORCH_NCCL_BLOCKING_WAIT it takes its time, and the watchdog asks meanwhile
+      // without the lock: with TORCH_NCCL_BLOCKING_WAIT it takes its time, and the watchdog asks meanwhile
+      work->wait();
       c10::Event passed(at::kCUDA);
       passed.record(stream);
       const std::lock_guard lock(mutex_);

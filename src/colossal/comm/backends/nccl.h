@@ -16,8 +16,8 @@ bool has_nccl();
 struct NcclOptions {
   std::string name;
   int rank = 0, size = 1;
-  std::vector<int> world_ranks;  ///< of the members, for NCCL's own diagnostics
-  int device = 0;                ///< index of this rank's GPU, which no other rank may use
+  std::vector<int> world_ranks;               ///< of the members, for NCCL's own diagnostics
+  int device = 0;                             ///< index of this rank's GPU, which no other rank may use
   std::chrono::milliseconds limit = kFarOff;  ///< of NCCL itself: ranks wait as long as the watchdog lets them
 };
 

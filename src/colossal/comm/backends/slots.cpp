@@ -34,7 +34,7 @@ size_t half_bytes(int size) {
 }
 
 uint64_t process_namespace() {  // process ids can be compared only within one
-  struct stat status {};
+  struct stat status{};
   return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
@@ -140,8 +140,9 @@ void Slots::compare() {
   for (int peer = 1; peer < size_; ++peer) {  // the same pair, hence the same message, whoever sees it first
     const Call& other = header(peer).calls[step_ % 2];
     if (other == first) continue;
-    abort(concat("group \"", group_, "\": rank ", peer, " called ", describe(other), " (call ", other.number, ") while rank 0 called ",
-                 describe(first), " (call ", first.number, "); every rank must make the same calls in the same order"));
+    abort(concat("group \"", group_, "\": rank ", peer, " called ", describe(other), " (call ", other.number,
+                 ") while rank 0 called ", describe(first), " (call ", first.number,
+                 "); every rank must make the same calls in the same order"));
     throw_reason();
   }
 }

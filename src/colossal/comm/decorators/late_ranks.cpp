@@ -27,7 +27,8 @@ LateRanks::Excuse LateRanks::excuse(int rank, bool insist) {
     result.busy_rank = working;
     result.busy = *busy;
   } else if (working == rank) {
-    result.doubt = concat("; it has been ", busy->what, " for ", busy->seconds, " s, and its process no longer answers");
+    result.doubt =
+        concat("; it has been ", busy->what, " for ", busy->seconds, " s, and its process no longer answers");
   }
   return result;
 }
@@ -45,8 +46,9 @@ LateRanks::Finding LateRanks::find(const Wait& wait, bool is_final, bool insist)
     const Excuse excuse = this->excuse(wait.ranks[wait.peer], insist);
     if (excuse.busy_rank >= 0) return excused(wait, excuse);
     if (excuse.waits_elsewhere) return {};
-    const std::string never = is_final ? wait.sends ? " never received" : " never sent"
-                                       : wait.sends ? " has not received" : " has not sent";
+    const std::string never = is_final     ? wait.sends ? " never received" : " never sent"
+                              : wait.sends ? " has not received"
+                                           : " has not sent";
     return {concat("rank ", wait.peer, " of ", size, never, " what rank ", wait.rank,
                    wait.sends ? " sends: " : " waits for: ", wait.call, where, excuse.doubt)};
   }

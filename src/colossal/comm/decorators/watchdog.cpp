@@ -119,7 +119,8 @@ void Watchdog::run() {
   std::unique_lock lock(mutex_);
   auto before = Clock::now();
   while (!stop_.wait_for(lock, interval_, [this] { return stopping_; })) {
-    // This process was stopped, as its peers may have been with it (Slurm suspends whole jobs): nobody is late for that.
+    // This process was stopped, as its peers may have been with it (Slurm suspends whole jobs): nobody is late for
+    // that.
     const auto now = Clock::now();
     if (now - before > interval_ + options_.limit / 2) {
       for (auto& [ticket, record] : under_way_) record.patient_since = now;

@@ -82,8 +82,9 @@ class Watchdog {
     uint64_t number = 0;
     Clock::time_point start;
     std::shared_ptr<Work> work = nullptr;
-    Clock::time_point patient_since = start;  // later than the start once a busy rank was waited for, or all stood still
-    int for_busy = -1;                        // that rank
+    // later than the start once a busy rank was waited for, or all stood still
+    Clock::time_point patient_since = start;
+    int for_busy = -1;  // that rank
   };
   struct Watched {
     std::string name, key;

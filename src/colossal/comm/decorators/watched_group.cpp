@@ -20,8 +20,10 @@ class WatchedWait {
       throw;
     }
     watchdog_->check();  // an aborted transport of a device may wait for nothing
-    if (work->done()) watchdog_->end(ticket);
-    else watchdog_->follow(ticket, work);
+    if (work->done())
+      watchdog_->end(ticket);
+    else
+      watchdog_->follow(ticket, work);
   }
   const std::shared_ptr<Watchdog>& watchdog() const { return watchdog_; }
 

@@ -25,8 +25,10 @@ std::vector<comm::Group*> further_groups(comm::Mesh& mesh, const Chunk& chunk) {
   std::vector<std::string> axes = spec.gradient_axes;
   if (sharers == 1) axes.insert(axes.begin(), "data");
   std::vector<comm::Group*> groups;
-  if (spec.stages.size() > 1) groups.push_back(&mesh.among(axes, "pipeline", spec.stages));
-  else if (!axes.empty()) groups.push_back(&mesh.group(axes));
+  if (spec.stages.size() > 1)
+    groups.push_back(&mesh.among(axes, "pipeline", spec.stages));
+  else if (!axes.empty())
+    groups.push_back(&mesh.group(axes));
   if (sharers > 1 && sharers < replicas) {  // the same part in other runs of sharers
     std::vector<int> same;
     for (int i = index % sharers; i < replicas; i += sharers) same.push_back(i);
@@ -41,26 +43,28 @@ struct Gradients {
   Chunk* chunk;
   memory::Shard* shard;
   std::vector<comm::Group*> further;
-  bool late;                  // copies in other stages: leaves in finish()
-  at::Tensor whole;           // [chunk length]; undefined: none came yet
-  std::vector<bool> filled;   // by slot: whole has something of it
-  int64_t pending = 0;        // gradients to come in this pass
+  bool late;                 // copies in other stages: leaves in finish()
+  at::Tensor whole;          // [chunk length]; undefined: none came yet
+  std::vector<bool> filled;  // by slot: whole has something of it
+  int64_t pending = 0;       // gradients to come in this pass
   bool left = false;
-  at::Tensor received;        // under way
+  at::Tensor received;  // under way
   comm::Work work;
 };
 
 }  // namespace
 
 struct GradientReducer::State {
-  State(memory::ChunkStore& store, const GradientOptions& options) : store(store), options(options), zero(store.options().zero) {
+  State(memory::ChunkStore& store, const GradientOptions& options)
+      : store(store), options(options), zero(store.options().zero) {
     if (store.mesh().size("data") > 1) compression = store.options().compression;
     size_t shard = 0;
     for (const auto& chunk : store.chunks()) {
       if (!chunk->trained()) continue;
-      Gradients g{chunk.get(), &store.shards()[shard++], further_groups(store.mesh(), *chunk), false, {}, {}, 0, false, {}, {}};
-      // Copies in other stages come to their last gradient at other times, and wait for this rank's transfers before: a collective that blocks, as
-      // small ones may, must not stand in the way of those.
+      Gradients g{
+          chunk.get(), &store.shards()[shard++], further_groups(store.mesh(), *chunk), false, {}, {}, 0, false, {}, {}};
+      // Copies in other stages come to their last gradient at other times, and wait for this rank's transfers before: a
+      // collective that blocks, as small ones may, must not stand in the way of those.
       g.late = chunk->slots().front().parameter->spec.stages.size() > 1;
       g.filled.assign(chunk->slots().size(), false);
       alone = alone && g.further.empty() && chunk->sharers().size() == 1;
@@ -96,14 +100,17 @@ struct GradientReducer::State {
     const memory::KindScope kind(memory::Kind::Gradients);
     if (!g.whole.defined()) g.whole = at::empty({g.chunk->length()}, whole_options(*g.chunk));
     const at::Tensor home = view_of_slot(g.whole, slot);
-    if (zero <= 1 || g.filled[slot_index]) home.add_(gradient);
-    else home.copy_(gradient);
+    if (zero <= 1 || g.filled[slot_index])
+      home.add_(gradient);
+    else
+      home.copy_(gradient);
     g.filled[slot_index] = true;
     slot.parameter->value.mutable_grad().reset();
   }
 
   void arrived(Gradients& g, size_t slot) {
-    require(!active || !g.left, "gradients", "a second gradient of ", g.chunk->slots()[slot].parameter->name, " in one pass, after its chunk has left: a parameter may not be used "
+    require(!active || !g.left, "gradients", "a second gradient of ", g.chunk->slots()[slot].parameter->name,
+            " in one pass, after its chunk has left: a parameter may not be used "
             "both inside and outside a recomputed block; set memory.recompute to none");
     take(g, slot);
     if (!active) return;
@@ -120,14 +127,18 @@ struct GradientReducer::State {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     if (zero >= 2) {
-      if (!g.whole.defined()) g.whole = at::zeros({g.chunk->length()}, whole_options(*g.chunk));
-      else clear_gaps(g);
+      if (!g.whole.defined())
+        g.whole = at::zeros({g.chunk->length()}, whole_options(*g.chunk));
+      else
+        clear_gaps(g);
       receive_all();  // so that no more than two chunks are whole
     }
     under_way.push_back(&g);
     if (zero == 0) {
-      if (compression && !g.further.empty()) comm::compressed_all_reduce(g.whole, *g.further.front(), *compression);
-      else if (!g.further.empty()) g.work = g.further.front()->all_reduce(g.whole, comm::Reduce::Sum);
+      if (compression && !g.further.empty())
+        comm::compressed_all_reduce(g.whole, *g.further.front(), *compression);
+      else if (!g.further.empty())
+        g.work = g.further.front()->all_reduce(g.whole, comm::Reduce::Sum);
       return;
     }
     const Chunk& chunk = *g.chunk;
@@ -153,12 +164,15 @@ struct GradientReducer::State {
     const memory::KindScope kind(memory::Kind::Gradients);
     g.work.wait();
     at::Tensor& sum = zero == 0 ? g.whole : g.received;
-    for (size_t i = zero == 0 ? 1 : 0; i < g.further.size(); ++i) g.further[i]->all_reduce(sum, comm::Reduce::Sum).wait();
+    for (size_t i = zero == 0 ? 1 : 0; i < g.further.size(); ++i)
+      g.further[i]->all_reduce(sum, comm::Reduce::Sum).wait();
     if (zero >= 2) {
       g.whole.reset();
       std::fill(g.filled.begin(), g.filled.end(), false);
-      if (g.shard->gradients.defined()) g.shard->gradients.add_(g.received);
-      else g.shard->gradients = g.received.to(options.sums);
+      if (g.shard->gradients.defined())
+        g.shard->gradients.add_(g.received);
+      else
+        g.shard->gradients = g.received.to(options.sums);
     }
     g.received.reset();
   }
@@ -206,13 +220,16 @@ std::unique_ptr<torch::autograd::PostAccumulateGradHook> make_hook(Arrived arriv
 
 }  // namespace
 
-GradientReducer::GradientReducer(memory::ChunkStore& store, const GradientOptions& options) : state_(std::make_shared<State>(store, options)) {
+GradientReducer::GradientReducer(memory::ChunkStore& store, const GradientOptions& options)
+    : state_(std::make_shared<State>(store, options)) {
   if (state_->alone && state_->is_view) return;  // no hooks, no cost
   for (size_t i = 0; i < state_->chunks.size(); ++i) {
     const auto& slots = state_->chunks[i].chunk->slots();
     for (size_t slot = 0; slot < slots.size(); ++slot)
-      torch::autograd::impl::set_post_acc_grad_hooks(slots[slot].parameter->value, make_hook([state = std::weak_ptr<State>(state_), i, slot] {
-                                                       if (auto alive = state.lock()) alive->arrived(alive->chunks[i], slot);
+      torch::autograd::impl::set_post_acc_grad_hooks(slots[slot].parameter->value,
+                                                     make_hook([state = std::weak_ptr<State>(state_), i, slot] {
+                                                       if (auto alive = state.lock())
+                                                         alive->arrived(alive->chunks[i], slot);
                                                      }));
   }
 }

@@ -16,7 +16,8 @@ using comm::Phase;
 using schedule::Action;
 using schedule::Step;
 
-/// Seconds since 1970, steady from the first call on: ranks of one host agree, and of several as well as their clocks do.
+/// Seconds since 1970, steady from the first call on: ranks of one host agree, and of several as well as their clocks
+/// do.
 double now() {
   using namespace std::chrono;
   static const auto system = system_clock::now().time_since_epoch();
@@ -24,10 +25,14 @@ double now() {
   return duration<double>(system).count() + duration<double>(steady_clock::now() - steady).count();
 }
 
-bool makes_gradients(const Step& step) { return step.action == Action::Backward || step.action == Action::BackwardInput || step.action == Action::BackwardWeight; }
+bool makes_gradients(const Step& step) {
+  return step.action == Action::Backward || step.action == Action::BackwardInput ||
+         step.action == Action::BackwardWeight;
+}
 
 Phase phase_of(const Step& step) {
-  const bool is_forward = step.action == Action::Forward || step.action == Action::SendForward || step.action == Action::ReceiveForward;
+  const bool is_forward =
+      step.action == Action::Forward || step.action == Action::SendForward || step.action == Action::ReceiveForward;
   return is_forward ? Phase::Forward : Phase::Backward;
 }
 
@@ -48,7 +53,9 @@ int PipelineExecutor::chunk_at(int chunk, int distance) const {
 PipelineShapes& PipelineExecutor::shapes_of(const std::vector<int64_t>& batch_sizes, bool is_training) {
   PipelineShapes& shapes = shapes_[{batch_sizes, is_training}];
   const size_t chunks = schedule_.placement.chunks();
-  if (shapes.inputs.empty()) shapes = {std::vector<std::vector<int64_t>>(chunks), std::vector<std::vector<int64_t>>(chunks), std::vector<bool>(chunks)};
+  if (shapes.inputs.empty())
+    shapes = {std::vector<std::vector<int64_t>>(chunks), std::vector<std::vector<int64_t>>(chunks),
+              std::vector<bool>(chunks)};
   return shapes;
 }
 
@@ -60,13 +67,15 @@ void PipelineExecutor::clear() {
   posted_gradients_.clear();
 }
 
-void PipelineExecutor::train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes, const BeforeGradients& before_gradients) {
+void PipelineExecutor::train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes,
+                             const BeforeGradients& before_gradients) {
   events_.clear();
   peak_live_ = 0;
   run(schedule_.ranks[rank()], stage, batch_sizes, true, before_gradients);
 }
 
-std::vector<at::Tensor> PipelineExecutor::forward(const StageFunction& stage, int micro_batches, const std::vector<int64_t>& batch_sizes) {
+std::vector<at::Tensor> PipelineExecutor::forward(const StageFunction& stage, int micro_batches,
+                                                  const std::vector<int64_t>& batch_sizes) {
   const at::NoGradGuard no_grad;
   results_.assign(micro_batches, {});
   run(schedule::forward_only(schedule_.placement, micro_batches).ranks[rank()], stage, batch_sizes, false, {});
@@ -74,14 +83,16 @@ std::vector<at::Tensor> PipelineExecutor::forward(const StageFunction& stage, in
   return std::move(results_);
 }
 
-void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& stage, const std::vector<int64_t>& batch_sizes, bool is_training,
+void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& stage,
+                           const std::vector<int64_t>& batch_sizes, bool is_training,
                            const BeforeGradients& before_gradients) {
   clear();
   current_shapes_ = &shapes_of(batch_sizes, is_training);
   transfers_.begin(*current_shapes_);
   comm::Traffic& traffic = around_.mesh->world().traffic();
   const auto last = std::find_if(steps.rbegin(), steps.rend(), makes_gradients);
-  const auto last_gradients = static_cast<size_t>(steps.rend() - last) - 1;  // index; past all steps where there are none
+  // index; past all steps where there are none
+  const auto last_gradients = static_cast<size_t>(steps.rend() - last) - 1;
   try {
     for (size_t i = 0; i < steps.size(); ++i) {
       const Step& step = steps[i];
@@ -145,7 +156,8 @@ at::Tensor PipelineExecutor::take(std::map<Key, at::Tensor>& handed, std::map<Ke
     return x;
   }
   const auto step = posted.find(key);
-  require(step != posted.end(), "pipeline", "micro-batch ", key.second, " has nothing to start from in chunk ", key.first, ": the schedule is broken");
+  require(step != posted.end(), "pipeline", "micro-batch ", key.second, " has nothing to start from in chunk ",
+          key.first, ": the schedule is broken");
   at::Tensor x = transfers_.take(step->second);
   posted.erase(step);
   began_ = now();  // so far it waited
@@ -167,8 +179,10 @@ void PipelineExecutor::forward_step(const Step& step, const StageFunction& stage
   if (is_last && !is_training) results_[step.micro_batch] = pass.output;
   if (!is_last) {
     const at::Tensor output = pass.output.detach();
-    if (const int next = chunk_at(step.chunk, 1); next >= 0) inputs_[{next, step.micro_batch}] = output;
-    else outputs_[key] = output;
+    if (const int next = chunk_at(step.chunk, 1); next >= 0)
+      inputs_[{next, step.micro_batch}] = output;
+    else
+      outputs_[key] = output;
   }
   if (!is_training) return;
   passes_[key] = std::move(pass);
@@ -181,7 +195,8 @@ void PipelineExecutor::backward_step(const Step& step) {
   const int index = place.stage_of(rank(), step.chunk);
   Pass pass = std::move(passes_.at(key));
   passes_.erase(key);
-  const at::Tensor gradient = index + 1 == place.stages() ? at::ones_like(pass.output) : take(gradients_, posted_gradients_, key);
+  const at::Tensor gradient =
+      index + 1 == place.stages() ? at::ones_like(pass.output) : take(gradients_, posted_gradients_, key);
   const auto backward = [&] { torch::autograd::backward({pass.output}, {gradient}); };
   if (step.action == Action::Backward) {
     backward();
@@ -190,8 +205,10 @@ void PipelineExecutor::backward_step(const Step& step) {
     count_live();
   }
   if (index == 0) return;
-  if (const int before = chunk_at(step.chunk, -1); before >= 0) gradients_[{before, step.micro_batch}] = pass.input.grad();
-  else input_gradients_[key] = pass.input.grad();
+  if (const int before = chunk_at(step.chunk, -1); before >= 0)
+    gradients_[{before, step.micro_batch}] = pass.input.grad();
+  else
+    input_gradients_[key] = pass.input.grad();
 }
 
 void PipelineExecutor::count_live() {

@@ -11,17 +11,22 @@ namespace colossal::parallel {
 namespace {
 
 schedule::Options options_of(const PipelineConfig& config) {
-  return {.name = config.schedule, .stages = static_cast<int>(config.size), .micro_batches = static_cast<int>(config.micro_batches),
+  return {.name = config.schedule,
+          .stages = static_cast<int>(config.size),
+          .micro_batches = static_cast<int>(config.micro_batches),
           .chunks = static_cast<int>(config.chunks)};
 }
 
-std::vector<int64_t> cuts_of(const PipelineConfig& config, const ModelCosts& costs, const schedule::Placement& placement) {
+std::vector<int64_t> cuts_of(const PipelineConfig& config, const ModelCosts& costs,
+                             const schedule::Placement& placement) {
   const auto blocks = static_cast<int64_t>(costs.blocks.size()), stages = static_cast<int64_t>(placement.stages());
   const auto& given = config.layers_per_stage;
   if (given.empty()) return cut_blocks(costs, placement);
-  require(static_cast<int64_t>(given.size()) == stages && std::accumulate(given.begin(), given.end(), int64_t{0}) == blocks, "pipeline",
-          "layers_per_stage must give the ", blocks, " blocks to the ", stages, " stages, in the order of the model: got ", given.size(),
-          " numbers, sum ", std::accumulate(given.begin(), given.end(), int64_t{0}));
+  require(
+      static_cast<int64_t>(given.size()) == stages && std::accumulate(given.begin(), given.end(), int64_t{0}) == blocks,
+      "pipeline", "layers_per_stage must give the ", blocks, " blocks to the ", stages,
+      " stages, in the order of the model: got ", given.size(), " numbers, sum ",
+      std::accumulate(given.begin(), given.end(), int64_t{0}));
   std::vector<int64_t> cuts{0};
   for (const int64_t count : given) cuts.push_back(cuts.back() + count);
   return cuts;
@@ -33,15 +38,22 @@ void PipelineConfig::fields(Fields& f) {
   std::vector<std::string> names;
   for (const schedule::Family& family : schedule::families()) names.emplace_back(family.name);
   f.integer("size", size, "ranks", "ranks that share the blocks of the model among them", 1, 1 << 16);
-  f.choice("schedule", schedule, names, "order of forward and backward passes; `colossal schedule --compare` shows them");
-  f.integer("micro_batches", micro_batches, "micro-batches", "parts of each replica's share of the batch that follow one another through the ranks; 0: up to four a rank", 0, 1 << 20);
-  f.integer("chunks", chunks, "stages", "parts of the model that each rank holds; 0: what the schedule is made for", 0, 1 << 10);
-  f.integers("layers_per_stage", layers_per_stage, "blocks", "of each stage in the order of the model; empty: dealt out by cost, the head's included");
+  f.choice("schedule", schedule, names,
+           "order of forward and backward passes; `colossal schedule --compare` shows them");
+  f.integer(
+      "micro_batches", micro_batches, "micro-batches",
+      "parts of each replica's share of the batch that follow one another through the ranks; 0: up to four a rank", 0,
+      1 << 20);
+  f.integer("chunks", chunks, "stages", "parts of the model that each rank holds; 0: what the schedule is made for", 0,
+            1 << 10);
+  f.integers("layers_per_stage", layers_per_stage, "blocks",
+             "of each stage in the order of the model; empty: dealt out by cost, the head's included");
 }
 
 std::vector<int> PipelinePlan::ranks_of_stage(int64_t stage) const {
   std::set<int> ranks;
-  for (int pipe = 0; pipe < schedule.placement.pipes(); ++pipe) ranks.insert(schedule.placement.rank_of(pipe, static_cast<int>(stage)));
+  for (int pipe = 0; pipe < schedule.placement.pipes(); ++pipe)
+    ranks.insert(schedule.placement.rank_of(pipe, static_cast<int>(stage)));
   return {ranks.begin(), ranks.end()};
 }
 
@@ -52,8 +64,10 @@ std::vector<int64_t> cut_blocks(const ModelCosts& costs, int64_t stages) {
   const auto cost = [&](int64_t stage, int64_t from, int64_t to) {
     return sums[to] - sums[from] + (stage == 0 ? costs.first : 0) + (stage + 1 == stages ? costs.last : 0);
   };
-  // dearest[k][b]: of the best way to give the first b blocks to the first k stages. Of equal ways, the one that fills the early stages.
-  std::vector<std::vector<double>> dearest(stages + 1, std::vector<double>(blocks + 1, std::numeric_limits<double>::infinity()));
+  // dearest[k][b]: of the best way to give the first b blocks to the first k stages. Of equal ways, the one that fills
+  // the early stages.
+  std::vector<std::vector<double>> dearest(stages + 1,
+                                           std::vector<double>(blocks + 1, std::numeric_limits<double>::infinity()));
   std::vector<std::vector<int64_t>> from(stages + 1, std::vector<int64_t>(blocks + 1, 0));
   dearest[0][0] = 0;
   for (int64_t k = 0; k < stages; ++k) {
@@ -76,8 +90,8 @@ std::vector<int64_t> cut_blocks(const ModelCosts& costs, int64_t stages) {
 std::vector<double> stage_weights(const ModelCosts& costs, const std::vector<int64_t>& cuts) {
   std::vector<double> weights;
   for (size_t k = 0; k + 1 < cuts.size(); ++k)
-    weights.push_back(std::accumulate(costs.blocks.begin() + cuts[k], costs.blocks.begin() + cuts[k + 1], 0.0) + (k == 0 ? costs.first : 0) +
-                      (k + 2 == cuts.size() ? costs.last : 0));
+    weights.push_back(std::accumulate(costs.blocks.begin() + cuts[k], costs.blocks.begin() + cuts[k + 1], 0.0) +
+                      (k == 0 ? costs.first : 0) + (k + 2 == cuts.size() ? costs.last : 0));
   const double mean = std::accumulate(weights.begin(), weights.end(), 0.0) / static_cast<double>(weights.size());
   for (double& weight : weights) weight = std::max(weight / mean, 1e-3);
   return weights;
@@ -91,7 +105,9 @@ schedule::Costs schedule_costs(const ModelCosts& costs, const std::vector<int64_
   planned.stage_weights = stage_weights(backward, cuts);
   planned.forward_weights = stage_weights(forward, cuts);
   // Both are relative to their own mean; brought back to one unit.
-  const auto total = [](const ModelCosts& c) { return std::accumulate(c.blocks.begin(), c.blocks.end(), c.first + c.last); };
+  const auto total = [](const ModelCosts& c) {
+    return std::accumulate(c.blocks.begin(), c.blocks.end(), c.first + c.last);
+  };
   for (double& weight : planned.forward_weights) weight *= total(forward) / total(backward);
   return planned;
 }
@@ -101,7 +117,8 @@ std::vector<int64_t> cut_blocks(const ModelCosts& costs, const schedule::Placeme
   // Dearest rank and dearest stage; a border that leaves an inner stage without a block costs more than anything.
   const auto price = [&](const std::vector<int64_t>& cuts) {
     for (int k = 0; k < stages; ++k)
-      if (cuts[k + 1] < cuts[k] || (cuts[k + 1] == cuts[k] && k > 0 && k + 1 < stages)) return std::pair(std::numeric_limits<double>::infinity(), 0.0);
+      if (cuts[k + 1] < cuts[k] || (cuts[k + 1] == cuts[k] && k > 0 && k + 1 < stages))
+        return std::pair(std::numeric_limits<double>::infinity(), 0.0);
     const std::vector<double> weights = stage_weights(costs, cuts);
     std::vector<double> ranks(placement.ranks(), 0);
     for (int pipe = 0; pipe < placement.pipes(); ++pipe)
@@ -112,14 +129,17 @@ std::vector<int64_t> cut_blocks(const ModelCosts& costs, const schedule::Placeme
   auto least = price(best);
   for (bool moved = true; moved;) {
     moved = false;
-    // One border, or two of them at once: taking a block from one stage for another that is not beside it shifts all between.
+    // One border, or two of them at once: taking a block from one stage for another that is not beside it shifts all
+    // between.
     for (int from = 1; from < stages; ++from)
       for (int to = from; to < stages; ++to)
         for (const int64_t shift : {-1, 1}) {
           std::vector<int64_t> cuts = best;
           for (int k = from; k <= to; ++k) cuts[k] += shift;
           const auto found = price(cuts);
-          if (found.first > least.first + 1e-9 || (found.first > least.first - 1e-9 && found.second > least.second - 1e-9)) continue;
+          if (found.first > least.first + 1e-9 ||
+              (found.first > least.first - 1e-9 && found.second > least.second - 1e-9))
+            continue;
           best = std::move(cuts);
           least = found;
           moved = true;
@@ -138,8 +158,9 @@ int64_t micro_batches_of(const PipelineConfig& config, int64_t batch, int64_t ba
   for (int64_t n = 1; n * batch_parts <= batch; ++n)
     if (batch % (n * batch_parts) == 0) legal += concat(legal.empty() ? "" : ", ", n);
   throw Error("pipeline", concat("micro_batches must divide the ", batch, " samples of a replica",
-                                 batch_parts > 1 ? concat(" (dealt out in ", batch_parts, " parts)") : "", ": got ", count, "; possible: ",
-                                 legal.empty() ? "none" : legal, "; or make training.batch_size a multiple of ", unit, " a replica"));
+                                 batch_parts > 1 ? concat(" (dealt out in ", batch_parts, " parts)") : "", ": got ",
+                                 count, "; possible: ", legal.empty() ? "none" : legal,
+                                 "; or make training.batch_size a multiple of ", unit, " a replica"));
 }
 
 void check_sizes(const PipelineConfig& config) { schedule::check_options(options_of(config)); }
@@ -148,8 +169,9 @@ PipelinePlan make_plan(const PipelineConfig& config, const ModelCosts& costs) {
   schedule::Options options = options_of(config);
   const schedule::Placement placement = schedule::placement_of(options);
   const auto blocks = static_cast<int64_t>(costs.blocks.size());
-  require(blocks >= placement.stages(), "pipeline", "every stage needs a block: got ", blocks, " blocks for ", placement.stages(), " stages (", config.size,
-          " ranks", placement.stages() > config.size ? concat(", ", placement.chunks(), " each") : "", "); the largest size is ",
+  require(blocks >= placement.stages(), "pipeline", "every stage needs a block: got ", blocks, " blocks for ",
+          placement.stages(), " stages (", config.size, " ranks",
+          placement.stages() > config.size ? concat(", ", placement.chunks(), " each") : "", "); the largest size is ",
           std::max<int64_t>(1, blocks * config.size / placement.stages()));
   const std::vector<int64_t> cuts = cuts_of(config, costs, placement);
   options.costs = schedule_costs(costs, cuts);

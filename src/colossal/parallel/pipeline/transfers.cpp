@@ -36,10 +36,11 @@ std::set<std::pair<int, int>> ways_of(const schedule::Placement& placement) {
 
 }  // namespace
 
-PipelineTransfers::PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies, at::TensorOptions hidden)
+PipelineTransfers::PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies,
+                                     at::TensorOptions hidden)
     : copies_(copies), hidden_(hidden) {
-  require(mesh.size("pipeline") == placement.ranks(), "pipeline", "the schedule is for ", placement.ranks(), " ranks: got ",
-          mesh.size("pipeline"));
+  require(mesh.size("pipeline") == placement.ranks(), "pipeline", "the schedule is for ", placement.ranks(),
+          " ranks: got ", mesh.size("pipeline"));
   const int rank = mesh.index("pipeline");
   // All ranks go by one order, so both members of the first group that is not made yet have come to it.
   for (const auto& [from, to] : ways_of(placement)) {
@@ -86,8 +87,8 @@ std::vector<int64_t> PipelineTransfers::receive_shape(int peer) {
   neighbours_.at(peer).from->recv(shape, kSender).wait();
   shape = shape.cpu();
   const int64_t* values = shape.const_data_ptr<int64_t>();
-  require(values[0] >= 1 && values[0] <= kMostDims, "pipeline", "rank ", peer, " of the pipeline announced a hidden state of ", values[0],
-          " dimensions");
+  require(values[0] >= 1 && values[0] <= kMostDims, "pipeline", "rank ", peer,
+          " of the pipeline announced a hidden state of ", values[0], " dimensions");
   return {values + 1, values + 1 + values[0]};
 }
 
@@ -100,8 +101,10 @@ void PipelineTransfers::post(const Step& step) {
 }
 
 at::Tensor PipelineTransfers::take(const Step& step) {
-  const auto found = std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) { return posted.step == step; });
-  require(found != posted_.end(), "pipeline", "nothing was posted for the ", to_string(step.action), " of micro-batch ", step.micro_batch);
+  const auto found =
+      std::find_if(posted_.begin(), posted_.end(), [&](const Posted& posted) { return posted.step == step; });
+  require(found != posted_.end(), "pipeline", "nothing was posted for the ", to_string(step.action), " of micro-batch ",
+          step.micro_batch);
   Posted posted = std::move(*found);
   posted_.erase(found);
   posted.work.wait();

@@ -17,24 +17,29 @@ struct PipelineShapes {
   std::vector<bool> announced;  ///< whether the next stage was told the shape of a chunk's output
 };
 
-/// The transfers of one rank during one run of its list. Sends never block; receives are posted where the list has them and awaited when they are
-/// needed. So every rank calls sends and receives in the order of its list, which schedule::check has proved not to lock up even if each call
-/// blocked until the other side came to it: a transport may run the messages of a group, or of a rank, one after another, and may block to connect
-/// two ranks at their first message (NCCL does both). Each way between two ranks has a group of its own: nothing waits for what comes the other way.
+/// The transfers of one rank during one run of its list. Sends never block; receives are posted where the list has them
+/// and awaited when they are needed. So every rank calls sends and receives in the order of its list, which
+/// schedule::check has proved not to lock up even if each call blocked until the other side came to it: a transport may
+/// run the messages of a group, or of a rank, one after another, and may block to connect two ranks at their first
+/// message (NCCL does both). Each way between two ranks has a group of its own: nothing waits for what comes the other
+/// way.
 ///
-/// Communication: a message a transfer: numel elements, or numel / n when the n ranks of `copies` all hold the tensor: then each sends its slice and
-///                the receivers gather the slices ((n-1)/n * numel each). The first message of a boundary and kind of batch has its shape sent ahead, and its
-///                receiver waits for that where the list has the receive.
+/// Communication: a message a transfer: numel elements, or numel / n when the n ranks of `copies` all hold the tensor:
+///                then each sends its slice and the receivers gather the slices ((n-1)/n * numel each). The first
+///                message of a boundary and kind of batch has its shape sent ahead, and its receiver waits for that
+///                where the list has the receive.
 class PipelineTransfers {
  public:
-  /// Makes the groups between this rank and those that hold the stages next to its own: collective along the axis "pipeline" of `mesh`.
-  /// `copies`: ranks of one stage that hold the same hidden states.
-  PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies, at::TensorOptions hidden);
+  /// Makes the groups between this rank and those that hold the stages next to its own: collective along the axis
+  /// "pipeline" of `mesh`. `copies`: ranks of one stage that hold the same hidden states.
+  PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies,
+                    at::TensorOptions hidden);
 
   void begin(PipelineShapes& shapes);
   /// A SendForward or SendBackward of `x`.
   void send(const schedule::Step& step, const at::Tensor& x);
-  /// A ReceiveForward or ReceiveBackward: from now on the message may arrive. Waits for its shape where that is not known yet.
+  /// A ReceiveForward or ReceiveBackward: from now on the message may arrive. Waits for its shape where that is not
+  /// known yet.
   void post(const schedule::Step& step);
   /// What a posted receive brought.
   at::Tensor take(const schedule::Step& step);
@@ -49,7 +54,8 @@ class PipelineTransfers {
     comm::Work work;
   };
   struct Neighbour {
-    comm::Group *to = nullptr, *from = nullptr;  // what goes there, what comes from there; the sender is rank 0 of either
+    // what goes there, what comes from there; the sender is rank 0 of either
+    comm::Group *to = nullptr, *from = nullptr;
   };
   const std::vector<int64_t>& sizes_of(const schedule::Step& step);
   std::vector<int64_t> receive_shape(int peer);

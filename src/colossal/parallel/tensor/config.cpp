@@ -91,8 +91,7 @@ void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch) {
           " ranks that split features: got ", hidden,
           "; nearest: ", std::max<int64_t>(1, (hidden + columns / 2) / columns) * columns);
   require(batch % rows == 0, mode_of(config).name, "the rows of a batch must divide by the ", rows,
-          " ranks that split them: got ", batch,
-          "; nearest: ", std::max<int64_t>(1, (batch + rows / 2) / rows) * rows);
+          " ranks that split them: got ", batch, "; nearest: ", std::max<int64_t>(1, (batch + rows / 2) / rows) * rows);
 }
 
 }  // namespace colossal::parallel

@@ -1,7 +1,9 @@
-// 3D: a cube of l^3 ranks; x, W and y are each cut over all of them. x is gathered along one axis, W along another, and y reduced and scattered along the
-// third; the next layer finds its features where this one's went, so the directions swap the axes and come in pairs.
+// 3D: a cube of l^3 ranks; x, W and y are each cut over all of them. x is gathered along one axis, W along another, and
+// y reduced and scattered along the third; the next layer finds its features where this one's went, so the directions
+// swap the axes and come in pairs.
 //
-// Communication: forward (l-1) (S_x + S_W + S_y) / l^3 a rank; backward the same with gathered blocks kept, otherwise S_x and S_W once more.
+// Communication: forward (l-1) (S_x + S_W + S_y) / l^3 a rank; backward the same with gathered blocks kept, otherwise
+//                S_x and S_W once more.
 // Memory: backward keeps the blocks [S_x + S_W] / l^3, or with keep_gathered the gathered ones, / l^2.
 #include <ATen/ATen.h>
 
@@ -39,11 +41,13 @@ Pending scatter(const at::Tensor& x, comm::Group& group) {
 
 class CubeProduct final : public nn::Product {
  public:
-  /// `input`: along which x is cut in rows and y in columns; `output`: the other way round; `weight`: the pieces of W and the outermost rows.
+  /// `input`: along which x is cut in rows and y in columns; `output`: the other way round; `weight`: the pieces of W
+  /// and the outermost rows.
   CubeProduct(comm::Group& input, comm::Group& weight, comm::Group& output, bool keep_gathered)
       : input_(input), weight_(weight), output_(output), keep_gathered_(keep_gathered) {}
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
     Pending xs = gather(x, input_), weights = gather(weight, weight_);
     const at::Tensor whole_x = xs.wait(), whole_weight = weights.wait();
     if (saved) *saved = keep_gathered_ ? Saved{whole_x, whole_weight, out} : Saved{x, weight, out};
@@ -77,7 +81,8 @@ class CubeProduct final : public nn::Product {
 
 }  // namespace
 
-// Rank (i, j, k) has mesh indices weight i, input j, output k. Outside it holds rows i*l + j and features k; inside rows i*l + k and features j.
+// Rank (i, j, k) has mesh indices weight i, input j, output k. Outside it holds rows i*l + j and features k; inside
+// rows i*l + k and features j.
 Layout layout_3d(comm::Mesh& mesh, bool keep_gathered) {
   comm::Group &input = mesh.group("input"), &weight = mesh.group("weight"), &output = mesh.group("output");
   Layout layout{.mode = "3d", .mesh = &mesh};

@@ -1,4 +1,5 @@
-// What a mode of tensor parallelism costs: traffic and memory of one transformer layer, by the published formulas and as measured.
+// What a mode of tensor parallelism costs: traffic and memory of one transformer layer, by the published formulas and
+// as measured.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace colossal::parallel {
 
-/// The four linear layers of a GPT layer without biases: heads h -> 3h, from_heads h -> h, expand h -> 4h, contract 4h -> h; fp32.
+/// The four linear layers of a GPT layer without biases: heads h -> 3h, from_heads h -> h, expand h -> 4h, contract 4h
+/// -> h; fp32.
 struct LayerSizes {
   int64_t hidden = 1024;
   int64_t heads = 64;
@@ -18,28 +20,33 @@ struct LayerSizes {
 
 /// Of one rank.
 struct LayerCost {
-  double forward = 0, backward = 0;  ///< elements sent (Group's convention), the sum of weight gradients over copies of a weight included in backward
-  double calls = 0;                  ///< collectives of both
+  /// Elements sent (Group's convention), the sum of weight gradients over copies of a weight included in backward
+  double forward = 0, backward = 0;
+  double calls = 0;  ///< collectives of both
   double parameter_bytes = 0;
-  double activation_bytes = 0;       ///< kept from forward for backward: inputs of the linear layers, with keep_gathered weights too
+  /// Kept from forward for backward: inputs of the linear layers, with keep_gathered weights too
+  double activation_bytes = 0;
 };
 
 /// Errors: those of check_sizes(); heads that do not divide hidden. No communication.
 void check_layer(const TensorConfig& config, const LayerSizes& sizes);
 
-/// Every mode that `ranks` ranks can form, 1d first: q^2 ranks 2d; depth * q^2, for each depth > 1 and q > 1, 2.5d; l^3 3d with and without keep_gathered.
+/// Every mode that `ranks` ranks can form, 1d first: q^2 ranks 2d; depth * q^2, for each depth > 1 and q > 1, 2.5d; l^3
+/// 3d with and without keep_gathered.
 std::vector<TensorConfig> tensor_modes(int64_t ranks);
 
 /// "2.5d depth 4", "3d keep_gathered"
 std::string mode_name(const TensorConfig& config);
 
-/// The formulas of Megatron-LM, Optimus, Tesseract and 3D (see layout.h), for sizes that divide: padding costs more than they say.
+/// The formulas of Megatron-LM, Optimus, Tesseract and 3D (see layout.h), for sizes that divide: padding costs more
+/// than they say.
 LayerCost published_cost(const TensorConfig& config, const LayerSizes& sizes);
 
-/// The layers themselves, run forward and backward once on random numbers, a thread a rank; an element of the result for each rank.
+/// The layers themselves, run forward and backward once on random numbers, a thread a rank; an element of the result
+/// for each rank.
 ///
-/// Traffic: World::traffic(). Parameters: distinct storages. Activations: bytes that the allocator handed out during forward and that still live after it,
-/// less the output, which is the next layer's input.
+/// Traffic: World::traffic(). Parameters: distinct storages. Activations: bytes that the allocator handed out during
+///          forward and that still live after it, less the output, which is the next layer's input.
 /// Threads: sets LibTorch's number of threads to one a rank.
 /// Errors:  those of check_layer(), before any thread is started.
 std::vector<LayerCost> measured_cost(const TensorConfig& config, const LayerSizes& sizes);

@@ -19,8 +19,10 @@ constexpr std::chrono::minutes kPatience{5};  // many ranks share few cores here
 
 struct LinearLayers {
   LinearLayers(nn::Layers& layers, const LayerSizes& s)
-      : attention{s.hidden, s.heads, s.heads, s.hidden / s.heads}, heads(layers.heads("qkv", attention, options)),
-        from_heads(layers.from_heads("out", attention, options)), expand(layers.expand("up", s.hidden, 4 * s.hidden, options)),
+      : attention{s.hidden, s.heads, s.heads, s.hidden / s.heads},
+        heads(layers.heads("qkv", attention, options)),
+        from_heads(layers.from_heads("out", attention, options)),
+        expand(layers.expand("up", s.hidden, 4 * s.hidden, options)),
         contract(layers.contract("down", 4 * s.hidden, s.hidden, options)) {}
 
   // q stands in for the output of attention, which has its shape.
@@ -36,8 +38,8 @@ struct LinearLayers {
   std::unique_ptr<nn::Contract> contract;
 };
 
-/// What the allocator handed out to this thread and has not taken back. A collective's tensors belong to its caller until wait(), so nothing
-/// of a rank is freed by another thread.
+/// What the allocator handed out to this thread and has not taken back. A collective's tensors belong to its caller
+/// until wait(), so nothing of a rank is freed by another thread.
 struct LiveBytes : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void*, int64_t change, size_t, size_t, c10::Device) override { bytes += change; }
   bool memoryProfilingEnabled() const override { return true; }
@@ -71,7 +73,8 @@ LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSiz
   GradientReducer reducer(store, {});
   comm::Traffic& traffic = world.traffic();
 
-  const at::Tensor source = at::zeros({}).requires_grad_();  // asks for the gradient of x, yet keeps no x alive as a leaf would
+  // asks for the gradient of x, yet keeps no x alive as a leaf would
+  const at::Tensor source = at::zeros({}).requires_grad_();
   const auto live = std::make_shared<LiveBytes>();
   at::Tensor y;
   {
@@ -86,7 +89,8 @@ LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSiz
     y.backward(at::randn(y.sizes()));
     reducer.finish();
   }
-  const auto sent = traffic.total("", "", comm::Phase::Forward), sent_back = traffic.total("", "", comm::Phase::Backward);
+  const auto sent = traffic.total("", "", comm::Phase::Forward),
+             sent_back = traffic.total("", "", comm::Phase::Backward);
   cost.forward = sent.elements;
   cost.backward = sent_back.elements;
   cost.calls = static_cast<double>(sent.calls + sent_back.calls);
@@ -98,9 +102,9 @@ LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSiz
 std::vector<LayerCost> measured_cost(const TensorConfig& config, const LayerSizes& sizes) {
   check_layer(config, sizes);
   std::vector<LayerCost> costs(static_cast<size_t>(config.size));
-  comm::run_ranks(
-      static_cast<int>(config.size), [&](comm::World& world) { costs[static_cast<size_t>(world.rank())] = measure(world, config, sizes); },
-      {.watchdog = kPatience});
+  comm::run_ranks(static_cast<int>(config.size),
+                  [&](comm::World& world) { costs[static_cast<size_t>(world.rank())] = measure(world, config, sizes); },
+                  {.watchdog = kPatience});
   return costs;
 }
 

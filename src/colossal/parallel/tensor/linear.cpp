@@ -8,16 +8,18 @@
 namespace colossal::parallel {
 namespace {
 
-/// Identity on a parameter whose rows from `first` on are copies held by all ranks of `group`: each copy sees only its own query heads, so the true
-/// gradient is the sum over the copies.
+/// Identity on a parameter whose rows from `first` on are copies held by all ranks of `group`: each copy sees only its
+/// own query heads, so the true gradient is the sum over the copies.
 struct SumCopiesGradient : torch::autograd::Function<SumCopiesGradient> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& parameter, int64_t first, int64_t group) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& parameter, int64_t first,
+                            int64_t group) {
     context->set_materialize_grads(false);
     context->saved_data["first"] = first;
     context->saved_data["group"] = group;
     return parameter.view_as(parameter);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
     if (!gradients[0].defined()) return {at::Tensor(), {}, {}};  // put off: it comes by itself
     const int64_t first = context->saved_data["first"].toInt();
     auto* group = reinterpret_cast<comm::Group*>(context->saved_data["group"].toInt());
@@ -35,8 +37,8 @@ at::Tensor sum_copies_gradient(const at::Tensor& parameter, int64_t first, comm:
 
 }  // namespace
 
-tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in, std::vector<tensor::Segment> out_segments,
-                              std::vector<tensor::Segment> in_segments) {
+tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in,
+                              std::vector<tensor::Segment> out_segments, std::vector<tensor::Segment> in_segments) {
   auto spec = tensor::ShardSpec::split({out, in}, 0, split.out, std::move(out_segments));
   spec.splits[1] = tensor::ShardSpec::split({out, in}, 1, split.in, std::move(in_segments)).splits[1];
   spec.splits[0].shards = split.out_shards;
@@ -44,24 +46,33 @@ tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, in
   return spec;
 }
 
-TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight,
-                           std::optional<Table> bias)
-    : layout_(std::move(layout)), product_(p.product_for(weight, direction.product)), deferred_(p.deferred()),
-      weight_(weight), bias_(std::move(bias)),
+TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layout, const Direction& direction,
+                           nn::Parameter& weight, std::optional<Table> bias)
+    : layout_(std::move(layout)),
+      product_(p.product_for(weight, direction.product)),
+      deferred_(p.deferred()),
+      weight_(weight),
+      bias_(std::move(bias)),
       out_(weight.spec.room(0, layout_->mesh->place())) {}
 
-std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t in,
-                                                   int64_t out, const nn::LinearOptions& o) {
-  nn::Parameter& weight = p.add(name + ".weight", weight_spec(*layout, layout->expand.weight, out, in, o.segments), nn::Init::normal(o.deviation), true);
+std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout,
+                                                   const std::string& name, int64_t in, int64_t out,
+                                                   const nn::LinearOptions& o) {
+  nn::Parameter& weight = p.add(name + ".weight", weight_spec(*layout, layout->expand.weight, out, in, o.segments),
+                                nn::Init::normal(o.deviation), true);
   std::optional<Table> bias;
-  if (o.bias) bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->inside, Table::Options{.segments = o.segments});
+  if (o.bias)
+    bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->inside,
+                 Table::Options{.segments = o.segments});
   return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, layout->expand, weight, bias));
 }
 
-std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t in,
-                                                     int64_t out, const nn::LinearOptions& o) {
+std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::shared_ptr<const Layout> layout,
+                                                     const std::string& name, int64_t in, int64_t out,
+                                                     const nn::LinearOptions& o) {
   nn::Parameter& weight =
-      p.add(name + ".weight", weight_spec(*layout, layout->contract.weight, out, in, {}, o.segments), nn::Init::normal(o.deviation), true);
+      p.add(name + ".weight", weight_spec(*layout, layout->contract.weight, out, in, {}, o.segments),
+            nn::Init::normal(o.deviation), true);
   std::optional<Table> bias;
   if (o.bias) bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
   return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, layout->contract, weight, bias));
@@ -71,10 +82,12 @@ at::Tensor TensorLinear::forward(const at::Tensor& x, const nn::Unary& before) c
   return nn::linear(*product_, x, weight_.value, bias_ ? bias_->value() : at::Tensor(), out_, &deferred_, before);
 }
 
-TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, const nn::AttentionShape& s,
-                         nn::LinearOptions options)
-    : shape_(s), split_(s, layout->mesh->place().size(layout->inside.columns)),
-      copies_(layout->mesh->neighbours(layout->inside.columns.at(0), static_cast<int>(split_.kv_copies))), rows_(rows_of(*layout, layout->inside)) {
+TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
+                         const nn::AttentionShape& s, nn::LinearOptions options)
+    : shape_(s),
+      split_(s, layout->mesh->place().size(layout->inside.columns)),
+      copies_(layout->mesh->neighbours(layout->inside.columns.at(0), static_cast<int>(split_.kv_copies))),
+      rows_(rows_of(*layout, layout->inside)) {
   options.segments = split_.fused();
   fused_ = TensorLinear::expand(p, std::move(layout), name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim, options);
 }
@@ -83,7 +96,8 @@ nn::Heads TensorHeads::forward(const at::Tensor& x) {
   const int64_t kv = split_.heads_local * shape_.head_dim;  // first row of k
   const TensorLinear& f = *fused_;
   const at::Tensor& weight = f.weight_.value;
-  const int64_t before = f.layout_->mesh->place().index(f.layout_->expand.weight.out_shards) * weight.size(0);  // rows in earlier pieces
+  // rows in earlier pieces
+  const int64_t before = f.layout_->mesh->place().index(f.layout_->expand.weight.out_shards) * weight.size(0);
   const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
   const at::Tensor summed = sum_copies_gradient(weight, kv - before, copies_);
   const at::Tensor y = nn::linear(*f.product_, x, summed, bias, f.out_, &f.deferred_);

@@ -7,22 +7,25 @@
 namespace colossal::parallel {
 
 /// The spec of a weight [out, in] cut as `direction` says. `out_segments` and `in_segments`: empty, one segment.
-tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in, std::vector<tensor::Segment> out_segments = {},
+tensor::ShardSpec weight_spec(const Layout& layout, const WeightSplit& split, int64_t out, int64_t in,
+                              std::vector<tensor::Segment> out_segments = {},
                               std::vector<tensor::Segment> in_segments = {});
 
 /// One direction through a linear layer of a block.
 class TensorLinear {
  public:
-  /// `bias_split`: where the outputs are. options.segments are of the outputs of an expand, of the inputs of a contract.
-  static std::unique_ptr<TensorLinear> expand(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t in, int64_t out,
-                                              const nn::LinearOptions&);
-  static std::unique_ptr<TensorLinear> contract(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t in, int64_t out,
-                                                const nn::LinearOptions&);
+  /// `bias_split`: where the outputs are. options.segments are of the outputs of an expand, of the inputs of a
+  /// contract.
+  static std::unique_ptr<TensorLinear> expand(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
+                                              int64_t in, int64_t out, const nn::LinearOptions&);
+  static std::unique_ptr<TensorLinear> contract(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name,
+                                                int64_t in, int64_t out, const nn::LinearOptions&);
   at::Tensor forward(const at::Tensor& x, const nn::Unary& before = {}) const;
 
  private:
   friend class TensorHeads;
-  TensorLinear(nn::Parameters&, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight, std::optional<Table> bias);
+  TensorLinear(nn::Parameters&, std::shared_ptr<const Layout> layout, const Direction& direction, nn::Parameter& weight,
+               std::optional<Table> bias);
 
   std::shared_ptr<const Layout> layout_;
   std::shared_ptr<const nn::Product> product_;
@@ -32,10 +35,12 @@ class TensorLinear {
   int64_t out_;  // local columns of the output
 };
 
-/// Whole heads of q, k and v. A kv head that several ranks hold (fewer kv heads than ranks) gets the sum of their gradients.
+/// Whole heads of q, k and v. A kv head that several ranks hold (fewer kv heads than ranks) gets the sum of their
+/// gradients.
 class TensorHeads : public nn::HeadProjection {
  public:
-  TensorHeads(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&, nn::LinearOptions);
+  TensorHeads(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&,
+              nn::LinearOptions);
   nn::Heads forward(const at::Tensor& x) override;
   int64_t kv_heads_local() const override { return split_.kv_heads_local; }
 

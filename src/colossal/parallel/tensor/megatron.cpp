@@ -1,7 +1,8 @@
-// 1D: features split, tokens replicated. An expand splits its outputs, a contract its inputs, so that nothing is exchanged between the two.
+// 1D: features split, tokens replicated. An expand splits its outputs, a contract its inputs, so that nothing is
+// exchanged between the two.
 //
-// Communication: expand: one all_reduce of dx in backward; contract: one of y in forward: 2 (p-1)/p * T * H elements each, 8 (p-1)/p * B*S*H and 4 calls
-// for a transformer layer.
+// Communication: expand: one all_reduce of dx in backward; contract: one of y in forward: 2 (p-1)/p * T * H elements
+//                each, 8 (p-1)/p * B*S*H and 4 calls for a transformer layer.
 #include <ATen/ATen.h>
 
 #include "colossal/ops/matmul.h"
@@ -13,7 +14,8 @@ namespace {
 class ColumnProduct final : public nn::Product {
  public:
   explicit ColumnProduct(comm::Group& group) : group_(group) {}
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
     if (bias.defined()) return ops::matmul_nt(x, weight, bias);
     at::Tensor y = ops::empty_rows(x.size(0), out, x.options());  // a part of a vocabulary is seldom even
@@ -39,7 +41,8 @@ class ColumnProduct final : public nn::Product {
 class RowProduct final : public nn::Product {
  public:
   explicit RowProduct(comm::Group& group) : group_(group) {}
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
     at::Tensor y = ops::matmul_nt(x, weight);
     group_.all_reduce(y, comm::Reduce::Sum).wait();

@@ -8,8 +8,10 @@
 
 namespace colossal::parallel {
 
-/// The tiles of all ranks of a group in rank order, each broadcast by its owner; the next one is under way while one is in use.
-/// Memory: two tiles besides the own one. With transfers of d and work of c a panel, n panels take d + (n - 1) max(c, d) + c.
+/// The tiles of all ranks of a group in rank order, each broadcast by its owner; the next one is under way while one is
+/// in use.
+/// Memory: two tiles besides the own one. With transfers of d and work of c a panel, n panels take d + (n - 1) max(c,
+///         d) + c.
 class Panels {
  public:
   Panels(comm::Group& group, const at::Tensor& own);

@@ -1,9 +1,10 @@
-// 2D and 2.5D: every matrix tiled over a q x q grid of ranks, multiplied panel by panel (SUMMA). Rank (i, j) has mesh indices row i and column j, and holds
-// rows i and features j of activations, and of a weight [out, in] the tile (out j, in i). With an axis "depth" there are d such grids, each
-// with its part of the batch and a copy of the weights.
+// 2D and 2.5D: every matrix tiled over a q x q grid of ranks, multiplied panel by panel (SUMMA). Rank (i, j) has mesh
+// indices row i and column j, and holds rows i and features j of activations, and of a weight [out, in] the tile (out
+// j, in i). With an axis "depth" there are d such grids, each with its part of the batch and a copy of the weights.
 //
-// Communication, an element counted as (q-1)/q sent: y and dx and dW each move every panel of x (or dx) along the grid's rows, and every panel of W (or dW)
-// along its columns, once: 3 (q-1) (S_x/d + S_W) / q^2 a rank; S_y never moves.
+// Communication, an element counted as (q-1)/q sent: y and dx and dW each move every panel of x (or dx) along the
+// grid's rows, and every panel of W (or dW) along its columns, once: 3 (q-1) (S_x/d + S_W) / q^2 a rank; S_y never
+// moves.
 // Overlap: panel t+1 travels while panel t is multiplied.
 #include <ATen/ATen.h>
 
@@ -20,7 +21,8 @@ class Summa final : public nn::Product {
   explicit Summa(comm::Mesh& mesh) : along_row_(mesh.group("column")), along_column_(mesh.group("row")) {}
 
   // y(i, j) = sum over t of x(i, t) W(j, t)t: x from the owner in this row of the grid, W from the one in this column.
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out, Saved* saved) const override {
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
     Panels xs(along_row_, x), weights(along_column_, weight);
     at::Tensor y = at::empty({x.size(0), out}, x.options().dtype(ops::wide_type(x)));
@@ -33,7 +35,8 @@ class Summa final : public nn::Product {
   }
 
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
-    return {wanted.x ? input_gradient(dy, saved) : at::Tensor(), wanted.weight ? wanted.with(weight_gradient(dy, saved)) : at::Tensor()};
+    return {wanted.x ? input_gradient(dy, saved) : at::Tensor(),
+            wanted.weight ? wanted.with(weight_gradient(dy, saved)) : at::Tensor()};
   }
 
  private:

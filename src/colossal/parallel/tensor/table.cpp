@@ -9,10 +9,11 @@
 namespace colossal::parallel {
 namespace {
 
-tensor::ShardSpec spec_of(const Layout& layout, std::vector<int64_t> shape, const Split& split, const Table::Options& options) {
-  tensor::ShardSpec spec = options.features < 0
-                               ? tensor::ShardSpec::whole(std::move(shape))
-                               : tensor::ShardSpec::split(std::move(shape), options.features, split.columns, options.segments);
+tensor::ShardSpec spec_of(const Layout& layout, std::vector<int64_t> shape, const Split& split,
+                          const Table::Options& options) {
+  tensor::ShardSpec spec = options.features < 0 ? tensor::ShardSpec::whole(std::move(shape))
+                                                : tensor::ShardSpec::split(std::move(shape), options.features,
+                                                                           split.columns, options.segments);
   spec.splits[0].shards = layout.vector_shards;
   for (const std::string& axis : split.rows)
     if (std::find(layout.vector_shards.begin(), layout.vector_shards.end(), axis) == layout.vector_shards.end())
@@ -22,8 +23,8 @@ tensor::ShardSpec spec_of(const Layout& layout, std::vector<int64_t> shape, cons
 
 }  // namespace
 
-Table::Table(nn::Parameters& parameters, const Layout& layout, const std::string& name, std::vector<int64_t> shape, const Split& split,
-             const Options& options)
+Table::Table(nn::Parameters& parameters, const Layout& layout, const std::string& name, std::vector<int64_t> shape,
+             const Split& split, const Options& options)
     : shards_(layout.mesh->group(layout.vector_shards)),
       parameter_(parameters.add(name, spec_of(layout, std::move(shape), split, options), options.init, options.decay)),
       room_(parameter_.spec.room(0, layout.mesh->place())) {}

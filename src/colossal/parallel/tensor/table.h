@@ -8,10 +8,11 @@
 
 namespace colossal::parallel {
 
-/// Layout:        the features (dimension `features`; -1: none) are cut like those of activations in `split`; dimension 0 is kept in pieces over
-///                layout.vector_shards; other row axes hold copies, whose gradients are partial sums over them (gradient_axes).
-/// Communication: value(): all_gather over the shards, (q-1)/q of the gathered size, and a reduce_scatter of as much in backward. Copies: once a step, by
-///                the gradient reducer.
+/// Layout:        the features (dimension `features`; -1: none) are cut like those of activations in `split`; dimension
+///                0 is kept in pieces over layout.vector_shards; other row axes hold copies, whose gradients are
+///                partial sums over them (gradient_axes).
+/// Communication: value(): all_gather over the shards, (q-1)/q of the gathered size, and a reduce_scatter of as much in
+///                backward. Copies: once a step, by the gradient reducer.
 class Table {
  public:
   struct Options {
@@ -20,8 +21,8 @@ class Table {
     nn::Init init = nn::Init::zeros();
     bool decay = false;
   };
-  Table(nn::Parameters& parameters, const Layout& layout, const std::string& name, std::vector<int64_t> shape, const Split& split,
-        const Options& options);
+  Table(nn::Parameters& parameters, const Layout& layout, const std::string& name, std::vector<int64_t> shape,
+        const Split& split, const Options& options);
   at::Tensor value() const;
   nn::Parameter& parameter() const { return parameter_; }
 

@@ -31,8 +31,10 @@ struct TensorContract : nn::Contract {
 };
 
 struct TableEmbedding : nn::Embedding {
-  TableEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t length, int64_t hidden, double deviation)
-      : table(p, layout, name + ".weight", {length, hidden}, layout.outside, {.features = 1, .init = Init::normal(deviation), .decay = true}),
+  TableEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t length, int64_t hidden,
+                 double deviation)
+      : table(p, layout, name + ".weight", {length, hidden}, layout.outside,
+              {.features = 1, .init = Init::normal(deviation), .decay = true}),
         rows(rows_of(layout, layout.outside)) {}
   at::Tensor forward(const at::Tensor& ids) override { return nn::lookup(table.value(), rows.of(ids)); }
   nn::Parameter& weight() override { return table.parameter(); }
@@ -41,9 +43,12 @@ struct TableEmbedding : nn::Embedding {
 };
 
 struct TensorPatchEmbedding : nn::PatchEmbedding {
-  TensorPatchEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, const nn::PatchShape& s, int64_t hidden, double deviation)
-      : shape(s), rows(rows_of(layout, layout.outside)),
-        weight(p, layout, name + ".weight", {hidden, s.channels, s.patch, s.patch}, layout.outside, {.init = Init::normal(deviation), .decay = true}),
+  TensorPatchEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, const nn::PatchShape& s,
+                       int64_t hidden, double deviation)
+      : shape(s),
+        rows(rows_of(layout, layout.outside)),
+        weight(p, layout, name + ".weight", {hidden, s.channels, s.patch, s.patch}, layout.outside,
+               {.init = Init::normal(deviation), .decay = true}),
         bias(p, layout, name + ".bias", {hidden}, layout.outside, {}) {}
   at::Tensor forward(const at::Tensor& images) override {
     return nn::linear(nn::cut_patches(rows.of(images), shape), weight.value().flatten(1), bias.value());
@@ -54,15 +59,22 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
 };
 
 struct TensorNorm : nn::Norm {
-  TensorNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t hidden, double epsilon, bool centred)
-      : weight(p, layout, name + ".weight", {hidden}, layout.outside, {.init = Init::ones()}), hidden(hidden), epsilon(epsilon),
-        features(layout.mesh->group(layout.outside.columns)), is_split(features.size() > 1), reduction(features) {
-    if (centred) bias.emplace(p, layout, name + ".bias", std::vector<int64_t>{hidden}, layout.outside, Table::Options{});
+  TensorNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t hidden, double epsilon,
+             bool centred)
+      : weight(p, layout, name + ".weight", {hidden}, layout.outside, {.init = Init::ones()}),
+        hidden(hidden),
+        epsilon(epsilon),
+        features(layout.mesh->group(layout.outside.columns)),
+        is_split(features.size() > 1),
+        reduction(features) {
+    if (centred)
+      bias.emplace(p, layout, name + ".bias", std::vector<int64_t>{hidden}, layout.outside, Table::Options{});
   }
   at::Tensor forward(const at::Tensor& x) override {
     const at::Tensor w = weight.value();
     if (!bias) return is_split ? ops::split_rms_norm(x, w, epsilon, hidden, reduction) : ops::rms_norm(x, w, epsilon);
-    return is_split ? ops::split_layer_norm(x, w, bias->value(), epsilon, hidden, reduction) : ops::layer_norm(x, w, bias->value(), epsilon);
+    return is_split ? ops::split_layer_norm(x, w, bias->value(), epsilon, hidden, reduction)
+                    : ops::layer_norm(x, w, bias->value(), epsilon);
   }
   Table weight;
   std::optional<Table> bias;
@@ -75,7 +87,10 @@ struct TensorNorm : nn::Norm {
 
 struct TensorDropout : nn::Dropout {
   TensorDropout(const Layout& layout, uint64_t site, int64_t hidden, double probability)
-      : site(site), hidden(hidden), probability(probability), rows(rows_of(layout, layout.outside)),
+      : site(site),
+        hidden(hidden),
+        probability(probability),
+        rows(rows_of(layout, layout.outside)),
         column(layout.mesh->place().index(layout.outside.columns)) {}
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) override {
     if (!step.training || probability == 0) return x;
@@ -96,33 +111,41 @@ TensorLayers::TensorLayers(nn::Parameters& parameters, Layout layout)
 
 int64_t TensorLayers::batch_parts() const { return rows_of(*layout_, layout_->outside).parts; }
 
-std::unique_ptr<nn::Expand> TensorLayers::expand(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions& o) {
+std::unique_ptr<nn::Expand> TensorLayers::expand(const std::string& name, int64_t in, int64_t out,
+                                                 const nn::LinearOptions& o) {
   return std::make_unique<TensorExpand>(TensorLinear::expand(parameters(), layout_, name, in, out, o));
 }
 
-std::unique_ptr<nn::Contract> TensorLayers::contract(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions& o) {
+std::unique_ptr<nn::Contract> TensorLayers::contract(const std::string& name, int64_t in, int64_t out,
+                                                     const nn::LinearOptions& o) {
   return std::make_unique<TensorContract>(TensorLinear::contract(parameters(), layout_, name, in, out, o));
 }
 
-std::unique_ptr<nn::HeadProjection> TensorLayers::heads(const std::string& name, const nn::AttentionShape& s, const nn::LinearOptions& o) {
+std::unique_ptr<nn::HeadProjection> TensorLayers::heads(const std::string& name, const nn::AttentionShape& s,
+                                                        const nn::LinearOptions& o) {
   return std::make_unique<TensorHeads>(parameters(), layout_, name, s, o);
 }
 
-std::unique_ptr<nn::Contract> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s, const nn::LinearOptions& o) {
+std::unique_ptr<nn::Contract> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s,
+                                                       const nn::LinearOptions& o) {
   nn::LinearOptions options = o;
   options.segments = {nn::HeadSplit(s, layout_->mesh->place().size(layout_->inside.columns)).q};
-  return std::make_unique<TensorContract>(TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options));
+  return std::make_unique<TensorContract>(
+      TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options));
 }
 
-std::unique_ptr<nn::Embedding> TensorLayers::embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) {
+std::unique_ptr<nn::Embedding> TensorLayers::embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
+                                                       double deviation) {
   return std::make_unique<VocabularyEmbedding>(parameters(), layout_, name, vocabulary, hidden, deviation);
 }
 
-std::unique_ptr<nn::Embedding> TensorLayers::positions(const std::string& name, int64_t length, int64_t hidden, double deviation) {
+std::unique_ptr<nn::Embedding> TensorLayers::positions(const std::string& name, int64_t length, int64_t hidden,
+                                                       double deviation) {
   return std::make_unique<TableEmbedding>(parameters(), *layout_, name, length, hidden, deviation);
 }
 
-std::unique_ptr<nn::PatchEmbedding> TensorLayers::patch_embedding(const std::string& name, const nn::PatchShape& s, int64_t hidden, double deviation) {
+std::unique_ptr<nn::PatchEmbedding> TensorLayers::patch_embedding(const std::string& name, const nn::PatchShape& s,
+                                                                  int64_t hidden, double deviation) {
   return std::make_unique<TensorPatchEmbedding>(parameters(), *layout_, name, s, hidden, deviation);
 }
 
@@ -139,15 +162,17 @@ std::unique_ptr<nn::Dropout> TensorLayers::dropout(const std::string& name, int6
   return std::make_unique<TensorDropout>(*layout_, derive_seed(0, name), hidden, probability);
 }
 
-std::unique_ptr<nn::LossHead> TensorLayers::lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
-                                                    nn::Embedding* tied) {
-  nn::Parameter& weight = tied ? tied->weight()
-                               : parameters().add(name + ".weight", weight_spec(*layout_, layout_->expand.weight, vocabulary, hidden),
-                                                  Init::normal(deviation), true);
+std::unique_ptr<nn::LossHead> TensorLayers::lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
+                                                    double deviation, nn::Embedding* tied) {
+  nn::Parameter& weight =
+      tied ? tied->weight()
+           : parameters().add(name + ".weight", weight_spec(*layout_, layout_->expand.weight, vocabulary, hidden),
+                              Init::normal(deviation), true);
   return std::make_unique<VocabularyLossHead>(layout_, weight);
 }
 
-std::unique_ptr<nn::LossHead> TensorLayers::classifier(const std::string& name, int64_t hidden, int64_t classes, double deviation) {
+std::unique_ptr<nn::LossHead> TensorLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,
+                                                       double deviation) {
   return std::make_unique<TensorClassifier>(parameters(), layout_, name, hidden, classes, deviation);
 }
 

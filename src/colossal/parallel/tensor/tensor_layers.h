@@ -7,27 +7,40 @@
 
 namespace colossal::parallel {
 
-/// Layout:        activations as layout.outside at the borders of blocks, layout.inside between expand and contract; weights as layout.expand and
-///                layout.contract say; heads whole (nn::HeadSplit); vocabulary, ffn and heads that do not divide padded with zeros; vectors: Table.
-/// Communication: linear layers: their Product. kv heads held by several ranks: one all_reduce of their rows of dW among those. Norms: where
-///                features are split, a sum of 1 (RMSNorm) or 2 (LayerNorm) values a row over them in forward and backward. Embedding, loss: vocabulary.h.
-///                Classifier: one all_reduce of the logits over the ranks that split features. Dropout: none, masks follow the logical index.
-/// Errors:        a hidden size that does not divide (check_sizes); ids outside the vocabulary are the caller's to check.
+/// Layout:        activations as layout.outside at the borders of blocks, layout.inside between expand and contract;
+///                weights as layout.expand and layout.contract say; heads whole (nn::HeadSplit); vocabulary, ffn and
+///                heads that do not divide padded with zeros; vectors: Table.
+/// Communication: linear layers: their Product. kv heads held by several ranks: one all_reduce of their rows of dW
+///                among those. Norms: where features are split, a sum of 1 (RMSNorm) or 2 (LayerNorm) values a row over
+///                them in forward and backward. Embedding, loss: vocabulary.h.
+///                Classifier: one all_reduce of the logits over the ranks that split features. Dropout: none, masks
+///                            follow the logical index.
+/// Errors:        a hidden size that does not divide (check_sizes); ids outside the vocabulary are the caller's to
+///                check.
 class TensorLayers : public nn::Layers {
  public:
   TensorLayers(nn::Parameters& parameters, Layout layout);
-  std::unique_ptr<nn::Expand> expand(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
-  std::unique_ptr<nn::Contract> contract(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
-  std::unique_ptr<nn::HeadProjection> heads(const std::string& name, const nn::AttentionShape&, const nn::LinearOptions&) override;
-  std::unique_ptr<nn::Contract> from_heads(const std::string& name, const nn::AttentionShape&, const nn::LinearOptions&) override;
-  std::unique_ptr<nn::Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden, double deviation) override;
-  std::unique_ptr<nn::Embedding> positions(const std::string& name, int64_t length, int64_t hidden, double deviation) override;
-  std::unique_ptr<nn::PatchEmbedding> patch_embedding(const std::string& name, const nn::PatchShape&, int64_t hidden, double deviation) override;
+  std::unique_ptr<nn::Expand> expand(const std::string& name, int64_t in, int64_t out,
+                                     const nn::LinearOptions&) override;
+  std::unique_ptr<nn::Contract> contract(const std::string& name, int64_t in, int64_t out,
+                                         const nn::LinearOptions&) override;
+  std::unique_ptr<nn::HeadProjection> heads(const std::string& name, const nn::AttentionShape&,
+                                            const nn::LinearOptions&) override;
+  std::unique_ptr<nn::Contract> from_heads(const std::string& name, const nn::AttentionShape&,
+                                           const nn::LinearOptions&) override;
+  std::unique_ptr<nn::Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
+                                           double deviation) override;
+  std::unique_ptr<nn::Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
+                                           double deviation) override;
+  std::unique_ptr<nn::PatchEmbedding> patch_embedding(const std::string& name, const nn::PatchShape&, int64_t hidden,
+                                                      double deviation) override;
   std::unique_ptr<nn::Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<nn::Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<nn::Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
-  std::unique_ptr<nn::LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation, nn::Embedding* tied) override;
-  std::unique_ptr<nn::LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes, double deviation) override;
+  std::unique_ptr<nn::LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
+                                        nn::Embedding* tied) override;
+  std::unique_ptr<nn::LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
+                                           double deviation) override;
   int64_t batch_parts() const override;
 
  private:

@@ -14,7 +14,8 @@
 namespace colossal::parallel {
 namespace {
 
-/// The rows that the ranks of `split` see together along its innermost row axis, when that axis splits the vocabulary too.
+/// The rows that the ranks of `split` see together along its innermost row axis, when that axis splits the vocabulary
+/// too.
 nn::Rows rows_of_ids(const Layout& layout) {
   std::vector<std::string> rows = layout.outside.rows;
   if (!rows.empty()) rows.pop_back();
@@ -23,7 +24,8 @@ nn::Rows rows_of_ids(const Layout& layout) {
 }
 
 /// Words of the part that this rank has of a vocabulary split over `axes`.
-ops::VocabularyRange range_of(const Layout& layout, const std::vector<std::string>& axes, int64_t room, int64_t vocabulary) {
+ops::VocabularyRange range_of(const Layout& layout, const std::vector<std::string>& axes, int64_t room,
+                              int64_t vocabulary) {
   const int64_t first = std::min(layout.mesh->place().index(axes) * room, vocabulary);
   return {first, std::min(room, vocabulary - first)};
 }
@@ -41,12 +43,14 @@ at::Tensor mirrored(const at::Tensor& tile, comm::Group& grid, int side) {
 
 /// Rank (i, j) of a square grid gets the tile of rank (j, i); the gradient goes back.
 struct Mirror : torch::autograd::Function<Mirror> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tile, int64_t grid, int64_t side) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& tile, int64_t grid,
+                            int64_t side) {
     context->saved_data["grid"] = grid;
     context->saved_data["side"] = side;
     return mirrored(tile, *reinterpret_cast<comm::Group*>(grid), static_cast<int>(side));
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context, torch::autograd::variable_list gradients) {
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
     auto& grid = *reinterpret_cast<comm::Group*>(context->saved_data["grid"].toInt());
     return {mirrored(gradients[0], grid, static_cast<int>(context->saved_data["side"].toInt())), {}, {}};
   }
@@ -79,10 +83,11 @@ class LayoutProjection : public ops::Projection {
 void GroupReduction::max(at::Tensor& x) { group_.all_reduce(x, comm::Reduce::Max).wait(); }
 void GroupReduction::sum(at::Tensor& x) { group_.all_reduce(x, comm::Reduce::Sum).wait(); }
 
-VocabularyEmbedding::VocabularyEmbedding(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t vocabulary,
-                                         int64_t hidden, double deviation)
+VocabularyEmbedding::VocabularyEmbedding(nn::Parameters& p, std::shared_ptr<const Layout> layout,
+                                         const std::string& name, int64_t vocabulary, int64_t hidden, double deviation)
     : layout_(std::move(layout)),
-      table_(p.add(name + ".weight", weight_spec(*layout_, layout_->embedding, vocabulary, hidden), nn::Init::normal(deviation), true)),
+      table_(p.add(name + ".weight", weight_spec(*layout_, layout_->embedding, vocabulary, hidden),
+                   nn::Init::normal(deviation), true)),
       ids_(rows_of_ids(*layout_)),
       words_(layout_->mesh->group(layout_->embedding.out)),
       pieces_(layout_->mesh->group(layout_->embedding.out_shards)),
@@ -99,7 +104,8 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids) {
 }
 
 VocabularyLossHead::VocabularyLossHead(std::shared_ptr<const Layout> layout, nn::Parameter& weight)
-    : layout_(std::move(layout)), weight_(weight),
+    : layout_(std::move(layout)),
+      weight_(weight),
       is_mirrored_(weight.spec.splits[0].axes != layout_->expand.weight.out),
       rows_(rows_of(*layout_, layout_->inside)),
       room_(weight.spec.room(0, layout_->mesh->place())) {}
@@ -124,12 +130,13 @@ at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tens
 
 at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden) {
   const at::Tensor own = nn::linear(*layout_->expand.product, hidden, weight(), {}, room_, nullptr);
-  const at::Tensor columns = comm::gather_from(own, -1, layout_->mesh->group(layout_->inside.columns)).narrow(-1, 0, weight_.spec.shape[0]);
+  const at::Tensor columns =
+      comm::gather_from(own, -1, layout_->mesh->group(layout_->inside.columns)).narrow(-1, 0, weight_.spec.shape[0]);
   return comm::gather_from(columns, 0, layout_->mesh->group(layout_->inside.rows));
 }
 
-TensorClassifier::TensorClassifier(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name, int64_t hidden, int64_t classes,
-                                   double deviation)
+TensorClassifier::TensorClassifier(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
+                                   int64_t hidden, int64_t classes, double deviation)
     : layout_(std::move(layout)),
       weight_(p, *layout_, name + ".weight", {classes, hidden}, layout_->outside,
               {.features = 1, .init = nn::Init::normal(deviation), .decay = true}),

@@ -19,32 +19,35 @@ class GroupReduction : public ops::RankReduction {
 
 /// A table [V, H] cut as layout.embedding, V padded to equal parts.
 ///
-/// Each rank looks up, among the ids of all ranks that share its columns of the table, those words that it has; the sum over the ranks that split V
-/// gives every token its row, and each rank keeps the rows that are its own.
-/// Communication: 1D one all_reduce of B*S*H; 2D one reduce_scatter of B*S*H/q (2.5D: of each depth's rows); 3D one all_gather of V*H/l^2 and
-///                one reduce_scatter of B*S*H/l^2; backward: 1D none, otherwise as forward the other way round.
+/// Each rank looks up, among the ids of all ranks that share its columns of the table, those words that it has; the sum
+/// over the ranks that split V gives every token its row, and each rank keeps the rows that are its own.
+/// Communication: 1D one all_reduce of B*S*H; 2D one reduce_scatter of B*S*H/q (2.5D: of each depth's rows); 3D one
+///                all_gather of V*H/l^2 and one reduce_scatter of B*S*H/l^2; backward: 1D none, otherwise as forward
+///                the other way round.
 class VocabularyEmbedding : public nn::Embedding {
  public:
-  VocabularyEmbedding(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t vocabulary, int64_t hidden, double deviation);
+  VocabularyEmbedding(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t vocabulary,
+                      int64_t hidden, double deviation);
   at::Tensor forward(const at::Tensor& ids) override;
   nn::Parameter& weight() override { return table_; }
 
  private:
   std::shared_ptr<const Layout> layout_;
   nn::Parameter& table_;
-  nn::Rows ids_;                   // rows of ids that this rank looks up
-  comm::Group &words_, &pieces_;   // ranks that split V, and that keep pieces of a part
-  bool keeps_rows_;                // the ranks that split V split the rows too
+  nn::Rows ids_;                  // rows of ids that this rank looks up
+  comm::Group &words_, &pieces_;  // ranks that split V, and that keep pieces of a part
+  bool keeps_rows_;               // the ranks that split V split the rows too
   int64_t room_;
 };
 
-/// Projection to the vocabulary by layout.expand and cross entropy; a tied weight whose tiles lie the other way round (2D) is exchanged with the rank
-/// mirrored at the diagonal first.
+/// Projection to the vocabulary by layout.expand and cross entropy; a tied weight whose tiles lie the other way round
+/// (2D) is exchanged with the rank mirrored at the diagonal first.
 ///
-/// Communication: the projection's products a slice of tokens, all of them in forward (gradients are computed along with the loss); per slice an all_reduce
-///                of a maximum and of 2 sums a token over the ranks that split V; one all_reduce of the loss over those that split rows. Mirrored tiles:
-///                V*H/q^2 elements sent forward and backward by ranks off the diagonal. In fp16 messages of gradients
-///                are fp32: they leave before their factor is known.
+/// Communication: the projection's products a slice of tokens, all of them in forward (gradients are computed along
+///                with the loss); per slice an all_reduce of a maximum and of 2 sums a token over the ranks that split
+///                V; one all_reduce of the loss over those that split rows. Mirrored tiles: V*H/q^2 elements sent
+///                forward and backward by ranks off the diagonal. In fp16 messages of gradients are fp32: they leave
+///                before their factor is known.
 class VocabularyLossHead : public nn::LossHead {
  public:
   VocabularyLossHead(std::shared_ptr<const Layout>, nn::Parameter& weight);
@@ -64,7 +67,8 @@ class VocabularyLossHead : public nn::LossHead {
 /// Projection to a few classes, whole on each rank that splits features.
 class TensorClassifier : public nn::LossHead {
  public:
-  TensorClassifier(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden, int64_t classes, double deviation);
+  TensorClassifier(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
+                   int64_t classes, double deviation);
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override;
   at::Tensor logits(const at::Tensor& hidden) override;
 
