@@ -17,7 +17,7 @@ constexpr double kDeviation = 0.02;
 
 struct LlamaBlock {
   LlamaBlock(const ModelShape& s, int64_t index, nn::Layers& make, std::shared_ptr<const ops::RotaryTable> table)
-      : layer(index), rotary(std::move(table)) {
+      : rotary(std::move(table)) {
     const std::string name = concat("blocks.", index);
     const nn::LinearOptions in{.bias = false, .deviation = kDeviation};
     const nn::LinearOptions residual{.bias = false, .deviation = kDeviation / std::sqrt(2.0 * s.layers)};
@@ -25,6 +25,7 @@ struct LlamaBlock {
     gated.segments = {{s.ffn}, {s.ffn}};
     norm_1 = make.rms_norm(name + ".norm_1", s.hidden, s.norm_epsilon);
     qkv = make.heads(name + ".attention.qkv", s.attention(), in);
+    attention = make.attention(name + ".attention", s.attention(), {});
     out = make.from_heads(name + ".attention.out", s.attention(), residual);
     norm_2 = make.rms_norm(name + ".norm_2", s.hidden, s.norm_epsilon);
     gate_up = make.expand(name + ".mlp.gate_up", s.hidden, 2 * s.ffn, gated);
@@ -35,14 +36,14 @@ struct LlamaBlock {
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
     nn::Heads heads = qkv->forward(norm_1->forward(x));
     std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.rows.of(step.positions), *rotary);
-    const at::Tensor h = x + drop_1->forward(out->forward(nn::attend(heads, layer, step)), step);
+    const at::Tensor h = x + drop_1->forward(out->forward(attention->forward(heads, step)), step);
     const auto gated = [](const at::Tensor& gate_and_up) { return ops::swiglu(gate_and_up); };
     return h + drop_2->forward(down->forward(gate_up->forward(norm_2->forward(h)).map(gated, step)), step);
   }
-  int64_t layer;
   std::shared_ptr<const ops::RotaryTable> rotary;
   std::unique_ptr<nn::Norm> norm_1, norm_2;
   std::unique_ptr<nn::HeadProjection> qkv;
+  std::unique_ptr<nn::Attention> attention;
   std::unique_ptr<nn::Expand> gate_up;
   std::unique_ptr<nn::Contract> out, down;
   std::unique_ptr<nn::Dropout> drop_1, drop_2;

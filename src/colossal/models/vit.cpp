@@ -15,11 +15,12 @@ namespace vit {  // the same names in every family
 constexpr double kDeviation = 0.02;
 
 struct VitBlock {
-  VitBlock(const ModelShape& s, int64_t index, nn::Layers& make) : layer(index) {
+  VitBlock(const ModelShape& s, int64_t index, nn::Layers& make) {
     const std::string name = concat("blocks.", index);
     const double residual = kDeviation / std::sqrt(2.0 * s.layers);  // keeps the variance of the residual stream
     norm_1 = make.layer_norm(name + ".norm_1", s.hidden, s.norm_epsilon);
     qkv = make.heads(name + ".attention.qkv", s.attention(), {.deviation = kDeviation});
+    attention = make.attention(name + ".attention", s.attention(), {.causal = false});
     out = make.from_heads(name + ".attention.out", s.attention(), {.deviation = residual});
     norm_2 = make.layer_norm(name + ".norm_2", s.hidden, s.norm_epsilon);
     up = make.expand(name + ".mlp.up", s.hidden, s.ffn, {.deviation = kDeviation});
@@ -28,13 +29,13 @@ struct VitBlock {
     drop_2 = make.dropout(name + ".mlp.dropout", s.hidden, s.dropout);
   }
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
-    const nn::Inside attended = nn::attend(qkv->forward(norm_1->forward(x)), layer, step, /*causal=*/false);
+    const nn::Inside attended = attention->forward(qkv->forward(norm_1->forward(x)), step);
     const at::Tensor h = x + drop_1->forward(out->forward(attended), step);
     return h + drop_2->forward(down->forward(up->forward(norm_2->forward(h)).map(ops::exact_gelu, step)), step);
   }
-  int64_t layer;
   std::unique_ptr<nn::Norm> norm_1, norm_2;
   std::unique_ptr<nn::HeadProjection> qkv;
+  std::unique_ptr<nn::Attention> attention;
   std::unique_ptr<nn::Expand> up;
   std::unique_ptr<nn::Contract> out, down;
   std::unique_ptr<nn::Dropout> drop_1, drop_2;

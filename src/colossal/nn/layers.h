@@ -76,6 +76,19 @@ class HeadProjection {
   virtual int64_t kv_heads_local() const = 0;
 };
 
+/// Attention of the heads that a HeadProjection gave.
+class Attention {
+ public:
+  virtual ~Attention() = default;
+  /// softmax(q kt / sqrt(D)) v of this rank's heads, features [.., N_local * D] for from_heads(). Where step.cache is,
+  /// it attends to what that holds of this layer too, and appends its keys and values.
+  virtual Inside forward(const Heads& heads, const Step& step) = 0;
+};
+
+struct AttentionOptions {
+  bool causal = true;  ///< a token sees no later one
+};
+
 class Embedding {
  public:
   virtual ~Embedding() = default;
@@ -136,6 +149,7 @@ class Layers {
   /// The same pair around attention: whole heads out, heads [B, S, N_local * D] in.
   virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&,
                                                 const LinearOptions&) = 0;
+  virtual std::unique_ptr<Attention> attention(const std::string& name, const AttentionShape&, const AttentionOptions&);
   virtual std::unique_ptr<Contract> from_heads(const std::string& name, const AttentionShape&,
                                                const LinearOptions&) = 0;
 
@@ -160,13 +174,14 @@ class Layers {
   virtual int64_t batch_parts() const { return 1; }
   Parameters& parameters() { return parameters_; }
 
+ protected:
+  /// Attention layers are numbered in the order in which a model asks for them: a cache keeps keys and values by it.
+  int64_t next_attention() { return attentions_++; }
+
  private:
   Parameters& parameters_;
+  int64_t attentions_ = 0;
 };
-
-/// Attention of the local heads, the same under every layout: q [B, S, N, D], k, v [B, S, N_kv, D] -> [B, S, N * D].
-/// Appends to step.cache, when there is one, as layer `layer`. `causal`: a token sees no later one.
-Inside attend(const Heads& heads, int64_t layer, const Step& step, bool causal = true);
 
 /// Splits [B, S, (N + 2 N_kv) D] into heads.
 Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads_local, int64_t head_dim);
