@@ -226,9 +226,7 @@ TEST_P(ModeMutations, OneProductWithoutItsCollectivesIsNoticed) {
   comm::run_ranks(1, [&](comm::World& alone) {
     comm::Mesh mesh(alone, {{"data", 1}});
     const TensorConfig config = GetParam();
-    const Layout silent = config.mode == "1d"   ? parallel::layout_1d(mesh)
-                          : config.mode == "3d" ? parallel::layout_3d(mesh, false)
-                                                : parallel::layout_2d(mesh);
+    const Layout silent = parallel::make_layout(config, mesh);
     expect_noticed(config, [&](Layout& l) { l.contract.product = silent.contract.product; });
   });
 }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace colossal::nn {
 
@@ -17,12 +18,16 @@ namespace colossal::nn {
 class Product {
  public:
   struct Saved {
-    /// What backward() wants: the blocks themselves, or gathered ones. dW needs x alone, dx weight alone
+    /// What backward() wants of the operands: the blocks that forward() was given, or what the product made of them,
+    /// such as gathered blocks or codes of 8 bits. dW needs x alone, dx needs weight alone.
     at::Tensor x, weight;
     int64_t out = 0;
-    /// Of a product that keeps fewer bits (nn/fp8_product.h), undefined elsewhere. Where there is one of x, backward()
-    /// takes the x that forward() was given, too.
-    at::Tensor x_scale{}, weight_scale{};
+    /// Whatever else the product keeps, under its own numbering; whoever carries a Saved hands it back as it is, with
+    /// the tensors that are undefined.
+    std::vector<at::Tensor> own{};
+    /// In place of `x`, where that is not the block itself, backward() also takes the block that forward() was given:
+    /// who can compute that again need not keep `x`.
+    bool takes_given_x = false;
   };
   struct Gradients {
     at::Tensor x, weight;  ///< undefined unless wanted

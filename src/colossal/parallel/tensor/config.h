@@ -19,10 +19,22 @@ struct TensorConfig {
   void fields(Fields& f);
 };
 
+/// How activations [B, S, features] are cut: the rows of the batch over `rows`, first axis outermost, the features over
+/// `columns` (one axis or none). All names are mesh axes.
+struct Split {
+  std::vector<std::string> rows, columns;
+};
+
+/// "1d", "2d", ...: what TensorConfig::mode may be.
+std::vector<std::string> mode_names();
+
 /// The axes that a mesh needs for `config`, outermost first, to stand behind "data"; their sizes multiply to
 /// config.size.
 /// Errors ("parallel"): a size that the mode cannot be made of, with the nearest that it can.
 std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config);
+
+/// How hidden states are cut at the borders of blocks: what norms, residuals and dropout see.
+Split outside_split(const TensorConfig& config);
 
 /// Ranks among which `config` deals out the rows of a batch.
 int64_t batch_parts(const TensorConfig& config);

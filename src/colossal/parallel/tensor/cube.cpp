@@ -9,6 +9,7 @@
 
 #include "colossal/ops/matmul.h"
 #include "colossal/parallel/tensor/layout.h"
+#include "colossal/parallel/tensor/modes.h"
 
 namespace colossal::parallel {
 namespace {
@@ -83,10 +84,11 @@ class CubeProduct final : public nn::Product {
 
 // Rank (i, j, k) has mesh indices weight i, input j, output k. Outside it holds rows i*l + j and features k; inside
 // rows i*l + k and features j.
-Layout layout_3d(comm::Mesh& mesh, bool keep_gathered) {
+Layout Mode3d::layout(comm::Mesh& mesh, const TensorConfig& config) {
+  const bool keep_gathered = config.keep_gathered;
   comm::Group &input = mesh.group("input"), &weight = mesh.group("weight"), &output = mesh.group("output");
-  Layout layout{.mode = "3d", .mesh = &mesh};
-  layout.outside = {.rows = {"weight", "input"}, .columns = {"output"}};
+  Layout layout{.mesh = &mesh};
+  layout.outside = outside(config);
   layout.inside = {.rows = {"weight", "output"}, .columns = {"input"}};
   layout.expand = {{.out = {"input"}, .out_shards = {"weight"}, .in = {"output"}},
                    std::make_shared<CubeProduct>(input, weight, output, keep_gathered)};

@@ -7,6 +7,7 @@
 
 #include "colossal/ops/matmul.h"
 #include "colossal/parallel/tensor/layout.h"
+#include "colossal/parallel/tensor/modes.h"
 
 namespace colossal::parallel {
 namespace {
@@ -58,9 +59,9 @@ class RowProduct final : public nn::Product {
 
 }  // namespace
 
-Layout layout_1d(comm::Mesh& mesh) {
+Layout Mode1d::layout(comm::Mesh& mesh, const TensorConfig&) {
   comm::Group& group = mesh.group("tensor");
-  Layout layout{.mode = "1d", .mesh = &mesh};
+  Layout layout{.mesh = &mesh};
   layout.inside.columns = {"tensor"};
   layout.expand = {{.out = {"tensor"}}, std::make_shared<ColumnProduct>(group)};
   layout.contract = {{.in = {"tensor"}}, std::make_shared<RowProduct>(group)};

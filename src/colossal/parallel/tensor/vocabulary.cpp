@@ -66,7 +66,9 @@ class LayoutProjection : public ops::Projection {
   void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
     // Messages between ranks have the dtype of the model, but fp16 has not the range of gradients without their factor.
     const auto given = saved_.x.scalar_type(), type = given == at::kHalf ? logits_gradient.scalar_type() : given;
-    const nn::Product::Saved saved{saved_.x.to(type), saved_.weight.to(type), saved_.out};
+    nn::Product::Saved saved = saved_;
+    saved.x = saved.x.to(type);
+    saved.weight = saved.weight.to(type);
     const auto d = product_.backward(logits_gradient.to(type), saved,
                                      {hidden != nullptr, weight != nullptr, weight ? *weight : at::Tensor()});
     if (hidden) hidden->copy_(d.x);
