@@ -62,14 +62,7 @@ struct Parts {
 
 Parts parts_of(const Layout& layout) {
   const auto cut = [&layout](const Split& split) {
-    return [&layout, split](const at::Tensor& whole) {
-      const auto& place = layout.mesh->place();
-      const int64_t width = whole.size(2) / place.size(split.columns);
-      return parallel::rows_of(layout, split)
-          .of(whole)
-          .narrow(2, place.index(split.columns) * width, width)
-          .contiguous();
-    };
+    return [&layout, split](const at::Tensor& whole) { return parallel::part_of(layout, split, whole).contiguous(); };
   };
   return {cut(layout.outside), cut(layout.inside)};
 }

@@ -12,7 +12,7 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/data/gradient_reducer.h"
-#include "colossal/parallel/tensor/table.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
@@ -130,12 +130,7 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, bool col
                     if (mutate) mutate(layout);
                     parallel::TensorLayers make(parameters, layout);
                     const auto part = [&](const at::Tensor& whole) {
-                      const auto& split = layout.outside;
-                      const int64_t columns = mesh.place().size(split.columns), width = whole.size(2) / columns;
-                      return parallel::rows_of(layout, split)
-                          .of(whole)
-                          .narrow(2, mesh.place().index(split.columns) * width, width)
-                          .contiguous();
+                      return parallel::part_of(layout, layout.outside, whole).contiguous();
                     };
                     const Results got = run_chain(make, mesh, shape, batch, part);
                     expect_equal(got.hidden, part(want.hidden), "hidden state");
@@ -190,8 +185,8 @@ TEST(Mutations, RowsAndColumnsSwappedAreNoticed) {
   for (const TensorConfig& config :
        {TensorConfig{.size = 4, .mode = "2d"}, TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}})
     expect_noticed(config, [](Layout& l) { std::swap(l.expand.weight.out, l.expand.weight.in); });
-  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.inside.rows[1], l.inside.columns[0]); });
-  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.outside.rows[0], l.outside.rows[1]); });
+  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.inside.batch[1], l.inside.columns[0]); });
+  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.outside.batch[0], l.outside.batch[1]); });
 }
 
 TEST(Mutations, AMissingSumOverDepthIsNoticed) {

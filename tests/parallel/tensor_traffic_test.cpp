@@ -9,7 +9,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/parallel/data/gradient_reducer.h"
-#include "colossal/parallel/tensor/table.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
@@ -40,11 +40,9 @@ struct Rank {
         batch(parallel::batch_parts(config) * 2) {}
 
   at::Tensor hidden(double features) const {
-    const auto& o = layout.outside;
-    return at::ones({batch / mesh.place().size(o.rows), static_cast<int64_t>(kSequence),
-                     static_cast<int64_t>(features) / mesh.place().size(o.columns)},
-                    at::kDouble)
-        .requires_grad_();
+    const auto sizes = parallel::local_sizes(layout, layout.outside, batch, static_cast<int64_t>(kSequence),
+                                             static_cast<int64_t>(features));
+    return at::ones(sizes, at::kDouble).requires_grad_();
   }
   template <class Layer>
   Sent run(const Layer& layer) {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "colossal/base/error.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
 #include "support/tolerance.h"
@@ -125,9 +126,8 @@ at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Me
   };
   const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
   if (c.tensor.size == 1) return replica;
-  const parallel::Split outside = parallel::make_layout(c.tensor, mesh).outside;
-  return cut(cut(replica, 0, place.size(outside.rows), place.index(outside.rows)), 2, place.size(outside.columns),
-             place.index(outside.columns));
+  const parallel::Layout layout = parallel::make_layout(c.tensor, mesh);
+  return parallel::part_of(layout, layout.outside, replica);
 }
 
 }  // namespace

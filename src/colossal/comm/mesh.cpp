@@ -31,6 +31,12 @@ tensor::Place place_of(const World& world, const std::vector<Mesh::Axis>& axes) 
   return tensor::Place(std::move(places));
 }
 
+std::string joined(const std::vector<std::string>& axes) {
+  std::string name;
+  for (const std::string& axis : axes) name += (name.empty() ? "" : "+") + axis;
+  return name;
+}
+
 }  // namespace
 
 Mesh::Mesh(World& world, const std::vector<Axis>& axes) : world_(world), place_(place_of(world, axes)) {}
@@ -57,13 +63,11 @@ std::vector<int> Mesh::ranks_along(const std::vector<std::string>& axes) const {
 }
 
 Group& Mesh::group(const std::vector<std::string>& axes) {
-  std::string name;
   for (size_t i = 0; i < axes.size(); ++i) {
     const bool repeated = std::find(axes.begin(), axes.begin() + i, axes[i]) != axes.begin() + i;
     require(!repeated, "parallel", "a group cannot name axis ", axes[i], " twice");
-    name += (i ? "+" : "") + axes[i];
   }
-  return made(name, ranks_along(axes));
+  return made(joined(axes), ranks_along(axes));
 }
 
 std::vector<std::string> Mesh::axes_but(const std::string& left_out) const {
@@ -73,12 +77,13 @@ std::vector<std::string> Mesh::axes_but(const std::string& left_out) const {
   return names;
 }
 
-Group& Mesh::neighbours(const std::string& axis, int count) {
-  require(count >= 1 && size(axis) % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ",
-          count, " along ", axis, " of size ", size(axis));
-  const std::vector<int> all = ranks_along({axis});
-  const int begin = index(axis) / count * count;
-  return made(concat(axis, "/", count), std::vector<int>(all.begin() + begin, all.begin() + begin + count));
+Group& Mesh::neighbours(const std::vector<std::string>& axes, int count) {
+  const int size = place_.size(axes);
+  require(count >= 1 && size % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ", count,
+          " along ", joined(axes), " of size ", size);
+  const std::vector<int> all = ranks_along(axes);
+  const int begin = place_.index(axes) / count * count;
+  return made(concat(joined(axes), "/", count), std::vector<int>(all.begin() + begin, all.begin() + begin + count));
 }
 
 Group& Mesh::among(const std::vector<std::string>& axes, const std::string& axis, const std::vector<int>& indices) {

@@ -39,8 +39,9 @@ class Mesh {
   /// all_but("data").
   Group& all() { return group(axes_but("")); }
   Group& all_but(const std::string& axis) { return group(axes_but(axis)); }
-  /// The group along `axis` cut in runs of `count` neighbours: this rank's run. Name: "axis/count".
-  Group& neighbours(const std::string& axis, int count);
+  /// The group along `axes` cut in runs of `count` neighbours: this rank's run. Name: "axis/count".
+  Group& neighbours(const std::vector<std::string>& axes, int count);
+  Group& neighbours(const std::string& axis, int count) { return neighbours(std::vector<std::string>{axis}, count); }
   /// group(axes) joined with those at the other `indices` along `axis`, of which this rank's is one: ascending, at
   /// least two.
   Group& among(const std::vector<std::string>& axes, const std::string& axis, const std::vector<int>& indices);

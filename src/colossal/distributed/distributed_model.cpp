@@ -13,7 +13,7 @@
 namespace colossal::distributed {
 namespace {
 
-/// Axes of the tensor mode that cut neither the rows nor the features of hidden states: their ranks hold the same ones.
+/// Axes of the tensor mode that cut neither the tokens nor the features of hidden states: their ranks hold the same ones.
 std::vector<std::string> copy_axes(const parallel::TensorConfig& config, comm::Mesh& mesh) {
   std::vector<std::string> axes;
   if (config.size == 1) return axes;
@@ -22,7 +22,8 @@ std::vector<std::string> copy_axes(const parallel::TensorConfig& config, comm::M
     return std::find(names.begin(), names.end(), axis) != names.end();
   };
   for (const auto& axis : parallel::tensor_axes(config))
-    if (!cuts(outside.rows, axis.name) && !cuts(outside.columns, axis.name)) axes.push_back(axis.name);
+    if (!cuts(outside.batch, axis.name) && !cuts(outside.sequence, axis.name) && !cuts(outside.columns, axis.name))
+      axes.push_back(axis.name);
   return axes;
 }
 

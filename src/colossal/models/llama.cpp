@@ -35,7 +35,7 @@ struct LlamaBlock {
   }
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
     nn::Heads heads = qkv->forward(norm_1->forward(x));
-    std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.rows.of(step.positions), *rotary);
+    std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.tokens.of(step.positions), *rotary);
     const at::Tensor h = x + drop_1->forward(out->forward(attention->forward(heads, step)), step);
     const auto gated = [](const at::Tensor& gate_and_up) { return ops::swiglu(gate_and_up); };
     return h + drop_2->forward(down->forward(gate_up->forward(norm_2->forward(h)).map(gated, step)), step);

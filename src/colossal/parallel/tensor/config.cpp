@@ -50,7 +50,7 @@ Axes Mode2d::axes(const TensorConfig& c) {
   require(side * side == c.size, name, "tensor.size must be q^2: got ", c.size, "; nearest: ", side * side);
   return {{"row", static_cast<int>(side)}, {"column", static_cast<int>(side)}};
 }
-Split Mode2d::outside(const TensorConfig&) { return {.rows = {"row"}, .columns = {"column"}}; }
+Split Mode2d::outside(const TensorConfig&) { return {.batch = {"row"}, .columns = {"column"}}; }
 std::vector<TensorConfig> Mode2d::formed_by(int64_t ranks) { return grids(ranks, false); }
 
 Axes Mode2_5d::axes(const TensorConfig& c) {
@@ -65,7 +65,7 @@ Axes Mode2_5d::axes(const TensorConfig& c) {
 }
 Split Mode2_5d::outside(const TensorConfig& c) {
   Split split = Mode2d::outside(c);
-  if (c.depth > 1) split.rows.insert(split.rows.begin(), "depth");
+  if (c.depth > 1) split.batch.insert(split.batch.begin(), "depth");
   return split;
 }
 std::vector<TensorConfig> Mode2_5d::formed_by(int64_t ranks) { return grids(ranks, true); }
@@ -77,7 +77,7 @@ Axes Mode3d::axes(const TensorConfig& c) {
   const int l = static_cast<int>(side);
   return {{"output", l}, {"input", l}, {"weight", l}};
 }
-Split Mode3d::outside(const TensorConfig&) { return {.rows = {"weight", "input"}, .columns = {"output"}}; }
+Split Mode3d::outside(const TensorConfig&) { return {.batch = {"weight", "input"}, .columns = {"output"}}; }
 std::vector<TensorConfig> Mode3d::formed_by(int64_t ranks) {
   const int64_t side = root(ranks, 1.0 / 3);
   if (side < 2 || side * side * side != ranks) return {};
@@ -100,7 +100,7 @@ Split outside_split(const TensorConfig& config) {
   return with_mode(config, [&](auto mode) { return mode.outside(config); });
 }
 
-int64_t batch_parts(const TensorConfig& config) { return size_along(tensor_axes(config), outside_split(config).rows); }
+int64_t batch_parts(const TensorConfig& config) { return size_along(tensor_axes(config), outside_split(config).batch); }
 
 void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch) {
   const int64_t columns = size_along(tensor_axes(config), outside_split(config).columns), rows = batch_parts(config);

@@ -19,10 +19,9 @@ struct TensorConfig {
   void fields(Fields& f);
 };
 
-/// How activations [B, S, features] are cut: the rows of the batch over `rows`, first axis outermost, the features over
-/// `columns` (one axis or none). All names are mesh axes.
+/// How activations [B, S, features] are cut: each dimension over some mesh axes, the first one outermost.
 struct Split {
-  std::vector<std::string> rows, columns;
+  std::vector<std::string> batch, sequence, columns;
 };
 
 /// "1d", "2d", ...: what TensorConfig::mode may be.

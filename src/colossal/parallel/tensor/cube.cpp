@@ -89,7 +89,7 @@ Layout Mode3d::layout(comm::Mesh& mesh, const TensorConfig& config) {
   comm::Group &input = mesh.group("input"), &weight = mesh.group("weight"), &output = mesh.group("output");
   Layout layout{.mesh = &mesh};
   layout.outside = outside(config);
-  layout.inside = {.rows = {"weight", "output"}, .columns = {"input"}};
+  layout.inside = {.batch = {"weight", "output"}, .columns = {"input"}};
   layout.expand = {{.out = {"input"}, .out_shards = {"weight"}, .in = {"output"}},
                    std::make_shared<CubeProduct>(input, weight, output, keep_gathered)};
   layout.contract = {{.out = {"output"}, .out_shards = {"weight"}, .in = {"input"}},
