@@ -125,7 +125,6 @@ at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Me
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
   const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
-  if (c.tensor.size == 1) return replica;
   const parallel::Layout layout = parallel::make_layout(c.tensor, mesh);
   return parallel::part_of(layout, layout.outside, replica);
 }

@@ -7,7 +7,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
-#include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 
 namespace colossal::distributed {
@@ -16,7 +15,6 @@ namespace {
 /// Axes of the tensor mode that cut neither the tokens nor the features of hidden states: their ranks hold the same ones.
 std::vector<std::string> copy_axes(const parallel::TensorConfig& config, comm::Mesh& mesh) {
   std::vector<std::string> axes;
-  if (config.size == 1) return axes;
   const parallel::Split outside = parallel::make_layout(config, mesh).outside;
   const auto cuts = [](const std::vector<std::string>& names, const std::string& axis) {
     return std::find(names.begin(), names.end(), axis) != names.end();
@@ -31,7 +29,6 @@ std::vector<std::string> copy_axes(const parallel::TensorConfig& config, comm::M
 
 std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh,
                                         const parallel::TensorConfig& config) {
-  if (config.size == 1) return std::make_unique<nn::SerialLayers>(parameters);
   return std::make_unique<parallel::TensorLayers>(parameters, parallel::make_layout(config, mesh));
 }
 

@@ -125,6 +125,8 @@ at::Tensor VocabularyLossHead::weight() const {
 }
 
 at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels) {
+  if (layout_->expand.product.get() == &nn::serial_product())
+    return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight_.value, labels.reshape({-1}));
   GroupReduction words(layout_->mesh->group(layout_->inside.columns));
   LayoutProjection projection(*layout_->expand.product, room_);
   const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)});
