@@ -96,17 +96,6 @@ void row_rows() {
       "layer norm", [](const Tensors& t) { return at::layer_norm(t[0], {kHidden}, t[1], t[2]); },
       [](const Tensors& t) { return ops::layer_norm(t[0], t[1], t[2], 1e-5); }, {x, weight, bias});
   compare(
-      "x + residual, layer norm",
-      [](const Tensors& t) {
-        const auto sum = t[0] + t[1];
-        return sum + at::layer_norm(sum, {kHidden}, t[2], t[3]);
-      },
-      [](const Tensors& t) {
-        const auto [sum, y] = ops::add_layer_norm(t[0], t[1], t[2], t[3], 1e-5);
-        return sum + y;
-      },
-      {x, at::randn_like(x), weight, bias});
-  compare(
       "RMS norm", [](const Tensors& t) { return at::rms_norm(t[0], {kHidden}, t[1], 1e-5); },
       [](const Tensors& t) { return ops::rms_norm(t[0], t[1], 1e-5); }, {x, weight});
   compare(

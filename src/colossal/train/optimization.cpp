@@ -49,7 +49,7 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
       reducer_(store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
-  optimizer_ = optim::make_optimizer(config.optimizer, store_.shards(), mesh);
+  optimizer_ = optim::make_optimizer(config.optimizer, store_.shards(), {parameters, mesh});
 }
 
 StepResult Optimization::step() {
