@@ -6,7 +6,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/ops/cross_entropy.h"
-#include "colossal/parallel/tensor/table.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
 #include "support/tolerance.h"

@@ -51,6 +51,7 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
     config.parallel.reshard_after_forward = c.reshard_after_forward;
   }
   config.parallel.chunk_mib = 0.01;  // several chunks
+  config.data.sequence = c.sequence;
   config.training.batch_size = c.batch;
   config.training.accumulate = is_serial && c.pipeline.size > 1 ? c.pipeline.micro_batches : c.accumulate;
   config.training.clip = c.clip;
@@ -174,6 +175,8 @@ std::vector<parallel::TensorConfig> tensor_modes() {
   return {{.size = 2, .mode = "1d"},
           {.size = 3, .mode = "1d"},
           {.size = 4, .mode = "1d"},
+          {.size = 3, .mode = "1d", .sequence = true},
+          {.size = 2, .mode = "1d", .keep_gathered = true, .sequence = true},
           {.size = 4, .mode = "2d"},
           {.size = 9, .mode = "2d"},
           {.size = 4, .mode = "2.5d", .depth = 1},
@@ -190,7 +193,7 @@ std::string name_of(const parallel::TensorConfig& c) {
   std::string mode = c.mode;
   std::replace(mode.begin(), mode.end(), '.', '_');
   return concat("size", c.size, "_", mode, c.mode == "2.5d" ? concat("_depth", c.depth) : "",
-                c.keep_gathered ? "_kept" : "");
+                c.sequence ? "_sequence" : "", c.keep_gathered ? "_kept" : "");
 }
 
 at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {

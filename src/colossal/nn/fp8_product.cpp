@@ -94,11 +94,14 @@ Fp8Layers::Fp8Layers(const Fp8Recipe& recipe) : recipe_(recipe) {
 std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
   if (recipe_.scaling == Fp8Recipe::Scaling::Current)
     return std::make_shared<Fp8Product>(std::move(product), recipe_, nullptr);
+  const std::string name = weight.name + ".fp8_history";
+  for (const auto& state : states_)
+    if (state->name == name) return std::make_shared<Fp8Product>(std::move(product), recipe_, state);
   const auto options = weight.value.options().dtype(at::kFloat).requires_grad(false);
   auto spec = tensor::ShardSpec::whole({kOperands, recipe_.history});
   spec.stages = weight.spec.stages;
-  states_.push_back(std::make_shared<State>(State{weight.name + ".fp8_history", at::zeros(spec.shape, options),
-                                                  std::move(spec), at::zeros({kOperands}, options)}));
+  states_.push_back(std::make_shared<State>(
+      State{name, at::zeros(spec.shape, options), std::move(spec), at::zeros({kOperands}, options)}));
   return std::make_shared<Fp8Product>(std::move(product), recipe_, states_.back());
 }
 

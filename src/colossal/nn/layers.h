@@ -1,10 +1,24 @@
 // What a model may ask for. A model is written against this factory as if for one process; each factory decides how its
-// layers are sharded and attaches the ShardSpec. SerialLayers shards nothing; the parallel ones live in
-// colossal/parallel.
+// layers are sharded and attaches the ShardSpec. SerialLayers shards nothing and is what tests compare with; what runs
+// is parallel::TensorLayers, over the layout of one rank or of many.
+//
+//   struct Mlp {
+//     explicit Mlp(nn::Layers& make)
+//         : norm(make.layer_norm("mlp.norm", 64, 1e-5)),
+//           up(make.expand("mlp.up", 64, 256, {})),
+//           down(make.contract("mlp.down", 256, 64, {})) {}
+//     at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
+//       return x + down->forward(up->forward(norm->forward(x)).map(ops::gelu, step));
+//     }
+//     std::unique_ptr<nn::Norm> norm;
+//     std::unique_ptr<nn::Expand> up;
+//     std::unique_ptr<nn::Contract> down;
+//   };
 //
 // Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory
 // are logical. A batch (ids, labels, positions, documents, images) is always given whole, the same on all ranks of the
-// model; hidden states are what the layout gives a rank: its part of B, of S and of H (Tokens, and a run of features).
+// model; hidden states are what the layout gives a rank, its part of B, of S and of H (Tokens, and a run of features):
+// a model takes no size of a hidden state for the whole one.
 #pragma once
 #include <ATen/core/Tensor.h>
 

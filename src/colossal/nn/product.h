@@ -1,4 +1,10 @@
-// The three products of a linear layer. They are all in which one process and the modes of tensor parallelism differ.
+// The three products of a linear layer. In these alone one process, the modes of tensor parallelism and number formats
+// differ; nn::linear is the layer with its autograd over any of them:
+//
+//   const at::Tensor y = nn::linear(product, x, weight, bias, out, nullptr);  // calls product.forward()
+//   y.sum().backward();                                                       // calls product.backward()
+//
+// A product that computes in another way around a given one (nn/fp8_product.h) is a Product, too.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -10,11 +16,13 @@ namespace colossal::nn {
 /// y = x Wt + bias, dx = dy W and dW = dyt x of logical matrices, each rank holding the blocks that its layout says,
 /// with the communication of its mode.
 ///
-/// Shapes:  all local and two-dimensional: x [T, in], weight as its ShardSpec stores it, y [T', out], rows of tokens;
-///          bias [out] or undefined.
+/// Shapes:  all local and two-dimensional: x [T, in], weight as its ShardSpec stores it, y [T', out], a row a token;
+///          bias [out] or undefined. T' is another number than T where tokens of several ranks are gathered (T' = n T,
+///          rank by rank) or dealt out.
 /// Memory:  rows of x, y and dy are dense, but need not follow one another at once.
 /// Copies:  where several ranks hold the same block of W and see other rows (2.5D), dW is this rank's share of the sum.
-/// Thread:  collective among the ranks of the mode's groups, each call.
+/// Calls:   each is collective among the ranks of the mode's groups. backward() may come long after forward(), any
+///          number of times, once for dx and once for dW.
 class Product {
  public:
   struct Saved {

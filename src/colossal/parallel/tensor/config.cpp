@@ -38,12 +38,24 @@ void TensorConfig::fields(Fields& f) {
   f.choice("mode", mode, mode_names(), "how matrices are cut: docs/tensor-parallel.md says when to take which");
   f.integer("depth", depth, "layers", "2.5d: copies of the weights, each with its part of the batch", 1, 65536);
   f.flag("keep_gathered", keep_gathered,
-         "3d: keep gathered blocks for backward: a third fewer messages, l times the memory for them");
+         "3d: keep gathered blocks for backward: a third fewer messages, l times the memory for them. With sequence: "
+         "keep gathered inputs: a fifth fewer elements sent");
+  f.flag("sequence", sequence,
+         "1d: tokens are dealt out wherever matrices are not: in norms, dropout and residuals, whose activations then "
+         "take 1/size of the memory. data.sequence must divide by size");
 }
 
 Axes Mode1d::axes(const TensorConfig& c) { return {{"tensor", static_cast<int>(c.size)}}; }
-Split Mode1d::outside(const TensorConfig&) { return {}; }
-std::vector<TensorConfig> Mode1d::formed_by(int64_t ranks) { return {{.size = ranks, .mode = name}}; }
+Split Mode1d::outside(const TensorConfig& c) {
+  return {.sequence = c.sequence ? std::vector<std::string>{"tensor"} : std::vector<std::string>()};
+}
+std::vector<TensorConfig> Mode1d::formed_by(int64_t ranks) {
+  const TensorConfig replicated{.size = ranks, .mode = name};
+  if (ranks == 1) return {replicated};
+  return {replicated,
+          {.size = ranks, .mode = name, .sequence = true},
+          {.size = ranks, .mode = name, .keep_gathered = true, .sequence = true}};
+}
 
 Axes Mode2d::axes(const TensorConfig& c) {
   const int64_t side = root(c.size, 0.5);
@@ -93,6 +105,8 @@ std::vector<std::string> mode_names() {
 std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config) {
   require(config.mode == Mode2_5d::name || config.depth == 1, "parallel",
           "tensor.depth belongs to mode 2.5d: got depth ", config.depth, " with mode ", config.mode);
+  require(config.mode == Mode1d::name || !config.sequence, "parallel", "tensor.sequence belongs to mode 1d: mode ",
+          config.mode, " splits hidden states already; set tensor.sequence = false");
   return with_mode(config, [&](auto mode) { return mode.axes(config); });
 }
 
@@ -102,13 +116,19 @@ Split outside_split(const TensorConfig& config) {
 
 int64_t batch_parts(const TensorConfig& config) { return size_along(tensor_axes(config), outside_split(config).batch); }
 
-void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch) {
-  const int64_t columns = size_along(tensor_axes(config), outside_split(config).columns), rows = batch_parts(config);
-  require(hidden % columns == 0, config.mode.c_str(), "hidden must divide by the ", columns,
-          " ranks that split features: got ", hidden,
-          "; nearest: ", std::max<int64_t>(1, (hidden + columns / 2) / columns) * columns);
-  require(batch % rows == 0, config.mode.c_str(), "the rows of a batch must divide by the ", rows,
-          " ranks that split them: got ", batch, "; nearest: ", std::max<int64_t>(1, (batch + rows / 2) / rows) * rows);
+int64_t sequence_parts(const TensorConfig& config) {
+  return size_along(tensor_axes(config), outside_split(config).sequence);
+}
+
+void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch, int64_t sequence) {
+  const auto check = [&](int64_t size, int64_t parts, const char* what, const char* who) {
+    const int64_t nearest = std::max<int64_t>(1, (size + parts / 2) / parts) * parts;
+    require(size % parts == 0, config.mode.c_str(), what, " must divide by the ", parts, " ranks that split ", who,
+            ": got ", size, "; nearest: ", nearest);
+  };
+  check(hidden, size_along(tensor_axes(config), outside_split(config).columns), "hidden", "features");
+  check(batch, batch_parts(config), "the rows of a batch", "them");
+  check(sequence, sequence_parts(config), "data.sequence", "the tokens of a row");
 }
 
 }  // namespace colossal::parallel

@@ -26,11 +26,15 @@ LayerCost Mode1d::cost(const TensorConfig& c, const LayerSizes& sizes) {
   const Terms t(sizes);
   const auto p = static_cast<double>(c.size);
   const double each_way = 4 * (p - 1) / p * t.state;
+  // The input of an expand is whole on every rank, unless it is gathered for y and again for dW.
+  const bool again = c.sequence && !c.keep_gathered;
   return {.forward = each_way,
-          .backward = each_way,
-          .calls = p > 1 ? 4.0 : 0,
+          .backward = each_way * (again ? 1.5 : 1),
+          .calls = p == 1       ? 0
+                   : c.sequence ? (again ? 10.0 : 8.0)
+                                : 4.0,
           .parameter_bytes = kBytes * t.weight / p,
-          .activation_bytes = kBytes * (2 + 5 / p) * t.state};  // an expand's input is whole on every rank
+          .activation_bytes = kBytes * ((again ? 2 / p : 2) + 5 / p) * t.state};
 }
 
 // Of one depth.
@@ -63,7 +67,7 @@ LayerCost Mode3d::cost(const TensorConfig& c, const LayerSizes& sizes) {
 void check_layer(const TensorConfig& config, const LayerSizes& sizes) {
   require(sizes.heads > 0 && sizes.hidden % sizes.heads == 0, "model", "hidden must divide by heads: got hidden ",
           sizes.hidden, ", heads ", sizes.heads);
-  check_sizes(config, sizes.hidden, sizes.batch);
+  check_sizes(config, sizes.hidden, sizes.batch, sizes.sequence);
 }
 
 std::vector<TensorConfig> tensor_modes(int64_t ranks) {
@@ -75,7 +79,8 @@ std::vector<TensorConfig> tensor_modes(int64_t ranks) {
 }
 
 std::string mode_name(const TensorConfig& c) {
-  return c.mode + (c.depth > 1 ? concat(" depth ", c.depth) : "") + (c.keep_gathered ? " keep_gathered" : "");
+  return c.mode + (c.depth > 1 ? concat(" depth ", c.depth) : "") + (c.sequence ? " sequence" : "") +
+         (c.keep_gathered ? " keep_gathered" : "");
 }
 
 LayerCost published_cost(const TensorConfig& config, const LayerSizes& sizes) {

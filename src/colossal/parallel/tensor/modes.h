@@ -18,7 +18,7 @@ struct Layout;
 struct LayerCost;
 struct LayerSizes;
 
-/// Megatron-LM, arXiv:1909.08053. Any number of ranks along the axis "tensor".
+/// Megatron-LM, arXiv:1909.08053, and its sequence form, arXiv:2205.05198. Any number of ranks along the axis "tensor".
 struct Mode1d {
   static constexpr const char* name = "1d";
   /// Of a mesh, outermost first. Errors: a size that the mode cannot be made of, with the nearest that it can.

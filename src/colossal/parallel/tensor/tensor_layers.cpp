@@ -168,6 +168,10 @@ std::unique_ptr<nn::Embedding> TensorLayers::positions(const std::string& name, 
 
 std::unique_ptr<nn::PatchEmbedding> TensorLayers::patch_embedding(const std::string& name, const nn::PatchShape& s,
                                                                   int64_t hidden, double deviation) {
+  require(layout_->outside.sequence.empty(), "parallel",
+          "tensor.sequence must be false for a model of images: ", s.count(),
+          " patches and the class token before them are not dealt out to ranks; modes 2d, 2.5d and 3d "
+          "split the rows of such a batch instead");
   return std::make_unique<TensorPatchEmbedding>(parameters(), *layout_, name, s, hidden, deviation);
 }
 
