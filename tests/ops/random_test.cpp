@@ -104,16 +104,6 @@ TEST(FillNormal, RefusesBoxesThatDoNotFit) {
   EXPECT_THROW(fill_normal(x, {8, 8}, {-1, 0}, {0, 0}, {4, 4}, 1, 1), Error);
 }
 
-TEST(FillUniform, StaysInItsRangeAndDependsOnTheIndexOnly) {
-  auto whole = at::empty({1000}), part = at::empty({300});
-  fill_uniform(whole, {1000}, {0}, {0}, {1000}, 5, -2, 3);
-  fill_uniform(part, {1000}, {501}, {0}, {300}, 5, -2, 3);
-  EXPECT_TRUE(at::equal(whole.slice(0, 501, 801), part));
-  EXPECT_GE(whole.min().item<float>(), -2);
-  EXPECT_LT(whole.max().item<float>(), 3);
-  EXPECT_NEAR(whole.mean().item<double>(), 0.5, 5 * 5 / std::sqrt(12.0 * 1000));
-}
-
 TEST(Dropout, KeepsTheShareItPromisesAndScalesTheRest) {
   const auto y = dropout(at::ones({512, 512}), 0.25, 9, 0, 0, 512);
   const double kept = y.ne(0).to(at::kDouble).mean().item<double>();

@@ -42,6 +42,9 @@ at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts);
 
+/// Tokens of a sample in the hidden states that blocks hand on: S of token ids [B, S]; of images the model's positions.
+int64_t tokens_of(const Model& model, const at::Tensor& inputs);
+
 /// What the head is given, model.norm's result, this rank's part of it; of token ids [B, S] or images. Advances
 /// step.cache by S where there is one.
 at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step);

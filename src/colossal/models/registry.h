@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "colossal/models/model.h"
+#include "colossal/nn/external_name.h"
 #include "colossal/nn/layers.h"
 
 namespace colossal::models {

@@ -24,9 +24,9 @@ template <class T>
 struct NormForward {
   using W = WideOf<T>;
   int64_t columns;
-  const T *x, *residual, *weight, *bias;  ///< [rows, columns] twice, [columns] twice
-  T *sum, *y;                             ///< x + residual (with residual only); the result
-  W *mean, *scale;                        ///< [rows]; no mean: RMSNorm
+  const T *x, *weight, *bias;  ///< [rows, columns], [columns] twice
+  T* y;                        ///< [rows, columns]: the result
+  W *mean, *scale;             ///< [rows]; no mean: RMSNorm
   W epsilon;
 };
 
@@ -34,7 +34,7 @@ template <class T>
 struct NormBackward {
   using W = WideOf<T>;
   int64_t columns;
-  const T *dy, *x, *weight, *dsum;  ///< dsum: gradient that reached x + residual by the other way, added to dx
+  const T *dy, *x, *weight;
   const W *mean, *scale;
   T* dx;
 };

@@ -29,11 +29,6 @@ void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std
                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
                  double deviation);
 
-/// The same with values uniform in [low, high): low + (high - low) * k / 2^24.
-void fill_uniform(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,
-                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed, double low,
-                  double high);
-
 /// Sets each element to 0 with probability p and multiplies the others by 1 / (1 - p).
 ///
 /// Shapes:   x [..., cols], seen as [rows, cols] of a logical matrix [*, logical_cols] at (first_row, first_col): the
