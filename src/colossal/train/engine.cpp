@@ -41,6 +41,16 @@ double sum_over(comm::Group& group, double value) {
   return t.item<double>();
 }
 
+/// The ranks of this stage that the batch is dealt out to.
+comm::Group& replicas_of(comm::Mesh& mesh) { return mesh.group(mesh.place().batch_axes()); }
+
+/// Those and their counterparts in the other stages.
+comm::Group& all_rows_of(comm::Mesh& mesh) {
+  std::vector<std::string> axes = mesh.place().batch_axes();
+  axes.insert(axes.begin(), "pipeline");
+  return mesh.group(axes);
+}
+
 double counted(const at::Tensor& labels) {
   return static_cast<double>((labels != data::kIgnored).sum().item<int64_t>());
 }
@@ -72,8 +82,8 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
-  mesh_.group("data");
-  mesh_.group({"pipeline", "data"});
+  replicas_of(mesh_);
+  all_rows_of(mesh_);
   mesh_.all();
   if (fp8_) mesh_.all_but("pipeline");
 }
@@ -101,7 +111,7 @@ double Engine::train_step(const data::Batch& batch) {
   const data::Batch b = checked(batch);
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels = std::max(1.0, sum_over(mesh_.group("data"), counted(b.labels)));
+  const double labels = std::max(1.0, sum_over(replicas_of(mesh_), counted(b.labels)));
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) {
     const data::Batch part = micro(i);
@@ -111,7 +121,7 @@ double Engine::train_step(const data::Batch& batch) {
     step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                     static_cast<uint64_t>(steps_done()));
     // A row's index in the global batch: replicas hold consecutive rows, micro-batches consecutive rows of those.
-    step.first_row = (mesh_.index("data") * parts + i) * part.inputs.size(0);
+    step.first_row = (mesh_.place().index(mesh_.place().batch_axes()) * parts + i) * part.inputs.size(0);
     return distributed::DistributedModel::Pass{part.inputs, step};
   };
   std::vector<double> losses(parts, 0);  // added up in the order of the micro-batches, whatever the schedule
@@ -126,7 +136,7 @@ double Engine::train_step(const data::Batch& batch) {
     optimization_->reducer().finish();
   }
   optimization_->store().end_pass();
-  return sum_over(mesh_.group({"pipeline", "data"}), std::accumulate(losses.begin(), losses.end(), 0.0));
+  return sum_over(all_rows_of(mesh_), std::accumulate(losses.begin(), losses.end(), 0.0));
 }
 
 StepResult Engine::step() {
@@ -158,7 +168,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   at::Tensor sums = at::zeros({3}, at::kDouble);
   for (const at::Tensor& part : model_->forward(static_cast<int>(parts), pass, sums_of)) sums += part;
   optimization_->store().end_pass();
-  mesh_.group({"pipeline", "data"}).all_reduce(sums, comm::Reduce::Sum).wait();
+  all_rows_of(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
   const double labels = std::max(1.0, sums[1].item<double>());
   Evaluation result{sums[0].item<double>() / labels, {}};
   if (classifies) result.accuracy = sums[2].item<double>() / labels;

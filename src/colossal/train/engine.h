@@ -34,12 +34,13 @@ class Engine {
   void zero_grad() { optimization_->zero_grad(); }
   /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()). Adds to
   /// the gradients d(mean loss over all counted labels of the global batch); when it returns they are sums over the
-  /// data axis and over copies in other stages.
+  /// batch axes and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over "data": all_reduce of [1] (their count); gradients: see parallel::GradientReducer; parameters
-  ///                under ZeRO: see memory::ChunkStore; over "pipeline" and "data" of [1] (loss); along the pipeline:
-  ///                see parallel::PipelineExecutor; over the axes of the tensor mode: see parallel::TensorLayers.
+  /// Communication: over the batch axes: all_reduce of [1] (their count); gradients: see parallel::GradientReducer;
+  ///                parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the batch axes of [1] (loss);
+  ///                along the pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see
+  ///                parallel::TensorLayers.
   /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any
   ///                communication.
   double train_step(const data::Batch& batch);

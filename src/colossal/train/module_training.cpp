@@ -89,7 +89,7 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
       parameters_(mesh_.place(),
                   {.dtype = config.precision.dtype(), .device = choose_device(config.run.device, world.local_rank())}) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
-  comm::Group& replicas = mesh_.group("data");
+  comm::Group& replicas = mesh_.group(mesh_.place().batch_axes());
   module.to(device());
   adopt(parameters_, module, config, first_pass, replicas);
   for (const auto& b : module.named_buffers()) {

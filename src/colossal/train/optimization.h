@@ -25,8 +25,7 @@ struct StepResult {
 ///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  store().end_pass();  step();
 class Optimization {
  public:
-  /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training]. The mesh has an axis
-  /// "data".
+  /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training].
   /// Errors: what the optimizer refuses.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config);
 
