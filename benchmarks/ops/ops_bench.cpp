@@ -14,12 +14,12 @@
 #include <functional>
 #include <vector>
 
+#include "colossal/memory/host_memory.h"
 #include "colossal/nn/linear.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/attention.h"
 #include "colossal/ops/cpu.h"
 #include "colossal/ops/cross_entropy.h"
-#include "colossal/ops/host_memory.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
@@ -162,7 +162,7 @@ void flat_rows() {
 int main(int argc, char** argv) {
   if (argc > 1) at::set_num_threads(std::atoi(argv[1]));
   if (argc > 2) rounds = std::atoi(argv[2]);
-  if (argc > 3) ops::keep_host_memory();
+  if (argc > 3) memory::keep_host_memory();
   const auto choice = ops::matmul_choice();
   const auto library = [](ops::MatmulLibrary l) { return l == ops::MatmulLibrary::Mkl ? "MKL" : "oneDNN"; };
   std::printf("%d threads, %s; products: nt %s, nn %s, tn %s\n", at::get_num_threads(),

@@ -127,7 +127,7 @@ inline void expect_trajectory(const OptimizerConfig& config, const std::map<std:
       layout.data * layout.tensor,
       [&](comm::World& world) {
         RankState rank(world, layout);
-        const auto optimizer = make_optimizer(config, rank.shards, rank.mesh);
+        const auto optimizer = make_optimizer(config, rank.shards, {rank.parameters, rank.mesh});
         for (int64_t t = 1; t <= steps; ++t) {
           rank.set_gradients(t, 4);  // the scale takes it back
           optimizer->step(t, rate_of(t), 0.25);

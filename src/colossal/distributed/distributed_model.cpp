@@ -13,11 +13,14 @@
 namespace colossal::distributed {
 namespace {
 
+/// How the tensor mode cuts hidden states.
+parallel::Split outside_of(const parallel::TensorConfig& config, comm::Mesh& mesh) {
+  return config.size == 1 ? parallel::Split{} : parallel::make_layout(config, mesh).outside;
+}
+
 /// Axes of the tensor mode that cut neither the rows nor the features of hidden states: their ranks hold the same ones.
-std::vector<std::string> copy_axes(const parallel::TensorConfig& config, comm::Mesh& mesh) {
+std::vector<std::string> copy_axes(const parallel::TensorConfig& config, const parallel::Split& outside) {
   std::vector<std::string> axes;
-  if (config.size == 1) return axes;
-  const parallel::Split outside = parallel::make_layout(config, mesh).outside;
   const auto cuts = [](const std::vector<std::string>& names, const std::string& axis) {
     return std::find(names.begin(), names.end(), axis) != names.end();
   };
@@ -41,7 +44,7 @@ parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequen
 
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                                    nn::Parameters::Options options, const Workload& workload)
-    : mesh_(mesh) {
+    : mesh_(mesh), outside_(outside_of(config.tensor, mesh)) {
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
@@ -59,7 +62,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   const auto hidden = at::TensorOptions().dtype(options.dtype).device(options.device);
   executor_ = std::make_unique<parallel::PipelineExecutor>(
       std::move(plan.schedule),
-      parallel::PipelineExecutor::Surroundings{&mesh, &mesh.group(copy_axes(config.tensor, mesh)),
+      parallel::PipelineExecutor::Surroundings{&mesh, &mesh.group(copy_axes(config.tensor, outside_)),
                                                &parameters_->deferred(), hidden});
 }
 
@@ -73,13 +76,18 @@ parallel::StageFunction DistributedModel::stage_function(const PassOf& pass, con
   };
 }
 
+std::vector<int64_t> DistributedModel::hidden_sizes(const at::Tensor& inputs) const {
+  return {inputs.size(0) / model_.batch_parts, models::tokens_of(model_, inputs),
+          model_.shape.hidden / mesh_.place().size(outside_.columns)};
+}
+
 void DistributedModel::train(const PassOf& pass, const ResultOf& loss,
                              const parallel::BeforeGradients& before_gradients) {
-  executor_->train(stage_function(pass, loss), pass(0).inputs.sizes().vec(), before_gradients);
+  executor_->train(stage_function(pass, loss), hidden_sizes(pass(0).inputs), before_gradients);
 }
 
 std::vector<at::Tensor> DistributedModel::forward(int micro_batches, const PassOf& pass, const ResultOf& result) {
-  auto results = executor_->forward(stage_function(pass, result), micro_batches, pass(0).inputs.sizes().vec());
+  auto results = executor_->forward(stage_function(pass, result), micro_batches, hidden_sizes(pass(0).inputs));
   for (int i = 0; i < micro_batches; ++i)
     if (const Pass p = pass(i); p.step.cache) p.step.cache->advance(p.inputs.size(1));
   return results;

@@ -51,8 +51,11 @@ class DistributedModel {
 
  private:
   parallel::StageFunction stage_function(const PassOf& pass, const ResultOf& result);
+  /// Of the hidden states [B, S, H] that this rank holds between blocks, of such inputs.
+  std::vector<int64_t> hidden_sizes(const at::Tensor& inputs) const;
 
   comm::Mesh& mesh_;
+  parallel::Split outside_;  // of hidden states
   std::unique_ptr<nn::Parameters> parameters_;
   models::Model model_;
   std::vector<int64_t> cuts_;

@@ -15,6 +15,10 @@ at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x
   return stage.ends ? model.norm(hidden, step) : hidden;
 }
 
+int64_t tokens_of(const Model& model, const at::Tensor& inputs) {
+  return inputs.dim() == 2 ? inputs.size(1) : model.shape.positions;
+}
+
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts) {
   const auto last = static_cast<int64_t>(cuts.size()) - 2;

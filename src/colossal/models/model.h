@@ -56,6 +56,9 @@ at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts);
 
+/// Tokens of a sample in the hidden states that blocks hand on: S of token ids [B, S]; of images the model's positions.
+int64_t tokens_of(const Model& model, const at::Tensor& inputs);
+
 /// An empty cache for `batch` sequences of at most `capacity` tokens on this rank.
 nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options);
 

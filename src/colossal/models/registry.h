@@ -24,7 +24,7 @@
 #include "colossal/models/model.h"
 #include "colossal/models/shape.h"
 #include "colossal/models/task.h"
-#include "colossal/nn/parameter.h"
+#include "colossal/nn/external_name.h"
 
 namespace colossal::models {
 

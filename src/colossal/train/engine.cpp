@@ -17,7 +17,7 @@ namespace {
 using comm::Phase;
 using comm::PhaseScope;
 
-nn::Recompute recompute_of(const MemoryConfig& memory) {
+nn::Recompute recompute_of(const run::MemoryConfig& memory) {
   return memory.recompute == "block"       ? nn::Recompute::Block
          : memory.recompute == "selective" ? nn::Recompute::Selective
                                            : nn::Recompute::None;
@@ -55,7 +55,7 @@ at::Device choose_device(const std::string& name, int local_rank) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank % at::detail::getCUDAHooks().deviceCount()));
 }
 
-Engine::Engine(comm::World& world, const Config& config, const models::ModelShape& shape)
+Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape)
     : config_(config), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), choose_device(config.run.device, world.local_rank()),
@@ -171,7 +171,7 @@ checkpoint::TrainingState Engine::state() {
   return state;
 }
 
-std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape) {
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",

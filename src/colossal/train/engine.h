@@ -8,7 +8,7 @@
 #include "colossal/data/batches.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/fp8_product.h"
-#include "colossal/train/config.h"
+#include "colossal/run/config.h"
 #include "colossal/train/optimization.h"
 
 namespace colossal::train {
@@ -28,7 +28,7 @@ struct Evaluation {
 ///   }
 class Engine {
  public:
-  Engine(comm::World& world, const Config& config, const models::ModelShape& shape);
+  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape);
   ~Engine();
 
   void zero_grad() { optimization_->zero_grad(); }
@@ -68,7 +68,7 @@ class Engine {
   nn::Step step_of(const data::Batch& micro_batch) const;
   data::Batch checked(const data::Batch& batch) const;
 
-  Config config_;
+  run::Config config_;
   comm::Mesh mesh_;
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null: no fp8
   std::unique_ptr<distributed::DistributedModel> model_;
@@ -78,7 +78,7 @@ class Engine {
 /// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is
 ///         communicated before.
-std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape);
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape);
 
 /// The device of [run] device on this rank. Errors: cuda asked for where there is none.
 at::Device choose_device(const std::string& name, int local_rank);

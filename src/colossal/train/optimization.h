@@ -8,7 +8,7 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
-#include "colossal/train/config.h"
+#include "colossal/run/config.h"
 #include "colossal/train/loss_scale.h"
 
 namespace colossal::train {
@@ -28,7 +28,7 @@ class Optimization {
   /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training]. The mesh has an axis
   /// "data".
   /// Errors: what the optimizer refuses.
-  Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const Config& config);
+  Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config);
 
   void zero_grad() { reducer_.zero(); }
   /// What losses are to be multiplied by before they go backward.
@@ -55,7 +55,7 @@ class Optimization {
   void weights_loaded() { store_.updated(true); }
 
  private:
-  Config config_;
+  run::Config config_;
   comm::Mesh& mesh_;
   memory::ChunkStore store_;
   parallel::GradientReducer reducer_;
