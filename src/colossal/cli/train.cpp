@@ -94,7 +94,8 @@ int train(const Arguments& arguments) {
   const run::Config& config = given.config;
   options.notices = given.notices;
   config.validate();
-  train::choose_device(config.run.device, 0);  // refused here, it is said once
+  options.models.resolve(config.model);  // refused here, it is said once
+  train::choose_device(config.run.device, 0);
   if (resume || options.resume_step) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;
   return with_ranks(config.parallel.ranks(), "train", arguments, [&] { return train_as_rank(config, options); });

@@ -16,7 +16,7 @@ namespace colossal::train {
 /// Of a batch that was only looked at, the same on all ranks.
 struct Evaluation {
   double loss;                     ///< mean over all counted labels
-  std::optional<double> accuracy;  ///< share of them that the model finds most probable; of models of images
+  std::optional<double> accuracy;  ///< share of them that the model finds most probable (models::Task::has_accuracy)
 };
 
 /// A model made parallel as the config asks, with its optimizer. Made by initialize().
@@ -41,7 +41,7 @@ class Engine {
   ///                parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the batch axes of [1] (loss);
   ///                along the pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see
   ///                parallel::TensorLayers.
-  /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any
+  /// Errors:        inputs or labels that the model does not have (models::check_batch); before any
   ///                communication.
   double train_step(const data::Batch& batch);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks.

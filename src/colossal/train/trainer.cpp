@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/clock.h"
@@ -59,12 +60,14 @@ std::string changes_since(const nlohmann::json& progress, const run::Config& now
   } catch (const std::exception&) {
     return "";  // of a version with other keys
   }
-  const std::vector<KeyHelp> before = describe_config(then), after = describe_config(now);
+  std::map<std::string, std::pair<std::string, std::string>> values;  // architectures have different keys
+  for (const KeyHelp& key : describe_config(then)) values[key.key].first = key.default_value;
+  for (const KeyHelp& key : describe_config(now)) values[key.key].second = key.default_value;
   std::string changes;
-  for (size_t i = 0; i < before.size(); ++i) {
-    if (before[i].default_value == after[i].default_value || after[i].section == "run") continue;
-    changes += concat(changes.empty() ? "" : ", ", after[i].key, " = ", before[i].default_value, " -> ",
-                      after[i].default_value);
+  for (const auto& [key, value] : values) {
+    if (value.first == value.second || key.starts_with("run.")) continue;
+    const auto text = [](const std::string& toml) { return toml.empty() ? "nothing" : toml; };
+    changes += concat(changes.empty() ? "" : ", ", key, " = ", text(value.first), " -> ", text(value.second));
   }
   return changes;
 }
@@ -113,7 +116,8 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   checkpoint::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
-    data_ = run::open_data(config_, builtin_text(), static_cast<int>(config_.parallel.replica_of(world_.rank())));
+    data_ = run::open_data(config_, options_.models, builtin_text(),
+                           static_cast<int>(config_.parallel.replica_of(world_.rank())));
     check_memory(config_, data_.shape, world_.local_size());
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
@@ -186,12 +190,11 @@ void Trainer::start() {
   if (options_.start == Start::Resume && (options_.resume_step || !steps.empty())) {
     resume(steps);
   } else if (!config_.model.from.empty()) {
-    const auto& architecture = models::architecture(engine_->model().shape.architecture);
+    const models::HuggingFace& folder = engine_->model().shape.architecture->hugging_face;
     const auto busy = world_.busy("reading " + config_.model.from);
     checkpoint::agree(all_ranks(), at::kCPU, [&] {
-      checkpoint::import_weights(
-          config_.model.from, engine_->parameters(), engine_->weights(),
-          {architecture.external_names(engine_->model().shape), architecture.prefix, architecture.ignored});
+      checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
+                                 {folder.names(engine_->model().shape), folder.prefix, folder.ignored});
     });
     engine_->weights_loaded();
   }
@@ -204,7 +207,7 @@ void Trainer::start() {
     log_.warning("parallel.zero = ", config_.parallel.zero,
                  " shares nothing out: there is one replica; raise parallel.data or leave zero out");
   const models::ModelShape& s = engine_->model().shape;
-  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
+  log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
             s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ",
             config_.parallel.tensor.size,
             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "",
@@ -308,8 +311,7 @@ bool Trainer::run() {
   const run::TrainingConfig& t = config_.training;
   const double peak = peak_flops();
   const models::ModelShape& shape = engine_->model().shape;
-  const double flops =
-      models::architecture(shape.architecture).flops(shape, data_.sample_tokens) * static_cast<double>(t.batch_size);
+  const double flops = models::costs_of(shape, data_.sample_tokens).sum() * static_cast<double>(t.batch_size);
   bool stopped = false;
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
@@ -360,7 +362,7 @@ report::Report Trainer::report_of(const std::string& sample) const {
   report.steps = report::read_metrics(folder_.metrics());
   for (const auto& axis : engine_->mesh().place().axes()) report.mesh.push_back({axis.name, axis.size});
   report.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (",
-                                   shape.architecture, ")")},
+                                   shape.architecture->name, ")")},
                   {"parameters", std::to_string(engine_->parameters().numel())},
                   {"ranks", std::to_string(world_.size())},
                   {"transport", world_.backend()},

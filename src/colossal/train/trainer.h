@@ -8,6 +8,7 @@
 
 #include "colossal/base/log.h"
 #include "colossal/base/run_folder.h"
+#include "colossal/models/registry.h"
 #include "colossal/report/metrics.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
@@ -35,8 +36,9 @@ struct TrainerOptions {
   Start start = Start::New;
   /// Of Start::Resume: from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside).
   std::optional<int64_t> resume_step;
-  std::vector<std::string> notices;      ///< warnings for the log, about how the config came about
-  std::string builtin_data;              ///< what data.path = "builtin" stands for
+  std::vector<std::string> notices;              ///< warnings for the log, about how the config came about
+  std::string builtin_data;                      ///< what data.path = "builtin" stands for
+  models::Registry models = models::built_in();  ///< of the architectures that [model] may name
   std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
 };
 
