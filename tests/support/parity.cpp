@@ -6,6 +6,7 @@
 #include <map>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/models/vit.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"

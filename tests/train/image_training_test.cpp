@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/report/metrics.h"
 #include "colossal/train/trainer.h"
 #include "support/cifar_folder.h"
 #include "support/tolerance.h"

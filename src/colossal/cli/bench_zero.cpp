@@ -15,6 +15,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
 

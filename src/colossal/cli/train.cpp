@@ -10,6 +10,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch.h"
 #include "colossal/infer/generate.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/train/trainer.h"
 

@@ -7,9 +7,12 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/fp8_product.h"
 #include "colossal/parallel/tensor/vocabulary.h"
+#include "colossal/train/optimization.h"
 
 namespace colossal::train {
 namespace {
@@ -89,6 +92,24 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
 }
 
 Engine::~Engine() = default;
+
+void Engine::zero_grad() { optimization_->zero_grad(); }
+
+int64_t Engine::steps_done() const { return optimization_->steps_done(); }
+
+void Engine::loaded(const checkpoint::TrainingState& state) { optimization_->loaded(state); }
+
+void Engine::check_progress(const nlohmann::json& progress) const { optimization_->check_progress(progress); }
+
+std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->weights(); }
+
+void Engine::weights_loaded() { optimization_->weights_loaded(); }
+
+models::Model& Engine::model() { return model_->model(); }
+
+nn::Parameters& Engine::parameters() { return model_->parameters(); }
+
+memory::ChunkStore& Engine::store() { return optimization_->store(); }
 
 at::Device Engine::device() const { return model_->parameters().options().device; }
 

@@ -16,8 +16,8 @@
 #include "colossal/base/progress.h"
 #include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/hugging_face.h"
-#include "colossal/checkpoint/newest.h"
 #include "colossal/data/text_files.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
@@ -25,7 +25,9 @@
 #include "colossal/report/report.h"
 #include "colossal/report/tensorboard.h"
 #include "colossal/run/replaced_run.h"
+#include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_need.h"
+#include "colossal/train/stall_records.h"
 
 namespace colossal::train {
 namespace {
@@ -145,6 +147,8 @@ Trainer::~Trainer() = default;
 
 comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
 
+Checkpoints Trainer::checkpoints() { return {folder_.checkpoints(), engine_->mesh(), config_.training.keep_last}; }
+
 std::string Trainer::builtin_text() const {
   const bool keeps = options_.start == Start::Resume && std::filesystem::exists(folder_.builtin_text());
   return keeps ? folder_.builtin_text() : options_.builtin_data;
@@ -186,7 +190,7 @@ void Trainer::settle_folder(const std::vector<int64_t>& steps) {
 }
 
 void Trainer::start() {
-  const std::vector<int64_t> steps = checkpoint::agreed_steps(folder_.checkpoints(), all_ranks());
+  const std::vector<int64_t> steps = checkpoints().steps();
   if (options_.start == Start::Resume && (options_.resume_step || !steps.empty())) {
     resume(steps);
   } else if (!config_.model.from.empty()) {
@@ -220,16 +224,16 @@ void Trainer::start() {
 }
 
 void Trainer::resume(const std::vector<int64_t>& steps) {
-  const auto busy = world_.busy("reading a checkpoint in " + folder_.checkpoints());
-  checkpoint::TrainingState state = engine_->state();
   checkpoint::Found found;
   std::string changes;
+  const auto see = [&](const nlohmann::json& progress) { changes = changes_since(progress, config_); };
+  const auto restore = [&](const nlohmann::json& progress) {
+    data_.training->restore(progress.at("data"));
+    // The same library as before the stop, or the numbers would differ in the last bits.
+    if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(progress.value("matmul", int64_t{0})));
+  };
   try {
-    found = checkpoint::load_newest(folder_.checkpoints(), steps, options_.resume_step, state, all_ranks(),
-                                    engine_->mesh().place(), [&](const nlohmann::json& progress) {
-                                      changes = changes_since(progress, config_);
-                                      engine_->check_progress(progress);
-                                    });
+    found = checkpoints().resume(*engine_, steps, options_.resume_step, {.check = see, .restore = restore});
   } catch (const checkpoint::OtherRun& error) {
     if (changes.empty()) throw;
     throw Error(error.component(),
@@ -237,13 +241,6 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
                        ". Set that back to go on from it, or choose another run.folder, or --overwrite to start anew"))
         .mark_on_all_ranks();
   }
-  checkpoint::agree(all_ranks(), at::kCPU, [&] {
-    data_.training->restore(state.progress.at("data"));
-    // The same library as before the stop, or the numbers would differ in the last bits.
-    if (config_.run.matmul == "auto")
-      ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
-  });
-  engine_->loaded(state);
   saved_step_ = engine_->steps_done();
   if (is_first())
     for (const Error& damage : found.damaged)
@@ -253,14 +250,10 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
 
 void Trainer::save(bool last) {
   if (saved_step_ == engine_->steps_done()) return;
-  const auto busy = world_.busy("saving a checkpoint");
-  checkpoint::TrainingState state = engine_->state();
-  state.progress["data"] = data_.training->state();
-  state.progress["matmul"] = ops::matmul_choice().encode();
-  state.progress["config"] = to_toml(config_);
   try {
-    checkpoint::save(folder_.checkpoints(), engine_->steps_done(), state, all_ranks(), engine_->mesh().place(),
-                     static_cast<int>(config_.training.keep_last));
+    checkpoints().save(
+        *engine_,
+        {{"data", data_.training->state()}, {"matmul", ops::matmul_choice().encode()}, {"config", to_toml(config_)}});
   } catch (const Error& error) {
     // What all ranks know of, with something to go on from, is no reason to throw the steps away that are done.
     if (last || saved_step_ < 0 || !error.is_on_all_ranks()) throw;
@@ -336,7 +329,8 @@ bool Trainer::run() {
     watch.restart();  // evaluation and saving are no part of a step
   }
   if (output_) output_->progress.finish();
-  timeline_ = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor());
+  if (auto timeline = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor()))
+    timeline_ = std::make_unique<report::PipelineTimeline>(std::move(*timeline));
   const bool finished = engine_->steps_done() >= t.steps;
   log_.info(finished ? "done" : "stopped", " after step ", engine_->steps_done(), "; checkpoint in ",
             folder_.checkpoints());
@@ -370,7 +364,7 @@ report::Report Trainer::report_of(const std::string& sample) const {
   report.config = to_toml(config_);
   report.prompt = config_.training.sample_prompt;
   report.sample = sample;
-  report.timeline = timeline_;
+  if (timeline_) report.timeline = *timeline_;
   return report;
 }
 
