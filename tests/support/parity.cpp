@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/vit.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
 #include "support/tolerance.h"
@@ -52,6 +53,7 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
     config.parallel.reshard_after_forward = c.reshard_after_forward;
   }
   config.parallel.chunk_mib = 0.01;  // several chunks
+  config.data.sequence = c.sequence;
   config.training.batch_size = c.batch;
   config.training.accumulate = is_serial && c.pipeline.size > 1 ? c.pipeline.micro_batches : c.accumulate;
   config.training.clip = c.clip;
@@ -126,10 +128,8 @@ at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Me
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
   const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
-  if (c.tensor.size == 1) return replica;
-  const parallel::Split outside = parallel::make_layout(c.tensor, mesh).outside;
-  return cut(cut(replica, 0, place.size(outside.rows), place.index(outside.rows)), 2, place.size(outside.columns),
-             place.index(outside.columns));
+  const parallel::Layout layout = parallel::make_layout(c.tensor, mesh);
+  return parallel::part_of(layout, layout.outside, replica);
 }
 
 }  // namespace
@@ -177,6 +177,8 @@ std::vector<parallel::TensorConfig> tensor_modes() {
   return {{.size = 2, .mode = "1d"},
           {.size = 3, .mode = "1d"},
           {.size = 4, .mode = "1d"},
+          {.size = 3, .mode = "1d", .sequence = true},
+          {.size = 2, .mode = "1d", .keep_gathered = true, .sequence = true},
           {.size = 4, .mode = "2d"},
           {.size = 9, .mode = "2d"},
           {.size = 4, .mode = "2.5d", .depth = 1},
@@ -193,7 +195,7 @@ std::string name_of(const parallel::TensorConfig& c) {
   std::string mode = c.mode;
   std::replace(mode.begin(), mode.end(), '.', '_');
   return concat("size", c.size, "_", mode, c.mode == "2.5d" ? concat("_depth", c.depth) : "",
-                c.keep_gathered ? "_kept" : "");
+                c.sequence ? "_sequence" : "", c.keep_gathered ? "_kept" : "");
 }
 
 at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {
