@@ -7,6 +7,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
+#include "models/hidden_states.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 

@@ -25,11 +25,11 @@ using distributed::DistributedModel;
 
 std::unique_ptr<DistributedModel> load(comm::Mesh& mesh, const distributed::ParallelConfig& layout,
                                        at::ScalarType dtype, const std::string& folder = kFolder) {
-  const ModelShape shape = shape_from_json(checkpoint::read_config(folder));
-  const Architecture& row = architecture(shape.architecture);
+  const ModelShape shape = built_in().shape_of(checkpoint::read_config(folder));
+  const HuggingFace& row = shape.architecture->hugging_face;
   auto loaded = std::make_unique<DistributedModel>(mesh, layout, shape, nn::Parameters::Options{dtype},
                                                    DistributedModel::Workload{});
-  checkpoint::import_weights(folder, loaded->parameters(), {row.external_names(shape), row.prefix, row.ignored});
+  checkpoint::import_weights(folder, loaded->parameters(), {row.names(shape), row.prefix, row.ignored});
   return loaded;
 }
 
@@ -101,10 +101,10 @@ TEST_P(Stories260K, ExportLoadsBackBitwise) {
     comm::Mesh mesh(world, GetParam().axes());
     const auto loaded = load(mesh, GetParam(), at::kFloat);
     const ModelShape& shape = loaded->model().shape;
-    const Architecture& row = architecture(shape.architecture);
-    checkpoint::export_weights(folder, loaded->parameters(), {row.external_names(shape), row.prefix, row.ignored},
+    const HuggingFace& row = shape.architecture->hugging_face;
+    checkpoint::export_weights(folder, loaded->parameters(), {row.names(shape), row.prefix, row.ignored},
                                row.to_json(shape), mesh.all());
-    EXPECT_EQ(shape_from_json(checkpoint::read_config(folder)), shape);
+    EXPECT_EQ(built_in().shape_of(checkpoint::read_config(folder)), shape);
     const auto again = load(mesh, GetParam(), at::kFloat, folder);
     for (const nn::Parameter& p : loaded->parameters())
       EXPECT_TRUE(at::equal(p.value, again->parameters().at(p.name).value)) << p.name;

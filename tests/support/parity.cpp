@@ -6,6 +6,8 @@
 #include <map>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/models/vit.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
@@ -20,9 +22,9 @@ data::Batch random_batch(const ParityCase& c, int64_t step) {
   auto generator = at::detail::createCPUGenerator(1234 + step);
   const auto ids = at::TensorOptions().dtype(at::kLong);
   data::Batch b;
-  if (const models::ImageShape& i = c.shape.image; i.classes > 0) {
-    b.inputs = at::randn({c.batch, i.channels, i.side, i.side}, generator, at::kDouble);
-    b.labels = at::randint(0, i.classes, {c.batch, 1}, generator, ids);
+  if (const models::Task task = c.shape.task(); task.reads == models::Reads::Images) {
+    b.inputs = at::randn({c.batch, task.channels, task.side, task.side}, generator, at::kDouble);
+    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
     b.labels[0][0] = data::kIgnored;  // replicas count different numbers of images
     return b;
   }
@@ -133,7 +135,7 @@ at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Me
 }  // namespace
 
 models::ModelShape tiny_gpt2() {
-  return {.architecture = "gpt2",
+  return {.architecture = models::built_in().at("gpt2"),
           .vocabulary = 43,
           .hidden = 24,
           .layers = 2,
@@ -145,7 +147,7 @@ models::ModelShape tiny_gpt2() {
 }
 
 models::ModelShape tiny_llama() {
-  return {.architecture = "llama",
+  return {.architecture = models::built_in().at("llama"),
           .vocabulary = 37,
           .hidden = 24,
           .layers = 2,
@@ -158,7 +160,7 @@ models::ModelShape tiny_llama() {
 }
 
 models::ModelShape tiny_vit() {
-  return {.architecture = "vit",
+  return {.architecture = models::built_in().at("vit"),
           .hidden = 24,
           .layers = 2,
           .heads = 4,
@@ -168,7 +170,7 @@ models::ModelShape tiny_vit() {
           .positions = 5,
           .norm_epsilon = 1e-12,
           .tied = false,
-          .image = {.side = 8, .channels = 3, .patch = 4, .classes = 7}};
+          .own = models::VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7}};
 }
 
 std::vector<parallel::TensorConfig> tensor_modes() {

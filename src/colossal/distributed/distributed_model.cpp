@@ -32,13 +32,8 @@ std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& 
 }
 
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence) {
-  const auto flops = [&, &architecture = models::architecture(shape.architecture)](int64_t layers) {
-    models::ModelShape some = shape;
-    some.layers = layers;
-    return architecture.flops(some, sequence);
-  };
-  const double block = flops(2) - flops(1);
-  return {0, std::vector<double>(shape.layers, block), flops(1) - block};
+  models::Costs costs = models::costs_of(shape, sequence);
+  return {costs.first, std::move(costs.blocks), costs.last};
 }
 
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,

@@ -11,6 +11,7 @@
 #include "colossal/models/model.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/parallel/pipeline/executor.h"
+#include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::distributed {
 

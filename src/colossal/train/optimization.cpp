@@ -83,8 +83,7 @@ checkpoint::TrainingState Optimization::state() {
   }
   for (const optim::StateTensor& t : optimizer_->state())
     state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
-  const memory::ChunkOptions& chunks = store_.options();
-  state.sharers = chunks.zero == 0 ? 1 : chunks.sharers > 0 ? chunks.sharers : mesh_.size("data");
+  state.sharers = store_.options().zero == 0 ? 1 : store_.options().sharers;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   return state;
 }
