@@ -1,6 +1,6 @@
 // What Megatron's sequence form is for: the activations of a transformer layer, all of them, are shared out
-// (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2). And what it must not hinder: decoding, which takes any number
-// of tokens.
+// (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2). And what it must not hinder: decoding, which takes any
+// number of tokens.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -199,6 +199,10 @@ std::unique_ptr<nn::LossHead> TensorLayers::lm_head(const std::string& name, int
 
 std::unique_ptr<nn::LossHead> TensorLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                        double deviation) {
+  require(
+      layout_->outside.sequence.empty(), "parallel",
+      "tensor.sequence must be false for a model that classifies: one rank alone has the token that its head reads; "
+      "modes 2d, 2.5d and 3d split the rows of a batch instead");
   return std::make_unique<TensorClassifier>(parameters(), layout_, name, hidden, classes, deviation);
 }
 

@@ -15,8 +15,8 @@ namespace colossal::parallel {
 ///                them in forward and backward. Embedding, loss: vocabulary.h.
 ///                Classifier: one all_reduce of the logits over the ranks that split features. Dropout: none, masks
 ///                            follow the logical index.
-/// Errors:        a hidden size that does not divide (check_sizes); ids outside the vocabulary are the caller's to
-///                check.
+/// Errors:        a hidden size that does not divide (check_sizes); patch embeddings and classifiers where the layout
+///                splits the sequence ("parallel"). Ids outside the vocabulary are the caller's to check.
 class TensorLayers : public nn::Layers {
  public:
   TensorLayers(nn::Parameters& parameters, Layout layout);
