@@ -94,7 +94,7 @@ void DistributedModel::train(const PassOf& pass, const ResultOf& loss,
 std::vector<at::Tensor> DistributedModel::forward(int micro_batches, const PassOf& pass, const ResultOf& result) {
   auto results = executor_->forward(stage_function(pass, result), micro_batches, hidden_sizes(pass(0).inputs));
   for (int i = 0; i < micro_batches; ++i)
-    if (const Pass p = pass(i); p.step.cache) p.step.cache->advance(p.inputs.size(1));
+    if (const Pass p = pass(i); p.step.cache) p.step.cache->advance(p.step.sequences, p.inputs.size(1));
   return results;
 }
 

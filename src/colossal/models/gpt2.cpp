@@ -52,7 +52,6 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   };
   for (int64_t i = 0; i < s.layers; ++i) {
     auto block = std::make_shared<Gpt2Block>(s, i, layers);
-    model.kv_heads_local = block->qkv->kv_heads_local();
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
   }
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);

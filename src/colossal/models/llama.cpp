@@ -63,7 +63,6 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   auto table = std::make_shared<const ops::RotaryTable>(s.head_dim, r.theta, scaling);
   for (int64_t i = 0; i < s.layers; ++i) {
     auto block = std::make_shared<LlamaBlock>(s, i, layers, table);
-    model.kv_heads_local = block->qkv->kv_heads_local();
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
   }
   std::shared_ptr<nn::Norm> norm = layers.rms_norm("norm", s.hidden, s.norm_epsilon);

@@ -7,9 +7,7 @@
 namespace colossal::models {
 
 at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step) {
-  const at::Tensor hidden = run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, inputs, step);
-  if (step.cache) step.cache->advance(inputs.size(1));
-  return hidden;
+  return run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, inputs, step);
 }
 
 at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step) {
@@ -35,11 +33,6 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
   if (parameter.starts_with("norm.") || parameter.starts_with("head.")) return {last};
   if (parameter.starts_with("embedding.") && shape.tied && last > 0) return {0, last};
   return {0};
-}
-
-nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options) {
-  return nn::KvCache(model.shape.layers, batch / model.batch_parts, capacity, model.kv_heads_local,
-                     model.shape.head_dim, options);
 }
 
 }  // namespace colossal::models

@@ -61,7 +61,6 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   };
   for (int64_t index = 0; index < s.layers; ++index) {
     auto block = std::make_shared<VitBlock>(s, index, layers);
-    model.kv_heads_local = block->qkv->kv_heads_local();
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
   }
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);

@@ -67,7 +67,6 @@ struct SerialHeads : HeadProjection {
   Heads forward(const at::Tensor& x) override {
     return split_heads(fused.forward(x), shape.heads, shape.kv_heads, shape.head_dim);
   }
-  int64_t kv_heads_local() const override { return shape.kv_heads; }
   AttentionShape shape;
   BlockLinear fused;
 };
@@ -180,6 +179,10 @@ std::unique_ptr<PatchEmbedding> SerialLayers::patch_embedding(const std::string&
 
 std::unique_ptr<Norm> SerialLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {
   return std::make_unique<RmsNorm>(parameters(), name, hidden, epsilon);
+}
+
+std::unique_ptr<Norm> SerialLayers::head_norm(const std::string& name, int64_t head_dim, double epsilon) {
+  return std::make_unique<RmsNorm>(parameters(), name, head_dim, epsilon);
 }
 
 std::unique_ptr<Norm> SerialLayers::layer_norm(const std::string& name, int64_t hidden, double epsilon) {
