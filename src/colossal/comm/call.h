@@ -78,6 +78,7 @@ void check(const Group& group, const Call& call);
 struct Payload {
   double elements = 0;  ///< exact up to 2^53
   double bytes = 0;
+  bool operator==(const Payload&) const = default;
 };
 Payload sent_by(const Group& group, const Call& call);
 
