@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/temporary_folder.h"
-#include "colossal/base/config_json.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 
@@ -168,17 +167,6 @@ TEST(Config, PrintsTablesInOrderWithRootKeysFirst) {
   EXPECT_EQ(text.rfind("name = \"none\"\n", 0), 0u) << text;
   EXPECT_THAT(text, HasSubstr("\n[parallel]\ndata = 1\n\n[parallel.tensor]\nsize = 1\nmode = \"1d\"\n"));
   EXPECT_THAT(text, HasSubstr("memory = \"70GiB\"\n"));
-}
-
-TEST(Config, WritesJson) {
-  Config config;
-  config.training.clip = std::numeric_limits<double>::quiet_NaN();
-  const auto json = to_json_object(config);
-  EXPECT_EQ(json["parallel"]["tensor"]["mode"], "1d");
-  EXPECT_EQ(json["training"]["memory"], int64_t{70} << 30);
-  EXPECT_EQ(json["training"]["clip"], "nan");
-  EXPECT_EQ(json["training"]["betas"][1], 0.95);
-  EXPECT_EQ(json["name"], "none");
 }
 
 TEST(ConfigErrors, UnknownKeyNamesPlaceAndNearestKey) {

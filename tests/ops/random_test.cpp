@@ -104,16 +104,6 @@ TEST(FillNormal, RefusesBoxesThatDoNotFit) {
   EXPECT_THROW(fill_normal(x, {8, 8}, {-1, 0}, {0, 0}, {4, 4}, 1, 1), Error);
 }
 
-TEST(FillUniform, StaysInItsRangeAndDependsOnTheIndexOnly) {
-  auto whole = at::empty({1000}), part = at::empty({300});
-  fill_uniform(whole, {1000}, {0}, {0}, {1000}, 5, -2, 3);
-  fill_uniform(part, {1000}, {501}, {0}, {300}, 5, -2, 3);
-  EXPECT_TRUE(at::equal(whole.slice(0, 501, 801), part));
-  EXPECT_GE(whole.min().item<float>(), -2);
-  EXPECT_LT(whole.max().item<float>(), 3);
-  EXPECT_NEAR(whole.mean().item<double>(), 0.5, 5 * 5 / std::sqrt(12.0 * 1000));
-}
-
 TEST(Dropout, KeepsTheShareItPromisesAndScalesTheRest) {
   const auto y = dropout(at::ones({512, 512}), 0.25, 9, 0, 0, 512);
   const double kept = y.ne(0).to(at::kDouble).mean().item<double>();
@@ -129,6 +119,12 @@ TEST(Dropout, OfShardsEqualsTheSerialMask) {
       EXPECT_TRUE(at::equal(dropout(x.slice(0, row, row + 7).slice(1, col, col + 9), 0.4, 11, 100 + row, col, 26),
                             whole.slice(0, row, row + 7).slice(1, col, col + 9)));
   EXPECT_TRUE(at::equal(dropout(x.view({5, 6, 26}), 0.4, 11, 100, 0, 26).view({30, 26}), whole));
+  // Tokens 2 and 3 of each of 5 rows of 6.
+  const auto tokens = x.view({5, 6, 26}).narrow(1, 2, 2);
+  EXPECT_TRUE(at::equal(dropout(tokens, 0.4, 11, {102, 2, 6}, 0, 26), whole.view({5, 6, 26}).narrow(1, 2, 2)));
+  EXPECT_TRUE(
+      at::equal(dropout_mask_reference(10, 26, 0.4, 11, {102, 2, 6}, 0, 26, at::kCPU).view({5, 2, 26}),
+                dropout_mask_reference(30, 26, 0.4, 11, 100, 0, 26, at::kCPU).view({5, 6, 26}).narrow(1, 2, 2)));
 }
 
 TEST(Dropout, EqualsTheMaskOfAtenOperators) {
@@ -153,6 +149,7 @@ TEST(Dropout, WithoutProbabilityIsTheInputItself) {
   EXPECT_THROW(dropout(x, 1, 1, 0, 0, 4), Error);
   EXPECT_THROW(dropout(x, 0.5, 1, 0, 1, 4), Error);
   EXPECT_THROW(dropout(x, 0.5, 1, -1, 0, 4), Error);
+  EXPECT_THROW(dropout(x, 0.5, 1, {0, 3, 2}, 0, 4), Error);
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ at::Tensor one_step(const OptimizerConfig& c, const at::Tensor& g, double rate,
     std::vector<memory::Shard> shards{make_shard(parameters)};
     shards[0].values.copy_(w);
     shards[0].gradients.copy_(g);
-    make_optimizer(c, shards, mesh)->step(1, rate, 1);
+    make_optimizer(c, shards, {parameters, mesh})->step(1, rate, 1);
     result = shards[0].values;
   });
   return result;
@@ -119,7 +119,7 @@ TEST(LayerWise, SendsTwoNumbersATensorInOneMessage) {
   for (const OptimizerConfig& c : {lamb(), lars()})
     comm::run_ranks(2, [&](comm::World& world) {
       RankState rank(world, {2, 1, true});
-      const auto optimizer = make_optimizer(c, rank.shards, rank.mesh);
+      const auto optimizer = make_optimizer(c, rank.shards, {rank.parameters, rank.mesh});
       rank.set_gradients(1, 1);
       world.traffic().reset();
       optimizer->step(1, 0.1, 1);

@@ -96,7 +96,7 @@ TEST(Galore, ProjectsOntoTheLeadingSingularVectors) {
       parameters.add("w", tensor::ShardSpec::whole(shape), nn::Init::normal(1), true);
       std::vector<memory::Shard> shards{make_shard(parameters)};
       shards[0].gradients.copy_(gradient_of("w", shape, 1).view({-1}));
-      const auto optimizer = make_optimizer(galore(), shards, mesh);
+      const auto optimizer = make_optimizer(galore(), shards, {parameters, mesh});
       optimizer->step(1, 0.1, 1);
       const at::Tensor g = gradient_of("w", shape, 1), p = optimizer->state()[0].value;
       const auto [u, s, v] = at::linalg_svd(g, false);
@@ -115,7 +115,7 @@ int64_t state_numel(const OptimizerConfig& c, const std::vector<std::vector<int6
     for (size_t i = 0; i < shapes.size(); ++i)
       parameters.add(concat("p", i), tensor::ShardSpec::whole(shapes[i]), nn::Init::ones(), true);
     std::vector<memory::Shard> shards{make_shard(parameters)};
-    for (const StateTensor& t : make_optimizer(c, shards, mesh)->state()) total += t.value.numel();
+    for (const StateTensor& t : make_optimizer(c, shards, {parameters, mesh})->state()) total += t.value.numel();
   });
   return total;
 }
@@ -133,7 +133,7 @@ struct Model {
     parameters.add("w", tensor::ShardSpec::whole({40, 33}), nn::Init::normal(1), true);
     parameters.add("b", tensor::ShardSpec::whole({77}), nn::Init::normal(1), false);
     shards.push_back(make_shard(parameters));
-    optimizer = make_optimizer(c, shards, mesh);
+    optimizer = make_optimizer(c, shards, {parameters, mesh});
   }
   void step(int64_t t) {
     for (const memory::Piece& piece : shards[0].pieces)
@@ -198,7 +198,7 @@ TEST(Adam8bit, StepsWindowsOfALargeShard) {
       parameters.add("w", tensor::ShardSpec::whole({rows, 1024}), nn::Init::ones(), true);
       parameters.add("b", tensor::ShardSpec::whole({5}), nn::Init::ones(), false);
       std::vector<memory::Shard> shards{make_shard(parameters)};
-      const auto optimizer = make_optimizer(config("adam8bit"), shards, mesh);
+      const auto optimizer = make_optimizer(config("adam8bit"), shards, {parameters, mesh});
       for (int64_t t = 1; t <= 3; ++t) {
         shards[0].gradients.copy_(
             gradient_of("w", {1024}, t).repeat({rows + 1}).narrow(0, 0, shards[0].values.numel()));

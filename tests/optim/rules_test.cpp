@@ -83,7 +83,7 @@ void expect_equals_torch(const OptimizerConfig& c,
   comm::run_ranks(1, [&](comm::World& world) {
     One one;
     comm::Mesh mesh(world, {});
-    const auto optimizer = make_optimizer(c, one.shards, mesh);
+    const auto optimizer = make_optimizer(c, one.shards, {one.parameters, mesh});
     for (int64_t t = 1; t <= 100; ++t) {
       one.shards[0].gradients.copy_(gradient_of("w", {301}, t));
       torch_step(one.theirs, one.shards[0].gradients, t);
@@ -123,7 +123,7 @@ memory::Shard after_two_steps(const std::string& name, const std::function<void(
     comm::Mesh mesh(world, {});
     OptimizerConfig c = config(name);
     if (name == "galore") c.rank = 3;
-    const auto optimizer = make_optimizer(c, one.shards, mesh);
+    const auto optimizer = make_optimizer(c, one.shards, {one.parameters, mesh});
     for (int64_t t = 1; t <= 2; ++t) {
       one.shards[0].gradients = gradient_of("w", {301}, t).to(rounded_to).to(gradients);
       optimizer->step(t, name == "lars" ? 10 : 0.01, 0.5);  // whose steps are a thousandth of the rate
@@ -165,7 +165,7 @@ TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {
   const auto stepped = [](const Layout& layout, bool by_chance) {
     std::vector<at::Tensor> values(static_cast<size_t>(layout.data));
     comm::run_ranks(layout.data, [&](comm::World& world) {
-      comm::Mesh mesh(world, {{"data", layout.data}});
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", layout.data)});
       nn::Parameters parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1});
       parameters.add("w", tensor::ShardSpec::whole({30, 40}), nn::Init::ones(), true);
       const int index = mesh.index("data");
@@ -177,7 +177,7 @@ TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {
       c.name = "sgd";
       c.momentum = c.weight_decay = 0;
       c.stochastic_rounding = by_chance;
-      const auto optimizer = make_optimizer(c, shards, mesh);
+      const auto optimizer = make_optimizer(c, shards, {parameters, mesh});
       for (int64_t t = 1; t <= 3; ++t) optimizer->step(t, 1e-3, 1);
       values[static_cast<size_t>(index)] = shards[0].values;
     });
@@ -200,7 +200,7 @@ TEST(Optimizers, StatesAreNamedAndAsLargeAsThePapersSay) {
   for (const auto& [name, states] : kinds)
     comm::run_ranks(1, [&, name = name, states = states](comm::World& world) {
       RankState rank(world, {});
-      const auto optimizer = make_optimizer(config(name), rank.shards, rank.mesh);
+      const auto optimizer = make_optimizer(config(name), rank.shards, {rank.parameters, rank.mesh});
       std::vector<std::string> got, want;
       for (const StateTensor& t : optimizer->state()) {
         got.push_back(t.name);
@@ -251,7 +251,7 @@ TEST(Optimizers, RefuseShardsThatDoNotFit) {
     c.stochastic_rounding = true;
     const auto message = [&] {
       try {
-        make_optimizer(c, one.shards, mesh);
+        make_optimizer(c, one.shards, {one.parameters, mesh});
       } catch (const Error& error) {
         return std::string(error.what());
       }

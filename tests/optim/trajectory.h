@@ -80,7 +80,7 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
 /// The parameters of one rank under a layout, in two shards, and what a test does with them.
 struct RankState {
   RankState(comm::World& world, const Layout& layout)
-      : mesh(world, {{"data", layout.data}, {"tensor", layout.tensor}}),
+      : mesh(world, {comm::Mesh::batch("data", layout.data), {"tensor", layout.tensor}}),
         parameters(mesh.place(), {at::kDouble, at::kCPU, 1}) {
     declare(parameters);
     std::vector<nn::Parameter*> chunks[2];
@@ -127,7 +127,7 @@ inline void expect_trajectory(const OptimizerConfig& config, const std::map<std:
       layout.data * layout.tensor,
       [&](comm::World& world) {
         RankState rank(world, layout);
-        const auto optimizer = make_optimizer(config, rank.shards, rank.mesh);
+        const auto optimizer = make_optimizer(config, rank.shards, {rank.parameters, rank.mesh});
         for (int64_t t = 1; t <= steps; ++t) {
           rank.set_gradients(t, 4);  // the scale takes it back
           optimizer->step(t, rate_of(t), 0.25);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -75,10 +76,10 @@ void run_decorated(const schedule::Schedule& schedule, const Decorate& decorate,
       std::this_thread::sleep_for(work);
       return chain(k, micro_batch, input);
     };
-    for (int repeat = 0; repeat < 2; ++repeat) {  // the second run knows the shapes
+    for (int repeat = 0; repeat < 2; ++repeat) {
       for (at::Tensor& w : chain.weights) w.mutable_grad() = at::Tensor();
       world.traffic().reset();
-      executor.train(stage, {kRows}, {});
+      executor.train(stage, {kRows, kWidth}, {});
     }
     see(world, executor, chain);
   });
@@ -138,6 +139,23 @@ TEST_P(Executor, SendsOneHiddenStateEachWayPerBoundaryAndMicroBatch) {
   int64_t boundaries = 0;  // between ranks, of the pipe that a micro-batch takes
   for (int k = 0; k + 1 < place.stages(); ++k) boundaries += place.rank_of(0, k) != place.rank_of(0, k + 1);
   EXPECT_EQ(sent, 2 * schedule.micro_batches * boundaries * kRows * kWidth);
+}
+
+TEST_P(Executor, SendsNothingElseNotEvenAtFirst) {
+  const auto& [name, ranks] = GetParam();
+  const auto schedule = schedule_of(name, ranks, 2 * ranks);
+  comm::run_ranks(schedule.placement.ranks(), [&](World& world) {
+    comm::Mesh mesh(world, {{"pipeline", world.size()}});
+    Chain chain(schedule.placement.stages());
+    PipelineExecutor executor(schedule,
+                              {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
+    executor.train([&](int k, int i, const at::Tensor& x) { return chain(k, i, x); }, {kRows, kWidth}, {});
+    const auto& list = schedule.ranks[world.rank()];
+    const auto sends = std::count_if(list.begin(), list.end(), [](const schedule::Step& step) {
+      return step.action == schedule::Action::SendForward || step.action == schedule::Action::SendBackward;
+    });
+    EXPECT_EQ(world.traffic().total("pipeline", "send").calls, sends);
+  });
 }
 
 /// A transport whose sends return when the message was received: what NCCL may do to a pair's first message, and to
@@ -216,7 +234,7 @@ TEST(ExecutorForward, PassesOnceThroughEveryStage) {
     PipelineExecutor executor(schedule,
                               {&mesh, &mesh.group("tensor"), &chain.deferred, at::TensorOptions(at::kDouble)});
     const auto stage = [&](int k, int i, const at::Tensor& x) { return chain(k, i, x); };
-    const auto results = executor.forward(stage, 3, {kRows});
+    const auto results = executor.forward(stage, 3, {kRows, kWidth});
     EXPECT_EQ(results.size(), world.rank() == 0 ? 3u : 0u);  // the last stage of a V is where the first is
     for (size_t i = 0; i < results.size(); ++i) {
       at::Tensor x;
@@ -238,10 +256,28 @@ TEST(ExecutorErrors, AFailedStageLeavesNothingAndSaysWhy) {
             require(stage == 0 || i < 1, "test", "stage 1 is broken");
             return stage == 0 ? at::ones({2, 2}, at::kDouble).requires_grad_() * 2 : x.sum();
           },
-          {2}, {});
+          {2, 2}, {});
     });
   });
   EXPECT_NE(message.find("stage 1 is broken"), std::string::npos) << message;
+}
+
+TEST(ExecutorErrors, AStageThatHandsOnOtherSizesThanWereSaidIsNamed) {
+  const std::string message = test::thrown_message([&] {
+    comm::run_ranks(2, [&](World& world) {
+      comm::Mesh mesh(world, {{"pipeline", 2}});
+      nn::DeferredGradients deferred;
+      PipelineExecutor executor(schedule_of("1f1b", 2, 4),
+                                {&mesh, &mesh.group("tensor"), &deferred, at::TensorOptions(at::kDouble)});
+      executor.train(
+          [&](int stage, int, const at::Tensor& x) {
+            return stage == 0 ? at::ones({2, 3}, at::kDouble).requires_grad_() * 2 : x.sum();
+          },
+          {2, 2}, {});
+    });
+  });
+  EXPECT_NE(message.find("stage 0 was to hand on [2, 2]"), std::string::npos) << message;
+  EXPECT_NE(message.find("got [2, 3]"), std::string::npos) << message;
 }
 
 }  // namespace

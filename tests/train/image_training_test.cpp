@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/report/metrics.h"
 #include "colossal/train/trainer.h"
 #include "support/cifar_folder.h"
 #include "support/tolerance.h"
@@ -27,12 +28,17 @@ class ImageRun : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(base); }
 
-  Config make(const std::string& folder, int64_t data, int64_t tensor) const {
-    Config c;
+  run::Config make(const std::string& folder, int64_t data, int64_t tensor) const {
+    run::Config c;
     c.run.folder = base + "/" + folder;
     c.run.device = "cpu";
     c.run.matmul = "mkl";
-    c.model = {.name = "vit-tiny-cifar", .hidden = 32, .layers = 2, .heads = 4, .image = {.patch = 8}, .dropout = 0.1};
+    c.model = {.name = "vit-tiny-cifar",
+               .hidden = 32,
+               .layers = 2,
+               .heads = 4,
+               .dropout = 0.1,
+               .own = models::own_keys({"patch=8"})};
     c.data.path = base + "/cifar";
     c.parallel.data = data;
     c.parallel.tensor.size = tensor;
@@ -43,7 +49,7 @@ class ImageRun : public testing::Test {
     return c;
   }
 
-  std::map<std::string, at::Tensor> train(const Config& c, Start start, int64_t stop_after = 0) const {
+  std::map<std::string, at::Tensor> train(const run::Config& c, Start start, int64_t stop_after = 0) const {
     std::map<std::string, at::Tensor> parameters;
     std::mutex mutex;
     comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
@@ -60,10 +66,10 @@ class ImageRun : public testing::Test {
     });
     return parameters;
   }
-  std::vector<StepMetrics> metrics(const std::string& folder) const {
-    return read_metrics(base + "/" + folder + "/metrics.jsonl");
+  std::vector<report::StepMetrics> metrics(const std::string& folder) const {
+    return report::read_metrics(base + "/" + folder + "/metrics.jsonl");
   }
-  std::string refusal(const Config& c) const {
+  std::string refusal(const run::Config& c) const {
     try {
       train(c, Start::New);
     } catch (const std::exception& e) {
@@ -75,7 +81,7 @@ class ImageRun : public testing::Test {
 };
 
 TEST_F(ImageRun, Learns) {
-  Config c = make("run", 1, 1);
+  run::Config c = make("run", 1, 1);
   c.training.steps = 120;
   c.training.evaluate_every = 60;
   c.data.augment = false;  // the height of the band is the class
@@ -96,7 +102,7 @@ TEST_F(ImageRun, Learns) {
 
 TEST_F(ImageRun, ResumeIsBitwise) {
   const auto whole = train(make("whole", 1, 2), Start::New);
-  const Config parts = make("parts", 1, 2);
+  const run::Config parts = make("parts", 1, 2);
   train(parts, Start::New, 13);  // within the second epoch, whose first batch held the rest of the first
   const auto resumed = train(parts, Start::Resume);
   for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, resumed.at(name))) << name;
@@ -116,17 +122,17 @@ TEST_F(ImageRun, TwoReplicasEqualOne) {
 }
 
 TEST_F(ImageRun, SaysWhatIsWrongWithTheData) {
-  Config c = make("run", 2, 1);
+  run::Config c = make("run", 2, 1);
   c.data.path = "builtin";
   EXPECT_NE(refusal(c).find("no such folder of images: data.path = builtin; get CIFAR-10's binary version from "
                             "https://www.cs.toronto.edu"),
             std::string::npos);
   c = make("run", 1, 1);
-  c.model.image.side = 64;
+  c.model.own = models::own_keys({"patch=8", "side=64"});
   EXPECT_NE(refusal(c).find("got 3 and 64, images have 3 and 32; set model.channels and model.side"),
             std::string::npos);
   c = make("run", 1, 1);
-  c.model.image.classes = 9;
+  c.model.own = models::own_keys({"patch=8", "classes=9"});
   EXPECT_NE(refusal(c).find("classes must hold those of the images: got 9, images of 10; set model.classes"),
             std::string::npos);
   c = make("run", 1, 1);

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
 #include "support/ranks_values.h"
 
@@ -16,8 +17,8 @@ namespace {
 
 using testing::HasSubstr;
 
-Config small(const std::string& model) {
-  Config c;
+run::Config small(const std::string& model) {
+  run::Config c;
   c.run.device = "cpu";
   c.model.name = model;
   return c;
@@ -25,8 +26,8 @@ Config small(const std::string& model) {
 
 TEST(MemoryNeed, IsLessThanAModelHasAndNotMuchLess) {
   for (const char* model : {"gpt2-tiny", "llama-tiny", "vit-tiny-cifar"}) {
-    const Config c = small(model);
-    const models::ModelShape shape = models::resolve(c.model, 257);
+    const run::Config c = small(model);
+    const models::ModelShape shape = models::built_in().resolve(c.model, 257);
     const MemoryNeed need = least_memory(c, shape);
     comm::run_ranks(1, [&](comm::World& world) {
       const auto engine = initialize(world, c, shape);
@@ -44,8 +45,8 @@ TEST(MemoryNeed, IsLessThanAModelHasAndNotMuchLess) {
 }
 
 TEST(MemoryNeed, FollowsZeroPrecisionAndOptimizer) {
-  Config c = small("gpt2-tiny");
-  const models::ModelShape shape = models::resolve(c.model, 257);
+  run::Config c = small("gpt2-tiny");
+  const models::ModelShape shape = models::built_in().resolve(c.model, 257);
   const double n = least_memory(c, shape).elements;
   const auto figures = [&] {
     const MemoryNeed need = least_memory(c, shape);
@@ -70,16 +71,16 @@ TEST(MemoryNeed, FollowsZeroPrecisionAndOptimizer) {
 }
 
 TEST(MemoryNeed, OfSizesBeyondAllNumbersIsFinite) {
-  models::ModelShape shape = models::resolve(small("llama-tiny").model, 257);
+  models::ModelShape shape = models::built_in().resolve(small("llama-tiny").model, 257);
   shape.layers = shape.hidden = shape.ffn = shape.vocabulary = (int64_t{1} << 40) - 1;
   EXPECT_GT(least_memory(small("llama-tiny"), shape).total(), 1e36);
   EXPECT_TRUE(std::isfinite(least_memory(small("llama-tiny"), shape).total()));
 }
 
 TEST(MemoryNeed, RefusesWhatIsCertainNotToFit) {
-  Config c = small("gpt2-tiny");
+  run::Config c = small("gpt2-tiny");
   c.parallel.data = 4;
-  const models::ModelShape shape = models::resolve(c.model, 257);
+  const models::ModelShape shape = models::built_in().resolve(c.model, 257);
   const double need = least_memory(c, shape).total();
   check_memory(c, shape, 4, need);
   check_memory(c, shape, 2, need / 2);  // half of the ranks are on another machine

@@ -58,6 +58,4 @@ std::string file_checksum(const std::string& path) {
   return sum.hex();
 }
 
-uint64_t hash64(std::string_view bytes, uint64_t seed) { return XXH64(bytes.data(), bytes.size(), seed); }
-
 }  // namespace colossal

@@ -29,7 +29,5 @@ std::string checksum(const void* bytes, size_t count);
 inline std::string checksum(std::string_view bytes) { return checksum(bytes.data(), bytes.size()); }
 /// XXH3-128 of a file read in pieces of 1 MiB. Errors ("file"): it cannot be read.
 std::string file_checksum(const std::string& path);
-/// XXH64.
-uint64_t hash64(std::string_view bytes, uint64_t seed = 0);
 
 }  // namespace colossal

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "colossal/checkpoint/box.h"
+#include "colossal/nn/external_name.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::checkpoint {

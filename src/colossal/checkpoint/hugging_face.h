@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "colossal/checkpoint/checkpoint.h"
+#include "colossal/nn/external_name.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::comm {

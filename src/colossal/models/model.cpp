@@ -6,12 +6,6 @@
 
 namespace colossal::models {
 
-at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step) {
-  const at::Tensor hidden = run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, inputs, step);
-  if (step.cache) step.cache->advance(inputs.size(1));
-  return hidden;
-}
-
 at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step) {
   at::Tensor hidden = stage.embeds ? model.embed(x, step) : x;
   for (int64_t i = stage.first; i < stage.last; ++i) {
@@ -19,6 +13,10 @@ at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x
     hidden = step.training && step.recompute == nn::Recompute::Block ? nn::recomputed(block, hidden) : block(hidden);
   }
   return stage.ends ? model.norm(hidden, step) : hidden;
+}
+
+int64_t tokens_of(const Model& model, const at::Tensor& inputs) {
+  return inputs.dim() == 2 ? inputs.size(1) : model.shape.positions;
 }
 
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,

@@ -63,6 +63,18 @@ class Parameters {
 
   /// Declares a parameter and makes its local part, where it has one. Errors: a name that is taken.
   Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
+  /// While it lives add() gives the parameters that are there: for a second set of layers over them, of a layout that
+  /// stores them alike. Errors of add(): a name that is not there, a spec of other local sizes.
+  class Redeclaration {
+   public:
+    explicit Redeclaration(Parameters& parameters) : parameters_(parameters) { parameters_.redeclares_ = true; }
+    ~Redeclaration() { parameters_.redeclares_ = false; }
+    Redeclaration(const Redeclaration&) = delete;
+    Redeclaration& operator=(const Redeclaration&) = delete;
+
+   private:
+    Parameters& parameters_;
+  };
   /// Declares a leaf of somebody else's module, whole on every rank, with its values; once, however often it is given
   /// (a tied weight). Its dtype may be another than the options': a chunk store gives it that one. Errors: a name that
   /// is taken, a tensor that is no leaf.
@@ -103,20 +115,10 @@ class Parameters {
 
   tensor::Place place_;
   Options options_;
+  bool redeclares_ = false;
   DeferredGradients deferred_;
   std::deque<Parameter> list_;
   std::vector<Parameter*> here_;
-};
-
-/// Where a parameter is found in a Hugging Face folder: `parts` are concatenated along dimension 0 in the order of the
-/// parameter's segments (one part: the whole). `transposed`: the file stores [in, out] where we store [out, in]
-/// (GPT-2's Conv1D). `leading_ones`: dimensions of size 1 that the file's shape has in front of ours ([1, N, H] for a
-/// table [N, H]).
-struct ExternalName {
-  std::string ours;
-  std::vector<std::string> parts;
-  bool transposed = false;
-  int64_t leading_ones = 0;
 };
 
 }  // namespace colossal::nn

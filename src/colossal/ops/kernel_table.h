@@ -13,13 +13,34 @@ namespace colossal::ops {
 namespace {
 
 template <class T>
-constexpr Kernels<T> kTable{norm_forward<T>,      norm_backward<T>,     gelu_forward<T>,      gelu_backward<T>,
-                            swiglu_forward<T>,    swiglu_backward<T>,   rotary_rows<T>,       column_sums<T>,
-                            sum_of_squares<T>,    row_max<T>,           row_exp<T>,           row_scale<T>,
-                            sum_of_squares<Half>, sgd_step<T>,          adam_step<T>,         lion_step<T>,
-                            draw_words,           attention_scratch<T>, attention_forward<T>, attention_backward<T>,
-                            average_step<T>,      square_sums<T>,       square_sums<Half>,    scale_matrix<T>,
-                            encode_block,         decode_block};
+constexpr Kernels<T> kTable{
+    .norm_forward = norm_forward<T>,
+    .norm_backward = norm_backward<T>,
+    .gelu_forward = gelu_forward<T>,
+    .gelu_backward = gelu_backward<T>,
+    .swiglu_forward = swiglu_forward<T>,
+    .swiglu_backward = swiglu_backward<T>,
+    .rotary = rotary_rows<T>,
+    .column_sums = column_sums<T>,
+    .sum_of_squares = sum_of_squares<T>,
+    .row_max = row_max<T>,
+    .row_exp = row_exp<T>,
+    .row_scale = row_scale<T>,
+    .sum_of_squares_half = sum_of_squares<Half>,
+    .sgd = sgd_step<T>,
+    .adam = adam_step<T>,
+    .lion = lion_step<T>,
+    .random_words = draw_words,
+    .attention_scratch = attention_scratch<T>,
+    .attention_forward = attention_forward<T>,
+    .attention_backward = attention_backward<T>,
+    .average = average_step<T>,
+    .square_sums = square_sums<T>,
+    .square_sums_half = square_sums<Half>,
+    .scale_matrix = scale_matrix<T>,
+    .encode_block = encode_block,
+    .decode_block = decode_block,
+};
 
 }  // namespace
 

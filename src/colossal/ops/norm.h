@@ -2,8 +2,6 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
-#include <utility>
-
 #include "colossal/ops/rank_reduction.h"
 
 namespace colossal::ops {
@@ -20,13 +18,6 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilo
 /// y = (x - mean(x)) / sqrt(var(x) + epsilon) * weight + bias, biased variance.
 /// Shapes: x [..., H], weight [H], bias [H] or undefined. Otherwise as rms_norm (two statistics a row).
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon);
-
-/// {x + residual, norm(x + residual)}: the sum that opens the next residual branch and its norm, in one pass each way.
-/// Shapes: x and residual [..., H] of one shape.
-std::pair<at::Tensor, at::Tensor> add_rms_norm(const at::Tensor& x, const at::Tensor& residual,
-                                               const at::Tensor& weight, double epsilon);
-std::pair<at::Tensor, at::Tensor> add_layer_norm(const at::Tensor& x, const at::Tensor& residual,
-                                                 const at::Tensor& weight, const at::Tensor& bias, double epsilon);
 
 /// The same norms of rows whose H = `width` features are split over ranks: x [..., H_local], weight and bias [H_local].
 ///

@@ -12,13 +12,6 @@ void norm_forward(const NormForward<T>& a, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* x = a.x + row * n;
     Vec<W> total{};
-    if (a.residual) {
-      const T* residual = a.residual + row * n;
-      T* sum = a.sum + row * n;
-      for_vectors<W>(n,
-                     [&](int64_t i, auto part) { store(sum + i, load(x + i, part) + load(residual + i, part), part); });
-      x = sum;  // the norm is of the rounded sum, which is what backward will read
-    }
     W mean = 0;
     if (a.mean) {
       for_vectors<W>(n, [&](int64_t i, auto part) { total += load(x + i, part); });
@@ -61,12 +54,9 @@ void norm_backward(const NormBackward<T>& a, WideOf<T>* dweight, WideOf<T>* dbia
     const W mean_g = a.mean ? sum_of<W>(sum_g) / static_cast<W>(n) : W(0),
             mean_gz = sum_of<W>(sum_gz) / static_cast<W>(n);
     T* dx = a.dx + row * n;
-    const T* dsum = a.dsum ? a.dsum + row * n : nullptr;
     for_vectors<W>(n, [&](int64_t i, auto part) {
       const Vec<W> z = (load(x + i, part) - mean) * scale;
-      Vec<W> value = (load(dy + i, part) * load(a.weight + i, part) - mean_g - z * mean_gz) * scale;
-      if (dsum) value += load(dsum + i, part);
-      store(dx + i, value, part);
+      store(dx + i, (load(dy + i, part) * load(a.weight + i, part) - mean_g - z * mean_gz) * scale, part);
     });
   }
 }

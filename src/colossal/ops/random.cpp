@@ -65,7 +65,7 @@ void normal_pair(Words radius_word, Words angle_word, Floats& first, Floats& sec
   second = sign * (odd ? cosine : sine);
 }
 
-// Draws turn eight words into eight values. Words of a block are taken in pairs: radius and angle, even and odd.
+// Turns eight words into eight values. Words of a block are taken in pairs: radius and angle, even and odd.
 struct Normal {
   float deviation;
   void operator()(const uint32_t* words, float* out) const {
@@ -82,21 +82,8 @@ struct Normal {
   }
 };
 
-struct Uniform {
-  float low, range;
-  void operator()(const uint32_t* words, float* out) const {
-    for (int half = 0; half < 8; half += 4) {
-      Words drawn;
-      std::memcpy(&drawn, words + half, sizeof drawn);
-      const Floats value = low + range * unit_of(drawn);
-      std::memcpy(out + half, &value, sizeof value);
-    }
-  }
-};
-
 // Values of logical indices [first, first + count), in runs of whole blocks cut at both ends.
-template <class Draw>
-void draw_run(const Draw& draw, uint64_t seed, uint64_t first, int64_t count, float* out) {
+void draw_run(const Normal& draw, uint64_t seed, uint64_t first, int64_t count, float* out) {
   uint32_t words[kRandomRun];
   float values[kRandomRun];
   for (int64_t done = 0; done < count;) {
@@ -127,8 +114,7 @@ void check_box(const at::Tensor& local, const std::vector<int64_t>& shape, const
 }
 
 // A box is a set of rows along its last dimension, each a run of consecutive logical indices.
-template <class Draw>
-void fill(const Draw& draw, at::Tensor& local, std::vector<int64_t> shape, std::vector<int64_t> start,
+void fill(const Normal& draw, at::Tensor& local, std::vector<int64_t> shape, std::vector<int64_t> start,
           std::vector<int64_t> local_start, std::vector<int64_t> size, uint64_t seed) {
   check_box(local, shape, start, local_start, size);
   at::NoGradGuard no_grad;
@@ -172,12 +158,6 @@ void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std
                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
                  double deviation) {
   fill(Normal{static_cast<float>(deviation)}, local, shape, start, local_start, size, seed);
-}
-
-void fill_uniform(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,
-                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed, double low,
-                  double high) {
-  fill(Uniform{static_cast<float>(low), static_cast<float>(high - low)}, local, shape, start, local_start, size, seed);
 }
 
 }  // namespace colossal::ops

@@ -8,8 +8,8 @@
 
 namespace colossal::optim {
 
-Adafactor::Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-    : TensorwiseOptimizer(config, shards, mesh), moments_(shards, tensors()) {}
+Adafactor::Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
+    : TensorwiseOptimizer(config, shards, logical), moments_(shards, tensors()) {}
 
 void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;

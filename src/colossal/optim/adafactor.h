@@ -18,7 +18,7 @@ namespace colossal::optim {
 ///                among all ranks.
 class Adafactor : public TensorwiseOptimizer {
  public:
-  Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
+  Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
 
  private:

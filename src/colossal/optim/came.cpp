@@ -8,8 +8,8 @@
 
 namespace colossal::optim {
 
-Came::Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-    : TensorwiseOptimizer(config, shards, mesh),
+Came::Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
+    : TensorwiseOptimizer(config, shards, logical),
       moments_(shards, tensors()),
       instability_(tensors(), "instability"),
       averages_(shards, {"exp_avg"}) {}

@@ -20,7 +20,7 @@ namespace colossal::optim {
 ///                a step among all ranks.
 class Came : public TensorwiseOptimizer {
  public:
-  Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
+  Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
 
  private:

@@ -31,8 +31,8 @@ at::Tensor cut(at::Tensor whole, int64_t row, int64_t rows) { return whole.narro
 
 }  // namespace
 
-Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-    : TensorwiseOptimizer(config, shards, mesh),
+Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
+    : TensorwiseOptimizer(config, shards, logical),
       type_(type_of(shards)),
       others_(shards, {"exp_avg", "exp_avg_sq"},
               [&](const nn::Parameter& p) { return !is_projected(p.spec.shape, config.rank); }) {

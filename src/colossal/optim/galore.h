@@ -20,7 +20,7 @@ namespace colossal::optim {
 ///                whole gradient to the rank that does it, and a broadcast of P.
 class Galore : public TensorwiseOptimizer {
  public:
-  Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
+  Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
 
  private:

@@ -14,8 +14,8 @@ namespace colossal::optim {
 /// Communication: one all_reduce of 2 * tensors doubles a step among all ranks.
 class Lamb : public TensorwiseOptimizer {
  public:
-  Lamb(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-      : TensorwiseOptimizer(config, shards, mesh), states_(shards, {"exp_avg", "exp_avg_sq"}) {}
+  Lamb(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
+      : TensorwiseOptimizer(config, shards, logical), states_(shards, {"exp_avg", "exp_avg_sq"}) {}
   void step(int64_t step, double learning_rate, double gradient_scale) override;
 
  private:

@@ -6,8 +6,8 @@
 #include "colossal/optim/sgd.h"
 
 namespace colossal::optim {
-Lars::Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-    : TensorwiseOptimizer(config, shards, mesh), states_(shards, momentum_states(config)) {}
+Lars::Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
+    : TensorwiseOptimizer(config, shards, logical), states_(shards, momentum_states(config)) {}
 
 void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;

@@ -12,7 +12,7 @@ namespace colossal::optim {
 /// Communication: one all_reduce of 2 * tensors doubles a step among all ranks.
 class Lars : public TensorwiseOptimizer {
  public:
-  Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh);
+  Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
 
  private:

@@ -9,16 +9,16 @@
 
 namespace colossal::optim {
 
-/// Numbers the parameters of all ranks alike, in the order of their names.
+/// Numbers the parameters of all ranks alike, in the order of their names: of a pipeline's other stages too.
 class LogicalTensors {
  public:
   struct Entry {
     std::string name;
     std::vector<int64_t> shape;  ///< logical
   };
-  /// Communication: two small messages in which ranks tell each other the names of what they hold. Collective among all
-  ///                ranks.
-  LogicalTensors(const std::vector<memory::Shard>& shards, comm::Mesh& mesh);
+  /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole model
+  /// (nn::Parameters::declared). What another rank holds counts as trained. Needs no `parameters` later.
+  LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh);
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
   comm::Mesh& mesh() const { return mesh_; }

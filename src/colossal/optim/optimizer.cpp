@@ -21,19 +21,19 @@ using Shards = std::vector<memory::Shard>;
 
 struct Row {
   const char* name;  ///< a row of config.cpp
-  Made (*make)(const OptimizerConfig&, Shards&, comm::Mesh&);
+  Made (*make)(const OptimizerConfig&, Shards&, const LogicalTensors&);
 };
 
 template <class Rule>
-Made alone(const OptimizerConfig& config, Shards& shards, comm::Mesh&) {
+Made alone(const OptimizerConfig& config, Shards& shards, const LogicalTensors&) {
   return std::make_unique<Rule>(config, shards);
 }
 template <class Rule>
-Made together(const OptimizerConfig& config, Shards& shards, comm::Mesh& mesh) {
-  return std::make_unique<Rule>(config, shards, mesh);
+Made together(const OptimizerConfig& config, Shards& shards, const LogicalTensors& tensors) {
+  return std::make_unique<Rule>(config, shards, tensors);
 }
 template <Adam::Decay decay>
-Made adam(const OptimizerConfig& config, Shards& shards, comm::Mesh&) {
+Made adam(const OptimizerConfig& config, Shards& shards, const LogicalTensors&) {
   return std::make_unique<Adam>(config, shards, decay);
 }
 
@@ -57,7 +57,7 @@ StateTensor state_of_piece(const std::string& kind, const at::Tensor& flat, cons
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& given, std::vector<memory::Shard>& shards,
-                                          comm::Mesh& mesh) {
+                                          const LogicalTensors& tensors) {
   check_optimizer(given);
   for (const memory::Shard& shard : shards)
     require(!given.stochastic_rounding || shard.values.scalar_type() == at::kBFloat16, "optimizer",
@@ -66,7 +66,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& given, std::vec
   OptimizerConfig config = given;
   config.betas = betas_of(given);
   for (const Row& row : kRows)
-    if (config.name == row.name) return row.make(config, shards, mesh);
+    if (config.name == row.name) return row.make(config, shards, tensors);
   throw Error("optimizer", concat(config.name, " has no rule"));
 }
 

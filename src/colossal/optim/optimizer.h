@@ -11,6 +11,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/shard.h"
 #include "colossal/optim/config.h"
+#include "colossal/optim/logical_tensors.h"
 
 namespace colossal::optim {
 
@@ -41,10 +42,11 @@ class Optimizer {
   virtual void loaded(const std::vector<StateTensor>& /*state*/) {}
 };
 
-/// Communication: what the rule's constructor says, none for most. Collective among all ranks.
+/// `tensors`: the whole model's, of which `shards` hold parts of some; for rules that look at whole tensors. Nothing is
+/// communicated.
 /// Errors: those of check_optimizer; stochastic_rounding of values that are not bf16; what the rule refuses in
 ///         `shards`.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards,
-                                          comm::Mesh& mesh);
+                                          const LogicalTensors& tensors);
 
 }  // namespace colossal::optim

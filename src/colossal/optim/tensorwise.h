@@ -5,8 +5,7 @@
 
 namespace colossal::optim {
 
-/// A rule that needs norms, means or products of logical tensors. Communication of its constructor: that of
-/// LogicalTensors.
+/// A rule that needs norms, means or products of logical tensors.
 class TensorwiseOptimizer : public Optimizer {
  public:
   std::vector<StateTensor> state() final {
@@ -16,8 +15,8 @@ class TensorwiseOptimizer : public Optimizer {
   }
 
  protected:
-  TensorwiseOptimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards, comm::Mesh& mesh)
-      : config_(config), shards_(shards), tensors_(shards, mesh) {}
+  TensorwiseOptimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
+      : config_(config), shards_(shards), tensors_(logical) {}
   const OptimizerConfig& config() const { return config_; }
   const std::vector<memory::Shard>& shards() const { return shards_; }
   const LogicalTensors& tensors() const { return tensors_; }

@@ -7,9 +7,12 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/fp8_product.h"
 #include "colossal/parallel/tensor/vocabulary.h"
+#include "colossal/train/optimization.h"
 
 namespace colossal::train {
 namespace {
@@ -17,7 +20,7 @@ namespace {
 using comm::Phase;
 using comm::PhaseScope;
 
-nn::Recompute recompute_of(const MemoryConfig& memory) {
+nn::Recompute recompute_of(const run::MemoryConfig& memory) {
   return memory.recompute == "block"       ? nn::Recompute::Block
          : memory.recompute == "selective" ? nn::Recompute::Selective
                                            : nn::Recompute::None;
@@ -41,6 +44,16 @@ double sum_over(comm::Group& group, double value) {
   return t.item<double>();
 }
 
+/// The ranks of this stage that the batch is dealt out to.
+comm::Group& replicas_of(comm::Mesh& mesh) { return mesh.group(mesh.place().batch_axes()); }
+
+/// Those and their counterparts in the other stages.
+comm::Group& all_rows_of(comm::Mesh& mesh) {
+  std::vector<std::string> axes = mesh.place().batch_axes();
+  axes.insert(axes.begin(), "pipeline");
+  return mesh.group(axes);
+}
+
 double counted(const at::Tensor& labels) {
   return static_cast<double>((labels != data::kIgnored).sum().item<int64_t>());
 }
@@ -55,7 +68,7 @@ at::Device choose_device(const std::string& name, int local_rank) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank % at::detail::getCUDAHooks().deviceCount()));
 }
 
-Engine::Engine(comm::World& world, const Config& config, const models::ModelShape& shape)
+Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape)
     : config_(config), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), choose_device(config.run.device, world.local_rank()),
@@ -72,19 +85,36 @@ Engine::Engine(comm::World& world, const Config& config, const models::ModelShap
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
-  mesh_.group("data");
-  mesh_.group({"pipeline", "data"});
+  replicas_of(mesh_);
+  all_rows_of(mesh_);
   mesh_.all();
   if (fp8_) mesh_.all_but("pipeline");
 }
 
 Engine::~Engine() = default;
 
+void Engine::zero_grad() { optimization_->zero_grad(); }
+
+int64_t Engine::steps_done() const { return optimization_->steps_done(); }
+
+void Engine::loaded(const checkpoint::TrainingState& state) { optimization_->loaded(state); }
+
+void Engine::check_progress(const nlohmann::json& progress) const { optimization_->check_progress(progress); }
+
+std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->weights(); }
+
+void Engine::weights_loaded() { optimization_->weights_loaded(); }
+
+models::Model& Engine::model() { return model_->model(); }
+
+nn::Parameters& Engine::parameters() { return model_->parameters(); }
+
+memory::ChunkStore& Engine::store() { return optimization_->store(); }
+
 at::Device Engine::device() const { return model_->parameters().options().device; }
 
 data::Batch Engine::checked(const data::Batch& b) const {
-  const models::ModelShape& shape = model_->model().shape;
-  models::architecture(shape.architecture).check(shape, b.inputs, b.labels);
+  models::check_batch(model_->model().shape, b.inputs, b.labels);
   auto here = [&](const at::Tensor& t) { return t.defined() ? t.to(device()) : t; };
   return {here(b.inputs), here(b.labels), here(b.positions), here(b.documents)};
 }
@@ -101,7 +131,7 @@ double Engine::train_step(const data::Batch& batch) {
   const data::Batch b = checked(batch);
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels = std::max(1.0, sum_over(mesh_.group("data"), counted(b.labels)));
+  const double labels = std::max(1.0, sum_over(replicas_of(mesh_), counted(b.labels)));
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) {
     const data::Batch part = micro(i);
@@ -111,7 +141,7 @@ double Engine::train_step(const data::Batch& batch) {
     step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                     static_cast<uint64_t>(steps_done()));
     // A row's index in the global batch: replicas hold consecutive rows, micro-batches consecutive rows of those.
-    step.first_row = (mesh_.index("data") * parts + i) * part.inputs.size(0);
+    step.first_row = (mesh_.place().index(mesh_.place().batch_axes()) * parts + i) * part.inputs.size(0);
     return distributed::DistributedModel::Pass{part.inputs, step};
   };
   std::vector<double> losses(parts, 0);  // added up in the order of the micro-batches, whatever the schedule
@@ -126,7 +156,7 @@ double Engine::train_step(const data::Batch& batch) {
     optimization_->reducer().finish();
   }
   optimization_->store().end_pass();
-  return sum_over(mesh_.group({"pipeline", "data"}), std::accumulate(losses.begin(), losses.end(), 0.0));
+  return sum_over(all_rows_of(mesh_), std::accumulate(losses.begin(), losses.end(), 0.0));
 }
 
 StepResult Engine::step() {
@@ -142,7 +172,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
   const data::Batch b = checked(batch);
-  const bool classifies = models::architecture(model().shape.architecture).input == models::Input::Images;
+  const bool has_accuracy = model().shape.task().has_accuracy();
   const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.inputs.size(0) % (wanted * model().batch_parts) == 0 ? wanted : 1;
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
@@ -152,16 +182,16 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
     const at::Tensor labels = micro(i).labels;
     sums[0] = model().head->loss_sum(hidden, labels).to(at::kCPU, at::kDouble);
     sums[1] = counted(labels);
-    if (classifies) sums[2] = model().head->logits(hidden).argmax(-1).eq(labels).sum().to(at::kCPU, at::kDouble);
+    if (has_accuracy) sums[2] = model().head->logits(hidden).argmax(-1).eq(labels).sum().to(at::kCPU, at::kDouble);
     return sums;
   };
   at::Tensor sums = at::zeros({3}, at::kDouble);
   for (const at::Tensor& part : model_->forward(static_cast<int>(parts), pass, sums_of)) sums += part;
   optimization_->store().end_pass();
-  mesh_.group({"pipeline", "data"}).all_reduce(sums, comm::Reduce::Sum).wait();
+  all_rows_of(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
   const double labels = std::max(1.0, sums[1].item<double>());
   Evaluation result{sums[0].item<double>() / labels, {}};
-  if (classifies) result.accuracy = sums[2].item<double>() / labels;
+  if (has_accuracy) result.accuracy = sums[2].item<double>() / labels;
   return result;
 }
 
@@ -172,13 +202,13 @@ checkpoint::TrainingState Engine::state() {
   return state;
 }
 
-std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape) {
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
           config.parallel.pipeline.size, " * data ", config.parallel.data, " * tensor ", config.parallel.tensor.size,
           " = ", config.parallel.ranks(), "; start that many or change [parallel]");
-  parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the batch
+  parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the rest
   return std::make_unique<Engine>(world, config, shape);
 }
 

@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/newest.h"
 #include "colossal/memory/first_use.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/optimization.h"
 
 namespace colossal::train {
 namespace {
@@ -19,7 +19,7 @@ using comm::PhaseScope;
 
 constexpr const char* kModel = "model.";  // before the names of parameters, and of buffers, in a checkpoint
 
-void check(const comm::World& world, const Config& config) {
+void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
   require(p.tensor.size == 1 && p.pipeline.size == 1, "parallel",
           "a module of your own can be replicated and shared out over data, not cut: got tensor ", p.tensor.size,
@@ -52,7 +52,7 @@ std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, 
   return {from, from + order.numel()};
 }
 
-void adopt(nn::Parameters& parameters, torch::nn::Module& module, const Config& config,
+void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Config& config,
            const std::function<void()>& first_pass, comm::Group& replicas) {
   const Named named = module.named_parameters();
   require(std::any_of(named.begin(), named.end(), [](const auto& p) { return p.value().requires_grad(); }), "model",
@@ -82,14 +82,14 @@ void start_from_first(const at::Tensor& value, comm::Group& replicas) {
 
 }  // namespace
 
-ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config,
+ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                const std::function<void()>& first_pass)
     : config_(config),
       mesh_(world, config.parallel.axes()),
       parameters_(mesh_.place(),
                   {.dtype = config.precision.dtype(), .device = choose_device(config.run.device, world.local_rank())}) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
-  comm::Group& replicas = mesh_.group("data");
+  comm::Group& replicas = mesh_.group(mesh_.place().batch_axes());
   module.to(device());
   adopt(parameters_, module, config, first_pass, replicas);
   for (const auto& b : module.named_buffers()) {
@@ -108,6 +108,12 @@ ModuleTraining::~ModuleTraining() = default;
 at::Tensor ModuleTraining::input(const at::Tensor& tensor) const {
   return tensor.is_floating_point() ? tensor.to(device(), dtype()) : tensor.to(device());
 }
+
+int64_t ModuleTraining::steps_done() const { return optimization_->steps_done(); }
+
+memory::ChunkStore& ModuleTraining::store() { return optimization_->store(); }
+
+void ModuleTraining::end_pass() { optimization_->store().end_pass(); }
 
 void ModuleTraining::zero_grad() {
   optimization_->zero_grad();
@@ -149,48 +155,66 @@ double ModuleTraining::mean(double value) {
   return sum.item<double>() / config_.parallel.data;
 }
 
-checkpoint::TrainingState ModuleTraining::state() {
-  checkpoint::TrainingState state = optimization_->state();
-  for (const auto& [name, value] : buffers_) {
-    const bool widens = value.is_floating_point() && config_.precision.has_masters();
-    state.tensors.push_back(
-        {concat(kModel, name),
-         value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
-         tensor::ShardSpec::whole(value.sizes().vec()),
-         {}});
+/// The optimization, and copies of the buffers behind it, in the dtype of the parameters' exact values: the same in
+/// every precision that has these.
+class ModuleTraining::Saved : public Resumable {
+ public:
+  explicit Saved(ModuleTraining& training) : training_(training) {}
+  int64_t steps_done() const override { return training_.steps_done(); }
+  checkpoint::TrainingState state() override {
+    checkpoint::TrainingState state = training_.optimization_->state();
+    for (const auto& [name, value] : training_.buffers_) {
+      const bool widens = value.is_floating_point() && training_.config_.precision.has_masters();
+      state.tensors.push_back(
+          {concat(kModel, name),
+           value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
+           tensor::ShardSpec::whole(value.sizes().vec()),
+           {}});
+    }
+    return state;
   }
-  return state;
-}
+  void loaded(const checkpoint::TrainingState& filled) override {
+    checkpoint::TrainingState state = filled;
+    const at::NoGradGuard no_grad;
+    NamedBuffers& buffers = training_.buffers_;
+    for (size_t i = 0; i < buffers.size(); ++i)
+      buffers[i].second.copy_(state.tensors[state.tensors.size() - buffers.size() + i].value);
+    state.tensors.resize(state.tensors.size() - buffers.size());
+    training_.optimization_->loaded(state);
+  }
+  void check_progress(const nlohmann::json& progress) const override {
+    training_.optimization_->check_progress(progress);
+  }
+
+ private:
+  ModuleTraining& training_;
+};
 
 void ModuleTraining::save(const std::string& folder) {
-  const auto busy = mesh_.world().busy("saving a checkpoint");
-  checkpoint::save(folder, steps_done(), state(), mesh_.all(), mesh_.place(),
-                   static_cast<int>(config_.training.keep_last));
+  Saved saved(*this);
+  Checkpoints(folder, mesh_, config_.training.keep_last).save(saved);
 }
 
-void ModuleTraining::load(const std::string& folder) { load(folder, checkpoint::agreed_steps(folder, mesh_.all())); }
+void ModuleTraining::load(const std::string& folder) {
+  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
+  load(checkpoints, checkpoints.steps());
+}
 
-void ModuleTraining::load(const std::string& folder, const std::vector<int64_t>& steps) {
-  const auto busy = mesh_.world().busy("reading the checkpoint in " + folder);
-  checkpoint::TrainingState state = this->state();
-  checkpoint::load_newest(folder, steps, steps.empty() ? std::nullopt : std::optional(steps.back()), state, mesh_.all(),
-                          mesh_.place(),
-                          [&](const nlohmann::json& progress) { optimization_->check_progress(progress); });
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < buffers_.size(); ++i)
-    buffers_[i].second.copy_(state.tensors[state.tensors.size() - buffers_.size() + i].value);
-  state.tensors.resize(state.tensors.size() - buffers_.size());
-  optimization_->loaded(state);
+void ModuleTraining::load(const Checkpoints& checkpoints, const std::vector<int64_t>& steps) {
+  Saved saved(*this);
+  // None is passed over: there is no log here that could say so.
+  checkpoints.resume(saved, steps, steps.empty() ? std::nullopt : std::optional(steps.back()));
   zero_grad();
 }
 
 bool ModuleTraining::resume(const std::string& folder) {
-  const std::vector<int64_t> steps = checkpoint::agreed_steps(folder, mesh_.all());
-  if (!steps.empty()) load(folder, steps);
+  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
+  const std::vector<int64_t> steps = checkpoints.steps();
+  if (!steps.empty()) load(checkpoints, steps);
   return !steps.empty();
 }
 
-std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config,
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                            const std::function<void()>& first_pass) {
   check(world, config);
   return std::make_unique<ModuleTraining>(world, module, config, first_pass);

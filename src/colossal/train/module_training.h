@@ -10,14 +10,20 @@
 
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/parameter.h"
-#include "colossal/train/config.h"
-#include "colossal/train/optimization.h"
+#include "colossal/run/config.h"
+#include "colossal/train/checkpoints.h"
+#include "colossal/train/step_result.h"
 
 namespace torch::nn {
 class Module;
 }
+namespace colossal::memory {
+class ChunkStore;
+}
 
 namespace colossal::train {
+
+class Optimization;
 
 /// One rank's copy of a module in training. Made by initialize(). A step:
 ///
@@ -34,7 +40,7 @@ namespace colossal::train {
 /// before.
 class ModuleTraining {
  public:
-  ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config,
+  ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
                  const std::function<void()>& first_pass);
   ~ModuleTraining();
 
@@ -56,15 +62,15 @@ class ModuleTraining {
   /// training.accumulate; gradients that are not finite.
   StepResult step();
   /// Releases what ZeRO 3 gathered: after a forward without a backward, as in evaluation. Errors: of the gathers.
-  void end_pass() { optimization_->store().end_pass(); }
+  void end_pass();
   /// The mean of `value` over all ranks, for printing. Communication: all_reduce of [1].
   double mean(double value);
 
-  int64_t steps_done() const { return optimization_->steps_done(); }
+  int64_t steps_done() const;
   at::ScalarType dtype() const { return parameters_.options().dtype; }
   at::Device device() const { return parameters_.options().device; }
   const nn::Parameters& parameters() const { return parameters_; }
-  memory::ChunkStore& store() { return optimization_->store(); }
+  memory::ChunkStore& store();
 
   /// Saves folder/step-<steps_done> and keeps the training.keep_last newest: parameters (masters, where there are some)
   /// and buffers as "model.<name>", optimizer, step, loss scale. Of buffers, which replicas do not share, rank 0's are
@@ -79,12 +85,10 @@ class ModuleTraining {
 
  private:
   using NamedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
-  /// Of the optimization, with copies of the buffers behind, in the dtype of the parameters' exact values: the same in
-  /// every precision that has these.
-  checkpoint::TrainingState state();
-  void load(const std::string& folder, const std::vector<int64_t>& steps);
+  class Saved;  // what checkpoints see of it
+  void load(const Checkpoints& checkpoints, const std::vector<int64_t>& steps);
 
-  Config config_;
+  run::Config config_;
   comm::Mesh mesh_;
   nn::Parameters parameters_;
   NamedBuffers buffers_;
@@ -108,7 +112,7 @@ class ModuleTraining {
 /// Errors, before any communication: tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this
 ///         library); world.size() that is not parallel.data; a module without trained parameters, or with some that are
 ///         no floating-point leaves; a group of [optimizer.groups] that names none; what Config::validate() refuses.
-std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config,
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                            const std::function<void()>& first_pass = {});
 
 }  // namespace colossal::train
@@ -116,7 +120,7 @@ std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module
 namespace colossal {
 
 /// What a program that trains a module of its own needs to name.
-using train::Config;
+using run::Config;
 using train::initialize;
 using train::ModuleTraining;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/clock.h"
@@ -15,16 +16,18 @@
 #include "colossal/base/progress.h"
 #include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/hugging_face.h"
-#include "colossal/checkpoint/newest.h"
 #include "colossal/data/text_files.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
+#include "colossal/report/metrics.h"
+#include "colossal/report/report.h"
+#include "colossal/report/tensorboard.h"
+#include "colossal/run/replaced_run.h"
+#include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_need.h"
-#include "colossal/train/metrics.h"
-#include "colossal/train/replaced_run.h"
-#include "colossal/train/report.h"
-#include "colossal/train/tensorboard.h"
+#include "colossal/train/stall_records.h"
 
 namespace colossal::train {
 namespace {
@@ -52,19 +55,21 @@ class Tolerated {
 
 /// "model.layers = 2 -> 3, ...": how `now` differs from the config that was saved; empty where nothing does, or where
 /// nobody can tell.
-std::string changes_since(const nlohmann::json& progress, const Config& now) {
-  Config then;
+std::string changes_since(const nlohmann::json& progress, const run::Config& now) {
+  run::Config then;
   try {
     ConfigDocument::parse(progress.value("config", ""), "its config").read(then);
   } catch (const std::exception&) {
     return "";  // of a version with other keys
   }
-  const std::vector<KeyHelp> before = describe_config(then), after = describe_config(now);
+  std::map<std::string, std::pair<std::string, std::string>> values;  // architectures have different keys
+  for (const KeyHelp& key : describe_config(then)) values[key.key].first = key.default_value;
+  for (const KeyHelp& key : describe_config(now)) values[key.key].second = key.default_value;
   std::string changes;
-  for (size_t i = 0; i < before.size(); ++i) {
-    if (before[i].default_value == after[i].default_value || after[i].section == "run") continue;
-    changes += concat(changes.empty() ? "" : ", ", after[i].key, " = ", before[i].default_value, " -> ",
-                      after[i].default_value);
+  for (const auto& [key, value] : values) {
+    if (value.first == value.second || key.starts_with("run.")) continue;
+    const auto text = [](const std::string& toml) { return toml.empty() ? "nothing" : toml; };
+    changes += concat(changes.empty() ? "" : ", ", key, " = ", text(value.first), " -> ", text(value.second));
   }
   return changes;
 }
@@ -82,7 +87,7 @@ struct Trainer::Output {
       : metrics(folder.metrics(), resumed_after),
         events(folder.tensorboard(), resumed_after),
         progress("step", steps) {}
-  void write(const StepMetrics& m, const Log& log) {
+  void write(const report::StepMetrics& m, const Log& log) {
     metrics_try.run(log, [&] { metrics.write(m); });
     events_try.run(log, [&] { events.write(m); });
     std::string text =
@@ -92,13 +97,13 @@ struct Trainer::Output {
     if (m.accuracy) text += concat("  accuracy ", number("%.1f", 100 * *m.accuracy), " %");
     progress.update(m.step, text);
   }
-  MetricsWriter metrics;
-  EventWriter events;
+  report::MetricsWriter metrics;
+  report::EventWriter events;
   Tolerated metrics_try, events_try;
   Progress progress;
 };
 
-Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
+Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     : world_(world), config_(std::move(config)), options_(std::move(options)), folder_(config_.run.folder) {
   // Whatever one rank refuses, all refuse: nobody is left waiting in a collective.
   const auto everyone = world_.make_group("trainer", [&] {
@@ -113,7 +118,8 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
   checkpoint::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
-    data_ = open_data(config_, builtin_text(), static_cast<int>(config_.parallel.replica_of(world_.rank())));
+    data_ = run::open_data(config_, options_.models, builtin_text(),
+                           static_cast<int>(config_.parallel.replica_of(world_.rank())));
     check_memory(config_, data_.shape, world_.local_size());
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
@@ -141,6 +147,8 @@ Trainer::~Trainer() = default;
 
 comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
 
+Checkpoints Trainer::checkpoints() { return {folder_.checkpoints(), engine_->mesh(), config_.training.keep_last}; }
+
 std::string Trainer::builtin_text() const {
   const bool keeps = options_.start == Start::Resume && std::filesystem::exists(folder_.builtin_text());
   return keeps ? folder_.builtin_text() : options_.builtin_data;
@@ -151,10 +159,10 @@ void Trainer::take_folder() {
   lock_ = folder_.lock();
   if (options_.start == Start::New) {
     auto held = checkpoint::latest(folder_.checkpoints());
-    if (!held) held = checkpoint_set_aside(folder_);
+    if (!held) held = run::checkpoint_set_aside(folder_);
     require(!held, "run", "the folder ", folder_.path(), " already holds ", held.value_or(""),
             "; add --resume to go on from it, --overwrite to start anew, or choose another run.folder");
-  } else if (restore_run(folder_)) {
+  } else if (run::restore_run(folder_)) {
     options_.notices.push_back(concat("the run that was to overwrite the one in ", folder_.path(),
                                       " ended before its first checkpoint; what it left is removed, ",
                                       options_.start == Start::Resume
@@ -172,7 +180,7 @@ void Trainer::settle_folder(const std::vector<int64_t>& steps) {
     const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);
     log_.warning("the newer checkpoint of step ", step, " is set aside as ", aside, "; remove it when nobody needs it");
   }
-  if (!steps.empty() && options_.start == Start::Overwrite) set_run_aside(folder_);
+  if (!steps.empty() && options_.start == Start::Overwrite) run::set_run_aside(folder_);
   folder_.create();
   const std::string text = builtin_text();
   if (config_.data.path == "builtin" && text != folder_.builtin_text())
@@ -182,16 +190,15 @@ void Trainer::settle_folder(const std::vector<int64_t>& steps) {
 }
 
 void Trainer::start() {
-  const std::vector<int64_t> steps = checkpoint::agreed_steps(folder_.checkpoints(), all_ranks());
+  const std::vector<int64_t> steps = checkpoints().steps();
   if (options_.start == Start::Resume && (options_.resume_step || !steps.empty())) {
     resume(steps);
   } else if (!config_.model.from.empty()) {
-    const auto& architecture = models::architecture(engine_->model().shape.architecture);
+    const models::HuggingFace& folder = engine_->model().shape.architecture->hugging_face;
     const auto busy = world_.busy("reading " + config_.model.from);
     checkpoint::agree(all_ranks(), at::kCPU, [&] {
-      checkpoint::import_weights(
-          config_.model.from, engine_->parameters(), engine_->weights(),
-          {architecture.external_names(engine_->model().shape), architecture.prefix, architecture.ignored});
+      checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
+                                 {folder.names(engine_->model().shape), folder.prefix, folder.ignored});
     });
     engine_->weights_loaded();
   }
@@ -204,7 +211,7 @@ void Trainer::start() {
     log_.warning("parallel.zero = ", config_.parallel.zero,
                  " shares nothing out: there is one replica; raise parallel.data or leave zero out");
   const models::ModelShape& s = engine_->model().shape;
-  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
+  log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
             s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ",
             config_.parallel.tensor.size,
             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "",
@@ -217,16 +224,16 @@ void Trainer::start() {
 }
 
 void Trainer::resume(const std::vector<int64_t>& steps) {
-  const auto busy = world_.busy("reading a checkpoint in " + folder_.checkpoints());
-  checkpoint::TrainingState state = engine_->state();
   checkpoint::Found found;
   std::string changes;
+  const auto see = [&](const nlohmann::json& progress) { changes = changes_since(progress, config_); };
+  const auto restore = [&](const nlohmann::json& progress) {
+    data_.training->restore(progress.at("data"));
+    // The same library as before the stop, or the numbers would differ in the last bits.
+    if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(progress.value("matmul", int64_t{0})));
+  };
   try {
-    found = checkpoint::load_newest(folder_.checkpoints(), steps, options_.resume_step, state, all_ranks(),
-                                    engine_->mesh().place(), [&](const nlohmann::json& progress) {
-                                      changes = changes_since(progress, config_);
-                                      engine_->check_progress(progress);
-                                    });
+    found = checkpoints().resume(*engine_, steps, options_.resume_step, {.check = see, .restore = restore});
   } catch (const checkpoint::OtherRun& error) {
     if (changes.empty()) throw;
     throw Error(error.component(),
@@ -234,13 +241,6 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
                        ". Set that back to go on from it, or choose another run.folder, or --overwrite to start anew"))
         .mark_on_all_ranks();
   }
-  checkpoint::agree(all_ranks(), at::kCPU, [&] {
-    data_.training->restore(state.progress.at("data"));
-    // The same library as before the stop, or the numbers would differ in the last bits.
-    if (config_.run.matmul == "auto")
-      ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
-  });
-  engine_->loaded(state);
   saved_step_ = engine_->steps_done();
   if (is_first())
     for (const Error& damage : found.damaged)
@@ -250,14 +250,10 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
 
 void Trainer::save(bool last) {
   if (saved_step_ == engine_->steps_done()) return;
-  const auto busy = world_.busy("saving a checkpoint");
-  checkpoint::TrainingState state = engine_->state();
-  state.progress["data"] = data_.training->state();
-  state.progress["matmul"] = ops::matmul_choice().encode();
-  state.progress["config"] = to_toml(config_);
   try {
-    checkpoint::save(folder_.checkpoints(), engine_->steps_done(), state, all_ranks(), engine_->mesh().place(),
-                     static_cast<int>(config_.training.keep_last));
+    checkpoints().save(
+        *engine_,
+        {{"data", data_.training->state()}, {"matmul", ops::matmul_choice().encode()}, {"config", to_toml(config_)}});
   } catch (const Error& error) {
     // What all ranks know of, with something to go on from, is no reason to throw the steps away that are done.
     if (last || saved_step_ < 0 || !error.is_on_all_ranks()) throw;
@@ -267,10 +263,10 @@ void Trainer::save(bool last) {
     return;
   }
   saved_step_ = engine_->steps_done();
-  if (is_first()) remove_replaced_run(folder_);
+  if (is_first()) run::remove_replaced_run(folder_);
 }
 
-void Trainer::evaluate(StepMetrics& m) {
+void Trainer::evaluate(report::StepMetrics& m) {
   if (!data_.held_out) return;
   data_.held_out->rewind();
   const double batches = static_cast<double>(config_.training.evaluate_batches);
@@ -289,7 +285,7 @@ void Trainer::evaluate(StepMetrics& m) {
     m.perplexity = std::exp(*m.eval_loss);
 }
 
-bool Trainer::agree_on_step(StepMetrics& m) {
+bool Trainer::agree_on_step(report::StepMetrics& m) {
   const bool stop = options_.stop_requested && options_.stop_requested();
   at::Tensor most = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(peak_resident_bytes())}, at::kDouble);
   all_ranks().all_reduce(most, comm::Reduce::Max).wait();
@@ -305,17 +301,16 @@ double Trainer::peak_flops() {
 }
 
 bool Trainer::run() {
-  const TrainingConfig& t = config_.training;
+  const run::TrainingConfig& t = config_.training;
   const double peak = peak_flops();
   const models::ModelShape& shape = engine_->model().shape;
-  const double flops =
-      models::architecture(shape.architecture).flops(shape, data_.sample_tokens) * static_cast<double>(t.batch_size);
+  const double flops = models::costs_of(shape, data_.sample_tokens).sum() * static_cast<double>(t.batch_size);
   bool stopped = false;
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
     const data::Batch batch = data_.training->next();
     engine_->zero_grad();
-    StepMetrics m;
+    report::StepMetrics m;
     m.loss = engine_->train_step(batch);
     const StepResult result = engine_->step();
     m.step = engine_->steps_done();
@@ -334,7 +329,8 @@ bool Trainer::run() {
     watch.restart();  // evaluation and saving are no part of a step
   }
   if (output_) output_->progress.finish();
-  timeline_ = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor());
+  if (auto timeline = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor()))
+    timeline_ = std::make_unique<report::PipelineTimeline>(std::move(*timeline));
   const bool finished = engine_->steps_done() >= t.steps;
   log_.info(finished ? "done" : "stopped", " after step ", engine_->steps_done(), "; checkpoint in ",
             folder_.checkpoints());
@@ -344,7 +340,7 @@ bool Trainer::run() {
 void Trainer::write_report(const std::string& sample) {
   if (!is_first()) return;
   try {
-    write_file(folder_.report(), render_report(report_of(sample)));
+    write_file(folder_.report(), report::render_report(report_of(sample)));
     if (timeline_) write_file(folder_.pipeline_trace(), schedule::chrome_trace(timeline_->titled(), 1e-3));
     log_.info("report: ", folder_.report());
   } catch (const Error& error) {
@@ -352,15 +348,15 @@ void Trainer::write_report(const std::string& sample) {
   }
 }
 
-Report Trainer::report_of(const std::string& sample) const {
+report::Report Trainer::report_of(const std::string& sample) const {
   const models::ModelShape& shape = engine_->model().shape;
   const Machine machine = describe_machine();
-  Report report;
+  report::Report report;
   report.title = folder_.path();
-  report.steps = read_metrics(folder_.metrics());
+  report.steps = report::read_metrics(folder_.metrics());
   for (const auto& axis : engine_->mesh().place().axes()) report.mesh.push_back({axis.name, axis.size});
   report.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (",
-                                   shape.architecture, ")")},
+                                   shape.architecture->name, ")")},
                   {"parameters", std::to_string(engine_->parameters().numel())},
                   {"ranks", std::to_string(world_.size())},
                   {"transport", world_.backend()},
@@ -368,7 +364,7 @@ Report Trainer::report_of(const std::string& sample) const {
   report.config = to_toml(config_);
   report.prompt = config_.training.sample_prompt;
   report.sample = sample;
-  report.timeline = timeline_;
+  if (timeline_) report.timeline = *timeline_;
   return report;
 }
 

@@ -1,4 +1,8 @@
 // A whole run: data, engine, metrics, evaluation, checkpoints, report. What `colossal train` does on each rank.
+//
+//   train::Trainer trainer(world, config, {.start = train::Start::Resume, .stop_requested = [] { return stopped; }});
+//   const bool is_done = trainer.run();      // all steps, or a checkpoint where it was stopped
+//   trainer.write_report("");                // report.html in config.run.folder
 #pragma once
 #include <functional>
 #include <memory>
@@ -8,16 +12,21 @@
 
 #include "colossal/base/log.h"
 #include "colossal/base/run_folder.h"
-#include "colossal/train/config.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/config.h"
+#include "colossal/run/data.h"
+#include "colossal/train/checkpoints.h"
 #include "colossal/train/engine.h"
-#include "colossal/train/metrics.h"
-#include "colossal/train/pipeline_timeline.h"
-#include "colossal/train/run_data.h"
-#include "colossal/train/stall_records.h"
+
+namespace colossal::report {
+struct PipelineTimeline;
+struct Report;
+struct StepMetrics;
+}  // namespace colossal::report
 
 namespace colossal::train {
 
-struct Report;
+class StallRecords;
 
 enum class Start {
   New,  ///< the folder must hold no checkpoint
@@ -25,7 +34,7 @@ enum class Start {
   /// none
   Resume,
   /// anew; the earlier run in the folder is set aside, and removed once the first checkpoint is complete
-  /// (train/replaced_run.h)
+  /// (run/replaced_run.h)
   Overwrite,
 };
 
@@ -33,8 +42,9 @@ struct TrainerOptions {
   Start start = Start::New;
   /// Of Start::Resume: from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside).
   std::optional<int64_t> resume_step;
-  std::vector<std::string> notices;      ///< warnings for the log, about how the config came about
-  std::string builtin_data;              ///< what data.path = "builtin" stands for
+  std::vector<std::string> notices;              ///< warnings for the log, about how the config came about
+  std::string builtin_data;                      ///< what data.path = "builtin" stands for
+  models::Registry models = models::built_in();  ///< of the architectures that [model] may name
   std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
 };
 
@@ -42,7 +52,7 @@ struct TrainerOptions {
 class Trainer {
  public:
   /// Errors: whatever config, data, model or checkpoint refuse; the same on every rank, before training starts.
-  Trainer(comm::World& world, Config config, TrainerOptions options);
+  Trainer(comm::World& world, run::Config config, TrainerOptions options);
   ~Trainer();
 
   /// Trains to config.training.steps, or until a stop is requested. Returns true when all steps are done. In both cases
@@ -72,27 +82,28 @@ class Trainer {
   void resume(const std::vector<int64_t>& steps);
   void save(bool last);
   /// On held-out data, into the metrics of the step; nothing where there is none.
-  void evaluate(StepMetrics& metrics);
+  void evaluate(report::StepMetrics& metrics);
   /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to
   /// stop.
-  bool agree_on_step(StepMetrics& metrics);
+  bool agree_on_step(report::StepMetrics& metrics);
   double peak_flops();
-  Report report_of(const std::string& sample) const;
+  report::Report report_of(const std::string& sample) const;
   bool is_first() const { return world_.rank() == 0; }
   comm::Group& all_ranks();
+  Checkpoints checkpoints();
 
   comm::World& world_;
-  Config config_;
+  run::Config config_;
   TrainerOptions options_;
   RunFolder folder_;
   std::shared_ptr<const void> lock_;  // of the folder, on rank 0
   Log log_;
   std::unique_ptr<StallRecords> stalls_;
-  RunData data_;
+  run::RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Output> output_;
-  std::optional<PipelineTimeline> timeline_;  // of the last step of run(), on rank 0
-  int64_t saved_step_ = -1;                   // of the newest checkpoint that this run could go on from
+  std::unique_ptr<report::PipelineTimeline> timeline_;  // of the last step of run(), on rank 0 of a pipeline
+  int64_t saved_step_ = -1;                             // of the newest checkpoint that this run could go on from
 };
 
 }  // namespace colossal::train

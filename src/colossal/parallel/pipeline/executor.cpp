@@ -50,15 +50,6 @@ int PipelineExecutor::chunk_at(int chunk, int distance) const {
   return place.chunk_of(pipe, stage);
 }
 
-PipelineShapes& PipelineExecutor::shapes_of(const std::vector<int64_t>& batch_sizes, bool is_training) {
-  PipelineShapes& shapes = shapes_[{batch_sizes, is_training}];
-  const size_t chunks = schedule_.placement.chunks();
-  if (shapes.inputs.empty())
-    shapes = {std::vector<std::vector<int64_t>>(chunks), std::vector<std::vector<int64_t>>(chunks),
-              std::vector<bool>(chunks)};
-  return shapes;
-}
-
 void PipelineExecutor::clear() {
   passes_.clear();
   put_off_.clear();
@@ -67,28 +58,28 @@ void PipelineExecutor::clear() {
   posted_gradients_.clear();
 }
 
-void PipelineExecutor::train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes,
+void PipelineExecutor::train(const StageFunction& stage, const std::vector<int64_t>& hidden_sizes,
                              const BeforeGradients& before_gradients) {
   events_.clear();
   peak_live_ = 0;
-  run(schedule_.ranks[rank()], stage, batch_sizes, true, before_gradients);
+  run(schedule_.ranks[rank()], stage, hidden_sizes, true, before_gradients);
 }
 
 std::vector<at::Tensor> PipelineExecutor::forward(const StageFunction& stage, int micro_batches,
-                                                  const std::vector<int64_t>& batch_sizes) {
+                                                  const std::vector<int64_t>& hidden_sizes) {
   const at::NoGradGuard no_grad;
   results_.assign(micro_batches, {});
-  run(schedule::forward_only(schedule_.placement, micro_batches).ranks[rank()], stage, batch_sizes, false, {});
+  run(schedule::forward_only(schedule_.placement, micro_batches).ranks[rank()], stage, hidden_sizes, false, {});
   if (!results_.empty() && !results_.front().defined()) results_.clear();
   return std::move(results_);
 }
 
 void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& stage,
-                           const std::vector<int64_t>& batch_sizes, bool is_training,
+                           const std::vector<int64_t>& hidden_sizes, bool is_training,
                            const BeforeGradients& before_gradients) {
   clear();
-  current_shapes_ = &shapes_of(batch_sizes, is_training);
-  transfers_.begin(*current_shapes_);
+  hidden_sizes_ = hidden_sizes;
+  transfers_.begin(hidden_sizes);
   comm::Traffic& traffic = around_.mesh->world().traffic();
   const auto last = std::find_if(steps.rbegin(), steps.rend(), makes_gradients);
   // index; past all steps where there are none
@@ -106,7 +97,6 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
     transfers_.finish();
   } catch (...) {
     clear();
-    shapes_.clear();  // nobody knows which of them arrived
     throw;
   }
 }
@@ -174,8 +164,10 @@ void PipelineExecutor::forward_step(const Step& step, const StageFunction& stage
     if (is_training) pass.input.requires_grad_();
   }
   pass.output = stage(index, step.micro_batch, pass.input);
-  current_shapes_->outputs[step.chunk] = pass.output.sizes().vec();
   const bool is_last = index + 1 == place.stages();
+  require(is_last || pass.output.sizes() == hidden_sizes_, "pipeline", "stage ", index, " was to hand on ",
+          at::IntArrayRef(hidden_sizes_), ", which the next stage expects: got ", pass.output.sizes(),
+          "; a stage but the last returns a hidden state of the sizes that the run was given");
   if (is_last && !is_training) results_[step.micro_batch] = pass.output;
   if (!is_last) {
     const at::Tensor output = pass.output.detach();

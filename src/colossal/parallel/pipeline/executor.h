@@ -1,4 +1,10 @@
-// Runs the list of one rank of a pipeline schedule, whichever it is.
+// Runs the list of one rank of a pipeline schedule, whichever it is:
+//
+//   PipelineExecutor executor(schedule::make_schedule(...), {&mesh, &copies, &deferred, options_of_hidden_states});
+//   executor.train([&](int stage, int micro_batch, const at::Tensor& input) { return forward_of(stage, input); },
+//                  {rows, sequence, hidden}, {});
+//
+// What stages hand on has sizes that every rank computes for itself; no message carries them.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -15,7 +21,8 @@
 namespace colossal::parallel {
 
 /// What a stage computes. `input` is the hidden state that the stage before made of this micro-batch, undefined for the
-/// first stage. The last stage's result is that of the model: in training the scalar to go backward from.
+/// first stage. The last stage's result is that of the model: in training the scalar to go backward from. All others
+/// return a hidden state of the sizes that train() or forward() was given.
 using StageFunction = std::function<at::Tensor(int stage, int micro_batch, const at::Tensor& input)>;
 
 /// Called before a step that makes gradients; `last`: no later one of this rank does.
@@ -40,21 +47,21 @@ class PipelineExecutor {
   /// Update, which are the caller's: `before_gradients` is called before each step that makes some, and told whether it
   /// is the last one of this rank.
   ///
-  /// `batch_sizes`: what the shapes of hidden states follow from, equal on all ranks of the pipeline; for each new one
-  /// shapes are exchanged.
+  /// `hidden_sizes`: of what each stage but the last hands on of a micro-batch, as this rank holds it; equal on all
+  /// ranks of the pipeline.
   /// Communication: see PipelineTransfers; each boundary moves 2 * micro-batches * (elements of a micro-batch's hidden
   ///                state) in all.
   /// Memory:        a micro-batch's activations live from Forward to Backward or BackwardInput, then the inputs and
   ///                output gradients of its linear layers to BackwardWeight.
-  /// Errors:        of `stage` and of the transfers; afterwards nothing of the run is kept, but messages under way may
-  ///                fill the group: make a new one.
-  void train(const StageFunction& stage, const std::vector<int64_t>& batch_sizes,
+  /// Errors:        of `stage` and of the transfers; "pipeline": a stage hands on other sizes than were said.
+  ///                Afterwards nothing of the run is kept, but messages under way may fill the group: make a new one.
+  void train(const StageFunction& stage, const std::vector<int64_t>& hidden_sizes,
              const BeforeGradients& before_gradients);
 
   /// Forward passes of `micro_batches` without gradients, through pipe 0. Returns the last stage's results, on the rank
   /// that has it; elsewhere none.
   std::vector<at::Tensor> forward(const StageFunction& stage, int micro_batches,
-                                  const std::vector<int64_t>& batch_sizes);
+                                  const std::vector<int64_t>& hidden_sizes);
 
   const schedule::Schedule& schedule() const { return schedule_; }
   int rank() const { return around_.mesh->index("pipeline"); }
@@ -72,13 +79,12 @@ class PipelineExecutor {
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
   void run(const std::vector<schedule::Step>& steps, const StageFunction& stage,
-           const std::vector<int64_t>& batch_sizes, bool is_training, const BeforeGradients& before_gradients);
+           const std::vector<int64_t>& hidden_sizes, bool is_training, const BeforeGradients& before_gradients);
   void do_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
   void forward_step(const schedule::Step& step, const StageFunction& stage, bool is_training);
   void backward_step(const schedule::Step& step);
   void count_live();
   void clear();
-  PipelineShapes& shapes_of(const std::vector<int64_t>& batch_sizes, bool is_training);
   /// The chunk of this rank that has the stage `distance` further on in the pipe of `chunk`, or -1 where another rank
   /// has it or there is none.
   int chunk_at(int chunk, int distance) const;
@@ -88,8 +94,7 @@ class PipelineExecutor {
   schedule::Schedule schedule_;
   Surroundings around_;
   PipelineTransfers transfers_;
-  std::map<std::pair<std::vector<int64_t>, bool>, PipelineShapes> shapes_;
-  PipelineShapes* current_shapes_ = nullptr;
+  std::vector<int64_t> hidden_sizes_;  // of the run
   // Of a run, by chunk and micro-batch:
   std::map<Key, Pass> passes_;
   std::map<Key, nn::DeferredGradients::Tasks> put_off_;

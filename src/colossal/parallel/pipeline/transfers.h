@@ -11,12 +11,6 @@
 
 namespace colossal::parallel {
 
-/// The shapes of what one kind of batch sends: of the inputs and outputs of this rank's chunks. Empty: not known yet.
-struct PipelineShapes {
-  std::vector<std::vector<int64_t>> inputs, outputs;
-  std::vector<bool> announced;  ///< whether the next stage was told the shape of a chunk's output
-};
-
 /// The transfers of one rank during one run of its list. Sends never block; receives are posted where the list has them
 /// and awaited when they are needed. So every rank calls sends and receives in the order of its list, which
 /// schedule::check has proved not to lock up even if each call blocked until the other side came to it: a transport may
@@ -25,9 +19,8 @@ struct PipelineShapes {
 /// way.
 ///
 /// Communication: a message a transfer: numel elements, or numel / n when the n ranks of `copies` all hold the tensor:
-///                then each sends its slice and the receivers gather the slices ((n-1)/n * numel each). The first
-///                message of a boundary and kind of batch has its shape sent ahead, and its receiver waits for that
-///                where the list has the receive.
+///                then each sends its slice and the receivers gather the slices ((n-1)/n * numel each). Nothing else:
+///                both sides know the sizes.
 class PipelineTransfers {
  public:
   /// Makes the groups between this rank and those that hold the stages next to its own: collective along the axis
@@ -35,11 +28,11 @@ class PipelineTransfers {
   PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies,
                     at::TensorOptions hidden);
 
-  void begin(PipelineShapes& shapes);
-  /// A SendForward or SendBackward of `x`.
+  /// `sizes`: of every hidden state, and so of every gradient, until the next begin(); the same on both sides.
+  void begin(std::vector<int64_t> sizes);
+  /// A SendForward or SendBackward of `x`, which has those sizes.
   void send(const schedule::Step& step, const at::Tensor& x);
-  /// A ReceiveForward or ReceiveBackward: from now on the message may arrive. Waits for its shape where that is not
-  /// known yet.
+  /// A ReceiveForward or ReceiveBackward: from now on the message may arrive.
   void post(const schedule::Step& step);
   /// What a posted receive brought.
   at::Tensor take(const schedule::Step& step);
@@ -50,21 +43,19 @@ class PipelineTransfers {
   struct Posted {
     schedule::Step step;
     at::Tensor buffer;
-    std::vector<int64_t> sizes;
     comm::Work work;
   };
   struct Neighbour {
     // what goes there, what comes from there; the sender is rank 0 of either
     comm::Group *to = nullptr, *from = nullptr;
   };
-  const std::vector<int64_t>& sizes_of(const schedule::Step& step);
-  std::vector<int64_t> receive_shape(int peer);
-  bool is_sliced(int64_t elements) const { return copies_.size() > 1 && elements % copies_.size() == 0; }
+  bool is_sliced() const { return copies_.size() > 1 && elements_ % copies_.size() == 0; }
 
   comm::Group& copies_;
   at::TensorOptions hidden_;
   std::map<int, Neighbour> neighbours_;  // by rank of the pipeline
-  PipelineShapes* shapes_ = nullptr;
+  std::vector<int64_t> sizes_;
+  int64_t elements_ = 0;
   std::deque<Posted> posted_;
   std::deque<std::pair<comm::Work, at::Tensor>> sent_;  // tensors live as long as their transfer
 };

@@ -1,0 +1,49 @@
+// Every rank knows the whole model's tensors without a message, also those that another stage of a pipeline holds.
+#include "colossal/optim/logical_tensors.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/run_ranks.h"
+#include "optim/shards.h"
+
+namespace colossal::optim::logical_tensors_test {
+namespace {
+
+std::vector<std::string> names_of(const LogicalTensors& tensors) {
+  std::vector<std::string> names;
+  for (const auto& entry : tensors.entries()) names.push_back(entry.name);
+  return names;
+}
+
+TEST(LogicalTensors, AreTheSameOnEveryStageAndNothingIsSentForThem) {
+  comm::run_ranks(2, [](comm::World& world) {
+    comm::Mesh mesh(world, {{"pipeline", 2}});
+    const auto stages = [](const std::string& name) { return std::vector<int>{name == "last" ? 1 : 0}; };
+    nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 1, stages});
+    parameters.add("last", tensor::ShardSpec::whole({3, 5}), nn::Init::ones(), true);
+    parameters.add("first", tensor::ShardSpec::whole({7}), nn::Init::ones(), true);
+    const LogicalTensors tensors(parameters, mesh);
+    EXPECT_EQ(world.traffic().total().calls, 0);
+    EXPECT_EQ(names_of(tensors), (std::vector<std::string>{"first", "last"}));
+    EXPECT_EQ(tensors.entries()[1].shape, (std::vector<int64_t>{3, 5}));
+
+    const std::vector<memory::Shard> shards{make_shard(parameters)};
+    const auto norms = tensors.norms({tensors.counted_squares(shards, values_of(shards))});
+    EXPECT_DOUBLE_EQ(norms[0][0], std::sqrt(7.0));  // each is on one rank, and known on both
+    EXPECT_DOUBLE_EQ(norms[0][1], std::sqrt(15.0));
+  });
+}
+
+TEST(LogicalTensors, LeaveOutWhatIsNotTrained) {
+  comm::run_ranks(1, [](comm::World& world) {
+    comm::Mesh mesh(world, {});
+    nn::Parameters parameters({}, {});
+    parameters.adopt("frozen", at::ones({2, 2}), true);
+    parameters.adopt("trained", at::ones({2, 2}).requires_grad_(), true);
+    EXPECT_EQ(names_of({parameters, mesh}), std::vector<std::string>{"trained"});
+  });
+}
+
+}  // namespace
+}  // namespace colossal::optim::logical_tensors_test
