@@ -5,10 +5,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/infer/generate.h"
 #include "colossal/parallel/tensor/config.h"
 #include "colossal/run/saved_model.h"
-#include "colossal/train/engine.h"
 
 namespace colossal::cli {
 namespace {
@@ -22,14 +22,14 @@ struct Request {
 };
 
 int generate_as_rank(const Request& request) {
-  const at::Device device = train::choose_device(request.device, 0);
+  const at::Device device = comm::choose_device(request.device, 0);
   const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
   const distributed::ParallelConfig& layout = request.layout;
   require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(),
           " ranks, pipeline ", layout.pipeline.size, " * tensor ", layout.tensor.size);
   comm::Mesh mesh(*world, layout.axes());
   const run::SavedModel saved = run::load_model(request.from, request.tokenizer, mesh, layout,
-                                                train::choose_device(request.device, world->local_rank()));
+                                                comm::choose_device(request.device, world->local_rank()));
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
   data::TextStream stream(*saved.tokenizer);

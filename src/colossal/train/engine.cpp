@@ -7,6 +7,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
@@ -37,13 +39,6 @@ data::Batch part_of(const data::Batch& b, int64_t part, int64_t parts) {
           slice(b.documents, part, parts)};
 }
 
-/// Sum of `value` over `group`, in fp64.
-double sum_over(comm::Group& group, double value) {
-  at::Tensor t = at::full({1}, value, at::kDouble);
-  group.all_reduce(t, comm::Reduce::Sum).wait();
-  return t.item<double>();
-}
-
 /// The ranks of this stage that the batch is dealt out to.
 comm::Group& replicas_of(comm::Mesh& mesh) { return mesh.group(mesh.place().batch_axes()); }
 
@@ -60,18 +55,10 @@ double counted(const at::Tensor& labels) {
 
 }  // namespace
 
-at::Device choose_device(const std::string& name, int local_rank) {
-  const bool has_cuda = at::globalContext().hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
-  require(name != "cuda" || has_cuda, "run",
-          "device cuda needs a CUDA build of LibTorch and a GPU; use --run.device=cpu");
-  if (name == "cpu" || !has_cuda) return at::kCPU;
-  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank % at::detail::getCUDAHooks().deviceCount()));
-}
-
 Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape)
     : config_(config), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
-  nn::Parameters::Options options{config.precision.dtype(), choose_device(config.run.device, world.local_rank()),
+  nn::Parameters::Options options{config.precision.dtype(), comm::choose_device(config.run.device, world.local_rank()),
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store gives it
   if (config.precision.mode == "fp8") {
@@ -131,7 +118,7 @@ double Engine::train_step(const data::Batch& batch) {
   const data::Batch b = checked(batch);
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels = std::max(1.0, sum_over(replicas_of(mesh_), counted(b.labels)));
+  const double labels = std::max(1.0, comm::sum(replicas_of(mesh_), counted(b.labels)));
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) {
     const data::Batch part = micro(i);
@@ -156,7 +143,7 @@ double Engine::train_step(const data::Batch& batch) {
     optimization_->reducer().finish();
   }
   optimization_->store().end_pass();
-  return sum_over(all_rows_of(mesh_), std::accumulate(losses.begin(), losses.end(), 0.0));
+  return comm::sum(all_rows_of(mesh_), std::accumulate(losses.begin(), losses.end(), 0.0));
 }
 
 StepResult Engine::step() {

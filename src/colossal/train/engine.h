@@ -98,7 +98,4 @@ class Engine : public Resumable {
 ///         communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape);
 
-/// The device of [run] device on this rank. Errors: cuda asked for where there is none.
-at::Device choose_device(const std::string& name, int local_rank);
-
 }  // namespace colossal::train

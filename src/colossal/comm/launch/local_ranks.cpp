@@ -1,4 +1,4 @@
-#include "colossal/comm/local_ranks.h"
+#include "colossal/comm/launch/local_ranks.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/environment.h"
+#include "colossal/comm/launch/environment.h"
 #include "colossal/comm/seal.h"
 #include "colossal/comm/store.h"
 
