@@ -79,7 +79,7 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
 
 /// The parameters of one rank under a layout, in two shards, and what a test does with them.
 struct RankState {
-  RankState(comm::World& world, const Layout& layout)
+  RankState(comm::World& world, const Layout& layout, const std::shared_ptr<memory::Home>& home = nullptr)
       : mesh(world, {comm::Mesh::batch("data", layout.data), {"tensor", layout.tensor}}),
         parameters(mesh.place(), {at::kDouble, at::kCPU, 1}) {
     declare(parameters);
@@ -88,8 +88,8 @@ struct RankState {
     for (nn::Parameter& p : parameters) chunks[i++ < 3 ? 0 : 1].push_back(&p);
     for (const auto& chunk : chunks) {
       const int index = mesh.index("data");
-      shards.push_back(layout.zero ? make_shard(chunk, parameters.options(), index, layout.data)
-                                   : make_shard(chunk, parameters.options(), 0, 1, index == 0));
+      shards.push_back(layout.zero ? make_shard(chunk, parameters.options(), index, layout.data, true, home)
+                                   : make_shard(chunk, parameters.options(), 0, 1, index == 0, home));
     }
   }
 
@@ -107,8 +107,9 @@ struct RankState {
 
   void set_gradients(int64_t t, double factor) {
     for (memory::Shard& shard : shards)
-      for (const memory::Piece& piece : shard.pieces)
-        for_blocks(piece, shard.gradients, gradient_of(piece.parameter->name, piece.parameter->spec.shape, t) * factor,
+      for (const memory::Piece& piece : shard.pieces())
+        for_blocks(piece, shard.lease()->gradients,
+                   gradient_of(piece.parameter->name, piece.parameter->spec.shape, t) * factor,
                    [](at::Tensor mine, at::Tensor whole) { mine.copy_(whole); });
   }
 
@@ -133,13 +134,14 @@ inline void expect_trajectory(const OptimizerConfig& config, const std::map<std:
           optimizer->step(t, rate_of(t), 0.25);
         }
         for (memory::Shard& shard : rank.shards)
-          for (const memory::Piece& piece : shard.pieces) {
+          for (const memory::Piece& piece : shard.pieces()) {
             const at::Tensor& logical = want.at(piece.parameter->name).w;
-            rank.for_blocks(piece, shard.values, logical, [&](const at::Tensor& mine, const at::Tensor& whole) {
-              test::expect_within(mine.contiguous(), whole.contiguous(),
-                                  1e-12 * std::max(1.0, logical.abs().max().item<double>()),
-                                  concat(piece.parameter->name, " under ", to_string(layout)));
-            });
+            rank.for_blocks(piece, shard.lease()->values, logical,
+                            [&](const at::Tensor& mine, const at::Tensor& whole) {
+                              test::expect_within(mine.contiguous(), whole.contiguous(),
+                                                  1e-12 * std::max(1.0, logical.abs().max().item<double>()),
+                                                  concat(piece.parameter->name, " under ", to_string(layout)));
+                            });
           }
       },
       options);
