@@ -26,7 +26,7 @@ TEST(LogicalTensors, AreTheSameOnEveryStageAndNothingIsSentForThem) {
     const LogicalTensors tensors(parameters, mesh);
     EXPECT_EQ(world.traffic().total().calls, 0);
     EXPECT_EQ(names_of(tensors), (std::vector<std::string>{"first", "last"}));
-    EXPECT_EQ(tensors.entries()[1].shape, (std::vector<int64_t>{3, 5}));
+    EXPECT_EQ(tensors.entries()[1].spec.shape, (std::vector<int64_t>{3, 5}));
 
     const memory::Shard shard = make_shard(parameters);
     at::Tensor squares = tensors.zeros();

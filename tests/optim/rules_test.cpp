@@ -68,7 +68,7 @@ TEST(Optimizers, LionFollowsItsFormula) {
 /// One parameter of 301 elements in one shard.
 struct One {
   One() : parameters({}, {at::kDouble, at::kCPU, 1}) {
-    parameters.add("w", tensor::ShardSpec::whole({7, 43}), nn::Init::normal(1), true);
+    parameters.add("w", tensor::ShardSpec::whole({7, 43}), nn::Init::normal(1), true).hidden_matrix = true;
     shards.push_back(make_shard(parameters));
     theirs = shards[0].lease()->values.clone();
   }
@@ -109,8 +109,8 @@ TEST(Optimizers, EqualTorchForAHundredSteps) {
   });
 }
 
-const char* const kAllRules[] = {"adamw", "adam",      "sgd",  "lion",     "lamb",
-                                 "lars",  "adafactor", "came", "adam8bit", "galore"};
+const char* const kAllRules[] = {"adamw",     "adam", "sgd",      "lion",   "lamb", "lars",
+                                 "adafactor", "came", "adam8bit", "galore", "muon"};
 
 /// Two steps on shards that `prepare` has turned into others, whose gradients are rounded to one dtype and kept in
 /// another.
@@ -237,7 +237,7 @@ TEST(Optimizers, RefuseWhatTheyDoNotUse) {
   c.name = "adamax";
   EXPECT_EQ(refusal(c),
             "[optimizer] unknown optimizer adamax; there are adamw, adam, sgd, lion, lamb, lars, adafactor, came, "
-            "adam8bit, galore");
+            "adam8bit, galore, muon");
   c = config("adamw");
   c.schedule.name = "linear";
   EXPECT_EQ(refusal(c), "") << "every rule has a schedule";

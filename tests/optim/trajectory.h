@@ -43,6 +43,7 @@ inline void declare(nn::Parameters& parameters) {
   parameters.add("whole", ShardSpec::whole({6, 9}), init, true);
   parameters.add("heads", ShardSpec::split({8, 5}, 0, {"tensor"}, {{6, 1}, {2, 2, true}}), init, true);
   parameters.add("norm", ShardSpec::whole({5}), init, false);
+  for (const char* name : {"rows", "whole", "heads"}) parameters.at(name).hidden_matrix = true;  // columns: a table
   ParameterGroups{{"columns", "[hn]*"}, {0.5, 3}, {2, 0.25}}.apply(parameters);  // rates and decay of their own
 }
 
@@ -51,6 +52,7 @@ struct Plain {
   at::Tensor w;
   double rate, decay;  ///< factors
   std::map<std::string, at::Tensor> state;
+  std::vector<int64_t> matrix_rows{};  ///< of the hidden matrices that it is made of; none: it is none
   at::Tensor& of(const std::string& name) {
     at::Tensor& t = state[name];
     if (!t.defined()) t = at::zeros_like(w);
@@ -70,7 +72,11 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
   nn::Parameters parameters({}, {at::kDouble, at::kCPU, 1});
   declare(parameters);
   std::map<std::string, Plain> all;
-  for (const nn::Parameter& p : parameters) all[p.name] = {p.value.detach().clone(), p.rate, p.decay, {}};
+  for (const nn::Parameter& p : parameters) {
+    all[p.name] = {p.value.detach().clone(), p.rate, p.decay, {}};
+    if (p.hidden_matrix)
+      for (const tensor::Segment& s : p.spec.splits[0].segments) all[p.name].matrix_rows.push_back(s.size);
+  }
   for (int64_t t = 1; t <= steps; ++t)
     for (auto& [name, plain] : all)
       formula(plain, gradient_of(name, plain.w.sizes().vec(), t), t, rate_of(t) * plain.rate);

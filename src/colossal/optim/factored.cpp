@@ -23,14 +23,15 @@ void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, con
 FactoredMoments::FactoredMoments(const LogicalTensors& tensors, std::string kind)
     : tensors_(tensors), kind_(std::move(kind)) {
   int64_t total = 0;
-  for (const auto& [name, shape] : tensors.entries()) {
+  for (const LogicalTensors::Entry& entry : tensors.entries()) {
+    const auto& shape = entry.spec.shape;
     place_.push_back(shape.size() == 2 ? total : -1);
     if (shape.size() == 2) total += shape[0] + shape[1];
   }
   moments_ = at::zeros({total}, at::kDouble);
   for (size_t i = 0; i < place_.size(); ++i) {
     if (place_[i] < 0) continue;
-    const auto& shape = tensors.entries()[i].shape;
+    const auto& shape = tensors.entries()[i].spec.shape;
     matrices_.push_back(
         {i, moments_.narrow(0, place_[i], shape[0]), moments_.narrow(0, place_[i] + shape[0], shape[1])});
   }

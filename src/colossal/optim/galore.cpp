@@ -38,7 +38,7 @@ Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards
               [&](const nn::Parameter& p) { return !is_projected(p.spec.shape, config.rank); }) {
   int64_t total = 0;
   for (size_t i = 0; i < tensors().entries().size(); ++i) {
-    const auto& shape = tensors().entries()[i].shape;
+    const auto& shape = tensors().entries()[i].spec.shape;
     place_.push_back(is_projected(shape, config.rank) ? static_cast<int64_t>(matrices_.size()) : -1);
     if (place_.back() < 0) continue;
     const bool from_left = shape[0] <= shape[1];
@@ -76,7 +76,7 @@ void Galore::find_projections() {
     const size_t end = std::min(matrices_.size(), first + ranks);
     at::Tensor mine;
     for (size_t k = first; k < end; ++k) {
-      at::Tensor whole = at::zeros(tensors().entries()[matrices_[k].tensor].shape, type_);
+      at::Tensor whole = at::zeros(tensors().entries()[matrices_[k].tensor].spec.shape, type_);
       for (const size_t i : matrices_[k].shards) {
         const memory::Lease shard = shards()[i].lease();
         for_blocks(*shard, shard->gradients,

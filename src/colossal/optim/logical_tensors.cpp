@@ -10,7 +10,7 @@ LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mes
     if (!p.value.defined() || p.value.requires_grad()) trained[p.name] = &p;
   for (const auto& [name, parameter] : trained) {
     index_[name] = entries_.size();
-    entries_.push_back({name, parameter->spec.shape});
+    entries_.push_back({name, parameter->spec, parameter->hidden_matrix});
   }
 }
 

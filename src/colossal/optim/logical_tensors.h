@@ -14,7 +14,8 @@ class LogicalTensors {
  public:
   struct Entry {
     std::string name;
-    std::vector<int64_t> shape;  ///< logical
+    tensor::ShardSpec spec;  ///< its shape is the logical one
+    bool hidden_matrix;      ///< see nn::Parameter
   };
   /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole
   /// model (nn::Parameters::declared). What another rank holds counts as trained. Needs no `parameters` later.

@@ -11,6 +11,7 @@
 #include "colossal/optim/lamb.h"
 #include "colossal/optim/lars.h"
 #include "colossal/optim/lion.h"
+#include "colossal/optim/muon.h"
 #include "colossal/optim/sgd.h"
 
 namespace colossal::optim {
@@ -48,6 +49,7 @@ const Row kRows[] = {
     {"came", together<Came>},
     {"adam8bit", alone<Adam8bit>},
     {"galore", together<Galore>},
+    {"muon", together<Muon>},
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ struct TensorConfig {
   void fields(Fields& f);
 };
 
-/// The axes that a mesh needs for `config`, outermost first, to stand behind "data"; their sizes multiply to
+/// The axes that a mesh needs for `config`, outermost first, to stand behind the batch axes; their sizes multiply to
 /// config.size.
 /// Errors ("parallel"): a size that the mode cannot be made of, with the nearest that it can.
 std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config);
