@@ -10,6 +10,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/nn/serial_layers.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 #include "parallel/summed_gradients.h"
@@ -22,7 +23,6 @@ namespace {
 using nn::Fp8Layers;
 using nn::Fp8Recipe;
 using parallel::Layout;
-using parallel::Split;
 using parallel::TensorConfig;
 
 constexpr int64_t kNarrow = 36, kWide = 72, kSequence = 6;
@@ -61,17 +61,13 @@ struct Parts {
 };
 
 Parts parts_of(const Layout& layout) {
-  const auto cut = [&layout](const Split& split) {
-    return [&layout, split](const at::Tensor& whole) {
-      const auto& place = layout.mesh->place();
-      const int64_t width = whole.size(2) / place.size(split.columns);
-      return parallel::rows_of(layout, split)
-          .of(whole)
-          .narrow(2, place.index(split.columns) * width, width)
-          .contiguous();
-    };
+  const auto outside = [&layout](const at::Tensor& whole) {
+    return parallel::part_of(layout, layout.outside, whole).contiguous();
   };
-  return {cut(layout.outside), cut(layout.inside)};
+  const auto inside = [&layout, order = parallel::SequenceOrder(layout)](const at::Tensor& whole) {
+    return order.by_rank(parallel::part_of(layout, layout.inside, whole)).contiguous();
+  };
+  return {outside, inside};
 }
 
 struct Results {

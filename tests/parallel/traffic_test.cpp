@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 

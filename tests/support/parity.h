@@ -34,7 +34,7 @@ models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
 models::ModelShape tiny_vit();
 
-/// Every mode of tensor parallelism in sizes that fit a test: q = 2, 3; depth 1, 2, 3; l = 2, 3.
+/// Every mode of tensor parallelism in sizes that fit a test: q = 2, 3; depth 1, 2, 3; l = 2, 3; sequences of 6.
 std::vector<parallel::TensorConfig> tensor_modes();
 /// For names of tests: "size8_2_5d_depth2".
 std::string name_of(const parallel::TensorConfig& config);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/chunk_store.h"
 #include "train/zero_runs.h"
 
 namespace colossal::train::formats_test {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/train/module_training.h"
 
 namespace colossal::train::fp16_steps_test {

@@ -10,6 +10,8 @@
 #include <random>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/train/loss_scale.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 #include "train/zero_runs.h"

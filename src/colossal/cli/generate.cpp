@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/infer/generate.h"
+#include "colossal/parallel/tensor/config.h"
 #include "colossal/run/saved_model.h"
 #include "colossal/train/engine.h"
 
@@ -68,9 +69,9 @@ int generate(const Arguments& arguments) {
   app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size, "ranks that share the model")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.tensor.mode", r.layout.tensor.mode, "1d, 2d, 2.5d or 3d")
+  app.add_option("--parallel.tensor.mode", r.layout.tensor.mode, "how matrices are cut")
       ->capture_default_str()
-      ->check(CLI::IsMember({"1d", "2d", "2.5d", "3d"}));
+      ->check(CLI::IsMember(parallel::mode_names()));
   app.add_option("--parallel.tensor.depth", r.layout.tensor.depth, "2.5d: copies of the weights")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

@@ -10,6 +10,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch.h"
 #include "colossal/infer/generate.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/memory/host_memory.h"
 #include "colossal/train/trainer.h"
 
@@ -94,7 +95,8 @@ int train(const Arguments& arguments) {
   const run::Config& config = given.config;
   options.notices = given.notices;
   config.validate();
-  train::choose_device(config.run.device, 0);  // refused here, it is said once
+  options.models.resolve(config.model);  // refused here, it is said once
+  train::choose_device(config.run.device, 0);
   if (resume || options.resume_step) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;
   return with_ranks(config.parallel.ranks(), "train", arguments, [&] { return train_as_rank(config, options); });

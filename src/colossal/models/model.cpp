@@ -6,12 +6,6 @@
 
 namespace colossal::models {
 
-at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step) {
-  const at::Tensor hidden = run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, inputs, step);
-  if (step.cache) step.cache->advance(inputs.size(1));
-  return hidden;
-}
-
 at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step) {
   at::Tensor hidden = stage.embeds ? model.embed(x, step) : x;
   for (int64_t i = stage.first; i < stage.last; ++i) {

@@ -1,5 +1,19 @@
 // A model as every runtime sees it: an embedding, a list of blocks, a norm and a head. Pipelines cut the list;
 // recomputation and prefetch use the borders of its blocks; decoding passes a cache through the same blocks.
+//
+//   Model make(const ModelShape& s, nn::Layers& layers) {
+//     Model model;
+//     std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
+//     model.embed = [=](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
+//     add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);     // or blocks of one's own
+//     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+//     model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+//     model.head = layers.lm_head("head", s.hidden, s.vocabulary, 0.02, s.tied ? tokens.get() : nullptr);
+//     return model;
+//   }
+//
+// The names of parameters say which part of the model uses them, and so in a pipeline where they are: "blocks.<i>." the
+// block i, "norm." and "head." the end, all others the beginning; a tied "embedding." both ends.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -44,10 +58,6 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
 
 /// Tokens of a sample in the hidden states that blocks hand on: S of token ids [B, S]; of images the model's positions.
 int64_t tokens_of(const Model& model, const at::Tensor& inputs);
-
-/// What the head is given, model.norm's result, this rank's part of it; of token ids [B, S] or images. Advances
-/// step.cache by S where there is one.
-at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step);
 
 /// An empty cache for `batch` sequences of at most `capacity` tokens on this rank.
 nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options);

@@ -66,6 +66,18 @@ class Parameters {
 
   /// Declares a parameter and makes its local part, where it has one. Errors: a name that is taken.
   Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
+  /// While it lives add() gives the parameters that are there: for a second set of layers over them, of a layout that
+  /// stores them alike. Errors of add(): a name that is not there, a spec of other local sizes.
+  class Redeclaration {
+   public:
+    explicit Redeclaration(Parameters& parameters) : parameters_(parameters) { parameters_.redeclares_ = true; }
+    ~Redeclaration() { parameters_.redeclares_ = false; }
+    Redeclaration(const Redeclaration&) = delete;
+    Redeclaration& operator=(const Redeclaration&) = delete;
+
+   private:
+    Parameters& parameters_;
+  };
   /// Declares a leaf of somebody else's module, whole on every rank, with its values; once, however often it is given
   /// (a tied weight). Its dtype may be another than the options': a chunk store gives it that one. Errors: a name that
   /// is taken, a tensor that is no leaf. One of two dimensions or more is taken for a hidden matrix.
@@ -106,6 +118,7 @@ class Parameters {
 
   tensor::Place place_;
   Options options_;
+  bool redeclares_ = false;
   DeferredGradients deferred_;
   std::deque<Parameter> list_;
   std::vector<Parameter*> here_;

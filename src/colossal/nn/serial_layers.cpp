@@ -117,7 +117,7 @@ struct WholeDropout : Dropout {
   WholeDropout(uint64_t site, double probability) : site(site), probability(probability) {}
   at::Tensor forward(const at::Tensor& x, const Step& step) override {
     if (!step.training || probability == 0) return x;
-    return ops::dropout(x, probability, derive_seed(step.dropout_seed, site), step.first_row * x.size(1), 0,
+    return ops::dropout(x, probability, derive_seed(step.dropout_seed, site), {step.first_row * x.size(1)}, 0,
                         x.size(-1));
   }
   uint64_t site;

@@ -42,8 +42,9 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
               hidden.scalar_type() == weight.scalar_type(),
           "cross_entropy", "hidden must be [T,H] and weight [rows,H] of one dtype: got ", hidden.sizes(), " and ",
           weight.sizes());
-  require(labels.dim() == 1 && labels.size(0) == hidden.size(0) && labels.scalar_type() == at::kLong, "cross_entropy",
-          "labels must be int64 [T]: got ", labels.sizes(), " for hidden ", hidden.sizes());
+  require((labels.dim() == 1 || (labels.dim() == 2 && !local)) && labels.size(-1) == hidden.size(0) &&
+              labels.scalar_type() == at::kLong,
+          "cross_entropy", "labels must be int64 [T]: got ", labels.sizes(), " for hidden ", hidden.sizes());
   require(range.first >= 0 && range.valid >= 0 && (!local || range.valid <= weight.size(0)), "cross_entropy",
           "valid rows must be at most the rows of the weight: got ", range.valid, " of ", weight.size(0));
   if (labels.numel() == 0 || !labels.is_cpu()) return;
@@ -237,7 +238,7 @@ Result compute(const Problem& problem) {
       problem.projection ? *problem.projection : local.emplace(std::min(problem.slice, tokens), weight, options);
   for (int64_t from = 0; from < tokens; from += problem.slice) {
     const int64_t count = std::min(problem.slice, tokens - from);
-    const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(0, from, count);
+    const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(-1, from, count).reshape(-1);
     const auto wide = projection.logits(slice, weight).to(type);
     result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
     if (!gradient) continue;

@@ -7,9 +7,12 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/fp8_product.h"
 #include "colossal/parallel/tensor/vocabulary.h"
+#include "colossal/train/optimization.h"
 
 namespace colossal::train {
 namespace {
@@ -90,11 +93,28 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
 
 Engine::~Engine() = default;
 
+void Engine::zero_grad() { optimization_->zero_grad(); }
+
+int64_t Engine::steps_done() const { return optimization_->steps_done(); }
+
+void Engine::loaded(const checkpoint::TrainingState& state) { optimization_->loaded(state); }
+
+void Engine::check_progress(const nlohmann::json& progress) const { optimization_->check_progress(progress); }
+
+std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->weights(); }
+
+void Engine::weights_loaded() { optimization_->weights_loaded(); }
+
+models::Model& Engine::model() { return model_->model(); }
+
+nn::Parameters& Engine::parameters() { return model_->parameters(); }
+
+memory::ChunkStore& Engine::store() { return optimization_->store(); }
+
 at::Device Engine::device() const { return model_->parameters().options().device; }
 
 data::Batch Engine::checked(const data::Batch& b) const {
-  const models::ModelShape& shape = model_->model().shape;
-  models::architecture(shape.architecture).check(shape, b.inputs, b.labels);
+  models::check_batch(model_->model().shape, b.inputs, b.labels);
   auto here = [&](const at::Tensor& t) { return t.defined() ? t.to(device()) : t; };
   return {here(b.inputs), here(b.labels), here(b.positions), here(b.documents)};
 }
@@ -152,7 +172,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
   const data::Batch b = checked(batch);
-  const bool classifies = models::architecture(model().shape.architecture).input == models::Input::Images;
+  const bool has_accuracy = model().shape.task().has_accuracy();
   const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.inputs.size(0) % (wanted * model().batch_parts) == 0 ? wanted : 1;
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
@@ -162,7 +182,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
     const at::Tensor labels = micro(i).labels;
     sums[0] = model().head->loss_sum(hidden, labels).to(at::kCPU, at::kDouble);
     sums[1] = counted(labels);
-    if (classifies) sums[2] = model().head->logits(hidden).argmax(-1).eq(labels).sum().to(at::kCPU, at::kDouble);
+    if (has_accuracy) sums[2] = model().head->logits(hidden).argmax(-1).eq(labels).sum().to(at::kCPU, at::kDouble);
     return sums;
   };
   at::Tensor sums = at::zeros({3}, at::kDouble);
@@ -171,7 +191,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   all_rows_of(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
   const double labels = std::max(1.0, sums[1].item<double>());
   Evaluation result{sums[0].item<double>() / labels, {}};
-  if (classifies) result.accuracy = sums[2].item<double>() / labels;
+  if (has_accuracy) result.accuracy = sums[2].item<double>() / labels;
   return result;
 }
 
@@ -188,7 +208,7 @@ std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config
           "the ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
           config.parallel.pipeline.size, " * data ", config.parallel.data, " * tensor ", config.parallel.tensor.size,
           " = ", config.parallel.ranks(), "; start that many or change [parallel]");
-  parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the batch
+  parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the rest
   return std::make_unique<Engine>(world, config, shape);
 }
 

@@ -7,9 +7,9 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/newest.h"
 #include "colossal/memory/first_use.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/optimization.h"
 
 namespace colossal::train {
 namespace {
@@ -114,6 +114,12 @@ at::Tensor ModuleTraining::input(const at::Tensor& tensor) const {
   return tensor.is_floating_point() ? tensor.to(device(), dtype()) : tensor.to(device());
 }
 
+int64_t ModuleTraining::steps_done() const { return optimization_->steps_done(); }
+
+memory::ChunkStore& ModuleTraining::store() { return optimization_->store(); }
+
+void ModuleTraining::end_pass() { optimization_->store().end_pass(); }
+
 void ModuleTraining::zero_grad() {
   optimization_->zero_grad();
   micro_batches_done_ = 0;
@@ -154,44 +160,62 @@ double ModuleTraining::mean(double value) {
   return sum.item<double>() / config_.parallel.data;
 }
 
-checkpoint::TrainingState ModuleTraining::state() {
-  checkpoint::TrainingState state = optimization_->state();
-  for (const auto& [name, value] : buffers_) {
-    const bool widens = value.is_floating_point() && config_.precision.has_masters();
-    state.tensors.push_back(
-        {concat(kModel, name),
-         value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
-         tensor::ShardSpec::whole(value.sizes().vec()),
-         {}});
+/// The optimization, and copies of the buffers behind it, in the dtype of the parameters' exact values: the same in
+/// every precision that has these.
+class ModuleTraining::Saved : public Resumable {
+ public:
+  explicit Saved(ModuleTraining& training) : training_(training) {}
+  int64_t steps_done() const override { return training_.steps_done(); }
+  checkpoint::TrainingState state() override {
+    checkpoint::TrainingState state = training_.optimization_->state();
+    for (const auto& [name, value] : training_.buffers_) {
+      const bool widens = value.is_floating_point() && training_.config_.precision.has_masters();
+      state.tensors.push_back(
+          {concat(kModel, name),
+           value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
+           tensor::ShardSpec::whole(value.sizes().vec()),
+           {}});
+    }
+    return state;
   }
-  return state;
-}
+  void loaded(const checkpoint::TrainingState& filled) override {
+    checkpoint::TrainingState state = filled;
+    const at::NoGradGuard no_grad;
+    NamedBuffers& buffers = training_.buffers_;
+    for (size_t i = 0; i < buffers.size(); ++i)
+      buffers[i].second.copy_(state.tensors[state.tensors.size() - buffers.size() + i].value);
+    state.tensors.resize(state.tensors.size() - buffers.size());
+    training_.optimization_->loaded(state);
+  }
+  void check_progress(const nlohmann::json& progress) const override {
+    training_.optimization_->check_progress(progress);
+  }
+
+ private:
+  ModuleTraining& training_;
+};
 
 void ModuleTraining::save(const std::string& folder) {
-  const auto busy = mesh_.world().busy("saving a checkpoint");
-  checkpoint::save(folder, steps_done(), state(), mesh_.all(), mesh_.place(),
-                   static_cast<int>(config_.training.keep_last));
+  Saved saved(*this);
+  Checkpoints(folder, mesh_, config_.training.keep_last).save(saved);
 }
 
-void ModuleTraining::load(const std::string& folder) { load(folder, checkpoint::agreed_steps(folder, mesh_.all())); }
+void ModuleTraining::load(const std::string& folder) {
+  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
+  load(checkpoints, checkpoints.steps());
+}
 
-void ModuleTraining::load(const std::string& folder, const std::vector<int64_t>& steps) {
-  const auto busy = mesh_.world().busy("reading the checkpoint in " + folder);
-  checkpoint::TrainingState state = this->state();
-  checkpoint::load_newest(folder, steps, steps.empty() ? std::nullopt : std::optional(steps.back()), state, mesh_.all(),
-                          mesh_.place(),
-                          [&](const nlohmann::json& progress) { optimization_->check_progress(progress); });
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < buffers_.size(); ++i)
-    buffers_[i].second.copy_(state.tensors[state.tensors.size() - buffers_.size() + i].value);
-  state.tensors.resize(state.tensors.size() - buffers_.size());
-  optimization_->loaded(state);
+void ModuleTraining::load(const Checkpoints& checkpoints, const std::vector<int64_t>& steps) {
+  Saved saved(*this);
+  // None is passed over: there is no log here that could say so.
+  checkpoints.resume(saved, steps, steps.empty() ? std::nullopt : std::optional(steps.back()));
   zero_grad();
 }
 
 bool ModuleTraining::resume(const std::string& folder) {
-  const std::vector<int64_t> steps = checkpoint::agreed_steps(folder, mesh_.all());
-  if (!steps.empty()) load(folder, steps);
+  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
+  const std::vector<int64_t> steps = checkpoints.steps();
+  if (!steps.empty()) load(checkpoints, steps);
   return !steps.empty();
 }
 
