@@ -14,20 +14,22 @@ namespace {
 /// Copies do no harm to a maximum, so every rank looks at all that it has.
 double largest(const std::vector<memory::Shard>& shards) {
   double most = 0;
-  for (const memory::Shard& shard : shards)
+  memory::for_leases(shards, [&](size_t, memory::Resident& shard) {
     for (const memory::Piece& piece : shard.pieces) {
       const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
       const double here = at::linalg_vector_norm(part, std::numeric_limits<double>::infinity()).item<double>();
       // backends differ in what Max makes of NaN
       most = std::isnan(here) ? std::numeric_limits<double>::infinity() : std::max(most, here);
     }
+  });
   return most;
 }
 
 double squares(const std::vector<memory::Shard>& shards, const tensor::Place& place) {
   double sum = 0;
-  for (const memory::Shard& shard : shards)
+  memory::for_leases(shards, [&](size_t, memory::Resident& shard) {
     for (const memory::Piece& piece : shard.pieces) sum += memory::counted_squares(shard.gradients, piece, place);
+  });
   return sum;
 }
 
@@ -44,12 +46,12 @@ double clip_factor(double norm, double limit) { return limit > 0 && norm > limit
 
 void clip_by_value(const std::vector<memory::Shard>& shards, double limit) {
   require(limit > 0, "optimizer", "gradients are clipped to values above 0: got ", limit);
-  for (const memory::Shard& shard : shards) {
+  memory::for_leases(shards, [&](size_t, memory::Resident& shard) {
     const bool is_half = shard.gradients.scalar_type() == at::kHalf;
     // its largest number: clamp_ takes no other, and none is above
     const double most = is_half ? std::min(limit, 65504.0) : limit;
-    at::Tensor(shard.gradients).clamp_(-most, most);
-  }
+    shard.gradients.clamp_(-most, most);
+  });
 }
 
 }  // namespace colossal::optim

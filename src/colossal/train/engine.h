@@ -62,7 +62,7 @@ class Engine : public Resumable {
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks.
   StepResult step();
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and
-  /// "data" all_reduce of [3].
+  /// the batch axes all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);
 
   int64_t steps_done() const override;
