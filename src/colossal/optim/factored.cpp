@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/factored.h"
+#include "colossal/tensor/host_value.h"
 
 namespace colossal::optim {
 namespace {
@@ -121,7 +122,7 @@ at::Tensor SecondMoments::divide(const std::vector<memory::Shard>& shards, const
         const memory::Piece& piece = shards[i].pieces[p];
         of_piece(to[i], piece).copy_(of_piece(from[i], piece) * moment.rsqrt() * scale);
         squares[static_cast<int64_t>(tensors_.index(*piece.parameter))] +=
-            memory::counted_squares(to[i], piece, tensors_.mesh().place());
+            tensor::host_value(memory::counted_squares(to[i], piece, tensors_.mesh().place()));
       }
   return squares;
 }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "colossal/tensor/host_value.h"
+
 namespace colossal::optim {
 
 LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh) : mesh_(mesh) {
@@ -16,11 +18,18 @@ LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mes
 
 at::Tensor LogicalTensors::counted_squares(const std::vector<memory::Shard>& shards,
                                            const std::vector<at::Tensor>& buffers) const {
-  at::Tensor squares = at::zeros({static_cast<int64_t>(entries_.size())}, at::kDouble);
-  auto* sum = squares.mutable_data_ptr<double>();
+  std::vector<at::Tensor> sums;  // of pieces, on their device
+  std::vector<size_t> of;
   for (size_t i = 0; i < shards.size(); ++i)
-    for (const memory::Piece& piece : shards[i].pieces)
-      sum[index(*piece.parameter)] += memory::counted_squares(buffers[i], piece, mesh_.place());
+    for (const memory::Piece& piece : shards[i].pieces) {
+      sums.push_back(memory::counted_squares(buffers[i], piece, mesh_.place()));
+      of.push_back(index(*piece.parameter));
+    }
+  at::Tensor squares = at::zeros({static_cast<int64_t>(entries_.size())}, at::kDouble);
+  if (sums.empty()) return squares;
+  const std::vector<double> values = tensor::host_values(at::stack(sums));
+  auto* sum = squares.mutable_data_ptr<double>();
+  for (size_t i = 0; i < values.size(); ++i) sum[of[i]] += values[i];
   return squares;
 }
 
