@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
 namespace {
@@ -158,15 +159,31 @@ at::Tensor library_attention(const at::Tensor& q, const at::Tensor& k, const at:
                                           q.size(1) != k.size(1));
 }
 
-}  // namespace
-
-at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
-  check(q, k, v, mask);
+at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();
   if (!has_kernel(q) || !same_type || q.numel() == 0 || k.numel() == 0 || q.size(2) < kFewestQueries)
     return library_attention(q, k, v, mask);
   const auto documents = mask.documents.defined() ? std::optional<at::Tensor>(mask.documents) : std::nullopt;
   return BlockedAttention::apply(q, k, v, documents, mask.causal, scale_of(q, mask));
+}
+
+/// Of the two products, scores and weighted values: what the mask's rule lets through.
+double flops_of(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const double heads = static_cast<double>(q.size(0) * q.size(1)), size = static_cast<double>(q.size(3)),
+               queries = static_cast<double>(q.size(2)), keys = static_cast<double>(k.size(2));
+  const double pairs = mask.causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
+  return 2 * 2 * heads * pairs * size;
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
+  check(q, k, v, mask);
+  const double flops = flops_of(q, k, mask);
+  tensor::announce_flops(flops);
+  const at::Tensor out = attended(q, k, v, mask);
+  tensor::announce_flops_in_backward(out, 2 * flops);  // of each product the gradients of both factors
+  return out;
 }
 
 }  // namespace colossal::ops

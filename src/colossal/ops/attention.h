@@ -17,7 +17,9 @@ struct AttentionMask {
 ///           contiguous).
 /// Gradient: of q, k and v.
 /// Errors:   throws if shapes do not fit together.
-/// Cost:     scores never exist as a whole; a causal mask halves the work.
+/// Cost:     scores never exist as a whole; a causal mask halves the work. Announced (tensor::FlopCount): 4 D
+///           operations for each head, query and key that it may see, and twice that in backward; documents are not
+///           looked at.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
 /// The same by whole score matrices and ATen autograd: the reference.
