@@ -14,12 +14,12 @@
 #include <functional>
 #include <vector>
 
+#include "colossal/memory/host_memory.h"
 #include "colossal/nn/linear.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/attention.h"
 #include "colossal/ops/cpu.h"
 #include "colossal/ops/cross_entropy.h"
-#include "colossal/ops/host_memory.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
@@ -132,6 +132,29 @@ void attention_rows() {
   }
 }
 
+// What skipping brings: the work of each row beside that of the whole causal triangle, 4096 tokens, 12 heads of 64.
+// LibTorch's peer is its fused attention with a mask of booleans.
+void skipping_rows() {
+  constexpr int64_t kLong = 4096, kWindow = 512, kDocument = 512;
+  const auto heads = [&] { return at::randn({1, kLong, kHeads, 64}).transpose(1, 2); };
+  const auto position = at::arange(kLong, at::kLong), distance = position.unsqueeze(0) - position.unsqueeze(1);
+  const at::Tensor documents = position.div(kDocument, "floor").unsqueeze(0);
+  const at::Tensor causal = distance.le(0), window = causal.logical_and(distance.gt(-kWindow)),
+                   own = causal.logical_and(documents.eq(documents.transpose(0, 1)));
+  const auto against = [&](const char* name, const at::Tensor& seen, const ops::AttentionMask& mask) {
+    compare(
+        name, [&](const Tensors& t) { return at::scaled_dot_product_attention(t[0], t[1], t[2], seen); },
+        [&](const Tensors& t) { return ops::attention(t[0], t[1], t[2], mask); }, {heads(), heads(), heads()},
+        14.0 * seen.sum().item<double>() * kHidden);
+  };
+  against("causal, length 4096", causal, {});
+  against("window of 512, length 4096", window, {.window = kWindow});
+  against("documents of 512, length 4096", own, {.documents = documents});
+  const at::Tensor slopes = ops::alibi_slopes(kHeads);
+  against("ALiBi, length 4096 (peer: without)", causal, {.alibi = slopes});
+  against("soft cap, length 4096 (peer: without)", causal, {.soft_cap = 50});
+}
+
 void loss_row() {
   const auto labels = at::randint(kWords, {kTokens}, at::kLong);
   compare(
@@ -162,7 +185,7 @@ void flat_rows() {
 int main(int argc, char** argv) {
   if (argc > 1) at::set_num_threads(std::atoi(argv[1]));
   if (argc > 2) rounds = std::atoi(argv[2]);
-  if (argc > 3) ops::keep_host_memory();
+  if (argc > 3) memory::keep_host_memory();
   const auto choice = ops::matmul_choice();
   const auto library = [](ops::MatmulLibrary l) { return l == ops::MatmulLibrary::Mkl ? "MKL" : "oneDNN"; };
   std::printf("%d threads, %s; products: nt %s, nn %s, tn %s\n", at::get_num_threads(),
@@ -172,6 +195,7 @@ int main(int argc, char** argv) {
   matmul_rows();
   row_rows();
   attention_rows();
+  skipping_rows();
   loss_row();
   flat_rows();
 }

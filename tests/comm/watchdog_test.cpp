@@ -189,8 +189,7 @@ TEST(Busy, IsOverWithItsScope) {
 class OfADevice : public comm::IdleGroup {
  public:
   using IdleGroup::IdleGroup;
-  comm::Work all_reduce(at::Tensor&, Reduce) override { return comm::Work(std::make_shared<State>(done_)); }
-  comm::Work recv(at::Tensor&, int) override { return comm::Work(std::make_shared<State>(done_)); }
+  comm::Work issue(const comm::Call&) override { return comm::Work(std::make_shared<State>(done_)); }
   void abort(const std::string& reason) noexcept override {
     const std::lock_guard lock(mutex_);
     reason_ = reason;

@@ -11,7 +11,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/checkpoint.h"
-#include "colossal/train/metrics.h"
+#include "colossal/report/metrics.h"
 #include "support/process.h"
 
 namespace colossal::test::train_test {
@@ -48,7 +48,7 @@ class TrainProgram : public testing::Test {
   }
   std::vector<double> losses() const {
     std::vector<double> out;
-    for (const auto& m : train::read_metrics(base + "/run/metrics.jsonl")) out.push_back(m.loss);
+    for (const auto& m : report::read_metrics(base + "/run/metrics.jsonl")) out.push_back(m.loss);
     return out;
   }
   void expect_same_curve(const std::vector<double>& got, const std::vector<double>& want) const {
@@ -278,7 +278,7 @@ TEST_F(TrainProgram, AStallIsReportedAndOver) {
   EXPECT_TRUE(ended) << result.output;
   EXPECT_EQ(result.status, 128 + SIGTERM) << result.output;
   double stalled = 0;
-  for (const auto& m : train::read_metrics(base + "/run/metrics.jsonl")) stalled += m.stall_seconds.value_or(0);
+  for (const auto& m : report::read_metrics(base + "/run/metrics.jsonl")) stalled += m.stall_seconds.value_or(0);
   EXPECT_GE(stalled, 1) << result.output;
   expect_all_is_saved();
 }
@@ -386,7 +386,7 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
   const Finished from = run(train({"--model.from=" + base + "/hf", "--model.hidden=0", "--model.layers=0",
                                    "--model.positions=0", "--run.folder=" + base + "/second"}));
   ASSERT_EQ(from.status, 0) << from.output;
-  EXPECT_LT(train::read_metrics(base + "/second/metrics.jsonl").front().loss, losses().front() - 0.3);
+  EXPECT_LT(report::read_metrics(base + "/second/metrics.jsonl").front().loss, losses().front() - 0.3);
 }
 
 TEST_F(TrainProgram, TheSampleStopsWhereTheTrainedPositionsDo) {

@@ -55,7 +55,7 @@ TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
   const at::Tensor want = alone.forward(input());
   want.backward();
   comm::run_ranks(GetParam(), [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", world.size()}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", world.size())});
     Foreign module;
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(3));
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Ranks, testing::Values(1, 2, 3));
 //         wants no gradient.
 TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
   comm::run_ranks(2, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 2}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(3));
@@ -110,7 +110,7 @@ TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
 TEST(ChunkStore, ParametersThatAreReadOutsideAPassAreThereToo) {
   Foreign alone;
   comm::run_ranks(2, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 2}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(3));
@@ -122,7 +122,7 @@ TEST(ChunkStore, ParametersThatAreReadOutsideAPassAreThereToo) {
 TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
   for (const int zero : {0, 1, 2, 3})
     comm::run_ranks(2, [&](comm::World& world) {
-      comm::Mesh mesh(world, {{"data", 2}});
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
       Foreign module;
       const auto parameters = adopt(module, mesh);
       ChunkStore store(*parameters, mesh, options_of(zero));
@@ -136,7 +136,7 @@ TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
 // What was trained when the store was made stays shared out, or replicas would drift apart.
 TEST(ChunkStore, AParameterThatIsFrozenLaterIsStillTheSameOnAllRanks) {
   comm::run_ranks(2, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 2}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(1));
@@ -150,7 +150,7 @@ TEST(ChunkStore, AParameterThatIsFrozenLaterIsStillTheSameOnAllRanks) {
 
 TEST(ChunkStore, FrozenParametersAreSharedButHaveNoShardToUpdate) {
   comm::run_ranks(2, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 2}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module, alone;
     module.layers[1]->weight.requires_grad_(false);
     alone.layers[1]->weight.requires_grad_(false);
@@ -166,7 +166,7 @@ TEST(ChunkStore, FrozenParametersAreSharedButHaveNoShardToUpdate) {
 
 TEST(ChunkStore, ParametersOutliveTheStore) {
   comm::run_ranks(1, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 1}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
     Foreign module, alone;
     const auto parameters = adopt(module, mesh);
     at::Tensor weight;
@@ -181,7 +181,7 @@ TEST(ChunkStore, ParametersOutliveTheStore) {
 TEST(ChunkStore, RefusesRunsThatDoNotDivideTheReplicas) {
   const std::string message = test::thrown_message([] {
     comm::run_ranks(3, [](comm::World& world) {
-      comm::Mesh mesh(world, {{"data", 3}});
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 3)});
       Foreign module;
       const auto parameters = adopt(module, mesh);
       ChunkOptions options = options_of(3);
@@ -189,7 +189,7 @@ TEST(ChunkStore, RefusesRunsThatDoNotDivideTheReplicas) {
       ChunkStore store(*parameters, mesh, options);
     });
   });
-  EXPECT_NE(message.find("[zero] the replicas that share must divide parallel.data: got 2 of 3"), std::string::npos)
+  EXPECT_NE(message.find("[zero] the replicas that share must divide those there are: got 2 of 3"), std::string::npos)
       << message;
 }
 

@@ -1,23 +1,40 @@
 #include "colossal/ops/attention.h"
 
-#include "colossal/base/error.h"
+#include <gmock/gmock.h>
+
+#include "base/complaint.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::attention_test {
 namespace {
 
+enum class Documents { None, Runs, Interleaved };
+
 struct Case {
   int64_t batch, heads, kv_heads, queries, keys, size;
-  bool causal, documents;
+  bool causal = true;
+  Documents documents = Documents::None;
+  int64_t window = 0;
+  bool alibi = false;
+  double soft_cap = 0;
+  bool lengths = false;
 };
 
+std::string name_of(const Case& c) {
+  return concat("B ", c.batch, " S ", c.queries, " T ", c.keys, " N ", c.heads, "/", c.kv_heads, " D ", c.size,
+                " causal ", c.causal, " documents ", static_cast<int>(c.documents), " window ", c.window, " alibi ",
+                c.alibi, " cap ", c.soft_cap, " lengths ", c.lengths);
+}
+
 AttentionMask mask_of(const Case& c) {
-  AttentionMask mask;
-  mask.causal = c.causal;
-  if (c.documents)
-    mask.documents = (at::arange(c.keys, at::kLong).unsqueeze(0) + at::arange(c.batch, at::kLong).unsqueeze(1))
-                         .div(3, "floor")
-                         .contiguous();
+  AttentionMask mask{.causal = c.causal, .window = c.window, .soft_cap = c.soft_cap};
+  // Documents of c.keys / 3, and of other borders in each row; interleaved: each key of another than the one before.
+  const auto position = at::arange(c.keys, at::kLong).unsqueeze(0) + at::arange(c.batch, at::kLong).unsqueeze(1);
+  if (c.documents == Documents::Runs) mask.documents = position.div((c.keys + 2) / 3, "floor").contiguous();
+  if (c.documents == Documents::Interleaved) mask.documents = position.remainder(3).contiguous();
+  if (c.alibi) mask.alibi = alibi_slopes(c.heads);
+  if (c.lengths)
+    for (int64_t row = 0; row < c.batch; ++row) mask.lengths.push_back(std::max(c.queries, c.keys - 2 * row - 1));
   return mask;
 }
 
@@ -26,28 +43,139 @@ Tensors inputs_of(const Case& c) {
           normal({c.batch, c.kv_heads, c.keys, c.size}, 3)};
 }
 
-const std::vector<Case> kCases{
-    {1, 1, 1, 1, 1, 1, true, false},      {2, 3, 3, 5, 5, 8, true, false},      {2, 3, 3, 5, 5, 8, false, false},
-    {2, 4, 2, 7, 7, 6, true, false},      {1, 6, 1, 33, 33, 16, true, false},   {2, 4, 2, 1, 9, 8, true, false},
-    {2, 4, 2, 3, 9, 8, true, false},      {1, 2, 2, 130, 130, 64, true, false}, {2, 4, 2, 8, 8, 8, true, true},
-    {2, 4, 2, 3, 11, 8, true, true},      {1, 2, 1, 6, 9, 4, false, false},     {2, 2, 2, 65, 129, 24, true, true},
-    {1, 2, 1, 200, 200, 40, true, false}, {2, 2, 2, 9, 9, 8, false, true},
+// Sizes around the blocks of 30 queries, with few queries and many, and numbers of heads of all kinds.
+const std::vector<Case> kPlain{
+    {1, 1, 1, 1, 1, 1},        {2, 3, 3, 5, 5, 8},      {2, 3, 3, 5, 5, 8, false}, {2, 4, 2, 7, 7, 6},
+    {1, 6, 1, 33, 33, 16},     {2, 4, 2, 1, 9, 8},      {2, 4, 2, 3, 9, 8},        {1, 2, 2, 130, 130, 64},
+    {1, 2, 1, 6, 9, 4, false}, {1, 2, 1, 200, 200, 40},
 };
+
+// Every combination of what a mask says, in a size that no block divides, and with keys from before the queries.
+std::vector<Case> combinations(int64_t queries) {
+  std::vector<Case> all;
+  for (const bool causal : {true, false})
+    for (const auto documents : {Documents::None, Documents::Runs, Documents::Interleaved})
+      for (const int64_t window : {int64_t{0}, int64_t{4}, int64_t{17}})
+        for (const bool alibi : {false, true})
+          for (const double soft_cap : {0.0, 1.5})
+            for (const bool lengths : {false, true})
+              all.push_back({.batch = 2,
+                             .heads = 6,
+                             .kv_heads = 2,
+                             .queries = queries,
+                             .keys = queries + 14,
+                             .size = 5,
+                             .causal = causal,
+                             .documents = documents,
+                             .window = window,
+                             .alibi = alibi,
+                             .soft_cap = soft_cap,
+                             .lengths = lengths});
+  return all;
+}
 
 // Backward reads the rounded output; ATen's attention of narrow numbers, which takes few queries and fp16, rounds the
 // weights before it multiplies them.
 constexpr double kIntermediates = 2;
 
+void expect_reference(const Case& c, at::ScalarType type, const std::function<AttentionPath(const Tensors&)>& path) {
+  SCOPED_TRACE(name_of(c));
+  const auto mask = mask_of(c);
+  expect_equal_operators([&](const Tensors& t) { return Tensors{attention_on(path(t), t[0], t[1], t[2], mask)}; },
+                         [&](const Tensors& t) { return Tensors{attention_reference(t[0], t[1], t[2], mask)}; },
+                         inputs_of(c), type, c.keys + c.size, kIntermediates);
+}
+
 TEST(Attention, EqualsItsReference) {
   for (const auto type : float_types())
-    for (const auto& c : kCases) {
-      SCOPED_TRACE(concat("S ", c.queries, " T ", c.keys, " N ", c.heads, "/", c.kv_heads, " causal ", c.causal,
-                          " documents ", c.documents));
-      const auto mask = mask_of(c);
-      expect_equal_operators([&](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2], mask)}; },
-                             [&](const Tensors& t) { return Tensors{attention_reference(t[0], t[1], t[2], mask)}; },
-                             inputs_of(c), type, c.keys + c.size, kIntermediates);
+    for (const auto& c : kPlain) {
+      SCOPED_TRACE(name_of(c));
+      expect_equal_operators(
+          [&](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2], mask_of(c))}; },
+          [&](const Tensors& t) { return Tensors{attention_reference(t[0], t[1], t[2], mask_of(c))}; }, inputs_of(c),
+          type, c.keys + c.size, kIntermediates);
     }
+}
+
+TEST(Attention, KernelEqualsTheReferenceUnderEveryMask) {
+  for (const auto& c : combinations(47))
+    for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
+      expect_reference(c, type, [](const Tensors&) { return AttentionPath::Kernel; });
+}
+
+TEST(Attention, WhatAGpuTakesEqualsTheReferenceUnderEveryMask) {
+  for (const int64_t queries : {1, 5, 47})
+    for (const auto& c : combinations(queries))
+      for (const auto type : {at::kDouble, at::kFloat})
+        expect_reference(c, type, [&](const Tensors& t) { return attention_path(false, t[0], t[1], mask_of(c)); });
+}
+
+TEST(Attention, GoesToLibTorchWhereThatKnowsTheMask) {
+  using enum AttentionPath;
+  const auto path = [](bool has_kernel, const Case& c) {
+    const auto in = inputs_of(c);
+    return attention_path(has_kernel, in[0], in[1], mask_of(c));
+  };
+  const Case plain{1, 2, 2, 16, 16, 8};
+  const auto with = [&](const std::function<void(Case&)>& change) {
+    Case c = plain;
+    change(c);
+    return path(false, c);
+  };
+  EXPECT_EQ(path(true, plain), Kernel);
+  EXPECT_EQ(path(true, {1, 2, 2, 1, 16, 8}), Library) << "few queries";
+  EXPECT_EQ(path(true, {.batch = 1, .heads = 2, .kv_heads = 2, .queries = 1, .keys = 16, .size = 8, .soft_cap = 9}),
+            Kernel);
+  EXPECT_EQ(path(false, plain), Library);
+  EXPECT_EQ(with([](Case& c) { c.causal = false; }), Library);
+  EXPECT_EQ(with([](Case& c) { c.keys = 20; }), Masked) << "its causal mask starts at the first key";
+  EXPECT_EQ(with([](Case& c) { c.documents = Documents::Runs; }), Masked);
+  EXPECT_EQ(with([](Case& c) { c.alibi = true; }), Masked);
+  EXPECT_EQ(with([](Case& c) { c.lengths = true, c.keys = 20; }), Masked);
+  EXPECT_EQ(with([](Case& c) { c.window = 15; }), Masked);
+  EXPECT_EQ(with([](Case& c) { c.window = 16; }), Library) << "a window that sees everything";
+  EXPECT_EQ(with([](Case& c) { c.queries = 1, c.window = 4; }), Library) << "keys before the window are cut off";
+  EXPECT_EQ(with([](Case& c) { c.soft_cap = 3; }), Reference);
+}
+
+// Where the gradient of an output with respect to the values is not zero, its query looks.
+std::vector<int64_t> seen_by(int64_t query, int64_t keys, const AttentionMask& mask) {
+  const at::Tensor v = at::zeros({1, 1, keys, 1}, at::kDouble).requires_grad_();
+  const at::Tensor k = at::zeros({1, 1, keys, 1}, at::kDouble);
+  attention_on(AttentionPath::Kernel, k, k, v, mask).select(2, query).sum().backward();
+  const at::Tensor seen = v.grad().flatten().nonzero().flatten();
+  return {seen.data_ptr<int64_t>(), seen.data_ptr<int64_t>() + seen.numel()};
+}
+
+TEST(Attention, WindowsAreThoseOfTransformers) {
+  // Mistral: key > query - window and key <= query. ModernBERT: |key - query| <= window.
+  EXPECT_EQ(seen_by(50, 80, {.window = 3}), (std::vector<int64_t>{48, 49, 50}));
+  EXPECT_EQ(seen_by(1, 80, {.window = 3}), (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(seen_by(50, 80, {.causal = false, .window = 2}), (std::vector<int64_t>{48, 49, 50, 51, 52}));
+  EXPECT_EQ(seen_by(79, 80, {.causal = false, .window = 2}), (std::vector<int64_t>{77, 78, 79}));
+}
+
+TEST(Attention, SlopesAreThoseOfThePaperAndOfBloom) {
+  EXPECT_TRUE(
+      at::equal(alibi_slopes(8), at::tensor({0.5, 0.25, 0.125, 0x1p-4, 0x1p-5, 0x1p-6, 0x1p-7, 0x1p-8}, at::kDouble)));
+  // Six heads: four of 2^-2, ..., then the first and third of eight.
+  EXPECT_TRUE(at::equal(alibi_slopes(6), at::tensor({0x1p-2, 0x1p-4, 0x1p-6, 0x1p-8, 0x1p-1, 0x1p-3}, at::kDouble)));
+}
+
+TEST(Attention, LaterKeysThanARowsLengthAreNotRead) {
+  const Case c{.batch = 2, .heads = 2, .kv_heads = 1, .queries = 9, .keys = 20, .size = 4, .lengths = true};
+  const auto mask = mask_of(c);
+  auto in = inputs_of(c);
+  const auto want = attention(in[0], in[1], in[2], mask);
+  for (int64_t row = 0; row < c.batch; ++row)
+    for (const int i : {1, 2}) in[i][row].slice(1, mask.lengths[row]).fill_(1e6);
+  EXPECT_TRUE(at::equal(attention(in[0], in[1], in[2], mask), want));
+  for (int64_t row = 0; row < c.batch; ++row) {
+    const auto alone = [&](int i) {
+      return in[i].narrow(0, row, 1).slice(2, 0, i > 0 ? mask.lengths[row] : c.queries);
+    };
+    expect_close(want.narrow(0, row, 1), attention(alone(0), alone(1), alone(2), {}), at::kDouble, c.keys, "row");
+  }
 }
 
 TEST(Attention, ReadsHeadsInsideAFusedProjectionAndReturnsThatLayout) {
@@ -86,7 +214,7 @@ TEST(Attention, OfPackedDocumentsEqualsEachAlone) {
 }
 
 TEST(Attention, UsesTheScaleItIsGiven) {
-  const auto in = inputs_of({1, 2, 2, 9, 9, 4, true, false});
+  const auto in = inputs_of({1, 2, 2, 9, 9, 4});
   AttentionMask mask;
   mask.scale = 0.125;
   expect_close(attention(in[0], in[1], in[2], mask), attention(in[0] * 0.25, in[1], in[2], {}), at::kDouble, 9,
@@ -94,13 +222,21 @@ TEST(Attention, UsesTheScaleItIsGiven) {
 }
 
 TEST(Attention, RefusesShapesThatDoNotFit) {
+  const auto refused = [](const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask = {}) {
+    return test::complaint([&] { attention(q, k, k, mask); });
+  };
   const auto q = normal({1, 4, 5, 8}, 1);
-  EXPECT_THROW(attention(q, normal({1, 3, 5, 8}, 1), normal({1, 3, 5, 8}, 1), {}), Error);
-  EXPECT_THROW(attention(q, normal({1, 4, 3, 8}, 1), normal({1, 4, 3, 8}, 1), {}), Error);
-  EXPECT_THROW(attention(q, normal({1, 4, 5, 6}, 1), normal({1, 4, 5, 6}, 1), {}), Error);
-  AttentionMask mask;
-  mask.documents = at::zeros({1, 4}, at::kLong);
-  EXPECT_THROW(attention(q, q, q, mask), Error);
+  EXPECT_THAT(refused(q, normal({1, 3, 5, 8}, 1)), testing::HasSubstr("heads must divide by key-value heads"));
+  EXPECT_THAT(refused(q, normal({1, 4, 5, 6}, 1)), testing::HasSubstr("q must be [B,N,S,D]"));
+  const auto few = normal({1, 4, 3, 8}, 1);
+  EXPECT_THAT(refused(q, few), testing::HasSubstr("got 5 queries, 3 keys"));
+  EXPECT_THAT(refused(q, few, {.causal = false, .window = 2}), testing::HasSubstr("got 5 queries, 3 keys"));
+  EXPECT_THAT(refused(q, q, {.documents = at::zeros({1, 4}, at::kLong)}), testing::HasSubstr("int64 [B,T]"));
+  EXPECT_THAT(refused(q, q, {.window = -1}),
+              testing::HasSubstr("window and soft_cap must be 0 (none) or more: got -1"));
+  EXPECT_THAT(refused(q, q, {.alibi = alibi_slopes(3)}), testing::HasSubstr("each of the 4 query heads: got [3]"));
+  EXPECT_THAT(refused(q, q, {.lengths = {5, 5}}), testing::HasSubstr("each of the 1 rows of the batch: got 2"));
+  EXPECT_THAT(refused(q, q, {.lengths = {6}}), testing::HasSubstr("between its 5 queries and the 5 keys"));
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ TEST(GradientNorm, IsOneScalarInOneMessage) {
 
 TEST(GradientNorm, RanksWithoutGradientsTakePart) {
   comm::run_ranks(3, [](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 3}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 3)});
     nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 1});
     parameters.add("w", tensor::ShardSpec::whole({2}), nn::Init::zeros(), true);
     std::vector<memory::Shard> shards;

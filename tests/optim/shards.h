@@ -9,7 +9,7 @@
 
 namespace colossal::optim {
 
-/// Of `parameters`, one behind the other, the share of rank `index` of `count` along "data": equal shares, the last
+/// Of `parameters`, one behind the other, the share of replica `index` of `count`: equal shares, the last
 /// ones less or nothing. Parameters are left as they are; gradients are zero.
 inline memory::Shard make_shard(const std::vector<nn::Parameter*>& parameters, const nn::Parameters::Options& dtype,
                                 int64_t index, int64_t count, bool counts = true) {

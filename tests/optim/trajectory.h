@@ -80,7 +80,7 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
 /// The parameters of one rank under a layout, in two shards, and what a test does with them.
 struct RankState {
   RankState(comm::World& world, const Layout& layout)
-      : mesh(world, {{"data", layout.data}, {"tensor", layout.tensor}}),
+      : mesh(world, {comm::Mesh::batch("data", layout.data), {"tensor", layout.tensor}}),
         parameters(mesh.place(), {at::kDouble, at::kCPU, 1}) {
     declare(parameters);
     std::vector<nn::Parameter*> chunks[2];

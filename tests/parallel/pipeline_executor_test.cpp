@@ -160,18 +160,14 @@ TEST_P(Executor, SendsNothingElseNotEvenAtFirst) {
 
 /// A transport whose sends return when the message was received: what NCCL may do to a pair's first message, and to
 /// later ones of a busy group.
-class Blocks final : public test::GroupDecorator {
+class Blocks final : public comm::Decorator {
  public:
-  using GroupDecorator::GroupDecorator;
-  comm::Work send(const at::Tensor& x, int to) override {
-    inner_->send(x, to).wait();
+  using Decorator::Decorator;
+  comm::Work issue(const comm::Call& call) override {
+    inner_->issue(call).wait();
     at::Tensor answer = at::zeros({1});
-    inner_->recv(answer, to).wait();
-    return {};
-  }
-  comm::Work recv(at::Tensor& x, int from) override {
-    inner_->recv(x, from).wait();
-    inner_->send(at::zeros({1}), from).wait();
+    if (call.collective == comm::Collective::Send) inner_->recv(answer, call.peer).wait();
+    if (call.collective == comm::Collective::Recv) inner_->send(answer, call.peer).wait();
     return {};
   }
 };

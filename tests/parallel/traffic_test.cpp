@@ -41,7 +41,7 @@ TEST_P(TensorTraffic, EqualsMegatronsFormula) {
   for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama()}) {
     if (shape.kv_heads < p) continue;  // shared kv heads add a sum of their weight gradients: the test below
     comm::run_ranks(p, [&](comm::World& world) {
-      train::Config config;
+      run::Config config;
       config.parallel.tensor.size = p;
       config.training.batch_size = rows;
       auto engine = train::initialize(world, config, shape);
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, TensorTraffic, testing::Values(2, 4));
 TEST(TensorTraffic, SharedKvHeadsAddOneSumOfTheirRowsALayer) {
   models::ModelShape shape = tiny_llama();  // 2 kv heads on 4 ranks: pairs of ranks share one
   comm::run_ranks(4, [&](comm::World& world) {
-    train::Config config;
+    run::Config config;
     config.parallel.tensor.size = 4;
     config.training.batch_size = 2;
     auto engine = train::initialize(world, config, shape);
@@ -80,7 +80,7 @@ class DataTraffic : public testing::TestWithParam<int> {};
 TEST_P(DataTraffic, IsTwiceTheParametersTimesShareOfPeers) {
   const int n = GetParam();
   comm::run_ranks(n, [&](comm::World& world) {
-    train::Config config;
+    run::Config config;
     config.parallel.data = n;
     config.parallel.chunk_mib = 0.01;
     config.training.batch_size = 2 * n * 2;
@@ -105,7 +105,7 @@ class ZeroTraffic : public testing::TestWithParam<std::tuple<int, int>> {};
 TEST_P(ZeroTraffic, IsThatOfTheFormula) {
   const auto [zero, n] = GetParam();
   comm::run_ranks(n, [&, zero = zero, n = n](comm::World& world) {
-    train::Config config;
+    run::Config config;
     config.parallel.data = n;
     config.parallel.zero = zero;
     config.parallel.chunk_mib = 0.01;
@@ -143,7 +143,7 @@ TEST(ZeroBytes, AreThoseOfTheFormula) {
   for (const int n : {1, 2, 4})
     for (const int zero : {0, 1, 2, 3})
       comm::run_ranks(n, [&](comm::World& world) {
-        train::Config config;
+        run::Config config;
         config.parallel.data = n;
         config.parallel.zero = zero;
         config.parallel.chunk_mib = 0.01;
@@ -179,7 +179,7 @@ TEST(ZeroBytes, AreThoseOfTheFormula) {
 
 TEST(SingleRank, MakesNoCallAtAll) {
   comm::run_ranks(1, [&](comm::World& world) {
-    train::Config config;
+    run::Config config;
     config.training.batch_size = 2;
     auto engine = train::initialize(world, config, tiny_llama());
     engine->zero_grad();

@@ -12,15 +12,16 @@ bool is_between_stages(const comm::Group& group) { return group.name().rfind("pi
 
 /// Zeros arrive in place of one hidden state or gradient: of those that the rank sends in all such groups, the one that
 /// `left` others go before.
-class LosesATransfer final : public GroupDecorator {
+class LosesATransfer final : public comm::Decorator {
  public:
   LosesATransfer(std::shared_ptr<comm::Group> inner, std::shared_ptr<int> left)
-      : GroupDecorator(std::move(inner)), left_(std::move(left)) {}
-  comm::Work send(const at::Tensor& x, int to) override {
+      : Decorator(std::move(inner)), left_(std::move(left)) {}
+  comm::Work issue(const comm::Call& call) override {
+    if (call.collective != comm::Collective::Send) return inner_->issue(call);
     const bool is_lost = (*left_)-- == 0;
-    if (!is_lost) return inner_->send(x, to);
-    zeros_ = at::zeros_like(x);
-    return inner_->send(zeros_, to);
+    if (!is_lost) return inner_->issue(call);
+    zeros_ = at::zeros_like(*call.in);
+    return inner_->send(zeros_, call.peer);
   }
 
  private:
@@ -29,12 +30,13 @@ class LosesATransfer final : public GroupDecorator {
 };
 
 /// Sends and receives as they are, collectives those of a group that never meets.
-class TransfersAlone final : public GroupDecorator {
+class TransfersAlone final : public comm::Decorator {
  public:
   explicit TransfersAlone(const std::shared_ptr<comm::Group>& group)
-      : GroupDecorator(comm::make_off_group(group->name(), group->rank(), group->size())), group_(group) {}
-  comm::Work send(const at::Tensor& x, int to) override { return group_->send(x, to); }
-  comm::Work recv(at::Tensor& x, int from) override { return group_->recv(x, from); }
+      : Decorator(comm::make_off_group(group->name(), group->rank(), group->size())), group_(group) {}
+  comm::Work issue(const comm::Call& call) override {
+    return call.is_transfer() ? group_->issue(call) : inner_->issue(call);
+  }
 
  private:
   const std::shared_ptr<comm::Group> group_;

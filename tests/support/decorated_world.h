@@ -1,42 +1,15 @@
 // A world whose groups are not quite what they seem: what tests of faults and of the order of calls put between a
 // program and its transport.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "colossal/comm/decorators/decorator.h"
 #include "colossal/comm/world.h"
 
 namespace colossal::test {
-
-/// Passes every call on: tests override what they change.
-class GroupDecorator : public comm::Group {
- public:
-  explicit GroupDecorator(std::shared_ptr<comm::Group> inner) : inner_(std::move(inner)) {}
-  const std::string& name() const override { return inner_->name(); }
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  comm::Work all_reduce(at::Tensor& x, comm::Reduce op) override { return inner_->all_reduce(x, op); }
-  comm::Work all_gather(at::Tensor& out, const at::Tensor& in) override { return inner_->all_gather(out, in); }
-  comm::Work reduce_scatter(at::Tensor& out, const at::Tensor& in, comm::Reduce op) override {
-    return inner_->reduce_scatter(out, in, op);
-  }
-  comm::Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                        const std::vector<int64_t>& in_rows) override {
-    return inner_->all_to_all(out, in, out_rows, in_rows);
-  }
-  comm::Work broadcast(at::Tensor& x, int root) override { return inner_->broadcast(x, root); }
-  comm::Work reduce(at::Tensor& x, int root, comm::Reduce op) override { return inner_->reduce(x, root, op); }
-  comm::Work send(const at::Tensor& x, int to) override { return inner_->send(x, to); }
-  comm::Work recv(at::Tensor& x, int from) override { return inner_->recv(x, from); }
-  comm::Work barrier() override { return inner_->barrier(); }
-
- protected:
-  std::shared_ptr<comm::Group> inner_;
-};
 
 /// `inner` with every group of several ranks handed through `decorate`.
 class DecoratedWorld final : public comm::World {

@@ -36,8 +36,8 @@ data::Batch random_batch(const ParityCase& c, int64_t step) {
 }
 
 /// Of the case's ranks, or of the one process that it is compared with.
-train::Config make_config(const ParityCase& c, bool is_serial) {
-  train::Config config;
+run::Config make_config(const ParityCase& c, bool is_serial) {
+  run::Config config;
   config.run.device = c.device;
   config.precision.mode = "fp64";
   if (!is_serial) {
@@ -220,7 +220,7 @@ void check_parity(const ParityCase& c) {
   comm::run_ranks(1, [&](World& world) { want = trace(world, serial, true); });
   // Products of hidden, ffn and vocabulary length, sums over tokens and ten steps of them.
   const int64_t terms = 64 * c.batch * c.sequence * c.shape.layers;
-  const train::Config config = make_config(c, false);
+  const run::Config config = make_config(c, false);
   // One and the same arithmetic, or rounding of `terms` terms.
   const auto compare = [&](const at::Tensor& got, const at::Tensor& want, double limit, const std::string& what) {
     if (c.bitwise)

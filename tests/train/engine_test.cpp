@@ -13,8 +13,8 @@
 namespace colossal::train::engine_test {
 namespace {
 
-Config config_of(int64_t data, int64_t tensor, int64_t batch) {
-  Config c;
+run::Config config_of(int64_t data, int64_t tensor, int64_t batch) {
+  run::Config c;
   c.parallel.data = data;
   c.parallel.tensor.size = tensor;
   c.training.batch_size = batch;
@@ -22,7 +22,7 @@ Config config_of(int64_t data, int64_t tensor, int64_t batch) {
 }
 
 TEST(Config, BatchThatDoesNotDivideNamesTheNearestSizes) {
-  Config c = config_of(4, 1, 18);
+  run::Config c = config_of(4, 1, 18);
   c.training.accumulate = 2;
   EXPECT_EQ(test::thrown_message([&] { c.validate(); }),
             "[training] batch_size must divide by parallel.data * training.accumulate: got 18, 4 * 2; the nearest are "
@@ -59,13 +59,13 @@ TEST(Engine, RefusesTokensAndLengthsTheModelDoesNotHave) {
 // A group that is made within a step waits there for ranks that still compute.
 TEST(Engine, MakesAllGroupsBeforeTheFirstStep) {
   const auto layout = [](int64_t pipeline, int64_t data, int64_t tensor, int64_t zero) {
-    Config c = config_of(data, tensor, 4 * data);
+    run::Config c = config_of(data, tensor, 4 * data);
     c.parallel.pipeline.size = pipeline;
     if (pipeline > 1) c.parallel.pipeline.micro_batches = 2;
     c.parallel.zero = zero;
     return c;
   };
-  for (const Config& config : {layout(2, 2, 1, 0), layout(1, 2, 2, 3), layout(2, 1, 2, 0), layout(1, 2, 1, 2)}) {
+  for (const run::Config& config : {layout(2, 2, 1, 0), layout(1, 2, 2, 3), layout(2, 1, 2, 0), layout(1, 2, 1, 2)}) {
     comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
       std::vector<std::string> made;
       test::DecoratedWorld watched(world, [&](std::shared_ptr<comm::Group> group) {
@@ -110,7 +110,7 @@ TEST(Engine, StopsOnAGradientThatIsNotFinite) {
 // Losses of ten steps go down on a text that can be learnt: the parts fit together.
 TEST(Engine, LearnsAConstantText) {
   comm::run_ranks(2, [](comm::World& world) {
-    Config c = config_of(1, 2, 4);
+    run::Config c = config_of(1, 2, 4);
     c.optimizer.warmup_steps = 0;
     c.optimizer.learning_rate = 0.01;
     auto engine = initialize(world, c, test::tiny_llama());

@@ -37,7 +37,7 @@ struct Reversed : torch::nn::Module {
 
 TEST(FirstPass, PacksParametersInTheOrderInWhichItUsesThem) {
   comm::run_ranks(2, [&](comm::World& world) {
-    Config config;
+    run::Config config;
     config.run.device = "cpu";
     config.parallel.data = 2;
     config.parallel.zero = 3;

@@ -66,7 +66,7 @@ double announced(const models::ModelShape& shape, const distributed::ParallelCon
   double sum = 0;
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(parallel.ranks()), [&](comm::World& world) {
-    Config config;
+    run::Config config;
     config.parallel = parallel;
     config.memory.recompute = recompute;
     config.training.batch_size = kRows;

@@ -11,8 +11,8 @@ namespace colossal::train::formats_test {
 namespace {
 
 /// Plain descent on one batch, which learns the more the larger gradients are: Adam would not notice a factor in them.
-Config learner(const Layout& layout) {
-  Config config = config_of(layout);
+run::Config learner(const Layout& layout) {
+  run::Config config = config_of(layout);
   config.optimizer.name = "sgd";
   config.optimizer.learning_rate = 0.1;
   config.training.clip = 0;
@@ -21,7 +21,7 @@ Config learner(const Layout& layout) {
 
 /// What each of `steps` steps has learned: how far the loss lies below that of the same run without learning, which is
 /// what the format makes of untrained weights.
-std::vector<double> learned(Config config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2()) {
+std::vector<double> learned(run::Config config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2()) {
   const std::vector<double> losses = run(config, steps, shape, 1).losses;
   config.optimizer.learning_rate = 0;
   std::vector<double> below = run(config, steps, shape, 1).losses;
@@ -52,7 +52,7 @@ struct Gradient {
 };
 
 /// Of the first step of one rank, without the loss scale.
-std::vector<Gradient> gradients(const Config& config, const data::Batch& batch) {
+std::vector<Gradient> gradients(const run::Config& config, const data::Batch& batch) {
   std::vector<Gradient> found;
   comm::run_ranks(1, [&](comm::World& world) {
     const auto engine = initialize(world, config, test::tiny_gpt2());
@@ -109,7 +109,7 @@ TEST_P(Formats, HaveTheGradientsOfFp32WithinTheirPrecision) {
 // Rows go through the model one by one, however many there are, so that what differs is how gradients are added up:
 // each of n is rounded once, and their sum.
 TEST_P(Formats, AddUpMicroBatchesInFp32) {
-  Config config = config_of({.precision = GetParam()});
+  run::Config config = config_of({.precision = GetParam()});
   const auto compare = [&](const data::Batch& batch, double roundings) {
     config.training.batch_size = batch.inputs.size(0);
     config.training.accumulate = 1;
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"),
                          [](const auto& info) { return info.param; });
 
 TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
-  const auto bytes_of_step = [](const Config& config) {
+  const auto bytes_of_step = [](const run::Config& config) {
     double bytes = 0;
     comm::run_ranks(2, [&](comm::World& world) {
       const auto engine = initialize(world, config, test::tiny_gpt2());
@@ -144,7 +144,7 @@ TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
     return bytes;
   };
   for (const int64_t zero : {0, 2, 3}) {
-    Config config = learner({.zero = zero, .data = 2});
+    run::Config config = learner({.zero = zero, .data = 2});
     config.parallel.chunk_mib = 1;
     const auto want = learned(config, 12);
     const double whole_bytes = bytes_of_step(config);

@@ -37,8 +37,8 @@ float target(int64_t step, int64_t part, int64_t i) {
 
 float half(float x) { return static_cast<float>(static_cast<c10::Half>(x)); }
 
-Config config_of(int64_t data, int64_t zero, int64_t accumulate, const std::string& rule, double clip) {
-  Config c;
+run::Config config_of(int64_t data, int64_t zero, int64_t accumulate, const std::string& rule, double clip) {
+  run::Config c;
   c.run.device = "cpu";
   c.parallel.data = data;
   c.parallel.zero = zero;
@@ -65,7 +65,7 @@ struct Course {
 };
 
 /// Nothing of the library: arithmetic of one number at a time.
-Course by_hand(const Config& config) {
+Course by_hand(const run::Config& config) {
   const int64_t ranks = config.parallel.data, passes = config.training.accumulate;
   const double rate = config.optimizer.learning_rate;
   std::vector<float> w, m(kSize), v(kSize);
@@ -118,7 +118,7 @@ Course by_hand(const Config& config) {
 }
 
 /// `tolerance` 0: bit for bit.
-void expect_same_course(const Config& config, double tolerance) {
+void expect_same_course(const run::Config& config, double tolerance) {
   const Course expected = by_hand(config);
   const int64_t ranks = config.parallel.data, passes = config.training.accumulate;
   comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {

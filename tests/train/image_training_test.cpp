@@ -27,8 +27,8 @@ class ImageRun : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(base); }
 
-  Config make(const std::string& folder, int64_t data, int64_t tensor) const {
-    Config c;
+  run::Config make(const std::string& folder, int64_t data, int64_t tensor) const {
+    run::Config c;
     c.run.folder = base + "/" + folder;
     c.run.device = "cpu";
     c.run.matmul = "mkl";
@@ -43,7 +43,7 @@ class ImageRun : public testing::Test {
     return c;
   }
 
-  std::map<std::string, at::Tensor> train(const Config& c, Start start, int64_t stop_after = 0) const {
+  std::map<std::string, at::Tensor> train(const run::Config& c, Start start, int64_t stop_after = 0) const {
     std::map<std::string, at::Tensor> parameters;
     std::mutex mutex;
     comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
@@ -60,10 +60,10 @@ class ImageRun : public testing::Test {
     });
     return parameters;
   }
-  std::vector<StepMetrics> metrics(const std::string& folder) const {
-    return read_metrics(base + "/" + folder + "/metrics.jsonl");
+  std::vector<report::StepMetrics> metrics(const std::string& folder) const {
+    return report::read_metrics(base + "/" + folder + "/metrics.jsonl");
   }
-  std::string refusal(const Config& c) const {
+  std::string refusal(const run::Config& c) const {
     try {
       train(c, Start::New);
     } catch (const std::exception& e) {
@@ -75,7 +75,7 @@ class ImageRun : public testing::Test {
 };
 
 TEST_F(ImageRun, Learns) {
-  Config c = make("run", 1, 1);
+  run::Config c = make("run", 1, 1);
   c.training.steps = 120;
   c.training.evaluate_every = 60;
   c.data.augment = false;  // the height of the band is the class
@@ -96,7 +96,7 @@ TEST_F(ImageRun, Learns) {
 
 TEST_F(ImageRun, ResumeIsBitwise) {
   const auto whole = train(make("whole", 1, 2), Start::New);
-  const Config parts = make("parts", 1, 2);
+  const run::Config parts = make("parts", 1, 2);
   train(parts, Start::New, 13);  // within the second epoch, whose first batch held the rest of the first
   const auto resumed = train(parts, Start::Resume);
   for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, resumed.at(name))) << name;
@@ -116,7 +116,7 @@ TEST_F(ImageRun, TwoReplicasEqualOne) {
 }
 
 TEST_F(ImageRun, SaysWhatIsWrongWithTheData) {
-  Config c = make("run", 2, 1);
+  run::Config c = make("run", 2, 1);
   c.data.path = "builtin";
   EXPECT_NE(refusal(c).find("no such folder of images: data.path = builtin; get CIFAR-10's binary version from "
                             "https://www.cs.toronto.edu"),

@@ -16,8 +16,8 @@ namespace {
 
 using testing::HasSubstr;
 
-Config small(const std::string& model) {
-  Config c;
+run::Config small(const std::string& model) {
+  run::Config c;
   c.run.device = "cpu";
   c.model.name = model;
   return c;
@@ -25,7 +25,7 @@ Config small(const std::string& model) {
 
 TEST(MemoryNeed, IsLessThanAModelHasAndNotMuchLess) {
   for (const char* model : {"gpt2-tiny", "llama-tiny", "vit-tiny-cifar"}) {
-    const Config c = small(model);
+    const run::Config c = small(model);
     const models::ModelShape shape = models::resolve(c.model, 257);
     const MemoryNeed need = least_memory(c, shape);
     comm::run_ranks(1, [&](comm::World& world) {
@@ -44,7 +44,7 @@ TEST(MemoryNeed, IsLessThanAModelHasAndNotMuchLess) {
 }
 
 TEST(MemoryNeed, FollowsZeroPrecisionAndOptimizer) {
-  Config c = small("gpt2-tiny");
+  run::Config c = small("gpt2-tiny");
   const models::ModelShape shape = models::resolve(c.model, 257);
   const double n = least_memory(c, shape).elements;
   const auto figures = [&] {
@@ -77,7 +77,7 @@ TEST(MemoryNeed, OfSizesBeyondAllNumbersIsFinite) {
 }
 
 TEST(MemoryNeed, RefusesWhatIsCertainNotToFit) {
-  Config c = small("gpt2-tiny");
+  run::Config c = small("gpt2-tiny");
   c.parallel.data = 4;
   const models::ModelShape shape = models::resolve(c.model, 257);
   const double need = least_memory(c, shape).total();

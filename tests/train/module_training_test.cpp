@@ -60,8 +60,8 @@ at::Tensor loss_of(Foreign& module, int64_t step, int64_t part, int64_t parts, a
   return (module.forward(x.to(dtype)).to(dtype == at::kDouble ? at::kDouble : at::kFloat) - x.cos()).square().mean();
 }
 
-Config config_of(int64_t data, int64_t zero, const std::string& mode = "fp64", int64_t accumulate = 1) {
-  Config c;
+run::Config config_of(int64_t data, int64_t zero, const std::string& mode = "fp64", int64_t accumulate = 1) {
+  run::Config c;
   c.run.device = "cpu";
   c.parallel.data = data;
   c.parallel.zero = zero;
@@ -90,7 +90,7 @@ Values values_of(Foreign& module) {
 Values reference(int64_t steps) {
   Foreign module;
   module.to(at::kDouble);
-  const Config config = config_of(1, 0);
+  const run::Config config = config_of(1, 0);
   std::vector<at::Tensor> matrices, vectors;
   for (at::Tensor& p : module.parameters()) {
     if (p.requires_grad()) p.mutable_grad() = at::zeros_like(p);
@@ -116,7 +116,7 @@ Values reference(int64_t steps) {
   return values_of(module);
 }
 
-void train(ModuleTraining& training, Foreign& module, const Config& config, int rank, int64_t steps) {
+void train(ModuleTraining& training, Foreign& module, const run::Config& config, int rank, int64_t steps) {
   const int64_t accumulate = config.training.accumulate, parts = config.parallel.data * accumulate;
   for (int64_t i = 0; i < steps; ++i) {
     training.zero_grad();
@@ -152,7 +152,7 @@ TEST_P(Layouts, TrainAsTorchDoesAlone) {
   const Values want = reference(kSteps);
   comm::run_ranks(ranks, [&, zero = zero, accumulate = accumulate](comm::World& world) {
     Foreign module(world.rank());  // rank 0's values are what counts
-    const Config config = config_of(world.size(), zero, "fp64", accumulate);
+    const run::Config config = config_of(world.size(), zero, "fp64", accumulate);
     const auto training = initialize(world, module, config);
     train(*training, module, config, world.rank(), kSteps);
     const Values got = values_of(module);
@@ -180,7 +180,7 @@ TEST(ModuleTraining, WithoutCollectivesRanksTrainToSomethingElse) {
   const Values want = reference(kSteps);
   const auto run = [&](comm::World& world) {
     Foreign module;
-    const Config config = config_of(2, 0);
+    const run::Config config = config_of(2, 0);
     const auto training = initialize(world, module, config);
     train(*training, module, config, world.rank(), kSteps);
     expect_trained_alike(values_of(module), want);
@@ -191,7 +191,7 @@ TEST(ModuleTraining, WithoutCollectivesRanksTrainToSomethingElse) {
 TEST(ModuleTraining, ComputesInBf16UnderZero3AndLearns) {
   comm::run_ranks(2, [&](comm::World& world) {
     Foreign module;
-    Config config = config_of(2, 3, "bf16");
+    run::Config config = config_of(2, 3, "bf16");
     config.optimizer.learning_rate = 3e-2;
     config.training.steps = 30;
     const auto training = initialize(world, module, config);
@@ -223,7 +223,7 @@ TEST(ModuleTraining, GoesOnUnderAnotherLayout) {
   const Values want = reference(kSteps);
   comm::run_ranks(2, [&](comm::World& world) {
     Foreign module;
-    const Config config = config_of(2, 3);
+    const run::Config config = config_of(2, 3);
     const auto training = initialize(world, module, config);
     EXPECT_FALSE(training->resume(folder));
     train(*training, module, config, world.rank(), 3);
@@ -231,7 +231,7 @@ TEST(ModuleTraining, GoesOnUnderAnotherLayout) {
   });
   comm::run_ranks(1, [&](comm::World& world) {
     Foreign module(7);
-    const Config config = config_of(1, 0);
+    const run::Config config = config_of(1, 0);
     const auto training = initialize(world, module, config);
     EXPECT_TRUE(training->resume(folder));
     EXPECT_EQ(training->steps_done(), 3);
@@ -247,7 +247,7 @@ TEST(ModuleTraining, ACheckpointOfBf16HoldsWhatFp32GoesOnFrom) {
   comm::run_ranks(2, [&](comm::World& world) {
     Foreign module;
     module.layers[2]->weight.requires_grad_(true);  // what is frozen has no master
-    const Config config = config_of(2, 3, "bf16");
+    const run::Config config = config_of(2, 3, "bf16");
     const auto training = initialize(world, module, config);
     train(*training, module, config, world.rank(), 3);
     const Values mine = values_of(module);
@@ -270,7 +270,7 @@ TEST(ModuleTraining, ACheckpointOfBf16HoldsWhatFp32GoesOnFrom) {
 
 struct Refusal {
   const char* name;
-  std::function<void(Config&)> change;
+  std::function<void(run::Config&)> change;
   const char* message;
 };
 
@@ -280,7 +280,7 @@ TEST_P(Refusals, NameTheRuleAndTheWayOut) {
   const std::string message = test::thrown_message([] {
     comm::run_ranks(2, [](comm::World& world) {
       Foreign module;
-      Config config = config_of(2, 0, "fp32");
+      run::Config config = config_of(2, 0, "fp32");
       GetParam().change(config);
       initialize(world, module, config);
     });
@@ -288,17 +288,17 @@ TEST_P(Refusals, NameTheRuleAndTheWayOut) {
   EXPECT_NE(message.find(GetParam().message), std::string::npos) << message;
 }
 INSTANTIATE_TEST_SUITE_P(All, Refusals,
-                         testing::Values(Refusal{"tensor", [](Config& c) { c.parallel.tensor.size = 2; },
+                         testing::Values(Refusal{"tensor", [](run::Config& c) { c.parallel.tensor.size = 2; },
                                                  "got tensor 2, pipeline 1; set both to 1 and use parallel.data"},
-                                         Refusal{"pipeline", [](Config& c) { c.parallel.pipeline.size = 2; },
+                                         Refusal{"pipeline", [](run::Config& c) { c.parallel.pipeline.size = 2; },
                                                  "got tensor 1, pipeline 2; set both to 1 and use parallel.data"},
-                                         Refusal{"fp8", [](Config& c) { c.precision.mode = "fp8"; },
+                                         Refusal{"fp8", [](run::Config& c) { c.precision.mode = "fp8"; },
                                                  "a module of your own has none; use bf16"},
-                                         Refusal{"recompute", [](Config& c) { c.memory.recompute = "block"; },
+                                         Refusal{"recompute", [](run::Config& c) { c.memory.recompute = "block"; },
                                                  "got block for a module of your own; set it to none"},
-                                         Refusal{"ranks", [](Config& c) { c.parallel.data = 3; },
+                                         Refusal{"ranks", [](run::Config& c) { c.parallel.data = 3; },
                                                  "got 2 ranks, data 3; start that many or change parallel.data"},
-                                         Refusal{"batch", [](Config& c) { c.training.batch_size = 5; },
+                                         Refusal{"batch", [](run::Config& c) { c.training.batch_size = 5; },
                                                  "the nearest are 4 and 6"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
@@ -312,8 +312,8 @@ learning_rate = [0, 2]
 weight_decay  = [1, 0.5]
 )";
   comm::run_ranks(2, [&](comm::World& world) {
-    Config config = config_of(2, 3);
-    config.optimizer.groups = read_config<Config>(file, {}).optimizer.groups;
+    run::Config config = config_of(2, 3);
+    config.optimizer.groups = read_config<run::Config>(file, {}).optimizer.groups;
     Foreign grouped, plain;
     for (Foreign* module : {&grouped, &plain}) {
       const auto training = initialize(world, *module, config);
@@ -334,7 +334,7 @@ weight_decay  = [1, 0.5]
 TEST(ModuleTraining, RefusesGroupsThatFitNothingBeforeAnythingIsSent) {
   comm::run_ranks(2, [&](comm::World& world) {
     Foreign module;
-    Config config = config_of(2, 0);
+    run::Config config = config_of(2, 0);
     config.optimizer.groups = {{"layers.*"}, {1}, {}};
     const int64_t before = world.traffic().total().calls;
     EXPECT_THAT(test::thrown_message([&] { initialize(world, module, config); }),

@@ -29,8 +29,8 @@ const std::vector<Layout>& layouts() {
   return all;
 }
 
-Config config_of(const std::string& optimizer, const Layout& layout = {"one"}) {
-  Config c;
+run::Config config_of(const std::string& optimizer, const Layout& layout = {"one"}) {
+  run::Config c;
   c.precision.mode = "fp64";
   c.parallel.data = layout.data;
   c.parallel.tensor.size = layout.tensor;
@@ -69,7 +69,7 @@ std::vector<double> train(Engine& engine, int64_t first, int64_t last) {
 
 /// work(engine) on every rank of a layout; what rank 0 returned.
 template <class Work>
-auto on_ranks(const Config& config, const Work& work) {
+auto on_ranks(const run::Config& config, const Work& work) {
   decltype(work(std::declval<Engine&>())) result{};
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     const auto engine = initialize(world, config, shape());
@@ -135,7 +135,7 @@ at::Tensor weight(Engine& engine) {
 
 /// It behind one step of plain SGD, and what the step says.
 std::pair<at::Tensor, StepResult> stepped(double clip, const std::string& by, const Layout& layout = {"one"}) {
-  Config c = config_of("sgd", layout);
+  run::Config c = config_of("sgd", layout);
   c.optimizer.momentum = c.optimizer.weight_decay = c.optimizer.warmup_steps = 0;
   c.optimizer.schedule.name = "constant";
   c.optimizer.learning_rate = 1;
@@ -170,7 +170,7 @@ TEST(Clipping, BoundsWhatTheConfigSays) {
 
 TEST(Resume, WithAnotherOptimizerNamesBoth) {
   const std::string folder = testing::TempDir() + "/optimizers-resume";
-  Config c;
+  run::Config c;
   c.run.folder = folder + "/run";
   c.data.path = folder + "/text.txt";
   std::filesystem::remove_all(folder);
@@ -180,7 +180,7 @@ TEST(Resume, WithAnotherOptimizerNamesBoth) {
   c.data.sequence = 16;
   c.training = {.steps = 2, .batch_size = 2, .evaluate_batches = 0};
   c.optimizer.warmup_steps = 0;
-  const auto run = [](const Config& config, Start start) {
+  const auto run = [](const run::Config& config, Start start) {
     comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
       TrainerOptions options{.start = start};
       options.stop_requested = [] { return true; };

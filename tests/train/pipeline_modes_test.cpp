@@ -38,8 +38,8 @@ std::vector<Layout> layouts() {
           {.name = "pipeline2_chimera", .pipeline = {.size = 2, .schedule = "chimera"}}};
 }
 
-Config config_of(const Layout& layout) {
-  Config c;
+run::Config config_of(const Layout& layout) {
+  run::Config c;
   c.precision.mode = "fp64";
   c.parallel.data = layout.data;
   c.parallel.tensor = layout.tensor;
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, PipelineCheckpoints, testing::ValuesIn(layouts
 
 TEST(PipelineResume, TwoStepsAndTwoMoreAreFourBitByBit) {
   const std::string folder = empty_folder("resume");
-  const Config config = config_of({.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 4}});
+  const run::Config config = config_of({.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 4}});
   models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
   shape.dropout = 0.2;  // its masks follow from the step
   std::vector<checkpoint::TrainingState> want(2);
@@ -242,7 +242,7 @@ TEST(PipelineEvaluation, OfImagesEqualsOneProcessInAccuracyToo) {
 
 TEST(PipelineSizes, ThatNoScheduleCanDoAreRefused) {
   const auto complaint = [](const Layout& layout, int64_t accumulate = 1) {
-    Config config = config_of(layout);
+    run::Config config = config_of(layout);
     config.training.accumulate = accumulate;
     return test::thrown_message([&] { config.validate(); });
   };
@@ -297,7 +297,7 @@ TEST(PipelineSizes, ThatTheModelCannotBeCutIntoAreRefusedBeforeAnyMessage) {
 
 TEST(PipelineSizes, AnUnknownScheduleIsRefusedByTheReader) {
   auto document = ConfigDocument::parse("[parallel.pipeline]\nsize = 2\nschedule = \"zero-buble-v\"", "x.toml");
-  Config config;
+  run::Config config;
   EXPECT_EQ(test::thrown_message([&] { document.read(config); }),
             "[config] x.toml:3: `parallel.pipeline.schedule` must be one of gpipe, 1f1b, chimera, interleaved, "
             "zero-bubble-h1, zero-bubble-h2, zero-bubble-v, "

@@ -80,7 +80,7 @@ TEST_F(Stalls, AreNotWhatARunDoesOnARankAlone) {
     std::ofstream text(base + "/text.txt");
     for (int i = 0; i < 100; ++i) text << "line " << i << " of a text\n";
   }
-  Config c;
+  run::Config c;
   c.run.folder = base + "/run";
   c.run.device = "cpu";
   c.run.matmul = "mkl";

@@ -6,16 +6,16 @@
 #include <string>
 
 #include "colossal/comm/run_ranks.h"
-#include "colossal/ops/host_memory.h"
+#include "colossal/memory/host_memory.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train::steady_state_test {
 namespace {
 
 TEST(SteadyState, TakesNothingFromTheSystem) {
-  ops::keep_host_memory();
+  memory::keep_host_memory();
   comm::run_ranks(1, [](comm::World& world) {
-    Config config;
+    run::Config config;
     config.training.batch_size = 8;
     config.training.steps = 1000;
     const models::ModelShape shape = models::resolve({.name = "gpt2-tiny", .layers = 2});
@@ -31,10 +31,10 @@ TEST(SteadyState, TakesNothingFromTheSystem) {
       }
     };
     steps(5);
-    const ops::HostMemory warm = ops::host_memory();
+    const memory::HostMemory warm = memory::host_memory();
     EXPECT_GT(warm.system_requests, 0u);  // the cache is in use: activations of this size are large blocks
     steps(100);
-    const ops::HostMemory after = ops::host_memory();
+    const memory::HostMemory after = memory::host_memory();
     EXPECT_EQ(after.system_requests, warm.system_requests);
     EXPECT_EQ(after.reserved_bytes, warm.reserved_bytes);
     EXPECT_EQ(after.used_bytes, warm.used_bytes);
@@ -53,7 +53,7 @@ int64_t resident_bytes() {
 
 TEST(SteadyState, AThousandStepsOnTwoRanksDoNotGrow) {
   comm::run_ranks(2, [](comm::World& world) {
-    Config config;
+    run::Config config;
     config.parallel.data = 2;
     config.training.batch_size = 4;
     config.training.steps = 2000;

@@ -22,8 +22,8 @@ std::vector<TensorConfig> modes() {
       {}, {.size = 4}, {.size = 4, .mode = "2d"}, {.size = 8, .mode = "2.5d", .depth = 2}, {.size = 8, .mode = "3d"}};
 }
 
-Config config_of(const TensorConfig& tensor, int64_t data) {
-  Config c;
+run::Config config_of(const TensorConfig& tensor, int64_t data) {
+  run::Config c;
   c.precision.mode = "fp64";
   c.parallel.data = data;
   c.parallel.tensor = tensor;

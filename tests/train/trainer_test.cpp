@@ -15,7 +15,7 @@
 #include "colossal/base/file.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
-#include "colossal/train/metrics.h"
+#include "colossal/report/metrics.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 
@@ -32,8 +32,8 @@ class Run : public testing::Test {
     for (int i = 0; i < 400; ++i) text << "line " << i * 37 % 101 << " of a text that can be learnt\n";
   }
 
-  Config make(const std::string& folder, int64_t data, int64_t tensor) const {
-    Config c;
+  run::Config make(const std::string& folder, int64_t data, int64_t tensor) const {
+    run::Config c;
     c.run.folder = base + "/" + folder;
     c.run.device = "cpu";
     c.run.matmul = "mkl";
@@ -49,7 +49,7 @@ class Run : public testing::Test {
   }
 
   /// Trains until `stop_after` steps (0: to the end) and returns every parameter of rank 0.
-  std::map<std::string, at::Tensor> train(const Config& c, Start start, int64_t stop_after = 0,
+  std::map<std::string, at::Tensor> train(const run::Config& c, Start start, int64_t stop_after = 0,
                                           std::optional<int64_t> resume_step = {}) const {
     std::map<std::string, at::Tensor> parameters;
     std::mutex mutex;
@@ -67,14 +67,14 @@ class Run : public testing::Test {
     return parameters;
   }
   /// Trains and dies after `steps` steps, as by a kill: nothing is cleaned up.
-  void train_and_die(const Config& c, Start start, int64_t steps) const {
+  void train_and_die(const run::Config& c, Start start, int64_t steps) const {
     const std::string message =
         test::thrown_message([&] { during(c, start, [&](int64_t step) { require(step < steps, "test", "dies"); }); });
     EXPECT_NE(message.find("dies"), std::string::npos) << message;
   }
 
   /// Trains to the end on one rank and calls `event` after every step.
-  void during(const Config& c, Start start, const std::function<void(int64_t step)>& event) const {
+  void during(const run::Config& c, Start start, const std::function<void(int64_t step)>& event) const {
     comm::run_ranks(1, [&](comm::World& world) {
       int64_t step = 0;
       TrainerOptions options{.start = start};
@@ -85,10 +85,10 @@ class Run : public testing::Test {
     });
   }
 
-  std::vector<int64_t> steps_in(const Config& c, const std::string& folder = "/checkpoints") const {
+  std::vector<int64_t> steps_in(const run::Config& c, const std::string& folder = "/checkpoints") const {
     return checkpoint::complete_steps(c.run.folder + folder);
   }
-  std::string log_of(const Config& c) const { return read_file(c.run.folder + "/log-rank-0.txt", 1 << 24); }
+  std::string log_of(const run::Config& c) const { return read_file(c.run.folder + "/log-rank-0.txt", 1 << 24); }
   size_t times(const std::string& word, const std::string& text) const {
     size_t count = 0;
     for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
@@ -103,13 +103,13 @@ TEST_F(Run, ResumeIsBitwise) {
   for (const auto& [data, tensor] : {std::pair{1, 1}, {2, 1}, {1, 2}, {2, 2}}) {
     const std::string tag = concat(data, "x", tensor);
     const auto whole = train(make("whole" + tag, data, tensor), Start::New);
-    const Config parts = make("parts" + tag, data, tensor);
+    const run::Config parts = make("parts" + tag, data, tensor);
     train(parts, Start::New, 10);
     EXPECT_EQ(checkpoint::complete_steps(parts.run.folder + "/checkpoints").back(), 10);
     const auto resumed = train(parts, Start::Resume);
     for (const auto& [name, value] : whole) EXPECT_TRUE(at::equal(value, resumed.at(name))) << tag << " " << name;
-    const auto a = read_metrics(base + "/whole" + tag + "/metrics.jsonl"),
-               b = read_metrics(parts.run.folder + "/metrics.jsonl");
+    const auto a = report::read_metrics(base + "/whole" + tag + "/metrics.jsonl"),
+               b = report::read_metrics(parts.run.folder + "/metrics.jsonl");
     ASSERT_EQ(a.size(), 20u);
     ASSERT_EQ(b.size(), 20u);
     for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].loss, b[i].loss) << tag << " step " << i + 1;
@@ -122,24 +122,24 @@ TEST_F(Run, ALayoutMayChangeBetweenStopAndResume) {
   train(make("parts", 1, 2), Start::Resume, 7);
   const auto last = train(make("parts", 1, 1), Start::Resume);
   for (const auto& [name, value] : whole) test::expect_close(last.at(name), value, 1 << 16, name);
-  const double want = read_metrics(base + "/whole/metrics.jsonl").back().loss;
-  EXPECT_NEAR(read_metrics(base + "/parts/metrics.jsonl").back().loss, want, 1e-4 * want);  // fp32, 20 steps
+  const double want = report::read_metrics(base + "/whole/metrics.jsonl").back().loss;
+  EXPECT_NEAR(report::read_metrics(base + "/parts/metrics.jsonl").back().loss, want, 1e-4 * want);  // fp32, 20 steps
 }
 
 TEST_F(Run, WritesItsFolder) {
-  const Config c = make("run", 2, 1);
+  const run::Config c = make("run", 2, 1);
   train(c, Start::New);
   for (const char* file : {"/config.toml", "/metrics.jsonl", "/report.html", "/log-rank-0.txt", "/log-rank-1.txt"})
     EXPECT_TRUE(std::filesystem::exists(c.run.folder + file)) << file;
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints"), (std::vector<int64_t>{15, 20}));
-  const auto metrics = read_metrics(c.run.folder + "/metrics.jsonl");
+  const auto metrics = report::read_metrics(c.run.folder + "/metrics.jsonl");
   EXPECT_TRUE(metrics.back().eval_loss.has_value());
   EXPECT_LT(metrics.back().loss, metrics.front().loss);
   EXPECT_GT(metrics.back().mfu, 0);
 }
 
 TEST_F(Run, ShowsItsPipeline) {
-  Config c = make("run", 1, 1);
+  run::Config c = make("run", 1, 1);
   c.parallel.pipeline.size = 2;
   c.training.steps = 4;
   train(c, Start::New);
@@ -151,7 +151,7 @@ TEST_F(Run, ShowsItsPipeline) {
 }
 
 TEST_F(Run, RefusesToStartOverAnOldRunUnlessToldTo) {
-  Config c = make("run", 1, 1);
+  run::Config c = make("run", 1, 1);
   train(c, Start::New);
   EXPECT_NE(
       test::thrown_message([&] { train(c, Start::New); }).find("--resume to go on from it, --overwrite to start anew"),
@@ -163,9 +163,9 @@ TEST_F(Run, RefusesToStartOverAnOldRunUnlessToldTo) {
 }
 
 TEST_F(Run, AnOverwrittenRunIsThereUntilTheFirstNewCheckpoint) {
-  Config c = make("run", 1, 1);
+  run::Config c = make("run", 1, 1);
   train(c, Start::New);
-  const auto old = read_metrics(c.run.folder + "/metrics.jsonl");
+  const auto old = report::read_metrics(c.run.folder + "/metrics.jsonl");
   train_and_die(c, Start::Overwrite, 3);
   EXPECT_EQ(steps_in(c, "/checkpoints.replaced"), (Steps{15, 20}));
   EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("already holds"), std::string::npos);
@@ -173,7 +173,7 @@ TEST_F(Run, AnOverwrittenRunIsThereUntilTheFirstNewCheckpoint) {
   train(c, Start::Resume);
   EXPECT_EQ(steps_in(c), (Steps{20, 22}));
   EXPECT_FALSE(std::filesystem::exists(c.run.folder + "/checkpoints.replaced"));
-  const auto metrics = read_metrics(c.run.folder + "/metrics.jsonl");
+  const auto metrics = report::read_metrics(c.run.folder + "/metrics.jsonl");
   ASSERT_EQ(metrics.size(), 22u);
   for (size_t i = 0; i < old.size(); ++i)
     EXPECT_EQ(metrics[i].tokens_per_second, old[i].tokens_per_second) << "a line of the dead run";
@@ -181,7 +181,7 @@ TEST_F(Run, AnOverwrittenRunIsThereUntilTheFirstNewCheckpoint) {
 }
 
 TEST_F(Run, AnOverwrittenRunGoesWithTheFirstNewCheckpoint) {
-  Config c = make("run", 1, 1);
+  run::Config c = make("run", 1, 1);
   train(c, Start::New);
   train_and_die(c, Start::Overwrite, 2);
   train_and_die(c, Start::Overwrite, 3);  // twice: what is set aside is still the old run
@@ -191,22 +191,22 @@ TEST_F(Run, AnOverwrittenRunGoesWithTheFirstNewCheckpoint) {
   EXPECT_FALSE(std::filesystem::exists(c.run.folder + "/checkpoints.replaced"));
   train(c, Start::Resume);
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
-  EXPECT_EQ(read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
+  EXPECT_EQ(report::read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
 }
 
 TEST_F(Run, AKillWhileARunIsSetAsideLosesNothing) {
-  const Config c = make("run", 1, 1);
+  const run::Config c = make("run", 1, 1);
   train(c, Start::New);
   // the first of several renames
   std::filesystem::rename(c.run.folder + "/metrics.jsonl", c.run.folder + "/checkpoints/metrics.jsonl");
   train(c, Start::Resume);
-  EXPECT_EQ(read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
+  EXPECT_EQ(report::read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
 }
 
 TEST_F(Run, ADamagedCheckpointIsPassedOverAloud) {
   const auto whole = train(make("whole", 2, 1), Start::New);
-  const Config c = make("run", 2, 1);
+  const run::Config c = make("run", 2, 1);
   train(c, Start::New, 12);
   const std::string shard = c.run.folder + "/checkpoints/step-000012/rank-00000.safetensors";
   std::filesystem::resize_file(shard, std::filesystem::file_size(shard) - 1);
@@ -220,7 +220,7 @@ TEST_F(Run, ADamagedCheckpointIsPassedOverAloud) {
 }
 
 TEST_F(Run, ADamagedCheckpointIsNotBlamedOnAChangedConfig) {
-  Config c = make("run", 1, 1);
+  run::Config c = make("run", 1, 1);
   train(c, Start::New, 5);
   std::filesystem::remove(c.run.folder + "/checkpoints/step-000005/rank-00000.safetensors");
   c.training.steps = 30;
@@ -230,7 +230,7 @@ TEST_F(Run, ADamagedCheckpointIsNotBlamedOnAChangedConfig) {
 }
 
 TEST_F(Run, ResumesFromTheStepThatIsNamed) {
-  const Config c = make("run", 1, 1);
+  const run::Config c = make("run", 1, 1);
   const auto whole = train(c, Start::New);
   EXPECT_NE(test::thrown_message([&] { train(c, Start::Resume, 0, 7); }).find("of these steps there are: 15, 20"),
             std::string::npos);
@@ -239,12 +239,12 @@ TEST_F(Run, ResumesFromTheStepThatIsNamed) {
   EXPECT_EQ(steps_in(c), (Steps{15, 20}));
   EXPECT_TRUE(std::filesystem::exists(c.run.folder + "/checkpoints/step-000020.unused/manifest.json"))
       << "of the other line, and not lost";
-  EXPECT_EQ(read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
+  EXPECT_EQ(report::read_metrics(c.run.folder + "/metrics.jsonl").size(), 20u);
 }
 
 TEST_F(Run, MetricsThatCannotBeWrittenDoNotEndIt) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "/dev/full is absent";
-  const Config c = make("run", 1, 1);
+  const run::Config c = make("run", 1, 1);
   std::filesystem::create_directories(c.run.folder);
   std::filesystem::create_symlink("/dev/full", c.run.folder + "/metrics.jsonl");
   train(c, Start::New);
@@ -255,7 +255,7 @@ TEST_F(Run, MetricsThatCannotBeWrittenDoNotEndIt) {
 }
 
 TEST_F(Run, ACheckpointThatCannotBeWrittenInBetweenDoesNotEndIt) {
-  const Config c = make("run", 1, 1);
+  const run::Config c = make("run", 1, 1);
   const std::string folder = c.run.folder + "/checkpoints";
   const auto block = [&] {  // a file in the place of the folder stops every save, also one of root's
     std::filesystem::rename(folder, folder + ".away");
@@ -288,7 +288,7 @@ TEST_F(Run, ACheckpointThatCannotBeWrittenInBetweenDoesNotEndIt) {
 }
 
 TEST_F(Run, WhatCannotFitIntoMemoryIsRefusedBeforeItIsTaken) {
-  Config c = make("run", 2, 1);
+  run::Config c = make("run", 2, 1);
   c.model.layers = 1'000'000'000;
   const std::string message = test::thrown_message([&] { train(c, Start::New); });
   EXPECT_NE(message.find("[model] a model of 1000000000 layers"), std::string::npos) << message;
@@ -296,7 +296,7 @@ TEST_F(Run, WhatCannotFitIntoMemoryIsRefusedBeforeItIsTaken) {
 }
 
 TEST_F(Run, RefusesTheCheckpointOfAForeignModel) {
-  Config c = make("run", 1, 1);
+  run::Config c = make("run", 1, 1);
   train(c, Start::New);
   c.model.layers = 3;
   const std::string message = test::thrown_message([&] { train(c, Start::Resume); });
@@ -312,7 +312,7 @@ TEST_F(Run, OnTheBuiltinTextGoesOnAfterThatWasEdited) {
   std::filesystem::create_directories(base + "/sources/sub");
   std::filesystem::copy_file(base + "/text.txt", base + "/sources/a.md");
   std::filesystem::copy_file(base + "/text.txt", base + "/sources/sub/b.cpp");
-  Config whole = make("whole", 1, 1), parts = make("parts", 2, 1);
+  run::Config whole = make("whole", 1, 1), parts = make("parts", 2, 1);
   whole.data.path = parts.data.path = "builtin";
   train(whole, Start::New);
   train(parts, Start::New, 10);
@@ -320,8 +320,8 @@ TEST_F(Run, OnTheBuiltinTextGoesOnAfterThatWasEdited) {
   train(parts, Start::Resume, 5);
   std::filesystem::remove_all(base + "/sources");
   train(parts, Start::Resume);
-  const double want = read_metrics(base + "/whole/metrics.jsonl").back().loss;
-  EXPECT_NEAR(read_metrics(base + "/parts/metrics.jsonl").back().loss, want, 1e-4 * want);
+  const double want = report::read_metrics(base + "/whole/metrics.jsonl").back().loss;
+  EXPECT_NEAR(report::read_metrics(base + "/parts/metrics.jsonl").back().loss, want, 1e-4 * want);
   EXPECT_NE(
       test::thrown_message([&] { train(parts, Start::Overwrite); }).find("they are no longer at " + base + "/sources"),
       std::string::npos)
@@ -329,21 +329,21 @@ TEST_F(Run, OnTheBuiltinTextGoesOnAfterThatWasEdited) {
 }
 
 TEST_F(Run, SaysWhatChangedInTheDataOfACheckpoint) {
-  const Config c = make("run", 1, 1);
+  const run::Config c = make("run", 1, 1);
   train(c, Start::New, 5);
-  const auto refusal = [&](const Config& changed) {
+  const auto refusal = [&](const run::Config& changed) {
     return test::thrown_message([&] { train(changed, Start::Resume); });
   };
-  Config moved = c;
+  run::Config moved = c;
   moved.data.path = base + "/elsewhere/text.txt";
   EXPECT_NE(refusal(moved).find("no such file or folder: data.path = " + moved.data.path), std::string::npos);
   std::filesystem::create_directories(base + "/elsewhere");
   std::filesystem::copy_file(c.data.path, moved.data.path);
   train(moved, Start::Resume, 2);
-  Config shorter = c;
+  run::Config shorter = c;
   shorter.data.sequence = 20;
   EXPECT_NE(refusal(shorter).find("sequence was 24, now it is 20"), std::string::npos) << refusal(shorter);
-  Config split = c;
+  run::Config split = c;
   split.data.held_out = 0.1;
   EXPECT_NE(refusal(split).find("text.txt was "), std::string::npos) << refusal(split);
   std::ofstream(c.data.path, std::ios::app) << "one more line\n";
@@ -356,11 +356,11 @@ TEST_F(Run, AFolderOfOneLargeFileAndASmallOneIsSplit) {
   std::filesystem::create_directories(base + "/folder");
   std::filesystem::copy_file(base + "/text.txt", base + "/folder/a.txt");
   std::ofstream(base + "/folder/b.txt") << "tiny";
-  Config c = make("run", 1, 1);
+  run::Config c = make("run", 1, 1);
   c.data.path = base + "/folder";
   c.training.steps = 3;
   train(c, Start::New);
-  EXPECT_TRUE(read_metrics(c.run.folder + "/metrics.jsonl").back().eval_loss.has_value());
+  EXPECT_TRUE(report::read_metrics(c.run.folder + "/metrics.jsonl").back().eval_loss.has_value());
   c.data.held_out = 0.001;  // 15 tokens, less than a sample
   const std::string message = test::thrown_message([&] { train(c, Start::Overwrite); });
   EXPECT_NE(message.find("[data] the held-out part must hold a sequence"), std::string::npos) << message;
@@ -370,7 +370,7 @@ TEST_F(Run, AFolderOfOneLargeFileAndASmallOneIsSplit) {
 }
 
 TEST_F(Run, SaysWhatIsWrongWithTheData) {
-  Config c = make("run", 2, 1);
+  run::Config c = make("run", 2, 1);
   c.data.path = base + "/nothing.txt";
   EXPECT_NE(test::thrown_message([&] { train(c, Start::New); }).find("nothing.txt"), std::string::npos);
   std::ofstream(base + "/short.txt") << "short";

@@ -43,7 +43,7 @@ data::Batch batch_of(const models::ModelShape& shape, int64_t rows) {
 int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches, const std::string& clip_by = "norm") {
   int64_t count = 0;
   comm::run_ranks(1, [&](comm::World& world) {
-    Config config;
+    run::Config config;
     config.training.batch_size = 4;
     config.training.accumulate = micro_batches;
     config.training.clip = 1;

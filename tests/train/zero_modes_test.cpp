@@ -27,12 +27,12 @@ std::string empty_folder(const std::string& name) {
 // masters
 
 TEST(Masters, HoldWhatHalfPrecisionLoses) {
-  Config with = config_of({.precision = "bf16"});
+  run::Config with = config_of({.precision = "bf16"});
   with.optimizer.learning_rate = 1e-5;  // steps far below half a unit in the last place of most weights
-  Config without = with, by_chance = with;
+  run::Config without = with, by_chance = with;
   without.precision.masters = by_chance.precision.masters = false;
   by_chance.optimizer.stochastic_rounding = true;
-  const auto first = [](const Config& config) { return run(config, 12).weights; };
+  const auto first = [](const run::Config& config) { return run(config, 12).weights; };
   const auto start = run(with, 0).weights, exact = first(with), lost = first(without), chance = first(by_chance);
   const auto moved = [&](const std::vector<checkpoint::NamedTensor>& weights) {
     double sum = 0;
@@ -50,7 +50,7 @@ TEST(Masters, HoldWhatHalfPrecisionLoses) {
 
 TEST(Masters, AreNotNeededByBf16WithMicroBatchesWhateverTheRule) {
   for (const char* rule : {"adamw", "sgd", "lion", "lamb", "adam8bit"}) {
-    Config config = config_of({.zero = 2, .data = 2, .precision = "bf16", .optimizer = rule});
+    run::Config config = config_of({.zero = 2, .data = 2, .precision = "bf16", .optimizer = rule});
     config.precision.masters = false;
     config.training.accumulate = 3;
     const auto losses = run(config, 3).losses;
@@ -63,7 +63,7 @@ TEST(Masters, AreNotNeededByBf16WithMicroBatchesWhateverTheRule) {
 
 /// The rule, written down once more: halve and skip on overflow, double after `growth` good steps.
 TEST(LossScale, FollowsTheRuleForAThousandStepsWithOverflows) {
-  PrecisionConfig config;
+  run::PrecisionConfig config;
   config.mode = "fp16";
   config.loss_scale = 1024;
   config.loss_scale_growth = 7;
@@ -91,7 +91,7 @@ TEST(LossScale, FollowsTheRuleForAThousandStepsWithOverflows) {
 }
 
 TEST(LossScale, IsOneWhereItIsNotAskedFor) {
-  PrecisionConfig config;
+  run::PrecisionConfig config;
   for (const char* mode : {"fp32", "fp64", "bf16", "fp8"}) {
     config.mode = mode;
     EXPECT_EQ(LossScale(config).value(), 1) << mode;
@@ -100,7 +100,7 @@ TEST(LossScale, IsOneWhereItIsNotAskedFor) {
 }
 
 TEST(LossScale, BeginsAnewWhereTheRunBeforeHadNone) {
-  PrecisionConfig bf16, fp16;
+  run::PrecisionConfig bf16, fp16;
   bf16.mode = "bf16";
   fp16.mode = "fp16";
   LossScale scale(fp16);
@@ -109,7 +109,7 @@ TEST(LossScale, BeginsAnewWhereTheRunBeforeHadNone) {
 }
 
 TEST(LossScale, ClippingByValueKnowsTheRangeOfFp16) {
-  Config config = config_of({.precision = "fp16"});
+  run::Config config = config_of({.precision = "fp16"});
   config.training.clip_by = "value";
   config.training.clip = 10;  // times the scale: more than fp16 holds
   EXPECT_TRUE(std::isfinite(run(config, 3).losses.back()));
@@ -139,7 +139,7 @@ TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
 }
 
 TEST(LossScale, TooLargeAScaleFindsItsWayDown) {
-  Config config = config_of({.zero = 2, .data = 2, .precision = "fp16"});
+  run::Config config = config_of({.zero = 2, .data = 2, .precision = "fp16"});
   config.precision.loss_scale = std::pow(2.0, 30);
   comm::run_ranks(2, [&](comm::World& world) {
     const auto engine = initialize(world, config, test::tiny_gpt2());
@@ -220,7 +220,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Checkpoints,
 // included.
 TEST(Resume, GoesOnBitForBitInEveryFormat) {
   for (const std::string precision : {"fp32", "bf16", "fp16", "fp8"}) {
-    Config config = config_of({.zero = 3, .data = 2, .precision = precision});
+    run::Config config = config_of({.zero = 3, .data = 2, .precision = precision});
     config.precision.fp8.scaling = "delayed";
     config.precision.loss_scale = std::pow(2.0, 26);  // a few overflows
     const std::string folder = empty_folder("resume" + precision);
@@ -243,16 +243,16 @@ TEST(Resume, GoesOnBitForBitInEveryFormat) {
 
 TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
   const auto message = [](const auto& change) {
-    Config c = config_of({.data = 4});
+    run::Config c = config_of({.data = 4});
     c.training.batch_size = 16;
     change(c);
     return test::thrown_message([&] { c.validate(); });
   };
-  EXPECT_NE(message([](Config& c) {
+  EXPECT_NE(message([](run::Config& c) {
               c.precision.mode = "fp16", c.precision.masters = false;
             }).find("[precision] mode fp16 needs masters"),
             std::string::npos);
-  EXPECT_NE(message([](Config& c) {
+  EXPECT_NE(message([](run::Config& c) {
               c.parallel.zero = 3, c.parallel.zero_sharers = 3;
             }).find("[parallel] zero_sharers must divide data: got 3 of 4 replicas"),
             std::string::npos);
@@ -261,7 +261,7 @@ TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
 TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
   for (const char* recompute : {"none", "block"})
     comm::run_ranks(2, [&](comm::World& world) {
-      Config config = config_of({.zero = 3, .data = 2});
+      run::Config config = config_of({.zero = 3, .data = 2});
       config.memory.recompute = recompute;
       models::ModelShape shape = test::tiny_llama();
       shape.layers = 8;

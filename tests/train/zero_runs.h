@@ -18,8 +18,8 @@ struct Layout {
   int ranks() const { return static_cast<int>(data * tensor * pipeline); }
 };
 
-inline Config config_of(const Layout& layout) {
-  Config c;
+inline run::Config config_of(const Layout& layout) {
+  run::Config c;
   c.precision.mode = layout.precision;
   c.optimizer.name = layout.optimizer;
   c.optimizer.warmup_steps = 0;
@@ -56,7 +56,7 @@ struct Course {
   std::vector<checkpoint::NamedTensor> weights;
 };
 
-inline Course run(const Config& config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2(),
+inline Course run(const run::Config& config, int64_t steps, const models::ModelShape& shape = test::tiny_gpt2(),
                   int64_t batches = 1000) {
   Course result;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {

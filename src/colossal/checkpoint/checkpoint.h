@@ -42,7 +42,8 @@ struct NamedTensor {
 struct TrainingState {
   std::vector<NamedTensor> tensors;
   nlohmann::json progress;
-  /// Neighbours along "data" (ZeRO's sharers), each of which holds its `part` of a tensor; 1: every replica holds all.
+  /// How many neighbours among a tensor's replicas (ZeRO's sharers) hold a `part` of it each. 1: every replica holds
+  /// all; 0, or more than a tensor has replicas: all of them share it.
   int64_t sharers = 1;
 };
 

@@ -11,9 +11,9 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/parallel/tensor/layer_cost.h"
-#include "colossal/train/html.h"
-#include "colossal/train/plot.h"
-#include "colossal/train/report_page.h"
+#include "colossal/report/html.h"
+#include "colossal/report/plot.h"
+#include "colossal/report/report_page.h"
 
 namespace colossal::cli {
 namespace {
@@ -55,7 +55,7 @@ std::string number(const Quantity& quantity, const LayerCost& cost) {
 
 std::string title_of(const LayerSizes& s) {
   return concat("hidden ", s.hidden, ", heads ", s.heads, ", batch ", s.batch, ", sequence ", s.sequence, ": b*s/h = ",
-                train::short_number(static_cast<double>(s.batch * s.sequence) / static_cast<double>(s.hidden)));
+                report::short_number(static_cast<double>(s.batch * s.sequence) / static_cast<double>(s.hidden)));
 }
 
 constexpr const char* kLegend =
@@ -87,12 +87,12 @@ LayerCost largest(const std::vector<LayerCost>& ranks) {
 }
 
 /// The least of each mode at each number of ranks: 2.5d has a row a depth.
-std::vector<train::Series> lines(const std::vector<Row>& rows, double (*value)(const LayerCost&)) {
+std::vector<report::Series> lines(const std::vector<Row>& rows, double (*value)(const LayerCost&)) {
   const std::pair<std::string, const char*> modes[] = {
       {"1d", "first"}, {"2d", "second"}, {"2.5d", "third"}, {"3d", "fourth"}, {"3d keep_gathered", "fifth"}};
-  std::vector<train::Series> all;
+  std::vector<report::Series> all;
   for (const auto& [name, style] : modes) {
-    train::Series series{name, style, {}, {}};
+    report::Series series{name, style, {}, {}};
     for (const Row& row : rows) {
       if (row.config.mode + (row.config.keep_gathered ? " keep_gathered" : "") != name) continue;
       const auto x = static_cast<double>(row.config.size);
@@ -113,7 +113,7 @@ std::string html_table(const std::vector<Row>& rows) {
   std::string out = "<div class='scroll'><table class='numbers'><tr><th>ranks</th><th>mode</th>";
   for (const auto& q : kQuantities) out += concat("<th>", q.name, "</th><th>formula</th>");
   for (const Row& row : rows) {
-    out += concat("</tr>\n<tr><td>", row.config.size, "</td><td>", train::html_text(parallel::mode_name(row.config)),
+    out += concat("</tr>\n<tr><td>", row.config.size, "</td><td>", report::html_text(parallel::mode_name(row.config)),
                   row.is_padded() ? " *" : "", "</td>");
     for (const auto& q : kQuantities)
       out += "<td>" + number(q, row.measured) + "</td><td>" + number(q, row.formula) + "</td>";
@@ -122,27 +122,27 @@ std::string html_table(const std::vector<Row>& rows) {
 }
 
 std::string page(const LayerSizes& sizes, const std::vector<Row>& rows, const std::string& notes) {
-  const train::Plot plots[] = {
+  const report::Plot plots[] = {
       {.title = "Elements sent per rank",
        .x_label = "ranks",
        .from_zero = true,
        .series = lines(rows, [](const LayerCost& c) { return c.forward + c.backward; })},
       {.title = "Activations kept per rank",
        .x_label = "ranks",
-       .unit = train::PlotUnit::kBytes,
+       .unit = report::PlotUnit::kBytes,
        .from_zero = true,
        .series = lines(rows, [](const LayerCost& c) { return c.activation_bytes; })},
       {.title = "Parameters per rank",
        .x_label = "ranks",
-       .unit = train::PlotUnit::kBytes,
+       .unit = report::PlotUnit::kBytes,
        .from_zero = true,
        .series = lines(rows, [](const LayerCost& c) { return c.parameter_bytes; })},
   };
   std::string out = "<section class='plots'>";
-  for (const auto& plot : plots) out += train::render_plot(plot);
-  return train::render_page("Tensor parallelism", title_of(sizes),
-                            out + "</section>\n<section class='card'><p>" + train::html_text(kLegend) + "</p>" +
-                                html_table(rows) + "<pre>" + train::html_text(notes) + "</pre></section>\n");
+  for (const auto& plot : plots) out += report::render_plot(plot);
+  return report::render_page("Tensor parallelism", title_of(sizes),
+                             out + "</section>\n<section class='card'><p>" + report::html_text(kLegend) + "</p>" +
+                                 html_table(rows) + "<pre>" + report::html_text(notes) + "</pre></section>\n");
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ struct Workload {
   int64_t sequence;
 };
 
-train::Config config_of(const Workload& work, int64_t ranks, int64_t zero) {
-  train::Config config;
+run::Config config_of(const Workload& work, int64_t ranks, int64_t zero) {
+  run::Config config;
   config.run.device = "cpu";
   config.parallel.data = ranks;
   config.parallel.zero = zero;

@@ -10,8 +10,8 @@
 
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/cli/local_world.h"
-#include "colossal/cli/saved_model.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/saved_model.h"
 
 namespace colossal::cli {
 
@@ -46,7 +46,7 @@ int export_model(const Arguments& arguments) {
 
   const auto world = join_ranks(timeout, "cpu");
   comm::Mesh mesh(*world, {{"data", world->size()}});
-  const SavedModel saved = load_model(from, "none", mesh, {}, at::kCPU);
+  const run::SavedModel saved = run::load_model(from, "none", mesh, {}, at::kCPU);
   const auto busy = world->busy("writing " + to);
   const auto& architecture = models::architecture(saved.model->model().shape.architecture);
   checkpoint::export_weights(

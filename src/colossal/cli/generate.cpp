@@ -5,8 +5,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
-#include "colossal/cli/saved_model.h"
 #include "colossal/infer/generate.h"
+#include "colossal/run/saved_model.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::cli {
@@ -27,8 +27,8 @@ int generate_as_rank(const Request& request) {
   require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(),
           " ranks, pipeline ", layout.pipeline.size, " * tensor ", layout.tensor.size);
   comm::Mesh mesh(*world, layout.axes());
-  const SavedModel saved = load_model(request.from, request.tokenizer, mesh, layout,
-                                      train::choose_device(request.device, world->local_rank()));
+  const run::SavedModel saved = run::load_model(request.from, request.tokenizer, mesh, layout,
+                                                train::choose_device(request.device, world->local_rank()));
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
   data::TextStream stream(*saved.tokenizer);

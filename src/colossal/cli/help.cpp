@@ -10,7 +10,7 @@
 #include "colossal/base/suggest.h"
 #include "colossal/base/version.h"
 #include "colossal/cli/commands.h"
-#include "colossal/train/config.h"
+#include "colossal/run/config.h"
 
 namespace colossal::cli {
 namespace {
@@ -34,7 +34,7 @@ bool is_within(const std::string& section, const std::string& wanted) {
 }
 
 int print_config(const Arguments& wanted) {
-  std::vector<KeyHelp> keys = describe_config(train::Config());
+  std::vector<KeyHelp> keys = describe_config(run::Config());
   if (!wanted.empty()) {
     std::set<std::string> sections;
     for (const auto& key : keys) sections.insert(key.section);

@@ -6,9 +6,9 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/cli/draw_curves.h"
 #include "colossal/optim/learning_rate.h"
-#include "colossal/train/config.h"
+#include "colossal/report/draw_curves.h"
+#include "colossal/run/config.h"
 
 namespace colossal::cli {
 namespace {
@@ -17,25 +17,25 @@ constexpr int64_t kMostSteps = 10'000'000;  // of a picture
 constexpr int kAcross = 2;                  // plots side by side in a terminal
 
 struct RateWishes {
-  train::Config config;
+  run::Config config;
   bool compare = false;
   int width = 100, height = 12;
   std::string svg;
 };
 
-double rate(const train::Config& config, int64_t step) {
+double rate(const run::Config& config, int64_t step) {
   return optim::learning_rate(config.optimizer, step, config.training.steps, config.training.batch_size);
 }
 
 /// Errors: what the schedule refuses.
-Curve curve_of(const train::Config& config, const std::string& note) {
+report::Curve curve_of(const run::Config& config, const std::string& note) {
   optim::check_learning_rate(config.optimizer, config.training.steps, config.training.batch_size);
-  Curve curve{config.optimizer.schedule.name, note, {}};
+  report::Curve curve{config.optimizer.schedule.name, note, {}};
   for (int64_t step = 1; step <= config.training.steps; ++step) curve.values.push_back(rate(config, step));
   return curve;
 }
 
-std::string sizes_of_run(const train::Config& config) {
+std::string sizes_of_run(const run::Config& config) {
   const double peak = optim::peak_learning_rate(config.optimizer, config.training.batch_size);
   return concat(config.training.steps, " steps, warm-up ", config.optimizer.warmup_steps, ", peak ", peak,
                 config.optimizer.learning_rate_scaling == "none"
@@ -50,10 +50,11 @@ void print(const std::vector<std::string>& lines) {
 }
 
 void show_rates(const RateWishes& wishes) {
-  const train::Config& config = wishes.config;
-  const Curve curve = curve_of(config, sizes_of_run(config));
+  const run::Config& config = wishes.config;
+  const report::Curve curve = curve_of(config, sizes_of_run(config));
   std::printf("%s: %s\n\n", curve.title.c_str(), curve.note.c_str());
-  print(draw_text(curve, wishes.width, wishes.height, *std::max_element(curve.values.begin(), curve.values.end())));
+  print(report::draw_text(curve, wishes.width, wishes.height,
+                          *std::max_element(curve.values.begin(), curve.values.end())));
   std::printf("\n%10s  %s\n", "step", "learning rate");
   const int64_t steps = config.training.steps, warmup = config.optimizer.warmup_steps;
   std::vector<int64_t> shown{1, std::max<int64_t>(1, warmup)};
@@ -62,16 +63,16 @@ void show_rates(const RateWishes& wishes) {
   shown.erase(std::unique(shown.begin(), shown.end()), shown.end());
   for (const int64_t step : shown)
     std::printf("%10lld  %.6g\n", static_cast<long long>(step), curve.values[static_cast<size_t>(step - 1)]);
-  if (!wishes.svg.empty()) write_file(wishes.svg, draw_svg({curve}, 1));
+  if (!wishes.svg.empty()) write_file(wishes.svg, report::draw_svg({curve}, 1));
 }
 
 /// Every schedule with the keys that it uses.
 void compare_rates(const RateWishes& wishes) {
-  std::vector<Curve> curves;
+  std::vector<report::Curve> curves;
   std::string left_out;
   double top = 0;
   for (const auto& [name, description] : optim::learning_rate_schedules()) {
-    train::Config config = wishes.config;
+    run::Config config = wishes.config;
     config.optimizer.schedule.name = name;
     try {
       curves.push_back(curve_of(config, description));
@@ -85,7 +86,7 @@ void compare_rates(const RateWishes& wishes) {
   for (size_t first = 0; first < curves.size(); first += kAcross) {
     std::vector<std::string> rows;
     for (size_t i = first; i < std::min(curves.size(), first + kAcross); ++i) {
-      std::vector<std::string> plot = draw_text(curves[i], width - 2, std::max(4, wishes.height / 2), top);
+      std::vector<std::string> plot = report::draw_text(curves[i], width - 2, std::max(4, wishes.height / 2), top);
       plot.insert(plot.begin(),
                   concat("  ", curves[i].title, ": ", curves[i].note).substr(0, static_cast<size_t>(width - 2)));
       rows.resize(plot.size());
@@ -98,7 +99,7 @@ void compare_rates(const RateWishes& wishes) {
     std::printf("\n");
   }
   std::printf("%s", left_out.c_str());
-  if (!wishes.svg.empty()) write_file(wishes.svg, draw_svg(curves, kAcross));
+  if (!wishes.svg.empty()) write_file(wishes.svg, report::draw_svg(curves, kAcross));
 }
 
 }  // namespace
@@ -117,7 +118,7 @@ int schedule_lr(const Arguments& arguments) {
   app.add_option("--output", wishes.svg, "draw into this SVG file, too");
   app.allow_extras();
   parse(app, arguments);
-  const train::GivenConfig given = train::read_given_config(path, config_flags(app));
+  const run::GivenConfig given = run::read_given_config(path, config_flags(app));
   wishes.config = given.config;
   for (const std::string& notice : given.notices) std::fprintf(stderr, "colossal: %s\n", notice.c_str());
   require(wishes.config.training.steps <= kMostSteps, "training", "a picture has at most ", kMostSteps, " steps: got ",

@@ -10,14 +10,14 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch.h"
 #include "colossal/infer/generate.h"
-#include "colossal/ops/host_memory.h"
+#include "colossal/memory/host_memory.h"
 #include "colossal/train/trainer.h"
 
 namespace colossal::cli {
 namespace {
 
 /// Text after training: what a reader understands sooner than a loss. Every rank takes part, rank 0 prints.
-std::string sample(train::Trainer& trainer, const train::Config& config, bool prints) {
+std::string sample(train::Trainer& trainer, const run::Config& config, bool prints) {
   if (config.training.sample_tokens == 0 || !trainer.tokenizer()) return "";
   const data::Tokenizer& tokenizer = *trainer.tokenizer();
   std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
@@ -46,8 +46,8 @@ std::string sample(train::Trainer& trainer, const train::Config& config, bool pr
   return text;
 }
 
-int train_as_rank(const train::Config& config, train::TrainerOptions options) {
-  ops::keep_host_memory();
+int train_as_rank(const run::Config& config, train::TrainerOptions options) {
+  memory::keep_host_memory();
   const std::chrono::seconds timeout(config.run.timeout);
   const auto world = comm::launch({.backend = config.run.backend,
                                    .timeout = std::min(timeout, std::chrono::seconds(60)),
@@ -90,8 +90,8 @@ int train(const Arguments& arguments) {
   parse(app, arguments);
   if (overwrite && options.resume_step)
     throw UsageError("colossal train: --overwrite excludes --resume-from; see `colossal train --help`");
-  const train::GivenConfig given = train::read_given_config(path, config_flags(app));
-  const train::Config& config = given.config;
+  const run::GivenConfig given = run::read_given_config(path, config_flags(app));
+  const run::Config& config = given.config;
   options.notices = given.notices;
   config.validate();
   train::choose_device(config.run.device, 0);  // refused here, it is said once

@@ -1,17 +1,20 @@
-// One group of ranks and the collectives among them: the whole virtual interface. Everything else is composed from it.
+// One group of ranks and the collectives among them. A transport or a decorator is one function, issue(); the nine
+// collectives make the Call that it gets.
+//
+//   Group& group = mesh.group("tensor");
+//   group.all_reduce(x, Reduce::Sum).wait();      // x is now the sum on all ranks
+//   Work work = group.all_gather(all, own);       // goes on while this rank computes
+//   compute();
+//   work.wait();                                  // `all` may be read
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-namespace at {
-class Tensor;
-}
+#include "colossal/comm/call.h"
 
 namespace colossal::comm {
-
-enum class Reduce { Sum, Max, Min };
 
 /// A collective under way. `wait()` returns when the result is in place, or throws what went wrong. The tensors given
 /// to the collective must neither change nor die before it. A default-made Work is done.
@@ -53,25 +56,37 @@ class Group {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
+  /// Begins the call, of which only what is reached through its tensors must outlive issue(). The one function of a
+  /// transport, which refuses what check() refuses, and of a decorator, which passes the call on, as it is or changed.
+  virtual Work issue(const Call& call) = 0;
+
   /// x <- reduction of x over all ranks, in place. Sends 2 (n-1)/n * numel(x).
-  virtual Work all_reduce(at::Tensor& x, Reduce op) = 0;
-  /// out [n * numel(in)] <- every rank's `in`, in rank order. `in` may be slice rank() of `out`. Sends (n-1)/n *
-  /// numel(out).
-  virtual Work all_gather(at::Tensor& out, const at::Tensor& in) = 0;
+  Work all_reduce(at::Tensor& x, Reduce op) { return issue(Call::all_reduce(x, op)); }
+  /// out [n * numel(in)] <- every rank's `in`, in rank order. `in` may be slice rank() of `out`.
+  /// Sends (n-1)/n * numel(out).
+  Work all_gather(at::Tensor& out, const at::Tensor& in) { return issue(Call::all_gather(out, in)); }
   /// out <- slice rank() of the reduction of `in` [n * numel(out)]; may be that slice of `in`, whose other slices are
   /// unspecified afterwards then. Sends (n-1)/n * numel(in).
-  virtual Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) = 0;
+  Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) {
+    return issue(Call::reduce_scatter(out, in, op));
+  }
   /// Rows [sum in_rows[<r], ...) of `in` go to rank r; the rows from rank r land likewise in `out`. Empty: equal parts.
   /// Sends what leaves this rank.
-  virtual Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                          const std::vector<int64_t>& in_rows) = 0;
+  Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
+                  const std::vector<int64_t>& in_rows) {
+    return issue(Call::all_to_all(out, in, out_rows, in_rows));
+  }
   /// x <- root's x. Every rank but the last of the chain sends numel(x): counted as (n-1)/n * numel(x) a rank.
-  virtual Work broadcast(at::Tensor& x, int root) = 0;
+  Work broadcast(at::Tensor& x, int root) { return issue(Call::broadcast(x, root)); }
   /// On root, x <- reduction of x over all ranks; elsewhere x is unspecified afterwards. Counted like broadcast.
-  virtual Work reduce(at::Tensor& x, int root, Reduce op) = 0;
-  virtual Work send(const at::Tensor& x, int to) = 0;
-  virtual Work recv(at::Tensor& x, int from) = 0;
-  virtual Work barrier() = 0;
+  Work reduce(at::Tensor& x, int root, Reduce op) { return issue(Call::reduce(x, root, op)); }
+  /// x goes to rank `to`, which receives a tensor of the same size and dtype. Transfers of a pair and direction arrive
+  /// in the order of their calls. Sends numel(x).
+  Work send(const at::Tensor& x, int to) { return issue(Call::send(x, to)); }
+  /// x <- what rank `from` sends. Sends nothing.
+  Work recv(at::Tensor& x, int from) { return issue(Call::recv(x, from)); }
+  /// Is over when all ranks have called it. Sends nothing.
+  Work barrier() { return issue(Call::barrier()); }
 };
 
 }  // namespace colossal::comm

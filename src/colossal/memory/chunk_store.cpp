@@ -13,21 +13,22 @@
 namespace colossal::memory {
 namespace {
 
-/// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes, and `stages` where there are
-/// several.
+/// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes (and with them the replicas
+/// that may share), and `stages` where there are several.
 using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>>;
 
 Family family_of(const nn::Parameter& p) {
   return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}};
 }
 
-comm::Group& sharers_of(comm::Mesh& mesh, const ChunkOptions& options) {
-  const int replicas = mesh.size("data"), wanted = options.zero == 0      ? 1
-                                                   : options.sharers == 0 ? replicas
-                                                                          : options.sharers;
-  require(wanted >= 1 && wanted <= replicas && replicas % wanted == 0, "zero",
-          "the replicas that share must divide parallel.data: got ", wanted, " of ", replicas);
-  return wanted == replicas ? mesh.group("data") : mesh.neighbours("data", wanted);
+comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const ChunkOptions& options) {
+  const std::vector<std::string> axes = tensor::replicas(spec, mesh.place());
+  const int replicas = mesh.place().size(axes);
+  if (options.zero > 0 && (options.sharers == 0 || options.sharers >= replicas)) return mesh.group(axes);
+  const int wanted = options.zero == 0 ? 1 : options.sharers;
+  require(wanted >= 1 && replicas % wanted == 0, "zero", "the replicas that share must divide those there are: got ",
+          wanted, " of ", replicas);
+  return replicas == 1 ? mesh.group(axes) : mesh.neighbours(axes, wanted);
 }
 
 std::vector<Piece> pieces_of(const Chunk& chunk, bool counts) {
@@ -45,21 +46,24 @@ std::vector<Piece> pieces_of(const Chunk& chunk, bool counts) {
 ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options)
     : options_(options), mesh_(mesh) {
   require(options.zero >= 0 && options.zero <= 3, "zero", "must be 0, 1, 2 or 3: got ", options.zero);
-  comm::Group& sharers = sharers_of(mesh, options);
   std::vector<nn::Parameter*> held;
   std::vector<PackItem> items;
   std::map<Family, int64_t> families;
+  std::vector<comm::Group*> sharers;  // of each family
   for (nn::Parameter& p : parameters) {
+    const auto [family, is_new] = families.emplace(family_of(p), families.size());
+    if (is_new) sharers.push_back(&sharers_of(p.spec, mesh, options));
     held.push_back(&p);
-    items.push_back({p.value.numel(), families.emplace(family_of(p), families.size()).first->second});
+    items.push_back({p.value.numel(), family->second, sharers[static_cast<size_t>(family->second)]->size()});
   }
-  const ChunkPlan plan = plan_chunks(items, options.capacity, sharers.size());
+  const ChunkPlan plan = plan_chunks(items, options.capacity);
   padding_ = plan.padding;
   for (const PackedChunk& packed : plan.chunks) {
     std::vector<Slot> slots;
     for (size_t i = 0; i < packed.items.size(); ++i)
       slots.push_back({held[packed.items[i]], packed.offsets[i], items[packed.items[i]].size});
-    add(std::move(slots), packed.length, sharers, parameters);
+    const auto family = static_cast<size_t>(items[packed.items[0]].group);
+    add(std::move(slots), packed.length, *sharers[family], parameters);
   }
   if (options.zero == 3) observer_.emplace();
 }
@@ -89,7 +93,8 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   }
   Chunk& chunk = *chunks_.back();
   // of several runs of sharers the first saves and counts
-  const bool counts = mesh_.index("data") / sharers.size() == 0;
+  const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
+  const bool counts = replica / sharers.size() == 0;
   Shard shard{chunk.part(), {}, {}, pieces_of(chunk, counts)};
   if (has_masters) {
     const at::Tensor own = exact.narrow(0, chunk.part_begin(), chunk.part_length());

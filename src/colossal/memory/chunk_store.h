@@ -18,7 +18,8 @@ namespace colossal::memory {
 
 struct ChunkOptions {
   int zero = 0;  ///< what is shared out: 0 nothing, 1 states, 2 gradients too, 3 parameters too
-  /// Replicas that share, next to one another along "data"; 0: all. Fewer: every run of them holds the model once
+  /// Replicas of a parameter that share, next to one another; 0: all. Fewer: every run of them holds the model once.
+  /// Parameters that have fewer replicas share among all of those
   int sharers = 0;
   int64_t capacity = 25 << 18;  ///< elements of a chunk at most; larger parameters are alone
   /// Dtype of what the optimizer updates, where that is not the parameters themselves

@@ -17,7 +17,7 @@ struct Piece {
   tensor::FlatPart part;
 };
 
-/// The elements of a chunk that this rank updates: all of them, or its share of those that are shared out along "data".
+/// The elements of a chunk that this rank updates: all of them, or its share of those that replicas share out.
 /// All tensors are 1-D, contiguous and of one length.
 struct Shard {
   at::Tensor values;  ///< fp64 or fp32, masters of `copy` if there is one; or bf16 that has no masters

@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <unordered_map>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
@@ -14,35 +17,108 @@
 namespace colossal::ops {
 namespace {
 
+// Below this many queries packing the keys costs more than it saves.
+constexpr int64_t kFewestQueries = 8;
+
+void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const int64_t queries = q.size(2), keys = k.size(2);
+  require(mask.window >= 0 && mask.soft_cap >= 0, "attention", "window and soft_cap must be 0 (none) or more: got ",
+          mask.window, " and ", mask.soft_cap);
+  const bool speaks_of_positions = mask.causal || mask.window > 0 || mask.alibi.defined();
+  require(!speaks_of_positions || keys >= queries, "attention",
+          "queries that have a position are the last of the keys' positions: got ", queries, " queries, ", keys,
+          " keys");
+  if (mask.documents.defined())
+    require(mask.documents.dim() == 2 && mask.documents.size(0) == k.size(0) && mask.documents.size(1) == keys &&
+                keys >= queries && mask.documents.scalar_type() == at::kLong,
+            "attention", "document ids must be int64 [B,T] with T >= S: got ", mask.documents.sizes(), " for keys ",
+            k.sizes());
+  if (mask.alibi.defined())
+    require(mask.alibi.dim() == 1 && mask.alibi.size(0) == q.size(1), "attention",
+            "there must be a slope for each of the ", q.size(1), " query heads: got ", mask.alibi.sizes());
+  require(mask.lengths.empty() || static_cast<int64_t>(mask.lengths.size()) == k.size(0), "attention",
+          "there must be a length for each of the ", k.size(0), " rows of the batch: got ", mask.lengths.size());
+  for (const int64_t length : mask.lengths)
+    require(length >= queries && length <= keys, "attention", "a row's length must lie between its ", queries,
+            " queries and the ", keys, " keys there is room for: got ", length);
+}
+
 void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   require(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
           "attention", "q must be [B,N,S,D], k and v [B,Nkv,T,D]: got ", q.sizes(), ", ", k.sizes(), ", ", v.sizes());
   require(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention", "heads must divide by key-value heads: got ",
           q.size(1), " and ", k.size(1));
-  require(!mask.causal || k.size(2) >= q.size(2), "attention",
-          "causal queries are the last of the keys' positions: got ", q.size(2), " queries, ", k.size(2), " keys");
-  if (mask.documents.defined())
-    require(mask.documents.dim() == 2 && mask.documents.size(0) == k.size(0) && mask.documents.size(1) == k.size(2) &&
-                mask.documents.size(1) >= q.size(2) && mask.documents.scalar_type() == at::kLong,
-            "attention", "document ids must be int64 [B,T] with T >= S: got ", mask.documents.sizes(), " for keys ",
-            k.sizes());
+  check_mask(q, k, mask);
 }
 
 double scale_of(const at::Tensor& q, const AttentionMask& mask) {
   return mask.scale != 0 ? mask.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
 }
 
-// True where a query may look: [S,T] or [B,1,S,T].
-at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const int64_t queries = q.size(2), keys = k.size(2);
-  auto allowed = at::ones({queries, keys}, q.options().dtype(at::kBool).requires_grad(false));
-  if (mask.causal) allowed = allowed.tril(keys - queries);
-  if (!mask.documents.defined()) return allowed;
-  const auto of_query = mask.documents.slice(1, keys - queries);
-  return (of_query.unsqueeze(2) == mask.documents.unsqueeze(1)).unsqueeze(1).logical_and(allowed);
+// How far to the left a window reaches.
+int64_t reach_of(const AttentionMask& mask) { return mask.causal ? mask.window - 1 : mask.window; }
+
+// Positions of the queries: [rows, S], rows 1 unless they have lengths of their own.
+at::Tensor query_positions(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const auto options = q.options().dtype(at::kLong).requires_grad(false);
+  const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options.device(at::kCPU))
+                                               : at::tensor(mask.lengths, options.device(at::kCPU));
+  return (ends.to(q.device()).unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
 }
 
+// Key position - query position: [rows, 1, S, T].
+at::Tensor distances(const at::Tensor& k, const at::Tensor& positions) {
+  return (at::arange(k.size(2), positions.options()) - positions.unsqueeze(2)).unsqueeze(1);
+}
+
+// True where a query may look: [rows, 1, S, T], rows 1 or B.
+at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const at::Tensor positions = query_positions(q, k, mask), distance = distances(k, positions);
+  at::Tensor allowed = mask.causal ? distance.le(0) : at::ones_like(distance, at::kBool);
+  if (mask.window > 0) allowed = allowed.logical_and(distance.abs().le(reach_of(mask)));
+  if (!mask.lengths.empty() && !mask.causal)
+    allowed = allowed.logical_and(
+        at::arange(k.size(2), positions.options()).le(positions.slice(1, -1)).view({-1, 1, 1, k.size(2)}));
+  if (!mask.documents.defined()) return allowed;
+  const at::Tensor own = mask.documents.gather(1, positions.expand({q.size(0), -1}));
+  return (own.unsqueeze(2) == mask.documents.unsqueeze(1)).unsqueeze(1).logical_and(allowed);
+}
+
+// Pairs of a query and a key that the rule lets through in the whole batch, whatever documents there are.
+int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  int64_t pairs = 0;
+  for (size_t row = 0; row < std::max<size_t>(mask.lengths.size(), 1); ++row) {
+    const int64_t length = mask.lengths.empty() ? k.size(2) : mask.lengths[row];
+    for (int64_t position = length - q.size(2); position < length; ++position) {
+      const int64_t from = mask.window > 0 ? std::max<int64_t>(0, position - reach_of(mask)) : 0,
+                    last = mask.causal       ? position
+                           : mask.window > 0 ? position + mask.window
+                                             : length;
+      pairs += std::min(length, last + 1) - from;
+    }
+  }
+  return mask.lengths.empty() ? q.size(0) * pairs : pairs;
+}
+
+// What ALiBi adds to scores: [rows, N, S, T] in `type`.
+at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, at::ScalarType type) {
+  const at::Tensor slopes = mask.alibi.detach().to(q.device(), type).view({1, -1, 1, 1});
+  return distances(k, query_positions(q, k, mask)).to(type) * slopes;
+}
+
+constexpr double kHidden = -std::numeric_limits<double>::infinity();
+
 }  // namespace
+
+at::Tensor alibi_slopes(int64_t heads) {
+  require(heads > 0, "attention", "there must be a head to have a slope: got ", heads);
+  std::vector<double> slopes(heads);
+  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(heads)));
+  for (int64_t i = 0; i < heads; ++i)
+    slopes[i] = i < power ? std::exp2(-8.0 * static_cast<double>(i + 1) / static_cast<double>(power))
+                          : std::exp2(-8.0 * static_cast<double>(2 * (i - power) + 1) / static_cast<double>(2 * power));
+  return at::tensor(slopes, at::kDouble);
+}
 
 at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionMask& mask) {
@@ -50,10 +126,11 @@ at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const a
   const int64_t group = q.size(1) / k.size(1);
   const auto type = wide_type(q);
   const auto keys = k.repeat_interleave(group, 1).to(type), values = v.repeat_interleave(group, 1).to(type);
-  const auto scores = at::matmul(q.to(type), keys.transpose(2, 3)) * scale_of(q, mask);
+  auto scores = at::matmul(q.to(type), keys.transpose(2, 3)) * scale_of(q, mask);
+  if (mask.soft_cap != 0) scores = (scores / mask.soft_cap).tanh() * mask.soft_cap;
+  if (mask.alibi.defined()) scores = scores + linear_biases(q, k, mask, type);
   const auto hidden = visible(q, k, mask).logical_not();
-  const auto weights = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(-1);
-  return at::matmul(weights, values).to(q.scalar_type());
+  return at::matmul(scores.masked_fill(hidden, kHidden).softmax(-1), values).to(q.scalar_type());
 }
 
 namespace {
@@ -62,8 +139,63 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-// Below this many queries packing the keys costs more than it saves.
-constexpr int64_t kFewestQueries = 8;
+struct Span {
+  int64_t from, to;
+};
+
+// Of each key the run from the first to the last key of its document. False where documents interleave: then a run
+// holds others' keys too.
+bool document_spans(const int64_t* documents, int64_t keys, std::vector<Span>& spans) {
+  std::unordered_map<int64_t, Span> whole;
+  const auto end_of_run = [&](int64_t from) {
+    int64_t to = from + 1;
+    while (to < keys && documents[to] == documents[from]) ++to;
+    return to;
+  };
+  bool apart = true;
+  for (int64_t from = 0, to = 0; from < keys; from = to) {
+    to = end_of_run(from);
+    const auto [place, is_new] = whole.try_emplace(documents[from], Span{from, to});
+    if (!is_new) place->second.to = to, apart = false;
+  }
+  for (int64_t from = 0, to = 0; from < keys; from = to) {
+    to = end_of_run(from);
+    std::fill(spans.begin() + from, spans.begin() + to, whole.at(documents[from]));
+  }
+  return apart;
+}
+
+// The mask as the kernel takes it. The whole of it costs O(B (S + T)).
+struct KeyRanges {
+  at::Tensor position, from, to;  ///< int64 [rows, S], rows 1 where all of the batch have the same
+  at::Tensor documents;           ///< undefined where the ranges say all: documents that do not interleave
+};
+
+KeyRanges key_ranges(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const int64_t queries = q.size(2), keys = k.size(2);
+  const int64_t rows = mask.documents.defined() || !mask.lengths.empty() ? q.size(0) : 1;
+  KeyRanges ranges;
+  for (at::Tensor* t : {&ranges.position, &ranges.from, &ranges.to}) *t = at::empty({rows, queries}, at::kLong);
+  const at::Tensor documents = mask.documents.defined() ? mask.documents.contiguous() : at::Tensor();
+  std::vector<Span> spans(documents.defined() ? keys : 0);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t length = mask.lengths.empty() ? keys : mask.lengths[row];
+    if (documents.defined() && !document_spans(pointer<int64_t>(documents) + row * keys, length, spans))
+      ranges.documents = documents;
+    int64_t *position = pointer<int64_t>(ranges.position) + row * queries,
+            *from = pointer<int64_t>(ranges.from) + row * queries, *to = pointer<int64_t>(ranges.to) + row * queries;
+    for (int64_t i = 0; i < queries; ++i) {
+      position[i] = length - queries + i, from[i] = 0, to[i] = mask.causal ? position[i] + 1 : length;
+      if (mask.window > 0) {
+        from[i] = std::max<int64_t>(0, position[i] - reach_of(mask));
+        if (!mask.causal) to[i] = std::min(length, position[i] + mask.window + 1);
+      }
+      if (!documents.defined()) continue;
+      from[i] = std::max(from[i], spans[position[i]].from), to[i] = std::min(to[i], spans[position[i]].to);
+    }
+  }
+  return ranges;
+}
 
 template <class T, class Pointed>
 HeadView<Pointed> view_of(const at::Tensor& x) {
@@ -79,9 +211,9 @@ at::Tensor empty_heads(const at::Tensor& like) {
 }
 
 struct Heads {
-  at::Tensor q, k, v, documents;
-  bool causal;
-  double scale;
+  at::Tensor q, k, v, alibi;
+  KeyRanges mask;
+  double scale, soft_cap;
 };
 
 template <class T>
@@ -89,7 +221,11 @@ AttentionTask<T> task_of(const Heads& h, const at::Tensor& out, const at::Tensor
   AttentionTask<T> task{};
   task.batch = h.q.size(0), task.heads = h.q.size(1), task.kv_heads = h.k.size(1);
   task.queries = h.q.size(2), task.keys = h.k.size(2), task.size = h.q.size(3);
-  task.causal = h.causal, task.documents = pointer<int64_t>(h.documents), task.scale = static_cast<WideOf<T>>(h.scale);
+  task.from = pointer<int64_t>(h.mask.from), task.to = pointer<int64_t>(h.mask.to);
+  task.position = pointer<int64_t>(h.mask.position);
+  task.mask_stride = h.mask.from.size(0) > 1 ? task.queries : 0;
+  task.documents = pointer<int64_t>(h.mask.documents), task.alibi = pointer<double>(h.alibi);
+  task.scale = static_cast<WideOf<T>>(h.scale), task.soft_cap = static_cast<WideOf<T>>(h.soft_cap);
   task.q = view_of<T, const T>(h.q), task.k = view_of<T, const T>(h.k), task.v = view_of<T, const T>(h.v);
   task.out = view_of<T, T>(out), task.log_sums = pointer<WideOf<T>>(log_sums);
   return task;
@@ -107,11 +243,22 @@ void over_heads(const AttentionTask<T>& task, const Kernels<T>& kernel, int64_t 
   });
 }
 
+std::optional<at::Tensor> optional_of(const at::Tensor& x) {
+  return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
+}
+
 struct BlockedAttention : Function<BlockedAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const std::optional<at::Tensor>& documents, bool causal, double scale) {
-    const Heads heads{dense_rows(q), dense_rows(k), dense_rows(v), documents ? documents->contiguous() : at::Tensor(),
-                      causal,        scale};
+                            const at::Tensor& position, const at::Tensor& from, const at::Tensor& to,
+                            const std::optional<at::Tensor>& documents, const std::optional<at::Tensor>& alibi,
+                            double scale, double soft_cap) {
+    const Heads heads{dense_rows(q),
+                      dense_rows(k),
+                      dense_rows(v),
+                      alibi.value_or(at::Tensor()),
+                      {position, from, to, documents.value_or(at::Tensor())},
+                      scale,
+                      soft_cap};
     const auto out = empty_heads(q);
     const auto log_sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide_type(q)));
     with_element_type(q, [&](auto element) {
@@ -120,9 +267,9 @@ struct BlockedAttention : Function<BlockedAttention> {
       const auto task = task_of<T>(heads, out, log_sums);
       over_heads(task, kernel, task.batch * task.heads, q, kernel.attention_forward);
     });
-    context->save_for_backward({q, k, v, heads.documents, out, log_sums});
-    context->saved_data["causal"] = causal;
+    context->save_for_backward({q, k, v, position, from, to, heads.mask.documents, heads.alibi, out, log_sums});
     context->saved_data["scale"] = scale;
+    context->saved_data["soft_cap"] = soft_cap;
     return out;
   }
 
@@ -131,58 +278,96 @@ struct BlockedAttention : Function<BlockedAttention> {
     const Heads heads{dense_rows(saved[0]),
                       dense_rows(saved[1]),
                       dense_rows(saved[2]),
-                      saved[3],
-                      context->saved_data["causal"].toBool(),
-                      context->saved_data["scale"].toDouble()};
+                      saved[7],
+                      {saved[3], saved[4], saved[5], saved[6]},
+                      context->saved_data["scale"].toDouble(),
+                      context->saved_data["soft_cap"].toDouble()};
     const auto dout = dense_rows(gradients[0]);
     auto dq = empty_heads(heads.q), dk = empty_heads(heads.k), dv = empty_heads(heads.v);
     with_element_type(dq, [&](auto element) {
       using T = decltype(element);
       const auto& kernel = kernels<T>();
-      auto task = task_of<T>(heads, saved[4], saved[5]);
+      auto task = task_of<T>(heads, saved[8], saved[9]);
       task.dout = view_of<T, const T>(dout);
       task.dq = view_of<T, T>(dq), task.dk = view_of<T, T>(dk), task.dv = view_of<T, T>(dv);
       over_heads(task, kernel, task.batch * task.kv_heads, dq, kernel.attention_backward);
     });
-    const at::Tensor none;
-    return {dq, dk, dv, none, none, none};
+    variable_list all{dq, dk, dv};
+    all.resize(10);  // the mask has none
+    return all;
   }
 };
 
-at::Tensor library_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
-  // ATen aligns its causal mask to the first key, which is ours only if S == T; a single query sees everything.
-  const bool all_visible = !mask.documents.defined() && (!mask.causal || q.size(2) == 1);
-  const bool aligned = !mask.documents.defined() && mask.causal && q.size(2) == k.size(2);
-  std::optional<at::Tensor> allowed;
-  if (!all_visible && !aligned) allowed = visible(q, k, mask);
-  return at::scaled_dot_product_attention(q, k, v, allowed, 0.0, aligned && !all_visible, scale_of(q, mask),
-                                          q.size(1) != k.size(1));
+// Leading keys that no query's window reaches.
+int64_t unreached(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  if (mask.window == 0 || !mask.lengths.empty()) return 0;
+  return std::max<int64_t>(0, k.size(2) - q.size(2) - reach_of(mask));
 }
 
-at::Tensor attended(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
-  const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();
-  if (!has_kernel(q) || !same_type || q.numel() == 0 || k.numel() == 0 || q.size(2) < kFewestQueries)
-    return library_attention(q, k, v, mask);
-  const auto documents = mask.documents.defined() ? std::optional<at::Tensor>(mask.documents) : std::nullopt;
-  return BlockedAttention::apply(q, k, v, documents, mask.causal, scale_of(q, mask));
+at::Tensor kernel_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
+  const KeyRanges ranges = key_ranges(q, k, mask);
+  const at::Tensor alibi =
+      mask.alibi.defined() ? mask.alibi.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
+  return BlockedAttention::apply(q, k, v, ranges.position, ranges.from, ranges.to, optional_of(ranges.documents),
+                                 optional_of(alibi), scale_of(q, mask), mask.soft_cap);
 }
 
-/// Of the two products, scores and weighted values: what the mask's rule lets through.
-double flops_of(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const double heads = static_cast<double>(q.size(0) * q.size(1)), size = static_cast<double>(q.size(3)),
-               queries = static_cast<double>(q.size(2)), keys = static_cast<double>(k.size(2));
-  const double pairs = mask.causal ? queries * (keys - queries) + queries * (queries + 1) / 2 : queries * keys;
-  return 2 * 2 * heads * pairs * size;
+// Biases in q's dtype lose nothing that counts: rounding a bias of -x changes a weight of at most e^-x by the part
+// x * roundoff, so by less than a rounding of the weight 1.
+at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
+  at::Tensor seen = visible(q, k, mask);
+  if (mask.alibi.defined())
+    seen = linear_biases(q, k, mask, wide_type(q)).masked_fill(seen.logical_not(), kHidden).to(q.scalar_type());
+  const bool grouped = q.size(1) != k.size(1);
+  if (grouped && !q.is_cpu()) {
+    // Elsewhere only the path that keeps whole scores takes a mask and grouped queries at once.
+    const int64_t group = q.size(1) / k.size(1);
+    return at::scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), seen, 0.0,
+                                            false, scale_of(q, mask));
+  }
+  return at::scaled_dot_product_attention(q, k, v, seen, 0.0, false, scale_of(q, mask), grouped);
 }
 
 }  // namespace
 
+AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const int64_t queries = q.size(2), keys = k.size(2) - unreached(q, k, mask);
+  if (q.numel() == 0 || k.numel() == 0) has_kernel = false;
+  const bool capped = mask.soft_cap != 0;
+  if (has_kernel && (capped || queries >= kFewestQueries)) return AttentionPath::Kernel;
+  if (capped) return AttentionPath::Reference;
+  const bool window_sees_all = mask.window == 0 || reach_of(mask) >= keys - 1;
+  if (mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all)
+    return AttentionPath::Masked;
+  // LibTorch aligns its causal mask to the first key, which is ours only if S = T; a single query sees everything.
+  return !mask.causal || queries == 1 || queries == keys ? AttentionPath::Library : AttentionPath::Masked;
+}
+
+at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const AttentionMask& mask) {
+  check(q, k, v, mask);
+  if (path == AttentionPath::Kernel) return kernel_attention(q, k, v, mask);
+  if (path == AttentionPath::Reference) return attention_reference(q, k, v, mask);
+  if (const int64_t first = unreached(q, k, mask); first > 0) {
+    AttentionMask rest = mask;
+    if (mask.documents.defined()) rest.documents = mask.documents.slice(1, first);
+    return attention_on(path, q, k.slice(2, first), v.slice(2, first), rest);
+  }
+  if (path == AttentionPath::Masked) return masked_attention(q, k, v, mask);
+  return at::scaled_dot_product_attention(q, k, v, {}, 0.0, mask.causal && q.size(2) > 1, scale_of(q, mask),
+                                          q.size(1) != k.size(1));
+}
+
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check(q, k, v, mask);
-  const double flops = flops_of(q, k, mask);
-  tensor::announce_flops(flops);
-  const at::Tensor out = attended(q, k, v, mask);
-  tensor::announce_flops_in_backward(out, 2 * flops);  // of each product the gradients of both factors
+  const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();
+  const at::Tensor out = attention_on(attention_path(has_kernel(q) && same_type, q, k, mask), q, k, v, mask);
+  if (!tensor::are_flops_counted()) return out;
+  // Of a pair two products, of keys and of values; backward makes the gradients of both factors of each.
+  const double forward =
+      4 * static_cast<double>(q.size(1) * q.size(3)) * static_cast<double>(visible_pairs(q, k, mask));
+  tensor::announce_flops(forward);
+  tensor::announce_flops_in_backward(out, 2 * forward);
   return out;
 }
 

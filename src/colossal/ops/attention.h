@@ -1,29 +1,70 @@
-// Scaled dot-product attention of multi-head, grouped-query and packed-document kind.
+// Scaled dot-product attention: multi-head and grouped-query, causal or not, with packed documents, sliding windows,
+// ALiBi and capped scores.
+//
+//   ops::AttentionMask mask{.window = 1024};            // Mistral: a token sees itself and the 1023 before it
+//   const at::Tensor out = ops::attention(q, k, v, mask);
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <vector>
+
 namespace colossal::ops {
 
+/// Which keys a query looks at, and how scores are made. Row b of a batch has L = lengths[b] keys (or T), and its S
+/// queries stand at the last S of these positions: query i at position L - S + i.
+///
+/// A score is s = scale q k, then soft_cap tanh(s / soft_cap), then s + alibi[head] (key position - query position).
 struct AttentionMask {
-  bool causal = true;    ///< a query sees no later position; queries are the last S of the T positions
+  bool causal = true;    ///< a query sees no later position
   at::Tensor documents;  ///< int64 [B, T] or undefined: a query sees only keys of its own document id
   double scale = 0;      ///< factor of the scores; 0: 1 / sqrt(D)
+  /// 0: none. Causal: a query sees `window` positions, its own the last of them. Else it sees those at most `window`
+  /// away on either side (both as transformers defines them: Mistral, ModernBERT).
+  int64_t window = 0;
+  /// Linear biases: a slope for each query head, fp64 [N], or undefined (Press et al. 2022, arXiv:2108.12409). They
+  /// have no gradient.
+  at::Tensor alibi;
+  double soft_cap = 0;           ///< 0: none. Scores stay within +- soft_cap (Gemma 2, arXiv:2408.00118, section 2)
+  std::vector<int64_t> lengths;  ///< keys of each row of the batch, S to T; those behind are not read. Empty: T
 };
 
-/// softmax(q kt * scale + mask) v per head; query head n reads key head n / (N / Nkv).
+/// The slopes of ALiBi for `heads` heads, fp64 [heads]: 2^(-8 i / heads) for i = 1, 2, ... where `heads` is a power of
+/// two; else those of the next lower power p, and behind them every other one of 2 p (as BLOOM has them).
+at::Tensor alibi_slopes(int64_t heads);
+
+/// softmax(scores) v per head; query head n reads key head n / (N / Nkv).
 ///
-/// Shapes:   q [B,N,S,D], k and v [B,Nkv,T,D], N % Nkv == 0, T >= S if causal -> [B,N,S,D]. Any strides: views of
-///           [B,S,N,D] storage are read in place, and then the result has [B,S,N,D] storage too (its transpose(1, 2) is
-///           contiguous).
+/// Shapes:   q [B,N,S,D], k and v [B,Nkv,T,D], N % Nkv == 0, T >= S if the mask speaks of positions (all but scale and
+///           cap do) -> [B,N,S,D]. Any strides: views of [B,S,N,D] storage are read in place, and then the result has
+///           [B,S,N,D] storage too (its transpose(1, 2) is contiguous).
 /// Gradient: of q, k and v.
 /// Errors:   throws if shapes do not fit together.
-/// Cost:     scores never exist as a whole; a causal mask halves the work. Announced (tensor::FlopCount): 4 D
-///           operations for each head, query and key that it may see, and twice that in backward; documents are not
-///           looked at.
+/// Cost:     on the CPU scores never exist as a whole, and blocks of keys that no query of a block sees are skipped: a
+///           causal mask halves the work, a window makes it O(S window), documents that are runs of a row O(sum of
+///           their squares). Elsewhere see attention_path(). Announced (tensor::FlopCount): 4 D
+///           operations for each query head, query and key that it may see, and twice that in backward; documents are
+///           not looked at.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
 /// The same by whole score matrices and ATen autograd: the reference.
 at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionMask& mask);
+
+/// What attention() calls.
+enum class AttentionPath {
+  Kernel,     ///< ours, on the CPU
+  Library,    ///< LibTorch's fused attention without a mask or with its own causal one
+  Masked,     ///< LibTorch's, with a mask [.., S, T] of what is allowed, or of biases in q's dtype
+  Reference,  ///< for capped scores, which LibTorch's does not know
+};
+
+/// A function of sizes, device and mask alone, so that the choice for a GPU can be seen without one: `has_kernel` is
+/// true where our kernel takes the tensors (CPU; fp64, fp32, bf16).
+AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
+
+/// attention() on that path: for tests and measurements. Kernel only where it takes the tensors.
+at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                        const AttentionMask& mask);
 
 }  // namespace colossal::ops

@@ -1,7 +1,7 @@
 // Bodies of the attention kernels; see kernels.h. A head is taken in blocks of queries: the scores of a block against
-// all keys that its last query sees are one small product, so a causal mask skips what lies right of the diagonal by
-// whole blocks, and rows of scores stay in the cache from product to softmax to product. Operands are first packed into
-// the computing type.
+// the run of keys that its queries see between them are one small product, so what a causal mask, a window or the
+// borders of documents rule out for all of them is never computed, and rows of scores stay in the cache from product to
+// softmax to product. Operands are first packed into the computing type.
 #pragma once
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
@@ -112,30 +112,76 @@ T* at_head(const HeadView<T>& x, int64_t batch, int64_t head) {
   return x.data + batch * x.batch + head * x.head;
 }
 
-/// Keys that the last query of a block of `rows` queries from `first` on sees.
+/// The run of keys that a block of queries sees between them. It starts at a whole cache line of packed keys.
+struct KeyRun {
+  int64_t first, count;
+};
+
 template <class T>
-int64_t keys_of_block(const AttentionTask<T>& a, int64_t first, int64_t rows) {
-  return a.causal ? a.keys - a.queries + first + rows : a.keys;
+KeyRun keys_of_block(const AttentionTask<T>& a, int64_t batch, int64_t first, int64_t rows) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(WideOf<T>));
+  const int64_t *from = a.from + batch * a.mask_stride + first, *to = a.to + batch * a.mask_stride + first;
+  int64_t lowest = from[0], highest = to[0];
+  for (int64_t i = 1; i < rows; ++i) {
+    lowest = from[i] < lowest ? from[i] : lowest;
+    highest = to[i] > highest ? to[i] : highest;
+  }
+  lowest = lowest / kLine * kLine;
+  return {lowest, highest - lowest};
 }
 
-/// scores[rows, width] = scaled q kt with -infinity where a query may not look.
+/// x = cap tanh(x / cap), and in `slopes`, unless null, what that makes of a small change of x.
+template <class W>
+void cap_scores(W* x, W* slopes, int64_t n, W cap) {
+  const W inverse = 1 / cap;
+  for_vectors<W>(n, [&](int64_t j, auto part) {
+    const Vec<W> t = tanh_of<W>(load(x + j, part) * inverse);
+    store(x + j, t * cap, part);
+    if (slopes) store(slopes + j, W(1) - t * t, part);
+  });
+}
+
+/// x += slope * (0, 1, 2, ...) + at_first.
+template <class W>
+void add_ramp(W* x, int64_t n, W at_first, W slope) {
+  Vec<W> steps;
+  for (int lane = 0; lane < kLanes<W>; ++lane) steps[lane] = static_cast<W>(lane);
+  for_vectors<W>(n, [&](int64_t j, auto part) {
+    store(x + j, load(x + j, part) + ((steps + static_cast<W>(j)) * slope + at_first), part);
+  });
+}
+
+/// A block of queries of one head.
+struct QueryBlock {
+  int64_t batch, head, first, rows;
+};
+
+/// scores[rows, run.count] of the keys of `run`, with -infinity where a query may not look. `slopes`, unless null: the
+/// derivative of the cap, where a query may look.
 template <class T>
-void masked_scores(const AttentionTask<T>& a, int64_t batch, int64_t first, int64_t rows, int64_t width,
-                   const WideOf<T>* q, const WideOf<T>* kt, WideOf<T>* scores) {
+void masked_scores(const AttentionTask<T>& a, const QueryBlock& block, const KeyRun& run, const WideOf<T>* q,
+                   const WideOf<T>* kt, WideOf<T>* scores, WideOf<T>* slopes) {
   using W = WideOf<T>;
-  const int64_t ld = packed<W>(a.keys), q_ld = packed<W>(a.size);
-  multiply<W>(rows, width, a.size, {q, q_ld, 1}, {kt, ld, 1}, {scores, ld, 1}, false);
+  const int64_t ld = packed<W>(a.keys), q_ld = packed<W>(a.size), query = block.batch * a.mask_stride + block.first;
+  multiply<W>(block.rows, run.count, a.size, {q, q_ld, 1}, {kt + run.first, ld, 1}, {scores, ld, 1}, false);
   const W hidden = -static_cast<W>(__builtin_inf());
-  for (int64_t i = 0; i < rows; ++i) {
+  for (int64_t i = 0; i < block.rows; ++i) {
     W* row = scores + i * ld;
-    const int64_t seen = keys_of_block(a, first + i, 1);
-    row_scale(row, seen < width ? seen : width, a.scale);
-    for (int64_t j = seen; j < width; ++j) row[j] = hidden;
+    const int64_t from = a.from[query + i] - run.first, to = a.to[query + i] - run.first;
+    row_scale(row + from, to - from, a.scale);
+    if (a.soft_cap != 0) cap_scores<W>(row + from, slopes ? slopes + i * ld + from : nullptr, to - from, a.soft_cap);
+    const int64_t position = a.position[query + i];
+    if (a.alibi) {
+      const W slope = static_cast<W>(a.alibi[block.head]);
+      add_ramp<W>(row + from, to - from, slope * static_cast<W>(run.first + from - position), slope);
+    }
+    for (int64_t j = 0; j < from; ++j) row[j] = hidden;
+    for (int64_t j = to; j < run.count; ++j) row[j] = hidden;
     if (!a.documents) continue;
-    const int64_t* documents = a.documents + batch * a.keys;
-    const int64_t own = documents[a.keys - a.queries + first + i];
-    for (int64_t j = 0; j < seen; ++j)
-      if (documents[j] != own) row[j] = hidden;
+    const int64_t* documents = a.documents + block.batch * a.keys;
+    const int64_t own = documents[position];
+    for (int64_t j = from; j < to; ++j)
+      if (documents[run.first + j] != own) row[j] = hidden;
   }
 }
 
@@ -143,7 +189,8 @@ template <class T>
 int64_t attention_scratch(const AttentionTask<T>& a) {
   using W = WideOf<T>;
   const int64_t by_size = packed<W>(a.size), by_keys = packed<W>(a.keys);
-  return 4 * a.keys * by_size + 2 * a.size * by_keys + kQueryBlock * (4 * by_size + 2 * by_keys);
+  return 4 * a.keys * by_size + 2 * a.size * by_keys +
+         kQueryBlock * (4 * by_size + (a.soft_cap != 0 ? 3 : 2) * by_keys);
 }
 
 /// Heads [begin, end) of batch * heads. `scratch`: attention_scratch elements, aligned to a cache line.
@@ -164,24 +211,26 @@ void attention_forward(const AttentionTask<T>& a, int64_t begin, int64_t end, Wi
     }
     for (int64_t first = 0; first < a.queries; first += kQueryBlock) {
       const int64_t rows = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
-      const int64_t width = keys_of_block(a, first, rows);
+      const KeyRun run = keys_of_block(a, batch, first, rows);
       pack(at_head(a.q, batch, head) + first * a.q.position, a.q.position, rows, a.size, q);
-      masked_scores(a, batch, first, rows, width, q, kt, scores);
+      masked_scores<T>(a, {batch, head, first, rows}, run, q, kt, scores, nullptr);
       W inverse_sums[kQueryBlock];
       for (int64_t i = 0; i < rows; ++i) {
-        const W largest = row_max(scores + i * by_keys, width), sum = row_exp(scores + i * by_keys, width, largest);
+        W* row = scores + i * by_keys;
+        const W largest = row_max(row, run.count), sum = row_exp(row, run.count, largest);
         inverse_sums[i] = 1 / sum;
         a.log_sums[item * a.queries + first + i] = largest + static_cast<W>(__builtin_log(static_cast<double>(sum)));
       }
-      multiply<W>(rows, a.size, width, {scores, by_keys, 1}, {v, by_size, 1}, {out, by_size, 1}, false);
+      multiply<W>(rows, a.size, run.count, {scores, by_keys, 1}, {v + run.first * by_size, by_size, 1},
+                  {out, by_size, 1}, false);
       for (int64_t i = 0; i < rows; ++i) row_scale(out + i * by_size, a.size, inverse_sums[i]);
       unpack(out, rows, a.size, at_head(a.out, batch, head) + first * a.out.position, a.out.position);
     }
   }
 }
 
-// scores = P, products = dO vt on entry; products = P (dO vt - sum(dO O)) scale, the gradient of the unscaled scores,
-// on exit.
+// scores = P, products = dO vt on entry; products = P (dO vt - sum(dO O)) scale, times the derivative of the cap, the
+// gradient of the unscaled scores, on exit.
 template <class W>
 void score_gradients(int64_t rows, int64_t width, int64_t ld, const W* deltas, W scale, const W* scores, W* products) {
   for (int64_t i = 0; i < rows; ++i) {
@@ -190,6 +239,22 @@ void score_gradients(int64_t rows, int64_t width, int64_t ld, const W* deltas, W
     for_vectors<W>(width, [&](int64_t j, auto part) {
       store(d + j, load(p + j, part) * (load(d + j, part) - delta) * scale, part);
     });
+  }
+}
+
+// Multiplies each query's products by the derivative of the cap, which exists only where the query may look. Elsewhere
+// products are zero.
+template <class T>
+void through_cap(const AttentionTask<T>& a, const QueryBlock& block, const KeyRun& run, const WideOf<T>* slopes,
+                 WideOf<T>* products) {
+  using W = WideOf<T>;
+  const int64_t ld = packed<W>(a.keys), query = block.batch * a.mask_stride + block.first;
+  for (int64_t i = 0; i < block.rows; ++i) {
+    const int64_t from = a.from[query + i] - run.first, to = a.to[query + i] - run.first;
+    W* d = products + i * ld + from;
+    const W* slope = slopes + i * ld + from;
+    for_vectors<W>(to - from,
+                   [&](int64_t j, auto part) { store(d + j, load(d + j, part) * load(slope + j, part), part); });
   }
 }
 
@@ -202,7 +267,7 @@ void attention_backward(const AttentionTask<T>& a, int64_t begin, int64_t end, W
   W *kt = dv + a.keys * by_size, *vt = kt + a.size * by_keys, *q = vt + a.size * by_keys,
     *dout = q + kQueryBlock * by_size;
   W *dq = dout + kQueryBlock * by_size, *out = dq + kQueryBlock * by_size, *scores = out + kQueryBlock * by_size;
-  W* products = scores + kQueryBlock * by_keys;
+  W *products = scores + kQueryBlock * by_keys, *slopes = a.soft_cap != 0 ? products + kQueryBlock * by_keys : nullptr;
   for (int64_t item = begin; item < end; ++item) {
     const int64_t batch = item / a.kv_heads, kv_head = item % a.kv_heads;
     pack(at_head(a.k, batch, kv_head), a.k.position, a.keys, a.size, k);
@@ -213,12 +278,13 @@ void attention_backward(const AttentionTask<T>& a, int64_t begin, int64_t end, W
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
       for (int64_t first = 0; first < a.queries; first += kQueryBlock) {
         const int64_t rows = a.queries - first < kQueryBlock ? a.queries - first : kQueryBlock;
-        const int64_t width = keys_of_block(a, first, rows);
+        const KeyRun run = keys_of_block(a, batch, first, rows);
+        const int64_t width = run.count, start = run.first * by_size;  // of the run in packed keys and values
         const auto block = [&](const auto& x) { return at_head(x, batch, head) + first * x.position; };
         pack<T>(block(a.q), a.q.position, rows, a.size, q);
         pack<T>(block(a.dout), a.dout.position, rows, a.size, dout);
         pack<T>(block(a.out), a.out.position, rows, a.size, out);
-        masked_scores(a, batch, first, rows, width, q, kt, scores);
+        masked_scores<T>(a, {batch, head, first, rows}, run, q, kt, scores, slopes);
         W deltas[kQueryBlock];
         for (int64_t i = 0; i < rows; ++i) {
           row_exp(scores + i * by_keys, width, a.log_sums[(batch * a.heads + head) * a.queries + first + i]);
@@ -227,11 +293,13 @@ void attention_backward(const AttentionTask<T>& a, int64_t begin, int64_t end, W
             delta += load(dout + i * by_size + j, Whole{}) * load(out + i * by_size + j, Whole{});
           deltas[i] = sum_of<W>(delta);
         }
-        multiply<W>(width, a.size, rows, {scores, 1, by_keys}, {dout, by_size, 1}, {dv, by_size, 1}, true);
-        multiply<W>(rows, width, a.size, {dout, by_size, 1}, {vt, by_keys, 1}, {products, by_keys, 1}, false);
+        multiply<W>(width, a.size, rows, {scores, 1, by_keys}, {dout, by_size, 1}, {dv + start, by_size, 1}, true);
+        multiply<W>(rows, width, a.size, {dout, by_size, 1}, {vt + run.first, by_keys, 1}, {products, by_keys, 1},
+                    false);
         score_gradients(rows, width, by_keys, deltas, a.scale, scores, products);
-        multiply<W>(rows, a.size, width, {products, by_keys, 1}, {k, by_size, 1}, {dq, by_size, 1}, false);
-        multiply<W>(width, a.size, rows, {products, 1, by_keys}, {q, by_size, 1}, {dk, by_size, 1}, true);
+        if (slopes) through_cap<T>(a, {batch, head, first, rows}, run, slopes, products);
+        multiply<W>(rows, a.size, width, {products, by_keys, 1}, {k + start, by_size, 1}, {dq, by_size, 1}, false);
+        multiply<W>(width, a.size, rows, {products, 1, by_keys}, {q, by_size, 1}, {dk + start, by_size, 1}, true);
         unpack(dq, rows, a.size, block(a.dq), a.dq.position);
       }
     unpack(dk, a.keys, a.size, at_head(a.dk, batch, kv_head), a.dk.position);

@@ -12,8 +12,8 @@
 namespace colossal::optim {
 namespace {
 
-/// Largest magnitude of all gradients on their device; undefined: this rank has none. Copies do no harm to a maximum, so
-/// every rank looks at all that it has.
+/// Largest magnitude of all gradients on their device; undefined: this rank has none. Copies do no harm to a maximum,
+/// so every rank looks at all that it has.
 at::Tensor largest(const std::vector<memory::Shard>& shards) {
   at::Tensor most;
   for (const memory::Shard& shard : shards)

@@ -16,8 +16,8 @@ class LogicalTensors {
     std::string name;
     std::vector<int64_t> shape;  ///< logical
   };
-  /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole model
-  /// (nn::Parameters::declared). What another rank holds counts as trained. Needs no `parameters` later.
+  /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole
+  /// model (nn::Parameters::declared). What another rank holds counts as trained. Needs no `parameters` later.
   LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh);
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }

@@ -28,13 +28,15 @@ FlopCount::~FlopCount() = default;
 
 double FlopCount::total() const { return listener_->sum; }
 
+bool are_flops_counted() { return FlopCount::Listener::current() != nullptr; }
+
 void announce_flops(double operations) {
   for (auto* listener = FlopCount::Listener::current(); listener; listener = listener->outer)
     listener->sum += operations;
 }
 
 void announce_flops_in_backward(const at::Tensor& result, double operations) {
-  if (!result.requires_grad() || !FlopCount::Listener::current()) return;
+  if (!result.requires_grad() || !are_flops_counted()) return;
   result.register_hook([operations](const at::Tensor&) { announce_flops(operations); });
 }
 

@@ -30,6 +30,7 @@ class FlopCount {
   double total() const;
 
  private:
+  friend bool are_flops_counted();
   friend void announce_flops(double);
   friend void announce_flops_in_backward(const at::Tensor&, double);
   struct Listener;
@@ -37,6 +38,8 @@ class FlopCount {
   std::unique_ptr<c10::DebugInfoGuard> listening_;
 };
 
+/// Whether anybody counts what this thread announces: where the number itself costs something to find.
+bool are_flops_counted();
 /// `operations` are about to be made: those that the result needs. What a kernel computes twice to save memory, and
 /// elementwise work, is left out; whole layers that are computed again in backward (nn::recomputed) announce it again.
 /// A mask counts by what its rule lets through, not by values (documents). Cost: next to nothing where nobody counts.

@@ -16,7 +16,7 @@ namespace {
 using comm::Phase;
 using comm::PhaseScope;
 
-nn::Recompute recompute_of(const MemoryConfig& memory) {
+nn::Recompute recompute_of(const run::MemoryConfig& memory) {
   return memory.recompute == "block"       ? nn::Recompute::Block
          : memory.recompute == "selective" ? nn::Recompute::Selective
                                            : nn::Recompute::None;
@@ -38,6 +38,16 @@ double sum_over(comm::Group& group, double value) {
   at::Tensor t = at::full({1}, value, at::kDouble);
   group.all_reduce(t, comm::Reduce::Sum).wait();
   return tensor::host_value(t);
+}
+
+/// The ranks of this stage that the batch is dealt out to.
+comm::Group& replicas_of(comm::Mesh& mesh) { return mesh.group(mesh.place().batch_axes()); }
+
+/// Those and their counterparts in the other stages.
+comm::Group& all_rows_of(comm::Mesh& mesh) {
+  std::vector<std::string> axes = mesh.place().batch_axes();
+  axes.insert(axes.begin(), "pipeline");
+  return mesh.group(axes);
 }
 
 /// Labels that count, on their device.
@@ -65,7 +75,7 @@ at::Device choose_device(const std::string& name, int local_rank) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank % at::detail::getCUDAHooks().deviceCount()));
 }
 
-Engine::Engine(comm::World& world, const Config& config, const models::ModelShape& shape, at::Device device)
+Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device)
     : config_(config), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   nn::Parameters::Options options{config.precision.dtype(), device,
@@ -82,8 +92,8 @@ Engine::Engine(comm::World& world, const Config& config, const models::ModelShap
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
-  mesh_.group("data");
-  mesh_.group({"pipeline", "data"});
+  replicas_of(mesh_);
+  all_rows_of(mesh_);
   mesh_.all();
   if (fp8_) mesh_.all_but("pipeline");
 }
@@ -111,7 +121,7 @@ double Engine::train_step(const data::Batch& batch) {
   const data::Batch b = checked(batch);
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels = std::max(1.0, sum_over(mesh_.group("data"), tensor::host_value(counted(batch.labels))));
+  const double labels = std::max(1.0, sum_over(replicas_of(mesh_), tensor::host_value(counted(batch.labels))));
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) {
     const data::Batch part = micro(i);
@@ -121,7 +131,7 @@ double Engine::train_step(const data::Batch& batch) {
     step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                     static_cast<uint64_t>(steps_done()));
     // A row's index in the global batch: replicas hold consecutive rows, micro-batches consecutive rows of those.
-    step.first_row = (mesh_.index("data") * parts + i) * part.inputs.size(0);
+    step.first_row = (mesh_.place().index(mesh_.place().batch_axes()) * parts + i) * part.inputs.size(0);
     return distributed::DistributedModel::Pass{part.inputs, step};
   };
   std::vector<at::Tensor> losses(parts);
@@ -136,7 +146,7 @@ double Engine::train_step(const data::Batch& batch) {
     optimization_->reducer().finish();
   }
   optimization_->store().end_pass();
-  return sum_over(mesh_.group({"pipeline", "data"}), sum_of(losses, labels));
+  return sum_over(all_rows_of(mesh_), sum_of(losses, labels));
 }
 
 StepResult Engine::step() {
@@ -172,7 +182,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
   values.resize(3);
   at::Tensor sums = at::tensor(values, at::kDouble);
-  mesh_.group({"pipeline", "data"}).all_reduce(sums, comm::Reduce::Sum).wait();
+  all_rows_of(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
   const double labels = std::max(1.0, sums[1].item<double>());
   Evaluation result{sums[0].item<double>() / labels, {}};
   if (classifies) result.accuracy = sums[2].item<double>() / labels;
@@ -186,7 +196,7 @@ checkpoint::TrainingState Engine::state() {
   return state;
 }
 
-std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape,
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
                                    std::optional<at::Device> device) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",

@@ -8,7 +8,7 @@
 #include "colossal/data/batches.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/nn/fp8_product.h"
-#include "colossal/train/config.h"
+#include "colossal/run/config.h"
 #include "colossal/train/optimization.h"
 
 namespace colossal::train {
@@ -28,18 +28,19 @@ struct Evaluation {
 ///   }
 class Engine {
  public:
-  Engine(comm::World& world, const Config& config, const models::ModelShape& shape, at::Device device);
+  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device);
   ~Engine();
 
   void zero_grad() { optimization_->zero_grad(); }
   /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()). Adds to
   /// the gradients d(mean loss over all counted labels of the global batch); when it returns they are sums over the
-  /// data axis and over copies in other stages.
+  /// batch axes and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over "data": all_reduce of [1] (their count); gradients: see parallel::GradientReducer; parameters
-  ///                under ZeRO: see memory::ChunkStore; over "pipeline" and "data" of [1] (loss); along the pipeline:
-  ///                see parallel::PipelineExecutor; over the axes of the tensor mode: see parallel::TensorLayers.
+  /// Communication: over the batch axes: all_reduce of [1] (their count); gradients: see parallel::GradientReducer;
+  ///                parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the batch axes of [1] (loss);
+  ///                along the pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see
+  ///                parallel::TensorLayers.
   /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any
   ///                communication.
   double train_step(const data::Batch& batch);
@@ -68,7 +69,7 @@ class Engine {
   nn::Step step_of(const data::Batch& micro_batch) const;
   data::Batch checked(const data::Batch& batch) const;
 
-  Config config_;
+  run::Config config_;
   comm::Mesh mesh_;
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null: no fp8
   std::unique_ptr<distributed::DistributedModel> model_;
@@ -76,12 +77,12 @@ class Engine {
 };
 
 /// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
-/// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the time
-/// of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that shows
-/// what a rank of any number would send and compute.
+/// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
+/// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that
+/// shows what a rank of any number would send and compute.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is
 ///         communicated before.
-std::unique_ptr<Engine> initialize(comm::World& world, const Config& config, const models::ModelShape& shape,
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
                                    std::optional<at::Device> device = {});
 
 /// The device of [run] device on this rank. Errors: cuda asked for where there is none.

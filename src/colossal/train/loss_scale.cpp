@@ -11,7 +11,7 @@ constexpr double kLargest = 1 << 24;  // gradients of ordinary losses overflow l
 
 }  // namespace
 
-LossScale::LossScale(const PrecisionConfig& config)
+LossScale::LossScale(const run::PrecisionConfig& config)
     : active_(config.mode == "fp16" && config.loss_scale > 0),
       growth_(config.loss_scale_growth),
       value_(active_ ? config.loss_scale : 1) {}

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 
-#include "colossal/train/config.h"
+#include "colossal/run/config.h"
 
 namespace colossal::train {
 
@@ -13,7 +13,7 @@ namespace colossal::train {
 class LossScale {
  public:
   /// 1 for good, unless mode is fp16 and loss_scale is not 0.
-  explicit LossScale(const PrecisionConfig& config);
+  explicit LossScale(const run::PrecisionConfig& config);
   double value() const { return value_; }
   /// Whether a step with this gradient norm may be taken. A norm that is not finite says no, and changes the scale,
   /// until that is 1: then the fault is not the scale's.

@@ -32,7 +32,7 @@ std::string readable(double bytes) {
 
 }  // namespace
 
-MemoryNeed least_memory(const Config& config, const models::ModelShape& shape) {
+MemoryNeed least_memory(const run::Config& config, const models::ModelShape& shape) {
   const distributed::ParallelConfig& p = config.parallel;
   const double replicas = static_cast<double>(p.data),
                sharers = p.zero_sharers > 0 ? static_cast<double>(p.zero_sharers) : replicas;
@@ -54,7 +54,7 @@ double usable_memory() {
   return (limit > 0 ? std::min(all, limit) : all) + static_cast<double>(machine.swap_total);
 }
 
-void check_memory(const Config& config, const models::ModelShape& shape, int64_t local, double limit) {
+void check_memory(const run::Config& config, const models::ModelShape& shape, int64_t local, double limit) {
   const int64_t ranks = config.parallel.ranks();
   if (limit <= 0 || choose_device(config.run.device, 0).is_cuda() ||
       (config.parallel.pipeline.size > 1 && local < ranks))

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "colossal/models/shape.h"
-#include "colossal/train/config.h"
+#include "colossal/run/config.h"
 
 namespace colossal::train {
 
@@ -16,7 +16,7 @@ struct MemoryNeed {
 };
 
 /// A bound from below: activations, buffers, padding and copies that a tensor mode makes are left out.
-MemoryNeed least_memory(const Config& config, const models::ModelShape& shape);
+MemoryNeed least_memory(const run::Config& config, const models::ModelShape& shape);
 
 /// Bytes that the processes of this machine can have: its memory and swap, or what the cgroup allows of them.
 double usable_memory();
@@ -24,6 +24,7 @@ double usable_memory();
 /// Errors ("model"): a model that certainly does not fit into `limit` bytes for the `local` of the run's ranks that are
 /// on this machine, with the estimate, the limit and what to change. On GPUs nothing is refused, nor of a pipeline over
 /// several machines, whose stages differ.
-void check_memory(const Config& config, const models::ModelShape& shape, int64_t local, double limit = usable_memory());
+void check_memory(const run::Config& config, const models::ModelShape& shape, int64_t local,
+                  double limit = usable_memory());
 
 }  // namespace colossal::train

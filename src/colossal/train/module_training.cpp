@@ -19,7 +19,7 @@ using comm::PhaseScope;
 
 constexpr const char* kModel = "model.";  // before the names of parameters, and of buffers, in a checkpoint
 
-void check(const comm::World& world, const Config& config) {
+void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
   require(p.tensor.size == 1 && p.pipeline.size == 1, "parallel",
           "a module of your own can be replicated and shared out over data, not cut: got tensor ", p.tensor.size,
@@ -52,7 +52,7 @@ std::vector<size_t> order_of_use(const Named& parameters, const Named& buffers, 
   return {from, from + order.numel()};
 }
 
-void adopt(nn::Parameters& parameters, torch::nn::Module& module, const Config& config,
+void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Config& config,
            const std::function<void()>& first_pass, comm::Group& replicas) {
   const Named named = module.named_parameters();
   require(std::any_of(named.begin(), named.end(), [](const auto& p) { return p.value().requires_grad(); }), "model",
@@ -82,14 +82,14 @@ void start_from_first(const at::Tensor& value, comm::Group& replicas) {
 
 }  // namespace
 
-ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config,
+ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                const std::function<void()>& first_pass)
     : config_(config),
       mesh_(world, config.parallel.axes()),
       parameters_(mesh_.place(),
                   {.dtype = config.precision.dtype(), .device = choose_device(config.run.device, world.local_rank())}) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
-  comm::Group& replicas = mesh_.group("data");
+  comm::Group& replicas = mesh_.group(mesh_.place().batch_axes());
   module.to(device());
   adopt(parameters_, module, config, first_pass, replicas);
   for (const auto& b : module.named_buffers()) {
@@ -190,7 +190,7 @@ bool ModuleTraining::resume(const std::string& folder) {
   return !steps.empty();
 }
 
-std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config,
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                            const std::function<void()>& first_pass) {
   check(world, config);
   return std::make_unique<ModuleTraining>(world, module, config, first_pass);

@@ -10,7 +10,7 @@
 
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/parameter.h"
-#include "colossal/train/config.h"
+#include "colossal/run/config.h"
 #include "colossal/train/optimization.h"
 
 namespace torch::nn {
@@ -34,7 +34,7 @@ namespace colossal::train {
 /// before.
 class ModuleTraining {
  public:
-  ModuleTraining(comm::World& world, torch::nn::Module& module, const Config& config,
+  ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
                  const std::function<void()>& first_pass);
   ~ModuleTraining();
 
@@ -84,7 +84,7 @@ class ModuleTraining {
   checkpoint::TrainingState state();
   void load(const std::string& folder, const std::vector<int64_t>& steps);
 
-  Config config_;
+  run::Config config_;
   comm::Mesh mesh_;
   nn::Parameters parameters_;
   NamedBuffers buffers_;
@@ -108,7 +108,7 @@ class ModuleTraining {
 /// Errors, before any communication: tensor or pipeline parallelism, mode fp8, recomputation (they need layers of this
 ///         library); world.size() that is not parallel.data; a module without trained parameters, or with some that are
 ///         no floating-point leaves; a group of [optimizer.groups] that names none; what Config::validate() refuses.
-std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const Config& config,
+std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
                                            const std::function<void()>& first_pass = {});
 
 }  // namespace colossal::train
@@ -116,7 +116,7 @@ std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module
 namespace colossal {
 
 /// What a program that trains a module of its own needs to name.
-using train::Config;
+using run::Config;
 using train::initialize;
 using train::ModuleTraining;
 

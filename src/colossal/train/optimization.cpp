@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";  // before the names of its states
 
-memory::ChunkOptions chunk_options(const Config& config, at::ScalarType dtype) {
+memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype) {
   memory::ChunkOptions options;
   options.zero = static_cast<int>(config.parallel.zero);
   options.sharers = static_cast<int>(config.parallel.zero_sharers);
@@ -29,20 +29,20 @@ memory::ChunkOptions chunk_options(const Config& config, at::ScalarType dtype) {
 }
 
 /// Micro-batches are added up in fp32 at least. In a pipeline, whose micro-batches overlap, once a step.
-parallel::GradientOptions gradient_options(const Config& config, at::ScalarType dtype) {
+parallel::GradientOptions gradient_options(const run::Config& config, at::ScalarType dtype) {
   const bool one = config.micro_batches() == 1;
   return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat,
           .each_pass = config.parallel.zero >= 2 && config.parallel.pipeline.size == 1};
 }
 
-nn::Parameters& grouped(nn::Parameters& parameters, const Config& config) {
+nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
   config.optimizer.groups.apply(parameters);
   return parameters;
 }
 
 }  // namespace
 
-Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const Config& config)
+Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config)
     : config_(config),
       mesh_(mesh),
       store_(grouped(parameters, config), mesh, chunk_options(config, parameters.options().dtype)),
@@ -83,8 +83,7 @@ checkpoint::TrainingState Optimization::state() {
   }
   for (const optim::StateTensor& t : optimizer_->state())
     state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
-  const memory::ChunkOptions& chunks = store_.options();
-  state.sharers = chunks.zero == 0 ? 1 : chunks.sharers > 0 ? chunks.sharers : mesh_.size("data");
+  state.sharers = store_.options().zero == 0 ? 1 : store_.options().sharers;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   return state;
 }

@@ -8,7 +8,7 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
-#include "colossal/train/config.h"
+#include "colossal/run/config.h"
 #include "colossal/train/loss_scale.h"
 
 namespace colossal::train {
@@ -25,10 +25,9 @@ struct StepResult {
 ///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  store().end_pass();  step();
 class Optimization {
  public:
-  /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training]. The mesh has an axis
-  /// "data".
+  /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training].
   /// Errors: what the optimizer refuses.
-  Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const Config& config);
+  Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config);
 
   void zero_grad() { reducer_.zero(); }
   /// What losses are to be multiplied by before they go backward.
@@ -55,7 +54,7 @@ class Optimization {
   void weights_loaded() { store_.updated(true); }
 
  private:
-  Config config_;
+  run::Config config_;
   comm::Mesh& mesh_;
   memory::ChunkStore store_;
   parallel::GradientReducer reducer_;

@@ -20,11 +20,11 @@
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
+#include "colossal/report/metrics.h"
+#include "colossal/report/report.h"
+#include "colossal/report/tensorboard.h"
+#include "colossal/run/replaced_run.h"
 #include "colossal/train/memory_need.h"
-#include "colossal/train/metrics.h"
-#include "colossal/train/replaced_run.h"
-#include "colossal/train/report.h"
-#include "colossal/train/tensorboard.h"
 
 namespace colossal::train {
 namespace {
@@ -52,8 +52,8 @@ class Tolerated {
 
 /// "model.layers = 2 -> 3, ...": how `now` differs from the config that was saved; empty where nothing does, or where
 /// nobody can tell.
-std::string changes_since(const nlohmann::json& progress, const Config& now) {
-  Config then;
+std::string changes_since(const nlohmann::json& progress, const run::Config& now) {
+  run::Config then;
   try {
     ConfigDocument::parse(progress.value("config", ""), "its config").read(then);
   } catch (const std::exception&) {
@@ -82,7 +82,7 @@ struct Trainer::Output {
       : metrics(folder.metrics(), resumed_after),
         events(folder.tensorboard(), resumed_after),
         progress("step", steps) {}
-  void write(const StepMetrics& m, const Log& log) {
+  void write(const report::StepMetrics& m, const Log& log) {
     metrics_try.run(log, [&] { metrics.write(m); });
     events_try.run(log, [&] { events.write(m); });
     std::string text =
@@ -92,13 +92,13 @@ struct Trainer::Output {
     if (m.accuracy) text += concat("  accuracy ", number("%.1f", 100 * *m.accuracy), " %");
     progress.update(m.step, text);
   }
-  MetricsWriter metrics;
-  EventWriter events;
+  report::MetricsWriter metrics;
+  report::EventWriter events;
   Tolerated metrics_try, events_try;
   Progress progress;
 };
 
-Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
+Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     : world_(world), config_(std::move(config)), options_(std::move(options)), folder_(config_.run.folder) {
   // Whatever one rank refuses, all refuse: nobody is left waiting in a collective.
   const auto everyone = world_.make_group("trainer", [&] {
@@ -113,7 +113,7 @@ Trainer::Trainer(comm::World& world, Config config, TrainerOptions options)
   checkpoint::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
-    data_ = open_data(config_, builtin_text(), static_cast<int>(config_.parallel.replica_of(world_.rank())));
+    data_ = run::open_data(config_, builtin_text(), static_cast<int>(config_.parallel.replica_of(world_.rank())));
     check_memory(config_, data_.shape, world_.local_size());
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
@@ -151,10 +151,10 @@ void Trainer::take_folder() {
   lock_ = folder_.lock();
   if (options_.start == Start::New) {
     auto held = checkpoint::latest(folder_.checkpoints());
-    if (!held) held = checkpoint_set_aside(folder_);
+    if (!held) held = run::checkpoint_set_aside(folder_);
     require(!held, "run", "the folder ", folder_.path(), " already holds ", held.value_or(""),
             "; add --resume to go on from it, --overwrite to start anew, or choose another run.folder");
-  } else if (restore_run(folder_)) {
+  } else if (run::restore_run(folder_)) {
     options_.notices.push_back(concat("the run that was to overwrite the one in ", folder_.path(),
                                       " ended before its first checkpoint; what it left is removed, ",
                                       options_.start == Start::Resume
@@ -172,7 +172,7 @@ void Trainer::settle_folder(const std::vector<int64_t>& steps) {
     const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);
     log_.warning("the newer checkpoint of step ", step, " is set aside as ", aside, "; remove it when nobody needs it");
   }
-  if (!steps.empty() && options_.start == Start::Overwrite) set_run_aside(folder_);
+  if (!steps.empty() && options_.start == Start::Overwrite) run::set_run_aside(folder_);
   folder_.create();
   const std::string text = builtin_text();
   if (config_.data.path == "builtin" && text != folder_.builtin_text())
@@ -267,10 +267,10 @@ void Trainer::save(bool last) {
     return;
   }
   saved_step_ = engine_->steps_done();
-  if (is_first()) remove_replaced_run(folder_);
+  if (is_first()) run::remove_replaced_run(folder_);
 }
 
-void Trainer::evaluate(StepMetrics& m) {
+void Trainer::evaluate(report::StepMetrics& m) {
   if (!data_.held_out) return;
   data_.held_out->rewind();
   const double batches = static_cast<double>(config_.training.evaluate_batches);
@@ -289,7 +289,7 @@ void Trainer::evaluate(StepMetrics& m) {
     m.perplexity = std::exp(*m.eval_loss);
 }
 
-bool Trainer::agree_on_step(StepMetrics& m) {
+bool Trainer::agree_on_step(report::StepMetrics& m) {
   const bool stop = options_.stop_requested && options_.stop_requested();
   at::Tensor most = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(peak_resident_bytes())}, at::kDouble);
   all_ranks().all_reduce(most, comm::Reduce::Max).wait();
@@ -305,7 +305,7 @@ double Trainer::peak_flops() {
 }
 
 bool Trainer::run() {
-  const TrainingConfig& t = config_.training;
+  const run::TrainingConfig& t = config_.training;
   const double peak = peak_flops();
   const models::ModelShape& shape = engine_->model().shape;
   const double flops =
@@ -315,7 +315,7 @@ bool Trainer::run() {
   while (engine_->steps_done() < t.steps && !stopped) {
     const data::Batch batch = data_.training->next();
     engine_->zero_grad();
-    StepMetrics m;
+    report::StepMetrics m;
     m.loss = engine_->train_step(batch);
     const StepResult result = engine_->step();
     m.step = engine_->steps_done();
@@ -344,7 +344,7 @@ bool Trainer::run() {
 void Trainer::write_report(const std::string& sample) {
   if (!is_first()) return;
   try {
-    write_file(folder_.report(), render_report(report_of(sample)));
+    write_file(folder_.report(), report::render_report(report_of(sample)));
     if (timeline_) write_file(folder_.pipeline_trace(), schedule::chrome_trace(timeline_->titled(), 1e-3));
     log_.info("report: ", folder_.report());
   } catch (const Error& error) {
@@ -352,12 +352,12 @@ void Trainer::write_report(const std::string& sample) {
   }
 }
 
-Report Trainer::report_of(const std::string& sample) const {
+report::Report Trainer::report_of(const std::string& sample) const {
   const models::ModelShape& shape = engine_->model().shape;
   const Machine machine = describe_machine();
-  Report report;
+  report::Report report;
   report.title = folder_.path();
-  report.steps = read_metrics(folder_.metrics());
+  report.steps = report::read_metrics(folder_.metrics());
   for (const auto& axis : engine_->mesh().place().axes()) report.mesh.push_back({axis.name, axis.size});
   report.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (",
                                    shape.architecture, ")")},

@@ -8,16 +8,18 @@
 
 #include "colossal/base/log.h"
 #include "colossal/base/run_folder.h"
-#include "colossal/train/config.h"
+#include "colossal/report/metrics.h"
+#include "colossal/run/config.h"
+#include "colossal/run/data.h"
 #include "colossal/train/engine.h"
-#include "colossal/train/metrics.h"
-#include "colossal/train/pipeline_timeline.h"
-#include "colossal/train/run_data.h"
+#include "colossal/train/gather_timeline.h"
 #include "colossal/train/stall_records.h"
 
-namespace colossal::train {
-
+namespace colossal::report {
 struct Report;
+}
+
+namespace colossal::train {
 
 enum class Start {
   New,  ///< the folder must hold no checkpoint
@@ -25,7 +27,7 @@ enum class Start {
   /// none
   Resume,
   /// anew; the earlier run in the folder is set aside, and removed once the first checkpoint is complete
-  /// (train/replaced_run.h)
+  /// (run/replaced_run.h)
   Overwrite,
 };
 
@@ -42,7 +44,7 @@ struct TrainerOptions {
 class Trainer {
  public:
   /// Errors: whatever config, data, model or checkpoint refuse; the same on every rank, before training starts.
-  Trainer(comm::World& world, Config config, TrainerOptions options);
+  Trainer(comm::World& world, run::Config config, TrainerOptions options);
   ~Trainer();
 
   /// Trains to config.training.steps, or until a stop is requested. Returns true when all steps are done. In both cases
@@ -72,27 +74,27 @@ class Trainer {
   void resume(const std::vector<int64_t>& steps);
   void save(bool last);
   /// On held-out data, into the metrics of the step; nothing where there is none.
-  void evaluate(StepMetrics& metrics);
+  void evaluate(report::StepMetrics& metrics);
   /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to
   /// stop.
-  bool agree_on_step(StepMetrics& metrics);
+  bool agree_on_step(report::StepMetrics& metrics);
   double peak_flops();
-  Report report_of(const std::string& sample) const;
+  report::Report report_of(const std::string& sample) const;
   bool is_first() const { return world_.rank() == 0; }
   comm::Group& all_ranks();
 
   comm::World& world_;
-  Config config_;
+  run::Config config_;
   TrainerOptions options_;
   RunFolder folder_;
   std::shared_ptr<const void> lock_;  // of the folder, on rank 0
   Log log_;
   std::unique_ptr<StallRecords> stalls_;
-  RunData data_;
+  run::RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Output> output_;
-  std::optional<PipelineTimeline> timeline_;  // of the last step of run(), on rank 0
-  int64_t saved_step_ = -1;                   // of the newest checkpoint that this run could go on from
+  std::optional<report::PipelineTimeline> timeline_;  // of the last step of run(), on rank 0
+  int64_t saved_step_ = -1;                           // of the newest checkpoint that this run could go on from
 };
 
 }  // namespace colossal::train

@@ -13,14 +13,13 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/backends/calls.h"
+#include "colossal/comm/backends/kept_call.h"
 #include "colossal/comm/backends/reduction.h"
 #include "colossal/comm/backends/worker.h"
 
 namespace colossal::comm {
 namespace {
 
-constexpr int64_t kInlineBytes = 64 << 10;
 using C10dWork = c10::intrusive_ptr<c10d::Work>;
 
 /// Whether and why the group has ended; outlives the group in the works that users hold.
@@ -154,16 +153,7 @@ class GlooGroup : public Backend {
   const std::string& name() const override { return name_; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  Work all_reduce(at::Tensor& x, Reduce op) override;
-  Work all_gather(at::Tensor& out, const at::Tensor& in) override;
-  Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) override;
-  Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                  const std::vector<int64_t>& in_rows) override;
-  Work broadcast(at::Tensor& x, int root) override;
-  Work reduce(at::Tensor& x, int root, Reduce op) override;
-  Work send(const at::Tensor& x, int to) override;
-  Work recv(at::Tensor& x, int from) override;
-  Work barrier() override;
+  Work issue(const Call& call) override;
   void abort(const std::string& reason) noexcept override {
     aborted_ = true;
     ending_->end(reason);
@@ -183,10 +173,14 @@ class GlooGroup : public Backend {
     ending_->translate([&] { work = start(); });
     ending_->complete(work);
   }
+  Work transfer(const Call& call);
+  void perform(const Call& call);
+  void reduce_tensor(at::Tensor x, Reduce op, std::optional<int> root);  // none: on all ranks
   void exchange(at::Tensor out, at::Tensor in) {
     std::vector<int64_t> even;
     complete([&] { return gloo_->alltoall_base(out, in, even, even); });
   }
+  void exchange_rows(const Call& call);
   /// out <- the reduction of the `size` rows of parts.
   void reduce_rows(const at::Tensor& out, const at::Tensor& parts, Reduce op) {
     std::vector<const void*> rows(size_);
@@ -216,44 +210,24 @@ void GlooGroup::reduce_everywhere(at::Tensor x, Reduce op) {
   x.view(-1).copy_(padded.narrow(0, 0, x.numel()));
 }
 
-Work GlooGroup::all_reduce(at::Tensor& x, Reduce op) {
-  check_all_reduce(*this, x);
-  check_reducible(x.scalar_type());
-  if (x.numel() == 0) return Work();
-  return run(bytes_of(x), [this, x = x.detach(), op]() mutable {
-    if (reduces_wrongly(x.scalar_type())) return reduce_everywhere(x, op);
-    std::vector<at::Tensor> tensors{x};
+void GlooGroup::reduce_tensor(at::Tensor x, Reduce op, std::optional<int> root) {
+  if (reduces_wrongly(x.scalar_type())) return reduce_everywhere(x, op);
+  std::vector<at::Tensor> tensors{x};
+  if (!root) {
     c10d::AllreduceOptions options;
     options.reduceOp = c10d_op(op);
-    complete([&] { return gloo_->allreduce(tensors, options); });
-  });
+    return complete([&] { return gloo_->allreduce(tensors, options); });
+  }
+  c10d::ReduceOptions options;
+  options.rootRank = *root;
+  options.reduceOp = c10d_op(op);
+  complete([&] { return gloo_->reduce(tensors, options); });
 }
 
-Work GlooGroup::all_gather(at::Tensor& out, const at::Tensor& in) {
-  check_all_gather(*this, out, in);
-  if (in.numel() == 0) return Work();
-  return run(bytes_of(out), [this, out = out.detach().view(-1), in = in.detach().view(-1)]() mutable {
-    complete([&] { return gloo_->_allgather_base(out, in); });
-  });
-}
-
-Work GlooGroup::reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) {
-  check_reduce_scatter(*this, out, in);
-  check_reducible(in.scalar_type());
-  if (out.numel() == 0) return Work();
-  return run(bytes_of(in), [this, out = out.detach().view(-1), in = in.detach().view(-1), op] {
-    at::Tensor received = at::empty_like(in);
-    exchange(received, in);
-    reduce_rows(out, received, op);
-  });
-}
-
-Work GlooGroup::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                           const std::vector<int64_t>& in_rows) {
-  check_all_to_all(*this, out, in, out_rows, in_rows);
-  // As bytes, because Gloo knows few dtypes; with the counts always given, so that ranks may differ in how they give
-  // them.
-  const auto counts = [&](const at::Tensor& x, const std::vector<int64_t>& rows) {
+/// As bytes, because Gloo knows few dtypes; with the counts always given, so that ranks may differ in how they give
+/// them.
+void GlooGroup::exchange_rows(const Call& call) {
+  const auto counts = [&](const at::Tensor& x, std::span<const int64_t> rows) {
     const auto borders = row_borders(x, rows, size_);
     std::vector<int64_t> result(size_);
     for (int r = 0; r < size_; ++r) result[r] = borders[r + 1] - borders[r];
@@ -262,60 +236,60 @@ Work GlooGroup::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vec
   const auto as_bytes = [](const at::Tensor& x) {
     return x.numel() == 0 ? at::empty({0}, at::kByte) : x.detach().view(-1).view(at::kByte);
   };
-  const int64_t bytes = std::max(bytes_of(out), bytes_of(in));
-  return run(bytes, [this, to = as_bytes(out), from = as_bytes(in), to_counts = counts(out, out_rows),
-                     from_counts = counts(in, in_rows)]() mutable {
-    complete([&] { return gloo_->alltoall_base(to, from, to_counts, from_counts); });
-  });
+  at::Tensor to = as_bytes(*call.out), from = as_bytes(*call.in);
+  auto to_counts = counts(*call.out, call.out_rows), from_counts = counts(*call.in, call.in_rows);
+  complete([&] { return gloo_->alltoall_base(to, from, to_counts, from_counts); });
 }
 
-Work GlooGroup::broadcast(at::Tensor& x, int root) {
-  check_rooted(*this, Collective::Broadcast, x, root);
-  if (x.numel() == 0) return Work();
-  return run(bytes_of(x), [this, x = x.detach().view(-1).view(at::kByte), root]() mutable {
-    std::vector<at::Tensor> tensors{x};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    complete([&] { return gloo_->broadcast(tensors, options); });
-  });
+void GlooGroup::perform(const Call& call) {
+  const auto flat = [](const at::Tensor* x) { return x->detach().view(-1); };
+  switch (call.collective) {
+    case Collective::AllReduce:
+      return reduce_tensor(call.out->detach(), call.op, std::nullopt);
+    case Collective::Reduce:
+      return reduce_tensor(call.out->detach(), call.op, call.peer);
+    case Collective::AllGather: {
+      at::Tensor out = flat(call.out), in = flat(call.in);
+      return complete([&] { return gloo_->_allgather_base(out, in); });
+    }
+    case Collective::ReduceScatter: {
+      const at::Tensor in = flat(call.in), received = at::empty_like(in);
+      exchange(received, in);
+      return reduce_rows(flat(call.out), received, call.op);
+    }
+    case Collective::AllToAll:
+      return exchange_rows(call);
+    case Collective::Broadcast: {
+      std::vector<at::Tensor> tensors{flat(call.out).view(at::kByte)};
+      c10d::BroadcastOptions options;
+      options.rootRank = call.peer;
+      return complete([&] { return gloo_->broadcast(tensors, options); });
+    }
+    default:
+      return complete([&] { return gloo_->barrier(); });
+  }
 }
 
-Work GlooGroup::reduce(at::Tensor& x, int root, Reduce op) {
-  check_rooted(*this, Collective::Reduce, x, root);
-  check_reducible(x.scalar_type());
-  if (x.numel() == 0) return Work();
-  return run(bytes_of(x), [this, x = x.detach(), root, op]() mutable {
-    if (reduces_wrongly(x.scalar_type())) return reduce_everywhere(x, op);
-    std::vector<at::Tensor> tensors{x};
-    c10d::ReduceOptions options;
-    options.rootRank = root;
-    options.reduceOp = c10d_op(op);
-    complete([&] { return gloo_->reduce(tensors, options); });
-  });
-}
-
-Work GlooGroup::send(const at::Tensor& x, int to) {
-  check_rooted(*this, Collective::Send, x, to);
+Work GlooGroup::transfer(const Call& call) {
   ending_->check();
-  if (x.numel() == 0) return Work();
-  std::vector<at::Tensor> tensors{x.detach()};
+  std::vector<at::Tensor> tensors{call.tensor()->detach()};
+  if (tensors[0].numel() == 0) return Work();
   C10dWork work;
-  ending_->translate([&] { work = gloo_->send(tensors, to, 0); });
+  ending_->translate([&] {
+    work =
+        call.collective == Collective::Send ? gloo_->send(tensors, call.peer, 0) : gloo_->recv(tensors, call.peer, 0);
+  });
   return Work(std::make_shared<TransferWork>(ending_, work, tensors[0]));
 }
 
-Work GlooGroup::recv(at::Tensor& x, int from) {
-  check_rooted(*this, Collective::Recv, x, from);
-  ending_->check();
-  if (x.numel() == 0) return Work();
-  std::vector<at::Tensor> tensors{x.detach()};
-  C10dWork work;
-  ending_->translate([&] { work = gloo_->recv(tensors, from, 0); });
-  return Work(std::make_shared<TransferWork>(ending_, work, tensors[0]));
-}
-
-Work GlooGroup::barrier() {
-  return run(0, [this] { complete([&] { return gloo_->barrier(); }); });
+Work GlooGroup::issue(const Call& call) {
+  check(*this, call);
+  if (call.reduces()) check_reducible(call.in->scalar_type());
+  if (call.is_transfer()) return transfer(call);
+  // Of an all_to_all only this rank's part may be empty.
+  const bool may_be_empty = call.collective != Collective::AllToAll && call.collective != Collective::Barrier;
+  if (may_be_empty && call.in->numel() == 0) return Work();
+  return run(largest_bytes(call), [this, kept = KeptCall(call)] { perform(kept.call()); });
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/backends/calls.h"
 
 namespace colossal::comm {
 namespace {
@@ -88,16 +87,7 @@ class NcclGroup : public Backend {
   const std::string& name() const override { return name_; }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  Work all_reduce(at::Tensor& x, Reduce op) override;
-  Work all_gather(at::Tensor& out, const at::Tensor& in) override;
-  Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) override;
-  Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                  const std::vector<int64_t>& in_rows) override;
-  Work broadcast(at::Tensor& x, int root) override;
-  Work reduce(at::Tensor& x, int root, Reduce op) override;
-  Work send(const at::Tensor& x, int to) override;
-  Work recv(at::Tensor& x, int from) override;
-  Work barrier() override;
+  Work issue(const Call& call) override;
   void abort(const std::string& reason) noexcept override {
     {
       const std::lock_guard lock(mutex_);
@@ -111,18 +101,7 @@ class NcclGroup : public Backend {
   }
 
  private:
-  template <class Start>
-  Work run(std::vector<at::Tensor> kept, const Start& start) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (reason_) throw Error("comm", *reason_);
-    }
-    try {
-      return Work(std::make_shared<NcclWork>(start(), std::move(kept), name_));
-    } catch (const std::exception& error) {
-      throw Error("comm", concat("group \"", name_, "\": ", plain_message(error)));
-    }
-  }
+  C10dWork start(const Call& call, at::Tensor out, at::Tensor in);
 
   const std::string name_;
   const int rank_, size_;
@@ -132,74 +111,68 @@ class NcclGroup : public Backend {
   std::optional<std::string> reason_;
 };
 
-Work NcclGroup::all_reduce(at::Tensor& x, Reduce op) {
-  if (!x.is_cuda()) return host_->all_reduce(x, op);
-  check_all_reduce(*this, x);
-  std::vector<at::Tensor> tensors{x.detach()};
-  c10d::AllreduceOptions options;
-  options.reduceOp = c10d_op(op);
-  return run(tensors, [&] { return nccl_->allreduce(tensors, options); });
+C10dWork NcclGroup::start(const Call& call, at::Tensor out, at::Tensor in) {
+  const c10d::ReduceOp op = c10d_op(call.op);
+  std::vector<at::Tensor> one{out.defined() ? out : in};
+  switch (call.collective) {
+    case Collective::AllReduce: {
+      c10d::AllreduceOptions options;
+      options.reduceOp = op;
+      return nccl_->allreduce(one, options);
+    }
+    case Collective::AllGather: {
+      at::Tensor to = out.view(-1), from = in.view(-1);
+      return nccl_->_allgather_base(to, from);
+    }
+    case Collective::ReduceScatter: {
+      at::Tensor to = out.view(-1), from = in.view(-1);
+      c10d::ReduceScatterOptions options;
+      options.reduceOp = op;
+      return nccl_->_reduce_scatter_base(to, from, options);
+    }
+    case Collective::AllToAll: {
+      std::vector<int64_t> to_rows(call.out_rows.begin(), call.out_rows.end());
+      std::vector<int64_t> from_rows(call.in_rows.begin(), call.in_rows.end());
+      return nccl_->alltoall_base(out, in, to_rows, from_rows);
+    }
+    case Collective::Broadcast: {
+      c10d::BroadcastOptions options;
+      options.rootRank = call.peer;
+      return nccl_->broadcast(one, options);
+    }
+    case Collective::Reduce: {
+      c10d::ReduceOptions options;
+      options.rootRank = call.peer;
+      options.reduceOp = op;
+      return nccl_->reduce(one, options);
+    }
+    case Collective::Send:
+      return nccl_->send(one, call.peer, 0);
+    case Collective::Recv:
+      return nccl_->recv(one, call.peer, 0);
+    case Collective::Barrier:
+      break;  // the host's
+  }
+  throw Error("comm", concat("group \"", name_, "\": NCCL has no ", to_string(call.collective)));
 }
 
-Work NcclGroup::all_gather(at::Tensor& out, const at::Tensor& in) {
-  if (!in.is_cuda()) return host_->all_gather(out, in);
-  check_all_gather(*this, out, in);
-  at::Tensor to = out.detach().view(-1), from = in.detach().view(-1);
-  return run({to, from}, [&] { return nccl_->_allgather_base(to, from); });
+Work NcclGroup::issue(const Call& call) {
+  if (!call.tensor() || !call.tensor()->is_cuda()) return host_->issue(call);
+  check(*this, call);
+  {
+    const std::lock_guard lock(mutex_);
+    if (reason_) throw Error("comm", *reason_);
+  }
+  const at::Tensor out = call.out ? call.out->detach() : at::Tensor(), in = call.in ? call.in->detach() : at::Tensor();
+  std::vector<at::Tensor> kept;
+  if (out.defined()) kept.push_back(out);
+  if (in.defined() && call.in != call.out) kept.push_back(in);
+  try {
+    return Work(std::make_shared<NcclWork>(start(call, out, in), std::move(kept), name_));
+  } catch (const std::exception& error) {
+    throw Error("comm", concat("group \"", name_, "\": ", plain_message(error)));
+  }
 }
-
-Work NcclGroup::reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) {
-  if (!in.is_cuda()) return host_->reduce_scatter(out, in, op);
-  check_reduce_scatter(*this, out, in);
-  at::Tensor to = out.detach().view(-1), from = in.detach().view(-1);
-  c10d::ReduceScatterOptions options;
-  options.reduceOp = c10d_op(op);
-  return run({to, from}, [&] { return nccl_->_reduce_scatter_base(to, from, options); });
-}
-
-Work NcclGroup::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                           const std::vector<int64_t>& in_rows) {
-  if (!in.is_cuda()) return host_->all_to_all(out, in, out_rows, in_rows);
-  check_all_to_all(*this, out, in, out_rows, in_rows);
-  at::Tensor to = out.detach(), from = in.detach();
-  std::vector<int64_t> to_rows = out_rows, from_rows = in_rows;
-  return run({to, from}, [&] { return nccl_->alltoall_base(to, from, to_rows, from_rows); });
-}
-
-Work NcclGroup::broadcast(at::Tensor& x, int root) {
-  if (!x.is_cuda()) return host_->broadcast(x, root);
-  check_rooted(*this, Collective::Broadcast, x, root);
-  std::vector<at::Tensor> tensors{x.detach()};
-  c10d::BroadcastOptions options;
-  options.rootRank = root;
-  return run(tensors, [&] { return nccl_->broadcast(tensors, options); });
-}
-
-Work NcclGroup::reduce(at::Tensor& x, int root, Reduce op) {
-  if (!x.is_cuda()) return host_->reduce(x, root, op);
-  check_rooted(*this, Collective::Reduce, x, root);
-  std::vector<at::Tensor> tensors{x.detach()};
-  c10d::ReduceOptions options;
-  options.rootRank = root;
-  options.reduceOp = c10d_op(op);
-  return run(tensors, [&] { return nccl_->reduce(tensors, options); });
-}
-
-Work NcclGroup::send(const at::Tensor& x, int to) {
-  if (!x.is_cuda()) return host_->send(x, to);
-  check_rooted(*this, Collective::Send, x, to);
-  std::vector<at::Tensor> tensors{x.detach()};
-  return run(tensors, [&] { return nccl_->send(tensors, to, 0); });
-}
-
-Work NcclGroup::recv(at::Tensor& x, int from) {
-  if (!x.is_cuda()) return host_->recv(x, from);
-  check_rooted(*this, Collective::Recv, x, from);
-  std::vector<at::Tensor> tensors{x.detach()};
-  return run(tensors, [&] { return nccl_->recv(tensors, from, 0); });
-}
-
-Work NcclGroup::barrier() { return host_->barrier(); }
 
 }  // namespace
 

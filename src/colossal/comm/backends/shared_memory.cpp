@@ -6,12 +6,12 @@
 #include <cstring>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/backends/kept_call.h"
 #include "colossal/comm/backends/reduction.h"
 
 namespace colossal::comm {
 namespace {
 
-constexpr int64_t kInlineBytes = 64 << 10;
 constexpr int64_t kAtOnceBytes = 64 << 10;
 
 std::byte* bytes_at(const at::Tensor& x) { return static_cast<std::byte*>(x.data_ptr()); }
@@ -51,79 +51,49 @@ Work SharedMemory::run(int64_t bytes, Task task) {
   return Work();
 }
 
-Call SharedMemory::next_call(Collective collective, const at::Tensor* x, int64_t bytes, int root, Reduce op) {
+Signature SharedMemory::next_signature(const Call& call) {
+  const at::Tensor* x = call.tensor();
   if (x) require(x->device().is_cpu(), "comm", "group \"", name_, "\": the shared-memory transport takes CPU tensors");
-  Call call;
-  call.bytes = static_cast<uint64_t>(bytes);
-  call.number = ++calls_;
-  call.root = static_cast<int8_t>(root);
-  call.collective = collective;
-  call.dtype = x ? static_cast<int8_t>(x->scalar_type()) : int8_t{0};
-  call.reduce = static_cast<uint8_t>(op);
-  return call;
+  Signature signature;
+  // ranks may send one another different numbers of rows
+  signature.bytes = call.collective == Collective::AllToAll ? 0 : static_cast<uint64_t>(bytes_of(call));
+  signature.number = ++calls_;
+  signature.root = static_cast<int8_t>(call.peer);
+  signature.collective = call.collective;
+  signature.dtype = x ? static_cast<int8_t>(x->scalar_type()) : int8_t{0};
+  signature.reduce = static_cast<uint8_t>(call.op);
+  return signature;
 }
 
-Work SharedMemory::all_reduce(at::Tensor& x, Reduce op) {
-  check_all_reduce(*this, x);
-  check_reducible(x.scalar_type());
-  const int64_t bytes = bytes_of(x);
-  const Call call = next_call(Collective::AllReduce, &x, bytes, 0, op);
-  return run(bytes, [this, x, op, bytes, call] {
-    const bool at_once = bytes * (size() - 1) <= kAtOnceBytes && bytes <= slots_->capacity();
-    at_once ? reduce_at_once(x, op, call) : reduce_in_pieces(x, op, call);
-  });
+Work SharedMemory::issue(const Call& call) {
+  check(*this, call);
+  if (call.reduces()) check_reducible(call.in->scalar_type());
+  if (call.collective == Collective::Send) return channels_->send(*call.in, call.peer);
+  if (call.collective == Collective::Recv) return channels_->recv(*call.out, call.peer);
+  return run(largest_bytes(call),
+             [this, kept = KeptCall(call), signature = next_signature(call)] { perform(kept.call(), signature); });
 }
 
-Work SharedMemory::all_gather(at::Tensor& out, const at::Tensor& in) {
-  check_all_gather(*this, out, in);
-  const Call call = next_call(Collective::AllGather, &in, bytes_of(in));
-  return run(bytes_of(out), [this, out, in, call] { gather(bytes_at(out), bytes_at(in), bytes_of(in), call); });
-}
-
-Work SharedMemory::reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) {
-  check_reduce_scatter(*this, out, in);
-  check_reducible(in.scalar_type());
-  const Call call = next_call(Collective::ReduceScatter, &in, bytes_of(in), 0, op);
-  return run(bytes_of(in), [this, out, in, op, call] { scatter(out, in, op, call); });
-}
-
-Work SharedMemory::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                              const std::vector<int64_t>& in_rows) {
-  check_all_to_all(*this, out, in, out_rows, in_rows);
-  const Call call = next_call(Collective::AllToAll, &in, 0);
-  auto out_borders = row_borders(out, out_rows, size()), in_borders = row_borders(in, in_rows, size());
-  const int64_t bytes = std::max(bytes_of(out), bytes_of(in));
-  return run(bytes, [this, out, in, out_borders, in_borders, call] {
-    exchange(bytes_at(out), bytes_at(in), out_borders, in_borders, call);
-  });
-}
-
-Work SharedMemory::broadcast(at::Tensor& x, int root) {
-  check_rooted(*this, Collective::Broadcast, x, root);
-  const Call call = next_call(Collective::Broadcast, &x, bytes_of(x), root);
-  return run(bytes_of(x), [this, x, root, call] { spread(bytes_at(x), bytes_of(x), root, call); });
-}
-
-Work SharedMemory::reduce(at::Tensor& x, int root, Reduce op) {
-  check_rooted(*this, Collective::Reduce, x, root);
-  check_reducible(x.scalar_type());
-  const Call call = next_call(Collective::Reduce, &x, bytes_of(x), root, op);
-  return run(bytes_of(x), [this, x, root, op, call] { collect(x, root, op, call); });
-}
-
-Work SharedMemory::send(const at::Tensor& x, int to) {
-  check_rooted(*this, Collective::Send, x, to);
-  return channels_->send(x, to);
-}
-
-Work SharedMemory::recv(at::Tensor& x, int from) {
-  check_rooted(*this, Collective::Recv, x, from);
-  return channels_->recv(x, from);
-}
-
-Work SharedMemory::barrier() {
-  const Call call = next_call(Collective::Barrier, nullptr, 0);
-  return run(0, [this, call] { slots_->meet(call); });
+void SharedMemory::perform(const Call& call, const Signature& signature) {
+  switch (call.collective) {
+    case Collective::AllReduce: {
+      const int64_t bytes = bytes_of(call);
+      const bool at_once = bytes * (size() - 1) <= kAtOnceBytes && bytes <= slots_->capacity();
+      return at_once ? reduce_at_once(call, signature) : reduce_in_pieces(call, signature);
+    }
+    case Collective::AllGather:
+      return gather(call, signature);
+    case Collective::ReduceScatter:
+      return scatter(call, signature);
+    case Collective::AllToAll:
+      return exchange(call, signature);
+    case Collective::Broadcast:
+      return spread(call, signature);
+    case Collective::Reduce:
+      return collect(call, signature);
+    default:
+      return slots_->meet(signature);
+  }
 }
 
 void SharedMemory::abort(const std::string& reason) noexcept {
@@ -131,15 +101,17 @@ void SharedMemory::abort(const std::string& reason) noexcept {
   channels_->wake();
 }
 
-void SharedMemory::reduce_at_once(const at::Tensor& x, Reduce op, const Call& call) {
+void SharedMemory::reduce_at_once(const Call& call, const Signature& signature) {
+  const at::Tensor& x = *call.out;
   copy_bytes(slots_->input(rank()), bytes_at(x), bytes_of(x));
-  slots_->meet(call);
+  slots_->meet(signature);
   const void* in[kMaxSharedRanks];
   for (int r = 0; r < size(); ++r) in[r] = slots_->shown(r);
-  reduce_arrays(x.data_ptr(), in, size(), x.numel(), x.scalar_type(), op);
+  reduce_arrays(x.data_ptr(), in, size(), x.numel(), x.scalar_type(), call.op);
 }
 
-void SharedMemory::reduce_in_pieces(const at::Tensor& x, Reduce op, const Call& call) {
+void SharedMemory::reduce_in_pieces(const Call& call, const Signature& signature) {
+  const at::Tensor& x = *call.out;
   const int n = size(), own = rank();
   const auto width = static_cast<int64_t>(x.element_size());
   const int64_t piece = slots_->capacity() / width;
@@ -152,12 +124,12 @@ void SharedMemory::reduce_in_pieces(const at::Tensor& x, Reduce op, const Call& 
       if (r != own)
         copy_bytes(slots_->input(own) + part.begin * width, address(k) + part.begin * width, part.count * width);
     }
-    slots_->meet(call);
+    slots_->meet(signature);
     if (k < pieces) {
       const Part part = Part::of(length(k), own, n);
       const void* in[kMaxSharedRanks];
       for (int r = 0; r < n; ++r) in[r] = (r == own ? address(k) : slots_->shown(r)) + part.begin * width;
-      reduce_arrays(slots_->result(own), in, n, part.count, x.scalar_type(), op);
+      reduce_arrays(slots_->result(own), in, n, part.count, x.scalar_type(), call.op);
       copy_bytes(address(k) + part.begin * width, slots_->result(own), part.count * width);
     }
     for (int i = 1; i < n && k > 0; ++i) {
@@ -168,12 +140,14 @@ void SharedMemory::reduce_in_pieces(const at::Tensor& x, Reduce op, const Call& 
   }
 }
 
-void SharedMemory::gather(std::byte* out, const std::byte* in, int64_t bytes, const Call& call) {
+void SharedMemory::gather(const Call& call, const Signature& signature) {
+  std::byte *out = bytes_at(*call.out), *in = bytes_at(*call.in);
+  const int64_t bytes = bytes_of(*call.in);
   int64_t offset = 0;
   do {  // at least one meeting, so that a mismatch with an empty tensor is seen
     const int64_t count = std::min(slots_->capacity(), bytes - offset);
     copy_bytes(slots_->input(rank()), in + offset, count);
-    slots_->meet(call);
+    slots_->meet(signature);
     for (int i = 0; i < size(); ++i) {
       const int peer = (rank() + i) % size();
       std::byte* to = out + peer * bytes + offset;
@@ -184,7 +158,8 @@ void SharedMemory::gather(std::byte* out, const std::byte* in, int64_t bytes, co
   } while (offset < bytes);
 }
 
-void SharedMemory::scatter(const at::Tensor& out, const at::Tensor& in, Reduce op, const Call& call) {
+void SharedMemory::scatter(const Call& call, const Signature& signature) {
+  const at::Tensor &out = *call.out, &in = *call.in;
   const int n = size(), own = rank();
   const auto width = static_cast<int64_t>(out.element_size());
   const int64_t total = out.numel(), piece = slots_->capacity() / width / n;
@@ -195,27 +170,29 @@ void SharedMemory::scatter(const at::Tensor& out, const at::Tensor& in, Reduce o
     for (int r = 0; r < n; ++r) {
       if (r != own) copy_bytes(slots_->input(own) + r * piece * width, source(r), count * width);
     }
-    slots_->meet(call);
+    slots_->meet(signature);
     const void* parts[kMaxSharedRanks];
     for (int r = 0; r < n; ++r) parts[r] = r == own ? source(own) : slots_->shown(r) + own * piece * width;
-    reduce_arrays(bytes_at(out) + offset * width, parts, n, count, out.scalar_type(), op);
+    reduce_arrays(bytes_at(out) + offset * width, parts, n, count, out.scalar_type(), call.op);
     offset += count;
   } while (offset < total);
 }
 
-void SharedMemory::exchange(std::byte* out, const std::byte* in, const std::vector<int64_t>& out_borders,
-                            const std::vector<int64_t>& in_borders, const Call& call) {
+void SharedMemory::exchange(const Call& call, const Signature& signature) {
+  std::byte *out = bytes_at(*call.out), *in = bytes_at(*call.in);
+  const auto out_borders = row_borders(*call.out, call.out_rows, size());
+  const auto in_borders = row_borders(*call.in, call.in_rows, size());
   const int n = size(), own = rank();
   // First what everybody is about to send to everybody: [from][to] bytes. It also tells how many pieces there will be.
   std::vector<int64_t> bytes(static_cast<size_t>(n) * n);
   for (int r = 0; r < n; ++r) bytes[own * n + r] = in_borders[r + 1] - in_borders[r];
   copy_bytes(slots_->input(own), reinterpret_cast<std::byte*>(&bytes[own * n]), n * 8);
-  slots_->meet(call);
+  slots_->meet(signature);
   for (int r = 0; r < n; ++r) copy_bytes(reinterpret_cast<std::byte*>(&bytes[r * n]), slots_->shown(r), n * 8);
   for (int to = 0; to < n; ++to) {
     const int64_t wanted = out_borders[to + 1] - out_borders[to];
     if (bytes[to * n + own] == wanted) continue;
-    slots_->abort(concat("group \"", name_, "\": in all_to_all (call ", call.number, ") rank ", to, " sends ",
+    slots_->abort(concat("group \"", name_, "\": in all_to_all (call ", signature.number, ") rank ", to, " sends ",
                          bytes[to * n + own], " bytes to rank ", own, ", which expects ", wanted,
                          "; out_rows of one must be in_rows of the other"));
   }
@@ -228,36 +205,41 @@ void SharedMemory::exchange(std::byte* out, const std::byte* in, const std::vect
     for (int r = 0; r < n; ++r) {
       if (r != own) copy_bytes(slots_->input(own) + r * piece, in + in_borders[r] + offset, count(own, r));
     }
-    slots_->meet(call);  // throws here if anybody found a mismatch
+    slots_->meet(signature);  // throws here if anybody found a mismatch
     for (int r = 0; r < n; ++r) {
       if (r != own) copy_bytes(out + out_borders[r] + offset, slots_->shown(r) + own * piece, count(r, own));
     }
   }
 }
 
-void SharedMemory::spread(std::byte* x, int64_t bytes, int root, const Call& call) {
+void SharedMemory::spread(const Call& call, const Signature& signature) {
+  std::byte* x = bytes_at(*call.out);
+  const int64_t bytes = bytes_of(call);
+  const int root = call.peer;
   int64_t offset = 0;
   do {
     const int64_t count = std::min(slots_->capacity(), bytes - offset);
     if (rank() == root) copy_bytes(slots_->input(root), x + offset, count);
-    slots_->meet(call);
+    slots_->meet(signature);
     if (rank() != root) copy_bytes(x + offset, slots_->shown(root), count);
     offset += count;
   } while (offset < bytes);
 }
 
-void SharedMemory::collect(const at::Tensor& x, int root, Reduce op, const Call& call) {
+void SharedMemory::collect(const Call& call, const Signature& signature) {
+  const at::Tensor& x = *call.out;
+  const int root = call.peer;
   const auto width = static_cast<int64_t>(x.element_size());
   int64_t offset = 0;
   do {
     const int64_t count = std::min(slots_->capacity() / width, x.numel() - offset);
     std::byte* own = bytes_at(x) + offset * width;
     if (rank() != root) copy_bytes(slots_->input(rank()), own, count * width);
-    slots_->meet(call);
+    slots_->meet(signature);
     if (rank() == root) {
       const void* parts[kMaxSharedRanks];
       for (int r = 0; r < size(); ++r) parts[r] = r == root ? own : slots_->shown(r);
-      reduce_arrays(own, parts, size(), count, x.scalar_type(), op);
+      reduce_arrays(own, parts, size(), count, x.scalar_type(), call.op);
     }
     offset += count;
   } while (offset < x.numel());

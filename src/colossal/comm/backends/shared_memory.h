@@ -3,8 +3,8 @@
 //
 //   up to 64 KB / (n-1)   every rank shows its tensor and reduces all of them itself: one meeting
 //   beyond                direct reduce-scatter and all-gather in pieces of half a megabyte: chunk r of a piece is
-//   reduced by rank r
-//                         from where the peers put it, while the previous piece is collected: one meeting a piece
+//                         reduced by rank r from where the peers put it, while the previous piece is collected: one
+//                         meeting a piece
 #pragma once
 #include <memory>
 #include <mutex>
@@ -23,8 +23,8 @@ namespace colossal::comm {
 /// them in an order that all ranks agree on, as with MPI.
 ///
 /// Errors: a mismatch of collective, size, dtype, root or reduction throws on every rank, with one message that names
-/// both calls;
-///         a peer that died or left is named. Large calls throw from Work::wait(). After an error the group is dead.
+///         both calls; a peer that died or left is named. Large calls throw from Work::wait(). After an error the group
+///         is dead.
 /// Cost:   all_reduce of B bytes moves about 3 B (n-1)/n + 2 B/n bytes through memory on each rank.
 class SharedMemory : public Backend {
  public:
@@ -35,31 +35,22 @@ class SharedMemory : public Backend {
   const std::string& name() const override { return name_; }
   int rank() const override { return slots_->rank(); }
   int size() const override { return slots_->size(); }
-  Work all_reduce(at::Tensor& x, Reduce op) override;
-  Work all_gather(at::Tensor& out, const at::Tensor& in) override;
-  Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) override;
-  Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                  const std::vector<int64_t>& in_rows) override;
-  Work broadcast(at::Tensor& x, int root) override;
-  Work reduce(at::Tensor& x, int root, Reduce op) override;
-  Work send(const at::Tensor& x, int to) override;
-  Work recv(at::Tensor& x, int from) override;
-  Work barrier() override;
+  Work issue(const Call& call) override;
   void abort(const std::string& reason) noexcept override;
 
  private:
   template <class Task>
   Work run(int64_t bytes, Task task);
-  Call next_call(Collective collective, const at::Tensor* x, int64_t bytes, int root = 0, Reduce op = Reduce::Sum);
+  Signature next_signature(const Call& call);
+  void perform(const Call& call, const Signature& signature);
 
-  void reduce_at_once(const at::Tensor& x, Reduce op, const Call& call);
-  void reduce_in_pieces(const at::Tensor& x, Reduce op, const Call& call);
-  void gather(std::byte* out, const std::byte* in, int64_t bytes, const Call& call);
-  void scatter(const at::Tensor& out, const at::Tensor& in, Reduce op, const Call& call);
-  void exchange(std::byte* out, const std::byte* in, const std::vector<int64_t>& out_borders,
-                const std::vector<int64_t>& in_borders, const Call& call);
-  void spread(std::byte* x, int64_t bytes, int root, const Call& call);
-  void collect(const at::Tensor& x, int root, Reduce op, const Call& call);
+  void reduce_at_once(const Call& call, const Signature& signature);
+  void reduce_in_pieces(const Call& call, const Signature& signature);
+  void gather(const Call& call, const Signature& signature);
+  void scatter(const Call& call, const Signature& signature);
+  void exchange(const Call& call, const Signature& signature);
+  void spread(const Call& call, const Signature& signature);
+  void collect(const Call& call, const Signature& signature);
 
   const std::string name_;
   std::shared_ptr<Slots> slots_;

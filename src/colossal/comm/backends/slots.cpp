@@ -50,7 +50,7 @@ bool is_zombie(int process) {
 
 struct alignas(64) Slots::Header {
   Flag met;  // the last step this rank has published
-  Call calls[2];
+  Signature calls[2];
   alignas(64) std::atomic<uint32_t> left;
   int process;
   uint64_t process_namespace;
@@ -62,7 +62,7 @@ struct alignas(64) Slots::End {
   char reason[kReasonBytes];
 };
 
-std::string describe(const Call& call) {
+std::string describe(const Signature& call) {
   std::string text = to_string(call.collective);
   if (call.collective == Collective::Barrier) return text;
   const bool reduces = call.collective == Collective::AllReduce || call.collective == Collective::ReduceScatter ||
@@ -117,7 +117,7 @@ std::byte* Slots::half(int rank, uint32_t step) const {
 
 std::byte* Slots::channels() const { return half(size_, 0); }
 
-void Slots::meet(const Call& call) {
+void Slots::meet(const Signature& call) {
   const uint32_t step = ++step_;
   if (end().state.load(std::memory_order_relaxed) != kRunning) throw_reason();
   Header& own = header(rank_);
@@ -136,9 +136,9 @@ void Slots::meet(const Call& call) {
 }
 
 void Slots::compare() {
-  const Call& first = header(0).calls[step_ % 2];
+  const Signature& first = header(0).calls[step_ % 2];
   for (int peer = 1; peer < size_; ++peer) {  // the same pair, hence the same message, whoever sees it first
-    const Call& other = header(peer).calls[step_ % 2];
+    const Signature& other = header(peer).calls[step_ % 2];
     if (other == first) continue;
     abort(concat("group \"", group_, "\": rank ", peer, " called ", describe(other), " (call ", other.number,
                  ") while rank 0 called ", describe(first), " (call ", first.number,

@@ -10,24 +10,24 @@
 #include <memory>
 #include <string>
 
-#include "colossal/comm/backends/calls.h"
 #include "colossal/comm/backends/flag.h"
 #include "colossal/comm/backends/segment.h"
+#include "colossal/comm/call.h"
 
 namespace colossal::comm {
 
 constexpr int kMaxSharedRanks = 127;  // of one group, on one host
 
-/// What a rank is about to do: ranks compare theirs in every step. 16 bytes, so that two of them share a cache line
-/// with the flag.
-struct Call {
+/// What must be alike on all ranks that make a call: they compare theirs in every step. 16 bytes, so that two of them
+/// share a cache line with the flag.
+struct Signature {
   uint64_t bytes = 0;  ///< of the tensor that every rank must have alike; 0 for all_to_all
   uint32_t number = 0;
   int8_t root = 0;
   Collective collective = Collective::Barrier;
   int8_t dtype = 0;
   uint8_t reduce = 0;
-  bool operator==(const Call&) const = default;
+  bool operator==(const Signature&) const = default;
 };
 
 class Slots {
@@ -58,7 +58,7 @@ class Slots {
 
   /// Publishes input(rank()) and waits for all peers to have done the same; then shown() and last_result() may be read.
   /// Errors: throws Error("comm", ...) when a peer is at another call, has left or died, or the group was aborted.
-  void meet(const Call& call);
+  void meet(const Signature& call);
 
   /// Ends the group for all ranks; the first reason stays.
   void abort(const std::string& reason) noexcept;
@@ -88,6 +88,7 @@ class Slots {
   uint32_t step_ = 0;
 };
 
-std::string describe(const Call& call);
+/// "all_reduce(sum) of 4096 bytes of Float".
+std::string describe(const Signature& call);
 
 }  // namespace colossal::comm

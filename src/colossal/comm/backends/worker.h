@@ -1,6 +1,7 @@
 // A thread that runs tasks in the order they were given: what makes large collectives overlap with computing.
 #pragma once
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -10,6 +11,9 @@
 #include "colossal/comm/group.h"
 
 namespace colossal::comm {
+
+/// Calls whose tensors are at most that large are quicker made in the calling thread than handed to another one.
+inline constexpr int64_t kInlineBytes = 64 << 10;
 
 /// The thread starts with the first task. Destruction finishes what was submitted.
 class Worker {

@@ -16,16 +16,7 @@ class HostStaging : public Backend {
   const std::string& name() const override { return inner_->name(); }
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
-  Work all_reduce(at::Tensor& x, Reduce op) override;
-  Work all_gather(at::Tensor& out, const at::Tensor& in) override;
-  Work reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) override;
-  Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                  const std::vector<int64_t>& in_rows) override;
-  Work broadcast(at::Tensor& x, int root) override;
-  Work reduce(at::Tensor& x, int root, Reduce op) override;
-  Work send(const at::Tensor& x, int to) override;
-  Work recv(at::Tensor& x, int from) override;
-  Work barrier() override;
+  Work issue(const Call& call) override;
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
 
  private:

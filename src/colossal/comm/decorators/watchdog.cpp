@@ -48,7 +48,7 @@ void Watchdog::stop() {
 
 int Watchdog::add_group(const std::string& name, const std::string& key, const std::vector<int>& ranks, int rank) {
   const std::lock_guard lock(mutex_);
-  Watched group;
+  WatchedRanks group;
   group.name = name;
   group.key = key;
   group.ranks = ranks;
@@ -57,12 +57,12 @@ int Watchdog::add_group(const std::string& name, const std::string& key, const s
   return static_cast<int>(groups_.size()) - 1;
 }
 
-Watchdog::Ticket Watchdog::begin(const Call& call) {
+Watchdog::Ticket Watchdog::begin(const Watched& call) {
   check();
   Record record{call, 0, Clock::now()};
   const std::lock_guard lock(mutex_);
   if (is_numbered(call.collective)) {
-    Watched& group = groups_[call.group];
+    WatchedRanks& group = groups_[call.group];
     record.number = ++group.calls;
     group.last = record;
   }
@@ -222,7 +222,7 @@ std::string Watchdog::describe(const Record& record) const {
 
 LateRanks::Wait Watchdog::wait_of(const Record& record) {
   const std::lock_guard lock(mutex_);
-  const Watched& group = groups_[record.call.group];
+  const WatchedRanks& group = groups_[record.call.group];
   LateRanks::Wait wait{group.name, group.key, group.ranks, group.rank, record.number, record.call.peer};
   wait.sends = record.call.collective == Collective::Send;
   wait.is_comparable = record.call.collective != Collective::AllToAll;  // whose bytes may differ

@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "colossal/comm/backends/calls.h"
 #include "colossal/comm/decorators/late_ranks.h"
 #include "colossal/comm/group.h"
 #include "colossal/comm/traffic.h"
@@ -50,7 +49,8 @@ class Watchdog {
 
   /// `key` is the same on all members and no other group's; `ranks` are the members' ranks in the world.
   int add_group(const std::string& name, const std::string& key, const std::vector<int>& ranks, int rank);
-  struct Call {
+  /// What is remembered of a call.
+  struct Watched {
     int group = 0;
     Collective collective = Collective::Barrier;
     int64_t bytes = 0;
@@ -59,7 +59,7 @@ class Watchdog {
   };
   using Ticket = uint64_t;
   /// Errors: as check().
-  Ticket begin(const Call& call);
+  Ticket begin(const Watched& call);
   /// The call goes on asynchronously: it ends when `work` says that it is done.
   void follow(Ticket ticket, std::shared_ptr<Work> work);
   void end(Ticket ticket);
@@ -78,7 +78,7 @@ class Watchdog {
  private:
   using Clock = std::chrono::steady_clock;
   struct Record {
-    Call call;
+    Watched call;
     uint64_t number = 0;
     Clock::time_point start;
     std::shared_ptr<Work> work = nullptr;
@@ -86,7 +86,7 @@ class Watchdog {
     Clock::time_point patient_since = start;
     int for_busy = -1;  // that rank
   };
-  struct Watched {
+  struct WatchedRanks {
     std::string name, key;
     std::vector<int> ranks;
     int rank = 0;
@@ -123,7 +123,7 @@ class Watchdog {
   const std::chrono::milliseconds interval_;
   mutable std::mutex mutex_;
   std::condition_variable stop_;
-  std::vector<Watched> groups_;
+  std::vector<WatchedRanks> groups_;
   std::map<Ticket, Record> under_way_;
   Ticket tickets_ = 0;
   std::map<uint64_t, Doing> doing_;  // by episode; the last one is what is announced

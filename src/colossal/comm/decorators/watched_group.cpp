@@ -1,7 +1,5 @@
 #include "colossal/comm/decorators/watched_group.h"
 
-#include <ATen/ATen.h>
-
 namespace colossal::comm {
 namespace {
 
@@ -49,7 +47,7 @@ class WatchedWork : public Work::State {
 /// message.
 class WatchedTransfer : public Work::State {
  public:
-  WatchedTransfer(std::shared_ptr<Watchdog> watchdog, Watchdog::Call call, Work inner)
+  WatchedTransfer(std::shared_ptr<Watchdog> watchdog, Watchdog::Watched call, Work inner)
       : wait_(std::move(watchdog)), call_(call), inner_(std::make_shared<Work>(std::move(inner))) {}
 
   void wait() override { wait_(wait_.watchdog()->begin(call_), inner_); }
@@ -57,22 +55,22 @@ class WatchedTransfer : public Work::State {
 
  private:
   const WatchedWait wait_;
-  const Watchdog::Call call_;
+  const Watchdog::Watched call_;
   const std::shared_ptr<Work> inner_;
 };
 
 }  // namespace
 
-template <class Start>
-Work WatchedGroup::watch(Collective collective, int64_t bytes, int peer, const Start& start) {
-  const Watchdog::Call call{handle_, collective, bytes, peer, traffic_.phase()};
-  const auto ticket = watchdog_->begin(call);
+Work WatchedGroup::issue(const Call& call) {
+  const Watchdog::Watched watched{handle_, call.collective, bytes_of(call), call.is_transfer() ? call.peer : -1,
+                                  traffic_.phase()};
+  const auto ticket = watchdog_->begin(watched);
   try {
-    Work work = start();
-    if (work.is_empty() || peer >= 0) {
+    Work work = inner_->issue(call);
+    if (work.is_empty() || call.is_transfer()) {
       watchdog_->end(ticket);
       if (work.is_empty()) return work;
-      return Work(std::make_shared<WatchedTransfer>(watchdog_, call, std::move(work)));
+      return Work(std::make_shared<WatchedTransfer>(watchdog_, watched, std::move(work)));
     }
     auto kept = std::make_shared<Work>(std::move(work));
     watchdog_->follow(ticket, kept);
@@ -82,43 +80,6 @@ Work WatchedGroup::watch(Collective collective, int64_t bytes, int peer, const S
     watchdog_->throw_verdict();
     throw;
   }
-}
-
-Work WatchedGroup::all_reduce(at::Tensor& x, Reduce op) {
-  return watch(Collective::AllReduce, bytes_of(x), -1, [&] { return inner_->all_reduce(x, op); });
-}
-
-Work WatchedGroup::all_gather(at::Tensor& out, const at::Tensor& in) {
-  return watch(Collective::AllGather, bytes_of(in), -1, [&] { return inner_->all_gather(out, in); });
-}
-
-Work WatchedGroup::reduce_scatter(at::Tensor& out, const at::Tensor& in, Reduce op) {
-  return watch(Collective::ReduceScatter, bytes_of(in), -1, [&] { return inner_->reduce_scatter(out, in, op); });
-}
-
-Work WatchedGroup::all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                              const std::vector<int64_t>& in_rows) {
-  return watch(Collective::AllToAll, bytes_of(in), -1, [&] { return inner_->all_to_all(out, in, out_rows, in_rows); });
-}
-
-Work WatchedGroup::broadcast(at::Tensor& x, int root) {
-  return watch(Collective::Broadcast, bytes_of(x), -1, [&] { return inner_->broadcast(x, root); });
-}
-
-Work WatchedGroup::reduce(at::Tensor& x, int root, Reduce op) {
-  return watch(Collective::Reduce, bytes_of(x), -1, [&] { return inner_->reduce(x, root, op); });
-}
-
-Work WatchedGroup::send(const at::Tensor& x, int to) {
-  return watch(Collective::Send, bytes_of(x), to, [&] { return inner_->send(x, to); });
-}
-
-Work WatchedGroup::recv(at::Tensor& x, int from) {
-  return watch(Collective::Recv, bytes_of(x), from, [&] { return inner_->recv(x, from); });
-}
-
-Work WatchedGroup::barrier() {
-  return watch(Collective::Barrier, 0, -1, [&] { return inner_->barrier(); });
 }
 
 }  // namespace colossal::comm

@@ -21,19 +21,18 @@ using memory::Slot;
 /// Where the gradients of a chunk are summed beside its sharers: one group after the other.
 std::vector<comm::Group*> further_groups(comm::Mesh& mesh, const Chunk& chunk) {
   const tensor::ShardSpec& spec = chunk.slots().front().parameter->spec;
-  const int sharers = chunk.sharers().size(), replicas = mesh.size("data"), index = mesh.index("data");
+  const std::vector<std::string> replicas = tensor::replicas(spec, mesh.place());
+  const int sharers = chunk.sharers().size();
   std::vector<std::string> axes = spec.gradient_axes;
-  if (sharers == 1) axes.insert(axes.begin(), "data");
+  if (sharers > 1)
+    std::erase_if(
+        axes, [&](const auto& axis) { return std::find(replicas.begin(), replicas.end(), axis) != replicas.end(); });
   std::vector<comm::Group*> groups;
   if (spec.stages.size() > 1)
     groups.push_back(&mesh.among(axes, "pipeline", spec.stages));
   else if (!axes.empty())
     groups.push_back(&mesh.group(axes));
-  if (sharers > 1 && sharers < replicas) {  // the same part in other runs of sharers
-    std::vector<int> same;
-    for (int i = index % sharers; i < replicas; i += sharers) same.push_back(i);
-    groups.push_back(&mesh.among({}, "data", same));
-  }
+  if (sharers > 1 && sharers < mesh.place().size(replicas)) groups.push_back(&mesh.counterparts(replicas, sharers));
   std::erase_if(groups, [](const comm::Group* group) { return group->size() == 1; });
   return groups;
 }
@@ -43,10 +42,11 @@ struct Gradients {
   Chunk* chunk;
   memory::Shard* shard;
   std::vector<comm::Group*> further;
-  bool late;                 // copies in other stages: leaves in finish()
-  at::Tensor whole;          // [chunk length]; undefined: none came yet
-  std::vector<bool> filled;  // by slot: whole has something of it
-  int64_t pending = 0;       // gradients to come in this pass
+  std::optional<comm::Compression> compression;  // of what replicas send
+  bool late;                                     // copies in other stages: leaves in finish()
+  at::Tensor whole;                              // [chunk length]; undefined: none came yet
+  std::vector<bool> filled;                      // by slot: whole has something of it
+  int64_t pending = 0;                           // gradients to come in this pass
   bool left = false;
   at::Tensor received;  // under way
   comm::Work work;
@@ -57,15 +57,18 @@ struct Gradients {
 struct GradientReducer::State {
   State(memory::ChunkStore& store, const GradientOptions& options)
       : store(store), options(options), zero(store.options().zero) {
-    if (store.mesh().size("data") > 1) compression = store.options().compression;
     size_t shard = 0;
     for (const auto& chunk : store.chunks()) {
       if (!chunk->trained()) continue;
       Gradients g{
-          chunk.get(), &store.shards()[shard++], further_groups(store.mesh(), *chunk), false, {}, {}, 0, false, {}, {}};
+          chunk.get(), &store.shards()[shard++], further_groups(store.mesh(), *chunk), {}, false, {}, {}, 0, false, {},
+          {}};
+      const tensor::ShardSpec& spec = chunk->slots().front().parameter->spec;
+      if (store.mesh().place().size(tensor::replicas(spec, store.mesh().place())) > 1)
+        g.compression = store.options().compression;
       // Copies in other stages come to their last gradient at other times, and wait for this rank's transfers before: a
       // collective that blocks, as small ones may, must not stand in the way of those.
-      g.late = chunk->slots().front().parameter->spec.stages.size() > 1;
+      g.late = spec.stages.size() > 1;
       g.filled.assign(chunk->slots().size(), false);
       alone = alone && g.further.empty() && chunk->sharers().size() == 1;
       chunks.insert(chunks.begin(), std::move(g));
@@ -135,16 +138,16 @@ struct GradientReducer::State {
     }
     under_way.push_back(&g);
     if (zero == 0) {
-      if (compression && !g.further.empty())
-        comm::compressed_all_reduce(g.whole, *g.further.front(), *compression);
+      if (g.compression && !g.further.empty())
+        comm::compressed_all_reduce(g.whole, *g.further.front(), *g.compression);
       else if (!g.further.empty())
         g.work = g.further.front()->all_reduce(g.whole, comm::Reduce::Sum);
       return;
     }
     const Chunk& chunk = *g.chunk;
     g.received = zero == 1 ? g.shard->gradients : at::empty({chunk.part_length()}, g.whole.options());
-    g.work = compression ? comm::compressed_reduce_scatter(g.received, g.whole, chunk.sharers(), *compression)
-                         : chunk.sharers().reduce_scatter(g.received, g.whole, comm::Reduce::Sum);
+    g.work = g.compression ? comm::compressed_reduce_scatter(g.received, g.whole, chunk.sharers(), *g.compression)
+                           : chunk.sharers().reduce_scatter(g.received, g.whole, comm::Reduce::Sum);
   }
 
   /// What no gradient came for, padding too.
@@ -195,7 +198,6 @@ struct GradientReducer::State {
   memory::ChunkStore& store;
   GradientOptions options;
   int zero;
-  std::optional<comm::Compression> compression;
   bool alone = true;    // no chunk has a peer: nothing will ever leave
   bool is_view = true;  // gradients of parameters are views of whole chunks
   bool active = false;

@@ -1,4 +1,4 @@
-// Data parallelism: gradients summed over the data axis while the backward pass still runs, whole or each rank its part
+// Data parallelism: gradients summed over replicas while the backward pass still runs, whole or each rank its part
 // (ZeRO).
 #pragma once
 #include <ATen/core/ScalarType.h>
@@ -17,9 +17,9 @@ struct GradientOptions {
   bool each_pass = false;
 };
 
-/// Sums the gradients of a store's trained chunks over the ranks of mesh axis "data", the chunk's gradient_axes and its
-/// copies in other stages, to Shard::gradients. Gradients are of sums divided by global token counts, so no mean is
-/// taken here.
+/// Sums the gradients of a store's trained chunks over the gradient_axes of their parameters, replicas among them, and
+/// over copies in other stages, to Shard::gradients. Gradients are of sums divided by global token counts, so no mean
+/// is taken here.
 ///
 /// zero 0, 1:     gradients are whole, P elements a rank, until the next step. zero 2, 3: a chunk's are whole from its
 /// first gradient to their reduction, then each rank keeps its part; at most two chunks are on their way at once.
@@ -30,7 +30,7 @@ struct GradientOptions {
 ///                gradient is there and those before it have left, or in finish(); one with copies in other stages in
 ///                finish().
 /// Precision:     messages have the dtype of `sums`; with each_pass that of the parameters. With
-///                ChunkOptions::compression those over "data" have a byte a number.
+///                ChunkOptions::compression those over replicas have a byte a number.
 /// Unused parameters: count as zeros; their chunks leave in finish().
 /// Errors ("gradients"): a second gradient of a parameter in one pass, whose chunk has left: it is used both inside and
 ///                       outside a recomputed block. One reducer a parameter: it takes the one post-accumulate hook

@@ -1,0 +1,186 @@
+#include "colossal/memory/host_memory.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+
+namespace colossal::memory {
+namespace {
+
+constexpr size_t kSmallest = size_t{256} << 10;
+constexpr size_t kUnit = size_t{4} << 10;  // sizes of blocks
+constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kSegment = size_t{32} << 20;  // taken from the system at a time, unless a tensor is larger
+
+size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+/// A piece of a segment; neighbours in address order are linked so that free ones can merge.
+struct Block {
+  char* data;
+  size_t size;
+  Block *before, *after;
+  bool free;
+};
+
+struct SmallerFirst {
+  bool operator()(const Block* a, const Block* b) const {
+    return a->size != b->size ? a->size < b->size : a->data < b->data;
+  }
+};
+
+/// All addresses are aligned to huge pages: an anonymous mapping with the ends cut off. Null if there is no memory.
+char* map_segment(size_t bytes) {
+  void* mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* begin = static_cast<char*>(mapped);
+  auto* data = reinterpret_cast<char*>(round_up(reinterpret_cast<size_t>(begin), kHugePage));
+  if (data > begin) munmap(begin, static_cast<size_t>(data - begin));
+  munmap(data + bytes, kHugePage - static_cast<size_t>(data - begin));
+  madvise(data, bytes, MADV_HUGEPAGE);  // a wish: without it the memory works as well, in small pages
+  return data;
+}
+
+class HostCache final : public c10::Allocator {
+ public:
+  explicit HostCache(c10::Allocator* small) : small_(small) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    void* data = bytes < kSmallest ? nullptr : take(round_up(bytes, kUnit));
+    if (!data) return small_->allocate(bytes);  // also when the system has no more: it words the error
+    return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }  // oneDNN's scratch memory is asked for raw
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
+
+  HostMemory usage() const {
+    const std::lock_guard lock(mutex_);
+    return usage_;
+  }
+
+  size_t release() {
+    const std::lock_guard lock(mutex_);
+    size_t released = 0;
+    for (auto it = free_.begin(); it != free_.end();) {
+      Block* block = *it;
+      if (block->before || block->after) {
+        ++it;
+        continue;
+      }
+      it = free_.erase(it);
+      munmap(block->data, block->size);
+      released += block->size;
+      delete block;
+    }
+    usage_.reserved_bytes -= released;
+    return released;
+  }
+
+ private:
+  static void give_back(void* data);
+
+  void* take(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    Block wanted{nullptr, bytes, nullptr, nullptr, true};
+    auto found = free_.lower_bound(&wanted);
+    Block* block = found != free_.end() ? *found : add_segment(bytes);
+    if (!block) return nullptr;
+    free_.erase(block);
+    if (block->size > bytes) {
+      auto* rest = new Block{block->data + bytes, block->size - bytes, block, block->after, true};
+      if (rest->after) rest->after->before = rest;
+      block->after = rest;
+      block->size = bytes;
+      free_.insert(rest);
+    }
+    block->free = false;
+    usage_.used_bytes += bytes;
+    usage_.peak_used_bytes = std::max(usage_.peak_used_bytes, usage_.used_bytes);
+    live_.emplace(block->data, block);
+    return block->data;
+  }
+
+  Block* add_segment(size_t bytes) {
+    const size_t size = round_up(std::max(bytes, kSegment), kHugePage);
+    char* data = map_segment(size);
+    if (!data) return nullptr;
+    usage_.reserved_bytes += size;
+    ++usage_.system_requests;
+    return *free_.insert(new Block{data, size, nullptr, nullptr, true}).first;
+  }
+
+  /// False if `data` is not ours.
+  bool put(void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = live_.find(data);
+    if (found == live_.end()) return false;
+    Block* block = found->second;
+    live_.erase(found);
+    usage_.used_bytes -= block->size;
+    if (block->after && block->after->free) {
+      free_.erase(block->after);
+      absorb_next(block);
+    }
+    if (block->before && block->before->free) {
+      block = block->before;
+      free_.erase(block);
+      absorb_next(block);
+    }
+    block->free = true;
+    free_.insert(block);
+    return true;
+  }
+
+  static void absorb_next(Block* block) {
+    Block* next = block->after;
+    block->size += next->size;
+    block->after = next->after;
+    if (next->after) next->after->before = block;
+    delete next;
+  }
+
+  mutable std::mutex mutex_;
+  std::set<Block*, SmallerFirst> free_;
+  std::unordered_map<void*, Block*> live_;
+  HostMemory usage_;
+  c10::Allocator* small_;
+};
+
+// One per process, like the allocator it replaces, and never destroyed: tensors of static duration may outlive it
+// otherwise.
+std::atomic<HostCache*> installed{nullptr};
+
+void HostCache::give_back(void* data) {
+  auto* cache = installed.load(std::memory_order_acquire);
+  if (data && !cache->put(data)) cache->small_->raw_deleter()(data);
+}
+
+}  // namespace
+
+void keep_host_memory() {
+  static const bool once = [] {
+    auto* cache = new HostCache(c10::GetCPUAllocator());
+    installed.store(cache, std::memory_order_release);
+    c10::SetCPUAllocator(cache, /*priority=*/1);
+    return true;
+  }();
+  (void)once;
+}
+
+HostMemory host_memory() {
+  const auto* cache = installed.load(std::memory_order_acquire);
+  return cache ? cache->usage() : HostMemory{};
+}
+
+size_t release_host_memory() {
+  auto* cache = installed.load(std::memory_order_acquire);
+  return cache ? cache->release() : 0;
+}
+
+}  // namespace colossal::memory

@@ -1,0 +1,107 @@
+#include "colossal/report/draw_curves.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "colossal/base/error.h"
+#include "colossal/report/html.h"
+#include "colossal/report/plot.h"
+
+namespace colossal::report {
+namespace {
+
+// One plot of the picture in its own units: the frame lies inside margins that hold title and labels.
+constexpr double kWidth = 380, kHeight = 220, kLeft = 58, kRight = 14, kTop = 46, kBottom = 30;
+constexpr size_t kMostPoints = 400;
+constexpr const char* kStyle =
+    "text{font:11px "
+    "system-ui,sans-serif;fill:#555}.title{font-size:13px;font-weight:600;fill:#222}.end{text-anchor:end}.mid{text-"
+    "anchor:middle}"
+    ".grid{stroke:#e4e4e0}.axis{stroke:#888}.line{fill:none;stroke:#3b6fb6;stroke-width:1.8;stroke-linejoin:round}";
+constexpr int kLabel = 9;  // characters in front of the axis in a terminal
+
+double top_of(const std::vector<Curve>& curves) {
+  double top = 0;
+  for (const Curve& curve : curves)
+    for (const double value : curve.values) top = std::max(top, value);
+  return top > 0 ? top : 1;
+}
+
+std::string at(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f", value);
+  return text;
+}
+
+std::string text(const char* style, double x, double y, const std::string& content) {
+  return concat("<text class='", style, "' x='", at(x), "' y='", at(y), "'>", html_text(content), "</text>");
+}
+
+std::string line(const char* style, double x1, double y1, double x2, double y2) {
+  return concat("<line class='", style, "' x1='", at(x1), "' y1='", at(y1), "' x2='", at(x2), "' y2='", at(y2), "'/>");
+}
+
+std::string draw_plot(const Curve& curve, double top) {
+  Series series{curve.title, "", {}, curve.values};
+  for (size_t i = 0; i < curve.values.size(); ++i) series.x.push_back(static_cast<double>(i + 1));
+  series = thin(series, kMostPoints);
+  const double last = std::max<double>(2, static_cast<double>(curve.values.size()));
+  const auto x = [&](double step) { return kLeft + (step - 1) / (last - 1) * (kWidth - kLeft - kRight); };
+  const auto y = [&](double value) { return kHeight - kBottom - value / (1.04 * top) * (kHeight - kTop - kBottom); };
+  std::string out = text("title", kLeft, 18, curve.title) + text("", kLeft, 33, curve.note);
+  for (const double tick : round_ticks(0, top, 4))
+    out += line("grid", kLeft, y(tick), kWidth - kRight, y(tick)) +
+           text("end", kLeft - 6, y(tick) + 4, short_number(tick));
+  for (const double tick : round_ticks(1, last, 4))
+    if (tick == std::floor(tick)) out += text("mid", x(tick), kHeight - kBottom + 16, short_number(tick));
+  out += line("axis", kLeft, y(0), kWidth - kRight, y(0)) + "<path class='line' d='";
+  for (size_t i = 0; i < series.x.size(); ++i)
+    out += concat(i ? "L" : "M", at(x(series.x[i])), " ", at(y(series.y[i])));
+  return out + "'/>";
+}
+
+}  // namespace
+
+std::vector<std::string> draw_text(const Curve& curve, int width, int height, double top) {
+  const int columns = std::max(8, width - kLabel - 2);
+  const auto steps = static_cast<double>(curve.values.size());
+  std::vector<std::string> rows(height, std::string(columns, ' '));
+  const auto row_of = [&](double value) {
+    return height - 1 - std::clamp<int>(static_cast<int>(value / top * height), 0, height - 1);
+  };
+  for (int column = 0; column < columns; ++column) {
+    const auto first = static_cast<size_t>(column * steps / columns),
+               end = static_cast<size_t>((column + 1) * steps / columns);
+    const auto stretch =
+        std::minmax_element(curve.values.begin() + first, curve.values.begin() + std::max(first + 1, end));
+    for (int row = row_of(*stretch.second); row <= row_of(*stretch.first); ++row) rows[row][column] = '*';
+  }
+  std::vector<std::string> lines;
+  for (int row = 0; row < height; ++row) {
+    std::string label = row == 0 ? short_number(top) : row == height - 1 ? "0" : "";
+    label.insert(0, std::max<int>(0, kLabel - static_cast<int>(label.size())), ' ');
+    lines.push_back(label + " |" + rows[row]);
+  }
+  const std::string first = "1", last = std::to_string(curve.values.size());
+  const auto gap = std::max<int>(1, columns - static_cast<int>(first.size() + last.size()));
+  lines.push_back(std::string(kLabel + 2, ' ') + first + std::string(gap, ' ') + last);
+  return lines;
+}
+
+std::string draw_svg(const std::vector<Curve>& curves, int columns) {
+  const int across = std::min<int>(columns, static_cast<int>(curves.size())),
+            down = (static_cast<int>(curves.size()) + across - 1) / across;
+  const double width = across * kWidth, height = down * kHeight, top = top_of(curves);
+  std::string out =
+      concat("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 ", width, " ", height, "' width='", width,
+             "' height='", height, "'><style>", kStyle, "</style><rect width='100%' height='100%' fill='#fff'/>");
+  for (size_t i = 0; i < curves.size(); ++i) {
+    const auto column = static_cast<int>(i) % across, row = static_cast<int>(i) / across;
+    out += concat("<g transform='translate(", column * kWidth, " ", row * kHeight, ")'>", draw_plot(curves[i], top),
+                  "</g>\n");
+  }
+  return out + "</svg>\n";
+}
+
+}  // namespace colossal::report

@@ -1,0 +1,244 @@
+#include "colossal/report/plot.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/report/html.h"
+
+namespace colossal::report {
+namespace {
+
+// The drawing in its own units: the frame lies inside margins that hold the labels.
+constexpr double kWidth = 560, kHeight = 250;
+constexpr double kLeft = 58, kRight = 14, kTop = 12, kBottom = 36;
+constexpr size_t kMostPoints = 800;
+constexpr size_t kMostMarks = 200;  // of values that are not finite
+
+std::string coordinate(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f", value);
+  return text;
+}
+
+struct Scale {
+  double low = 0, high = 1, begin = 0, end = 1;
+  double operator()(double value) const { return begin + (value - low) / (high - low) * (end - begin); }
+};
+
+struct Bounds {
+  double low = std::numeric_limits<double>::infinity(), high = -std::numeric_limits<double>::infinity();
+  void add(double value) {
+    if (!std::isfinite(value)) return;
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  bool empty() const { return low > high; }
+};
+
+Scale x_scale(const Plot& plot) {
+  Bounds bounds;
+  for (const auto& series : plot.series) {
+    for (const double x : series.x) bounds.add(x);
+  }
+  if (bounds.empty()) bounds = {0, 1};
+  if (bounds.low == bounds.high) bounds = {bounds.low - 1, bounds.high + 1};
+  return {bounds.low, bounds.high, kLeft, kWidth - kRight};
+}
+
+/// Nothing finite: a scale whose low is not below its high.
+Scale y_scale(const Plot& plot) {
+  Bounds bounds;
+  for (const auto& series : plot.series) {
+    for (const double y : series.y) bounds.add(y);
+  }
+  if (bounds.empty()) return {0, 0, 0, 0};
+  if (plot.from_zero) bounds.add(0);
+  double room = 0.06 * (bounds.high - bounds.low);
+  if (room == 0) room = bounds.high == 0 ? 1 : 0.1 * std::abs(bounds.high);
+  const double low = plot.from_zero && bounds.low >= 0 ? 0 : bounds.low - room;
+  return {low, bounds.high + room, kHeight - kBottom, kTop};
+}
+
+std::string label(double value, PlotUnit unit) {
+  return unit == PlotUnit::kBytes ? readable_bytes(static_cast<int64_t>(value)) : short_number(value);
+}
+
+/// Round byte sizes: powers of two of a unit, so that labels read 256 MiB and not 286.1 MiB.
+std::vector<double> byte_ticks(double low, double high, int count) {
+  const double step = std::exp2(std::max(0.0, std::ceil(std::log2(std::max((high - low) / count, 1.0)))));
+  std::vector<double> ticks;
+  for (double tick = std::ceil(low / step) * step; tick <= high; tick += step) ticks.push_back(tick + 0.0);
+  return ticks;
+}
+
+std::string draw_axes(const Plot& plot, const Scale& x, const Scale& y) {
+  std::string out;
+  const auto ticks = plot.unit == PlotUnit::kBytes ? byte_ticks(y.low, y.high, 5) : round_ticks(y.low, y.high, 5);
+  for (const double tick : ticks) {
+    const std::string at = coordinate(y(tick));
+    out += "<line class='grid' x1='" + coordinate(kLeft) + "' x2='" + coordinate(kWidth - kRight) + "' y1='" + at +
+           "' y2='" + at + "'/><text class='tick' text-anchor='end' x='" + coordinate(kLeft - 7) + "' y='" +
+           coordinate(y(tick) + 4) + "'>" + label(tick, plot.unit) + "</text>";
+  }
+  for (const double tick : round_ticks(x.low, x.high, 6)) {
+    if (tick != std::floor(tick)) continue;  // steps are whole
+    out += "<text class='tick' text-anchor='middle' x='" + coordinate(x(tick)) + "' y='" +
+           coordinate(kHeight - kBottom + 17) + "'>" + short_number(tick) + "</text>";
+  }
+  out += "<line class='axis' x1='" + coordinate(kLeft) + "' x2='" + coordinate(kWidth - kRight) + "' y1='" +
+         coordinate(kHeight - kBottom) + "' y2='" + coordinate(kHeight - kBottom) + "'/>";
+  out += "<text class='name' text-anchor='end' x='" + coordinate(kWidth - kRight) + "' y='" + coordinate(kHeight - 5) +
+         "'>" + html_text(plot.x_label) + "</text>";
+  return out;
+}
+
+std::string draw_series(const Series& series, const Scale& x, const Scale& y) {
+  std::string path, dots, marks;
+  bool open = false;
+  size_t run = 0, marked = 0;
+  const size_t mark_every = series.x.size() / kMostMarks + 1;
+  const auto close_run = [&](size_t end) {
+    if (run == 1) {  // a point between two gaps: a path of one point would draw nothing
+      dots += "<circle class='" + series.style + "' r='3' cx='" + coordinate(x(series.x[end - 1])) + "' cy='" +
+              coordinate(y(series.y[end - 1])) + "'/>";
+    }
+    run = 0;
+    open = false;
+  };
+  for (size_t i = 0; i < series.x.size(); ++i) {
+    if (!std::isfinite(series.y[i])) {
+      close_run(i);
+      if (marked++ % mark_every != 0) continue;
+      const double at = x(series.x[i]), edge = kHeight - kBottom;
+      marks += "<path class='bad' d='M" + coordinate(at - 4) + " " + coordinate(edge) + "h8l-4 -7z'/>";
+      continue;
+    }
+    path += (open ? "L" : "M") + coordinate(x(series.x[i])) + " " + coordinate(y(series.y[i]));
+    open = true;
+    ++run;
+  }
+  close_run(series.x.size());
+  return "<path class='line " + series.style + "' d='" + path + "'/>" + dots + marks;
+}
+
+/// The thinned points for the hover script: {"label":..,"low":..,"high":..,"series":[{"name":..,"x":[..],"y":[..]}]}
+/// with labels as texts.
+std::string hover_points(const Plot& plot, const Scale& x) {
+  std::string out =
+      "{\"label\":\"" + plot.x_label + "\",\"low\":" + concat(x.low) + ",\"high\":" + concat(x.high) + ",\"series\":[";
+  for (const auto& series : plot.series) {
+    if (series.style == "faint") continue;  // what the smooth line stands for
+    out += out.back() == '[' ? "{\"name\":\"" : ",{\"name\":\"";
+    out += series.name + "\",\"x\":[";
+    for (size_t i = 0; i < series.x.size(); ++i) out += (i ? "," : "") + concat(static_cast<int64_t>(series.x[i]));
+    out += "],\"y\":[";
+    for (size_t i = 0; i < series.y.size(); ++i) {
+      const double y = series.y[i];
+      out += (i ? ",\"" : "\"") + (std::isfinite(y) ? label(y, plot.unit) : short_number(y)) + "\"";
+    }
+    out += "]}";
+  }
+  return out + "]}";
+}
+
+std::string legend(const Plot& plot) {
+  if (plot.series.size() < 2) return "";
+  std::string out = "<span class='legend'>";
+  for (const auto& series : plot.series)
+    out += "<span class='key " + series.style + "'>" + html_text(series.name) + "</span>";
+  return out + "</span>";
+}
+
+}  // namespace
+
+std::string render_plot(const Plot& plot) {
+  Plot thinned = plot;
+  size_t bad = 0;
+  for (auto& series : thinned.series) {
+    bad += series.style == "faint"
+               ? 0
+               : std::count_if(series.y.begin(), series.y.end(), [](double y) { return !std::isfinite(y); });
+    series = thin(series, kMostPoints);
+  }
+  const Scale x = x_scale(plot), y = y_scale(plot);
+  const bool drawable = y.low < y.high;
+  std::string out = "<figure class='card plot'><figcaption><b>" + html_text(plot.title) + "</b>" + legend(plot);
+  if (bad > 0)
+    out += "<span class='warn'>" + concat(bad, bad == 1 ? " value is" : " values are") + " not finite</span>";
+  out += "</figcaption><svg viewBox='0 0 560 250' role='img' aria-label='" + html_text(plot.title) + "'>";
+  if (drawable) {
+    out += draw_axes(thinned, x, y);
+    for (const auto& series : thinned.series) out += draw_series(series, x, y);
+    out += "<line class='cursor' y1='12' y2='214' x1='-9' x2='-9'/>";
+  } else {
+    out += "<text class='name' text-anchor='middle' x='280' y='125'>no finite value to show</text>";
+  }
+  out += "</svg>";
+  if (drawable) out += "<script type='application/json'>" + hover_points(thinned, x) + "</script>";
+  return out + "<output></output></figure>\n";
+}
+
+Series thin(const Series& series, size_t most) {
+  const size_t count = series.x.size();
+  if (count <= most) return series;
+  Series thinned{series.name, series.style, {}, {}};
+  const auto keep = [&](size_t i) {
+    thinned.x.push_back(series.x[i]);
+    thinned.y.push_back(series.y[i]);
+  };
+  const size_t stretches = most / 2;
+  for (size_t stretch = 0; stretch < stretches; ++stretch) {
+    const size_t begin = stretch * count / stretches, end = (stretch + 1) * count / stretches;
+    size_t low = begin, high = begin, bad = end;
+    for (size_t i = begin; i < end; ++i) {
+      if (!std::isfinite(series.y[i])) {
+        bad = i;
+        continue;
+      }
+      if (!(series.y[i] >= series.y[low])) low = i;  // so written, a NaN at `begin` gives way
+      if (!(series.y[i] <= series.y[high])) high = i;
+      if (!std::isfinite(series.y[low])) low = i;
+      if (!std::isfinite(series.y[high])) high = i;
+    }
+    if (bad != end) high = std::isfinite(series.y[low]) ? bad : low;  // a stretch that blew up shows that it did
+    keep(std::min(low, high));
+    if (low != high) keep(std::max(low, high));
+  }
+  return thinned;
+}
+
+std::vector<double> round_ticks(double low, double high, int count) {
+  const double rough = (high - low) / count, power = std::pow(10.0, std::floor(std::log10(rough)));
+  const double lead = rough / power;
+  const double step = power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 5 ? 5 : 10);
+  std::vector<double> ticks;
+  // + 0.0: no -0
+  for (double i = std::ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) ticks.push_back(i * step + 0.0);
+  return ticks;
+}
+
+std::string short_number(double value) {
+  char text[32];
+  const double size = std::abs(value);
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "infinite" : "-infinite";
+  if (size >= 1e12 || (size > 0 && size < 1e-3)) {
+    const int exponent = static_cast<int>(std::floor(std::log10(size)));
+    std::snprintf(text, sizeof(text), "%.3ge%d", value / std::pow(10.0, exponent), exponent);
+    return text;
+  }
+  const char* suffix = "";
+  if (size >= 1e4) {
+    const int thousands = size >= 1e9 ? 3 : size >= 1e6 ? 2 : 1;
+    value /= std::pow(1000.0, thousands);
+    suffix = thousands == 3 ? "B" : thousands == 2 ? "M" : "k";
+  }
+  std::snprintf(text, sizeof(text), "%.4g", value);
+  return std::string(text) + suffix;
+}
+
+}  // namespace colossal::report

@@ -1,0 +1,156 @@
+#include "colossal/run/config.h"
+
+#include <filesystem>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+
+namespace colossal::run {
+
+void RunConfig::fields(Fields& f) {
+  f.text("folder", folder, "run folder: resolved config, metrics.jsonl, TensorBoard events, report.html, checkpoints");
+  f.choice("device", device, {"auto", "cpu", "cuda"}, "where tensors live; auto: cuda where there is one");
+  f.choice("backend", backend, {"auto", "shm", "gloo", "nccl"},
+           "transport between ranks; auto: nccl with a GPU a rank, shm on one host, else gloo");
+  f.choice("matmul", matmul, {"auto", "mkl", "onednn"},
+           "library of fp32 products on the CPU; auto: measured on rank 0");
+  f.integer("timeout", timeout, "seconds",
+            "a collective that waits longer ends the run and names the late rank; so does a start (a minute at most)",
+            1, 86400);
+  f.integer("stall_notice", stall_notice, "seconds",
+            "a collective that waits longer is reported, with the late rank, and ends nothing", 1, 86400);
+  f.flag("bind_cores", bind_cores, "give each local rank its own share of the cores");
+}
+
+void DataConfig::fields(Fields& f) {
+  f.text("path", path,
+         "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs; of a "
+         "model of images: the "
+         "folder with CIFAR-10's binary files");
+  f.text("tokenizer", tokenizer,
+         "of text: `bytes`, a Hugging Face folder or tokenizer.json; `auto`: that of model.from where it has one, else "
+         "bytes");
+  f.integer("sequence", sequence, "tokens", "length of a sample of text", 1, 1 << 24);
+  f.choice("documents", documents, {"separate", "joined"}, "whether attention and prediction stop at document borders");
+  f.number("held_out", held_out, "of the data",
+           "text kept for the evaluation loss; images have a test set of their own", 0, 0.9);
+  f.flag("augment", augment, "mirror and shift training images at random");
+}
+
+std::string Config::tokenizer() const {
+  if (data.tokenizer != "auto") return data.tokenizer;
+  return std::filesystem::exists(model.from + "/tokenizer.json") && !model.from.empty() ? model.from : "bytes";
+}
+
+void PrecisionConfig::fields(Fields& f) {
+  f.choice("mode", mode, {"fp32", "fp64", "bf16", "fp16", "fp8"},
+           "dtype of parameters, activations and gradients; fp8: bf16, but linear layers multiply 8-bit numbers. "
+           "Norms, softmax statistics, losses and sums over ranks have fp32 at least");
+  f.flag("masters", masters, "bf16, fp16, fp8: the optimizer updates fp32 copies of the parameters");
+  f.number("loss_scale", loss_scale, "",
+           "fp16: what the loss is multiplied by at first, so that small gradients do not vanish; halved where "
+           "gradients overflow. 0: no scaling",
+           0, 1e30);
+  f.integer("loss_scale_growth", loss_scale_growth, "steps", "fp16: without an overflow before the scale is doubled",
+            1);
+  fp8.fields(f);
+}
+
+at::ScalarType PrecisionConfig::dtype() const {
+  return mode == "fp64"                    ? at::kDouble
+         : mode == "bf16" || mode == "fp8" ? at::kBFloat16
+         : mode == "fp16"                  ? at::kHalf
+                                           : at::kFloat;
+}
+
+bool PrecisionConfig::has_masters() const { return masters && (mode == "bf16" || mode == "fp16" || mode == "fp8"); }
+
+void MemoryConfig::fields(Fields& f) {
+  f.choice("recompute", recompute, {"none", "selective", "block"},
+           "activations computed again in backward instead of kept: none, those inside each mlp, or all but each "
+           "block's input");
+}
+
+void TrainingConfig::fields(Fields& f) {
+  f.integer("steps", steps, "steps", "optimizer steps of the whole run", 1);
+  f.integer("batch_size", batch_size, "samples", "global batch of a step, all replicas and micro-batches", 1);
+  f.integer("accumulate", accumulate, "micro-batches",
+            "parts that each replica's share is computed in, one after another", 1);
+  f.number("clip", clip, "", "largest gradient, in what clip_by says; 0: no clipping", 0);
+  f.choice("clip_by", clip_by, {"norm", "largest", "value"},
+           "what clip bounds: the L2 norm of the whole gradient, its largest magnitude (both scale the whole), or each "
+           "element (cut off by itself)");
+  f.integer("seed", seed, "", "of initial weights, data order and dropout");
+  f.integer("save_every", save_every, "steps", "between checkpoints; 0: at the end only");
+  f.integer("keep_last", keep_last, "checkpoints", "older ones are removed; 0: none are");
+  f.integer("evaluate_every", evaluate_every, "steps", "between evaluations on held-out data; 0: at the end only");
+  f.integer("evaluate_batches", evaluate_batches, "batches",
+            "of batch_size samples in one evaluation; 0: no evaluation");
+  f.text("sample_prompt", sample_prompt, "start of the text sampled at the end");
+  f.integer("sample_tokens", sample_tokens, "tokens",
+            "length of the text sampled at the end, which stops where data.sequence ends; 0: none");
+}
+
+void Config::fields(Fields& f) {
+  f.section("run", run, "where and on what");
+  f.section("model", model, "the model");
+  f.section("data", data, "what it reads");
+  f.section("parallel", parallel, "how it is spread over ranks; their number is the product of all sizes");
+  f.section("precision", precision, "number formats");
+  f.section("memory", memory, "what is kept");
+  f.section("optimizer", optimizer, "how weights are updated");
+  f.section("training", training, "the run");
+}
+
+int64_t Config::micro_batches() const {
+  if (parallel.pipeline.size == 1) return training.accumulate;
+  require(training.accumulate == 1, "training",
+          "accumulate must be 1 with a pipeline, whose micro-batches accumulate already: got ", training.accumulate,
+          "; set parallel.pipeline.micro_batches");
+  return parallel::micro_batches_of(parallel.pipeline, training.batch_size / parallel.data,
+                                    parallel::batch_parts(parallel.tensor));
+}
+
+void Config::validate() const {
+  const int64_t shares = parallel::batch_parts(parallel.tensor), parts = parallel.data * training.accumulate * shares;
+  const int64_t below = training.batch_size / parts * parts;
+  require(training.batch_size % parts == 0, "training", "batch_size must divide by parallel.data * training.accumulate",
+          shares > 1 ? concat(" * the ", shares, " parts of mode ", parallel.tensor.mode) : "", ": got ",
+          training.batch_size, ", ", parallel.data, " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "",
+          "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
+  optim::check_optimizer(optimizer);
+  optim::check_learning_rate(optimizer, training.steps, training.batch_size);
+  require(parallel.zero_sharers == 0 ||
+              (parallel.zero_sharers <= parallel.data && parallel.data % parallel.zero_sharers == 0),
+          "parallel", "zero_sharers must divide data: got ", parallel.zero_sharers, " of ", parallel.data,
+          " replicas; set it to 0 to share among all");
+  require(precision.mode != "fp16" || precision.masters, "precision",
+          "mode fp16 needs masters: updates below 1/2048 of a weight would be lost, "
+          "and its range is too short for masterless training; set precision.masters = true or mode = \"bf16\"");
+  parallel::PipelineConfig pipeline = parallel.pipeline;
+  pipeline.micro_batches = micro_batches();
+  parallel::check_sizes(pipeline);
+}
+
+GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags) {
+  const ConfigDocument file = path.empty() ? ConfigDocument() : ConfigDocument::load(path);
+  ConfigDocument document = file, on_top;
+  for (const std::string& flag : flags) {
+    document.set(flag);
+    on_top.set(flag);
+  }
+  GivenConfig given;
+  document.read(given.config);
+  const int64_t steps = given.config.training.steps;
+  int64_t& warmup = given.config.optimizer.warmup_steps;
+  constexpr char kWarmup[] = "optimizer.warmup_steps";
+  const bool is_wanted = on_top.text(kWarmup) || (file.text(kWarmup) && !on_top.text("training.steps"));
+  if (warmup <= steps || is_wanted) return given;
+  given.notices.push_back(concat(kWarmup, " = ", warmup, " is more than the ", steps,
+                                 " steps of this run: the warm-up is shortened to ", steps / 10, "; --", kWarmup, "=",
+                                 steps / 10, " says the same"));
+  warmup = steps / 10;
+  return given;
+}
+
+}  // namespace colossal::run

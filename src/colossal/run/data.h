@@ -1,0 +1,35 @@
+// What a run reads, and the model that fits it. The architecture decides: text through a tokenizer, or images.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "colossal/data/batches.h"
+#include "colossal/data/tokenizer.h"
+#include "colossal/models/shape.h"
+#include "colossal/run/config.h"
+
+namespace colossal::run {
+
+struct ResolvedModel {
+  models::ModelShape shape;
+  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null for a model of images
+};
+
+/// The model of the config; the vocabulary of text is the tokenizer's unless the config says otherwise.
+/// Errors: models::resolve()'s, the tokenizer's.
+ResolvedModel resolve_model(const Config& config);
+
+struct RunData {
+  models::ModelShape shape;
+  std::unique_ptr<data::Tokenizer> tokenizer;         ///< null for a model of images
+  std::unique_ptr<data::Batches> training, held_out;  ///< no held_out: the run does not evaluate
+  /// What a sample is to the model: its sequence; patches and class token
+  int64_t sample_tokens = 0;
+};
+
+/// Opens the data of replica `replica`. `builtin`: what data.path = "builtin" stands for.
+/// Errors: resolve_model()'s; data that is missing, damaged, too short, or not what the model reads.
+RunData open_data(const Config& config, const std::string& builtin, int replica);
+
+}  // namespace colossal::run

@@ -1,0 +1,71 @@
+#include "colossal/run/replaced_run.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/checkpoint/checkpoint.h"
+
+namespace colossal::run {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string replaced_path(const RunFolder& folder) { return folder.checkpoints() + ".replaced"; }
+
+/// What belongs to a run beside its checkpoints; logs go on from run to run.
+std::vector<std::string> companions(const RunFolder& folder) {
+  return {folder.config(),         folder.metrics(),     folder.report(),
+          folder.pipeline_trace(), folder.tensorboard(), folder.builtin_text()};
+}
+
+void rename(const std::string& from, const std::string& to) {
+  require(std::rename(from.c_str(), to.c_str()) == 0, "run", "cannot rename ", from, " to ", to, ": ",
+          std::strerror(errno));
+}
+
+std::string in_checkpoints(const RunFolder& folder, const std::string& path) {
+  return folder.checkpoints() + "/" + fs::path(path).filename().string();
+}
+
+}  // namespace
+
+void set_run_aside(const RunFolder& folder) {
+  for (const std::string& path : companions(folder))
+    if (fs::exists(path)) rename(path, in_checkpoints(folder, path));
+  rename(folder.checkpoints(), replaced_path(folder));
+  sync_folder(folder.path());
+}
+
+bool restore_run(const RunFolder& folder) {
+  const bool restores = checkpoint_set_aside(folder).has_value();
+  if (restores) {
+    fs::remove_all(folder.checkpoints());
+    rename(replaced_path(folder), folder.checkpoints());
+  }
+  // also those of a run that a kill left half set aside, or half restored
+  for (const std::string& path : companions(folder)) {
+    if (!fs::exists(in_checkpoints(folder, path))) continue;
+    fs::remove_all(path);
+    rename(in_checkpoints(folder, path), path);
+  }
+  sync_folder(folder.path());
+  remove_replaced_run(folder);
+  return restores;
+}
+
+std::optional<std::string> checkpoint_set_aside(const RunFolder& folder) {
+  if (checkpoint::latest(folder.checkpoints())) return std::nullopt;
+  return checkpoint::latest(replaced_path(folder));
+}
+
+void remove_replaced_run(const RunFolder& folder) {
+  std::error_code ignored;
+  fs::remove_all(replaced_path(folder), ignored);
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,88 @@
+#include "colossal/run/saved_model.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/base/run_folder.h"
+#include "colossal/checkpoint/agreement.h"
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/newest.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/config.h"
+#include "colossal/run/data.h"
+#include "colossal/run/replaced_run.h"
+
+namespace colossal::run {
+namespace {
+
+/// What a folder says about its model before any weight is read.
+struct Description {
+  models::ModelShape shape;
+  std::string tokenizer;
+  std::string checkpoint;  ///< empty: Hugging Face
+  at::ScalarType dtype = at::kFloat;
+};
+
+/// `steps`: of its checkpoints, if it is a run.
+Description describe(const std::string& folder, const std::vector<int64_t>& steps) {
+  const RunFolder run(folder);
+  if (std::filesystem::exists(run.config())) {
+    const auto config = read_config<Config>(run.config());
+    const bool is_set_aside = steps.empty() && checkpoint_set_aside(run);
+    require(!is_set_aside, "run", "the run that was to overwrite the one in ", folder,
+            " has no complete checkpoint yet; wait for its first one, or bring the earlier run back with `colossal "
+            "train --resume`");
+    require(!steps.empty(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
+    return {resolve_model(config).shape, config.tokenizer(), checkpoint::step_path(run.checkpoints(), steps.back()),
+            config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
+  }
+  require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
+          " is neither a run (config.toml) nor a Hugging Face model (config.json)");
+  return {models::shape_from_json(checkpoint::read_config(folder)), folder, "", at::kFloat};
+}
+
+}  // namespace
+
+SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh,
+                      const distributed::ParallelConfig& layout, at::Device device) {
+  comm::Group& everyone = mesh.all();
+  const auto busy = mesh.world().busy("reading " + folder);
+  SavedModel saved;
+  Description about;
+  // one looks, all follow
+  const std::vector<int64_t> steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
+  checkpoint::agree(everyone, at::kCPU, [&] {
+    about = describe(folder, steps);
+    parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
+    require(tokenizer == "none" || models::architecture(about.shape.architecture).input == models::Input::Tokens,
+            "generate", folder, " holds a ", about.shape.architecture,
+            ", which tells what images show: it has no text to continue");
+    saved.tokenizer_source = about.tokenizer;
+    if (tokenizer == "none") return;
+    require(!tokenizer.empty() || about.tokenizer != folder || std::filesystem::exists(folder + "/tokenizer.json"),
+            "generate", folder,
+            " holds no tokenizer.json; name a tokenizer with --tokenizer: bytes, or a tokenizer.json");
+    saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
+  });
+  saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape,
+                                                                nn::Parameters::Options{about.dtype, device, 0},
+                                                                distributed::DistributedModel::Workload{});
+  nn::Parameters& parameters = saved.model->parameters();
+  if (about.checkpoint.empty()) {
+    const auto& architecture = models::architecture(about.shape.architecture);
+    checkpoint::agree(everyone, at::kCPU, [&] {
+      checkpoint::import_weights(folder, parameters,
+                                 {architecture.external_names(about.shape), architecture.prefix, architecture.ignored});
+    });
+    return saved;
+  }
+  checkpoint::TrainingState state;
+  for (const nn::Parameter& p : parameters) state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
+  checkpoint::load(about.checkpoint, state, everyone, mesh.place(), "model.");
+  return saved;
+}
+
+}  // namespace colossal::run

@@ -1,0 +1,84 @@
+#include "colossal/memory/host_memory.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <thread>
+#include <vector>
+
+namespace colossal::memory::host_memory_test {
+namespace {
+
+// The allocator is for the process and cannot be taken out again: the other tests of this executable may run before or
+// after.
+struct HostMemoryCache : testing::Test {
+  void SetUp() override { keep_host_memory(); }
+};
+
+TEST_F(HostMemoryCache, TakesNothingFromTheSystemInASteadyState) {
+  const auto step = [] {
+    std::vector<at::Tensor> activations;
+    for (int64_t i = 1; i < 20; ++i) activations.push_back(at::ones({i * 100'000}));
+    for (const auto& x : activations) ASSERT_EQ(x[0].item<float>(), 1);
+  };
+  step();
+  const auto before = host_memory();
+  for (int i = 0; i < 20; ++i) step();
+  EXPECT_EQ(host_memory().system_requests, before.system_requests);
+  EXPECT_EQ(host_memory().used_bytes, before.used_bytes);
+  EXPECT_EQ(host_memory().reserved_bytes, before.reserved_bytes);
+}
+
+TEST_F(HostMemoryCache, NeverGivesTheSameMemoryTwice) {
+  std::mt19937 draw(1);
+  std::vector<std::pair<at::Tensor, float>> live;
+  for (int i = 0; i < 2000; ++i) {
+    if (live.size() > 20 || (!live.empty() && draw() % 2)) {
+      const size_t victim = draw() % live.size();
+      const auto& [x, value] = live[victim];
+      ASSERT_TRUE(x.eq(value).all().item<bool>());
+      live.erase(live.begin() + static_cast<std::ptrdiff_t>(victim));
+    } else {
+      const auto value = static_cast<float>(i);
+      live.emplace_back(at::full({static_cast<int64_t>(draw() % 300'000) + 1}, value), value);
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(live.back().first.data_ptr()) % 64, 0u);
+    }
+  }
+}
+
+TEST_F(HostMemoryCache, MergesWhatIsFreedSoThatItCanBeReleased) {
+  release_host_memory();
+  const auto before = host_memory();
+  {
+    std::vector<at::Tensor> pieces;
+    for (int i = 0; i < 40; ++i) pieces.push_back(at::empty({1'000'000}));
+    EXPECT_GE(host_memory().used_bytes, before.used_bytes + 160'000'000);
+    for (int i = 0; i < 40; i += 2) pieces[static_cast<size_t>(i)] = at::Tensor();
+  }
+  EXPECT_EQ(host_memory().used_bytes, before.used_bytes);
+  EXPECT_GT(release_host_memory(), 0u);
+  EXPECT_EQ(host_memory().reserved_bytes, before.reserved_bytes);
+}
+
+TEST_F(HostMemoryCache, ServesManyThreads) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([t] {
+      for (int i = 0; i < 200; ++i) {
+        const auto x = at::full({100'000 + 1000 * i}, t, at::kFloat);
+        ASSERT_EQ(x[x.numel() - 1].item<float>(), static_cast<float>(t));
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_F(HostMemoryCache, LeavesSmallTensorsToTheLibrary) {
+  const auto before = host_memory().used_bytes;
+  const auto x = at::ones({16});
+  EXPECT_EQ(host_memory().used_bytes, before);
+}
+
+}  // namespace
+}  // namespace colossal::memory::host_memory_test

@@ -1,0 +1,57 @@
+// What a config file and flags are made of together.
+#include "colossal/run/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/temporary_folder.h"
+#include "colossal/base/file.h"
+
+namespace colossal::run::config_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class Given : public testing::Test {
+ protected:
+  GivenConfig read(const std::string& toml, const std::vector<std::string>& flags = {}) {
+    write_file(folder / "run.toml", toml);
+    return read_given_config(folder / "run.toml", flags);
+  }
+  test::TemporaryFolder folder;
+};
+
+TEST_F(Given, AWarmUpThatAFlagLeavesNoRoomForIsShortened) {
+  const auto given = read("[optimizer]\nwarmup_steps = 20\n[training]\nsteps = 300\n", {"--training.steps=10"});
+  EXPECT_EQ(given.config.optimizer.warmup_steps, 1);
+  EXPECT_THAT(given.notices, ElementsAre(HasSubstr("optimizer.warmup_steps = 20 is more than the 10 steps of this run: "
+                                                   "the warm-up is shortened to 1")));
+  given.config.validate();
+}
+
+TEST_F(Given, SoIsOneThatNobodyAskedFor) {
+  EXPECT_EQ(read("[training]\nsteps = 5\n").config.optimizer.warmup_steps, 0);
+  EXPECT_EQ(read("", {"--training={steps=8}"}).config.optimizer.warmup_steps, 0);
+  EXPECT_EQ(read_given_config("", {"--training.steps=9"}).notices.size(), 1u);
+}
+
+TEST_F(Given, OneThatFitsStays) {
+  const auto given = read("[optimizer]\nwarmup_steps = 20\n[training]\nsteps = 300\n", {"--training.steps=20"});
+  EXPECT_EQ(given.config.optimizer.warmup_steps, 20);
+  EXPECT_THAT(given.notices, IsEmpty());
+}
+
+TEST_F(Given, OneThatIsAskedForIsRefusedAsEver) {
+  for (const auto& given : {read("[optimizer]\nwarmup_steps = 20\n[training]\nsteps = 10\n"),
+                            read("[training]\nsteps = 300\n", {"--training.steps=10", "--optimizer.warmup_steps=20"}),
+                            read("[training]\nsteps = 10\n", {"--optimizer.warmup_steps=20"})}) {
+    EXPECT_EQ(given.config.optimizer.warmup_steps, 20);
+    EXPECT_THAT(given.notices, IsEmpty());
+    EXPECT_THROW(given.config.validate(), std::exception);
+  }
+}
+
+}  // namespace
+}  // namespace colossal::run::config_test
