@@ -106,7 +106,7 @@ TEST(MeasuredCost, RefusesSizesThatDoNotDivide) {
   EXPECT_THAT(message_of([&] { measured_cost({.size = 64, .mode = "3d"}, sizes); }),
               testing::StartsWith("[3d] the rows of a batch must divide by the 16"));
   EXPECT_THAT(message_of([&] { measured_cost({.size = 4, .sequence = true}, sizes); }),
-              testing::StartsWith("[1d] data.sequence must divide by the 4"));
+              testing::StartsWith("[1d] the tokens of a row (data.sequence) must divide by the 4"));
   EXPECT_THAT(message_of([&] { measured_cost({.size = 2, .mode = "1d"}, {.hidden = 64, .heads = 5}); }),
               testing::StartsWith("[model] hidden must divide by heads: got hidden 64, heads 5"));
 }

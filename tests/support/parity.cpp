@@ -97,8 +97,8 @@ at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
 std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
   std::vector<checkpoint::NamedTensor> gradients;
   for (const memory::Shard& shard : engine.store().shards())
-    for (const memory::Piece& piece : shard.pieces) {
-      const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
+    for (const memory::Piece& piece : shard.pieces()) {
+      const at::Tensor part = shard.lease()->gradients.narrow(0, piece.offset, piece.part.size);
       gradients.push_back({piece.parameter->name, part.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true),
                            piece.parameter->spec, piece.part});
     }

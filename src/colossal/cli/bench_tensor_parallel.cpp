@@ -45,7 +45,7 @@ const Quantity kQuantities[] = {
     {"parameters, MiB", &LayerCost::parameter_bytes, kMiB, 3, 9},
     {"activations, MiB", &LayerCost::activation_bytes, kMiB, 3, 9},
 };
-constexpr int kModeWidth = 18;
+constexpr int kModeWidth = 25;
 
 std::string number(const Quantity& quantity, const LayerCost& cost) {
   char text[64];
@@ -97,7 +97,7 @@ std::vector<report::Series> lines(const std::vector<Row>& rows, double (*value)(
     for (const Row& row : rows)
       if (row.config.mode == mode && std::find(names.begin(), names.end(), name_of(row.config)) == names.end())
         names.push_back(name_of(row.config));
-  const char* const styles[] = {"first", "second", "third", "fourth", "fifth"};
+  const char* const styles[] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh"};
   std::vector<report::Series> all;
   for (const std::string& name : names) {
     report::Series series{name, styles[all.size() % std::size(styles)], {}, {}};

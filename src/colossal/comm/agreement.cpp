@@ -7,6 +7,7 @@
 
 #include "colossal/base/foreign_error.h"
 #include "colossal/comm/group.h"
+#include "colossal/tensor/host_value.h"
 
 namespace colossal::comm {
 namespace {
@@ -45,7 +46,7 @@ std::string text_of(const at::Tensor& bytes) {
 double sum(Group& ranks, double value) {
   at::Tensor total = at::full({1}, value, at::kDouble);
   ranks.all_reduce(total, Reduce::Sum).wait();
-  return total.item<double>();
+  return tensor::host_value(total);
 }
 
 std::string broadcast_text(Group& ranks, at::Device device, int root, const std::string& text) {

@@ -41,6 +41,7 @@ struct SerialLinear {
 struct BlockLinear : SerialLinear {
   BlockLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : SerialLinear(p, name, in, out, o) {
+    weight.hidden_matrix = true;
     product = p.product_for(weight, product);
   }
 };

@@ -70,6 +70,11 @@ void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Con
   std::iota(order.begin(), order.end(), size_t{0});
   if (first_pass) order = order_of_use(named, module.named_buffers(), first_pass, replicas);
   for (const size_t i : order) declare(parameters, i);
+  for (const auto& part : module.modules()) {
+    if (part->name() != "torch::nn::EmbeddingImpl") continue;
+    for (const at::Tensor& table : part->parameters(/*recurse=*/false))
+      for (nn::Parameter& p : parameters) p.hidden_matrix = p.hidden_matrix && !p.value.is_same(table);
+  }
 }
 
 /// Replicas that differed would drift apart unseen: with every gradient the same, they would stay as far apart as they

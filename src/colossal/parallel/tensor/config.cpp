@@ -128,7 +128,7 @@ void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch, int6
   };
   check(hidden, size_along(tensor_axes(config), outside_split(config).columns), "hidden", "features");
   check(batch, batch_parts(config), "the rows of a batch", "them");
-  check(sequence, sequence_parts(config), "data.sequence", "the tokens of a row");
+  check(sequence, sequence_parts(config), "the tokens of a row (data.sequence)", "them");
 }
 
 }  // namespace colossal::parallel

@@ -1,5 +1,5 @@
 // What a mode of tensor parallelism is: which block of each activation and of each matrix a rank holds, and the
-// products over those blocks. Layers (tensor_layers.h) are written once over it; a mode adds no layer and no model code.
+// products over those blocks. Layers (tensor_layers.h) are written once over it: a mode adds no layer, no model code.
 //
 //   comm::Mesh mesh(world, tensor_axes(config));
 //   nn::Parameters parameters(mesh.place(), {});

@@ -53,7 +53,9 @@ TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layo
       deferred_(p.deferred()),
       weight_(weight),
       bias_(std::move(bias)),
-      out_(weight.spec.room(0, layout_->mesh->place())) {}
+      out_(weight.spec.room(0, layout_->mesh->place())) {
+  weight.hidden_matrix = true;
+}
 
 std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout,
                                                    const std::string& name, int64_t in, int64_t out,

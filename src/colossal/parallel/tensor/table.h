@@ -8,8 +8,8 @@
 namespace colossal::parallel {
 
 /// Layout:        the features (dimension `features`; -1: none) are cut like those of activations in `split`; dimension
-///                0 is kept in pieces over layout.vector_shards; along other axes that cut tokens ranks hold copies, whose
-///                gradients are partial sums over them (gradient_axes).
+///                0 is kept in pieces over layout.vector_shards; along other axes that cut tokens ranks hold copies,
+///                whose gradients are partial sums over them (gradient_axes).
 /// Communication: value(): all_gather over the shards, (q-1)/q of the gathered size, and a reduce_scatter of as much in
 ///                backward. Copies: once a step, by the gradient reducer.
 class Table {
