@@ -84,19 +84,17 @@ Lease Shard::lease() const {
   return made;
 }
 
-double counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place) {
+at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place) {
   const at::Tensor part = flat.narrow(0, piece.offset, piece.part.size);
   const auto blocks = tensor::blocks(piece.parameter->spec, place, piece.part);
   bool all_primary = true, none_primary = true;
   for (const tensor::Block& block : blocks) (block.primary ? none_primary : all_primary) = false;
-  if (none_primary) return 0;
-  if (all_primary) return ops::sum_of_squares(part).item<double>();  // padding is zero: no need to cut it out
+  if (all_primary && !none_primary) return ops::sum_of_squares(part);  // padding is zero: no need to cut it out
+  at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
   const auto shape = piece.parameter->spec.local_shape(place);
-  double sum = 0;
   for (const tensor::Block& block : blocks)
     if (block.primary)
-      sum +=
-          ops::sum_of_squares(tensor::at_block(part, shape, piece.part, block).contiguous().view({-1})).item<double>();
+      sum.add_(ops::sum_of_squares(tensor::at_block(part, shape, piece.part, block).contiguous().view({-1})));
   return sum;
 }
 

@@ -122,7 +122,8 @@ void for_runs(const std::vector<Piece>& pieces, const KeyOf& key_of, const Body&
 }
 
 /// Sum of the squares of `flat`'s elements that belong to `piece` and that this rank counts: added up over all ranks of
-/// the mesh, that of the logical tensor. `flat` is as long as the piece's shard.
-double counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place);
+/// the mesh, that of the logical tensor. `flat` is as long as the piece's shard. The sum is a 0-dim fp64 tensor on the
+/// device of `flat`: nobody waits for it here.
+at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place);
 
 }  // namespace colossal::memory

@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/factored.h"
+#include "colossal/tensor/host_value.h"
 
 namespace colossal::optim {
 namespace {
@@ -130,7 +131,7 @@ void SecondMoments::divide(size_t index, const memory::Resident& shard, const at
       const memory::Piece& piece = shard.pieces[p];
       of_piece(to, piece).copy_(of_piece(from, piece) * moment.rsqrt() * scale);
       squares[static_cast<int64_t>(tensors_.index(*piece.parameter))] +=
-          memory::counted_squares(to, piece, tensors_.mesh().place());
+          tensor::host_value(memory::counted_squares(to, piece, tensors_.mesh().place()));
     }
 }
 

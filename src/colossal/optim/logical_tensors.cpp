@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "colossal/tensor/host_value.h"
+
 namespace colossal::optim {
 
 LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh) : mesh_(mesh) {
@@ -18,9 +20,12 @@ at::Tensor LogicalTensors::zeros() const { return at::zeros({static_cast<int64_t
 
 void LogicalTensors::add_squares(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer,
                                  at::Tensor& squares) const {
+  if (pieces.empty()) return;
+  std::vector<at::Tensor> sums;  // on their device, read together
+  for (const memory::Piece& piece : pieces) sums.push_back(memory::counted_squares(buffer, piece, mesh_.place()));
+  const std::vector<double> values = tensor::host_values(at::stack(sums));
   auto* sum = squares.mutable_data_ptr<double>();
-  for (const memory::Piece& piece : pieces)
-    sum[index(*piece.parameter)] += memory::counted_squares(buffer, piece, mesh_.place());
+  for (size_t i = 0; i < values.size(); ++i) sum[index(*pieces[i].parameter)] += values[i];
 }
 
 std::vector<std::vector<double>> LogicalTensors::norms(const std::vector<at::Tensor>& squares) const {

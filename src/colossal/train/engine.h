@@ -42,7 +42,7 @@ struct Evaluation {
 /// in the same order.
 class Engine : public Resumable {
  public:
-  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape);
+  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device);
   ~Engine();
 
   /// Gradients are zero: before the first train_step() of a step.
@@ -94,9 +94,13 @@ class Engine : public Resumable {
 };
 
 /// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
+/// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
+/// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that
+/// shows what a rank of any number would send and compute.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is
 ///         communicated before.
-std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape);
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
+                                   std::optional<at::Device> device = {});
 
 /// The device of [run] device on this rank. Errors: cuda asked for where there is none.
 at::Device choose_device(const std::string& name, int local_rank);
