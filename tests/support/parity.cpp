@@ -173,6 +173,14 @@ models::ModelShape tiny_vit() {
           .own = models::VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7}};
 }
 
+data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  if (const models::Task task = shape.task(); task.reads == models::Reads::Images)
+    return {at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids), {}, {}};
+  return {at::ones({rows, sequence}, ids), at::ones({rows, sequence}, ids),
+          at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::zeros({rows, sequence}, ids)};
+}
+
 std::vector<parallel::TensorConfig> tensor_modes() {
   return {{.size = 2, .mode = "1d"},
           {.size = 3, .mode = "1d"},
