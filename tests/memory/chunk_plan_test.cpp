@@ -13,10 +13,14 @@ TEST(ChunkPlan, HoldsEveryParameterOnceInOrderAndWithinItsCapacity) {
   std::mt19937 random(1);
   for (int round = 0; round < 200; ++round) {
     std::vector<PackItem> items;
-    for (int i = 0, n = 1 + static_cast<int>(random() % 40); i < n; ++i)
-      items.push_back({static_cast<int64_t>(random() % 300), static_cast<int64_t>(random() % 3)});
-    const int64_t target = 1 + static_cast<int64_t>(random() % 500), ranks = 1 + static_cast<int64_t>(random() % 5);
-    const ChunkPlan plan = plan_chunks(items, target, ranks);
+    int64_t ranks_of[3];  // of each group
+    for (int64_t& ranks : ranks_of) ranks = 1 + static_cast<int64_t>(random() % 5);
+    for (int i = 0, n = 1 + static_cast<int>(random() % 40); i < n; ++i) {
+      const auto group = static_cast<int64_t>(random() % 3);
+      items.push_back({static_cast<int64_t>(random() % 300), group, ranks_of[group]});
+    }
+    const int64_t target = 1 + static_cast<int64_t>(random() % 500);
+    const ChunkPlan plan = plan_chunks(items, target);
     std::set<size_t> seen;
     int64_t held = 0, length = 0;
     size_t first_before = 0;
@@ -33,6 +37,7 @@ TEST(ChunkPlan, HoldsEveryParameterOnceInOrderAndWithinItsCapacity) {
         if (i > 0) EXPECT_LT(chunk.items[i - 1], chunk.items[i]);
       }
       if (chunk.items.size() > 1) EXPECT_LE(end, plan.capacity);
+      const int64_t ranks = ranks_of[items[chunk.items[0]].group];
       EXPECT_EQ(chunk.length % ranks, 0);
       EXPECT_GE(chunk.length, end);
       EXPECT_LT(chunk.length - end, 16 * ranks);
@@ -46,7 +51,7 @@ TEST(ChunkPlan, HoldsEveryParameterOnceInOrderAndWithinItsCapacity) {
 }
 
 TEST(ChunkPlan, LeavesGiantsAlone) {
-  const ChunkPlan plan = plan_chunks({{10, 0}, {1000, 0}, {10, 0}}, 100, 1);
+  const ChunkPlan plan = plan_chunks({{10, 0}, {1000, 0}, {10, 0}}, 100);
   ASSERT_EQ(plan.chunks.size(), 3u);
   EXPECT_EQ(plan.chunks[1].items, std::vector<size_t>{1});
 }
@@ -56,15 +61,15 @@ TEST(ChunkPlan, LeavesGiantsAlone) {
 TEST(ChunkPlan, ChoosesACapacityThatChunksFill) {
   std::vector<PackItem> items;
   for (int i = 0; i < 12; ++i) items.push_back({i % 3 == 0 ? 50 : 20, 0});
-  const ChunkPlan plan = plan_chunks(items, 100, 1);
+  const ChunkPlan plan = plan_chunks(items, 100);
   EXPECT_EQ(plan.capacity, 90);
   ASSERT_EQ(plan.chunks.size(), 4u);
   for (const PackedChunk& chunk : plan.chunks) EXPECT_EQ(chunk.length, 90);
 }
 
 TEST(ChunkPlan, PadsForEveryRankAndForOneNot) {
-  EXPECT_EQ(plan_chunks({{7, 0}}, 100, 3).chunks[0].length, 48);
-  EXPECT_EQ(plan_chunks({{7, 0}}, 100, 1).chunks[0].length, 7);
+  EXPECT_EQ(plan_chunks({{7, 0, 3}}, 100).chunks[0].length, 48);
+  EXPECT_EQ(plan_chunks({{7, 0, 1}}, 100).chunks[0].length, 7);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ at::Tensor input() { return at::linspace(-1, 1, 3 * kWidth, at::kDouble).view({3
 
 ChunkOptions options_of(int zero, int64_t capacity = 300) {
   ChunkOptions options;
-  options.zero = zero;
+  options.sharing = Sharing::of_stage(zero);
   options.capacity = capacity;
   return options;
 }
@@ -55,7 +55,7 @@ TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
   const at::Tensor want = alone.forward(input());
   want.backward();
   comm::run_ranks(GetParam(), [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", world.size()}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", world.size())});
     Foreign module;
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(3));
@@ -71,9 +71,9 @@ TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
       for (const auto& chunk : store.chunks()) EXPECT_EQ(chunk->state(), Chunk::State::Sharded);
       EXPECT_EQ(store.counts().gathered, 0);
       for (const Shard& shard : store.shards())
-        for (const Piece& piece : shard.pieces) {
+        for (const Piece& piece : shard.pieces()) {
           const at::Tensor whole = alone.named_parameters()[piece.parameter->name].grad();
-          const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
+          const at::Tensor part = shard.lease()->gradients.narrow(0, piece.offset, piece.part.size);
           // of the layer that is not used
           if (!whole.defined())
             EXPECT_EQ(part.abs().sum().item<double>(), 0) << piece.parameter->name;
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Ranks, testing::Values(1, 2, 3));
 //         wants no gradient.
 TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
   comm::run_ranks(2, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 2}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(3));
@@ -110,7 +110,7 @@ TEST(ChunkStore, GathersAndReleasesAChunkOnceForwardAndOnceBackward) {
 TEST(ChunkStore, ParametersThatAreReadOutsideAPassAreThereToo) {
   Foreign alone;
   comm::run_ranks(2, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 2}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(3));
@@ -122,12 +122,12 @@ TEST(ChunkStore, ParametersThatAreReadOutsideAPassAreThereToo) {
 TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
   for (const int zero : {0, 1, 2, 3})
     comm::run_ranks(2, [&](comm::World& world) {
-      comm::Mesh mesh(world, {{"data", 2}});
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
       Foreign module;
       const auto parameters = adopt(module, mesh);
       ChunkStore store(*parameters, mesh, options_of(zero));
       at::Tensor read = module.layers[1]->weight.clone();
-      for (Shard& shard : store.shards()) shard.values.add_(1);
+      for (Shard& shard : store.shards()) shard.lease()->values.add_(1);
       store.updated();
       EXPECT_TRUE(at::equal(module.layers[1]->weight, read + 1)) << "zero " << zero;
     });
@@ -136,13 +136,13 @@ TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
 // What was trained when the store was made stays shared out, or replicas would drift apart.
 TEST(ChunkStore, AParameterThatIsFrozenLaterIsStillTheSameOnAllRanks) {
   comm::run_ranks(2, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 2}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module;
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(1));
     const at::Tensor before = module.layers[1]->weight.detach().clone();
     module.layers[1]->weight.requires_grad_(false);
-    for (Shard& shard : store.shards()) shard.values.add_(1);
+    for (Shard& shard : store.shards()) shard.lease()->values.add_(1);
     store.updated();
     EXPECT_TRUE(at::equal(module.layers[1]->weight, before + 1));
   });
@@ -150,23 +150,23 @@ TEST(ChunkStore, AParameterThatIsFrozenLaterIsStillTheSameOnAllRanks) {
 
 TEST(ChunkStore, FrozenParametersAreSharedButHaveNoShardToUpdate) {
   comm::run_ranks(2, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 2}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
     Foreign module, alone;
     module.layers[1]->weight.requires_grad_(false);
     alone.layers[1]->weight.requires_grad_(false);
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(3));
     for (const Shard& shard : store.shards())
-      for (const Piece& piece : shard.pieces) EXPECT_NE(piece.parameter->name, "layer1.weight");
+      for (const Piece& piece : shard.pieces()) EXPECT_NE(piece.parameter->name, "layer1.weight");
     ASSERT_EQ(store.frozen().size(), 1u);
-    EXPECT_EQ(store.frozen()[0].pieces[0].parameter->name, "layer1.weight");
+    EXPECT_EQ(store.frozen()[0].pieces()[0].parameter->name, "layer1.weight");
     EXPECT_TRUE(at::equal(module.forward(input()), alone.forward(input())));
   });
 }
 
 TEST(ChunkStore, ParametersOutliveTheStore) {
   comm::run_ranks(1, [&](comm::World& world) {
-    comm::Mesh mesh(world, {{"data", 1}});
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
     Foreign module, alone;
     const auto parameters = adopt(module, mesh);
     at::Tensor weight;
@@ -181,7 +181,7 @@ TEST(ChunkStore, ParametersOutliveTheStore) {
 TEST(ChunkStore, RefusesRunsThatDoNotDivideTheReplicas) {
   const std::string message = test::thrown_message([] {
     comm::run_ranks(3, [](comm::World& world) {
-      comm::Mesh mesh(world, {{"data", 3}});
+      comm::Mesh mesh(world, {comm::Mesh::batch("data", 3)});
       Foreign module;
       const auto parameters = adopt(module, mesh);
       ChunkOptions options = options_of(3);
@@ -189,7 +189,7 @@ TEST(ChunkStore, RefusesRunsThatDoNotDivideTheReplicas) {
       ChunkStore store(*parameters, mesh, options);
     });
   });
-  EXPECT_NE(message.find("[zero] the replicas that share must divide parallel.data: got 2 of 3"), std::string::npos)
+  EXPECT_NE(message.find("[zero] the replicas that share must divide those there are: got 2 of 3"), std::string::npos)
       << message;
 }
 

@@ -25,11 +25,11 @@ using distributed::DistributedModel;
 
 std::unique_ptr<DistributedModel> load(comm::Mesh& mesh, const distributed::ParallelConfig& layout,
                                        at::ScalarType dtype, const std::string& folder = kFolder) {
-  const ModelShape shape = shape_from_json(checkpoint::read_config(folder));
-  const Architecture& row = architecture(shape.architecture);
+  const ModelShape shape = built_in().shape_of(checkpoint::read_config(folder));
+  const HuggingFace& row = shape.architecture->hugging_face;
   auto loaded = std::make_unique<DistributedModel>(mesh, layout, shape, nn::Parameters::Options{dtype},
                                                    DistributedModel::Workload{});
-  checkpoint::import_weights(folder, loaded->parameters(), {row.external_names(shape), row.prefix, row.ignored});
+  checkpoint::import_weights(folder, loaded->parameters(), {row.names(shape), row.prefix, row.ignored});
   return loaded;
 }
 
@@ -47,7 +47,7 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
   comm::run_ranks(static_cast<int>(GetParam().ranks()), [&](comm::World& world) {
     comm::Mesh mesh(world, GetParam().axes());
     const auto loaded = load(mesh, GetParam(), at::kDouble);
-    const Model& model = loaded->model();
+    const Model& model = loaded->decoding_model();
     const int64_t rows = model.batch_parts;  // the prompt once for each of the ranks that split the batch
     const at::NoGradGuard no_grad;
     int checked = 0;
@@ -81,6 +81,7 @@ std::vector<distributed::ParallelConfig> layouts() {
        std::vector<parallel::TensorConfig>{{},
                                            {.size = 2},
                                            {.size = 4},
+                                           {.size = 2, .sequence = true},
                                            {.size = 4, .mode = "2d"},
                                            {.size = 8, .mode = "2.5d", .depth = 2},
                                            {.size = 8, .mode = "3d"}})
@@ -100,10 +101,10 @@ TEST_P(Stories260K, ExportLoadsBackBitwise) {
     comm::Mesh mesh(world, GetParam().axes());
     const auto loaded = load(mesh, GetParam(), at::kFloat);
     const ModelShape& shape = loaded->model().shape;
-    const Architecture& row = architecture(shape.architecture);
-    checkpoint::export_weights(folder, loaded->parameters(), {row.external_names(shape), row.prefix, row.ignored},
+    const HuggingFace& row = shape.architecture->hugging_face;
+    checkpoint::export_weights(folder, loaded->parameters(), {row.names(shape), row.prefix, row.ignored},
                                row.to_json(shape), mesh.all());
-    EXPECT_EQ(shape_from_json(checkpoint::read_config(folder)), shape);
+    EXPECT_EQ(built_in().shape_of(checkpoint::read_config(folder)), shape);
     const auto again = load(mesh, GetParam(), at::kFloat, folder);
     for (const nn::Parameter& p : loaded->parameters())
       EXPECT_TRUE(at::equal(p.value, again->parameters().at(p.name).value)) << p.name;

@@ -1,4 +1,6 @@
 // The Vision Transformer against the formulas of its paper written out with ATen, its counts, and what it refuses.
+#include "colossal/models/vit.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -8,8 +10,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/config.h"
-#include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
+#include "models/hidden_states.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -46,7 +48,9 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
     return at::matmul(x, made[name + ".weight"].t()) + made[name + ".bias"];
   };
   const at::Tensor patches =
-      at::conv2d(images, made["patches.weight"], made["patches.bias"], s.image.patch).flatten(2).transpose(1, 2);
+      at::conv2d(images, made["patches.weight"], made["patches.bias"], s.own.as<VitSizes>().patch)
+          .flatten(2)
+          .transpose(1, 2);
   at::Tensor x = at::cat({made["class_token.weight"].expand({images.size(0), 1, s.hidden}), patches}, 1) +
                  made["positions.weight"];
   for (int64_t i = 0; i < s.layers; ++i) {
@@ -69,11 +73,11 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
 TEST(Vit, EqualsItsFormulas) {
   // 9 patches of 3 x 3 pixels in one channel, and more tokens than an attention kernel needs to start
   ModelShape wide = test::tiny_vit();
-  wide.image = {.side = 9, .channels = 1, .patch = 3, .classes = 4};
+  wide.own = VitSizes{.side = 9, .channels = 1, .patch = 3, .classes = 4};
   wide.positions = 10;
   for (const ModelShape& shape : {test::tiny_vit(), wide}) {
     Made made(shape);
-    const ImageShape& i = shape.image;
+    const auto i = shape.own.as<VitSizes>();
     const at::Tensor images = random({3, i.channels, i.side, i.side}, 99),
                      labels = at::tensor({2, 0, 3}, at::kLong).view({3, 1});
     const at::Tensor want = logits_by_hand(made, images),
@@ -100,33 +104,22 @@ TEST(Vit, TakesImagesOfAnotherPrecision) {
   EXPECT_EQ(hidden_states(made.model, images, {}).scalar_type(), at::kDouble);
 }
 
-// Table 1 of the paper: 86, 307 and 632 million (the last at patch 14, whose positions and projection differ a little).
-TEST(Vit, PresetsHaveThePublishedNumberOfParameters) {
-  auto millions = [](const char* name) {
-    const ModelShape s = resolve({.name = name});
-    return static_cast<double>(architecture("vit").matrix_elements(s)) / 1e6;
-  };
-  EXPECT_NEAR(millions("vit-base-16"), 86.4, 0.3);
-  EXPECT_NEAR(millions("vit-large-16"), 304, 1);
-  EXPECT_NEAR(millions("vit-huge-16"), 632, 2);
-}
-
 // ViT-B/16 at 224 pixels is known for 17.6 billion multiply-adds a forward pass; a step is three such passes of two
 // operations each.
 TEST(Vit, FlopsAreThePublishedOnes) {
-  EXPECT_NEAR(architecture("vit").flops(resolve({.name = "vit-base-16"}), 0) / 6e9, 17.58, 0.1);
+  EXPECT_NEAR(costs_of(built_in().resolve({.name = "vit-base-16"}), 0).sum() / 6e9, 17.58, 0.1);
 }
 
 TEST(Vit, BuildsWhatItsShapeSays) {
   const ModelShape shape =
-      resolve({.name = "vit-tiny-cifar", .layers = 2, .image = {.side = 48, .patch = 8, .classes = 3}});
+      built_in().resolve({.name = "vit-tiny-cifar", .layers = 2, .own = own_keys({"side=48", "patch=8", "classes=3"})});
   EXPECT_EQ(shape.positions, 37);
   Made made(shape);
   EXPECT_EQ(made.model.blocks.size(), 2u);
   EXPECT_EQ(made["patches.weight"].sizes(), (std::vector<int64_t>{128, 3, 8, 8}));
   EXPECT_EQ(made["positions.weight"].sizes(), (std::vector<int64_t>{37, 128}));
   EXPECT_EQ(made["head.weight"].sizes(), (std::vector<int64_t>{3, 128}));
-  const auto names = architecture("vit").external_names(shape);
+  const auto names = shape.architecture->hugging_face.names(shape);
   for (const auto& external : names) EXPECT_NO_THROW(made.parameters.at(external.ours));
   EXPECT_EQ(made.parameters.size(), names.size());
 }
@@ -134,7 +127,7 @@ TEST(Vit, BuildsWhatItsShapeSays) {
 TEST(Vit, RefusesInputsItDoesNotHave) {
   const ModelShape s = test::tiny_vit();
   auto check = [&](at::IntArrayRef images, const at::Tensor& labels) {
-    return test::thrown_message([&] { architecture("vit").check(s, at::zeros(images), labels); });
+    return test::thrown_message([&] { check_batch(s, at::zeros(images), labels); });
   };
   const at::Tensor labels = at::tensor({0, 6}, at::kLong).view({2, 1});
   EXPECT_EQ(check({2, 3, 8, 8}, labels), "");
@@ -142,30 +135,29 @@ TEST(Vit, RefusesInputsItDoesNotHave) {
   EXPECT_NE(check({2, 3, 9, 9}, labels).find("images must be [B, 3, 8, 8] for this model: got [2, 3, 9, 9]"),
             std::string::npos);
   EXPECT_NE(check({2, 8}, labels).find("images must be"), std::string::npos);
-  EXPECT_NE(check({3, 3, 8, 8}, labels).find("labels must be [B, 1], one an image: got [2, 1] for 3 images"),
+  EXPECT_NE(check({3, 3, 8, 8}, labels).find("labels must be [B, 1], one a sample: got [2, 1] for 3 samples"),
             std::string::npos);
   EXPECT_NE(check({2, 3, 8, 8}, labels + 1).find("which has 7: got 7"), std::string::npos);
   EXPECT_NE(check({2, 3, 8, 8}, labels - 1).find("got -1"), std::string::npos);
 }
 
 TEST(Vit, RefusesSizesThatDoNotFit) {
-  auto sizes = [](const ModelConfig& config) { return test::thrown_message([&] { resolve(config); }); };
-  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 5}}).find("must divide by patch: got side 32, patch 5"),
+  auto sizes = [](const ModelConfig& config) { return test::thrown_message([&] { built_in().resolve(config); }); };
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .own = own_keys({"patch=5"})})
+                .find("must divide by patch: got side 32, patch 5"),
             std::string::npos);
-  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .image = {.patch = 64}}).find("side must divide by patch"),
+  EXPECT_NE(sizes({.name = "vit-tiny-cifar", .own = own_keys({"patch=64"})}).find("side must divide by patch"),
             std::string::npos);
   EXPECT_NE(sizes({.name = "vit-tiny-cifar", .positions = 70}).find("sizes of a model of text, not of vit-tiny-cifar"),
-            std::string::npos);
-  EXPECT_NE(sizes({.name = "gpt2-tiny", .image = {.classes = 3}}).find("sizes of a model of images, not of gpt2-tiny"),
             std::string::npos);
 }
 
 TEST(Vit, RefusesConfigurationsItCannotCompute) {
-  const auto j = architecture("vit").to_json(resolve({.name = "vit-tiny-cifar"}));
+  const auto j = built_in().at("vit")->hugging_face.to_json(built_in().resolve({.name = "vit-tiny-cifar"}));
   auto with = [&](const char* key, const nlohmann::json& value) {
     nlohmann::json changed = j;
     changed[key] = value;
-    return test::thrown_message([&] { shape_from_json(changed); });
+    return test::thrown_message([&] { built_in().shape_of(changed); });
   };
   EXPECT_NE(with("hidden_act", "gelu_new").find("hidden_act of a ViT must be gelu: got gelu_new"), std::string::npos);
   EXPECT_NE(with("qkv_bias", false).find("qkv_bias"), std::string::npos);

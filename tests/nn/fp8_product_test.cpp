@@ -297,7 +297,7 @@ TEST(Fp8Product, LinearLayersOfBlocksAloneUseIt) {
       for (const std::string& layer :
            {std::string("attention.qkv"), std::string("attention.out"), concat("mlp.", up), std::string("mlp.down")})
         expected.push_back(concat("blocks.", i, ".", layer, ".weight.fp8_history"));
-    EXPECT_THAT(names, testing::UnorderedElementsAreArray(expected)) << shape.architecture;
+    EXPECT_THAT(names, testing::UnorderedElementsAreArray(expected)) << shape.architecture->name;
   }
 }
 

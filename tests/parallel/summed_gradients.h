@@ -15,8 +15,7 @@ inline void zero_gradients(nn::Parameters& parameters) {
 /// Over replicas, and the ranks that hold partial sums or copies.
 inline void sum_gradients(nn::Parameters& parameters, comm::Mesh& mesh) {
   for (nn::Parameter& p : parameters) {
-    std::vector<std::string> axes = p.spec.gradient_axes;
-    axes.insert(axes.begin(), "data");
+    const std::vector<std::string>& axes = p.spec.gradient_axes;
     const bool has_copies = p.spec.stages.size() > 1;
     comm::Group& ranks = has_copies ? mesh.among(axes, "pipeline", p.spec.stages) : mesh.group(axes);
     ranks.all_reduce(p.value.mutable_grad(), comm::Reduce::Sum).wait();

@@ -1,4 +1,5 @@
 // The measured timeline of a pipeline holds every step of every rank, in the order in which one needs the other.
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/train/gather_timeline.h"
 
 #include <ATen/ATen.h>

@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/report/metrics.h"
 #include "colossal/train/trainer.h"
 #include "support/cifar_folder.h"
 #include "support/tolerance.h"
@@ -32,7 +33,12 @@ class ImageRun : public testing::Test {
     c.run.folder = base + "/" + folder;
     c.run.device = "cpu";
     c.run.matmul = "mkl";
-    c.model = {.name = "vit-tiny-cifar", .hidden = 32, .layers = 2, .heads = 4, .image = {.patch = 8}, .dropout = 0.1};
+    c.model = {.name = "vit-tiny-cifar",
+               .hidden = 32,
+               .layers = 2,
+               .heads = 4,
+               .dropout = 0.1,
+               .own = models::own_keys({"patch=8"})};
     c.data.path = base + "/cifar";
     c.parallel.data = data;
     c.parallel.tensor.size = tensor;
@@ -122,11 +128,11 @@ TEST_F(ImageRun, SaysWhatIsWrongWithTheData) {
                             "https://www.cs.toronto.edu"),
             std::string::npos);
   c = make("run", 1, 1);
-  c.model.image.side = 64;
+  c.model.own = models::own_keys({"patch=8", "side=64"});
   EXPECT_NE(refusal(c).find("got 3 and 64, images have 3 and 32; set model.channels and model.side"),
             std::string::npos);
   c = make("run", 1, 1);
-  c.model.image.classes = 9;
+  c.model.own = models::own_keys({"patch=8", "classes=9"});
   EXPECT_NE(refusal(c).find("classes must hold those of the images: got 9, images of 10; set model.classes"),
             std::string::npos);
   c = make("run", 1, 1);

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
 #include "support/ranks_values.h"
 
@@ -26,7 +27,7 @@ run::Config small(const std::string& model) {
 TEST(MemoryNeed, IsLessThanAModelHasAndNotMuchLess) {
   for (const char* model : {"gpt2-tiny", "llama-tiny", "vit-tiny-cifar"}) {
     const run::Config c = small(model);
-    const models::ModelShape shape = models::resolve(c.model, 257);
+    const models::ModelShape shape = models::built_in().resolve(c.model, 257);
     const MemoryNeed need = least_memory(c, shape);
     comm::run_ranks(1, [&](comm::World& world) {
       const auto engine = initialize(world, c, shape);
@@ -45,7 +46,7 @@ TEST(MemoryNeed, IsLessThanAModelHasAndNotMuchLess) {
 
 TEST(MemoryNeed, FollowsZeroPrecisionAndOptimizer) {
   run::Config c = small("gpt2-tiny");
-  const models::ModelShape shape = models::resolve(c.model, 257);
+  const models::ModelShape shape = models::built_in().resolve(c.model, 257);
   const double n = least_memory(c, shape).elements;
   const auto figures = [&] {
     const MemoryNeed need = least_memory(c, shape);
@@ -70,7 +71,7 @@ TEST(MemoryNeed, FollowsZeroPrecisionAndOptimizer) {
 }
 
 TEST(MemoryNeed, OfSizesBeyondAllNumbersIsFinite) {
-  models::ModelShape shape = models::resolve(small("llama-tiny").model, 257);
+  models::ModelShape shape = models::built_in().resolve(small("llama-tiny").model, 257);
   shape.layers = shape.hidden = shape.ffn = shape.vocabulary = (int64_t{1} << 40) - 1;
   EXPECT_GT(least_memory(small("llama-tiny"), shape).total(), 1e36);
   EXPECT_TRUE(std::isfinite(least_memory(small("llama-tiny"), shape).total()));
@@ -79,7 +80,7 @@ TEST(MemoryNeed, OfSizesBeyondAllNumbersIsFinite) {
 TEST(MemoryNeed, RefusesWhatIsCertainNotToFit) {
   run::Config c = small("gpt2-tiny");
   c.parallel.data = 4;
-  const models::ModelShape shape = models::resolve(c.model, 257);
+  const models::ModelShape shape = models::built_in().resolve(c.model, 257);
   const double need = least_memory(c, shape).total();
   check_memory(c, shape, 4, need);
   check_memory(c, shape, 2, need / 2);  // half of the ranks are on another machine

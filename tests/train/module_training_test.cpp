@@ -1,4 +1,5 @@
 // A module that knows nothing of this library, trained over ranks, against a plain loop of torch in one process.
+#include "colossal/memory/chunk_store.h"
 #include "colossal/train/module_training.h"
 
 #include <gmock/gmock.h>

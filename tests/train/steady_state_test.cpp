@@ -7,6 +7,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/host_memory.h"
+#include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::train::steady_state_test {
@@ -18,7 +19,7 @@ TEST(SteadyState, TakesNothingFromTheSystem) {
     run::Config config;
     config.training.batch_size = 8;
     config.training.steps = 1000;
-    const models::ModelShape shape = models::resolve({.name = "gpt2-tiny", .layers = 2});
+    const models::ModelShape shape = models::built_in().resolve({.name = "gpt2-tiny", .layers = 2});
     auto engine = initialize(world, config, shape);
     const auto ids = at::TensorOptions().dtype(at::kLong);
     const at::Tensor tokens = at::arange(8 * 128, ids).remainder(257).view({8, 128});
@@ -57,7 +58,8 @@ TEST(SteadyState, AThousandStepsOnTwoRanksDoNotGrow) {
     config.parallel.data = 2;
     config.training.batch_size = 4;
     config.training.steps = 2000;
-    const models::ModelShape shape = models::resolve({.name = "gpt2-tiny", .hidden = 32, .layers = 1, .heads = 2});
+    const models::ModelShape shape =
+        models::built_in().resolve({.name = "gpt2-tiny", .hidden = 32, .layers = 1, .heads = 2});
     auto engine = initialize(world, config, shape);
     const auto ids = at::TensorOptions().dtype(at::kLong);
     const at::Tensor tokens = at::arange(2 * 32, ids).remainder(257).view({2, 32});

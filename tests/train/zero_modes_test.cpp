@@ -10,6 +10,8 @@
 #include <random>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/train/loss_scale.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
 #include "train/zero_runs.h"
@@ -127,7 +129,8 @@ TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
       engine->zero_grad();
       engine->train_step(batch_of(1, engine->mesh().index("data"), 2));
       // In memory that one rank has for itself; whole gradients are equal on all that share them.
-      if (world.rank() == 1) engine->store().shards()[0].gradients[0] = std::numeric_limits<double>::infinity();
+      if (world.rank() == 1)
+        engine->store().shards()[0].lease()->gradients[0] = std::numeric_limits<double>::infinity();
       const StepResult result = engine->step();
       EXPECT_TRUE(result.skipped) << "zero " << zero;
       EXPECT_EQ(engine->steps_done(), 2);

@@ -49,6 +49,10 @@ class ConfigDocument {
   /// lists are written [1, 2] or 1,2. Errors: no `=`, an empty key.
   void set(const std::string& flag);
 
+  /// Lays one value over the document, as another one holds it.
+  void put(const std::string& key, const ConfigValue& value) { values_[key] = value; }
+  const std::map<std::string, ConfigValue>& values() const { return values_; }
+
   /// What stands at a key, as text, if anything does: to pick presets before the whole is read.
   std::optional<std::string> text(const std::string& key) const;
 

@@ -50,6 +50,23 @@ std::string toml_of(const Field& field) {
   return std::visit([](const auto* value) { return toml_of(*value); }, field.value);
 }
 
+struct TomlOfValue {
+  std::string operator()(const ConfigValue::Table&) const { return ""; }
+  std::string operator()(const ConfigValue::Unsupported&) const { return ""; }  // whoever reads it refuses it
+  std::string operator()(const ConfigValue::List& list) const {
+    std::string text = "[";
+    for (const auto& element : list) {
+      text += text.size() > 1 ? ", " : "";
+      text += std::visit([](const auto& value) { return toml_of(value); }, element);
+    }
+    return text + "]";
+  }
+  template <class Value>
+  std::string operator()(const Value& value) const {
+    return toml_of(value);
+  }
+};
+
 /// Keeps the sections that a visit has entered, in that order, and which of them it is in.
 class Printer : public Fields {
  protected:
@@ -61,6 +78,15 @@ class Printer : public Fields {
     sections_.push_back({key_of(name, open_.end()[-2]), help, stands_for});
   }
   void leave() override { open_.pop_back(); }
+
+  /// Calls `write(name within the section, TOML)` for each value of `keys` that lies in the current section.
+  template <class Write>
+  void each_of_rest(const ConfigDocument& keys, const Write& write) const {
+    const std::string section = sections_[current()].key + ".";
+    for (const auto& [key, entry] : keys.values())
+      if (const std::string toml = std::visit(TomlOfValue(), entry.value); key.starts_with(section) && !toml.empty())
+        write(key.substr(section.size()), toml);
+  }
 
   const std::vector<Section>& sections() const { return sections_; }
   size_t current() const { return open_.back(); }
@@ -88,6 +114,11 @@ class TomlPrinter : public Printer {
  private:
   // A key behind a sub-table's header would belong to the sub-table: lines are gathered by section.
   void visit(const Field& field) override { lines_[current()] += concat(field.name, " = ", toml_of(field), "\n"); }
+  void visit_rest(ConfigDocument& keys) override {
+    each_of_rest(keys, [&](const std::string& name, const std::string& toml) {
+      lines_[current()] += concat(name, " = ", toml, "\n");
+    });
+  }
   std::map<size_t, std::string> lines_;
 };
 
@@ -133,6 +164,13 @@ class Describer : public Printer {
     const Section& section = sections()[current()];
     keys_[current()].push_back({section.key, section.help, section.stands_for, key_of(field.name), type_of(field),
                                 field.unit, range_of(field), toml_of(field), field.help});
+  }
+  void visit_rest(ConfigDocument& keys) override {
+    const Section& section = sections()[current()];
+    each_of_rest(keys, [&](const std::string& name, const std::string& toml) {
+      keys_[current()].push_back(
+          {section.key, section.help, section.stands_for, key_of(name.c_str()), "", "", "", toml, ""});
+    });
   }
   std::map<size_t, std::vector<KeyHelp>> keys_;
 };

@@ -101,6 +101,12 @@ class Reader : public Fields {
     if (entry != nullptr) std::visit([&](auto* target) { read(field, key, *entry, *target); }, field.value);
   }
 
+  void visit_rest(ConfigDocument& keys) override {
+    const std::string section = sections_.back().key + ".";
+    for (const auto& [key, entry] : values_)
+      if (key.starts_with(section) && used_.insert(key).second) keys.put(key, entry);
+  }
+
   void enter(const char* name, const char*, const char* stands_for) override {
     const std::string key = key_of(name);
     known_.push_back(key);

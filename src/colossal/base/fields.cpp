@@ -43,4 +43,6 @@ void Fields::texts(const char* name, std::vector<std::string>& value, const char
   visit({.name = name, .value = &value, .help = help});
 }
 
+void Fields::rest(ConfigDocument& keys) { visit_rest(keys); }
+
 }  // namespace colossal

@@ -26,6 +26,8 @@
 
 namespace colossal {
 
+class ConfigDocument;
+
 inline constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -66,6 +68,9 @@ class Fields {
   void numbers(const char* name, std::vector<double>& value, const char* unit, const char* help,
                double low = -kInfinity, double high = kInfinity);
   void texts(const char* name, std::vector<std::string>& value, const char* help);
+  /// All keys of this section that the calls before did not name, as they stand. What they mean is said later by
+  /// somebody whom the keys before chose: he reads `keys` into a struct of his own, which refuses what it does not have.
+  void rest(ConfigDocument& keys);
 
   /// A nested struct, a table of the file. With `stands_for`, a plain value in place of the table sets that member of
   /// it.
@@ -78,6 +83,7 @@ class Fields {
 
  protected:
   virtual void visit(const Field& field) = 0;
+  virtual void visit_rest(ConfigDocument& keys) = 0;
   virtual void enter(const char* section, const char* help, const char* stands_for) = 0;
   virtual void leave() = 0;
 };

@@ -10,29 +10,21 @@ namespace colossal::checkpoint {
 namespace {
 
 using tensor::Place;
-constexpr char kPipeline[] = "pipeline", kData[] = "data";
+constexpr char kPipeline[] = "pipeline";
 
-bool is_split_over(const tensor::ShardSpec& spec, const std::string& axis) {
-  const auto names = [&](const std::vector<std::string>& axes) {
-    return std::find(axes.begin(), axes.end(), axis) != axes.end();
-  };
-  return std::any_of(spec.splits.begin(), spec.splits.end(),
-                     [&](const tensor::DimSplit& s) { return names(s.axes) || names(s.shards); });
-}
-
-/// The indices along an axis at which ranks are looked at: all of it, or those of this rank's equals.
-struct Steps {
-  int first = 0, stride = 1, count = 1;
+/// The indices [first, first + count) along an axis at which ranks are looked at.
+struct Span {
+  int first = 0, count = 1;
 };
 
-/// body(place) for every place that differs from `place` along axis a in steps[a], the first axis outermost.
+/// body(place) for every place that differs from `place` along axis a in spans[a], the first axis outermost.
 template <class Body>
-void for_places(const Place& place, const std::vector<Steps>& steps, const Body& body) {
+void for_places(const Place& place, const std::vector<Span>& spans, const Body& body) {
   std::vector<Place::Axis> axes = place.axes();
   const auto visit = [&](const auto& self, size_t a) -> void {
     if (a == axes.size()) return body(Place(axes));
-    for (int i = 0; i < steps[a].count; ++i) {
-      axes[a].index = steps[a].first + i * steps[a].stride;
+    for (int i = 0; i < spans[a].count; ++i) {
+      axes[a].index = spans[a].first + i;
       self(self, a + 1);
     }
   };
@@ -62,21 +54,28 @@ class Ledger {
 
   /// Deals out the blocks of a tensor on all ranks that this one knows them of; its own are added to `written`.
   void deal(const NamedTensor& tensor, std::vector<WrittenBlock>& written) {
-    std::vector<Steps> owners, copies;  // of the places where blocks differ, and of those that hold the same
+    std::vector<std::string> replicas;  // that share the tensor out
+    if (tensor.part) replicas = tensor::replicas(tensor.spec, place_);
+    const int all_sharers = place_.size(replicas),
+              sharers = sharers_ == 0 ? all_sharers : std::min(sharers_, all_sharers);
+    const int part = place_.index(replicas) % sharers;
+    std::vector<Span> owners, copies;  // of the places where blocks differ, and of those that hold the same
     for (const Place::Axis& axis : place_.axes()) {
-      const Steps here{axis.index, 1, 1}, all{0, 1, axis.size};
-      const bool apart = is_split_over(tensor.spec, axis.name), shared = axis.name == kData && tensor.part;
-      const Steps equals{axis.index % sharers_, sharers_, axis.size / sharers_};  // hold the same part
-      const Steps first{shared ? equals.first : 0, 1, 1};
-      owners.push_back(axis.name == kPipeline ? here : apart ? all : first);
-      copies.push_back(axis.name == kPipeline || apart ? Steps{} : shared ? equals : all);
+      const Span all{0, axis.size}, here{axis.index, 1};
+      const bool apart = tensor.spec.splits_over(axis.name), in_stage = axis.name != kPipeline;
+      const bool shared = std::find(replicas.begin(), replicas.end(), axis.name) != replicas.end();
+      owners.push_back(!in_stage ? here : apart || shared ? all : Span{});
+      copies.push_back(in_stage && !apart ? all : Span{});
     }
     for_places(place_, owners, [&](const Place& owner) {
+      if (owner.index(replicas) != part) return;  // the first that holds this rank's part
       std::vector<size_t> holders;
-      std::vector<Steps> around = copies;
+      std::vector<Span> around = copies;
       for (size_t a = 0; a < around.size(); ++a)
-        if (around[a].count == 1) around[a] = {owner.axes()[a].index, 1, 1};
-      for_places(owner, around, [&](const Place& holder) { holders.push_back(rank_of(holder)); });
+        if (around[a].count == 1) around[a] = {owner.axes()[a].index, 1};
+      for_places(owner, around, [&](const Place& holder) {
+        if (holder.index(replicas) % sharers == part) holders.push_back(rank_of(holder));
+      });
       for (tensor::Block& block : blocks_at(tensor, owner)) {
         const Box box{block.start, block.size};
         if (!block.primary || box.numel() == 0) continue;

@@ -15,6 +15,8 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/account.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
 
 namespace colossal::cli {
@@ -101,7 +103,7 @@ int bench_zero(const Arguments& arguments) {
       "Trains a small GPT for two steps at every stage of ZeRO and counts what each rank sends in the second and "
       "holds.",
       "colossal bench zero");
-  Workload work{{.architecture = "gpt2",
+  Workload work{{.architecture = models::built_in().at("gpt2"),
                  .vocabulary = 1000,
                  .hidden = 128,
                  .layers = 4,

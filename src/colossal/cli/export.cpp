@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "colossal/base/error.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/models/registry.h"
@@ -48,12 +49,13 @@ int export_model(const Arguments& arguments) {
   comm::Mesh mesh(*world, {{"data", world->size()}});
   const run::SavedModel saved = run::load_model(from, "none", mesh, {}, at::kCPU);
   const auto busy = world->busy("writing " + to);
-  const auto& architecture = models::architecture(saved.model->model().shape.architecture);
-  checkpoint::export_weights(
-      to, saved.model->parameters(),
-      {architecture.external_names(saved.model->model().shape), architecture.prefix, architecture.ignored},
-      architecture.to_json(saved.model->model().shape), mesh.group("data"), int64_t{5} << 30,
-      dtype.empty() ? std::nullopt : std::optional(dtype_named(dtype)));
+  const models::ModelShape& shape = saved.model->model().shape;
+  const models::HuggingFace& folder = shape.architecture->hugging_face;
+  require(!folder.model_type.empty(), "export", "models of architecture ", shape.architecture->name,
+          " have no form as a Hugging Face folder");
+  checkpoint::export_weights(to, saved.model->parameters(), {folder.names(shape), folder.prefix, folder.ignored},
+                             folder.to_json(shape), mesh.group("data"), int64_t{5} << 30,
+                             dtype.empty() ? std::nullopt : std::optional(dtype_named(dtype)));
   if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, to);
   if (world->rank() == 0) std::printf("%s\n", to.c_str());
   return 0;

@@ -24,7 +24,7 @@ tensor::Place place_of(const World& world, const std::vector<Mesh::Axis>& axes) 
   std::vector<tensor::Place::Axis> places;
   int rest = world.rank();
   for (size_t i = axes.size(); i-- > 0;) {
-    places.push_back({axes[i].name, axes[i].size, rest % axes[i].size});
+    places.push_back({axes[i].name, axes[i].size, rest % axes[i].size, axes[i].deals_batch});
     rest /= axes[i].size;
   }
   std::reverse(places.begin(), places.end());
@@ -56,15 +56,17 @@ std::vector<int> Mesh::ranks_along(const std::vector<std::string>& axes) const {
   return ranks;
 }
 
-Group& Mesh::group(const std::vector<std::string>& axes) {
+std::string Mesh::name_of(const std::vector<std::string>& axes) {
   std::string name;
   for (size_t i = 0; i < axes.size(); ++i) {
     const bool repeated = std::find(axes.begin(), axes.begin() + i, axes[i]) != axes.begin() + i;
     require(!repeated, "parallel", "a group cannot name axis ", axes[i], " twice");
     name += (i ? "+" : "") + axes[i];
   }
-  return made(name, ranks_along(axes));
+  return name;
 }
+
+Group& Mesh::group(const std::vector<std::string>& axes) { return made(name_of(axes), ranks_along(axes)); }
 
 std::vector<std::string> Mesh::axes_but(const std::string& left_out) const {
   std::vector<std::string> names;
@@ -73,12 +75,27 @@ std::vector<std::string> Mesh::axes_but(const std::string& left_out) const {
   return names;
 }
 
-Group& Mesh::neighbours(const std::string& axis, int count) {
-  require(count >= 1 && size(axis) % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ",
-          count, " along ", axis, " of size ", size(axis));
-  const std::vector<int> all = ranks_along({axis});
-  const int begin = index(axis) / count * count;
-  return made(concat(axis, "/", count), std::vector<int>(all.begin() + begin, all.begin() + begin + count));
+Group& Mesh::neighbours(const std::vector<std::string>& axes, int count) {
+  const std::string name = name_of(axes);
+  const int size = place_.size(axes), begin = place_.index(axes) / std::max(count, 1) * count;
+  require(count >= 1 && size % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ", count,
+          " along ", name, " of size ", size);
+  const std::vector<int> all = ranks_along(axes);
+  return made(concat(name, "/", count), std::vector<int>(all.begin() + begin, all.begin() + begin + count));
+}
+
+Group& Mesh::counterparts(const std::vector<std::string>& axes, int count) {
+  std::string name = name_of(axes);
+  const int size = place_.size(axes);
+  require(count >= 1 && size % count == 0, "parallel", "runs of neighbours must divide their axis: got runs of ", count,
+          " along ", name, " of size ", size);
+  const std::vector<int> all = ranks_along(axes);
+  std::vector<int> ranks;
+  for (int i = place_.index(axes) % count; i < size; i += count) {
+    name += concat(".", i);
+    ranks.push_back(all[i]);
+  }
+  return made(name, ranks);
 }
 
 Group& Mesh::among(const std::vector<std::string>& axes, const std::string& axis, const std::vector<int>& indices) {

@@ -1,4 +1,9 @@
 // The ranks of a world arranged along named axes, and the groups along any product of them.
+//
+//   comm::Mesh mesh(world, {comm::Mesh::batch("data", 2), {"tensor", 4}});      // ranks 0 to 3 are the first replica
+//   mesh.index("tensor");                                                       // world.rank() % 4
+//   mesh.group("data").all_reduce(gradient, comm::Reduce::Sum).wait();
+//   mesh.group({"data", "tensor"}).size();                                      // 8
 #pragma once
 #include <initializer_list>
 #include <map>
@@ -22,7 +27,10 @@ class Mesh {
   struct Axis {
     std::string name;
     int size;
+    bool deals_batch = false;  ///< see tensor::Place::Axis
   };
+  /// An axis along which the batch is dealt out.
+  static Axis batch(std::string name, int size) { return {std::move(name), size, true}; }
   Mesh(World& world, const std::vector<Axis>& axes);
 
   const tensor::Place& place() const { return place_; }
@@ -35,12 +43,15 @@ class Mesh {
   Group& group(std::initializer_list<const char*> axes) {
     return group(std::vector<std::string>(axes.begin(), axes.end()));
   }
-  /// The ranks of all axes, or of all but one: everyone, and the ranks that share one replica of a model for
-  /// all_but("data").
+  /// The ranks of all axes, or of all but one.
   Group& all() { return group(axes_but("")); }
   Group& all_but(const std::string& axis) { return group(axes_but(axis)); }
-  /// The group along `axis` cut in runs of `count` neighbours: this rank's run. Name: "axis/count".
-  Group& neighbours(const std::string& axis, int count);
+  /// The group along `axes` cut in runs of `count` neighbours: this rank's run. Name: axes joined by "+", "/count".
+  Group& neighbours(const std::vector<std::string>& axes, int count);
+  Group& neighbours(const std::string& axis, int count) { return neighbours(std::vector<std::string>{axis}, count); }
+  /// The ranks that stand where this one does in each run of neighbours(axes, count). Name: axes joined by "+", then
+  /// ".i" for each index along them.
+  Group& counterparts(const std::vector<std::string>& axes, int count);
   /// group(axes) joined with those at the other `indices` along `axis`, of which this rank's is one: ascending, at
   /// least two.
   Group& among(const std::vector<std::string>& axes, const std::string& axis, const std::vector<int>& indices);
@@ -51,6 +62,7 @@ class Mesh {
   World& world() { return world_; }
 
  private:
+  static std::string name_of(const std::vector<std::string>& axes);
   Group& made(const std::string& name, const std::vector<int>& ranks);
   std::vector<std::string> axes_but(const std::string& left_out) const;
   std::vector<int> ranks_along(const std::vector<std::string>& axes) const;

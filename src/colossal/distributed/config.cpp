@@ -24,7 +24,8 @@ void ParallelConfig::fields(Fields& f) {
 }
 
 std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {
-  std::vector<comm::Mesh::Axis> axes{{"pipeline", static_cast<int>(pipeline.size)}, {"data", static_cast<int>(data)}};
+  std::vector<comm::Mesh::Axis> axes{{"pipeline", static_cast<int>(pipeline.size)},
+                                     comm::Mesh::batch("data", static_cast<int>(data))};
   for (const auto& axis : parallel::tensor_axes(tensor)) axes.push_back(axis);
   return axes;
 }

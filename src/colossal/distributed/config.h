@@ -6,7 +6,7 @@
 
 #include "colossal/base/fields.h"
 #include "colossal/parallel/pipeline/plan.h"
-#include "colossal/parallel/tensor/layout.h"
+#include "colossal/parallel/tensor/config.h"
 
 namespace colossal::distributed {
 

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kAlignment = 16;  // elements: a cache line of fp32
 constexpr size_t kCandidates = 64;
 
-ChunkPlan pack(const std::vector<PackItem>& items, int64_t capacity, int64_t ranks) {
+ChunkPlan pack(const std::vector<PackItem>& items, int64_t capacity) {
   ChunkPlan plan{.capacity = capacity};
   std::map<int64_t, size_t> open;  // the last chunk of each group
   for (size_t i = 0; i < items.size(); ++i) {
@@ -25,8 +25,8 @@ ChunkPlan pack(const std::vector<PackItem>& items, int64_t capacity, int64_t ran
     chunk.offsets.push_back(chunk.length);
     chunk.length += items[i].size;
   }
-  const int64_t unit = ranks == 1 ? 1 : kAlignment * ranks;
   for (PackedChunk& chunk : plan.chunks) {
+    const int64_t ranks = items[chunk.items[0]].ranks, unit = ranks == 1 ? 1 : kAlignment * ranks;
     const int64_t padded = (chunk.length + unit - 1) / unit * unit;
     plan.padding += padded - chunk.length;
     chunk.length = padded;
@@ -63,11 +63,11 @@ std::vector<int64_t> candidates(const std::vector<PackItem>& items, int64_t targ
 
 }  // namespace
 
-ChunkPlan plan_chunks(const std::vector<PackItem>& items, int64_t target, int64_t ranks) {
+ChunkPlan plan_chunks(const std::vector<PackItem>& items, int64_t target) {
   ChunkPlan best;
   double least = 0;
   for (const int64_t capacity : candidates(items, target)) {
-    ChunkPlan plan = pack(items, capacity, ranks);
+    ChunkPlan plan = pack(items, capacity);
     const double found = imbalance(plan);
     if (!best.chunks.empty() && found >= least) continue;
     least = found;

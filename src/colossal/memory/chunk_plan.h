@@ -11,6 +11,7 @@ struct PackItem {
   int64_t size;  ///< elements
   /// Only parameters of one group share a chunk: those that are summed over the same ranks, all trained or all frozen
   int64_t group;
+  int64_t ranks = 1;  ///< that share its chunk out: the same for all of a group
 };
 
 struct PackedChunk {
@@ -31,9 +32,9 @@ struct ChunkPlan {
 ///
 /// Capacity: searched between `target` / 2 and `target` among the sizes at which chunks would close: the one that
 ///           leaves the largest chunk least above the mean, so that memory for the largest is not idle with the others.
-/// Padding:  to a multiple of 16 elements for each of `ranks`: every rank's share begins at a cache line. One rank:
-///           none.
+/// Padding:  to a multiple of 16 elements for each of the group's ranks: every rank's share begins at a cache line. One
+///           rank: none.
 /// Cost:     items x candidates, at most 64 of those.
-ChunkPlan plan_chunks(const std::vector<PackItem>& items, int64_t target, int64_t ranks);
+ChunkPlan plan_chunks(const std::vector<PackItem>& items, int64_t target);
 
 }  // namespace colossal::memory

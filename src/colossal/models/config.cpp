@@ -1,8 +1,10 @@
 #include "colossal/models/config.h"
 
+#include "colossal/models/sizes.h"
+
 namespace colossal::models {
 
-void ModelConfig::fields(Fields& f) {
+void ModelConfig::common_fields(Fields& f) {
   f.text("name", name,
          "preset: gpt2-tiny .. gpt2-xl, gpt3-175b, llama-tiny .. llama3-70b, vit-tiny-cifar .. vit-huge-16");
   f.text("from", from, "Hugging Face folder whose sizes and weights to start from; `name` is not used then");
@@ -14,12 +16,19 @@ void ModelConfig::fields(Fields& f) {
             kLargestSize);
   f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0: the preset's", 0, kLargestSize);
   f.integer("positions", positions, "tokens", "longest sequence; 0: the preset's", 0, kLargestSize);
-  f.integer("side", image.side, "pixels", "of the images of a ViT; 0: the preset's", 0, kLargestSide);
-  f.integer("channels", image.channels, "channels", "of the images of a ViT; 0: the preset's", 0, kLargestSize);
-  f.integer("patch", image.patch, "pixels", "side of a patch of a ViT; 0: the preset's", 0, kLargestSize);
-  f.integer("classes", image.classes, "classes", "that a ViT tells apart; 0: the preset's", 0, kLargestSize);
   f.number("dropout", dropout, "probability", "after the embedding and on each residual branch; -1: the preset's", -1,
            0.999);
+}
+
+void ModelConfig::fields(Fields& f) {
+  common_fields(f);
+  f.rest(own);
+}
+
+ConfigDocument own_keys(const std::vector<std::string>& assignments) {
+  ConfigDocument keys;
+  for (const std::string& assignment : assignments) keys.set("--model." + assignment);
+  return keys;
 }
 
 }  // namespace colossal::models

@@ -2,75 +2,39 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/models/text.h"
+#include "colossal/models/transformer_block.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
 namespace gpt2 {  // the same names in every family
 
-constexpr double kDeviation = 0.02;
-
-struct Gpt2Block {
-  Gpt2Block(const ModelShape& s, int64_t index, nn::Layers& make) {
-    const std::string name = concat("blocks.", index);
-    const double residual = kDeviation / std::sqrt(2.0 * s.layers);  // keeps the variance of the residual stream
-    norm_1 = make.layer_norm(name + ".norm_1", s.hidden, s.norm_epsilon);
-    qkv = make.heads(name + ".attention.qkv", s.attention(), {.deviation = kDeviation});
-    attention = make.attention(name + ".attention", s.attention(), {});
-    out = make.from_heads(name + ".attention.out", s.attention(), {.deviation = residual});
-    norm_2 = make.layer_norm(name + ".norm_2", s.hidden, s.norm_epsilon);
-    up = make.expand(name + ".mlp.up", s.hidden, s.ffn, {.deviation = kDeviation});
-    down = make.contract(name + ".mlp.down", s.ffn, s.hidden, {.deviation = residual});
-    drop_1 = make.dropout(name + ".attention.dropout", s.hidden, s.dropout);
-    drop_2 = make.dropout(name + ".mlp.dropout", s.hidden, s.dropout);
-  }
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
-    const at::Tensor attended = out->forward(attention->forward(qkv->forward(norm_1->forward(x)), step));
-    const at::Tensor h = x + drop_1->forward(attended, step);
-    return h + drop_2->forward(down->forward(up->forward(norm_2->forward(h)).map(ops::gelu, step)), step);
-  }
-  std::unique_ptr<nn::Norm> norm_1, norm_2;
-  std::unique_ptr<nn::HeadProjection> qkv;
-  std::unique_ptr<nn::Attention> attention;
-  std::unique_ptr<nn::Expand> up;
-  std::unique_ptr<nn::Contract> out, down;
-  std::unique_ptr<nn::Dropout> drop_1, drop_2;
-};
+BlockVariant variant() { return {.activation = ops::gelu}; }
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
-  model.shape = s;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation / 2);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
     return dropout->forward(tokens->forward(ids) + positions->forward(step.positions), step);
   };
-  for (int64_t i = 0; i < s.layers; ++i) {
-    auto block = std::make_shared<Gpt2Block>(s, i, layers);
-    model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
-  }
+  add_transformer_blocks(model, s, variant(), layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, kDeviation, s.tied ? tokens.get() : nullptr);
   return model;
 }
 
-int64_t matrix_elements(const ModelShape& s) {
-  return s.layers * (s.hidden * (s.heads + 2 * s.kv_heads) * s.head_dim + s.heads * s.head_dim * s.hidden +
-                     2 * s.hidden * s.ffn) +
-         s.vocabulary * s.hidden;
+Costs costs(const ModelShape& s, int64_t sequence) {
+  return {.blocks = std::vector<double>(s.layers, block_flops(s, variant(), sequence)),
+          .last = vocabulary_flops(s, sequence)};
 }
 
-double flops(const ModelShape& s, int64_t sequence) { return causal_flops(s, matrix_elements(s), sequence); }
-
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
-  return {.architecture = "gpt2",
-          .vocabulary = vocabulary,
+  return {.vocabulary = vocabulary,
           .hidden = hidden,
           .layers = layers,
           .heads = heads,
@@ -151,18 +115,15 @@ nlohmann::json to_json(const ModelShape& s) {
 Architecture gpt2_architecture() {
   using namespace gpt2;
   return {.name = "gpt2",
-          .input = Input::Tokens,
-          .presets = presets,
+          .presets = presets(),
           .make = make,
-          .check = check_tokens,
-          .matrix_elements = matrix_elements,
-          .flops = flops,
-          .external_names = external_names,
-          .from_json = from_json,
-          .to_json = to_json,
-          .model_type = "gpt2",
-          .prefix = "transformer.",
-          .ignored = {"*.attn.bias", "*.attn.masked_bias"}};
+          .costs = costs,
+          .hugging_face = {.model_type = "gpt2",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "transformer.",
+                           .ignored = {"*.attn.bias", "*.attn.masked_bias"}}};
 }
 
 }  // namespace colossal::models

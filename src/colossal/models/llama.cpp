@@ -2,82 +2,64 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/models/text.h"
+#include "colossal/models/transformer_block.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"
 
 namespace colossal::models {
+
+void LlamaSizes::fields(Fields& f) {
+  f.number("rope_theta", rope_theta, "", "base of the rotary frequencies", 1, 1e12);
+  f.number("rope_factor", rope_factor, "",
+           "LLaMA 3: how far low frequencies are stretched for sequences longer than rope_original_positions; 1: not",
+           1, 1e6);
+  f.number("rope_low_frequency_factor", rope_low_frequency_factor, "",
+           "waves longer than rope_original_positions / this are stretched whole", 1e-3, 1e6);
+  f.number("rope_high_frequency_factor", rope_high_frequency_factor, "",
+           "waves shorter than rope_original_positions / this are left as they are", 1e-3, 1e6);
+  f.integer("rope_original_positions", rope_original_positions, "tokens", "longest sequence before the stretch", 1,
+            kLargestSize);
+}
+
 namespace llama {  // the same names in every family
 
-constexpr double kDeviation = 0.02;
+at::Tensor gated_silu(const at::Tensor& gate_and_up) { return ops::swiglu(gate_and_up); }
 
-struct LlamaBlock {
-  LlamaBlock(const ModelShape& s, int64_t index, nn::Layers& make, std::shared_ptr<const ops::RotaryTable> table)
-      : rotary(std::move(table)) {
-    const std::string name = concat("blocks.", index);
-    const nn::LinearOptions in{.bias = false, .deviation = kDeviation};
-    const nn::LinearOptions residual{.bias = false, .deviation = kDeviation / std::sqrt(2.0 * s.layers)};
-    nn::LinearOptions gated = in;
-    gated.segments = {{s.ffn}, {s.ffn}};
-    norm_1 = make.rms_norm(name + ".norm_1", s.hidden, s.norm_epsilon);
-    qkv = make.heads(name + ".attention.qkv", s.attention(), in);
-    attention = make.attention(name + ".attention", s.attention(), {});
-    out = make.from_heads(name + ".attention.out", s.attention(), residual);
-    norm_2 = make.rms_norm(name + ".norm_2", s.hidden, s.norm_epsilon);
-    gate_up = make.expand(name + ".mlp.gate_up", s.hidden, 2 * s.ffn, gated);
-    down = make.contract(name + ".mlp.down", s.ffn, s.hidden, residual);
-    drop_1 = make.dropout(name + ".attention.dropout", s.hidden, s.dropout);
-    drop_2 = make.dropout(name + ".mlp.dropout", s.hidden, s.dropout);
-  }
-  at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
-    nn::Heads heads = qkv->forward(norm_1->forward(x));
-    std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.rows.of(step.positions), *rotary);
-    const at::Tensor h = x + drop_1->forward(out->forward(attention->forward(heads, step)), step);
-    const auto gated = [](const at::Tensor& gate_and_up) { return ops::swiglu(gate_and_up); };
-    return h + drop_2->forward(down->forward(gate_up->forward(norm_2->forward(h)).map(gated, step)), step);
-  }
-  std::shared_ptr<const ops::RotaryTable> rotary;
-  std::unique_ptr<nn::Norm> norm_1, norm_2;
-  std::unique_ptr<nn::HeadProjection> qkv;
-  std::unique_ptr<nn::Attention> attention;
-  std::unique_ptr<nn::Expand> gate_up;
-  std::unique_ptr<nn::Contract> out, down;
-  std::unique_ptr<nn::Dropout> drop_1, drop_2;
-};
+BlockVariant variant() {
+  return {.norm = BlockVariant::Norm::Rms, .activation = gated_silu, .gated = true, .bias = false};
+}
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
-  model.shape = s;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
     return dropout->forward(tokens->forward(ids), step);
   };
-  const RotaryShape& r = s.rotary;
+  const auto r = s.own.as<LlamaSizes>();
   std::optional<ops::RotaryScaling> scaling;
-  if (r.factor != 1) scaling = {r.factor, r.low_frequency_factor, r.high_frequency_factor, r.original_positions};
-  auto table = std::make_shared<const ops::RotaryTable>(s.head_dim, r.theta, scaling);
-  for (int64_t i = 0; i < s.layers; ++i) {
-    auto block = std::make_shared<LlamaBlock>(s, i, layers, table);
-    model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
-  }
+  if (r.rope_factor != 1)
+    scaling = {r.rope_factor, r.rope_low_frequency_factor, r.rope_high_frequency_factor, r.rope_original_positions};
+  BlockVariant rotating = variant();
+  rotating.rotary = std::make_shared<const ops::RotaryTable>(s.head_dim, r.rope_theta, scaling);
+  add_transformer_blocks(model, s, rotating, layers);
   std::shared_ptr<nn::Norm> norm = layers.rms_norm("norm", s.hidden, s.norm_epsilon);
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, kDeviation, s.tied ? tokens.get() : nullptr);
   return model;
 }
 
-int64_t matrix_elements(const ModelShape& s) {
-  return s.layers * (s.hidden * (s.heads + 2 * s.kv_heads) * s.head_dim + s.heads * s.head_dim * s.hidden +
-                     3 * s.hidden * s.ffn) +
-         s.vocabulary * s.hidden;
+Costs costs(const ModelShape& s, int64_t sequence) {
+  return {.blocks = std::vector<double>(s.layers, block_flops(s, variant(), sequence)),
+          .last = vocabulary_flops(s, sequence)};
 }
 
-double flops(const ModelShape& s, int64_t sequence) { return causal_flops(s, matrix_elements(s), sequence); }
+void settle(ModelShape& s) {
+  require(s.head_dim % 2 == 0, "model", "rotary positions need an even head_dim: got ", s.head_dim);
+}
 
 struct Sizes {
   int64_t vocabulary, hidden, layers, heads, kv_heads, ffn, positions;
@@ -86,8 +68,7 @@ struct Sizes {
 };
 
 ModelShape sized(const Sizes& s) {
-  return {.architecture = "llama",
-          .vocabulary = s.vocabulary,
+  return {.vocabulary = s.vocabulary,
           .hidden = s.hidden,
           .layers = s.layers,
           .heads = s.heads,
@@ -96,14 +77,14 @@ ModelShape sized(const Sizes& s) {
           .ffn = s.ffn,
           .positions = s.positions,
           .tied = s.tied,
-          .rotary = {.theta = s.theta}};
+          .own = LlamaSizes{.rope_theta = s.theta}};
 }
 
 std::vector<Preset> presets() {
   ModelShape llama31_8b = sized({128256, 4096, 32, 32, 8, 14336, 131072, 500000});
-  llama31_8b.rotary = {500000, 8, 1, 4, 8192};
+  llama31_8b.own = LlamaSizes{500000, 8, 1, 4, 8192};
   ModelShape llama32_1b = sized({128256, 2048, 16, 32, 8, 8192, 131072, 500000, true});
-  llama32_1b.rotary = {500000, 32, 1, 4, 8192};
+  llama32_1b.own = LlamaSizes{500000, 32, 1, 4, 8192};
   return {{"llama-tiny", sized({257, 128, 4, 8, 4, 352, 512, 10000, true})},
           {"llama-15m", sized({32000, 288, 6, 6, 6, 768, 256, 10000, true})},
           {"llama-110m", sized({32000, 768, 12, 12, 12, 2048, 1024, 10000, true})},
@@ -134,21 +115,21 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   return names;
 }
 
-RotaryShape rotary_from_json(const nlohmann::json& j) {
-  RotaryShape r;
-  r.theta = j.value("rope_theta", 10000.0);
+LlamaSizes rotary_from_json(const nlohmann::json& j) {
+  LlamaSizes r;
+  r.rope_theta = j.value("rope_theta", 10000.0);
   // transformers 5 writes rope_parameters with the base inside, 4 writes rope_theta beside rope_scaling.
   const nlohmann::json scaling =
       j.contains("rope_parameters") ? j["rope_parameters"] : j.value("rope_scaling", nlohmann::json());
   if (!scaling.is_object()) return r;
-  r.theta = scaling.value("rope_theta", r.theta);
+  r.rope_theta = scaling.value("rope_theta", r.rope_theta);
   const std::string type = scaling.value("rope_type", scaling.value("type", "default"));
   if (type == "default") return r;
   require(type == "llama3", "model", "rope_scaling of type llama3 or default is supported: got ", type);
-  r.factor = scaling.at("factor");
-  r.low_frequency_factor = scaling.at("low_freq_factor");
-  r.high_frequency_factor = scaling.at("high_freq_factor");
-  r.original_positions = scaling.at("original_max_position_embeddings");
+  r.rope_factor = scaling.at("factor");
+  r.rope_low_frequency_factor = scaling.at("low_freq_factor");
+  r.rope_high_frequency_factor = scaling.at("high_freq_factor");
+  r.rope_original_positions = scaling.at("original_max_position_embeddings");
   return r;
 }
 
@@ -160,7 +141,7 @@ ModelShape from_json(const nlohmann::json& j) {
   if (j.contains("head_dim") && !j["head_dim"].is_null()) s.head_dim = j["head_dim"];
   s.tied = j.value("tie_word_embeddings", false);
   s.norm_epsilon = j.value("rms_norm_eps", 1e-6);
-  s.rotary = rotary_from_json(j);
+  s.own = rotary_from_json(j);
   require(j.value("hidden_act", "silu") == "silu", "model", "hidden_act of a LLaMA must be silu");
   require(!j.value("attention_bias", false) && !j.value("mlp_bias", false), "model",
           "a LLaMA with biases is not supported");
@@ -168,6 +149,7 @@ ModelShape from_json(const nlohmann::json& j) {
 }
 
 nlohmann::json to_json(const ModelShape& s) {
+  const auto r = s.own.as<LlamaSizes>();
   nlohmann::json j{{"architectures", {"LlamaForCausalLM"}},
                    {"model_type", "llama"},
                    {"vocab_size", s.vocabulary},
@@ -179,18 +161,18 @@ nlohmann::json to_json(const ModelShape& s) {
                    {"intermediate_size", s.ffn},
                    {"max_position_embeddings", s.positions},
                    {"rms_norm_eps", s.norm_epsilon},
-                   {"rope_theta", s.rotary.theta},
+                   {"rope_theta", r.rope_theta},
                    {"tie_word_embeddings", s.tied},
                    {"hidden_act", "silu"},
                    {"attention_bias", false},
                    {"mlp_bias", false},
                    {"rope_scaling", nullptr}};
-  if (s.rotary.factor != 1) {
+  if (r.rope_factor != 1) {
     j["rope_scaling"] = {{"rope_type", "llama3"},
-                         {"factor", s.rotary.factor},
-                         {"low_freq_factor", s.rotary.low_frequency_factor},
-                         {"high_freq_factor", s.rotary.high_frequency_factor},
-                         {"original_max_position_embeddings", s.rotary.original_positions}};
+                         {"factor", r.rope_factor},
+                         {"low_freq_factor", r.rope_low_frequency_factor},
+                         {"high_freq_factor", r.rope_high_frequency_factor},
+                         {"original_max_position_embeddings", r.rope_original_positions}};
   }
   return j;
 }
@@ -200,18 +182,17 @@ nlohmann::json to_json(const ModelShape& s) {
 Architecture llama_architecture() {
   using namespace llama;
   return {.name = "llama",
-          .input = Input::Tokens,
-          .presets = presets,
+          .own = LlamaSizes{},
+          .presets = presets(),
           .make = make,
-          .check = check_tokens,
-          .matrix_elements = matrix_elements,
-          .flops = flops,
-          .external_names = external_names,
-          .from_json = from_json,
-          .to_json = to_json,
-          .model_type = "llama",
-          .prefix = "model.",
-          .ignored = {"*.rotary_emb.inv_freq"}};
+          .costs = costs,
+          .settle = settle,
+          .hugging_face = {.model_type = "llama",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "model.",
+                           .ignored = {"*.rotary_emb.inv_freq"}}};
 }
 
 }  // namespace colossal::models

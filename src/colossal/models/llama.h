@@ -1,8 +1,17 @@
-// LLaMA 1-3 (arXiv:2302.13971, 2307.09288, 2407.21783): RMSNorm, rotary positions, SwiGLU, grouped queries, no biases.
+// LLaMA 1 to 3 (arXiv:2302.13971): pre-norm blocks, RMSNorm, SwiGLU, rotary positions, grouped queries.
 #pragma once
 #include "colossal/models/registry.h"
 
 namespace colossal::models {
+
+/// Rotary positions, with LLaMA-3's stretching of low frequencies when rope_factor > 1 (ops::RotaryScaling).
+struct LlamaSizes {
+  double rope_theta = 10000;
+  double rope_factor = 1, rope_low_frequency_factor = 1, rope_high_frequency_factor = 4;
+  int64_t rope_original_positions = 8192;
+  void fields(Fields& f);
+  bool operator==(const LlamaSizes&) const = default;
+};
 
 Architecture llama_architecture();
 

@@ -6,10 +6,6 @@
 
 namespace colossal::models {
 
-at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step) {
-  return run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, inputs, step);
-}
-
 at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step) {
   at::Tensor hidden = stage.embeds ? model.embed(x, step) : x;
   for (int64_t i = stage.first; i < stage.last; ++i) {

@@ -1,5 +1,19 @@
 // A model as every runtime sees it: an embedding, a list of blocks, a norm and a head. Pipelines cut the list;
 // recomputation and prefetch use the borders of its blocks; decoding passes a cache through the same blocks.
+//
+//   Model make(const ModelShape& s, nn::Layers& layers) {
+//     Model model;
+//     std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
+//     model.embed = [=](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
+//     add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);     // or blocks of one's own
+//     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+//     model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+//     model.head = layers.lm_head("head", s.hidden, s.vocabulary, 0.02, s.tied ? tokens.get() : nullptr);
+//     return model;
+//   }
+//
+// The names of parameters say which part of the model uses them, and so in a pipeline where they are: "blocks.<i>." the
+// block i, "norm." and "head." the end, all others the beginning; a tied "embedding." both ends.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -21,7 +35,7 @@ struct Model {
   std::vector<Block> blocks;
   Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
   std::shared_ptr<nn::LossHead> head;
-  int64_t batch_parts = 1;  ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
+  int64_t batch_parts = 1;     ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
 };
 
 /// A run of blocks, with what stands before the first and behind the last of the model.
@@ -43,8 +57,5 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
 
 /// Tokens of a sample in the hidden states that blocks hand on: S of token ids [B, S]; of images the model's positions.
 int64_t tokens_of(const Model& model, const at::Tensor& inputs);
-
-/// What the head is given, model.norm's result, this rank's part of it; of token ids [B, S] or images.
-at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step);
 
 }  // namespace colossal::models

@@ -1,58 +1,115 @@
-// The architectures, one row each. A new model is its pair of files and a row in registry.cpp.
+// The architectures that a program knows. A registry is a value: whoever resolves a config or reads a Hugging Face
+// folder is given one, and a program adds its own architectures to built_in() before.
+//
+//   struct PalmSizes {                                        // keys of [model] beside those of all
+//     bool parallel = true;
+//     void fields(Fields& f) { f.flag("parallel", parallel, "attention and mlp read the same norm"); }
+//     bool operator==(const PalmSizes&) const = default;
+//   };
+//
+//   Model make_palm(const ModelShape& s, nn::Layers& layers);            // see model.h
+//   Costs palm_costs(const ModelShape& s, int64_t sequence);             // see transformer_block.h
+//
+//   models::Registry registry = models::built_in();
+//   registry.add({.name = "palm", .own = PalmSizes{}, .presets = {{"palm-tiny", {.hidden = 128, ...}}},
+//                 .make = make_palm, .costs = palm_costs});
+//   const models::ModelShape shape = registry.resolve(config.model, tokenizer.vocabulary_size());
+//   const auto engine = train::initialize(world, config, shape);         // tensor x pipeline x ZeRO, as [parallel] says
 #pragma once
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "colossal/models/model.h"
+#include "colossal/models/shape.h"
+#include "colossal/models/task.h"
 #include "colossal/nn/external_name.h"
-#include "colossal/nn/layers.h"
 
 namespace colossal::models {
 
+struct ModelConfig;
+
+/// A shape that people ask for by name. Its `architecture` is set by the registry, and so is an empty `own`.
 struct Preset {
-  const char* name;
+  std::string name;
   ModelShape shape;
 };
 
-/// What a model reads: it decides which data a run opens, and what can be asked of the model.
-enum class Input {
-  Tokens,  ///< ids [B, S]; each label is the next token
-  Images,  ///< [B, C, side, side]; one label an image, its class
+/// What a training step on one sample costs, forward and backward, in floating point operations. A pipeline is cut by
+/// it, and the share of the machine's peak that a run reaches is told by it.
+struct Costs {
+  double first = 0;            ///< what stands before the blocks
+  std::vector<double> blocks;  ///< each of them
+  double last = 0;             ///< final norm and head
+  double sum() const;
 };
 
+/// How an architecture is written by `transformers`. None of the functions is called where model_type is empty.
+struct HuggingFace {
+  std::string model_type{};  ///< of config.json; empty: the architecture is not exchanged
+  /// Where each parameter of ours is found.
+  std::vector<nn::ExternalName> (*names)(const ModelShape&) = nullptr;
+  /// From and to config.json. Errors: Error("model", ...) of what the architecture cannot compute, and those of
+  /// nlohmann::json, which the registry words.
+  ModelShape (*from_json)(const nlohmann::json&) = nullptr;
+  nlohmann::json (*to_json)(const ModelShape&) = nullptr;
+  std::string prefix{};                ///< of all names but the head's; folders of the bare model leave it out
+  std::vector<std::string> ignored{};  ///< tensors of a folder that carry no weights, as patterns with `*`
+};
+
+/// A family of models. Required: name, make, costs.
 struct Architecture {
-  const char* name;
-  Input input = Input::Tokens;
-  std::vector<Preset> (*presets)();
-  Model (*make)(const ModelShape&, nn::Layers&);
-  /// Errors: inputs or labels that the model does not have. What the layers are given was checked by this before any
-  ///         communication.
-  void (*check)(const ModelShape&, const at::Tensor& inputs, const at::Tensor& labels);
-  /// Trainable logical elements of the matrices that the hidden states are multiplied with.
-  int64_t (*matrix_elements)(const ModelShape&);
-  /// Floating point operations of a training step per sample, forward and backward; of text, a sample has `sequence`
-  /// tokens.
-  double (*flops)(const ModelShape&, int64_t sequence);
-  /// Where each parameter is found in a Hugging Face folder, and the config.json of one.
-  std::vector<nn::ExternalName> (*external_names)(const ModelShape&);
-  ModelShape (*from_json)(const nlohmann::json&);
-  nlohmann::json (*to_json)(const ModelShape&);
-  const char* model_type;            ///< "model_type" of its config.json
-  const char* prefix;                ///< of all names but the head's; folders of the bare model leave it out
-  std::vector<std::string> ignored;  ///< tensors of such a folder that carry no weights, as patterns with `*`
+  std::string name{};
+  OwnSizes own{};  ///< as they are where nobody says otherwise
+  std::vector<Preset> presets{};
+  /// Builds the model over layers of the factory, with the names of parameters that model.h wants.
+  Model (*make)(const ModelShape&, nn::Layers&) = nullptr;
+  /// `sequence`: tokens of a sample of text; of images the shape says it.
+  Costs (*costs)(const ModelShape&, int64_t sequence) = nullptr;
+  /// Null: it continues text.
+  Task (*task)(const ModelShape&) = nullptr;
+  /// Sets the sizes that follow from others, and refuses those that do not fit. Null: none follow, all fit.
+  /// Errors: Error("model", ...) that names key, rule and value.
+  void (*settle)(ModelShape&) = nullptr;
+  HuggingFace hugging_face{};
 };
 
-const std::vector<Architecture>& architectures();
-/// Errors ("model"): unknown name.
-const Architecture& architecture(const std::string& name);
-std::vector<std::string> preset_names();
+class Registry {
+ public:
+  /// Errors ("model"): no name, make or costs; a name, preset or model_type that another architecture has.
+  Registry& add(Architecture architecture);
+
+  const std::vector<std::shared_ptr<const Architecture>>& architectures() const { return rows_; }
+  /// Errors ("model"): unknown name, with the nearest.
+  const std::shared_ptr<const Architecture>& at(const std::string& name) const;
+  std::vector<std::string> preset_names() const;
+
+  /// The preset of config.name, or the shape of the Hugging Face folder config.from, with the changes that `config`
+  /// asks for. A preset's vocabulary is `tokenizer_vocabulary` unless that is 0.
+  /// Errors ("model"):  an unknown preset (with the nearest name), changed sizes of a folder, a vocabulary or positions
+  ///                    of a model that reads no text, whatever ModelShape::validate() refuses.
+  /// Errors ("config"): keys of [model] that the architecture does not have, with the nearest that it has or the
+  ///                    architecture that has them; values out of range.
+  ModelShape resolve(const ModelConfig& config, int64_t tokenizer_vocabulary = 0) const;
+  /// The shape that a Hugging Face config.json describes.
+  /// Errors ("model"): an unknown model_type, a missing or unsupported key.
+  ModelShape shape_of(const nlohmann::json& config) const;
+
+ private:
+  ModelShape preset(const std::string& name) const;
+  void read_own(const ModelConfig& config, ModelShape& shape) const;
+
+  std::vector<std::shared_ptr<const Architecture>> rows_;
+};
+
+/// The registry of the architectures that the library has itself.
+Registry built_in();
 
 /// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate().
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
-/// The shape that a Hugging Face config.json describes. Errors ("model"): an unknown model_type, a missing or
-/// unsupported key.
-ModelShape shape_from_json(const nlohmann::json& config);
+/// What a training step on one sample costs. Errors: those of shape.validate().
+Costs costs_of(const ModelShape& shape, int64_t sequence);
 
 }  // namespace colossal::models

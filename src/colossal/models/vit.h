@@ -5,6 +5,16 @@
 
 namespace colossal::models {
 
+inline constexpr int64_t kLargestSide = 1 << 16;  ///< of an image, in pixels
+
+/// What a ViT reads and says: square images in square patches, and the classes they belong to.
+struct VitSizes {
+  int64_t side = 0, channels = 0, patch = 0, classes = 0;
+  int64_t patches() const { return (side / patch) * (side / patch); }
+  void fields(Fields& f);
+  bool operator==(const VitSizes&) const = default;
+};
+
 Architecture vit_architecture();
 
 }  // namespace colossal::models

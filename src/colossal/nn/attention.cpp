@@ -24,7 +24,7 @@ class WholeAttention final : public Attention {
   Inside forward(const Heads& heads, const Step& step) override {
     if (options_.alibi && !slopes_.defined()) slopes_ = slopes_of(heads);
     const std::vector<int64_t> lengths = step.sequences.in(heads.q.size(1));
-    const at::Tensor documents = heads.rows.of(step.documents);
+    const at::Tensor documents = heads.tokens.of(step.documents);
     KeysValues held;
     if (step.cache) held = step.cache->append(layer_, heads.k, heads.v, step.sequences);
     const at::Tensor out = all_equal(lengths) ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))

@@ -4,14 +4,15 @@
 //   attention = make.attention("attention", shape, {.window = 4096});
 //   out = make.from_heads("attention.out", shape, {});
 //   ...
-//   nn::Heads heads = qkv->forward(x);  // here a model normalises q and k (Layers::head_norm) or turns them (ops::rotary)
+//   nn::Heads heads = qkv->forward(x);
+//   ...                                // q and k normalised (Layers::head_norm) or turned (ops::rotary)
 //   x = x + out->forward(attention->forward(heads, step));
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
-#include "colossal/nn/rows.h"
+#include "colossal/nn/tokens.h"
 
 namespace colossal::nn {
 
@@ -21,7 +22,7 @@ struct Step;
 /// What a HeadProjection gives a rank.
 struct Heads {
   at::Tensor q, k, v;  ///< [B_local, S, N_local, D], k and v with the local kv heads
-  Rows rows;           ///< of the batch, which these are
+  Tokens tokens;       ///< of the batch, which these are
   /// Logical index of the first head of q. Heads from AttentionShape::heads on are padding (see HeadSplit).
   int64_t first_head = 0;
 };

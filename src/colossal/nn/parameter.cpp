@@ -9,10 +9,28 @@
 #include "colossal/ops/random.h"
 
 namespace colossal::nn {
+namespace {
+
+/// Gradients are partial sums over the replicas of a parameter, too.
+void add_replicas(tensor::ShardSpec& spec, const tensor::Place& place) {
+  std::vector<std::string> axes = tensor::replicas(spec, place);
+  for (const std::string& own : spec.gradient_axes)
+    if (std::find(axes.begin(), axes.end(), own) == axes.end()) axes.push_back(own);
+  spec.gradient_axes = std::move(axes);
+}
+
+}  // namespace
 
 Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay) {
+  if (redeclares_) {
+    Parameter& there = at(name);
+    require(there.spec.local_shape(place_) == spec.local_shape(place_), "model", "a second layout must store ", name,
+            " as the first one does");
+    return there;
+  }
   for (const Parameter& p : list_)
     require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
+  add_replicas(spec, place_);
   if (options_.stages) {
     spec.stages = options_.stages(name);
     if (std::find(spec.stages.begin(), spec.stages.end(), place_.index("pipeline")) == spec.stages.end())
@@ -37,7 +55,10 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
     if (p.value.is_same(leaf)) return;
     require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
   }
-  list_.push_back({name, leaf, tensor::ShardSpec::whole(leaf.sizes().vec()), decay ? 1.0 : 0.0, {}});
+  auto spec = tensor::ShardSpec::whole(leaf.sizes().vec());
+  add_replicas(spec, place_);
+  list_.push_back({name, leaf, std::move(spec), decay ? 1.0 : 0.0, {}});
+  list_.back().hidden_matrix = leaf.dim() >= 2;
   here_.push_back(&list_.back());
 }
 

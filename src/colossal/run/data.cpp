@@ -6,7 +6,6 @@
 #include "colossal/data/cifar.h"
 #include "colossal/data/corpus.h"
 #include "colossal/data/text_samples.h"
-#include "colossal/models/registry.h"
 
 namespace colossal::run {
 namespace {
@@ -42,13 +41,14 @@ Parts open_text(const Config& config, const models::ModelShape& shape, const dat
 }
 
 Parts open_images(const Config& config, const models::ModelShape& shape) {
+  const models::Task task = shape.task();
   const auto read = [&](data::CifarPart part) {
     data::ImageSet set = data::read_cifar(config.data.path, part);
-    require(set.classes <= shape.image.classes, "model", "classes must hold those of the images: got ",
-            shape.image.classes, ", images of ", set.classes, "; set model.classes");
-    require(set.pixels.size(1) == shape.image.channels && set.pixels.size(2) == shape.image.side, "model",
-            "channels and side must be those of the images: got ", shape.image.channels, " and ", shape.image.side,
-            ", images have ", set.pixels.size(1), " and ", set.pixels.size(2), "; set model.channels and model.side");
+    require(set.classes <= task.classes, "model", "classes must hold those of the images: got ", task.classes,
+            ", images of ", set.classes, "; set model.classes");
+    require(set.pixels.size(1) == task.channels && set.pixels.size(2) == task.side, "model",
+            "channels and side must be those of the images: got ", task.channels, " and ", task.side, ", images have ",
+            set.pixels.size(1), " and ", set.pixels.size(2), "; set model.channels and model.side");
     return set;
   };
   Parts parts{std::make_shared<data::ImageSamples>(read(data::CifarPart::Training), config.data.augment), {}};
@@ -58,16 +58,16 @@ Parts open_images(const Config& config, const models::ModelShape& shape) {
 
 }  // namespace
 
-ResolvedModel resolve_model(const Config& config) {
-  ResolvedModel model{models::resolve(config.model), nullptr};
-  if (models::architecture(model.shape.architecture).input == models::Input::Images) return model;
+ResolvedModel resolve_model(const Config& config, const models::Registry& registry) {
+  ResolvedModel model{registry.resolve(config.model), nullptr};
+  if (model.shape.task().reads != models::Reads::Tokens) return model;
   model.tokenizer = data::make_tokenizer(config.tokenizer());
-  model.shape = models::resolve(config.model, model.tokenizer->vocabulary_size());
+  model.shape = registry.resolve(config.model, model.tokenizer->vocabulary_size());
   return model;
 }
 
-RunData open_data(const Config& config, const std::string& builtin, int replica) {
-  ResolvedModel model = resolve_model(config);
+RunData open_data(const Config& config, const models::Registry& registry, const std::string& builtin, int replica) {
+  ResolvedModel model = resolve_model(config, registry);
   const bool reads_text = model.tokenizer != nullptr;
   const Parts parts =
       reads_text ? open_text(config, model.shape, *model.tokenizer, builtin) : open_images(config, model.shape);

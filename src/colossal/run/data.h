@@ -1,4 +1,4 @@
-// What a run reads, and the model that fits it. The architecture decides: text through a tokenizer, or images.
+// What a run reads, and the model that fits it. Its task (models::Task) decides which data that is.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -6,7 +6,7 @@
 
 #include "colossal/data/batches.h"
 #include "colossal/data/tokenizer.h"
-#include "colossal/models/shape.h"
+#include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 
 namespace colossal::run {
@@ -17,8 +17,8 @@ struct ResolvedModel {
 };
 
 /// The model of the config; the vocabulary of text is the tokenizer's unless the config says otherwise.
-/// Errors: models::resolve()'s, the tokenizer's.
-ResolvedModel resolve_model(const Config& config);
+/// Errors: models::Registry::resolve()'s, the tokenizer's.
+ResolvedModel resolve_model(const Config& config, const models::Registry& registry);
 
 struct RunData {
   models::ModelShape shape;
@@ -30,6 +30,6 @@ struct RunData {
 
 /// Opens the data of replica `replica`. `builtin`: what data.path = "builtin" stands for.
 /// Errors: resolve_model()'s; data that is missing, damaged, too short, or not what the model reads.
-RunData open_data(const Config& config, const std::string& builtin, int replica);
+RunData open_data(const Config& config, const models::Registry& registry, const std::string& builtin, int replica);
 
 }  // namespace colossal::run

@@ -7,9 +7,9 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
-#include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
@@ -27,7 +27,7 @@ struct Description {
 };
 
 /// `steps`: of its checkpoints, if it is a run.
-Description describe(const std::string& folder, const std::vector<int64_t>& steps) {
+Description describe(const std::string& folder, const std::vector<int64_t>& steps, const models::Registry& registry) {
   const RunFolder run(folder);
   if (std::filesystem::exists(run.config())) {
     const auto config = read_config<Config>(run.config());
@@ -36,30 +36,30 @@ Description describe(const std::string& folder, const std::vector<int64_t>& step
             " has no complete checkpoint yet; wait for its first one, or bring the earlier run back with `colossal "
             "train --resume`");
     require(!steps.empty(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
-    return {resolve_model(config).shape, config.tokenizer(), checkpoint::step_path(run.checkpoints(), steps.back()),
+    return {resolve_model(config, registry).shape, config.tokenizer(),
+            checkpoint::step_path(run.checkpoints(), steps.back()),
             config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
   }
   require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
           " is neither a run (config.toml) nor a Hugging Face model (config.json)");
-  return {models::shape_from_json(checkpoint::read_config(folder)), folder, "", at::kFloat};
+  return {registry.shape_of(checkpoint::read_config(folder)), folder, "", at::kFloat};
 }
 
 }  // namespace
 
 SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh,
-                      const distributed::ParallelConfig& layout, at::Device device) {
+                      const distributed::ParallelConfig& layout, at::Device device, const models::Registry& registry) {
   comm::Group& everyone = mesh.all();
   const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
   Description about;
   // one looks, all follow
   const std::vector<int64_t> steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
-  checkpoint::agree(everyone, at::kCPU, [&] {
-    about = describe(folder, steps);
+  comm::agree(everyone, at::kCPU, [&] {
+    about = describe(folder, steps, registry);
     parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
-    require(tokenizer == "none" || models::architecture(about.shape.architecture).input == models::Input::Tokens,
-            "generate", folder, " holds a ", about.shape.architecture,
-            ", which tells what images show: it has no text to continue");
+    require(tokenizer == "none" || about.shape.task().reads == models::Reads::Tokens, "generate", folder, " holds a ",
+            about.shape.architecture->name, ", which tells what images show: it has no text to continue");
     saved.tokenizer_source = about.tokenizer;
     if (tokenizer == "none") return;
     require(!tokenizer.empty() || about.tokenizer != folder || std::filesystem::exists(folder + "/tokenizer.json"),
@@ -72,10 +72,9 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
                                                                 distributed::DistributedModel::Workload{});
   nn::Parameters& parameters = saved.model->parameters();
   if (about.checkpoint.empty()) {
-    const auto& architecture = models::architecture(about.shape.architecture);
-    checkpoint::agree(everyone, at::kCPU, [&] {
-      checkpoint::import_weights(folder, parameters,
-                                 {architecture.external_names(about.shape), architecture.prefix, architecture.ignored});
+    const models::HuggingFace& names = about.shape.architecture->hugging_face;
+    comm::agree(everyone, at::kCPU, [&] {
+      checkpoint::import_weights(folder, parameters, {names.names(about.shape), names.prefix, names.ignored});
     });
     return saved;
   }

@@ -6,6 +6,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/data/tokenizer.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/models/registry.h"
 
 namespace colossal::run {
 
@@ -21,6 +22,7 @@ struct SavedModel {
 /// Errors: a folder that is neither, or that holds no complete checkpoint, or a model of images where a tokenizer is
 ///         needed, or a hidden size that does not divide, or fewer blocks than stages; the same on every rank.
 SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh,
-                      const distributed::ParallelConfig& layout, at::Device device);
+                      const distributed::ParallelConfig& layout, at::Device device,
+                      const models::Registry& registry = models::built_in());
 
 }  // namespace colossal::run

@@ -59,10 +59,10 @@ std::optional<Block> cut(const Block& block, const Box& box) {
   return result;
 }
 
-Place first_replica(const Place& place) {
+Place first_replica(const ShardSpec& spec, const Place& place) {
   std::vector<Place::Axis> axes = place.axes();
   for (auto& axis : axes)
-    if (axis.name == "data") axis.index = 0;
+    if (axis.deals_batch && !spec.splits_over(axis.name)) axis.index = 0;
   return Place(axes);
 }
 
@@ -73,7 +73,7 @@ std::vector<Block> blocks(const ShardSpec& spec, const Place& place, const FlatP
   std::vector<Box> boxes;
   add_boxes(shape, strides_of(shape), 0, {}, part.first, part.first + part.size, boxes);
   std::vector<Block> result;
-  for (const Block& block : spec.blocks(first_replica(place)))
+  for (const Block& block : spec.blocks(first_replica(spec, place)))
     for (const Box& box : boxes)
       if (auto common = cut(block, box)) {
         common->primary = common->primary && part.counts;

@@ -15,12 +15,12 @@ namespace colossal::tensor {
 /// Elements [first, first + size) of ShardSpec::local_shape(), flattened.
 struct FlatPart {
   int64_t first = 0, size = 0;
-  /// Of the ranks along "data" that hold the same elements, exactly one has this set: it counts and saves them
+  /// Of the replicas() that hold the same elements, exactly one has this set: it counts and saves them
   bool counts = true;
 };
 
 /// The boxes of `part`: those of spec.blocks(place), cut where the part begins and ends. `local_start` is an index of
-/// the whole local tensor. `primary` follows from part.counts and, along all axes but "data", from the spec.
+/// the whole local tensor. `primary` follows from part.counts and, along all axes but replicas(), from the spec.
 std::vector<Block> blocks(const ShardSpec& spec, const Place& place, const FlatPart& part);
 
 /// The elements of `block`, one of blocks(), as a view of `flat`, 1-D, which holds `part` of a local tensor of

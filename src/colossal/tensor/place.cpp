@@ -26,4 +26,11 @@ int Place::index(const std::vector<std::string>& axes) const {
   return index_of_all;
 }
 
+std::vector<std::string> Place::batch_axes() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes_)
+    if (axis.deals_batch) names.push_back(axis.name);
+  return names;
+}
+
 }  // namespace colossal::tensor

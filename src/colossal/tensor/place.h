@@ -13,6 +13,8 @@ class Place {
     std::string name;
     int size;
     int index;
+    /// The batch is dealt out along it: its ranks see other samples, or other parts of them
+    bool deals_batch = false;
   };
   Place() = default;
   explicit Place(std::vector<Axis> axes) : axes_(std::move(axes)) {}
@@ -23,6 +25,8 @@ class Place {
   int size(const std::vector<std::string>& axes) const;
   int index(const std::vector<std::string>& axes) const;
   const std::vector<Axis>& axes() const { return axes_; }
+  /// Names of the axes that deal out the batch, outermost first.
+  std::vector<std::string> batch_axes() const;
 
  private:
   std::vector<Axis> axes_;  // outermost first

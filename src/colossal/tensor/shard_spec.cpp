@@ -70,10 +70,7 @@ bool holds_first_copy(const ShardSpec& spec, const Place& place) {
       if (axis.index != spec.stages.front()) return false;
       continue;
     }
-    const bool splits = std::any_of(spec.splits.begin(), spec.splits.end(), [&](const DimSplit& s) {
-      return names(s.axes, axis.name) || names(s.shards, axis.name);
-    });
-    if (!splits && axis.index != 0) return false;
+    if (!spec.splits_over(axis.name) && axis.index != 0) return false;
   }
   return true;
 }
@@ -130,8 +127,19 @@ std::vector<Block> ShardSpec::blocks(const Place& place) const {
   return blocks;
 }
 
+bool ShardSpec::splits_over(const std::string& axis) const {
+  return std::any_of(splits.begin(), splits.end(),
+                     [&](const DimSplit& s) { return names(s.axes, axis) || names(s.shards, axis); });
+}
+
 int64_t ShardSpec::numel() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
+std::vector<std::string> replicas(const ShardSpec& spec, const Place& place) {
+  std::vector<std::string> axes = place.batch_axes();
+  std::erase_if(axes, [&](const std::string& axis) { return spec.splits_over(axis); });
+  return axes;
 }
 
 }  // namespace colossal::tensor

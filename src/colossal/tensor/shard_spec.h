@@ -45,8 +45,8 @@ struct Block {
 struct ShardSpec {
   std::vector<int64_t> shape;    ///< logical (whole, unpadded) sizes
   std::vector<DimSplit> splits;  ///< one per dimension
-  /// Axes, besides "data", over which each rank's gradient is a partial sum: those of ranks that hold a copy and see
-  /// other rows.
+  /// Axes over which each rank's gradient is a partial sum: those of ranks that hold a copy and see other rows. A layer
+  /// names the axes of its own layout; nn::Parameters puts replicas() in front of them.
   std::vector<std::string> gradient_axes;
   /// Indices along the mesh axis "pipeline" of the ranks whose stages use the tensor, ascending; no other rank holds
   /// it. Empty: there are no stages. Where there are several, each rank's gradient is a partial sum over them, too.
@@ -64,8 +64,14 @@ struct ShardSpec {
   std::vector<int64_t> local_shape(const Place& place) const;
   /// The boxes of this rank, each inside one segment per dimension; what they do not cover is padding and holds zeros.
   std::vector<Block> blocks(const Place& place) const;
+  /// Whether the tensor is cut along a mesh axis, so that ranks along it hold different parts.
+  bool splits_over(const std::string& axis) const;
   int64_t numel() const;  ///< of the logical tensor
   bool operator==(const ShardSpec&) const = default;
 };
+
+/// The axes along which ranks hold replicas of a tensor: those that deal out the batch and do not split it, outermost
+/// first. Its gradient is summed over them, and they may share out what they all would hold (ZeRO).
+std::vector<std::string> replicas(const ShardSpec& spec, const Place& place);
 
 }  // namespace colossal::tensor

@@ -1,4 +1,11 @@
 // The training step of one rank: forward, backward, reduction, clipping, update. Knows no files and no clocks.
+//
+//   const auto engine = train::initialize(world, config, shape);     // every rank; sharded as config.parallel says
+//   for (int64_t i = 0; i < config.training.steps; ++i) {
+//     engine->zero_grad();
+//     const double loss = engine->train_step(batches.next());        // this replica's rows of the global batch
+//     engine->step();
+//   }
 #pragma once
 #include <memory>
 #include <optional>
@@ -6,60 +13,71 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/data/batches.h"
-#include "colossal/distributed/distributed_model.h"
-#include "colossal/nn/fp8_product.h"
+#include "colossal/models/model.h"
 #include "colossal/run/config.h"
-#include "colossal/train/optimization.h"
+#include "colossal/train/checkpoints.h"
+#include "colossal/train/step_result.h"
+
+namespace colossal::distributed {
+class DistributedModel;
+}
+namespace colossal::memory {
+class ChunkStore;
+}
+namespace colossal::nn {
+class Fp8Layers;
+}
 
 namespace colossal::train {
+
+class Optimization;
 
 /// Of a batch that was only looked at, the same on all ranks.
 struct Evaluation {
   double loss;                     ///< mean over all counted labels
-  std::optional<double> accuracy;  ///< share of them that the model finds most probable; of models of images
+  std::optional<double> accuracy;  ///< share of them that the model finds most probable (models::Task::has_accuracy)
 };
 
-/// A model made parallel as the config asks, with its optimizer. Made by initialize().
-///
-///   for (int64_t i = 0; i < steps; ++i) {
-///     engine.zero_grad();
-///     const double loss = engine.train_step(batches.next());
-///     engine.step();
-///   }
-class Engine {
+/// A model made parallel as the config asks, with its optimizer. Made by initialize(). All ranks call the same members
+/// in the same order.
+class Engine : public Resumable {
  public:
-  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape);
+  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device);
   ~Engine();
 
-  void zero_grad() { optimization_->zero_grad(); }
+  /// Gradients are zero: before the first train_step() of a step.
+  void zero_grad();
   /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()). Adds to
   /// the gradients d(mean loss over all counted labels of the global batch); when it returns they are sums over the
-  /// data axis and over copies in other stages.
+  /// batch axes and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over "data": all_reduce of [1] (their count); gradients: see parallel::GradientReducer; parameters
-  ///                under ZeRO: see memory::ChunkStore; over "pipeline" and "data" of [1] (loss); along the pipeline:
-  ///                see parallel::PipelineExecutor; over the axes of the tensor mode: see parallel::TensorLayers.
-  /// Errors:        inputs or labels that the model does not have (models::Architecture::check); before any
+  /// Communication: over the batch axes: all_reduce of [1] (their count); gradients: see parallel::GradientReducer;
+  ///                parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the batch axes of [1] (loss);
+  ///                along the pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see
+  ///                parallel::TensorLayers.
+  /// Errors:        inputs or labels that the model does not have (models::check_batch); before any
   ///                communication.
   double train_step(const data::Batch& batch);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks.
   StepResult step();
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and
-  /// "data" all_reduce of [3].
+  /// the batch axes all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);
 
-  int64_t steps_done() const { return optimization_->steps_done(); }
-  /// See Optimization; beside it the amax histories of fp8.
-  checkpoint::TrainingState state();
-  void loaded(const checkpoint::TrainingState& state) { optimization_->loaded(state); }
-  void check_progress(const nlohmann::json& progress) const { optimization_->check_progress(progress); }
-  std::vector<checkpoint::NamedTensor> weights() { return optimization_->weights(); }
-  void weights_loaded() { optimization_->weights_loaded(); }
+  int64_t steps_done() const override;
+  /// Parameters (masters, where there are some), optimizer states, the amax histories of fp8, the step.
+  checkpoint::TrainingState state() override;
+  void loaded(const checkpoint::TrainingState& state) override;
+  void check_progress(const nlohmann::json& progress) const override;
+  /// What this rank updates of each parameter under the parameter's name, to be filled with weights from elsewhere;
+  /// then weights_loaded(), on all ranks.
+  std::vector<checkpoint::NamedTensor> weights();
+  void weights_loaded();
 
-  models::Model& model() { return model_->model(); }
-  nn::Parameters& parameters() { return model_->parameters(); }
-  memory::ChunkStore& store() { return optimization_->store(); }
+  models::Model& model();
+  nn::Parameters& parameters();
+  memory::ChunkStore& store();
   distributed::DistributedModel& distributed() { return *model_; }
   comm::Mesh& mesh() { return mesh_; }
   at::Device device() const;
@@ -76,11 +94,12 @@ class Engine {
 };
 
 /// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
+/// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
+/// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that
+/// shows what a rank of any number would send and compute.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is
 ///         communicated before.
-std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape);
-
-/// The device of [run] device on this rank. Errors: cuda asked for where there is none.
-at::Device choose_device(const std::string& name, int local_rank);
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
+                                   std::optional<at::Device> device = {});
 
 }  // namespace colossal::train

@@ -7,9 +7,11 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/newest.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/memory/first_use.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/optimization.h"
 
 namespace colossal::train {
 namespace {
@@ -68,6 +70,11 @@ void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Con
   std::iota(order.begin(), order.end(), size_t{0});
   if (first_pass) order = order_of_use(named, module.named_buffers(), first_pass, replicas);
   for (const size_t i : order) declare(parameters, i);
+  for (const auto& part : module.modules()) {
+    if (part->name() != "torch::nn::EmbeddingImpl") continue;
+    for (const at::Tensor& table : part->parameters(/*recurse=*/false))
+      for (nn::Parameter& p : parameters) p.hidden_matrix = p.hidden_matrix && !p.value.is_same(table);
+  }
 }
 
 /// Replicas that differed would drift apart unseen: with every gradient the same, they would stay as far apart as they
@@ -86,10 +93,10 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
                                const std::function<void()>& first_pass)
     : config_(config),
       mesh_(world, config.parallel.axes()),
-      parameters_(mesh_.place(),
-                  {.dtype = config.precision.dtype(), .device = choose_device(config.run.device, world.local_rank())}) {
+      parameters_(mesh_.place(), {.dtype = config.precision.dtype(),
+                                  .device = comm::choose_device(config.run.device, world.local_rank())}) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
-  comm::Group& replicas = mesh_.group("data");
+  comm::Group& replicas = mesh_.group(mesh_.place().batch_axes());
   module.to(device());
   adopt(parameters_, module, config, first_pass, replicas);
   for (const auto& b : module.named_buffers()) {
@@ -108,6 +115,12 @@ ModuleTraining::~ModuleTraining() = default;
 at::Tensor ModuleTraining::input(const at::Tensor& tensor) const {
   return tensor.is_floating_point() ? tensor.to(device(), dtype()) : tensor.to(device());
 }
+
+int64_t ModuleTraining::steps_done() const { return optimization_->steps_done(); }
+
+memory::ChunkStore& ModuleTraining::store() { return optimization_->store(); }
+
+void ModuleTraining::end_pass() { optimization_->store().end_pass(); }
 
 void ModuleTraining::zero_grad() {
   optimization_->zero_grad();
@@ -144,49 +157,65 @@ StepResult ModuleTraining::step() {
 
 double ModuleTraining::mean(double value) {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
-  at::Tensor sum = at::full({1}, value, at::kDouble);
-  mesh_.all().all_reduce(sum, comm::Reduce::Sum).wait();
-  return sum.item<double>() / config_.parallel.data;
+  return comm::sum(mesh_.all(), value) / config_.parallel.data;
 }
 
-checkpoint::TrainingState ModuleTraining::state() {
-  checkpoint::TrainingState state = optimization_->state();
-  for (const auto& [name, value] : buffers_) {
-    const bool widens = value.is_floating_point() && config_.precision.has_masters();
-    state.tensors.push_back(
-        {concat(kModel, name),
-         value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
-         tensor::ShardSpec::whole(value.sizes().vec()),
-         {}});
+/// The optimization, and copies of the buffers behind it, in the dtype of the parameters' exact values: the same in
+/// every precision that has these.
+class ModuleTraining::Saved : public Resumable {
+ public:
+  explicit Saved(ModuleTraining& training) : training_(training) {}
+  int64_t steps_done() const override { return training_.steps_done(); }
+  checkpoint::TrainingState state() override {
+    checkpoint::TrainingState state = training_.optimization_->state();
+    for (const auto& [name, value] : training_.buffers_) {
+      const bool widens = value.is_floating_point() && training_.config_.precision.has_masters();
+      state.tensors.push_back(
+          {concat(kModel, name),
+           value.to(widens ? at::kFloat : value.scalar_type(), /*non_blocking=*/false, /*copy=*/true).contiguous(),
+           tensor::ShardSpec::whole(value.sizes().vec()),
+           {}});
+    }
+    return state;
   }
-  return state;
-}
+  void loaded(const checkpoint::TrainingState& filled) override {
+    checkpoint::TrainingState state = filled;
+    const at::NoGradGuard no_grad;
+    NamedBuffers& buffers = training_.buffers_;
+    for (size_t i = 0; i < buffers.size(); ++i)
+      buffers[i].second.copy_(state.tensors[state.tensors.size() - buffers.size() + i].value);
+    state.tensors.resize(state.tensors.size() - buffers.size());
+    training_.optimization_->loaded(state);
+  }
+  void check_progress(const nlohmann::json& progress) const override {
+    training_.optimization_->check_progress(progress);
+  }
+
+ private:
+  ModuleTraining& training_;
+};
 
 void ModuleTraining::save(const std::string& folder) {
-  const auto busy = mesh_.world().busy("saving a checkpoint");
-  checkpoint::save(folder, steps_done(), state(), mesh_.all(), mesh_.place(),
-                   static_cast<int>(config_.training.keep_last));
+  Saved saved(*this);
+  Checkpoints(folder, mesh_, config_.training.keep_last).save(saved);
 }
 
-void ModuleTraining::load(const std::string& folder) { load(folder, checkpoint::agreed_steps(folder, mesh_.all())); }
+void ModuleTraining::load(const std::string& folder) {
+  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
+  load(checkpoints, checkpoints.steps());
+}
 
-void ModuleTraining::load(const std::string& folder, const std::vector<int64_t>& steps) {
-  const auto busy = mesh_.world().busy("reading the checkpoint in " + folder);
-  checkpoint::TrainingState state = this->state();
-  checkpoint::load_newest(folder, steps, steps.empty() ? std::nullopt : std::optional(steps.back()), state, mesh_.all(),
-                          mesh_.place(),
-                          [&](const nlohmann::json& progress) { optimization_->check_progress(progress); });
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < buffers_.size(); ++i)
-    buffers_[i].second.copy_(state.tensors[state.tensors.size() - buffers_.size() + i].value);
-  state.tensors.resize(state.tensors.size() - buffers_.size());
-  optimization_->loaded(state);
+void ModuleTraining::load(const Checkpoints& checkpoints, const std::vector<int64_t>& steps) {
+  Saved saved(*this);
+  // None is passed over: there is no log here that could say so.
+  checkpoints.resume(saved, steps, steps.empty() ? std::nullopt : std::optional(steps.back()));
   zero_grad();
 }
 
 bool ModuleTraining::resume(const std::string& folder) {
-  const std::vector<int64_t> steps = checkpoint::agreed_steps(folder, mesh_.all());
-  if (!steps.empty()) load(folder, steps);
+  const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
+  const std::vector<int64_t> steps = checkpoints.steps();
+  if (!steps.empty()) load(checkpoints, steps);
   return !steps.empty();
 }
 

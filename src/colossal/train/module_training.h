@@ -11,13 +11,19 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/run/config.h"
-#include "colossal/train/optimization.h"
+#include "colossal/train/checkpoints.h"
+#include "colossal/train/step_result.h"
 
 namespace torch::nn {
 class Module;
 }
+namespace colossal::memory {
+class ChunkStore;
+}
 
 namespace colossal::train {
+
+class Optimization;
 
 /// One rank's copy of a module in training. Made by initialize(). A step:
 ///
@@ -56,15 +62,15 @@ class ModuleTraining {
   /// training.accumulate; gradients that are not finite.
   StepResult step();
   /// Releases what ZeRO 3 gathered: after a forward without a backward, as in evaluation. Errors: of the gathers.
-  void end_pass() { optimization_->store().end_pass(); }
+  void end_pass();
   /// The mean of `value` over all ranks, for printing. Communication: all_reduce of [1].
   double mean(double value);
 
-  int64_t steps_done() const { return optimization_->steps_done(); }
+  int64_t steps_done() const;
   at::ScalarType dtype() const { return parameters_.options().dtype; }
   at::Device device() const { return parameters_.options().device; }
   const nn::Parameters& parameters() const { return parameters_; }
-  memory::ChunkStore& store() { return optimization_->store(); }
+  memory::ChunkStore& store();
 
   /// Saves folder/step-<steps_done> and keeps the training.keep_last newest: parameters (masters, where there are some)
   /// and buffers as "model.<name>", optimizer, step, loss scale. Of buffers, which replicas do not share, rank 0's are
@@ -79,10 +85,8 @@ class ModuleTraining {
 
  private:
   using NamedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
-  /// Of the optimization, with copies of the buffers behind, in the dtype of the parameters' exact values: the same in
-  /// every precision that has these.
-  checkpoint::TrainingState state();
-  void load(const std::string& folder, const std::vector<int64_t>& steps);
+  class Saved;  // what checkpoints see of it
+  void load(const Checkpoints& checkpoints, const std::vector<int64_t>& steps);
 
   run::Config config_;
   comm::Mesh mesh_;

@@ -10,23 +10,16 @@
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/run/config.h"
 #include "colossal/train/loss_scale.h"
+#include "colossal/train/step_result.h"
 
 namespace colossal::train {
-
-/// What a step did, the same on all ranks.
-struct StepResult {
-  double learning_rate;
-  double gradient_norm;  ///< before clipping: L2, or the largest magnitude if training.clip_by is "largest"
-  bool skipped = false;  ///< gradients overflowed in fp16: parameters are as they were
-};
 
 /// The parameters of one rank, in training. A step:
 ///
 ///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  store().end_pass();  step();
 class Optimization {
  public:
-  /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training]. The mesh has an axis
-  /// "data".
+  /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training].
   /// Errors: what the optimizer refuses.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/clock.h"
@@ -13,10 +14,10 @@
 #include "colossal/base/file.h"
 #include "colossal/base/machine.h"
 #include "colossal/base/progress.h"
-#include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/hugging_face.h"
-#include "colossal/checkpoint/newest.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/data/text_files.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
@@ -24,7 +25,9 @@
 #include "colossal/report/report.h"
 #include "colossal/report/tensorboard.h"
 #include "colossal/run/replaced_run.h"
+#include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_need.h"
+#include "colossal/train/stall_records.h"
 
 namespace colossal::train {
 namespace {
@@ -59,12 +62,14 @@ std::string changes_since(const nlohmann::json& progress, const run::Config& now
   } catch (const std::exception&) {
     return "";  // of a version with other keys
   }
-  const std::vector<KeyHelp> before = describe_config(then), after = describe_config(now);
+  std::map<std::string, std::pair<std::string, std::string>> values;  // architectures have different keys
+  for (const KeyHelp& key : describe_config(then)) values[key.key].first = key.default_value;
+  for (const KeyHelp& key : describe_config(now)) values[key.key].second = key.default_value;
   std::string changes;
-  for (size_t i = 0; i < before.size(); ++i) {
-    if (before[i].default_value == after[i].default_value || after[i].section == "run") continue;
-    changes += concat(changes.empty() ? "" : ", ", after[i].key, " = ", before[i].default_value, " -> ",
-                      after[i].default_value);
+  for (const auto& [key, value] : values) {
+    if (value.first == value.second || key.starts_with("run.")) continue;
+    const auto text = [](const std::string& toml) { return toml.empty() ? "nothing" : toml; };
+    changes += concat(changes.empty() ? "" : ", ", key, " = ", text(value.first), " -> ", text(value.second));
   }
   return changes;
 }
@@ -106,14 +111,15 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     for (int r = 0; r < world_.size(); ++r) ranks[r] = r;
     return ranks;
   }());
-  checkpoint::agree(*everyone, at::kCPU, [&] {
+  comm::agree(*everyone, at::kCPU, [&] {
     config_.validate();
     if (is_first()) take_folder();  // before the others look into it
   });
-  checkpoint::agree(*everyone, at::kCPU, [&] {
+  comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
-    data_ = run::open_data(config_, builtin_text(), static_cast<int>(config_.parallel.replica_of(world_.rank())));
+    data_ = run::open_data(config_, options_.models, builtin_text(),
+                           static_cast<int>(config_.parallel.replica_of(world_.rank())));
     check_memory(config_, data_.shape, world_.local_size());
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
@@ -129,7 +135,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     // is no Error, a lack of memory, ends one rank, and the others hear of that.
     refused = error;
   }
-  checkpoint::agree(*everyone, at::kCPU, [&] {
+  comm::agree(*everyone, at::kCPU, [&] {
     if (refused) throw *refused;
     log_ = Log({.rank = world_.rank(), .size = world_.size(), .file = folder_.log(world_.rank())});
   });
@@ -140,6 +146,8 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
 Trainer::~Trainer() = default;
 
 comm::Group& Trainer::all_ranks() { return engine_->mesh().all(); }
+
+Checkpoints Trainer::checkpoints() { return {folder_.checkpoints(), engine_->mesh(), config_.training.keep_last}; }
 
 std::string Trainer::builtin_text() const {
   const bool keeps = options_.start == Start::Resume && std::filesystem::exists(folder_.builtin_text());
@@ -182,20 +190,19 @@ void Trainer::settle_folder(const std::vector<int64_t>& steps) {
 }
 
 void Trainer::start() {
-  const std::vector<int64_t> steps = checkpoint::agreed_steps(folder_.checkpoints(), all_ranks());
+  const std::vector<int64_t> steps = checkpoints().steps();
   if (options_.start == Start::Resume && (options_.resume_step || !steps.empty())) {
     resume(steps);
   } else if (!config_.model.from.empty()) {
-    const auto& architecture = models::architecture(engine_->model().shape.architecture);
+    const models::HuggingFace& folder = engine_->model().shape.architecture->hugging_face;
     const auto busy = world_.busy("reading " + config_.model.from);
-    checkpoint::agree(all_ranks(), at::kCPU, [&] {
-      checkpoint::import_weights(
-          config_.model.from, engine_->parameters(), engine_->weights(),
-          {architecture.external_names(engine_->model().shape), architecture.prefix, architecture.ignored});
+    comm::agree(all_ranks(), at::kCPU, [&] {
+      checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
+                                 {folder.names(engine_->model().shape), folder.prefix, folder.ignored});
     });
     engine_->weights_loaded();
   }
-  checkpoint::agree(all_ranks(), at::kCPU, [&] {
+  comm::agree(all_ranks(), at::kCPU, [&] {
     if (!is_first()) return;
     for (const std::string& notice : options_.notices) log_.warning(notice);
     settle_folder(steps);
@@ -204,7 +211,7 @@ void Trainer::start() {
     log_.warning("parallel.zero = ", config_.parallel.zero,
                  " shares nothing out: there is one replica; raise parallel.data or leave zero out");
   const models::ModelShape& s = engine_->model().shape;
-  log_.info(s.architecture, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
+  log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
             s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ",
             config_.parallel.tensor.size,
             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "",
@@ -217,16 +224,16 @@ void Trainer::start() {
 }
 
 void Trainer::resume(const std::vector<int64_t>& steps) {
-  const auto busy = world_.busy("reading a checkpoint in " + folder_.checkpoints());
-  checkpoint::TrainingState state = engine_->state();
   checkpoint::Found found;
   std::string changes;
+  const auto see = [&](const nlohmann::json& progress) { changes = changes_since(progress, config_); };
+  const auto restore = [&](const nlohmann::json& progress) {
+    data_.training->restore(progress.at("data"));
+    // The same library as before the stop, or the numbers would differ in the last bits.
+    if (config_.run.matmul == "auto") ops::set_matmul(ops::MatmulChoice::decode(progress.value("matmul", int64_t{0})));
+  };
   try {
-    found = checkpoint::load_newest(folder_.checkpoints(), steps, options_.resume_step, state, all_ranks(),
-                                    engine_->mesh().place(), [&](const nlohmann::json& progress) {
-                                      changes = changes_since(progress, config_);
-                                      engine_->check_progress(progress);
-                                    });
+    found = checkpoints().resume(*engine_, steps, options_.resume_step, {.check = see, .restore = restore});
   } catch (const checkpoint::OtherRun& error) {
     if (changes.empty()) throw;
     throw Error(error.component(),
@@ -234,13 +241,6 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
                        ". Set that back to go on from it, or choose another run.folder, or --overwrite to start anew"))
         .mark_on_all_ranks();
   }
-  checkpoint::agree(all_ranks(), at::kCPU, [&] {
-    data_.training->restore(state.progress.at("data"));
-    // The same library as before the stop, or the numbers would differ in the last bits.
-    if (config_.run.matmul == "auto")
-      ops::set_matmul(ops::MatmulChoice::decode(state.progress.value("matmul", int64_t{0})));
-  });
-  engine_->loaded(state);
   saved_step_ = engine_->steps_done();
   if (is_first())
     for (const Error& damage : found.damaged)
@@ -250,14 +250,10 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
 
 void Trainer::save(bool last) {
   if (saved_step_ == engine_->steps_done()) return;
-  const auto busy = world_.busy("saving a checkpoint");
-  checkpoint::TrainingState state = engine_->state();
-  state.progress["data"] = data_.training->state();
-  state.progress["matmul"] = ops::matmul_choice().encode();
-  state.progress["config"] = to_toml(config_);
   try {
-    checkpoint::save(folder_.checkpoints(), engine_->steps_done(), state, all_ranks(), engine_->mesh().place(),
-                     static_cast<int>(config_.training.keep_last));
+    checkpoints().save(
+        *engine_,
+        {{"data", data_.training->state()}, {"matmul", ops::matmul_choice().encode()}, {"config", to_toml(config_)}});
   } catch (const Error& error) {
     // What all ranks know of, with something to go on from, is no reason to throw the steps away that are done.
     if (last || saved_step_ < 0 || !error.is_on_all_ranks()) throw;
@@ -298,18 +294,15 @@ bool Trainer::agree_on_step(report::StepMetrics& m) {
 }
 
 double Trainer::peak_flops() {
-  at::Tensor sum =
-      at::full({1}, ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1), at::kDouble);
-  all_ranks().all_reduce(sum, comm::Reduce::Sum).wait();  // measured at the same time: what all ranks reach together
-  return sum.item<double>();
+  // Measured at the same time: what all ranks reach together.
+  return comm::sum(all_ranks(), ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1));
 }
 
 bool Trainer::run() {
   const run::TrainingConfig& t = config_.training;
   const double peak = peak_flops();
   const models::ModelShape& shape = engine_->model().shape;
-  const double flops =
-      models::architecture(shape.architecture).flops(shape, data_.sample_tokens) * static_cast<double>(t.batch_size);
+  const double flops = models::costs_of(shape, data_.sample_tokens).sum() * static_cast<double>(t.batch_size);
   bool stopped = false;
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
@@ -334,7 +327,8 @@ bool Trainer::run() {
     watch.restart();  // evaluation and saving are no part of a step
   }
   if (output_) output_->progress.finish();
-  timeline_ = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor());
+  if (auto timeline = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor()))
+    timeline_ = std::make_unique<report::PipelineTimeline>(std::move(*timeline));
   const bool finished = engine_->steps_done() >= t.steps;
   log_.info(finished ? "done" : "stopped", " after step ", engine_->steps_done(), "; checkpoint in ",
             folder_.checkpoints());
@@ -360,7 +354,7 @@ report::Report Trainer::report_of(const std::string& sample) const {
   report.steps = report::read_metrics(folder_.metrics());
   for (const auto& axis : engine_->mesh().place().axes()) report.mesh.push_back({axis.name, axis.size});
   report.facts = {{"model", concat(config_.model.from.empty() ? config_.model.name : config_.model.from, " (",
-                                   shape.architecture, ")")},
+                                   shape.architecture->name, ")")},
                   {"parameters", std::to_string(engine_->parameters().numel())},
                   {"ranks", std::to_string(world_.size())},
                   {"transport", world_.backend()},
@@ -368,7 +362,7 @@ report::Report Trainer::report_of(const std::string& sample) const {
   report.config = to_toml(config_);
   report.prompt = config_.training.sample_prompt;
   report.sample = sample;
-  report.timeline = timeline_;
+  if (timeline_) report.timeline = *timeline_;
   return report;
 }
 

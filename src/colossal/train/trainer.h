@@ -1,4 +1,8 @@
 // A whole run: data, engine, metrics, evaluation, checkpoints, report. What `colossal train` does on each rank.
+//
+//   train::Trainer trainer(world, config, {.start = train::Start::Resume, .stop_requested = [] { return stopped; }});
+//   const bool is_done = trainer.run();      // all steps, or a checkpoint where it was stopped
+//   trainer.write_report("");                // report.html in config.run.folder
 #pragma once
 #include <functional>
 #include <memory>
@@ -8,18 +12,21 @@
 
 #include "colossal/base/log.h"
 #include "colossal/base/run_folder.h"
-#include "colossal/report/metrics.h"
+#include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
+#include "colossal/train/checkpoints.h"
 #include "colossal/train/engine.h"
-#include "colossal/train/gather_timeline.h"
-#include "colossal/train/stall_records.h"
 
 namespace colossal::report {
+struct PipelineTimeline;
 struct Report;
-}
+struct StepMetrics;
+}  // namespace colossal::report
 
 namespace colossal::train {
+
+class StallRecords;
 
 enum class Start {
   New,  ///< the folder must hold no checkpoint
@@ -35,8 +42,9 @@ struct TrainerOptions {
   Start start = Start::New;
   /// Of Start::Resume: from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside).
   std::optional<int64_t> resume_step;
-  std::vector<std::string> notices;      ///< warnings for the log, about how the config came about
-  std::string builtin_data;              ///< what data.path = "builtin" stands for
+  std::vector<std::string> notices;              ///< warnings for the log, about how the config came about
+  std::string builtin_data;                      ///< what data.path = "builtin" stands for
+  models::Registry models = models::built_in();  ///< of the architectures that [model] may name
   std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
 };
 
@@ -82,6 +90,7 @@ class Trainer {
   report::Report report_of(const std::string& sample) const;
   bool is_first() const { return world_.rank() == 0; }
   comm::Group& all_ranks();
+  Checkpoints checkpoints();
 
   comm::World& world_;
   run::Config config_;
@@ -93,8 +102,8 @@ class Trainer {
   run::RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Output> output_;
-  std::optional<report::PipelineTimeline> timeline_;  // of the last step of run(), on rank 0
-  int64_t saved_step_ = -1;                           // of the newest checkpoint that this run could go on from
+  std::unique_ptr<report::PipelineTimeline> timeline_;  // of the last step of run(), on rank 0 of a pipeline
+  int64_t saved_step_ = -1;                             // of the newest checkpoint that this run could go on from
 };
 
 }  // namespace colossal::train

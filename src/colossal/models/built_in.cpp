@@ -1,0 +1,14 @@
+#include "colossal/models/gpt2.h"
+#include "colossal/models/llama.h"
+#include "colossal/models/registry.h"
+#include "colossal/models/vit.h"
+
+namespace colossal::models {
+
+Registry built_in() {
+  Registry registry;
+  registry.add(gpt2_architecture()).add(llama_architecture()).add(vit_architecture());
+  return registry;
+}
+
+}  // namespace colossal::models

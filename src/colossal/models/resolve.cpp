@@ -1,0 +1,118 @@
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/suggest.h"
+#include "colossal/models/config.h"
+#include "colossal/models/registry.h"
+
+namespace colossal::models {
+namespace {
+
+/// [model] as it is read once its architecture is known: the keys of all, and those of `own`.
+struct ModelSection {
+  struct Keys {
+    ModelConfig common;
+    OwnSizes& own;
+    void fields(Fields& f) {
+      own.fields(f);  // first: what a family calls as all do, all have
+      common.common_fields(f);
+    }
+  };
+  Keys keys;
+  void fields(Fields& f) { f.section("model", keys, ""); }
+};
+
+std::vector<std::string> names_of(OwnSizes own) {
+  std::vector<std::string> names;
+  for (const KeyHelp& key : describe_config(own)) names.push_back(key.key);
+  return names;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+void change(int64_t& size, int64_t wanted) {
+  if (wanted) size = wanted;
+}
+
+/// Sizes that all families have.
+void change_sizes(const ModelConfig& config, ModelShape& shape) {
+  if (config.hidden) shape.ffn = shape.ffn * config.hidden / shape.hidden;  // keeps the preset's ratio
+  change(shape.hidden, config.hidden);
+  change(shape.layers, config.layers);
+  change(shape.kv_heads, config.heads && !config.kv_heads ? config.heads : config.kv_heads);
+  change(shape.heads, config.heads);
+  change(shape.ffn, config.ffn);
+  change(shape.positions, config.positions);
+  if (config.hidden || config.heads) {
+    require(shape.hidden % shape.heads == 0, "model", "hidden must divide by heads: got hidden ", shape.hidden,
+            ", heads ", shape.heads);
+    shape.head_dim = shape.hidden / shape.heads;
+  }
+}
+
+}  // namespace
+
+ModelShape Registry::preset(const std::string& name) const {
+  for (const auto& row : rows_)
+    for (const Preset& preset : row->presets) {
+      if (name != preset.name) continue;
+      ModelShape shape = preset.shape;
+      shape.architecture = row;
+      if (shape.own.is_empty()) shape.own = row->own;
+      if (row->settle) row->settle(shape);
+      return shape;
+    }
+  throw Error("model", concat("unknown preset `", name, "`", did_you_mean(name, preset_names()),
+                              "; presets: ", joined(preset_names())));
+}
+
+void Registry::read_own(const ModelConfig& config, ModelShape& shape) const {
+  const std::vector<std::string> mine = names_of(shape.own);
+  for (const auto& [key, entry] : config.own.values()) {
+    const std::string name = key.substr(key.find('.') + 1);
+    if (std::find(mine.begin(), mine.end(), name) != mine.end()) continue;
+    for (const auto& row : rows_) {
+      const std::vector<std::string> theirs = names_of(row->own);
+      if (std::find(theirs.begin(), theirs.end(), name) == theirs.end()) continue;
+      const std::string& chosen = config.from.empty() ? config.name : config.from;
+      throw Error("config", concat(entry.where, ": `", key, "` is a key of models of architecture ", row->name,
+                                   ", and ", chosen, " is a ", shape.architecture->name,
+                                   mine.empty() ? ", which has no keys of its own"
+                                                : concat(", whose own keys are ", joined(mine))));
+    }
+  }
+  ModelSection section{{{}, shape.own}};
+  config.own.read(section);
+}
+
+ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) const {
+  const bool from_folder = !config.from.empty();
+  ModelShape shape = from_folder
+                         ? shape_of(read_json_object(config.from + "/config.json", "model", {.bytes = 16 << 20}))
+                         : preset(config.name);
+  const OwnSizes own = shape.own;
+  read_own(config, shape);
+  const bool changes_text = config.vocabulary || config.positions;
+  const bool changed = changes_text || config.hidden || config.layers || config.heads || config.kv_heads ||
+                       config.ffn || !(shape.own == own);
+  std::string own_names = joined(names_of(own));
+  require(!from_folder || !changed, "model", "sizes come from the folder ", config.from,
+          ": remove vocabulary, hidden, layers, heads, kv_heads, ffn, positions", own_names.empty() ? "" : ", ",
+          own_names, " from [model]");
+  const bool reads_text = shape.task().reads == Reads::Tokens;
+  require(reads_text || !changes_text, "model", "vocabulary and positions are sizes of a model of text, not of ",
+          config.name, ", whose positions follow from its other sizes");
+  if (reads_text) change(shape.vocabulary, config.vocabulary || from_folder ? config.vocabulary : tokenizer_vocabulary);
+  change_sizes(config, shape);
+  if (config.dropout >= 0) shape.dropout = config.dropout;
+  if (shape.architecture->settle) shape.architecture->settle(shape);
+  shape.validate();
+  return shape;
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,46 @@
+// The block of a transformer, attention and then a feed-forward layer, in the variants that our families have. A family
+// names its variant once and builds, prices and cuts its blocks by it:
+//
+//   const BlockVariant kVariant{.activation = ops::gelu};                            // GPT-2
+//   add_transformer_blocks(model, s, kVariant, layers);
+//   return {.blocks = std::vector<double>(s.layers, block_flops(s, kVariant, sequence)), ...};
+#pragma once
+#include <cstdint>
+#include <memory>
+
+#include "colossal/models/model.h"
+#include "colossal/models/shape.h"
+
+namespace colossal::ops {
+class RotaryTable;
+}
+
+namespace colossal::models {
+
+/// Of the initial weights of all our families.
+inline constexpr double kDeviation = 0.02;
+
+struct BlockVariant {
+  enum class Norm { Layer, Rms } norm = Norm::Layer;
+  /// x + f(norm(x)). Otherwise norm(x + f(x)), as the first transformers and BERT.
+  bool norm_first = true;
+  /// Inside the feed-forward layer. Where that is `gated`, it is given [..., 2 ffn], gate and up, and gives [..., ffn].
+  nn::Unary activation;
+  bool gated = false;
+  bool bias = true;  ///< of linear layers
+  bool causal = true;
+  std::shared_ptr<const ops::RotaryTable> rotary{};  ///< of positions; null: the hidden state says them
+};
+
+/// The blocks of a model of `shape`, behind those that `model` has. Their parameters are called "blocks.<index>." and
+/// then norm_1, attention.qkv, attention.out, norm_2, mlp.up (gated: mlp.gate_up), mlp.down.
+void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVariant& variant, nn::Layers& layers);
+
+/// What a training step costs in such a block, for a sample of `tokens`: 6 for each token and element of a matrix, and
+/// for attention 12 * tokens^2 * heads * head_dim, half of it where a token sees no later one (PaLM, arXiv:2204.02311,
+/// appendix B).
+double block_flops(const ModelShape& shape, const BlockVariant& variant, int64_t tokens);
+/// And in the projection of `tokens` to the vocabulary.
+double vocabulary_flops(const ModelShape& shape, int64_t tokens);
+
+}  // namespace colossal::models

@@ -1,0 +1,12 @@
+// What a training step did, the same on all ranks.
+#pragma once
+
+namespace colossal::train {
+
+struct StepResult {
+  double learning_rate;
+  double gradient_norm;  ///< before clipping: L2, or the largest magnitude if training.clip_by is "largest"
+  bool skipped = false;  ///< gradients overflowed in fp16: parameters are as they were
+};
+
+}  // namespace colossal::train

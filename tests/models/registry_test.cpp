@@ -1,0 +1,163 @@
+// A registry with an architecture that the library does not have: its keys in a config, its refusals, its model.
+#include "colossal/models/registry.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/models/config.h"
+#include "colossal/models/transformer_block.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/ops/activation.h"
+#include "models/hidden_states.h"
+#include "support/ranks_values.h"
+
+namespace colossal::models::registry_test {
+namespace {
+
+using testing::HasSubstr;
+
+struct OwnKeys {
+  bool gated = false;
+  int64_t window = 8;
+  std::string mixing = "sum";
+  void fields(Fields& f) {
+    f.flag("gated", gated, "whether the feed-forward layer has a gate");
+    f.integer("window", window, "tokens", "that a token sees", 1, 64);
+    f.choice("mixing", mixing, {"sum", "mean"}, "of tokens");
+  }
+  bool operator==(const OwnKeys&) const = default;
+};
+
+BlockVariant variant_of(const ModelShape& s) {
+  const bool gated = s.own.as<OwnKeys>().gated;
+  const auto swiglu = [](const at::Tensor& both) { return ops::swiglu(both); };
+  return {.activation = gated ? nn::Unary(swiglu) : nn::Unary(ops::gelu), .gated = gated};
+}
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  Model model;
+  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
+  model.embed = [=](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
+  add_transformer_blocks(model, s, variant_of(s), layers);
+  model.norm = [](const at::Tensor& x, const nn::Step&) { return x; };
+  model.head = layers.lm_head("head", s.hidden, s.vocabulary, 0.02, nullptr);
+  return model;
+}
+
+Costs costs(const ModelShape& s, int64_t sequence) {
+  return {.blocks = std::vector<double>(s.layers, block_flops(s, variant_of(s), sequence))};
+}
+
+Architecture strange() {
+  return {.name = "strange",
+          .own = OwnKeys{},
+          .presets = {{"strange-tiny",
+                       {.vocabulary = 20,
+                        .hidden = 8,
+                        .layers = 2,
+                        .heads = 2,
+                        .kv_heads = 2,
+                        .head_dim = 4,
+                        .ffn = 16,
+                        .positions = 32}}},
+          .make = make,
+          .costs = costs};
+}
+
+Registry with_strange() {
+  Registry registry = built_in();
+  registry.add(strange());
+  return registry;
+}
+
+std::string refusal(const Registry& registry, const ModelConfig& config) {
+  return test::thrown_message([&] { registry.resolve(config); });
+}
+
+TEST(Registry, AStrangersModelIsResolvedAndBuilt) {
+  const ModelShape shape =
+      with_strange().resolve({.name = "strange-tiny", .layers = 3, .own = own_keys({"gated=true", "window=4"})}, 30);
+  EXPECT_EQ(shape.vocabulary, 30);
+  EXPECT_EQ(shape.own.as<OwnKeys>(), (OwnKeys{.gated = true, .window = 4}));
+  nn::Parameters parameters({}, {});
+  nn::SerialLayers layers(parameters);
+  const Model model = make_model(shape, layers);
+  EXPECT_EQ(parameters.at("blocks.2.mlp.gate_up.weight").spec.shape, (std::vector<int64_t>{32, 8}));
+  EXPECT_EQ(hidden_states(model, at::zeros({2, 5}, at::kLong), {}).sizes(), (std::vector<int64_t>{2, 5, 8}));
+  EXPECT_EQ(costs_of(shape, 5).blocks.size(), 3u);
+  EXPECT_THAT(test::thrown_message([] { built_in().resolve({.name = "strange-tiny"}); }),
+              HasSubstr("unknown preset `strange-tiny`"));
+}
+
+TEST(Registry, KeysOfAnArchitectureAreReadFromTheConfigAndWrittenBack) {
+  ModelConfig config;
+  const auto read = [&](const std::string& toml) {
+    struct File {
+      ModelConfig model;
+      void fields(Fields& f) { f.section("model", model, ""); }
+    } file;
+    ConfigDocument::parse(toml, "x.toml").read(file);
+    return file;
+  };
+  const auto file = read("[model]\nname = \"strange-tiny\"\nmixing = \"mean\"\nwindow = 3\n");
+  EXPECT_EQ(with_strange().resolve(file.model).own.as<OwnKeys>(), (OwnKeys{.window = 3, .mixing = "mean"}));
+  const auto again = read(to_toml(file));
+  EXPECT_EQ(with_strange().resolve(again.model), with_strange().resolve(file.model));
+  EXPECT_EQ(again.model.own.values().size(), 2u);
+}
+
+TEST(Registry, KeysThatAnArchitectureDoesNotHaveAreRefused) {
+  const Registry registry = with_strange();
+  EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"windw=3"})}),
+              HasSubstr("unknown key `model.windw`, did you mean `model.window`?"));
+  EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"hiden=3"})}),
+              HasSubstr("unknown key `model.hiden`, did you mean `model.hidden`?"));
+  EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"window=65"})}),
+              HasSubstr("`model.window` must be between 1 and 64 (tokens), found 65"));
+  EXPECT_THAT(
+      refusal(registry, {.name = "strange-tiny", .own = own_keys({"patch=4"})}),
+      HasSubstr("`model.patch` is a key of models of architecture vit, and strange-tiny is a strange, whose own "
+                "keys are gated, window, mixing"));
+  EXPECT_THAT(refusal(registry, {.name = "gpt2-tiny", .own = own_keys({"window=4"})}),
+              HasSubstr("`model.window` is a key of models of architecture strange, and gpt2-tiny is a gpt2, which has "
+                        "no keys of its own"));
+}
+
+TEST(Registry, PresetsOfOneFamilyDifferInItsOwnKeys) {
+  const ModelShape shape =
+      built_in().resolve({.name = "llama3.1-8b", .own = own_keys({"rope_original_positions=4096"})});
+  ModelShape preset = built_in().resolve({.name = "llama3.1-8b"});
+  EXPECT_FALSE(shape == preset);
+  EXPECT_THAT(to_toml(shape.own), HasSubstr("rope_theta = 5e+05"));
+  EXPECT_THAT(to_toml(shape.own), HasSubstr("rope_original_positions = 4096"));
+}
+
+TEST(Registry, WhatIsThereAlreadyIsRefused) {
+  Registry registry = with_strange();
+  const auto adding = [&](const Architecture& row) { return test::thrown_message([&] { registry.add(row); }); };
+  Architecture other = strange();
+  EXPECT_THAT(adding(other), HasSubstr("there is an architecture strange already"));
+  other.name = "stranger";
+  EXPECT_THAT(adding(other), HasSubstr("there is a preset strange-tiny already"));
+  other.presets.clear();
+  other.hugging_face.model_type = "gpt2";
+  EXPECT_THAT(adding(other), HasSubstr("folders of model_type gpt2 are read by gpt2 already"));
+  other.hugging_face.model_type.clear();
+  EXPECT_EQ(adding(other), "");
+  other.name = "empty";
+  other.costs = nullptr;
+  EXPECT_THAT(adding(other), HasSubstr("must have name, make and costs: got empty"));
+}
+
+TEST(Registry, OwnSizesOfAnotherArchitectureAreRefused) {
+  ModelShape shape = with_strange().resolve({.name = "strange-tiny"});
+  shape.architecture = built_in().at("llama");
+  nn::Parameters parameters({}, {});
+  nn::SerialLayers layers(parameters);
+  EXPECT_THAT(test::thrown_message([&] { make_model(shape, layers); }), HasSubstr("own sizes of another architecture"));
+}
+
+}  // namespace
+}  // namespace colossal::models::registry_test

@@ -1,0 +1,144 @@
+// Replicas are found from specs: two axes deal out the batch, dense parameters have copies along both, experts are
+// split over one of them. Chunks, sharers, sums and norms follow, whatever the axes are called.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/parallel/data/gradient_reducer.h"
+
+namespace colossal::parallel::replicas_test {
+namespace {
+
+constexpr int kReplicas = 2, kExperts = 2;
+constexpr int64_t kDense = 37;
+
+std::vector<comm::Mesh::Axis> axes() {
+  return {comm::Mesh::batch("replica", kReplicas), comm::Mesh::batch("expert", kExperts)};
+}
+
+struct Model {
+  explicit Model(comm::Mesh& mesh) : parameters(mesh.place(), {.dtype = at::kDouble, .seed = 1}) {
+    parameters.add("dense", tensor::ShardSpec::whole({kDense}), nn::Init::normal(1), true);
+    parameters.add("experts", tensor::ShardSpec::split({4, 5}, 0, {"expert"}), nn::Init::normal(1), true);
+    parameters.add("gate", tensor::ShardSpec::whole({3}), nn::Init::normal(1), true);
+  }
+  at::Tensor loss() {
+    at::Tensor sum = at::zeros({}, at::kDouble);
+    for (nn::Parameter& p : parameters) sum = sum + (p.value * gradient(p, mine)).sum();
+    return sum;
+  }
+  /// What the rank at `place` finds as the gradient of its part of a parameter: integers, so sums are exact.
+  static at::Tensor gradient(const nn::Parameter& p, const tensor::Place& place) {
+    const std::vector<std::string> both{"replica", "expert"};
+    const auto rank = static_cast<double>(place.index(both));
+    const at::Tensor values = at::zeros(p.spec.local_shape(place), at::kDouble);
+    values.view({-1}).copy_(at::arange(values.numel(), at::kDouble).mul(rank + 1).add(rank));
+    return values;
+  }
+  nn::Parameters parameters;
+  tensor::Place mine = parameters.place();
+};
+
+/// The sum over the ranks that hold the same part as this one.
+at::Tensor wanted(const nn::Parameter& p, const tensor::Place& mine) {
+  at::Tensor sum = at::zeros(p.spec.local_shape(mine), at::kDouble);
+  for (int replica = 0; replica < kReplicas; ++replica)
+    for (int expert = 0; expert < kExperts; ++expert) {
+      if (p.spec.splits_over("expert") && expert != mine.index("expert")) continue;
+      sum += Model::gradient(
+          p, tensor::Place({{"replica", kReplicas, replica, true}, {"expert", kExperts, expert, true}}));
+    }
+  return sum;
+}
+
+/// body(store) on every rank when the gradients of one pass are summed.
+template <class Body>
+void on_ranks(int zero, int sharers, const Body& body) {
+  comm::run_ranks(kReplicas * kExperts, [&](comm::World& world) {
+    comm::Mesh mesh(world, axes());
+    Model model(mesh);
+    memory::ChunkOptions options;
+    options.sharing = memory::Sharing::of_stage(zero);
+    options.sharers = sharers;
+    memory::ChunkStore store(model.parameters, mesh, options);
+    GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = zero >= 2});
+    reducer.zero();
+    reducer.begin(true);
+    model.loss().backward();
+    reducer.finish();
+    store.end_pass();
+    body(world, mesh, store);
+  });
+}
+
+using Case = std::pair<int, int>;  // zero, sharers
+std::vector<Case> cases() { return {{0, 0}, {1, 0}, {2, 0}, {3, 0}, {1, 2}, {3, 2}}; }
+
+TEST(Replicas, GradientsAreSummedOverThoseOfEachParameter) {
+  for (const auto& [zero, sharers] : cases())
+    on_ranks(zero, sharers,
+             [&, zero = zero, sharers = sharers](comm::World&, comm::Mesh& mesh, memory::ChunkStore& store) {
+               for (const memory::Shard& shard : store.shards())
+                 for (const memory::Piece& piece : shard.pieces()) {
+                   const at::Tensor want = wanted(*piece.parameter, mesh.place()).view({-1});
+                   EXPECT_TRUE(at::equal(shard.lease()->gradients.narrow(0, piece.offset, piece.part.size),
+                                         want.narrow(0, piece.part.first, piece.part.size)))
+                       << piece.parameter->name << ", zero " << zero << ", sharers " << sharers;
+                 }
+             });
+}
+
+TEST(Replicas, ThoseThatSplitAParameterDoNotShareItsChunk) {
+  on_ranks(1, 0, [](comm::World&, comm::Mesh&, memory::ChunkStore& store) {
+    ASSERT_EQ(store.chunks().size(), 2u);
+    EXPECT_EQ(store.chunks()[0]->slots().size(), 2u) << "dense and gate are summed over the same ranks";
+    EXPECT_EQ(store.chunks()[0]->sharers().name(), "replica+expert");
+    EXPECT_EQ(store.chunks()[1]->sharers().name(), "replica");
+  });
+}
+
+TEST(Replicas, EveryElementCountsOnce) {
+  double squares = 0;  // of the logical gradients
+  for (int expert = 0; expert < kExperts; ++expert) {
+    const tensor::Place place({{"replica", kReplicas, 0, true}, {"expert", kExperts, expert, true}});
+    nn::Parameters parameters(place, {.dtype = at::kDouble, .seed = 1});
+    const auto add = [&](const char* name, tensor::ShardSpec spec) {
+      const nn::Parameter& p = parameters.add(name, std::move(spec), nn::Init::zeros(), true);
+      squares += wanted(p, place).square().sum().item<double>();
+    };
+    add("experts", tensor::ShardSpec::split({4, 5}, 0, {"expert"}));
+    if (expert > 0) continue;
+    add("dense", tensor::ShardSpec::whole({kDense}));
+    add("gate", tensor::ShardSpec::whole({3}));
+  }
+  for (const auto& [zero, sharers] : cases())
+    on_ranks(zero, sharers, [&, zero = zero](comm::World&, comm::Mesh& mesh, memory::ChunkStore& store) {
+      at::Tensor sum = at::zeros({1}, at::kDouble);
+      for (const memory::Shard& shard : store.shards())
+        for (const memory::Piece& piece : shard.pieces())
+          sum += memory::counted_squares(shard.lease()->gradients, piece, mesh.place());
+      mesh.all().all_reduce(sum, comm::Reduce::Sum).wait();
+      EXPECT_EQ(sum.item<double>(), squares) << "zero " << zero;
+    });
+}
+
+// A reduce_scatter among the N replicas that share, (N - 1) / N of a chunk; in runs of 2 an all_reduce between runs.
+TEST(Replicas, OnlyThoseExchangeGradients) {
+  const auto sent = [](int zero, int sharers, const char* group) {
+    int64_t elements = -1;
+    on_ranks(zero, sharers, [&](comm::World& world, comm::Mesh& mesh, memory::ChunkStore&) {
+      if (world.rank() == 0) elements = world.traffic().total(group).elements;
+      mesh.all().barrier().wait();
+    });
+    return elements;
+  };
+  const int64_t dense = 64, experts = 32;  // chunks of 40 and 10 elements, padded to 16 for each sharer
+  EXPECT_EQ(sent(1, 0, "replica+expert"), dense * 3 / 4);
+  EXPECT_EQ(sent(1, 0, "replica"), experts / 2);
+  EXPECT_EQ(sent(1, 2, "replica+expert/2"), dense / 2);
+  EXPECT_EQ(sent(1, 2, "replica+expert.0.2"), dense / 2) << "all_reduce of a half between two runs";
+}
+
+}  // namespace
+}  // namespace colossal::parallel::replicas_test
