@@ -13,7 +13,7 @@
 //   models.add({.name = "own", .presets = ..., .make = make_own, .costs = costs_of_own});
 //   return colossal::main(argc, argv, models);
 //
-// Ranks and what they say to one another (comm/launch.h, comm/mesh.h, comm/group.h):
+// Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h):
 //
 //   auto world = colossal::comm::launch({.backend = "auto"});
 //   colossal::comm::Mesh mesh(*world, {{"data", 2}, {"tensor", 2}});
@@ -28,10 +28,12 @@
 #include "colossal/checkpoint/newest.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/cli/main.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/comm/collectives.h"
-#include "colossal/comm/environment.h"
-#include "colossal/comm/launch.h"
-#include "colossal/comm/local_ranks.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/comm/launch/environment.h"
+#include "colossal/comm/launch/launch.h"
+#include "colossal/comm/launch/local_ranks.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/registry.h"

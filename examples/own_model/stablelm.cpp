@@ -58,7 +58,7 @@ class Block {
  private:
   at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
     nn::Heads heads = qkv_->forward(x);
-    const at::Tensor positions = heads.rows.of(step.positions);
+    const at::Tensor positions = heads.tokens.of(step.positions);
     heads.q = turned(heads.q, positions);
     heads.k = turned(heads.k, positions);
     return out_->forward(attention_->forward(heads, step));

@@ -98,7 +98,7 @@ int run(int argc, char** argv) {
     ranks.command.insert(ranks.command.end(), words.begin(), words.end());
     return colossal::comm::run_local_ranks(ranks);
   }
-  const bool on_gpu = colossal::train::choose_device(config.run.device, 0).is_cuda();
+  const bool on_gpu = colossal::comm::choose_device(config.run.device, 0).is_cuda();
   const auto world = colossal::comm::launch({.backend = config.run.backend, .device = on_gpu ? "cuda" : "cpu"});
   train(*world, config);
   return 0;

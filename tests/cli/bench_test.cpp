@@ -52,21 +52,22 @@ TEST(BenchZero, PrintsARowForEachStageThatAgreesWithTheFormulas) {
   EXPECT_EQ(bench({"zero", "--hidden", "30"}).status, 2);
 }
 
-// 16 tokens of 32 features: b*s*h = 512, h*h = 1024.
+// 64 tokens of 32 features: b*s*h = 2048, h*h = 1024.
 TEST(BenchTensorParallel, PrintsARowAModeAndWritesTheReport) {
   const test::TemporaryFolder folder;
-  const auto outcome = bench({"tensor-parallel", "--hidden", "32", "--heads", "8", "--batch", "8", "--sequence", "2",
+  const auto outcome = bench({"tensor-parallel", "--hidden", "32", "--heads", "8", "--batch", "8", "--sequence", "8",
                               "--ranks", "8,4,1", "--report", folder / "report.html"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, ContainsRegex("\n +1  1d +0 +0 +0 +0 +0 +0 "));
-  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  1d +1536 +1536 +1536 +1536 +4 +4 "));
-  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  2d +3968 +3968 +7936 +7936 +48 +48 "));
-  for (const char* mode : {"1d", "2.5d depth 2", "3d", "3d keep_gathered"})
+  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  1d +6144 +6144 +6144 +6144 +4 +4 "));
+  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  1d sequence +6144 +6144 +9216 +9216 +10 +10 "));
+  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  2d +6656 +6656 +13312 +13312 +48 +48 "));
+  for (const char* mode : {"1d", "1d sequence keep_gathered", "2.5d depth 2", "3d", "3d keep_gathered"})
     EXPECT_THAT(outcome.out, ContainsRegex("\n +8  " + std::string(mode) + "  "));
   EXPECT_THAT(outcome.out, Not(HasSubstr("left out")));
   const std::string page = read_file(folder / "report.html", 1 << 20);
   for (const char* part :
-       {"b*s/h = 0.5", "<td>3968</td><td>3968</td>", "Elements sent per rank", "class='line fifth'", "</html>"})
+       {"b*s/h = 2", "<td>6656</td><td>6656</td>", "Elements sent per rank", "class='line seventh'", "</html>"})
     EXPECT_THAT(page, HasSubstr(part));
 }
 
@@ -80,6 +81,8 @@ TEST(BenchTensorParallel, SaysInALineWhatDoesNotFit) {
       outcome.out,
       HasSubstr(
           "\n4 ranks, 2d: left out: the rows of a batch must divide by the 2 ranks that split them: got 3; nearest: "));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("\n4 ranks, 1d sequence: left out: the tokens of a row (data.sequence) must divide"));
   EXPECT_THAT(outcome.out, HasSubstr("\n8 ranks, 3d: left out: the rows of a batch must divide by the 4 ranks"));
   EXPECT_THAT(outcome.out, Not(ContainsRegex("\n +4  2d")));
 }

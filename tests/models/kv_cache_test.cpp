@@ -39,7 +39,13 @@ TEST_P(KvCache, EqualsFullRecomputation) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Serial, KvCache, testing::Values(parallel::TensorConfig{}));
-INSTANTIATE_TEST_SUITE_P(Modes, KvCache, testing::ValuesIn(test::tensor_modes()),
+/// Those under which a model decodes: without tensor.sequence (DistributedModel::decoding_model).
+std::vector<parallel::TensorConfig> decoding_modes() {
+  std::vector<parallel::TensorConfig> modes = test::tensor_modes();
+  std::erase_if(modes, [](const parallel::TensorConfig& c) { return c.sequence; });
+  return modes;
+}
+INSTANTIATE_TEST_SUITE_P(Modes, KvCache, testing::ValuesIn(decoding_modes()),
                          [](const auto& info) { return test::name_of(info.param); });
 
 TEST(KvCacheLimit, MoreTokensThanRoomIsAnError) {

@@ -47,7 +47,7 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
   comm::run_ranks(static_cast<int>(GetParam().ranks()), [&](comm::World& world) {
     comm::Mesh mesh(world, GetParam().axes());
     const auto loaded = load(mesh, GetParam(), at::kDouble);
-    const Model& model = loaded->model();
+    const Model& model = loaded->decoding_model();
     const int64_t rows = model.batch_parts;  // the prompt once for each of the ranks that split the batch
     const at::NoGradGuard no_grad;
     int checked = 0;
@@ -81,6 +81,7 @@ std::vector<distributed::ParallelConfig> layouts() {
        std::vector<parallel::TensorConfig>{{},
                                            {.size = 2},
                                            {.size = 4},
+                                           {.size = 2, .sequence = true},
                                            {.size = 4, .mode = "2d"},
                                            {.size = 8, .mode = "2.5d", .depth = 2},
                                            {.size = 8, .mode = "3d"}})

@@ -119,6 +119,12 @@ TEST(Dropout, OfShardsEqualsTheSerialMask) {
       EXPECT_TRUE(at::equal(dropout(x.slice(0, row, row + 7).slice(1, col, col + 9), 0.4, 11, 100 + row, col, 26),
                             whole.slice(0, row, row + 7).slice(1, col, col + 9)));
   EXPECT_TRUE(at::equal(dropout(x.view({5, 6, 26}), 0.4, 11, 100, 0, 26).view({30, 26}), whole));
+  // Tokens 2 and 3 of each of 5 rows of 6.
+  const auto tokens = x.view({5, 6, 26}).narrow(1, 2, 2);
+  EXPECT_TRUE(at::equal(dropout(tokens, 0.4, 11, {102, 2, 6}, 0, 26), whole.view({5, 6, 26}).narrow(1, 2, 2)));
+  EXPECT_TRUE(
+      at::equal(dropout_mask_reference(10, 26, 0.4, 11, {102, 2, 6}, 0, 26, at::kCPU).view({5, 2, 26}),
+                dropout_mask_reference(30, 26, 0.4, 11, 100, 0, 26, at::kCPU).view({5, 6, 26}).narrow(1, 2, 2)));
 }
 
 TEST(Dropout, EqualsTheMaskOfAtenOperators) {
@@ -143,6 +149,7 @@ TEST(Dropout, WithoutProbabilityIsTheInputItself) {
   EXPECT_THROW(dropout(x, 1, 1, 0, 0, 4), Error);
   EXPECT_THROW(dropout(x, 0.5, 1, 0, 1, 4), Error);
   EXPECT_THROW(dropout(x, 0.5, 1, -1, 0, 4), Error);
+  EXPECT_THROW(dropout(x, 0.5, 1, {0, 3, 2}, 0, 4), Error);
 }
 
 }  // namespace

@@ -34,9 +34,9 @@ TEST_P(LayerCostOf, EachRankIsThePublishedOneInEveryMode) {
   }
 }
 // Sizes that divide in every mode of that number of ranks.
-constexpr LayerSizes kSmall{.hidden = 72, .heads = 72, .batch = 36, .sequence = 2};
-constexpr LayerSizes kThirds{.hidden = 108, .heads = 108, .batch = 9, .sequence = 2};
-constexpr LayerSizes kPowers{.hidden = 64, .heads = 64, .batch = 32, .sequence = 2};
+constexpr LayerSizes kSmall{.hidden = 72, .heads = 72, .batch = 36, .sequence = 72};
+constexpr LayerSizes kThirds{.hidden = 108, .heads = 108, .batch = 9, .sequence = 27};
+constexpr LayerSizes kPowers{.hidden = 64, .heads = 64, .batch = 32, .sequence = 64};
 INSTANTIATE_TEST_SUITE_P(Ranks, LayerCostOf,
                          testing::Values(Case{1, kSmall}, Case{2, kSmall}, Case{4, kSmall}, Case{8, kSmall},
                                          Case{9, kSmall}, Case{12, kSmall}, Case{18, kSmall}, Case{27, kThirds},
@@ -55,10 +55,14 @@ std::vector<std::string> names(int64_t ranks) {
 TEST(TensorModes, AreAllThatTheRanksCanForm) {
   using testing::ElementsAre;
   EXPECT_THAT(names(1), ElementsAre("1d"));
-  EXPECT_THAT(names(6), ElementsAre("1d"));
-  EXPECT_THAT(names(9), ElementsAre("1d", "2d"));
-  EXPECT_THAT(names(8), ElementsAre("1d", "2.5d depth 2", "3d", "3d keep_gathered"));
-  EXPECT_THAT(names(64), ElementsAre("1d", "2d", "2.5d depth 4", "2.5d depth 16", "3d", "3d keep_gathered"));
+  const auto with_1d = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"1d", "1d sequence", "1d sequence keep_gathered"});
+    return more;
+  };
+  EXPECT_EQ(names(6), with_1d({}));
+  EXPECT_EQ(names(9), with_1d({"2d"}));
+  EXPECT_EQ(names(8), with_1d({"2.5d depth 2", "3d", "3d keep_gathered"}));
+  EXPECT_EQ(names(64), with_1d({"2d", "2.5d depth 4", "2.5d depth 16", "3d", "3d keep_gathered"}));
 }
 
 // The coefficients of b*s*h and h*h at 64 ranks, worked out by hand.
@@ -70,6 +74,8 @@ TEST(PublishedCost, AtSixtyFourRanksIsWhatAHandGets) {
     return cost.forward + cost.backward;
   };
   EXPECT_DOUBLE_EQ(sent({.size = 64, .mode = "1d"}), 7.875 * state);
+  EXPECT_DOUBLE_EQ(sent({.size = 64, .sequence = true}), 9.84375 * state);
+  EXPECT_DOUBLE_EQ(sent({.size = 64, .keep_gathered = true, .sequence = true}), 7.875 * state);
   EXPECT_DOUBLE_EQ(sent({.size = 64, .mode = "2d"}), 2.296875 * state + 3.9375 * square);
   EXPECT_DOUBLE_EQ(sent({.size = 64, .mode = "2.5d", .depth = 4}), 0.984375 * state + 7.875 * square);
   EXPECT_DOUBLE_EQ(sent({.size = 64, .mode = "3d", .keep_gathered = true}), 1.5 * state + 1.125 * square);
@@ -99,6 +105,8 @@ TEST(MeasuredCost, RefusesSizesThatDoNotDivide) {
               testing::StartsWith("[2d] hidden must divide by the 3 ranks"));
   EXPECT_THAT(message_of([&] { measured_cost({.size = 64, .mode = "3d"}, sizes); }),
               testing::StartsWith("[3d] the rows of a batch must divide by the 16"));
+  EXPECT_THAT(message_of([&] { measured_cost({.size = 4, .sequence = true}, sizes); }),
+              testing::StartsWith("[1d] the tokens of a row (data.sequence) must divide by the 4"));
   EXPECT_THAT(message_of([&] { measured_cost({.size = 2, .mode = "1d"}, {.hidden = 64, .heads = 5}); }),
               testing::StartsWith("[model] hidden must divide by heads: got hidden 64, heads 5"));
 }

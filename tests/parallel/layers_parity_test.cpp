@@ -12,7 +12,7 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/data/gradient_reducer.h"
-#include "colossal/parallel/tensor/table.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
@@ -23,7 +23,7 @@ namespace {
 using parallel::Layout;
 using parallel::TensorConfig;
 
-constexpr int64_t kSequence = 3, kFfn = 20, kVocabulary = 11, kClasses = 5;
+constexpr int64_t kSequence = 6, kFfn = 20, kVocabulary = 11, kClasses = 5;
 constexpr nn::AttentionShape kShape{.hidden = 36, .heads = 6, .kv_heads = 6, .head_dim = 3};
 
 /// Small integers in doubles, drawn from `name`.
@@ -34,11 +34,11 @@ at::Tensor integers(std::vector<int64_t> sizes, const std::string& name) {
 
 /// Layers chained, without anything that rounds.
 struct Chain {
-  Chain(nn::Layers& make, const nn::AttentionShape& shape) {
+  Chain(nn::Layers& make, const nn::AttentionShape& shape, bool is_sequence_split) {
     const int64_t width = shape.hidden;
     embedding = make.embedding("embedding", kVocabulary, width, 1);
     positions = make.positions("positions", kSequence, width, 1);
-    patches = make.patch_embedding("patches", kPatches, width, 1);
+    if (!is_sequence_split) patches = make.patch_embedding("patches", kPatches, width, 1);
     heads = make.heads("qkv", shape, {});
     from_heads = make.from_heads("out", shape, {});
     up = make.expand("up", width, kFfn, {});
@@ -51,7 +51,8 @@ struct Chain {
   }
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& images) {
     const at::Tensor where = at::arange(ids.size(1), ids.options()).expand_as(ids);
-    return at::cat({patches->forward(images), embedding->forward(ids) + positions->forward(where)}, 1);
+    const at::Tensor words = embedding->forward(ids) + positions->forward(where);
+    return patches ? at::cat({patches->forward(images), words}, 1) : words;
   }
   at::Tensor hidden(const at::Tensor& x) {
     const nn::Heads h = heads->forward(x);
@@ -63,7 +64,7 @@ struct Chain {
   }
   static constexpr nn::PatchShape kPatches{2, 4, 2};
   std::unique_ptr<nn::Embedding> embedding, positions;
-  std::unique_ptr<nn::PatchEmbedding> patches;
+  std::unique_ptr<nn::PatchEmbedding> patches;  // none where the sequence is split: images are refused there
   std::unique_ptr<nn::HeadProjection> heads;
   std::unique_ptr<nn::Expand> up, gate_up;
   std::unique_ptr<nn::Contract> from_heads, down, down_2;
@@ -82,12 +83,18 @@ struct Results {
   std::map<std::string, at::Tensor> gradients;
 };
 
+/// Changes a layout, or each parameter, to see whether the difference is noticed.
+using Mutation = std::function<void(Layout&)>;
+using ParameterMutation = std::function<void(nn::Parameter&)>;
+
 /// `part`: cuts a whole hidden state to this rank's.
 template <class Part>
 Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape, int64_t batch,
-                  const Part& part) {
+                  bool is_sequence_split, const Part& part, const ParameterMutation& mutate = {}) {
   nn::Parameters& parameters = make.parameters();
-  Chain chain(make, shape);
+  Chain chain(make, shape, is_sequence_split);
+  if (mutate)
+    for (nn::Parameter& p : parameters) mutate(p);
   fill(parameters, mesh.place());
   memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
@@ -96,31 +103,28 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
   const at::Tensor leaf = x.detach().requires_grad_();
   r.hidden = chain.hidden(leaf);
   reducer.begin(true);
-  r.hidden.backward(part(integers({batch, x.size(1), shape.hidden}, "gradient")));
+  const int64_t tokens = kSequence + (is_sequence_split ? 0 : Chain::kPatches.count());
+  r.hidden.backward(part(integers({batch, tokens, shape.hidden}, "gradient")));
   r.input_gradient = leaf.grad();
   x.backward(leaf.grad());
   reducer.finish();
   const at::NoGradGuard no_grad;
-  const at::Tensor last = r.hidden.select(1, -1);
-  r.tied = chain.tied->logits(last);
-  r.untied = chain.untied->logits(last);
-  r.classes = chain.classifier->logits(last);
+  r.tied = chain.tied->logits(r.hidden);
+  r.untied = chain.untied->logits(r.hidden);
+  r.classes = chain.classifier->logits(r.hidden);
   for (const nn::Parameter& p : parameters) r.gradients[p.name] = p.value.grad().clone();
   return r;
 }
 
-/// Changes a layout, to see whether the difference is noticed.
-using Mutation = std::function<void(Layout&)>;
-
 void check(const TensorConfig& config, const nn::AttentionShape& shape, bool collectives_off = false,
-           const Mutation& mutate = {}) {
+           const Mutation& mutate = {}, const ParameterMutation& mutate_parameter = {}) {
   const int64_t batch = parallel::batch_parts(config) * 2;
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters);
-    want = run_chain(make, mesh, shape, batch, [](const at::Tensor& x) { return x; });
+    want = run_chain(make, mesh, shape, batch, config.sequence, [](const at::Tensor& x) { return x; });
   });
   comm::run_ranks(static_cast<int>(config.size),
                   [&](comm::World& world) {
@@ -130,14 +134,9 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, bool col
                     if (mutate) mutate(layout);
                     parallel::TensorLayers make(parameters, layout);
                     const auto part = [&](const at::Tensor& whole) {
-                      const auto& split = layout.outside;
-                      const int64_t columns = mesh.place().size(split.columns), width = whole.size(2) / columns;
-                      return parallel::rows_of(layout, split)
-                          .of(whole)
-                          .narrow(2, mesh.place().index(split.columns) * width, width)
-                          .contiguous();
+                      return parallel::part_of(layout, layout.outside, whole).contiguous();
                     };
-                    const Results got = run_chain(make, mesh, shape, batch, part);
+                    const Results got = run_chain(make, mesh, shape, batch, config.sequence, part, mutate_parameter);
                     expect_equal(got.hidden, part(want.hidden), "hidden state");
                     expect_equal(got.input_gradient, part(want.input_gradient), "input gradient");
                     expect_equal(got.tied, want.tied, "logits of a tied head");
@@ -190,8 +189,14 @@ TEST(Mutations, RowsAndColumnsSwappedAreNoticed) {
   for (const TensorConfig& config :
        {TensorConfig{.size = 4, .mode = "2d"}, TensorConfig{.size = 8, .mode = "2.5d", .depth = 2}})
     expect_noticed(config, [](Layout& l) { std::swap(l.expand.weight.out, l.expand.weight.in); });
-  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.inside.rows[1], l.inside.columns[0]); });
-  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.outside.rows[0], l.outside.rows[1]); });
+  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.inside.batch[1], l.inside.columns[0]); });
+  expect_noticed({.size = 8, .mode = "3d"}, [](Layout& l) { std::swap(l.outside.batch[0], l.outside.batch[1]); });
+}
+
+// The bug that is made most often with a split sequence: vectors that see a part of the tokens on each rank.
+TEST(Mutations, AMissingSumOfNormAndBiasGradientsIsNoticed) {
+  const TensorConfig config{.size = 2, .sequence = true};
+  EXPECT_THROW(check(config, kShape, false, {}, [](nn::Parameter& p) { p.spec.gradient_axes.clear(); }), ParityError);
 }
 
 TEST(Mutations, AMissingSumOverDepthIsNoticed) {
@@ -226,15 +231,14 @@ TEST_P(ModeMutations, OneProductWithoutItsCollectivesIsNoticed) {
   comm::run_ranks(1, [&](comm::World& alone) {
     comm::Mesh mesh(alone, {{"data", 1}});
     const TensorConfig config = GetParam();
-    const Layout silent = config.mode == "1d"   ? parallel::layout_1d(mesh)
-                          : config.mode == "3d" ? parallel::layout_3d(mesh, false)
-                                                : parallel::layout_2d(mesh);
+    const Layout silent = parallel::make_layout(config, mesh);
     expect_noticed(config, [&](Layout& l) { l.contract.product = silent.contract.product; });
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ModeMutations,
-                         testing::Values(TensorConfig{.size = 2}, TensorConfig{.size = 4, .mode = "2d"},
+                         testing::Values(TensorConfig{.size = 2}, TensorConfig{.size = 3, .sequence = true},
+                                         TensorConfig{.size = 4, .mode = "2d"},
                                          TensorConfig{.size = 8, .mode = "2.5d", .depth = 2},
                                          TensorConfig{.size = 8, .mode = "3d"}),
                          [](const auto& info) { return name_of(info.param); });

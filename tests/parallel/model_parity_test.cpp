@@ -1,9 +1,11 @@
 // Whole models under every small layout against one process, in fp64: losses, input gradient, every parameter gradient,
 // gradient norms, weights after ten steps. With collectives off each case must fail as a ParityError, or it proves
 // nothing.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/parity.h"
+#include "support/ranks_values.h"
 #include "support/tolerance.h"
 
 namespace colossal::test::model_parity_test {
@@ -14,20 +16,23 @@ struct Layout {
   int64_t tensor;
   const char* mode = "1d";
   int64_t depth = 1;
+  bool sequence = false, keep_gathered = false;
 };
 
 void PrintTo(const Layout& l, std::ostream* out) {
   *out << "data" << l.data << "_tensor" << l.tensor;
   if (l.mode[0] != '1') *out << "_" << (l.mode[1] == '.' ? "2_5" : std::string(l.mode, 1)) << "d";
   if (l.depth > 1) *out << l.depth;
+  if (l.sequence) *out << "_sequence" << (l.keep_gathered ? "_kept" : "");
 }
 
 class ModelParity : public testing::TestWithParam<Layout> {
  protected:
   ParityCase make(models::ModelShape shape) const {
     const Layout& l = GetParam();
-    ParityCase c{
-        .shape = std::move(shape), .data = l.data, .tensor = {.size = l.tensor, .mode = l.mode, .depth = l.depth}};
+    ParityCase c{.shape = std::move(shape), .data = l.data};
+    c.tensor = {
+        .size = l.tensor, .mode = l.mode, .depth = l.depth, .keep_gathered = l.keep_gathered, .sequence = l.sequence};
     c.batch = c.data * parallel::batch_parts(c.tensor);
     c.batch *= std::max<int64_t>(1, 4 / c.batch);
     return c;
@@ -91,6 +96,46 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ModelParity,
                                          Layout{1, 8, "2.5d", 2}, Layout{2, 4, "2.5d", 4}, Layout{1, 8, "3d"},
                                          Layout{2, 8, "3d"}),
                          testing::PrintToStringParamName());
+
+/// Megatron's sequence form, of text; images are refused.
+class SequenceModelParity : public ModelParity {
+ protected:
+  ParityCase make_text(models::ModelShape shape) const {
+    ParityCase c = make(std::move(shape));
+    c.sequence = c.tensor.size == 4 ? 8 : 6;
+    return c;
+  }
+};
+
+TEST_P(SequenceModelParity, Gpt2EqualsSingleProcess) {
+  ParityCase c = make_text(tiny_gpt2());
+  c.shape.dropout = 0.3;
+  both(c);
+}
+TEST_P(SequenceModelParity, LlamaEqualsSingleProcess) { both(make_text(tiny_llama())); }
+
+TEST_P(SequenceModelParity, SizesThatDoNotDivideAndMicroBatchesEqualSingleProcess) {
+  models::ModelShape shape = tiny_llama();
+  shape.heads = 6;
+  shape.kv_heads = 3;
+  ParityCase c = make_text(shape);
+  c.batch *= 2;
+  c.accumulate = 2;
+  c.clip = 0.05;
+  both(c);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, SequenceModelParity,
+                         testing::Values(Layout{1, 2, "1d", 1, true}, Layout{2, 3, "1d", 1, true},
+                                         Layout{1, 4, "1d", 1, true, true}),
+                         testing::PrintToStringParamName());
+
+TEST(SequenceForm, OfAModelOfImagesIsRefused) {
+  ParityCase c{.shape = tiny_vit(), .tensor = {.size = 5, .sequence = true}};
+  c.sequence = 5;
+  EXPECT_THAT(thrown_message([&] { check_parity(c); }),
+              testing::HasSubstr("tensor.sequence must be false for a model of images: 4 patches and the class token"));
+}
 
 /// Larger grids, where rows and columns of three tell apart what two would hide.
 class WideModelParity : public ModelParity {};

@@ -6,7 +6,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/ops/cross_entropy.h"
-#include "colossal/parallel/tensor/table.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
@@ -41,11 +41,7 @@ TEST_P(NarrowHead, LosesNoTokenOfMany) {
         const at::NoGradGuard no_grad;
         own.value.copy_(local_part(weight.detach(), own.spec, mesh.place()));
       }
-      const auto& split = layout.outside;
-      const int64_t columns = mesh.place().size(split.columns), width = kHidden / columns;
-      const auto part = [&](const at::Tensor& whole) {
-        return parallel::rows_of(layout, split).of(whole).narrow(2, mesh.place().index(split.columns) * width, width);
-      };
+      const auto part = [&](const at::Tensor& whole) { return parallel::part_of(layout, layout.outside, whole); };
       const at::Tensor x = part(hidden.detach()).to(type).contiguous().requires_grad_();
       (head->loss_sum(x, labels) / kTokens).backward();
       // Rounded: logits and their sum over ranks, which softmax amplifies by twice their size, d(logits), what ranks

@@ -108,6 +108,7 @@ TEST_P(RecomputeParity, ChangesNoBit) {
 TEST_P(RecomputeParity, EqualsSingleProcessUnderTensorModes) {
   for (const parallel::TensorConfig& tensor :
        std::vector<parallel::TensorConfig>{{.size = 2},
+                                           {.size = 3, .sequence = true},
                                            {.size = 4, .mode = "2d"},
                                            {.size = 8, .mode = "3d"},
                                            {.size = 8, .mode = "3d", .keep_gathered = true}}) {
@@ -134,6 +135,7 @@ std::vector<Product> products() {
   for (const parallel::TensorConfig& tensor :
        std::vector<parallel::TensorConfig>{{},
                                            {.size = 2},
+                                           {.size = 2, .sequence = true},
                                            {.size = 4, .mode = "2d"},
                                            {.size = 4, .mode = "2.5d", .depth = 1},
                                            {.size = 8, .mode = "2.5d", .depth = 2},

@@ -9,7 +9,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/parallel/data/gradient_reducer.h"
-#include "colossal/parallel/tensor/table.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
@@ -22,7 +22,7 @@ using comm::PhaseScope;
 using parallel::Layout;
 using parallel::TensorConfig;
 
-constexpr double kIn = 36, kOut = 72, kSequence = 3, kVocabulary = 108;
+constexpr double kIn = 36, kOut = 72, kSequence = 6, kVocabulary = 108;
 
 struct Sent {
   double forward = 0, backward = 0;
@@ -40,11 +40,9 @@ struct Rank {
         batch(parallel::batch_parts(config) * 2) {}
 
   at::Tensor hidden(double features) const {
-    const auto& o = layout.outside;
-    return at::ones({batch / mesh.place().size(o.rows), static_cast<int64_t>(kSequence),
-                     static_cast<int64_t>(features) / mesh.place().size(o.columns)},
-                    at::kDouble)
-        .requires_grad_();
+    const auto sizes = parallel::local_sizes(layout, layout.outside, batch, static_cast<int64_t>(kSequence),
+                                             static_cast<int64_t>(features));
+    return at::ones(sizes, at::kDouble).requires_grad_();
   }
   template <class Layer>
   Sent run(const Layer& layer) {
@@ -104,7 +102,12 @@ TEST_P(ModeTraffic, OfLinearLayersEqualsTheFormula) {
     const double tokens = static_cast<double>(rank.batch) * kSequence, wide = tokens * kOut, narrow = tokens * kIn,
                  weight = kIn * kOut;
     Sent want;
-    if (GetParam().mode == "1d") {
+    if (GetParam().sequence) {
+      // x and y, dx and dy, and x once more
+      const double once = (g.p - 1) / g.p * narrow;
+      const bool again = !GetParam().keep_gathered;
+      want = {2 * once, (again ? 3 : 2) * once, 2, again ? 3 : 2};
+    } else if (GetParam().mode == "1d") {
       want = {2 * (g.p - 1) / g.p * narrow, 2 * (g.p - 1) / g.p * narrow, 1, 1};
     } else if (GetParam().mode == "3d") {
       // x, W and y of each layer once
@@ -133,7 +136,10 @@ TEST_P(ModeTraffic, OfLayerNormEqualsTheFormula) {
     const Sent sent = rank.run([&] { return norm->forward(rank.hidden(kIn)); });
     const double rows = static_cast<double>(rank.batch) * kSequence;
     Sent want;
-    if (GetParam().mode == "3d") {
+    if (GetParam().sequence) {
+      want.backward = 2 * (g.p - 1) / g.p * 2 * kIn;  // of weight and bias each rank sees a part
+      want.backward_calls = 1;
+    } else if (GetParam().mode == "3d") {
       const double statistics = 2 * (g.l - 1) / g.l * 2 * rows / (g.l * g.l), n = g.l * g.l;
       want = {statistics, statistics + 2 * (n - 1) / n * 2 * kIn / g.l, 1, 2};
     } else if (GetParam().mode != "1d") {
@@ -152,7 +158,9 @@ TEST_P(ModeTraffic, OfTheEmbeddingEqualsTheFormula) {
     const Sent sent = rank.run([&] { return embedding->forward(ids); });
     const double hidden = static_cast<double>(rank.batch) * kSequence * kIn, table = kVocabulary * kIn;
     Sent want;
-    if (GetParam().mode == "1d") {
+    if (GetParam().sequence) {
+      want.forward = want.backward = (g.p - 1) / g.p * hidden;
+    } else if (GetParam().mode == "1d") {
       want.forward = 2 * (g.p - 1) / g.p * hidden;
     } else if (GetParam().mode == "3d") {
       want.forward = want.backward = (g.l - 1) / (g.l * g.l * g.l) * (table + hidden);
@@ -176,7 +184,9 @@ TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
                  weight = kVocabulary * kIn, logits = tokens * kVocabulary;
     const auto all_reduced = [](double n, double elements) { return 2 * (n - 1) / n * elements; };
     Sent want;
-    if (GetParam().mode == "1d") {
+    if (GetParam().sequence) {
+      want.forward = (g.p - 1) / g.p * hidden * (GetParam().keep_gathered ? 2 : 3) + all_reduced(g.p, 3 * tokens);
+    } else if (GetParam().mode == "1d") {
       want.forward = all_reduced(g.p, hidden) + all_reduced(g.p, 3 * tokens);
     } else if (GetParam().mode == "3d") {
       const double again = GetParam().keep_gathered ? 0 : hidden + weight;
@@ -200,7 +210,9 @@ TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
     nn::Parameter& w = *rank.parameters.begin();
     const at::NoGradGuard no_grad;
     w.value.copy_(local_part(at::eye(static_cast<int64_t>(kIn), at::kDouble), w.spec, rank.mesh.place()));
-    const int64_t rows = rank.batch, columns = static_cast<int64_t>(kIn);
+    // Rows are tokens: those of one rank behind those of another.
+    const int64_t rows = rank.batch * rank.layout.mesh->place().size(rank.layout.outside.sequence),
+                  columns = static_cast<int64_t>(kIn);
     const at::Tensor whole = at::arange(rows * columns, at::kDouble).view({rows, columns});
     const auto block = [&](int64_t row, int64_t row_parts, int64_t column, int64_t column_parts) {
       return whole.narrow(0, row * (rows / row_parts), rows / row_parts)
@@ -209,7 +221,10 @@ TEST_P(ModeTraffic, BlocksLieWhereThePapersSay) {
     const int64_t r = rank.world.rank(), q = static_cast<int64_t>(g.q), l = static_cast<int64_t>(g.l),
                   d = static_cast<int64_t>(g.d);
     at::Tensor x, want;
-    if (GetParam().mode == "1d") {
+    if (GetParam().sequence) {
+      x = block(r, GetParam().size, 0, 1);
+      want = block(0, 1, r, GetParam().size);
+    } else if (GetParam().mode == "1d") {
       x = whole;
       want = block(0, 1, r, GetParam().size);
     } else if (GetParam().mode == "3d") {

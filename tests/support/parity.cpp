@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/vit.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
 #include "support/tolerance.h"
@@ -52,6 +53,7 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
     config.parallel.reshard_after_forward = c.reshard_after_forward;
   }
   config.parallel.chunk_mib = 0.01;  // several chunks
+  config.data.sequence = c.sequence;
   config.training.batch_size = c.batch;
   config.training.accumulate = is_serial && c.pipeline.size > 1 ? c.pipeline.micro_batches : c.accumulate;
   config.training.clip = c.clip;
@@ -95,8 +97,8 @@ at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
 std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
   std::vector<checkpoint::NamedTensor> gradients;
   for (const memory::Shard& shard : engine.store().shards())
-    for (const memory::Piece& piece : shard.pieces) {
-      const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
+    for (const memory::Piece& piece : shard.pieces()) {
+      const at::Tensor part = shard.lease()->gradients.narrow(0, piece.offset, piece.part.size);
       gradients.push_back({piece.parameter->name, part.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true),
                            piece.parameter->spec, piece.part});
     }
@@ -126,10 +128,8 @@ at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Me
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
   const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
-  if (c.tensor.size == 1) return replica;
-  const parallel::Split outside = parallel::make_layout(c.tensor, mesh).outside;
-  return cut(cut(replica, 0, place.size(outside.rows), place.index(outside.rows)), 2, place.size(outside.columns),
-             place.index(outside.columns));
+  const parallel::Layout layout = parallel::make_layout(c.tensor, mesh);
+  return parallel::part_of(layout, layout.outside, replica);
 }
 
 }  // namespace
@@ -173,10 +173,20 @@ models::ModelShape tiny_vit() {
           .own = models::VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7}};
 }
 
+data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  if (const models::Task task = shape.task(); task.reads == models::Reads::Images)
+    return {at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids), {}, {}};
+  return {at::ones({rows, sequence}, ids), at::ones({rows, sequence}, ids),
+          at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::zeros({rows, sequence}, ids)};
+}
+
 std::vector<parallel::TensorConfig> tensor_modes() {
   return {{.size = 2, .mode = "1d"},
           {.size = 3, .mode = "1d"},
           {.size = 4, .mode = "1d"},
+          {.size = 3, .mode = "1d", .sequence = true},
+          {.size = 2, .mode = "1d", .keep_gathered = true, .sequence = true},
           {.size = 4, .mode = "2d"},
           {.size = 9, .mode = "2d"},
           {.size = 4, .mode = "2.5d", .depth = 1},
@@ -193,7 +203,7 @@ std::string name_of(const parallel::TensorConfig& c) {
   std::string mode = c.mode;
   std::replace(mode.begin(), mode.end(), '.', '_');
   return concat("size", c.size, "_", mode, c.mode == "2.5d" ? concat("_depth", c.depth) : "",
-                c.keep_gathered ? "_kept" : "");
+                c.sequence ? "_sequence" : "", c.keep_gathered ? "_kept" : "");
 }
 
 at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place) {

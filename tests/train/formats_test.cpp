@@ -61,8 +61,8 @@ std::vector<Gradient> gradients(const run::Config& config, const data::Batch& ba
     engine->train_step(batch);
     const double scale = config.precision.mode == "fp16" ? config.precision.loss_scale : 1;
     for (const memory::Shard& shard : engine->store().shards())
-      for (const memory::Piece& piece : shard.pieces) {
-        const at::Tensor gradient = shard.gradients.narrow(0, piece.offset, piece.part.size);
+      for (const memory::Piece& piece : shard.pieces()) {
+        const at::Tensor gradient = shard.lease()->gradients.narrow(0, piece.offset, piece.part.size);
         found.push_back({piece.parameter->name, gradient.to(at::kDouble) / scale});
       }
   });

@@ -111,7 +111,7 @@ TEST_P(EveryOptimizer, ResumesUnderAnotherLayout) {
 
 INSTANTIATE_TEST_SUITE_P(Train, EveryOptimizer,
                          testing::Values("sgd", "adam", "adamw", "lion", "lamb", "lars", "adafactor", "came",
-                                         "adam8bit", "galore"),
+                                         "adam8bit", "galore", "muon"),
                          [](const auto& info) { return info.param; });
 
 /// A weight that rank 0 holds under the layouts below; undefined on other stages of a pipeline.

@@ -122,7 +122,8 @@ TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
       engine->zero_grad();
       engine->train_step(test::batch_of(1, engine->mesh().index("data"), 2, kText));
       // In memory that one rank has for itself; whole gradients are equal on all that share them.
-      if (world.rank() == 1) engine->store().shards()[0].gradients[0] = std::numeric_limits<double>::infinity();
+      if (world.rank() == 1)
+        engine->store().shards()[0].lease()->gradients[0] = std::numeric_limits<double>::infinity();
       const StepResult result = engine->step();
       EXPECT_TRUE(result.skipped) << "zero " << zero;
       EXPECT_EQ(engine->steps_done(), 2);

@@ -45,7 +45,7 @@ const Quantity kQuantities[] = {
     {"parameters, MiB", &LayerCost::parameter_bytes, kMiB, 3, 9},
     {"activations, MiB", &LayerCost::activation_bytes, kMiB, 3, 9},
 };
-constexpr int kModeWidth = 18;
+constexpr int kModeWidth = 25;
 
 std::string number(const Quantity& quantity, const LayerCost& cost) {
   char text[64];
@@ -88,13 +88,21 @@ LayerCost largest(const std::vector<LayerCost>& ranks) {
 
 /// The least of each mode at each number of ranks: 2.5d has a row a depth.
 std::vector<report::Series> lines(const std::vector<Row>& rows, double (*value)(const LayerCost&)) {
-  const std::pair<std::string, const char*> modes[] = {
-      {"1d", "first"}, {"2d", "second"}, {"2.5d", "third"}, {"3d", "fourth"}, {"3d keep_gathered", "fifth"}};
+  const auto name_of = [](TensorConfig config) {
+    config.depth = 1;
+    return parallel::mode_name(config);
+  };
+  std::vector<std::string> names;
+  for (const std::string& mode : parallel::mode_names())
+    for (const Row& row : rows)
+      if (row.config.mode == mode && std::find(names.begin(), names.end(), name_of(row.config)) == names.end())
+        names.push_back(name_of(row.config));
+  const char* const styles[] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh"};
   std::vector<report::Series> all;
-  for (const auto& [name, style] : modes) {
-    report::Series series{name, style, {}, {}};
+  for (const std::string& name : names) {
+    report::Series series{name, styles[all.size() % std::size(styles)], {}, {}};
     for (const Row& row : rows) {
-      if (row.config.mode + (row.config.keep_gathered ? " keep_gathered" : "") != name) continue;
+      if (name_of(row.config) != name) continue;
       const auto x = static_cast<double>(row.config.size);
       const double y = value(row.measured);
       if (!series.x.empty() && series.x.back() == x) {

@@ -5,9 +5,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/infer/generate.h"
+#include "colossal/parallel/tensor/config.h"
 #include "colossal/run/saved_model.h"
-#include "colossal/train/engine.h"
 
 namespace colossal::cli {
 namespace {
@@ -21,14 +22,14 @@ struct Request {
 };
 
 int generate_as_rank(const Request& request, const models::Registry& registry) {
-  const at::Device device = train::choose_device(request.device, 0);
+  const at::Device device = comm::choose_device(request.device, 0);
   const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
   const distributed::ParallelConfig& layout = request.layout;
   require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(),
           " ranks, pipeline ", layout.pipeline.size, " * tensor ", layout.tensor.size);
   comm::Mesh mesh(*world, layout.axes());
   const run::SavedModel saved = run::load_model(request.from, request.tokenizer, mesh, layout,
-                                                train::choose_device(request.device, world->local_rank()), registry);
+                                                comm::choose_device(request.device, world->local_rank()), registry);
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
   data::TextStream stream(*saved.tokenizer);
@@ -68,9 +69,9 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size, "ranks that share the model")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.tensor.mode", r.layout.tensor.mode, "1d, 2d, 2.5d or 3d")
+  app.add_option("--parallel.tensor.mode", r.layout.tensor.mode, "how matrices are cut")
       ->capture_default_str()
-      ->check(CLI::IsMember({"1d", "2d", "2.5d", "3d"}));
+      ->check(CLI::IsMember(parallel::mode_names()));
   app.add_option("--parallel.tensor.depth", r.layout.tensor.depth, "2.5d: copies of the weights")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

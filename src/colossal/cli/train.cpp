@@ -8,7 +8,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
-#include "colossal/comm/launch.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/comm/launch/launch.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/host_memory.h"
@@ -55,7 +56,7 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
                                    .watchdog = timeout,
                                    .notice = std::chrono::seconds(config.run.stall_notice),
                                    .bind_cores = config.run.bind_cores,
-                                   .device = train::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu",
+                                   .device = comm::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu",
                                    .note = say});
   options.builtin_data = COLOSSAL_SOURCE_DIR;
   options.stop_requested = stop_requested;
@@ -97,7 +98,7 @@ int train(const Arguments& arguments, const models::Registry* models) {
   options.notices = given.notices;
   config.validate();
   options.models.resolve(config.model);  // refused here, it is said once
-  train::choose_device(config.run.device, 0);
+  comm::choose_device(config.run.device, 0);
   if (resume || options.resume_step) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;
   return with_ranks(config.parallel.ranks(), "train", arguments, [&] { return train_as_rank(config, options); });

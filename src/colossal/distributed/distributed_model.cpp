@@ -7,25 +7,20 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
-#include "colossal/nn/serial_layers.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 
 namespace colossal::distributed {
 namespace {
 
-/// How the tensor mode cuts hidden states.
-parallel::Split outside_of(const parallel::TensorConfig& config, comm::Mesh& mesh) {
-  return config.size == 1 ? parallel::Split{} : parallel::make_layout(config, mesh).outside;
-}
-
-/// Axes of the tensor mode that cut neither the rows nor the features of hidden states: their ranks hold the same ones.
+/// Axes of the tensor mode that cut neither the tokens nor the features of hidden states: their ranks hold the same.
 std::vector<std::string> copy_axes(const parallel::TensorConfig& config, const parallel::Split& outside) {
   std::vector<std::string> axes;
   const auto cuts = [](const std::vector<std::string>& names, const std::string& axis) {
     return std::find(names.begin(), names.end(), axis) != names.end();
   };
   for (const auto& axis : parallel::tensor_axes(config))
-    if (!cuts(outside.rows, axis.name) && !cuts(outside.columns, axis.name)) axes.push_back(axis.name);
+    if (!cuts(outside.batch, axis.name) && !cuts(outside.sequence, axis.name) && !cuts(outside.columns, axis.name))
+      axes.push_back(axis.name);
   return axes;
 }
 
@@ -33,7 +28,6 @@ std::vector<std::string> copy_axes(const parallel::TensorConfig& config, const p
 
 std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh,
                                         const parallel::TensorConfig& config) {
-  if (config.size == 1) return std::make_unique<nn::SerialLayers>(parameters);
   return std::make_unique<parallel::TensorLayers>(parameters, parallel::make_layout(config, mesh));
 }
 
@@ -44,11 +38,11 @@ parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequen
 
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                                    nn::Parameters::Options options, const Workload& workload)
-    : mesh_(mesh), outside_(outside_of(config.tensor, mesh)) {
+    : mesh_(mesh) {
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
-  parallel::PipelinePlan plan = parallel::make_plan(pipeline, model_costs(shape, workload.sequence));
+  const parallel::PipelinePlan plan = parallel::make_plan(pipeline, model_costs(shape, workload.sequence));
   cuts_ = plan.cuts;
   if (pipeline.size > 1)
     options.stages = [plan, shape](const std::string& name) {
@@ -58,47 +52,70 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
       return std::vector<int>(ranks.begin(), ranks.end());
     };
   parameters_ = std::make_unique<nn::Parameters>(mesh.place(), options);
-  model_ = models::make_model(shape, *make_layers(*parameters_, mesh, config.tensor));
-  const auto hidden = at::TensorOptions().dtype(options.dtype).device(options.device);
-  executor_ = std::make_unique<parallel::PipelineExecutor>(
-      std::move(plan.schedule),
-      parallel::PipelineExecutor::Surroundings{&mesh, &mesh.group(copy_axes(config.tensor, outside_)),
-                                               &parameters_->deferred(), hidden});
+  training_ = make_runner(config.tensor, shape, plan.schedule);
+  if (!config.tensor.sequence) return;
+  const nn::Parameters::Redeclaration again(*parameters_);
+  parallel::TensorConfig whole = config.tensor;
+  whole.sequence = false;
+  decoding_ = make_runner(whole, shape, plan.schedule);
 }
 
-parallel::StageFunction DistributedModel::stage_function(const PassOf& pass, const ResultOf& result) {
-  return [this, pass, result](int stage, int micro_batch, const at::Tensor& input) {
+DistributedModel::Runner DistributedModel::make_runner(const parallel::TensorConfig& tensor,
+                                                       const models::ModelShape& shape, schedule::Schedule schedule) {
+  Runner runner{.outside = parallel::outside_split(tensor)};
+  runner.model = models::make_model(shape, *make_layers(*parameters_, mesh_, tensor));
+  const nn::Parameters::Options& options = parameters_->options();
+  const auto hidden = at::TensorOptions().dtype(options.dtype).device(options.device);
+  runner.executor = std::make_unique<parallel::PipelineExecutor>(
+      std::move(schedule),
+      parallel::PipelineExecutor::Surroundings{&mesh_, &mesh_.group(copy_axes(tensor, runner.outside)),
+                                               &parameters_->deferred(), hidden});
+  return runner;
+}
+
+parallel::StageFunction DistributedModel::stage_function(const Runner& runner, const PassOf& pass,
+                                                         const ResultOf& result) const {
+  return [this, &model = runner.model, pass, result](int stage, int micro_batch, const at::Tensor& input) {
     const bool embeds = stage == 0, ends = stage + 2 == static_cast<int>(cuts_.size());
     const Pass p = pass(micro_batch);
     const at::Tensor hidden =
-        models::run_stage(model_, {cuts_[stage], cuts_[stage + 1], embeds, ends}, embeds ? p.inputs : input, p.step);
+        models::run_stage(model, {cuts_[stage], cuts_[stage + 1], embeds, ends}, embeds ? p.inputs : input, p.step);
     return ends ? result(micro_batch, hidden) : hidden;
   };
 }
 
-std::vector<int64_t> DistributedModel::hidden_sizes(const at::Tensor& inputs) const {
-  return {inputs.size(0) / model_.batch_parts, models::tokens_of(model_, inputs),
-          model_.shape.hidden / mesh_.place().size(outside_.columns)};
+std::vector<int64_t> DistributedModel::hidden_sizes(const Runner& runner, const at::Tensor& inputs) const {
+  const tensor::Place& place = mesh_.place();
+  return {inputs.size(0) / place.size(runner.outside.batch),
+          models::tokens_of(runner.model, inputs) / place.size(runner.outside.sequence),
+          runner.model.shape.hidden / place.size(runner.outside.columns)};
 }
 
 void DistributedModel::train(const PassOf& pass, const ResultOf& loss,
                              const parallel::BeforeGradients& before_gradients) {
-  executor_->train(stage_function(pass, loss), hidden_sizes(pass(0).inputs), before_gradients);
+  training_.executor->train(stage_function(training_, pass, loss), hidden_sizes(training_, pass(0).inputs),
+                            before_gradients);
 }
 
 std::vector<at::Tensor> DistributedModel::forward(int micro_batches, const PassOf& pass, const ResultOf& result) {
-  auto results = executor_->forward(stage_function(pass, result), micro_batches, hidden_sizes(pass(0).inputs));
+  return forward(training_, micro_batches, pass, result);
+}
+
+std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, int micro_batches, const PassOf& pass,
+                                                  const ResultOf& result) const {
+  auto results = runner.executor->forward(stage_function(runner, pass, result), micro_batches,
+                                          hidden_sizes(runner, pass(0).inputs));
   for (int i = 0; i < micro_batches; ++i)
     if (const Pass p = pass(i); p.step.cache) p.step.cache->advance(p.inputs.size(1));
   return results;
 }
 
 at::Tensor DistributedModel::everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like) {
-  const auto results = forward(1, [&](int) { return pass; }, result);
+  const auto results = forward(decoding(), 1, [&](int) { return pass; }, result);
   comm::Group& ranks = mesh_.group("pipeline");
   if (ranks.size() == 1) return results.front();
   at::Tensor value = results.empty() ? at::empty_like(like) : results.front().to(like.scalar_type()).contiguous();
-  const schedule::Placement& place = executor_->schedule().placement;
+  const schedule::Placement& place = decoding().executor->schedule().placement;
   ranks.broadcast(value, place.rank_of(0, place.stages() - 1)).wait();
   return value;
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "colossal/comm/mesh.h"
@@ -42,25 +43,39 @@ class DistributedModel {
   /// Forward alone; what `result` returned, on the ranks of a last stage of pipe 0, and nothing elsewhere. step.cache
   /// is advanced.
   std::vector<at::Tensor> forward(int micro_batches, const PassOf& pass, const ResultOf& result);
-  /// Of a pass with one micro-batch: the result, on all ranks of the replica. `like`: its sizes and dtype.
+  /// Of a pass with one micro-batch through decoding_model(): the result, on all ranks of the replica. `like`: its
+  /// sizes and dtype. step.cache is advanced.
   at::Tensor everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like);
 
   nn::Parameters& parameters() { return *parameters_; }
-  models::Model& model() { return model_; }
-  const parallel::PipelineExecutor& executor() const { return *executor_; }
+  models::Model& model() { return training_.model; }
+  /// Layers over the same parameters that take sequences of any length: those of model(), unless tensor.sequence deals
+  /// out tokens to ranks. Then they are of the layout without it, under which each rank has all tokens.
+  const models::Model& decoding_model() const { return decoding().model; }
+  const parallel::PipelineExecutor& executor() const { return *training_.executor; }
   const std::vector<int64_t>& cuts() const { return cuts_; }
 
  private:
-  parallel::StageFunction stage_function(const PassOf& pass, const ResultOf& result);
+  /// Layers of one layout, and what runs them.
+  struct Runner {
+    parallel::Split outside;  ///< of hidden states
+    models::Model model;
+    std::unique_ptr<parallel::PipelineExecutor> executor;
+  };
+  Runner make_runner(const parallel::TensorConfig& tensor, const models::ModelShape& shape,
+                     schedule::Schedule schedule);
+  const Runner& decoding() const { return decoding_ ? *decoding_ : training_; }
+  parallel::StageFunction stage_function(const Runner& runner, const PassOf& pass, const ResultOf& result) const;
+  std::vector<at::Tensor> forward(const Runner& runner, int micro_batches, const PassOf& pass,
+                                  const ResultOf& result) const;
   /// Of the hidden states [B, S, H] that this rank holds between blocks, of such inputs.
-  std::vector<int64_t> hidden_sizes(const at::Tensor& inputs) const;
+  std::vector<int64_t> hidden_sizes(const Runner& runner, const at::Tensor& inputs) const;
 
   comm::Mesh& mesh_;
-  parallel::Split outside_;  // of hidden states
   std::unique_ptr<nn::Parameters> parameters_;
-  models::Model model_;
   std::vector<int64_t> cuts_;
-  std::unique_ptr<parallel::PipelineExecutor> executor_;
+  Runner training_;
+  std::optional<Runner> decoding_;  // where training deals out tokens
 };
 
 /// The factory of `config`, whose axes `mesh` has. It must not outlive `mesh`; the layers it makes outlive it.

@@ -11,7 +11,7 @@ namespace colossal::infer {
 
 std::vector<int64_t> generate(distributed::DistributedModel& distributed, const std::vector<int64_t>& prompt,
                               const GenerateOptions& options, const std::function<bool(int64_t)>& emit) {
-  const models::Model& model = distributed.model();
+  const models::Model& model = distributed.decoding_model();
   const auto tensors = at::TensorOptions()
                            .dtype(distributed.parameters().options().dtype)
                            .device(distributed.parameters().options().device);

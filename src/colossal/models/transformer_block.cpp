@@ -51,7 +51,7 @@ class TransformerBlock {
   at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
     nn::Heads heads = qkv_->forward(x);
     if (variant_.rotary)
-      std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.rows.of(step.positions), *variant_.rotary);
+      std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.tokens.of(step.positions), *variant_.rotary);
     return out_->forward(attention_->forward(heads, step));
   }
   at::Tensor fed_forward(const at::Tensor& x, const nn::Step& step) const {

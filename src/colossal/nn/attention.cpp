@@ -14,7 +14,7 @@ struct WholeAttention : Attention {
     at::Tensor k = heads.k, v = heads.v;
     if (step.cache) std::tie(k, v) = step.cache->append(index, k, v);
     const at::Tensor out = ops::attention(heads.q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-                                          {.causal = options.causal, .documents = heads.rows.of(step.documents)});
+                                          {.causal = options.causal, .documents = heads.tokens.of(step.documents)});
     return {out.transpose(1, 2).flatten(2)};
   }
   int64_t index;  ///< among the attention layers of the model

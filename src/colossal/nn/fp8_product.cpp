@@ -32,14 +32,17 @@ class Fp8Product final : public Product {
     const at::Tensor given_weight = dequantized(weight, kWeight, weight_scale);
     const at::Tensor y = inner_->forward(given_x, given_weight, bias, out, saved);
     if (!saved) return y;
+    require(saved->own.empty(), "fp8", "the product inside must keep nothing but its operands");
+    saved->own.resize(kOperands - 1);  // scales of those operands that were kept as they were given
     if (saved->x.is_same(given_x)) {
       saved->x = codes;
-      saved->x_scale = x_scale;
+      saved->own[kInput] = x_scale;
+      saved->takes_given_x = true;
     }
     if (saved->weight.is_same(given_weight)) {
       // The weight is there anyway: its codes would be bytes more, once a micro-batch.
       saved->weight = weight;
-      saved->weight_scale = weight_scale;
+      saved->own[kWeight] = weight_scale;
     }
     return y;
   }
@@ -53,13 +56,15 @@ class Fp8Product final : public Product {
 
  private:
   static at::Tensor weight_of(const Saved& saved) {
-    return saved.weight_scale.defined() ? dequantized(saved.weight, kWeight, saved.weight_scale) : saved.weight;
+    const at::Tensor& scale = saved.own[kWeight];
+    return scale.defined() ? dequantized(saved.weight, kWeight, scale) : saved.weight;
   }
 
   static at::Tensor input_of(const Saved& saved, at::ScalarType dtype) {
-    if (!saved.x_scale.defined()) return saved.x;
-    if (saved.x.scalar_type() == ops::dtype_of(Fp8::E4m3)) return ops::dequantize(saved.x, saved.x_scale, dtype);
-    return dequantized(saved.x, kInput, saved.x_scale);  // was forgotten and computed again
+    const at::Tensor& scale = saved.own[kInput];
+    if (!scale.defined()) return saved.x;
+    if (saved.x.scalar_type() == ops::dtype_of(Fp8::E4m3)) return ops::dequantize(saved.x, scale, dtype);
+    return dequantized(saved.x, kInput, scale);  // was forgotten and computed again
   }
 
   at::Tensor scale_for(const at::Tensor& t, Operand operand, bool records) const {
@@ -89,11 +94,14 @@ Fp8Layers::Fp8Layers(const Fp8Recipe& recipe) : recipe_(recipe) {
 std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
   if (recipe_.scaling == Fp8Recipe::Scaling::Current)
     return std::make_shared<Fp8Product>(std::move(product), recipe_, nullptr);
+  const std::string name = weight.name + ".fp8_history";
+  for (const auto& state : states_)
+    if (state->name == name) return std::make_shared<Fp8Product>(std::move(product), recipe_, state);
   const auto options = weight.value.options().dtype(at::kFloat).requires_grad(false);
   auto spec = tensor::ShardSpec::whole({kOperands, recipe_.history});
   spec.stages = weight.spec.stages;
-  states_.push_back(std::make_shared<State>(State{weight.name + ".fp8_history", at::zeros(spec.shape, options),
-                                                  std::move(spec), at::zeros({kOperands}, options)}));
+  states_.push_back(std::make_shared<State>(
+      State{name, at::zeros(spec.shape, options), std::move(spec), at::zeros({kOperands}, options)}));
   return std::make_shared<Fp8Product>(std::move(product), recipe_, states_.back());
 }
 

@@ -1,11 +1,24 @@
 // What a model may ask for. A model is written against this factory as if for one process; each factory decides how its
-// layers are sharded and attaches the ShardSpec. SerialLayers shards nothing; the parallel ones live in
-// colossal/parallel.
+// layers are sharded and attaches the ShardSpec. SerialLayers shards nothing and is what tests compare with; what runs
+// is parallel::TensorLayers, over the layout of one rank or of many.
+//
+//   struct Mlp {
+//     explicit Mlp(nn::Layers& make)
+//         : norm(make.layer_norm("mlp.norm", 64, 1e-5)),
+//           up(make.expand("mlp.up", 64, 256, {})),
+//           down(make.contract("mlp.down", 256, 64, {})) {}
+//     at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
+//       return x + down->forward(up->forward(norm->forward(x)).map(ops::gelu, step));
+//     }
+//     std::unique_ptr<nn::Norm> norm;
+//     std::unique_ptr<nn::Expand> up;
+//     std::unique_ptr<nn::Contract> down;
+//   };
 //
 // Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory
 // are logical. A batch (ids, labels, positions, documents, images) is always given whole, the same on all ranks of the
-// model; hidden states are what the layout gives a rank: the batch split over batch_parts() ranks, H over others. Where
-// S stands, there may be any dimensions or none.
+// model; hidden states are what the layout gives a rank, its part of B, of S and of H (Tokens, and a run of features):
+// a model takes no size of a hidden state for the whole one.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -19,13 +32,13 @@
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/patches.h"
 #include "colossal/nn/recompute.h"
-#include "colossal/nn/rows.h"
+#include "colossal/nn/tokens.h"
 
 namespace colossal::nn {
 
 /// What a forward pass carries beside the hidden state.
 struct Step {
-  at::Tensor positions;  ///< [B, S] int64, like `documents` of the whole batch: layers take their rows
+  at::Tensor positions;  ///< [B, S] int64, like `documents` of the whole batch: layers take their tokens
   /// [B, S] int64: a token attends only inside its own document; undefined: one document a row
   at::Tensor documents;
   KvCache* cache = nullptr;               ///< decoding: attend to these tokens too and append the new ones
@@ -49,14 +62,15 @@ struct Inside {
   }
 };
 
-/// y [..., out] = x [..., in] W^T + b, outputs inside.
+/// From outside to inside: y [.., out] = x [B, S, in] Wt + bias. Under some layouts a rank sees more tokens, or others,
+/// inside than outside.
 class Expand {
  public:
   virtual ~Expand() = default;
   virtual Inside forward(const at::Tensor& x) = 0;
 };
 
-/// The same from inside.
+/// From inside back to outside: y [B, S, out] = x [.., in] Wt + bias, of what an Expand or an Attention gave.
 class Contract {
  public:
   virtual ~Contract() = default;
@@ -65,10 +79,10 @@ class Contract {
 
 struct Heads {
   at::Tensor q, k, v;  ///< [B_local, S, N_local, D], k and v with the local kv heads
-  Rows rows;           ///< of the batch, which are these
+  Tokens tokens;       ///< of the batch, which are these
 };
 
-/// The fused q, k, v projection; a rank gets whole heads of each.
+/// The fused q, k, v projection; a rank gets whole heads of each, tokens in the order of the sequence.
 class HeadProjection {
  public:
   virtual ~HeadProjection() = default;

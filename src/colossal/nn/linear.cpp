@@ -24,11 +24,18 @@ at::Tensor rows_of(const at::Tensor& x) {
   return rows.stride(-1) == 1 || rows.size(-1) == 1 ? rows : rows.contiguous();
 }
 
+/// `rows` [T', features] with the leading sizes of `x` [B, .., _], where a product that gathered or scattered tokens made
+/// T' of T rows: dimension 0 takes the difference.
 at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = rows.size(-1);
+  if (sizes.size() > 1 && x.numel() > 0) sizes.front() = sizes.front() * rows.size(0) * x.size(-1) / x.numel();
   return rows.view(sizes);
 }
+
+/// Where, of the tensors that a layer saves, those begin that its product keeps for itself. Before them: x and weight as
+/// the product wants them, the weight itself, and what `before` starts from.
+constexpr int kOwnTensors = 4;
 
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -42,9 +49,10 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor y = multiply.forward(rows, weight, bias.value_or(at::Tensor()), out, keeps ? &saved : nullptr);
     if (!keeps) return with_leading_sizes_of(input, y);
     // What comes before is computed again from x, unless the product keeps something else, such as gathered rows.
-    const bool forgets = before && (saved.x.is_same(rows) || saved.x_scale.defined());
-    context->save_for_backward({forgets ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor(),
-                                saved.x_scale, saved.weight_scale});
+    const bool forgets = before && (saved.x.is_same(rows) || saved.takes_given_x);
+    variable_list kept{forgets ? at::Tensor() : saved.x, saved.weight, weight, before ? x : at::Tensor()};
+    kept.insert(kept.end(), saved.own.begin(), saved.own.end());
+    context->save_for_backward(std::move(kept));
     if (before) context->saved_data["before"] = *before;
     context->saved_data["product"] = product;
     context->saved_data["out"] = out;
@@ -70,9 +78,9 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::Tensor x = saved[0].defined() ? saved[0] : rows_of(input.detach());
     const at::Tensor sum = defers ? at::Tensor() : ops::gradient_sum(saved[2]);
     const tensor::ReadScope read({saved[1]});
-    const Product::Saved kept{x, saved[1], out, saved[4], saved[5]};
-    const auto d = product->backward(dy, kept, {wants_x, wants_weight && !defers, sum});
-    if (defers) put_off(*deferred, product, dy, {saved[0], {}, out, saved[4]}, before, saved[3], saved[2]);
+    const variable_list own(saved.begin() + kOwnTensors, saved.end());
+    const auto d = product->backward(dy, {x, saved[1], out, own}, {wants_x, wants_weight && !defers, sum});
+    if (defers) put_off(*deferred, product, dy, {saved[0], {}, out, own}, before, saved[3], saved[2]);
     at::Tensor dx = d.x.defined() ? with_leading_sizes_of(gradients[0], d.x) : at::Tensor();
     if (before && wants_x) {
       torch::autograd::backward({input}, {dx});

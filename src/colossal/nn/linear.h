@@ -8,7 +8,8 @@ namespace colossal::nn {
 
 /// y [..., out] = x [..., in] Wt + bias, by the blocks of `product`.
 ///
-/// Shapes:   x [..., in], `bias` [out] or undefined; the product of the leading sizes is the same before and after.
+/// Shapes:   x [B, .., in] or [in], `bias` [out] or undefined -> [B', .., out]: dimension 0 grows and shrinks with
+///           the rows that the product gathers and scatters, which go rank by rank.
 /// Gradient: of whichever inputs require it. While `deferred` (may be null) is active, that of the weight becomes a
 ///           task there.
 /// `before`:  if given, the layer is of before(x), which is not kept but computed again in backward (and again for a

@@ -22,6 +22,12 @@ void add_replicas(tensor::ShardSpec& spec, const tensor::Place& place) {
 }  // namespace
 
 Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay) {
+  if (redeclares_) {
+    Parameter& there = at(name);
+    require(there.spec.local_shape(place_) == spec.local_shape(place_), "model", "a second layout must store ", name,
+            " as the first one does");
+    return there;
+  }
   for (const Parameter& p : list_)
     require(p.name != name, "model", "parameter names must differ: got ", name, " twice");
   add_replicas(spec, place_);
@@ -52,6 +58,7 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
   auto spec = tensor::ShardSpec::whole(leaf.sizes().vec());
   add_replicas(spec, place_);
   list_.push_back({name, leaf, std::move(spec), decay ? 1.0 : 0.0, {}});
+  list_.back().hidden_matrix = leaf.dim() >= 2;
   here_.push_back(&list_.back());
 }
 

@@ -36,6 +36,9 @@ struct Parameter {
   double decay = 1;  ///< factor of optimizer.weight_decay: 0 for norms and biases
   Init init{};
   double rate = 1;  ///< factor of the learning rate
+  /// Maps features to features: the weight of a linear layer or the kernel of a convolution inside the model; no table,
+  /// no head, no vector. Rules for matrices (optim/muon) treat these alone
+  bool hidden_matrix = false;
 };
 
 /// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.
@@ -63,9 +66,21 @@ class Parameters {
 
   /// Declares a parameter and makes its local part, where it has one. Errors: a name that is taken.
   Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
+  /// While it lives add() gives the parameters that are there: for a second set of layers over them, of a layout that
+  /// stores them alike. Errors of add(): a name that is not there, a spec of other local sizes.
+  class Redeclaration {
+   public:
+    explicit Redeclaration(Parameters& parameters) : parameters_(parameters) { parameters_.redeclares_ = true; }
+    ~Redeclaration() { parameters_.redeclares_ = false; }
+    Redeclaration(const Redeclaration&) = delete;
+    Redeclaration& operator=(const Redeclaration&) = delete;
+
+   private:
+    Parameters& parameters_;
+  };
   /// Declares a leaf of somebody else's module, whole on every rank, with its values; once, however often it is given
   /// (a tied weight). Its dtype may be another than the options': a chunk store gives it that one. Errors: a name that
-  /// is taken, a tensor that is no leaf.
+  /// is taken, a tensor that is no leaf. One of two dimensions or more is taken for a hidden matrix.
   void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
   /// The initial values of a parameter that this rank holds, to `out`, of its local shape and any dtype.
   void draw(const Parameter& parameter, const at::Tensor& out) const;
@@ -103,6 +118,7 @@ class Parameters {
 
   tensor::Place place_;
   Options options_;
+  bool redeclares_ = false;
   DeferredGradients deferred_;
   std::deque<Parameter> list_;
   std::vector<Parameter*> here_;

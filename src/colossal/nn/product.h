@@ -1,28 +1,41 @@
-// The three products of a linear layer. They are all in which one process and the modes of tensor parallelism differ.
+// The three products of a linear layer. In these alone one process, the modes of tensor parallelism and number formats
+// differ; nn::linear is the layer with its autograd over any of them:
+//
+//   const at::Tensor y = nn::linear(product, x, weight, bias, out, nullptr);  // calls product.forward()
+//   y.sum().backward();                                                       // calls product.backward()
+//
+// A product that computes in another way around a given one (nn/fp8_product.h) is a Product, too.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <vector>
 
 namespace colossal::nn {
 
 /// y = x Wt + bias, dx = dy W and dW = dyt x of logical matrices, each rank holding the blocks that its layout says,
 /// with the communication of its mode.
 ///
-/// Shapes:  all local and two-dimensional: x [T, in], weight as its ShardSpec stores it, y [T', out], rows of tokens;
-///          bias [out] or undefined.
+/// Shapes:  all local and two-dimensional: x [T, in], weight as its ShardSpec stores it, y [T', out], a row a token;
+///          bias [out] or undefined. T' is another number than T where tokens of several ranks are gathered (T' = n T,
+///          rank by rank) or dealt out.
 /// Memory:  rows of x, y and dy are dense, but need not follow one another at once.
 /// Copies:  where several ranks hold the same block of W and see other rows (2.5D), dW is this rank's share of the sum.
-/// Thread:  collective among the ranks of the mode's groups, each call.
+/// Calls:   each is collective among the ranks of the mode's groups. backward() may come long after forward(), any
+///          number of times, once for dx and once for dW.
 class Product {
  public:
   struct Saved {
-    /// What backward() wants: the blocks themselves, or gathered ones. dW needs x alone, dx weight alone
+    /// What backward() wants of the operands: the blocks that forward() was given, or what the product made of them,
+    /// such as gathered blocks or codes of 8 bits. dW needs x alone, dx needs weight alone.
     at::Tensor x, weight;
     int64_t out = 0;
-    /// Of a product that keeps fewer bits (nn/fp8_product.h), undefined elsewhere. Where there is one of x, backward()
-    /// takes the x that forward() was given, too.
-    at::Tensor x_scale{}, weight_scale{};
+    /// Whatever else the product keeps, under its own numbering; whoever carries a Saved hands it back as it is, with
+    /// the tensors that are undefined.
+    std::vector<at::Tensor> own{};
+    /// In place of `x`, where that is not the block itself, backward() also takes the block that forward() was given:
+    /// who can compute that again need not keep `x`.
+    bool takes_given_x = false;
   };
   struct Gradients {
     at::Tensor x, weight;  ///< undefined unless wanted

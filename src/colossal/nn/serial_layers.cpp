@@ -41,6 +41,7 @@ struct SerialLinear {
 struct BlockLinear : SerialLinear {
   BlockLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : SerialLinear(p, name, in, out, o) {
+    weight.hidden_matrix = true;
     product = p.product_for(weight, product);
   }
 };
@@ -116,7 +117,7 @@ struct WholeDropout : Dropout {
   WholeDropout(uint64_t site, double probability) : site(site), probability(probability) {}
   at::Tensor forward(const at::Tensor& x, const Step& step) override {
     if (!step.training || probability == 0) return x;
-    return ops::dropout(x, probability, derive_seed(step.dropout_seed, site), step.first_row * x.size(1), 0,
+    return ops::dropout(x, probability, derive_seed(step.dropout_seed, site), {step.first_row * x.size(1)}, 0,
                         x.size(-1));
   }
   uint64_t site;

@@ -42,7 +42,9 @@ at::Tensor alibi_slopes(int64_t heads);
 /// Errors:   throws if shapes do not fit together.
 /// Cost:     on the CPU scores never exist as a whole, and blocks of keys that no query of a block sees are skipped: a
 ///           causal mask halves the work, a window makes it O(S window), documents that are runs of a row O(sum of
-///           their squares). Elsewhere see attention_path().
+///           their squares). Elsewhere see attention_path(). Announced (tensor::FlopCount): 4 D
+///           operations for each query head, query and key that it may see, and twice that in backward; documents are
+///           not looked at.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
 /// The same by whole score matrices and ATen autograd: the reference.

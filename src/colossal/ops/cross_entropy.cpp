@@ -42,14 +42,15 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
               hidden.scalar_type() == weight.scalar_type(),
           "cross_entropy", "hidden must be [T,H] and weight [rows,H] of one dtype: got ", hidden.sizes(), " and ",
           weight.sizes());
-  require(labels.dim() == 1 && labels.size(0) == hidden.size(0) && labels.scalar_type() == at::kLong, "cross_entropy",
-          "labels must be int64 [T]: got ", labels.sizes(), " for hidden ", hidden.sizes());
+  require((labels.dim() == 1 || (labels.dim() == 2 && !local)) && labels.size(-1) == hidden.size(0) &&
+              labels.scalar_type() == at::kLong,
+          "cross_entropy", "labels must be int64 [T]: got ", labels.sizes(), " for hidden ", hidden.sizes());
   require(range.first >= 0 && range.valid >= 0 && (!local || range.valid <= weight.size(0)), "cross_entropy",
           "valid rows must be at most the rows of the weight: got ", range.valid, " of ", weight.size(0));
   if (labels.numel() == 0 || !labels.is_cpu()) return;
   const auto good = labels.ge(0).logical_or(labels.eq(kIgnoredLabel));
   const auto wrong = whole ? good.logical_and(labels.lt(range.first + range.valid)).logical_not() : good.logical_not();
-  if (wrong.any().item<bool>())
+  if (*wrong.any().const_data_ptr<bool>())
     throw Error("cross_entropy",
                 concat("labels must be word numbers", whole ? concat(" below ", range.valid) : "", " or ",
                        kIgnoredLabel, ": got ", labels.masked_select(wrong)[0].item<int64_t>()));
@@ -237,7 +238,7 @@ Result compute(const Problem& problem) {
       problem.projection ? *problem.projection : local.emplace(std::min(problem.slice, tokens), weight, options);
   for (int64_t from = 0; from < tokens; from += problem.slice) {
     const int64_t count = std::min(problem.slice, tokens - from);
-    const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(0, from, count);
+    const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(-1, from, count).reshape(-1);
     const auto wide = projection.logits(slice, weight).to(type);
     result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
     if (!gradient) continue;
@@ -246,6 +247,10 @@ Result compute(const Problem& problem) {
                          problem.weight_gradient ? &result.weight_gradient : nullptr);
   }
   return result;
+}
+
+double number_on_host(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? *x.const_data_ptr<double>() : *x.const_data_ptr<float>();
 }
 
 // The gradients wait in the node for the factor that backward brings. They leave it when used, so that the engine may
@@ -285,7 +290,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     if (at::Tensor sum = gradient_sum(leaf); sum.defined()) {
       const bool is_wide = sum.scalar_type() == weight.scalar_type();
       if (is_wide && sum.is_cpu())
-        sum.add_(weight, gradients[0].item<double>());
+        sum.add_(weight, number_on_host(gradients[0]));
       else
         sum.copy_(weight.mul_(gradients[0]).add_(sum));  // rounded once, and without waiting for the device
       weight = none;

@@ -23,7 +23,7 @@ struct VocabularyRange {
 struct Projection {
   virtual ~Projection() = default;
   /// A slice of t rows of hidden -> logits [t, columns], columns >= the valid words; those of other t rows where the
-  /// layout moves them, of the labels then.
+  /// layout moves them, of the labels then; [n * t, columns] where it gathers the slices of n ranks, one behind another.
   virtual at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) = 0;
   /// From d(logits) of the slice that came last: writes dhidden [t, .], and adds to dweight. All are fp64 for fp64
   /// weights, else fp32: no factor is in them yet, so fp16 may not hold them, and what is rounded to bf16 on the way is
@@ -36,8 +36,9 @@ int64_t slice_tokens(int64_t tokens, int64_t columns);
 
 /// Sum over counted tokens of -log softmax(hidden weightT)[label], the gradients computed along with it.
 ///
-/// Shapes:     hidden [T,H], weight [rows,H], labels int64 [T] (global word numbers, or kIgnoredLabel) -> scalar: fp64
-///             for fp64 inputs, else fp32. No counted token: 0.
+/// Shapes:     hidden [T,H], weight [rows,H], labels int64 [T] (global word numbers, or kIgnoredLabel), or [n,T] with a
+///             projection that gathers the slices of n ranks -> scalar: fp64 for fp64 inputs, else fp32. No counted
+///             token: 0.
 /// Reductions: per slice of t tokens: max of [t], then sum of [2,t] (sum of exponentials; logit of the label, which one
 ///             rank has), both in the dtype of the loss. None else. The result is the same on all ranks. `reduction`
 ///             may be null (identity) and is, like `projection`, used in forward only.

@@ -22,7 +22,8 @@ constexpr int64_t kDropoutRun = 1024;  // words drawn at a time
 struct Mask {
   double p;
   uint64_t seed;
-  int64_t first_row, first_col, logical_cols;
+  LogicalRows rows;
+  int64_t first_col, logical_cols;
   /// A word below this drops its element.
   uint32_t threshold() const { return static_cast<uint32_t>(std::min(std::floor(p * 0x1p32), 0x1p32 - 1)); }
 };
@@ -37,7 +38,7 @@ void apply_on_cpu(const Mask& mask, const T* x, T* y, int64_t rows, int64_t cols
     for (int64_t i = from; i < to;) {  // runs within a row: consecutive logical indices
       const int64_t row = i / cols, col = i % cols, count = std::min({cols - col, to - i, kDropoutRun});
       random_words(mask.seed,
-                   static_cast<uint64_t>(mask.first_row + row) * static_cast<uint64_t>(mask.logical_cols) +
+                   static_cast<uint64_t>(mask.rows(row)) * static_cast<uint64_t>(mask.logical_cols) +
                        static_cast<uint64_t>(mask.first_col + col),
                    count, words);
       for (int64_t k = 0; k < count; ++k)
@@ -50,8 +51,8 @@ void apply_on_cpu(const Mask& mask, const T* x, T* y, int64_t rows, int64_t cols
 at::Tensor apply_mask(const at::Tensor& x, const Mask& mask) {
   const int64_t cols = x.dim() == 0 ? 1 : x.size(-1), rows = cols == 0 ? 0 : x.numel() / cols;
   if (!x.is_cpu()) {
-    const auto keep = dropout_mask_reference(rows, cols, mask.p, mask.seed, mask.first_row, mask.first_col,
-                                             mask.logical_cols, x.device());
+    const auto keep =
+        dropout_mask_reference(rows, cols, mask.p, mask.seed, mask.rows, mask.first_col, mask.logical_cols, x.device());
     return x * keep.view(x.sizes()).to(x.scalar_type()) * (1.0 / (1.0 - mask.p));
   }
   const auto input = x.contiguous();
@@ -64,25 +65,27 @@ at::Tensor apply_mask(const at::Tensor& x, const Mask& mask) {
 
 struct Dropout : Function<Dropout> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, double p, int64_t seed, int64_t first_row,
-                            int64_t first_col, int64_t logical_cols) {
+                            int64_t run, int64_t stride, int64_t first_col, int64_t logical_cols) {
     context->saved_data["p"] = p;
-    context->saved_data["place"] = std::vector<int64_t>{seed, first_row, first_col, logical_cols};
-    return apply_mask(x, {p, static_cast<uint64_t>(seed), first_row, first_col, logical_cols});
+    context->saved_data["place"] = std::vector<int64_t>{seed, first_row, run, stride, first_col, logical_cols};
+    return apply_mask(x, {p, static_cast<uint64_t>(seed), {first_row, run, stride}, first_col, logical_cols});
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto place = context->saved_data["place"].toIntVector();
     const at::Tensor none;
-    const Mask mask{context->saved_data["p"].toDouble(), static_cast<uint64_t>(place[0]), place[1], place[2], place[3]};
-    return {apply_mask(gradients[0], mask), none, none, none, none, none};
+    const LogicalRows rows{place[1], place[2], place[3]};
+    const Mask mask{context->saved_data["p"].toDouble(), static_cast<uint64_t>(place[0]), rows, place[4], place[5]};
+    return {apply_mask(gradients[0], mask), none, none, none, none, none, none, none};
   }
 };
 
 }  // namespace
 
-at::Tensor dropout_mask_reference(int64_t rows, int64_t cols, double p, uint64_t seed, int64_t first_row,
+at::Tensor dropout_mask_reference(int64_t count, int64_t cols, double p, uint64_t seed, const LogicalRows& rows,
                                   int64_t first_col, int64_t logical_cols, at::Device device) {
   const auto words = at::TensorOptions(at::kLong).device(device);
-  const auto row = at::arange(first_row, first_row + rows, words).unsqueeze(1);
+  const auto local = at::arange(count, words), run = at::floor_divide(local, rows.run);
+  const auto row = (rows.first + run * rows.stride + (local - run * rows.run)).unsqueeze(1);
   const auto col = at::arange(first_col, first_col + cols, words).unsqueeze(0);
   const auto index = row * logical_cols + col, block = index.bitwise_right_shift(2);
   // 32-bit words live in the lower half of int64: products wrap modulo 2^64, an arithmetic shift and a mask give their
@@ -103,19 +106,21 @@ at::Tensor dropout_mask_reference(int64_t rows, int64_t cols, double p, uint64_t
   }
   const auto lane = index.bitwise_and(3);
   const auto word = at::where(lane == 0, c0, at::where(lane == 1, c1, at::where(lane == 2, c2, c3)));
-  const Mask mask{p, seed, first_row, first_col, logical_cols};
+  const Mask mask{p, seed, rows, first_col, logical_cols};
   return word >= static_cast<int64_t>(mask.threshold());
 }
 
-at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, int64_t first_row, int64_t first_col,
+at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, const LogicalRows& rows, int64_t first_col,
                    int64_t logical_cols) {
   require(p >= 0 && p < 1, "dropout", "probability must be in [0, 1): got ", p);
   const int64_t cols = x.dim() == 0 ? 1 : x.size(-1);
-  require(first_row >= 0 && first_col >= 0 && first_col + cols <= logical_cols, "dropout",
-          "the shard must lie inside the logical row: got first row ", first_row, ", first column ", first_col, ", ",
+  require(rows.run >= 1 && rows.run <= rows.stride, "dropout", "runs of rows must not overlap: got runs of ", rows.run,
+          ", ", rows.stride, " apart");
+  require(rows.first >= 0 && first_col >= 0 && first_col + cols <= logical_cols, "dropout",
+          "the shard must lie inside the logical row: got first row ", rows.first, ", first column ", first_col, ", ",
           cols, " columns of ", logical_cols);
   if (p == 0) return x;
-  return Dropout::apply(x, p, static_cast<int64_t>(seed), first_row, first_col, logical_cols);
+  return Dropout::apply(x, p, static_cast<int64_t>(seed), rows.first, rows.run, rows.stride, first_col, logical_cols);
 }
 
 }  // namespace colossal::ops

@@ -29,20 +29,28 @@ void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std
                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
                  double deviation);
 
+/// Where the rows of a shard lie in a logical matrix: in runs of `run` neighbours, each beginning `stride` behind the one
+/// before. Tokens [s, s + run) of every row of a batch are such runs, their stride the length of the sequence.
+struct LogicalRows {
+  LogicalRows(int64_t first, int64_t run = 1, int64_t stride = 1) : first(first), run(run), stride(stride) {}
+  int64_t first, run, stride;  ///< run and stride equal: neighbours all of them
+  int64_t operator()(int64_t row) const { return first + row / run * stride + row % run; }
+};
+
 /// Sets each element to 0 with probability p and multiplies the others by 1 / (1 - p).
 ///
-/// Shapes:   x [..., cols], seen as [rows, cols] of a logical matrix [*, logical_cols] at (first_row, first_col): the
-///           fate of an element depends on (seed, its index in that matrix), so all shards together are dropped as one
-///           process would.
+/// Shapes:   x [..., cols], seen as [*, cols] of a logical matrix [*, logical_cols]: its rows lie there as `rows` says,
+///           its columns from first_col on. The fate of an element depends on (seed, its index in that matrix), so all
+///           shards together are dropped as one process would.
 /// Gradient: the same mask, drawn again: nothing is saved.
 /// Errors:   throws unless 0 <= p < 1, the offsets are not negative and first_col + cols <= logical_cols.
 /// Cost:     p = 0 returns x itself. On an accelerator the mask is composed of ATen integer operators: same mask,
 ///           slower.
-at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, int64_t first_row, int64_t first_col,
+at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, const LogicalRows& rows, int64_t first_col,
                    int64_t logical_cols);
 
 /// The mask of `dropout` (true: kept) by ATen integer operators on any device: its reference.
-at::Tensor dropout_mask_reference(int64_t rows, int64_t cols, double p, uint64_t seed, int64_t first_row,
+at::Tensor dropout_mask_reference(int64_t count, int64_t cols, double p, uint64_t seed, const LogicalRows& rows,
                                   int64_t first_col, int64_t logical_cols, at::Device device);
 
 }  // namespace colossal::ops

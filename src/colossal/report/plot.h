@@ -10,7 +10,7 @@ enum class PlotUnit { kNumber, kBytes };
 
 struct Series {
   std::string name;          // of the legend
-  std::string style;         // class of the line: "first" to "fifth", or "faint"
+  std::string style;         // class of the line: "first" to "seventh", or "faint"
   std::vector<double> x, y;  // equally long, x rising; y may hold NaN and infinities
 };
 

@@ -7,10 +7,10 @@ namespace {
 
 const char* const kStyle = R"css(
 :root { color-scheme: light dark; --page: #f4f5f7; --card: #ffffff; --edge: #e1e4e9; --ink: #1b2230; --soft: #5b6577;
-  --grid: #e8eaee; --first: #2563c9; --second: #c2570c; --third: #1d8a5b; --fourth: #8a4bc4; --fifth: #b03a78; --bad: #c81e3a;
+  --grid: #e8eaee; --first: #2563c9; --second: #c2570c; --third: #1d8a5b; --fourth: #8a4bc4; --fifth: #b03a78; --sixth: #0b7a8c; --seventh: #77712a; --bad: #c81e3a;
   --shade0: #e3edfb; --shade1: #e3f4ea; --shade2: #f9eedd; --shade3: #f1e8f8; }
 @media (prefers-color-scheme: dark) { :root { --page: #11151c; --card: #1a2029; --edge: #2b3441; --ink: #e7ebf2;
-  --soft: #9aa6b8; --grid: #28303c; --first: #6ea8fe; --second: #f0a35e; --third: #5fcf9c; --fourth: #c39af0; --fifth: #f08fbf; --bad: #ff6b81;
+  --soft: #9aa6b8; --grid: #28303c; --first: #6ea8fe; --second: #f0a35e; --third: #5fcf9c; --fourth: #c39af0; --fifth: #f08fbf; --sixth: #5cc8da; --seventh: #cfc667; --bad: #ff6b81;
   --shade0: #20344f; --shade1: #1f3d30; --shade2: #44361f; --shade3: #382a47; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -32,14 +32,17 @@ h2 { margin: 0 0 10px; font-size: 16px; }
 .key::before { content: ""; display: inline-block; width: 14px; height: 3px; border-radius: 2px; margin-right: 5px; vertical-align: middle; background: var(--first); }
 .key.second::before { background: var(--second); } .key.third::before { background: var(--third); }
 .key.fourth::before { background: var(--fourth); } .key.fifth::before { background: var(--fifth); }
+.key.sixth::before { background: var(--sixth); } .key.seventh::before { background: var(--seventh); }
 .key.faint::before { opacity: .35; }
 .warn { color: var(--bad); font-size: 13px; }
 .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .line.first { stroke: var(--first); } .line.second { stroke: var(--second); }
 .line.third { stroke: var(--third); } .line.fourth { stroke: var(--fourth); } .line.fifth { stroke: var(--fifth); }
+.line.sixth { stroke: var(--sixth); } .line.seventh { stroke: var(--seventh); }
 .line.faint { stroke: var(--first); opacity: .3; stroke-width: 1; }
 circle.first, circle.faint { fill: var(--first); } circle.second { fill: var(--second); }
 circle.third { fill: var(--third); } circle.fourth { fill: var(--fourth); } circle.fifth { fill: var(--fifth); }
+circle.sixth { fill: var(--sixth); } circle.seventh { fill: var(--seventh); }
 .bad { fill: var(--bad); }
 .grid { stroke: var(--grid); } .axis { stroke: var(--soft); }
 .cursor { stroke: var(--soft); stroke-dasharray: 3 3; }

@@ -118,6 +118,7 @@ void Config::validate() const {
           shares > 1 ? concat(" * the ", shares, " parts of mode ", parallel.tensor.mode) : "", ": got ",
           training.batch_size, ", ", parallel.data, " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "",
           "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
+  parallel::check_sizes(parallel.tensor, 0, 0, data.sequence);
   optim::check_optimizer(optimizer);
   optim::check_learning_rate(optimizer, training.steps, training.batch_size);
   require(parallel.zero_sharers == 0 ||

@@ -31,15 +31,15 @@ struct LayerCost {
 /// Errors: those of check_sizes(); heads that do not divide hidden. No communication.
 void check_layer(const TensorConfig& config, const LayerSizes& sizes);
 
-/// Every mode that `ranks` ranks can form, 1d first: q^2 ranks 2d; depth * q^2, for each depth > 1 and q > 1, 2.5d; l^3
-/// 3d with and without keep_gathered.
+/// Every mode that `ranks` ranks can form: 1d first, with replicated tokens, with sequence, and with that and
+/// keep_gathered; q^2 ranks 2d; depth * q^2, for each depth > 1 and q > 1, 2.5d; l^3 3d with and without keep_gathered.
 std::vector<TensorConfig> tensor_modes(int64_t ranks);
 
 /// "2.5d depth 4", "3d keep_gathered"
 std::string mode_name(const TensorConfig& config);
 
-/// The formulas of Megatron-LM, Optimus, Tesseract and 3D (see layout.h), for sizes that divide: padding costs more
-/// than they say.
+/// The formulas of Megatron-LM (its sequence form: Korthikanti et al.), Optimus, Tesseract and 3D (see modes.h), for
+/// sizes that divide: padding costs more than they say.
 LayerCost published_cost(const TensorConfig& config, const LayerSizes& sizes);
 
 /// The layers themselves, run forward and backward once on random numbers, a thread a rank; an element of the result

@@ -9,6 +9,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/parallel/data/gradient_reducer.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 
@@ -56,11 +57,6 @@ double bytes_of(const nn::Parameters& parameters) {
   return bytes;
 }
 
-std::vector<int64_t> local_shape(const Layout& layout, const LayerSizes& s) {
-  const tensor::Place& place = layout.mesh->place();
-  return {s.batch / place.size(layout.outside.rows), s.sequence, s.hidden / place.size(layout.outside.columns)};
-}
-
 LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSizes& sizes) {
   at::set_num_threads(1);
   comm::Mesh mesh(world, tensor_axes(config));
@@ -80,7 +76,8 @@ LayerCost measure(comm::World& world, const TensorConfig& config, const LayerSiz
   {
     const comm::PhaseScope forward(traffic, comm::Phase::Forward);
     const c10::DebugInfoGuard accounting(c10::DebugInfoKind::PROFILER_STATE, live);
-    y = layers.forward(at::randn(local_shape(layout, sizes)).add_(source));
+    y = layers.forward(
+        at::randn(local_sizes(layout, layout.outside, sizes.batch, sizes.sequence, sizes.hidden)).add_(source));
   }
   cost.activation_bytes = static_cast<double>(live->bytes) - static_cast<double>(y.storage().nbytes());
   {

@@ -1,28 +1,22 @@
 #include "colossal/parallel/tensor/layout.h"
 
-#include "colossal/base/error.h"
+#include "colossal/parallel/tensor/modes.h"
 
 namespace colossal::parallel {
 namespace {
 
-struct Mode {
-  const char* name;  ///< a row of config.cpp
-  Layout (*layout)(comm::Mesh&, const TensorConfig&);
-};
-
-const Mode kModes[] = {
-    {"1d", [](comm::Mesh& m, const TensorConfig&) { return layout_1d(m); }},
-    {"2d", [](comm::Mesh& m, const TensorConfig&) { return layout_2d(m); }},
-    {"2.5d", [](comm::Mesh& m, const TensorConfig&) { return layout_2d(m); }},
-    {"3d", [](comm::Mesh& m, const TensorConfig& c) { return layout_3d(m, c.keep_gathered); }},
-};
+/// Of one rank, whatever the mode: nothing is cut, nothing is sent.
+Layout layout_of_one(comm::Mesh& mesh) {
+  const std::shared_ptr<const nn::Product> product(std::shared_ptr<void>(),
+                                                   &nn::serial_product());  // nobody's to delete
+  return {.mesh = &mesh, .expand = {{}, product}, .contract = {{}, product}};
+}
 
 }  // namespace
 
 Layout make_layout(const TensorConfig& config, comm::Mesh& mesh) {
-  for (const Mode& mode : kModes)
-    if (config.mode == mode.name) return mode.layout(mesh, config);
-  throw Error("parallel", concat("tensor.mode ", config.mode, " has no layout"));
+  if (config.size == 1) return layout_of_one(mesh);
+  return with_mode(config, [&](auto mode) { return mode.layout(mesh, config); });
 }
 
 }  // namespace colossal::parallel

@@ -1,5 +1,14 @@
-// What a mode of tensor parallelism is: which block of each matrix a rank owns, and the products over those blocks.
-// Layers are written once over it.
+// What a mode of tensor parallelism is: which block of each activation and of each matrix a rank holds, and the
+// products over those blocks. Layers (tensor_layers.h) are written once over it: a mode adds no layer, no model code.
+//
+//   comm::Mesh mesh(world, tensor_axes(config));
+//   nn::Parameters parameters(mesh.place(), {});
+//   TensorLayers layers(parameters, make_layout(config, mesh));
+//   const models::Model model = models::make_model(shape, layers);
+//
+// A new mode is a type in modes.h and a file with its layout and, where the products of the others do not serve, its
+// nn::Product. Megatron's sequence form is an example: `outside.sequence`, and gathered_product() in place of the
+// products of 1D, and no more.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -13,46 +22,44 @@
 
 namespace colossal::parallel {
 
-/// How activations [B * S, features] are cut: the batch over `rows`, first axis outermost, the features over `columns`
-/// (one axis or none).
-struct Split {
-  std::vector<std::string> rows, columns;
-};
-
-/// How a weight [out, in] is cut (see tensor::DimSplit).
+/// How a weight [out, in] is cut: `out` and `in` are the axes of tensor::DimSplit of its two dimensions, `out_shards`
+/// those that cut each part of `out` once more in pieces, which are gathered for use.
 struct WeightSplit {
   std::vector<std::string> out, out_shards, in;
   bool operator==(const WeightSplit&) const = default;
 };
 
-/// One direction through a linear layer.
+/// One direction through a linear layer: where its weight lies, and what multiplies those blocks.
 struct Direction {
   WeightSplit weight;
   std::shared_ptr<const nn::Product> product;
 };
 
-/// A mode. All names are mesh axes.
+/// All names are axes of `mesh`. An empty one (no axes, nn::serial_product()) is that of one rank.
+///
+/// Tokens:    a product may take the tokens of several ranks and return those of others; it gathers them rank by rank.
+///            A batch stays in its order then, and a sequence does not, where `outside` splits it and `inside` does
+///            not: see SequenceOrder (activations.h).
+/// Gradients: of a weight a rank makes all of its block's, unless `weight_copies` names axes; of vectors and tables
+///            (Table) its tokens' share, which the gradient reducer sums over the axes that split tokens.
 struct Layout {
-  std::string mode;
   comm::Mesh* mesh = nullptr;
-  Split outside;  ///< at the borders of blocks: what norms, residuals and dropout see
-  /// Between an expand and its contract: attention, the hidden features of an mlp, logits
+  /// At the borders of blocks: what norms, residuals and dropout see.
+  Split outside;
+  /// Between an expand and its contract: attention, the hidden features of an mlp, logits.
   Split inside;
-  Direction expand, contract;  ///< outside -> inside, inside -> outside
-  /// Axes over which weights are replicated while rows differ: their gradients are summed there
+  /// From outside to inside, and back.
+  Direction expand, contract;
+  /// Axes along which ranks hold the same blocks of weights and see other tokens: weight gradients are summed there.
   std::vector<std::string> weight_copies;
-  WeightSplit embedding;  ///< of the table [V, H]
-  /// Row axes over which vectors and tables are kept in pieces, gathered for use
+  /// Of the table [V, H] of words. The axes of `out` split tokens too, all of them or none.
+  WeightSplit embedding;
+  /// Axes along which vectors and tables are kept in pieces, gathered for use; they split tokens.
   std::vector<std::string> vector_shards;
 };
 
 /// The layout of `config` on a mesh that has those axes. It keeps references to groups of `mesh`.
+/// Errors: those of tensor_axes(). Collective where groups are made; nothing is sent.
 Layout make_layout(const TensorConfig& config, comm::Mesh& mesh);
-
-/// The modes. 1D: Megatron-LM, arXiv:1909.08053. 2D: SUMMA, Optimus, arXiv:2104.05343. 2.5D: Tesseract,
-/// arXiv:2105.14500. 3D: arXiv:2105.14450.
-Layout layout_1d(comm::Mesh& mesh);                      ///< axis "tensor"
-Layout layout_2d(comm::Mesh& mesh);                      ///< axes "row" and "column", with "depth" 2.5D
-Layout layout_3d(comm::Mesh& mesh, bool keep_gathered);  ///< axes "output", "input", "weight"
 
 }  // namespace colossal::parallel

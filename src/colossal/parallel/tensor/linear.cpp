@@ -53,7 +53,9 @@ TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layo
       deferred_(p.deferred()),
       weight_(weight),
       bias_(std::move(bias)),
-      out_(weight.spec.room(0, layout_->mesh->place())) {}
+      out_(weight.spec.room(0, layout_->mesh->place())) {
+  weight.hidden_matrix = true;
+}
 
 std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout,
                                                    const std::string& name, int64_t in, int64_t out,
@@ -86,8 +88,9 @@ TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout
                          const nn::AttentionShape& s, nn::LinearOptions options)
     : shape_(s),
       split_(s, layout->mesh->place().size(layout->inside.columns)),
-      copies_(layout->mesh->neighbours(layout->inside.columns.at(0), static_cast<int>(split_.kv_copies))),
-      rows_(rows_of(*layout, layout->inside)) {
+      copies_(layout->mesh->neighbours(layout->inside.columns, static_cast<int>(split_.kv_copies))),
+      tokens_(tokens_of(*layout, layout->inside)),
+      order_(*layout) {
   options.segments = split_.fused();
   fused_ = TensorLinear::expand(p, std::move(layout), name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim, options);
 }
@@ -101,8 +104,8 @@ nn::Heads TensorHeads::forward(const at::Tensor& x) {
   const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
   const at::Tensor summed = sum_copies_gradient(weight, kv - before, copies_);
   const at::Tensor y = nn::linear(*f.product_, x, summed, bias, f.out_, &f.deferred_);
-  nn::Heads heads = nn::split_heads(y, split_.heads_local, split_.kv_heads_local, shape_.head_dim);
-  heads.rows = rows_;
+  nn::Heads heads = nn::split_heads(order_.by_sequence(y), split_.heads_local, split_.kv_heads_local, shape_.head_dim);
+  heads.tokens = tokens_;
   return heads;
 }
 

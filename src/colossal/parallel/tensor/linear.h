@@ -2,6 +2,7 @@
 #pragma once
 #include "colossal/nn/layers.h"
 #include "colossal/nn/linear.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/table.h"
 
 namespace colossal::parallel {
@@ -49,7 +50,8 @@ class TensorHeads : public nn::HeadProjection {
   nn::HeadSplit split_;
   std::unique_ptr<TensorLinear> fused_;
   comm::Group& copies_;
-  nn::Rows rows_;
+  nn::Tokens tokens_;
+  SequenceOrder order_;
 };
 
 }  // namespace colossal::parallel

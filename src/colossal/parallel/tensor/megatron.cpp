@@ -1,12 +1,16 @@
-// 1D: features split, tokens replicated. An expand splits its outputs, a contract its inputs, so that nothing is
-// exchanged between the two.
+// 1D: an expand splits its outputs, a contract its inputs, so that nothing is exchanged between the two. Outside of the
+// pairs tokens are replicated or, in the sequence form (Korthikanti et al. 2022, arXiv:2205.05198), dealt out.
 //
-// Communication: expand: one all_reduce of dx in backward; contract: one of y in forward: 2 (p-1)/p * T * H elements
-//                each, 8 (p-1)/p * B*S*H and 4 calls for a transformer layer.
+// Communication: replicated: an expand one all_reduce of dx in backward, a contract one of y in forward, 2 (p-1)/p
+//                B*S*H elements each: 8 (p-1)/p B*S*H and 4 calls for a transformer layer. Dealt out: an expand gathers
+//                x and scatters dx, a contract scatters y and gathers dy, (p-1)/p B*S*H each: the same 8, and 10 where
+//                x is gathered again for dW.
 #include <ATen/ATen.h>
 
 #include "colossal/ops/matmul.h"
+#include "colossal/parallel/tensor/gathered_product.h"
 #include "colossal/parallel/tensor/layout.h"
+#include "colossal/parallel/tensor/modes.h"
 
 namespace colossal::parallel {
 namespace {
@@ -58,12 +62,20 @@ class RowProduct final : public nn::Product {
 
 }  // namespace
 
-Layout layout_1d(comm::Mesh& mesh) {
+Layout Mode1d::layout(comm::Mesh& mesh, const TensorConfig& config) {
   comm::Group& group = mesh.group("tensor");
-  Layout layout{.mode = "1d", .mesh = &mesh};
+  Layout layout{.mesh = &mesh};
   layout.inside.columns = {"tensor"};
-  layout.expand = {{.out = {"tensor"}}, std::make_shared<ColumnProduct>(group)};
-  layout.contract = {{.in = {"tensor"}}, std::make_shared<RowProduct>(group)};
+  layout.outside = outside(config);
+  layout.expand.weight.out = layout.contract.weight.in = {"tensor"};
+  if (config.sequence) {
+    comm::Group& alone = mesh.group(std::vector<std::string>());
+    layout.expand.product = gathered_product(group, alone, alone, config.keep_gathered);
+    layout.contract.product = gathered_product(alone, alone, group, config.keep_gathered);
+  } else {
+    layout.expand.product = std::make_shared<ColumnProduct>(group);
+    layout.contract.product = std::make_shared<RowProduct>(group);
+  }
   layout.embedding = layout.expand.weight;
   return layout;
 }

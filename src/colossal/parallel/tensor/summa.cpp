@@ -11,6 +11,7 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/parallel/tensor/layout.h"
+#include "colossal/parallel/tensor/modes.h"
 #include "colossal/parallel/tensor/panels.h"
 
 namespace colossal::parallel {
@@ -63,18 +64,19 @@ class Summa final : public nn::Product {
 
 }  // namespace
 
-Layout layout_2d(comm::Mesh& mesh) {
-  const bool deep = mesh.size("depth") > 1;
-  Layout layout{.mode = deep ? "2.5d" : "2d", .mesh = &mesh};
-  layout.outside = {.rows = {"row"}, .columns = {"column"}};
-  if (deep) {
-    layout.outside.rows.insert(layout.outside.rows.begin(), "depth");
-    layout.weight_copies = {"depth"};
-  }
-  layout.inside = layout.outside;
+Layout Mode2d::layout(comm::Mesh& mesh, const TensorConfig& config) {
+  Layout layout{.mesh = &mesh};
+  layout.outside = layout.inside = outside(config);
   layout.expand = layout.contract = {{.out = {"column"}, .in = {"row"}}, std::make_shared<Summa>(mesh)};
   layout.embedding = {.out = {"row"}, .in = {"column"}};
   layout.vector_shards = {"row"};
+  return layout;
+}
+
+Layout Mode2_5d::layout(comm::Mesh& mesh, const TensorConfig& config) {
+  Layout layout = Mode2d::layout(mesh, config);
+  layout.outside = layout.inside = outside(config);
+  if (config.depth > 1) layout.weight_copies = {"depth"};
   return layout;
 }
 

@@ -15,9 +15,10 @@ tensor::ShardSpec spec_of(const Layout& layout, std::vector<int64_t> shape, cons
                                                 : tensor::ShardSpec::split(std::move(shape), options.features,
                                                                            split.columns, options.segments);
   spec.splits[0].shards = layout.vector_shards;
-  for (const std::string& axis : split.rows)
-    if (std::find(layout.vector_shards.begin(), layout.vector_shards.end(), axis) == layout.vector_shards.end())
-      spec.gradient_axes.push_back(axis);
+  for (const auto* axes : {&split.batch, &split.sequence})  // along which ranks see other tokens
+    for (const std::string& axis : *axes)
+      if (std::find(layout.vector_shards.begin(), layout.vector_shards.end(), axis) == layout.vector_shards.end())
+        spec.gradient_axes.push_back(axis);
   return spec;
 }
 
@@ -32,11 +33,6 @@ Table::Table(nn::Parameters& parameters, const Layout& layout, const std::string
 at::Tensor Table::value() const {
   const at::Tensor pieces = comm::all_gather(parameter_.value, 0, shards_);
   return pieces.size(0) == room_ ? pieces : pieces.narrow(0, 0, room_);
-}
-
-nn::Rows rows_of(const Layout& layout, const Split& split) {
-  const tensor::Place& place = layout.mesh->place();
-  return {place.size(split.rows), place.index(split.rows)};
 }
 
 }  // namespace colossal::parallel

@@ -1,16 +1,15 @@
-// Parameters that ranks with other rows use whole: biases, norm weights, tables of positions.
+// Parameters that ranks with other tokens use whole: biases, norm weights, tables of positions.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include "colossal/nn/parameter.h"
-#include "colossal/nn/rows.h"
 #include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::parallel {
 
 /// Layout:        the features (dimension `features`; -1: none) are cut like those of activations in `split`; dimension
-///                0 is kept in pieces over layout.vector_shards; other row axes hold copies, whose gradients are
-///                partial sums over them (gradient_axes).
+///                0 is kept in pieces over layout.vector_shards; along other axes that cut tokens ranks hold copies,
+///                whose gradients are partial sums over them (gradient_axes).
 /// Communication: value(): all_gather over the shards, (q-1)/q of the gathered size, and a reduce_scatter of as much in
 ///                backward. Copies: once a step, by the gradient reducer.
 class Table {
@@ -31,8 +30,5 @@ class Table {
   nn::Parameter& parameter_;
   int64_t room_;
 };
-
-/// The rows of a batch that this rank holds under `split`.
-nn::Rows rows_of(const Layout& layout, const Split& split);
 
 }  // namespace colossal::parallel

@@ -8,6 +8,7 @@
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/linear.h"
 #include "colossal/parallel/tensor/table.h"
 #include "colossal/parallel/tensor/vocabulary.h"
@@ -30,31 +31,39 @@ struct TensorContract : nn::Contract {
   std::unique_ptr<TensorLinear> linear;
 };
 
+/// Of what attention made, which is in the order of the sequence.
+struct TensorFromHeads : TensorContract {
+  TensorFromHeads(std::unique_ptr<TensorLinear> linear, const Layout& layout)
+      : TensorContract(std::move(linear)), order(layout) {}
+  at::Tensor forward(const nn::Inside& x) override { return linear->forward(order.by_rank(x.tensor), x.pending); }
+  SequenceOrder order;
+};
+
 struct TableEmbedding : nn::Embedding {
   TableEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t length, int64_t hidden,
                  double deviation)
       : table(p, layout, name + ".weight", {length, hidden}, layout.outside,
               {.features = 1, .init = Init::normal(deviation), .decay = true}),
-        rows(rows_of(layout, layout.outside)) {}
-  at::Tensor forward(const at::Tensor& ids) override { return nn::lookup(table.value(), rows.of(ids)); }
+        tokens(tokens_of(layout, layout.outside)) {}
+  at::Tensor forward(const at::Tensor& ids) override { return nn::lookup(table.value(), tokens.of(ids)); }
   nn::Parameter& weight() override { return table.parameter(); }
   Table table;
-  nn::Rows rows;
+  nn::Tokens tokens;
 };
 
 struct TensorPatchEmbedding : nn::PatchEmbedding {
   TensorPatchEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, const nn::PatchShape& s,
                        int64_t hidden, double deviation)
       : shape(s),
-        rows(rows_of(layout, layout.outside)),
+        tokens(tokens_of(layout, layout.outside)),
         weight(p, layout, name + ".weight", {hidden, s.channels, s.patch, s.patch}, layout.outside,
                {.init = Init::normal(deviation), .decay = true}),
         bias(p, layout, name + ".bias", {hidden}, layout.outside, {}) {}
   at::Tensor forward(const at::Tensor& images) override {
-    return nn::linear(nn::cut_patches(rows.of(images), shape), weight.value().flatten(1), bias.value());
+    return nn::linear(nn::cut_patches(tokens.rows_of(images), shape), weight.value().flatten(1), bias.value());
   }
   nn::PatchShape shape;
-  nn::Rows rows;
+  nn::Tokens tokens;
   Table weight, bias;
 };
 
@@ -90,17 +99,30 @@ struct TensorDropout : nn::Dropout {
       : site(site),
         hidden(hidden),
         probability(probability),
-        rows(rows_of(layout, layout.outside)),
+        tokens(tokens_of(layout, layout.outside)),
         column(layout.mesh->place().index(layout.outside.columns)) {}
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) override {
     if (!step.training || probability == 0) return x;
-    const int64_t first_row = (step.first_row + rows.index * x.size(0)) * x.size(1);
-    return ops::dropout(x, probability, derive_seed(step.dropout_seed, site), first_row, column * x.size(-1), hidden);
+    const int64_t sequence = tokens.sequence.whole_size(x.size(1));
+    const int64_t first_row = step.first_row + tokens.batch.held.front() * x.size(0);
+    const auto dropped = [&](const at::Tensor& run, const nn::Range& range) {
+      return ops::dropout(run, probability, derive_seed(step.dropout_seed, site),
+                          {first_row * sequence + range.first, range.size, sequence}, column * x.size(-1), hidden);
+    };
+    const auto ranges = tokens.sequence.ranges(sequence, "sequence");
+    if (ranges.size() == 1) return dropped(x, ranges.front());
+    std::vector<at::Tensor> runs;
+    int64_t own = 0;  // the first of the tokens in x that are of a range
+    for (const nn::Range& range : ranges) {
+      runs.push_back(dropped(x.narrow(1, own, range.size), range));
+      own += range.size;
+    }
+    return at::cat(runs, 1);
   }
   uint64_t site;
   int64_t hidden;
   double probability;
-  nn::Rows rows;
+  nn::Tokens tokens;
   int64_t column;
 };
 
@@ -109,7 +131,7 @@ struct TensorDropout : nn::Dropout {
 TensorLayers::TensorLayers(nn::Parameters& parameters, Layout layout)
     : Layers(parameters), layout_(std::make_shared<const Layout>(std::move(layout))) {}
 
-int64_t TensorLayers::batch_parts() const { return rows_of(*layout_, layout_->outside).parts; }
+int64_t TensorLayers::batch_parts() const { return tokens_of(*layout_, layout_->outside).batch.runs; }
 
 std::unique_ptr<nn::Expand> TensorLayers::expand(const std::string& name, int64_t in, int64_t out,
                                                  const nn::LinearOptions& o) {
@@ -130,8 +152,8 @@ std::unique_ptr<nn::Contract> TensorLayers::from_heads(const std::string& name, 
                                                        const nn::LinearOptions& o) {
   nn::LinearOptions options = o;
   options.segments = {nn::HeadSplit(s, layout_->mesh->place().size(layout_->inside.columns)).q};
-  return std::make_unique<TensorContract>(
-      TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options));
+  return std::make_unique<TensorFromHeads>(
+      TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options), *layout_);
 }
 
 std::unique_ptr<nn::Embedding> TensorLayers::embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
@@ -146,6 +168,10 @@ std::unique_ptr<nn::Embedding> TensorLayers::positions(const std::string& name, 
 
 std::unique_ptr<nn::PatchEmbedding> TensorLayers::patch_embedding(const std::string& name, const nn::PatchShape& s,
                                                                   int64_t hidden, double deviation) {
+  require(layout_->outside.sequence.empty(), "parallel",
+          "tensor.sequence must be false for a model of images: ", s.count(),
+          " patches and the class token before them are not dealt out to ranks; modes 2d, 2.5d and 3d "
+          "split the rows of such a batch instead");
   return std::make_unique<TensorPatchEmbedding>(parameters(), *layout_, name, s, hidden, deviation);
 }
 

@@ -14,13 +14,16 @@
 namespace colossal::parallel {
 namespace {
 
-/// The rows that the ranks of `split` see together along its innermost row axis, when that axis splits the vocabulary
-/// too.
-nn::Rows rows_of_ids(const Layout& layout) {
-  std::vector<std::string> rows = layout.outside.rows;
-  if (!rows.empty()) rows.pop_back();
-  const tensor::Place& place = layout.mesh->place();
-  return {place.size(rows), place.index(rows)};
+std::vector<std::string> token_axes(const Split& split) {
+  std::vector<std::string> axes = split.batch;
+  axes.insert(axes.end(), split.sequence.begin(), split.sequence.end());
+  return axes;
+}
+
+/// Of the tokens of each rank, x [B_local, S_local, ...], all: [B, S, ...].
+at::Tensor gathered_tokens(at::Tensor x, const Split& split, comm::Mesh& mesh) {
+  if (mesh.place().size(split.sequence) > 1) x = comm::gather_from(x, 1, mesh.group(split.sequence));
+  return comm::gather_from(x, 0, mesh.group(split.batch));
 }
 
 /// Words of the part that this rank has of a vocabulary split over `axes`.
@@ -66,7 +69,9 @@ class LayoutProjection : public ops::Projection {
   void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
     // Messages between ranks have the dtype of the model, but fp16 has not the range of gradients without their factor.
     const auto given = saved_.x.scalar_type(), type = given == at::kHalf ? logits_gradient.scalar_type() : given;
-    const nn::Product::Saved saved{saved_.x.to(type), saved_.weight.to(type), saved_.out};
+    nn::Product::Saved saved = saved_;
+    saved.x = saved.x.to(type);
+    saved.weight = saved.weight.to(type);
     const auto d = product_.backward(logits_gradient.to(type), saved,
                                      {hidden != nullptr, weight != nullptr, weight ? *weight : at::Tensor()});
     if (hidden) hidden->copy_(d.x);
@@ -88,26 +93,27 @@ VocabularyEmbedding::VocabularyEmbedding(nn::Parameters& p, std::shared_ptr<cons
     : layout_(std::move(layout)),
       table_(p.add(name + ".weight", weight_spec(*layout_, layout_->embedding, vocabulary, hidden),
                    nn::Init::normal(deviation), true)),
-      ids_(rows_of_ids(*layout_)),
+      ids_(*layout_, layout_->outside, layout_->embedding.out),
       words_(layout_->mesh->group(layout_->embedding.out)),
       pieces_(layout_->mesh->group(layout_->embedding.out_shards)),
-      keeps_rows_(!layout_->outside.rows.empty()),
       room_(table_.spec.room(0, layout_->mesh->place())) {}
 
 at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids) {
+  if (words_.size() == 1) return nn::lookup(comm::all_gather(table_.value, 0, pieces_), ids_.of(ids));
   const auto [first, valid] = range_of(*layout_, layout_->embedding.out, room_, table_.spec.shape[0]);
   const at::Tensor local = ids_.of(ids) - first;
   const at::Tensor elsewhere = (local < 0).logical_or_(local >= valid);
   const at::Tensor table = comm::all_gather(table_.value, 0, pieces_);
   const at::Tensor found = nn::lookup(table, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(-1), 0);
-  return keeps_rows_ ? comm::reduce_scatter(found, 0, words_) : comm::reduce_from(found, words_);
+  return ids_.differ() ? comm::reduce_scatter(found, 0, words_) : comm::reduce_from(found, words_);
 }
 
 VocabularyLossHead::VocabularyLossHead(std::shared_ptr<const Layout> layout, nn::Parameter& weight)
     : layout_(std::move(layout)),
       weight_(weight),
       is_mirrored_(weight.spec.splits[0].axes != layout_->expand.weight.out),
-      rows_(rows_of(*layout_, layout_->inside)),
+      labels_(tokens_of(*layout_, layout_->inside)),
+      order_(*layout_),
       room_(weight.spec.room(0, layout_->mesh->place())) {}
 
 at::Tensor VocabularyLossHead::weight() const {
@@ -119,20 +125,24 @@ at::Tensor VocabularyLossHead::weight() const {
 }
 
 at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels) {
+  if (layout_->expand.product.get() == &nn::serial_product())
+    return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight_.value, labels.reshape({-1}));
   GroupReduction words(layout_->mesh->group(layout_->inside.columns));
   LayoutProjection projection(*layout_->expand.product, room_);
   const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)});
   const auto range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]);
-  const at::Tensor own = ops::linear_cross_entropy(tokens, weight(), rows_.of(labels).reshape({-1}), range, &words,
-                                                   ops::slice_tokens(tokens.size(0), room_), &projection);
-  return comm::reduce_from(own, layout_->mesh->group(layout_->inside.rows));
+  const int64_t gathered = order_.ranks();  // by the projection, slice by slice
+  const at::Tensor own_labels = order_.by_rank(labels_.of(labels)).reshape({gathered, -1});
+  const int64_t slice = std::max<int64_t>(1, ops::slice_tokens(gathered * tokens.size(0), room_) / gathered);
+  const at::Tensor own = ops::linear_cross_entropy(tokens, weight(), own_labels, range, &words, slice, &projection);
+  return comm::reduce_from(own, layout_->mesh->group(token_axes(layout_->inside)));
 }
 
 at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden) {
   const at::Tensor own = nn::linear(*layout_->expand.product, hidden, weight(), {}, room_, nullptr);
-  const at::Tensor columns =
-      comm::gather_from(own, -1, layout_->mesh->group(layout_->inside.columns)).narrow(-1, 0, weight_.spec.shape[0]);
-  return comm::gather_from(columns, 0, layout_->mesh->group(layout_->inside.rows));
+  const at::Tensor words =
+      comm::gather_from(order_.by_sequence(own), -1, layout_->mesh->group(layout_->inside.columns));
+  return gathered_tokens(words.narrow(-1, 0, weight_.spec.shape[0]), layout_->inside, *layout_->mesh);
 }
 
 TensorClassifier::TensorClassifier(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
@@ -143,18 +153,20 @@ TensorClassifier::TensorClassifier(nn::Parameters& p, std::shared_ptr<const Layo
       bias_(p, *layout_, name + ".bias", {classes}, layout_->outside, {.features = -1}) {}
 
 at::Tensor TensorClassifier::own_logits(const at::Tensor& hidden) const {
+  const comm::Group& features = layout_->mesh->group(layout_->outside.columns);
+  if (features.size() == 1) return nn::linear(hidden, weight_.value(), bias_.value());
   const at::Tensor part = nn::linear(hidden, weight_.value(), {});
   return comm::reduce_from(part, layout_->mesh->group(layout_->outside.columns)) + bias_.value();
 }
 
 at::Tensor TensorClassifier::loss_sum(const at::Tensor& hidden, const at::Tensor& labels) {
-  const at::Tensor own = rows_of(*layout_, layout_->outside).of(labels);
+  const at::Tensor own = tokens_of(*layout_, layout_->outside).of(labels);
   const at::Tensor loss = ops::cross_entropy(own_logits(hidden).flatten(0, -2), own.reshape({-1}));
-  return comm::reduce_from(loss, layout_->mesh->group(layout_->outside.rows));
+  return comm::reduce_from(loss, layout_->mesh->group(token_axes(layout_->outside)));
 }
 
 at::Tensor TensorClassifier::logits(const at::Tensor& hidden) {
-  return comm::gather_from(own_logits(hidden), 0, layout_->mesh->group(layout_->outside.rows));
+  return gathered_tokens(own_logits(hidden), layout_->outside, *layout_->mesh);
 }
 
 }  // namespace colossal::parallel

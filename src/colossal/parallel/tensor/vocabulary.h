@@ -2,6 +2,7 @@
 #pragma once
 #include "colossal/nn/layers.h"
 #include "colossal/ops/cross_entropy.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/table.h"
 
 namespace colossal::parallel {
@@ -20,7 +21,7 @@ class GroupReduction : public ops::RankReduction {
 /// A table [V, H] cut as layout.embedding, V padded to equal parts.
 ///
 /// Each rank looks up, among the ids of all ranks that share its columns of the table, those words that it has; the sum
-/// over the ranks that split V gives every token its row, and each rank keeps the rows that are its own.
+/// over the ranks that split V gives every token its row, and each rank keeps the tokens that are its own.
 /// Communication: 1D one all_reduce of B*S*H; 2D one reduce_scatter of B*S*H/q (2.5D: of each depth's rows); 3D one
 ///                all_gather of V*H/l^2 and one reduce_scatter of B*S*H/l^2; backward: 1D none, otherwise as forward
 ///                the other way round.
@@ -34,9 +35,8 @@ class VocabularyEmbedding : public nn::Embedding {
  private:
   std::shared_ptr<const Layout> layout_;
   nn::Parameter& table_;
-  nn::Rows ids_;                  // rows of ids that this rank looks up
+  GatheredTokens ids_;            // that this rank looks up: of all ranks that split V
   comm::Group &words_, &pieces_;  // ranks that split V, and that keep pieces of a part
-  bool keeps_rows_;               // the ranks that split V split the rows too
   int64_t room_;
 };
 
@@ -60,7 +60,8 @@ class VocabularyLossHead : public nn::LossHead {
   std::shared_ptr<const Layout> layout_;
   nn::Parameter& weight_;
   bool is_mirrored_;
-  nn::Rows rows_;
+  nn::Tokens labels_;
+  SequenceOrder order_;
   int64_t room_;  // local columns of the logits, padding included
 };
 

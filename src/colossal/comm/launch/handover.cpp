@@ -1,4 +1,4 @@
-#include "colossal/comm/handover.h"
+#include "colossal/comm/launch/handover.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -1,10 +1,10 @@
-#include "colossal/comm/meeting.h"
+#include "colossal/comm/launch/meeting.h"
 
 #include <functional>
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/handover.h"
+#include "colossal/comm/launch/handover.h"
 
 namespace colossal::comm {
 namespace {

@@ -1,11 +1,14 @@
 // From a process that some launcher started to a World: rendezvous, hosts, transports, cores.
+//
+//   const auto world = comm::launch({.device = "cuda"});     // as torchrun, srun, mpirun or `colossal run` started it
+//   printf("rank %d of %d\n", world->rank(), world->size());
 #pragma once
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "colossal/comm/environment.h"
+#include "colossal/comm/launch/environment.h"
 #include "colossal/comm/world.h"
 
 namespace colossal::comm {
@@ -29,8 +32,7 @@ struct LaunchOptions {
 /// Joins the other ranks of the run; collective among all of them. Without a launcher the world has one rank.
 ///
 /// Errors: throws Error("launch", ...): a broken environment, a port in use, ranks that do not come within `timeout`
-/// (they are named),
-///         a transport that these hosts cannot use.
+///         (they are named), a transport that these hosts cannot use.
 std::unique_ptr<World> launch(const LaunchOptions& options);
 std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& environment);
 

@@ -1,4 +1,4 @@
-#include "colossal/comm/host.h"
+#include "colossal/comm/launch/host.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

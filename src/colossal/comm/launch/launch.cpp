@@ -1,4 +1,4 @@
-#include "colossal/comm/launch.h"
+#include "colossal/comm/launch/launch.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -10,10 +10,11 @@
 #include "colossal/comm/backends/nccl.h"
 #include "colossal/comm/backends/shared_memory.h"
 #include "colossal/comm/decorators/host_staging.h"
-#include "colossal/comm/host.h"
-#include "colossal/comm/meeting.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/comm/launch/host.h"
+#include "colossal/comm/launch/meeting.h"
+#include "colossal/comm/launch/transport_choice.h"
 #include "colossal/comm/rank_world.h"
-#include "colossal/comm/transport_choice.h"
 
 namespace colossal::comm {
 namespace {
@@ -87,7 +88,7 @@ class Transports {
     nccl.rank = member.rank;
     nccl.size = member.size();
     nccl.world_ranks = member.ranks;
-    nccl.device = around_.local_rank;
+    nccl.device = choose_device("cuda", around_.local_rank).index();
     return make_nccl_group(nccl, store->with_prefix("nccl"), host);
   }
 

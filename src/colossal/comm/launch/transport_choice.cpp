@@ -1,4 +1,4 @@
-#include "colossal/comm/transport_choice.h"
+#include "colossal/comm/launch/transport_choice.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "colossal/comm/environment.h"
+#include "colossal/comm/launch/environment.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/host.h"
+#include "colossal/comm/launch/host.h"
 
 namespace colossal::comm {
 namespace {

@@ -1,4 +1,4 @@
-#include "colossal/comm/local_ranks.h"
+#include "colossal/comm/launch/local_ranks.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/environment.h"
+#include "colossal/comm/launch/environment.h"
 #include "colossal/comm/seal.h"
 #include "colossal/comm/store.h"
 
@@ -78,9 +78,9 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-class Run {
+class LocalRun {
  public:
-  explicit Run(const LocalRanks& options) : options_(options), parent_(getpid()) {
+  explicit LocalRun(const LocalRanks& options) : options_(options), parent_(getpid()) {
     require(options.ranks >= 1, "launch", "the number of ranks must be at least 1: got ", options.ranks);
     const int most = std::max(128, 16 * static_cast<int>(std::thread::hardware_concurrency()));
     require(options.ranks <= most, "launch", "one host takes at most ", most, " ranks, 16 for each of its cores: got ",
@@ -92,15 +92,15 @@ class Run {
     store_ = Store::tcp(tcp);
   }
 
-  ~Run() {
+  ~LocalRun() {
     for (const pid_t process : processes_) {
       if (process <= 0) continue;
       kill(process, SIGKILL);
       waitpid(process, nullptr, 0);
     }
   }
-  Run(const Run&) = delete;
-  Run& operator=(const Run&) = delete;
+  LocalRun(const LocalRun&) = delete;
+  LocalRun& operator=(const LocalRun&) = delete;
 
   int run() {
     const auto pass_on = [&](std::chrono::milliseconds limit) {
@@ -241,7 +241,7 @@ class Run {
 
 }  // namespace
 
-int run_local_ranks(const LocalRanks& options) { return Run(options).run(); }
+int run_local_ranks(const LocalRanks& options) { return LocalRun(options).run(); }
 
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);

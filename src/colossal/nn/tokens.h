@@ -1,0 +1,43 @@
+// Which tokens of a batch a rank holds: a part of the rows, and of each row some runs of the sequence.
+//
+//   const Tokens tokens{.batch = {4, {1}}, .sequence = {4, {0, 3}}};  // of 8 rows 2 and 3, of 12 tokens 0-2 and 9-11
+//   const at::Tensor own = tokens.of(ids);                            // ids [8, 12] -> [2, 6]
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace colossal::nn {
+
+/// Indices [first, first + size).
+struct Range {
+  int64_t first, size;
+  bool operator==(const Range&) const = default;
+};
+
+/// What a rank holds of a dimension that is cut in `runs` equal runs: those with the indices `held`, in this order.
+struct Share {
+  int64_t runs = 1;
+  std::vector<int64_t> held{0};
+
+  bool is_all() const { return runs == 1; }
+  /// The runs held of a dimension of `size`. Errors ("parallel"): a size that does not divide by `runs`; `what` names
+  /// the dimension in the message.
+  std::vector<Range> ranges(int64_t size, const char* what) const;
+  /// Those runs of dimension `dim` of `whole`: a view where one is held, a copy where several are.
+  at::Tensor of(const at::Tensor& whole, int64_t dim, const char* what) const;
+  /// The size of the dimension of which this rank holds `own`.
+  int64_t whole_size(int64_t own) const { return own / static_cast<int64_t>(held.size()) * runs; }
+};
+
+struct Tokens {
+  Share batch, sequence;
+
+  /// This rank's tokens of `whole`, [B, S, ...] -> [B_local, S_local, ...]. Undefined stays undefined.
+  at::Tensor of(const at::Tensor& whole) const;
+  /// This rank's rows of `whole`, [B, ...] -> [B_local, ...].
+  at::Tensor rows_of(const at::Tensor& whole) const;
+};
+
+}  // namespace colossal::nn

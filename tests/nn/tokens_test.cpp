@@ -1,0 +1,52 @@
+// Which tokens a rank holds: rows of a batch, runs of a sequence, one or several.
+#include "colossal/nn/tokens.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include "base/complaint.h"
+
+namespace colossal::nn::tokens_test {
+namespace {
+
+using testing::ElementsAre;
+
+at::Tensor numbered(int64_t batch, int64_t sequence) {
+  return at::arange(batch * sequence, at::kLong).view({batch, sequence});
+}
+
+TEST(Tokens, AreAllWhereNothingIsCut) {
+  const at::Tensor whole = numbered(2, 6);
+  EXPECT_TRUE(Tokens().of(whole).is_same(whole));
+  EXPECT_FALSE(Tokens().of(at::Tensor()).defined());
+}
+
+TEST(Tokens, OfOneRunAreAView) {
+  const at::Tensor whole = numbered(4, 6);
+  const Tokens tokens{.batch = {2, {1}}, .sequence = {3, {1}}};
+  const at::Tensor own = tokens.of(whole);
+  EXPECT_TRUE(at::equal(own, whole.narrow(0, 2, 2).narrow(1, 2, 2)));
+  EXPECT_TRUE(own.is_alias_of(whole));
+  EXPECT_TRUE(at::equal(tokens.rows_of(whole), whole.narrow(0, 2, 2)));
+}
+
+// Zigzag: of 2 n runs rank r has number r and, counted from the end, number r again.
+TEST(Tokens, OfSeveralRunsFollowOneAnother) {
+  const at::Tensor whole = numbered(2, 12);
+  const Tokens tokens{.sequence = {4, {1, 2}}}, ends{.sequence = {4, {0, 3}}};
+  EXPECT_TRUE(at::equal(tokens.of(whole), whole.narrow(1, 3, 6)));
+  EXPECT_TRUE(at::equal(ends.of(whole), at::cat({whole.narrow(1, 0, 3), whole.narrow(1, 9, 3)}, 1)));
+  EXPECT_THAT(ends.sequence.ranges(12, "sequence"), ElementsAre(Range{0, 3}, Range{9, 3}));
+  EXPECT_EQ(ends.sequence.whole_size(6), 12);
+}
+
+TEST(Tokens, OfSizesThatDoNotDivideAreRefused) {
+  const Tokens tokens{.batch = {2, {0}}, .sequence = {3, {0}}};
+  EXPECT_EQ(test::complaint([&] { tokens.of(numbered(3, 6)); }),
+            "[parallel] the batch must divide by the 2 runs it is dealt out in: got 3");
+  EXPECT_EQ(test::complaint([&] { tokens.of(numbered(2, 7)); }),
+            "[parallel] the sequence must divide by the 3 runs it is dealt out in: got 7");
+}
+
+}  // namespace
+}  // namespace colossal::nn::tokens_test
