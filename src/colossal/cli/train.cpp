@@ -73,12 +73,13 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
 
 }  // namespace
 
-int train(const Arguments& arguments) {
+int train(const Arguments& arguments, const models::Registry* models) {
   CLI::App app("Trains the model that CONFIG describes. Any key of the file is also a flag: --training.steps=30.",
                "colossal train");
   std::string path;
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
+  if (models) options.models = *models;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
   app.add_flag("--resume", resume,
                "go on from the newest checkpoint of the run folder that can be read, if it holds one");
