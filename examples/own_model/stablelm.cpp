@@ -53,8 +53,6 @@ class Block {
     return h + drop_2_->forward(down_->forward(gate_up_->forward(fed).map(swiglu, step)), step);
   }
 
-  int64_t kv_heads_local() const { return qkv_->kv_heads_local(); }
-
  private:
   at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
     nn::Heads heads = qkv_->forward(x);
@@ -85,7 +83,6 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   model.embed = [tokens](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const Block>(s, i, layers);
-    model.kv_heads_local = block->kv_heads_local();
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
   }
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
