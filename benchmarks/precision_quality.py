@@ -1,11 +1,12 @@
 """What number formats and optimizers cost in quality: a tiny GPT trained on text in each of them, and the loss on text that was held out.
 
-    .venv/bin/python benchmarks/precision_quality.py [--data FILE] [--only precision|batch] [--tokens N] [--batch-tokens N] [--jobs 2]
+    .venv/bin/python benchmarks/precision_quality.py [--data FILE] [--only precision|batch|rule] [--tokens N] [--batch-tokens N] [--jobs 2]
 
 precision: the same run in fp32, bf16, fp16, fp8 (scales of the current step and delayed ones), and in fp32 with the moments of 8 bits of adam8bit.
 batch:     AdamW with batches of 2 samples at several rates, LAMB with 16 times as many, the same number of tokens in all; two layers of 64.
+rule:      AdamW and Muon at the same rates, the same steps.
 Each run has one thread; --jobs run at a time. Losses are no times: they do not depend on what else the machine does. Prints each loss and its ratio to that of
-the best row of its table that has no bound; exits with status 1 where a ratio is beyond its bound: from both sides for the precisions, from above for LAMB.
+the best row of its table that has no bound; exits with status 1 where a ratio is beyond its bound: from both sides for the precisions, from above for LAMB and Muon.
 Needs ./colossal.sh build; without --data the text is the project's own.
 """
 
@@ -34,6 +35,8 @@ RUNS = [
     ("precision", "fp8, delayed", 8, ["--precision.mode=fp8", "--precision.fp8_scaling=delayed"], 0.02),
     ("precision", "adam8bit", 8, ["--optimizer.name=adam8bit"], 0.01),
     *(("batch", f"AdamW, 2, {rate}", 2, [*SMALLER, f"--optimizer.learning_rate={rate}"], None) for rate in ("1e-3", "2e-3", "4e-3", "8e-3")),
+    *(("rule", f"AdamW, {rate}", 8, [f"--optimizer.learning_rate={rate}"], None) for rate in ("1e-3", "2e-3", "4e-3", "8e-3")),
+    *(("rule", f"Muon, {rate}", 8, ["--optimizer.name=muon", f"--optimizer.learning_rate={rate}"], 0) for rate in ("4e-3", "8e-3")),
     ("batch", "LAMB, 32, 2e-2", 32, [*SMALLER, "--optimizer.name=lamb", "--optimizer.learning_rate=2e-2", "--optimizer.epsilon=1e-6"], 0.03),
 ]
 
@@ -63,7 +66,7 @@ def print_table(table, losses):
             print(f"{what:20}{loss:9.4f}")
             continue
         excess = loss / base - 1
-        within = (excess if table == "batch" else abs(excess)) <= bound  # False for a NaN
+        within = (abs(excess) if table == "precision" else excess) <= bound  # False for a NaN
         passed = passed and within
         print(f"{what:20}{loss:9.4f}{loss / base:9.4f}{1 + bound:9.2f}{'' if within else '   beyond its bound'}")
     return passed
@@ -72,13 +75,13 @@ def print_table(table, losses):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="builtin", help="text file or folder; builtin: the text of this project")
-    parser.add_argument("--only", choices=["precision", "batch"], help="one table")
-    parser.add_argument("--tokens", type=int, default=200_000, help="that each run of table precision reads")
+    parser.add_argument("--only", choices=["precision", "batch", "rule"], help="one table")
+    parser.add_argument("--tokens", type=int, default=200_000, help="that each run of tables precision and rule reads")
     parser.add_argument("--batch-tokens", type=int, default=4_000_000, help="that each run of table batch reads")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     options = parser.parse_args()
     wanted = [row for row in RUNS if options.only in (None, row[0])]
-    tokens = {"precision": options.tokens, "batch": options.batch_tokens}
+    tokens = {"precision": options.tokens, "rule": options.tokens, "batch": options.batch_tokens}
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         started = {what: pool.submit(held_out_loss, options, batch, tokens[table], flags) for table, what, batch, flags, _ in wanted}
         try:

@@ -10,8 +10,8 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/launch.h"
-#include "colossal/comm/local_ranks.h"
+#include "colossal/comm/launch/launch.h"
+#include "colossal/comm/launch/local_ranks.h"
 
 namespace {
 

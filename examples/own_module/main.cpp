@@ -1,17 +1,11 @@
 // A module of your own, trained under ZeRO 3 in bf16. Nothing in it knows of ranks.
 //
-//   own_module FILE.toml [--section.key=value ...]      goes on from the newest checkpoint in run.folder, if there is
-//   one
+//   own_module FILE.toml [--section.key=value ...]      goes on from the newest checkpoint in run.folder, if any
+#include <colossal.h>
 #include <torch/nn.h>
 
 #include <cmath>
 #include <cstdio>
-
-#include "colossal/base/config.h"
-#include "colossal/comm/launch.h"
-#include "colossal/comm/local_ranks.h"
-#include "colossal/train/engine.h"  // choose_device
-#include "colossal/train/module_training.h"
 
 namespace {
 
@@ -104,7 +98,7 @@ int run(int argc, char** argv) {
     ranks.command.insert(ranks.command.end(), words.begin(), words.end());
     return colossal::comm::run_local_ranks(ranks);
   }
-  const bool on_gpu = colossal::train::choose_device(config.run.device, 0).is_cuda();
+  const bool on_gpu = colossal::comm::choose_device(config.run.device, 0).is_cuda();
   const auto world = colossal::comm::launch({.backend = config.run.backend, .device = on_gpu ? "cuda" : "cpu"});
   train(*world, config);
   return 0;

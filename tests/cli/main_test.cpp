@@ -69,7 +69,7 @@ TEST(Cli, VersionIsOneLine) {
 TEST(Cli, HelpListsEveryCommand) {
   const auto outcome = colossal({"help"});
   EXPECT_EQ(outcome.status, 0);
-  for (const auto& name : command_names()) EXPECT_THAT(outcome.out, HasSubstr("\n  " + name + " ")) << name;
+  for (const auto& name : names_of(commands())) EXPECT_THAT(outcome.out, HasSubstr("\n  " + name + " ")) << name;
   EXPECT_EQ(colossal({}).out, outcome.out);
   EXPECT_EQ(colossal({"--help"}).out, outcome.out);
 }
@@ -85,7 +85,7 @@ TEST(Cli, EveryCommandExplainsItself) {
 }
 
 TEST(Cli, CommandNamesAreUniqueAndHelpsAreOneLine) {
-  auto names = command_names();
+  auto names = names_of(commands());
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
   for (const auto& command : commands()) EXPECT_THAT(command.help, Not(HasSubstr("\n"))) << command.name;

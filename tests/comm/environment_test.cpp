@@ -1,10 +1,10 @@
-#include "colossal/comm/environment.h"
+#include "colossal/comm/launch/environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colossal/comm/host.h"
-#include "colossal/comm/local_ranks.h"
+#include "colossal/comm/launch/host.h"
+#include "colossal/comm/launch/local_ranks.h"
 #include "support/ranks_values.h"
 
 namespace colossal::test::environment_test {

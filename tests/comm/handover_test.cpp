@@ -1,5 +1,5 @@
 // Shared memory between processes: who gets it, and what happens when somebody does not.
-#include "colossal/comm/handover.h"
+#include "colossal/comm/launch/handover.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <fstream>
 
 #include "colossal/comm/backends/segment.h"
-#include "colossal/comm/meeting.h"
+#include "colossal/comm/launch/meeting.h"
 #include "colossal/comm/seal.h"
 #include "support/ranks_values.h"
 

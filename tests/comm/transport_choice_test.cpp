@@ -1,5 +1,5 @@
 // Ranks choose one transport for all of them, whatever their own host has.
-#include "colossal/comm/transport_choice.h"
+#include "colossal/comm/launch/transport_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

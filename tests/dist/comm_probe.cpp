@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/launch.h"
-#include "colossal/comm/local_ranks.h"
+#include "colossal/comm/launch/launch.h"
+#include "colossal/comm/launch/local_ranks.h"
 #include "support/ranks_conformance.h"
 
 namespace {

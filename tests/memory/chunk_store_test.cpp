@@ -43,7 +43,7 @@ at::Tensor input() { return at::linspace(-1, 1, 3 * kWidth, at::kDouble).view({3
 
 ChunkOptions options_of(int zero, int64_t capacity = 300) {
   ChunkOptions options;
-  options.zero = zero;
+  options.sharing = Sharing::of_stage(zero);
   options.capacity = capacity;
   return options;
 }
@@ -71,9 +71,9 @@ TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
       for (const auto& chunk : store.chunks()) EXPECT_EQ(chunk->state(), Chunk::State::Sharded);
       EXPECT_EQ(store.counts().gathered, 0);
       for (const Shard& shard : store.shards())
-        for (const Piece& piece : shard.pieces) {
+        for (const Piece& piece : shard.pieces()) {
           const at::Tensor whole = alone.named_parameters()[piece.parameter->name].grad();
-          const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
+          const at::Tensor part = shard.lease()->gradients.narrow(0, piece.offset, piece.part.size);
           // of the layer that is not used
           if (!whole.defined())
             EXPECT_EQ(part.abs().sum().item<double>(), 0) << piece.parameter->name;
@@ -127,7 +127,7 @@ TEST(ChunkStore, SeesWhatTheOptimizerChanged) {
       const auto parameters = adopt(module, mesh);
       ChunkStore store(*parameters, mesh, options_of(zero));
       at::Tensor read = module.layers[1]->weight.clone();
-      for (Shard& shard : store.shards()) shard.values.add_(1);
+      for (Shard& shard : store.shards()) shard.lease()->values.add_(1);
       store.updated();
       EXPECT_TRUE(at::equal(module.layers[1]->weight, read + 1)) << "zero " << zero;
     });
@@ -142,7 +142,7 @@ TEST(ChunkStore, AParameterThatIsFrozenLaterIsStillTheSameOnAllRanks) {
     ChunkStore store(*parameters, mesh, options_of(1));
     const at::Tensor before = module.layers[1]->weight.detach().clone();
     module.layers[1]->weight.requires_grad_(false);
-    for (Shard& shard : store.shards()) shard.values.add_(1);
+    for (Shard& shard : store.shards()) shard.lease()->values.add_(1);
     store.updated();
     EXPECT_TRUE(at::equal(module.layers[1]->weight, before + 1));
   });
@@ -157,9 +157,9 @@ TEST(ChunkStore, FrozenParametersAreSharedButHaveNoShardToUpdate) {
     const auto parameters = adopt(module, mesh);
     ChunkStore store(*parameters, mesh, options_of(3));
     for (const Shard& shard : store.shards())
-      for (const Piece& piece : shard.pieces) EXPECT_NE(piece.parameter->name, "layer1.weight");
+      for (const Piece& piece : shard.pieces()) EXPECT_NE(piece.parameter->name, "layer1.weight");
     ASSERT_EQ(store.frozen().size(), 1u);
-    EXPECT_EQ(store.frozen()[0].pieces[0].parameter->name, "layer1.weight");
+    EXPECT_EQ(store.frozen()[0].pieces()[0].parameter->name, "layer1.weight");
     EXPECT_TRUE(at::equal(module.forward(input()), alone.forward(input())));
   });
 }

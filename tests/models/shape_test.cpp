@@ -2,12 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/ranks_values.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::models::shape_test {
 namespace {
@@ -87,7 +87,7 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
   EXPECT_NE(with("num_hidden_layers", -3).find("layers must be positive"), std::string::npos);
   EXPECT_NE(with("num_attention_heads", 0).find("multiple of kv_heads"), std::string::npos);
   EXPECT_NE(with("rope_scaling", {{"rope_type", "yarn"}}).find("llama3 or default"), std::string::npos);
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const std::string brackets = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   folder.write("config.json", R"({"model_type":"llama","rope_scaling":)" + brackets + "}");
   const std::string message = test::thrown_message([&] { built_in().resolve({.from = folder.path()}); });

@@ -57,7 +57,7 @@ TEST(GradientNorm, RanksWithoutGradientsTakePart) {
     std::vector<memory::Shard> shards;
     if (mesh.index("data") == 0) {
       shards.push_back(make_shard(parameters));
-      shards[0].gradients.copy_(at::tensor({3.0, -4.0}, at::kDouble));
+      shards[0].lease()->gradients.copy_(at::tensor({3.0, -4.0}, at::kDouble));
     }
     EXPECT_DOUBLE_EQ(gradient_norm(shards, mesh), 5);
     EXPECT_DOUBLE_EQ(gradient_norm(shards, mesh, NormOrder::Infinity), 4);
@@ -67,7 +67,7 @@ TEST(GradientNorm, RanksWithoutGradientsTakePart) {
 TEST(GradientNorm, IsNotFiniteOnAnyRankWhereOneGradientIsNot) {
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()})
     on_every_layout([&](RankState& rank, const Layout& layout) {
-      if (rank.mesh.index("data") == layout.data - 1) rank.shards[0].gradients[0] = bad;
+      if (rank.mesh.index("data") == layout.data - 1) rank.shards[0].lease()->gradients[0] = bad;
       EXPECT_FALSE(std::isfinite(gradient_norm(rank.shards, rank.mesh, NormOrder::Infinity))) << to_string(layout);
       if (layout.zero || layout.data == 1) {
         EXPECT_FALSE(std::isfinite(gradient_norm(rank.shards, rank.mesh))) << to_string(layout);
@@ -80,8 +80,13 @@ TEST(GradientNorm, NoticesACopyThatIsCountedTwice) {
   comm::run_ranks(2, [&](comm::World& world) {
     RankState rank(world, {2, 1, false});
     rank.set_gradients(1, 1);
-    for (memory::Shard& shard : rank.shards)
-      for (memory::Piece& piece : shard.pieces) piece.part.counts = true;
+    for (memory::Shard& shard : rank.shards) {
+      std::vector<memory::Piece> pieces = shard.pieces();
+      for (memory::Piece& piece : pieces) piece.part.counts = true;
+      const memory::Shard twice({shard.lease()->values}, pieces);
+      twice.lease()->gradients = shard.lease()->gradients;
+      shard = twice;
+    }
     EXPECT_GT(gradient_norm(rank.shards, rank.mesh), 1.01 * two);
   });
 }

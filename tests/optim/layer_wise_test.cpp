@@ -61,10 +61,10 @@ at::Tensor one_step(const OptimizerConfig& c, const at::Tensor& g, double rate,
     nn::Parameters parameters({}, {at::kDouble, at::kCPU, 1});
     parameters.add("w", tensor::ShardSpec::whole({1, w.numel()}), nn::Init::zeros(), true);
     std::vector<memory::Shard> shards{make_shard(parameters)};
-    shards[0].values.copy_(w);
-    shards[0].gradients.copy_(g);
+    shards[0].lease()->values.copy_(w);
+    shards[0].lease()->gradients.copy_(g);
     make_optimizer(c, shards, {parameters, mesh})->step(1, rate, 1);
-    result = shards[0].values;
+    result = shards[0].lease()->values;
   });
   return result;
 }

@@ -26,10 +26,12 @@ TEST(LogicalTensors, AreTheSameOnEveryStageAndNothingIsSentForThem) {
     const LogicalTensors tensors(parameters, mesh);
     EXPECT_EQ(world.traffic().total().calls, 0);
     EXPECT_EQ(names_of(tensors), (std::vector<std::string>{"first", "last"}));
-    EXPECT_EQ(tensors.entries()[1].shape, (std::vector<int64_t>{3, 5}));
+    EXPECT_EQ(tensors.entries()[1].spec.shape, (std::vector<int64_t>{3, 5}));
 
-    const std::vector<memory::Shard> shards{make_shard(parameters)};
-    const auto norms = tensors.norms({tensors.counted_squares(shards, values_of(shards))});
+    const memory::Shard shard = make_shard(parameters);
+    at::Tensor squares = tensors.zeros();
+    tensors.add_squares(shard.pieces(), shard.lease()->values, squares);
+    const auto norms = tensors.norms({squares});
     EXPECT_DOUBLE_EQ(norms[0][0], std::sqrt(7.0));  // each is on one rank, and known on both
     EXPECT_DOUBLE_EQ(norms[0][1], std::sqrt(15.0));
   });

@@ -95,7 +95,7 @@ TEST(Galore, ProjectsOntoTheLeadingSingularVectors) {
       nn::Parameters parameters({}, {at::kDouble, at::kCPU, 1});
       parameters.add("w", tensor::ShardSpec::whole(shape), nn::Init::normal(1), true);
       std::vector<memory::Shard> shards{make_shard(parameters)};
-      shards[0].gradients.copy_(gradient_of("w", shape, 1).view({-1}));
+      shards[0].lease()->gradients.copy_(gradient_of("w", shape, 1).view({-1}));
       const auto optimizer = make_optimizer(galore(), shards, {parameters, mesh});
       optimizer->step(1, 0.1, 1);
       const at::Tensor g = gradient_of("w", shape, 1), p = optimizer->state()[0].value;
@@ -136,8 +136,8 @@ struct Model {
     optimizer = make_optimizer(c, shards, {parameters, mesh});
   }
   void step(int64_t t) {
-    for (const memory::Piece& piece : shards[0].pieces)
-      of_piece(shards[0].gradients, piece)
+    for (const memory::Piece& piece : shards[0].pieces())
+      of_piece(shards[0].lease()->gradients, piece)
           .copy_(gradient_of(piece.parameter->name, piece.parameter->spec.shape, t).view({-1}));
     optimizer->step(t, 0.01, 1);
   }
@@ -154,7 +154,7 @@ TEST(MemorySaving, ARunGoesOnBitForBitFromItsState) {
       Model whole(world, c), resumed(world, c);
       for (int64_t t = 1; t <= 4; ++t) whole.step(t);
       // As from a checkpoint: values and states are filled in place, then given back.
-      resumed.shards[0].values.copy_(whole.shards[0].values);
+      resumed.shards[0].lease()->values.copy_(whole.shards[0].lease()->values);
       auto state = resumed.optimizer->state();
       const auto saved = whole.optimizer->state();
       ASSERT_EQ(state.size(), saved.size());
@@ -167,7 +167,7 @@ TEST(MemorySaving, ARunGoesOnBitForBitFromItsState) {
         whole.step(t);
         resumed.step(t);
       }
-      EXPECT_TRUE(at::equal(whole.shards[0].values, resumed.shards[0].values)) << c.name;
+      EXPECT_TRUE(at::equal(whole.shards[0].lease()->values, resumed.shards[0].lease()->values)) << c.name;
     });
 }
 
@@ -175,13 +175,13 @@ TEST(Adam8bit, StaysNearAdamW) {
   comm::run_ranks(1, [](comm::World& world) {
     for (const auto type : {at::kFloat, at::kDouble}) {
       Model exact(world, config("adamw"), type), coded(world, config("adam8bit"), type);
-      const at::Tensor start = exact.shards[0].values.clone();
+      const at::Tensor start = exact.shards[0].lease()->values.clone();
       for (int64_t t = 1; t <= 50; ++t) {
         exact.step(t);
         coded.step(t);
       }
-      const double moved = (exact.shards[0].values - start).norm().item<double>();
-      const double off = (exact.shards[0].values - coded.shards[0].values).norm().item<double>();
+      const double moved = (exact.shards[0].lease()->values - start).norm().item<double>();
+      const double off = (exact.shards[0].lease()->values - coded.shards[0].lease()->values).norm().item<double>();
       EXPECT_LT(off, 0.05 * moved);
       EXPECT_GT(off, 0);
     }
@@ -200,11 +200,11 @@ TEST(Adam8bit, StepsWindowsOfALargeShard) {
       std::vector<memory::Shard> shards{make_shard(parameters)};
       const auto optimizer = make_optimizer(config("adam8bit"), shards, {parameters, mesh});
       for (int64_t t = 1; t <= 3; ++t) {
-        shards[0].gradients.copy_(
-            gradient_of("w", {1024}, t).repeat({rows + 1}).narrow(0, 0, shards[0].values.numel()));
+        shards[0].lease()->gradients.copy_(
+            gradient_of("w", {1024}, t).repeat({rows + 1}).narrow(0, 0, shards[0].lease()->values.numel()));
         optimizer->step(t, 0.1, 1);
       }
-      values = shards[0].values.clone();
+      values = shards[0].lease()->values.clone();
     });
     return values;
   };

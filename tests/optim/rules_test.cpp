@@ -68,9 +68,9 @@ TEST(Optimizers, LionFollowsItsFormula) {
 /// One parameter of 301 elements in one shard.
 struct One {
   One() : parameters({}, {at::kDouble, at::kCPU, 1}) {
-    parameters.add("w", tensor::ShardSpec::whole({7, 43}), nn::Init::normal(1), true);
+    parameters.add("w", tensor::ShardSpec::whole({7, 43}), nn::Init::normal(1), true).hidden_matrix = true;
     shards.push_back(make_shard(parameters));
-    theirs = shards[0].values.clone();
+    theirs = shards[0].lease()->values.clone();
   }
   nn::Parameters parameters;
   std::vector<memory::Shard> shards;
@@ -85,11 +85,11 @@ void expect_equals_torch(const OptimizerConfig& c,
     comm::Mesh mesh(world, {});
     const auto optimizer = make_optimizer(c, one.shards, {one.parameters, mesh});
     for (int64_t t = 1; t <= 100; ++t) {
-      one.shards[0].gradients.copy_(gradient_of("w", {301}, t));
-      torch_step(one.theirs, one.shards[0].gradients, t);
+      one.shards[0].lease()->gradients.copy_(gradient_of("w", {301}, t));
+      torch_step(one.theirs, one.shards[0].lease()->gradients, t);
       optimizer->step(t, 0.01, 1);
     }
-    test::expect_within(one.shards[0].values, one.theirs, 1e-12, c.name);
+    test::expect_within(one.shards[0].lease()->values, one.theirs, 1e-12, c.name);
   });
 }
 
@@ -109,14 +109,14 @@ TEST(Optimizers, EqualTorchForAHundredSteps) {
   });
 }
 
-const char* const kAllRules[] = {"adamw", "adam",      "sgd",  "lion",     "lamb",
-                                 "lars",  "adafactor", "came", "adam8bit", "galore"};
+const char* const kAllRules[] = {"adamw",     "adam", "sgd",      "lion",   "lamb", "lars",
+                                 "adafactor", "came", "adam8bit", "galore", "muon"};
 
 /// Two steps on shards that `prepare` has turned into others, whose gradients are rounded to one dtype and kept in
 /// another.
 memory::Shard after_two_steps(const std::string& name, const std::function<void(memory::Shard&)>& prepare,
                               at::ScalarType gradients, at::ScalarType rounded_to) {
-  memory::Shard result;
+  std::vector<memory::Shard> result;
   comm::run_ranks(1, [&](comm::World& world) {
     One one;
     prepare(one.shards[0]);
@@ -125,12 +125,12 @@ memory::Shard after_two_steps(const std::string& name, const std::function<void(
     if (name == "galore") c.rank = 3;
     const auto optimizer = make_optimizer(c, one.shards, {one.parameters, mesh});
     for (int64_t t = 1; t <= 2; ++t) {
-      one.shards[0].gradients = gradient_of("w", {301}, t).to(rounded_to).to(gradients);
+      one.shards[0].lease()->gradients = gradient_of("w", {301}, t).to(rounded_to).to(gradients);
       optimizer->step(t, name == "lars" ? 10 : 0.01, 0.5);  // whose steps are a thousandth of the rate
     }
-    result = one.shards[0];
+    result = one.shards;
   });
-  return result;
+  return result[0];
 }
 
 TEST(Optimizers, NarrowModelsGetRoundedValues) {
@@ -138,25 +138,25 @@ TEST(Optimizers, NarrowModelsGetRoundedValues) {
     for (const auto narrow : {at::kBFloat16, at::kHalf}) {
       at::Tensor before;
       const auto prepare = [&](memory::Shard& shard) {
-        shard.values = shard.values.to(at::kFloat);
-        shard.copy = at::zeros({301}, narrow);
-        before = shard.values.clone();
+        shard.lease()->values = shard.lease()->values.to(at::kFloat);
+        shard.lease()->copy = at::zeros({301}, narrow);
+        before = shard.lease()->values.clone();
       };
       const memory::Shard shard = after_two_steps(name, prepare, narrow, narrow);
-      EXPECT_FALSE(at::equal(shard.values, before)) << name;
-      EXPECT_TRUE(at::equal(shard.copy, shard.values.to(narrow))) << name;
-      EXPECT_TRUE(at::equal(shard.values, after_two_steps(name, prepare, at::kFloat, narrow).values))
+      EXPECT_FALSE(at::equal(shard.lease()->values, before)) << name;
+      EXPECT_TRUE(at::equal(shard.lease()->copy, shard.lease()->values.to(narrow))) << name;
+      EXPECT_TRUE(at::equal(shard.lease()->values, after_two_steps(name, prepare, at::kFloat, narrow).lease()->values))
           << name << ": the same gradients, widened before";
     }
 }
 
 TEST(Optimizers, NarrowModelsWithoutMastersTakeWideSumsOfGradients) {
   for (const std::string name : kAllRules) {
-    const auto prepare = [](memory::Shard& shard) { shard.values = shard.values.to(at::kBFloat16); };
-    const at::Tensor wide = after_two_steps(name, prepare, at::kFloat, at::kBFloat16).values;
-    const at::Tensor narrow = after_two_steps(name, prepare, at::kBFloat16, at::kBFloat16).values;
+    const auto prepare = [](memory::Shard& shard) { shard.lease()->values = shard.lease()->values.to(at::kBFloat16); };
+    const at::Tensor wide = after_two_steps(name, prepare, at::kFloat, at::kBFloat16).lease()->values;
+    const at::Tensor narrow = after_two_steps(name, prepare, at::kBFloat16, at::kBFloat16).lease()->values;
     EXPECT_TRUE(at::allclose(wide, narrow, 0x1p-7, 0)) << name;
-    EXPECT_FALSE(at::equal(wide, One().shards[0].values.to(at::kBFloat16))) << name;
+    EXPECT_FALSE(at::equal(wide, One().shards[0].lease()->values.to(at::kBFloat16))) << name;
   }
 }
 
@@ -172,14 +172,14 @@ TEST(Optimizers, ChanceRoundsReplicasAlikeHoweverTheyShare) {
       std::vector<nn::Parameter*> all{&parameters.at("w")};
       std::vector<memory::Shard> shards{layout.zero ? make_shard(all, parameters.options(), index, layout.data)
                                                     : make_shard(all, parameters.options(), 0, 1)};
-      shards[0].gradients.fill_(1);
+      shards[0].lease()->gradients.fill_(1);
       OptimizerConfig c;
       c.name = "sgd";
       c.momentum = c.weight_decay = 0;
       c.stochastic_rounding = by_chance;
       const auto optimizer = make_optimizer(c, shards, {parameters, mesh});
       for (int64_t t = 1; t <= 3; ++t) optimizer->step(t, 1e-3, 1);
-      values[static_cast<size_t>(index)] = shards[0].values;
+      values[static_cast<size_t>(index)] = shards[0].lease()->values;
     });
     return layout.zero ? at::cat(values) : values.back();
   };
@@ -237,7 +237,7 @@ TEST(Optimizers, RefuseWhatTheyDoNotUse) {
   c.name = "adamax";
   EXPECT_EQ(refusal(c),
             "[optimizer] unknown optimizer adamax; there are adamw, adam, sgd, lion, lamb, lars, adafactor, came, "
-            "adam8bit, galore");
+            "adam8bit, galore, muon");
   c = config("adamw");
   c.schedule.name = "linear";
   EXPECT_EQ(refusal(c), "") << "every rule has a schedule";

@@ -12,22 +12,26 @@ namespace colossal::optim {
 /// Of `parameters`, one behind the other, the share of replica `index` of `count`: equal shares, the last
 /// ones less or nothing. Parameters are left as they are; gradients are zero.
 inline memory::Shard make_shard(const std::vector<nn::Parameter*>& parameters, const nn::Parameters::Options& dtype,
-                                int64_t index, int64_t count, bool counts = true) {
+                                int64_t index, int64_t count, bool counts = true,
+                                std::shared_ptr<memory::Home> home = nullptr) {
   int64_t total = 0;
   for (const nn::Parameter* p : parameters) total += p->value.numel();
   const int64_t length = (total + count - 1) / count, begin = index * length, end = begin + length;
   const auto options = at::TensorOptions().dtype(dtype.dtype);
-  memory::Shard shard{at::zeros({length}, options), at::zeros({length}, options), {}, {}};
+  const at::Tensor values = at::zeros({length}, options);
+  std::vector<memory::Piece> pieces;
   int64_t at = 0;
   for (nn::Parameter* p : parameters) {
     const int64_t first = std::max(at, begin), last = std::min(at + p->value.numel(), end);
     if (first < last) {
-      shard.values.narrow(0, first - begin, last - first)
+      values.narrow(0, first - begin, last - first)
           .copy_(p->value.detach().view({-1}).narrow(0, first - at, last - first));
-      shard.pieces.push_back({p, first - begin, {first - at, last - first, counts}});
+      pieces.push_back({p, first - begin, {first - at, last - first, counts}});
     }
     at += p->value.numel();
   }
+  const memory::Shard shard({.values = values, .home = std::move(home)}, std::move(pieces));
+  shard.lease()->gradients = at::zeros({length}, options);
   return shard;
 }
 

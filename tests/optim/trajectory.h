@@ -43,6 +43,7 @@ inline void declare(nn::Parameters& parameters) {
   parameters.add("whole", ShardSpec::whole({6, 9}), init, true);
   parameters.add("heads", ShardSpec::split({8, 5}, 0, {"tensor"}, {{6, 1}, {2, 2, true}}), init, true);
   parameters.add("norm", ShardSpec::whole({5}), init, false);
+  for (const char* name : {"rows", "whole", "heads"}) parameters.at(name).hidden_matrix = true;  // columns: a table
   ParameterGroups{{"columns", "[hn]*"}, {0.5, 3}, {2, 0.25}}.apply(parameters);  // rates and decay of their own
 }
 
@@ -51,6 +52,7 @@ struct Plain {
   at::Tensor w;
   double rate, decay;  ///< factors
   std::map<std::string, at::Tensor> state;
+  std::vector<int64_t> matrix_rows{};  ///< of the hidden matrices that it is made of; none: it is none
   at::Tensor& of(const std::string& name) {
     at::Tensor& t = state[name];
     if (!t.defined()) t = at::zeros_like(w);
@@ -70,7 +72,11 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
   nn::Parameters parameters({}, {at::kDouble, at::kCPU, 1});
   declare(parameters);
   std::map<std::string, Plain> all;
-  for (const nn::Parameter& p : parameters) all[p.name] = {p.value.detach().clone(), p.rate, p.decay, {}};
+  for (const nn::Parameter& p : parameters) {
+    all[p.name] = {p.value.detach().clone(), p.rate, p.decay, {}};
+    if (p.hidden_matrix)
+      for (const tensor::Segment& s : p.spec.splits[0].segments) all[p.name].matrix_rows.push_back(s.size);
+  }
   for (int64_t t = 1; t <= steps; ++t)
     for (auto& [name, plain] : all)
       formula(plain, gradient_of(name, plain.w.sizes().vec(), t), t, rate_of(t) * plain.rate);
@@ -79,7 +85,7 @@ inline std::map<std::string, Plain> plain_trajectory(const Formula& formula, int
 
 /// The parameters of one rank under a layout, in two shards, and what a test does with them.
 struct RankState {
-  RankState(comm::World& world, const Layout& layout)
+  RankState(comm::World& world, const Layout& layout, const std::shared_ptr<memory::Home>& home = nullptr)
       : mesh(world, {comm::Mesh::batch("data", layout.data), {"tensor", layout.tensor}}),
         parameters(mesh.place(), {at::kDouble, at::kCPU, 1}) {
     declare(parameters);
@@ -88,8 +94,8 @@ struct RankState {
     for (nn::Parameter& p : parameters) chunks[i++ < 3 ? 0 : 1].push_back(&p);
     for (const auto& chunk : chunks) {
       const int index = mesh.index("data");
-      shards.push_back(layout.zero ? make_shard(chunk, parameters.options(), index, layout.data)
-                                   : make_shard(chunk, parameters.options(), 0, 1, index == 0));
+      shards.push_back(layout.zero ? make_shard(chunk, parameters.options(), index, layout.data, true, home)
+                                   : make_shard(chunk, parameters.options(), 0, 1, index == 0, home));
     }
   }
 
@@ -107,8 +113,9 @@ struct RankState {
 
   void set_gradients(int64_t t, double factor) {
     for (memory::Shard& shard : shards)
-      for (const memory::Piece& piece : shard.pieces)
-        for_blocks(piece, shard.gradients, gradient_of(piece.parameter->name, piece.parameter->spec.shape, t) * factor,
+      for (const memory::Piece& piece : shard.pieces())
+        for_blocks(piece, shard.lease()->gradients,
+                   gradient_of(piece.parameter->name, piece.parameter->spec.shape, t) * factor,
                    [](at::Tensor mine, at::Tensor whole) { mine.copy_(whole); });
   }
 
@@ -133,13 +140,14 @@ inline void expect_trajectory(const OptimizerConfig& config, const std::map<std:
           optimizer->step(t, rate_of(t), 0.25);
         }
         for (memory::Shard& shard : rank.shards)
-          for (const memory::Piece& piece : shard.pieces) {
+          for (const memory::Piece& piece : shard.pieces()) {
             const at::Tensor& logical = want.at(piece.parameter->name).w;
-            rank.for_blocks(piece, shard.values, logical, [&](const at::Tensor& mine, const at::Tensor& whole) {
-              test::expect_within(mine.contiguous(), whole.contiguous(),
-                                  1e-12 * std::max(1.0, logical.abs().max().item<double>()),
-                                  concat(piece.parameter->name, " under ", to_string(layout)));
-            });
+            rank.for_blocks(piece, shard.lease()->values, logical,
+                            [&](const at::Tensor& mine, const at::Tensor& whole) {
+                              test::expect_within(mine.contiguous(), whole.contiguous(),
+                                                  1e-12 * std::max(1.0, logical.abs().max().item<double>()),
+                                                  concat(piece.parameter->name, " under ", to_string(layout)));
+                            });
           }
       },
       options);

@@ -160,9 +160,9 @@ TEST_P(Executor, SendsNothingElseNotEvenAtFirst) {
 
 /// A transport whose sends return when the message was received: what NCCL may do to a pair's first message, and to
 /// later ones of a busy group.
-class Blocks final : public comm::Decorator {
+class Blocks final : public comm::GroupDecorator {
  public:
-  using Decorator::Decorator;
+  using GroupDecorator::GroupDecorator;
   comm::Work issue(const comm::Call& call) override {
     inner_->issue(call).wait();
     at::Tensor answer = at::zeros({1});

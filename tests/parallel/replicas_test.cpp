@@ -59,7 +59,7 @@ void on_ranks(int zero, int sharers, const Body& body) {
     comm::Mesh mesh(world, axes());
     Model model(mesh);
     memory::ChunkOptions options;
-    options.zero = zero;
+    options.sharing = memory::Sharing::of_stage(zero);
     options.sharers = sharers;
     memory::ChunkStore store(model.parameters, mesh, options);
     GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = zero >= 2});
@@ -80,9 +80,9 @@ TEST(Replicas, GradientsAreSummedOverThoseOfEachParameter) {
     on_ranks(zero, sharers,
              [&, zero = zero, sharers = sharers](comm::World&, comm::Mesh& mesh, memory::ChunkStore& store) {
                for (const memory::Shard& shard : store.shards())
-                 for (const memory::Piece& piece : shard.pieces) {
+                 for (const memory::Piece& piece : shard.pieces()) {
                    const at::Tensor want = wanted(*piece.parameter, mesh.place()).view({-1});
-                   EXPECT_TRUE(at::equal(shard.gradients.narrow(0, piece.offset, piece.part.size),
+                   EXPECT_TRUE(at::equal(shard.lease()->gradients.narrow(0, piece.offset, piece.part.size),
                                          want.narrow(0, piece.part.first, piece.part.size)))
                        << piece.parameter->name << ", zero " << zero << ", sharers " << sharers;
                  }
@@ -116,8 +116,8 @@ TEST(Replicas, EveryElementCountsOnce) {
     on_ranks(zero, sharers, [&, zero = zero](comm::World&, comm::Mesh& mesh, memory::ChunkStore& store) {
       at::Tensor sum = at::zeros({1}, at::kDouble);
       for (const memory::Shard& shard : store.shards())
-        for (const memory::Piece& piece : shard.pieces)
-          sum += memory::counted_squares(shard.gradients, piece, mesh.place());
+        for (const memory::Piece& piece : shard.pieces())
+          sum += memory::counted_squares(shard.lease()->gradients, piece, mesh.place());
       mesh.all().all_reduce(sum, comm::Reduce::Sum).wait();
       EXPECT_EQ(sum.item<double>(), squares) << "zero " << zero;
     });

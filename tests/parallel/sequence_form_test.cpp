@@ -22,7 +22,7 @@ using parallel::TensorConfig;
 constexpr int64_t kRanks = 4, kBatch = 2, kSequence = 64;
 
 models::ModelShape wide_gpt2() {
-  return {.architecture = "gpt2",
+  return {.architecture = models::built_in().at("gpt2"),
           .vocabulary = 64,
           .hidden = 128,
           .layers = 2,

@@ -166,9 +166,9 @@ TEST(ZeroBytes, AreThoseOfTheFormula) {
         };
         for (const auto& chunk : engine->store().chunks()) count(chunk->part()), count(chunk->whole());
         EXPECT_EQ(total(), zero == 3 ? 2 * p / share : 2 * p);
-        for (const memory::Shard& shard : engine->store().shards()) count(shard.gradients);
+        for (const memory::Shard& shard : engine->store().shards()) count(shard.lease()->gradients);
         EXPECT_EQ(total(), zero >= 2 ? 2 * p / share : 2 * p);
-        for (const memory::Shard& shard : engine->store().shards()) count(shard.values);
+        for (const memory::Shard& shard : engine->store().shards()) count(shard.lease()->values);
         EXPECT_EQ(total(), 4 * p / share);
         for (const auto& t : engine->state().tensors)
           if (t.name.starts_with("optimizer.")) count(t.value);

@@ -12,10 +12,10 @@ bool is_between_stages(const comm::Group& group) { return group.name().rfind("pi
 
 /// Zeros arrive in place of one hidden state or gradient: of those that the rank sends in all such groups, the one that
 /// `left` others go before.
-class LosesATransfer final : public comm::Decorator {
+class LosesATransfer final : public comm::GroupDecorator {
  public:
   LosesATransfer(std::shared_ptr<comm::Group> inner, std::shared_ptr<int> left)
-      : Decorator(std::move(inner)), left_(std::move(left)) {}
+      : GroupDecorator(std::move(inner)), left_(std::move(left)) {}
   comm::Work issue(const comm::Call& call) override {
     if (call.collective != comm::Collective::Send) return inner_->issue(call);
     const bool is_lost = (*left_)-- == 0;
@@ -30,10 +30,10 @@ class LosesATransfer final : public comm::Decorator {
 };
 
 /// Sends and receives as they are, collectives those of a group that never meets.
-class TransfersAlone final : public comm::Decorator {
+class TransfersAlone final : public comm::GroupDecorator {
  public:
   explicit TransfersAlone(const std::shared_ptr<comm::Group>& group)
-      : Decorator(comm::make_off_group(group->name(), group->rank(), group->size())), group_(group) {}
+      : GroupDecorator(std::make_shared<comm::IdleGroup>(group->name(), group->rank(), group->size())), group_(group) {}
   comm::Work issue(const comm::Call& call) override {
     return call.is_transfer() ? group_->issue(call) : inner_->issue(call);
   }

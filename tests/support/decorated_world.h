@@ -7,30 +7,20 @@
 #include <vector>
 
 #include "colossal/comm/decorators/decorator.h"
-#include "colossal/comm/world.h"
 
 namespace colossal::test {
 
 /// `inner` with every group of several ranks handed through `decorate`.
-class DecoratedWorld final : public comm::World {
+class DecoratedWorld final : public comm::WorldDecorator {
  public:
   using Decorate = std::function<std::shared_ptr<comm::Group>(std::shared_ptr<comm::Group>)>;
-  DecoratedWorld(comm::World& inner, Decorate decorate) : inner_(inner), decorate_(std::move(decorate)) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_size() const override { return inner_.local_size(); }
+  DecoratedWorld(comm::World& inner, Decorate decorate) : WorldDecorator(inner), decorate_(std::move(decorate)) {}
   std::shared_ptr<comm::Group> make_group(const std::string& name, const std::vector<int>& ranks) override {
-    auto group = inner_.make_group(name, ranks);
+    auto group = WorldDecorator::make_group(name, ranks);
     return ranks.size() > 1 ? decorate_(std::move(group)) : group;
   }
-  comm::Traffic& traffic() override { return inner_.traffic(); }
-  std::shared_ptr<void> busy(const std::string& what) override { return inner_.busy(what); }
-  void on_stall(std::function<void(const comm::Stall&)> listener) override { inner_.on_stall(std::move(listener)); }
-  std::string backend() const override { return inner_.backend(); }
 
  private:
-  comm::World& inner_;
   const Decorate decorate_;
 };
 

@@ -97,8 +97,8 @@ at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
 std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
   std::vector<checkpoint::NamedTensor> gradients;
   for (const memory::Shard& shard : engine.store().shards())
-    for (const memory::Piece& piece : shard.pieces) {
-      const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
+    for (const memory::Piece& piece : shard.pieces()) {
+      const at::Tensor part = shard.lease()->gradients.narrow(0, piece.offset, piece.part.size);
       gradients.push_back({piece.parameter->name, part.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true),
                            piece.parameter->spec, piece.part});
     }
@@ -171,6 +171,14 @@ models::ModelShape tiny_vit() {
           .norm_epsilon = 1e-12,
           .tied = false,
           .own = models::VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7}};
+}
+
+data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  if (const models::Task task = shape.task(); task.reads == models::Reads::Images)
+    return {at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids), {}, {}};
+  return {at::ones({rows, sequence}, ids), at::ones({rows, sequence}, ids),
+          at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::zeros({rows, sequence}, ids)};
 }
 
 std::vector<parallel::TensorConfig> tensor_modes() {

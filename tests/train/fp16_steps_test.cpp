@@ -134,13 +134,13 @@ void expect_same_course(const run::Config& config, double tolerance) {
       }
       ASSERT_EQ(training->step().skipped, expected.skipped[static_cast<size_t>(step)]) << "step " << step;
       for (const memory::Shard& shard : training->store().shards())
-        for (const memory::Piece& piece : shard.pieces)
+        for (const memory::Piece& piece : shard.pieces())
           for (int64_t i = 0; i < piece.part.size; ++i) {
-            const auto got = shard.values[piece.offset + i].item<float>();
+            const auto got = shard.lease()->values[piece.offset + i].item<float>();
             ASSERT_NEAR(got, expected.values[static_cast<size_t>(step)][static_cast<size_t>(piece.part.first + i)],
                         tolerance)
                 << "step " << step << ", element " << piece.part.first + i << ", rank " << world.rank();
-            ASSERT_EQ(shard.copy[piece.offset + i].item<float>(), half(got));
+            ASSERT_EQ(shard.lease()->copy[piece.offset + i].item<float>(), half(got));
           }
     }
   });

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "colossal/base/file.h"
+#include "colossal/comm/decorators/decorator.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/trainer.h"
 
@@ -19,28 +20,16 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 /// A world that remembers what its ranks were busy with, and tells of stalls when the test wants it.
-class Recording : public comm::World {
+class Recording : public comm::WorldDecorator {
  public:
-  explicit Recording(comm::World& inner) : inner_(inner) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  int local_rank() const override { return inner_.local_rank(); }
-  int local_size() const override { return inner_.local_size(); }
-  std::shared_ptr<comm::Group> make_group(const std::string& name, const std::vector<int>& ranks) override {
-    return inner_.make_group(name, ranks);
-  }
-  comm::Traffic& traffic() override { return inner_.traffic(); }
-  std::string backend() const override { return inner_.backend(); }
+  using WorldDecorator::WorldDecorator;
   std::shared_ptr<void> busy(const std::string& what) override {
     whats.push_back(what);
-    return inner_.busy(what);
+    return WorldDecorator::busy(what);
   }
   void on_stall(std::function<void(const comm::Stall&)> listener) override { tell = std::move(listener); }
   std::vector<std::string> whats;
   std::function<void(const comm::Stall&)> tell;
-
- private:
-  comm::World& inner_;
 };
 
 class Stalls : public testing::Test {

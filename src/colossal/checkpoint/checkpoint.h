@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -34,6 +35,7 @@ struct NamedTensor {
   at::Tensor value;  ///< of spec.local_shape(place); with a part 1-D, of its size
   tensor::ShardSpec spec;
   std::optional<tensor::FlatPart> part{};
+  std::shared_ptr<const void> lease{};  ///< keeps `value` where it is: a lease of the shard that it belongs to
 };
 
 /// What a run needs to continue. `progress` is small and equal on all ranks: step, data position, loss scale, seeds,

@@ -6,10 +6,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
-#include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/external_part.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
 
 namespace colossal::checkpoint {
@@ -156,7 +156,7 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   const at::Device device = parameters.options().device;
   const bool first = world.rank() == 0;
   std::vector<ExternalPart> parts;
-  agree(world, device, [&] {
+  comm::agree(world, device, [&] {
     parts = external_parts(parameters, external.names);
     if (first) create_folder(folder);
   });
@@ -165,7 +165,7 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
   const std::vector<Shard> shards = plan_shards(parts, dtype.value_or(parameters.options().dtype), max_file_bytes);
   std::exception_ptr failure;
   for (const Shard& shard : shards) write_shard(folder + "/" + shard.file, shard, by_name, parameters, world, failure);
-  agree(world, device, [&] {
+  comm::agree(world, device, [&] {
     if (failure) std::rethrow_exception(failure);
     if (!first) return;
     if (shards.size() > 1) write_index(folder, shards);

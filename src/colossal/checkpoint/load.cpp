@@ -7,12 +7,12 @@
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
-#include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/mismatch.h"
 #include "colossal/checkpoint/safetensors.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
 
 namespace colossal::checkpoint {
@@ -116,12 +116,12 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
   const at::Device device = state.tensors.empty() ? at::Device(at::kCPU) : state.tensors.front().value.device();
   Manifest manifest;
   std::vector<Copy> copies;
-  std::optional<Error> damage = agreed_error(world, device, [&] {  // all read one file
+  std::optional<Error> damage = comm::agreed_error(world, device, [&] {  // all read one file
     manifest = Manifest::read(path + "/manifest.json");
   });
   if (damage) return damage;
   const auto require_same_run = [&](const std::function<void()>& work) {
-    if (const auto other = agreed_error(world, device, work)) throw OtherRun(*other);
+    if (const auto other = comm::agreed_error(world, device, work)) throw OtherRun(*other);
   };
   require_same_run([&] {
     try {
@@ -132,7 +132,7 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
   });
   const std::vector<bool> wanted = wanted_anywhere(state, manifest, world, device);
   require_same_run([&] { check_same(state, manifest, wanted, path, prefix); });
-  damage = agreed_error(world, device, [&] {
+  damage = comm::agreed_error(world, device, [&] {
     Shards shards(path);
     copies = plan_copies(state, manifest, shards, place);
   });

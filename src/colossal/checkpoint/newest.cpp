@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/folder.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
 
 namespace colossal::checkpoint {
@@ -24,7 +24,7 @@ std::vector<int64_t> agreed_steps(const std::string& folder, comm::Group& world)
   std::string text;
   if (world.rank() == 0)
     for (const int64_t step : complete_steps(folder)) text += concat(step, " ");
-  std::istringstream words(broadcast_text(world, at::kCPU, 0, text));
+  std::istringstream words(comm::broadcast_text(world, at::kCPU, 0, text));
   std::vector<int64_t> steps;
   for (int64_t step = 0; words >> step;) steps.push_back(step);
   return steps;
@@ -32,7 +32,7 @@ std::vector<int64_t> agreed_steps(const std::string& folder, comm::Group& world)
 
 Found load_newest(const std::string& folder, const std::vector<int64_t>& steps, std::optional<int64_t> wanted,
                   TrainingState& state, comm::Group& world, const tensor::Place& place, const ProgressCheck& check) {
-  agree(world, at::kCPU, [&] {
+  comm::agree(world, at::kCPU, [&] {
     require(!steps.empty(), "checkpoint", "there is no complete checkpoint in ", folder, " to go on from");
     require(!wanted || std::binary_search(steps.begin(), steps.end(), *wanted), "checkpoint",
             "there is no complete checkpoint of step ", wanted.value_or(0), " in ", folder,

@@ -1,17 +1,16 @@
 #include <ATen/ATen.h>
 
-#include <cstring>
 #include <filesystem>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
-#include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/checkpoint/folder.h"
 #include "colossal/checkpoint/manifest.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/checkpoint/writers.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
 
 namespace colossal::checkpoint {
@@ -68,25 +67,8 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
 
 /// Every rank's table on rank 0; elsewhere empty.
 std::vector<json> gather_tables(const json& table, comm::Group& world, at::Device device) {
-  const std::string text = table.dump();
-  const auto options = at::TensorOptions(at::kLong).device(device);
-  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), options);
-  if (world.rank() != 0) {
-    at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-    std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
-    world.send(length, 0).wait();
-    world.send(bytes.to(device), 0).wait();
-    return {};
-  }
-  std::vector<json> tables{table};
-  for (int rank = 1; rank < world.size(); ++rank) {
-    world.recv(length, rank).wait();
-    at::Tensor bytes = at::empty({length.item<int64_t>()}, at::TensorOptions(at::kByte).device(device));
-    world.recv(bytes, rank).wait();
-    bytes = bytes.cpu();
-    const char* begin = static_cast<const char*>(bytes.const_data_ptr());
-    tables.push_back(json::parse(begin, begin + bytes.numel()));
-  }
+  std::vector<json> tables;
+  for (const std::string& text : comm::gather_text(world, device, 0, table.dump())) tables.push_back(json::parse(text));
   return tables;
 }
 
@@ -107,16 +89,17 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
   const at::Device device = device_of(state);
   const bool first = world.rank() == 0;
   try {
-    agree(world, device, [&] {
+    comm::agree(world, device, [&] {
       require(step >= 0, "checkpoint", "step must not be negative: got ", step);
       check_state(state, place);
       if (first) begin_partial(folder, step);
     });
     json table;
-    agree(world, device,
-          [&] { table = write_shard(partial_path(folder, step) + "/" + shard_name(world.rank()), state, place); });
+    comm::agree(world, device, [&] {
+      table = write_shard(partial_path(folder, step) + "/" + shard_name(world.rank()), state, place);
+    });
     const std::vector<json> tables = gather_tables(table, world, device);
-    agree(world, device, [&] {
+    comm::agree(world, device, [&] {
       if (first) finish_save(folder, step, state, place, tables);
     });
   } catch (const Error&) {

@@ -7,9 +7,9 @@
 #include <cstdlib>
 
 #include "colossal/base/foreign_error.h"
-#include "colossal/comm/environment.h"
-#include "colossal/comm/launch.h"
-#include "colossal/comm/local_ranks.h"
+#include "colossal/comm/launch/environment.h"
+#include "colossal/comm/launch/launch.h"
+#include "colossal/comm/launch/local_ranks.h"
 
 namespace colossal::cli {
 namespace {

@@ -1,7 +1,7 @@
 #include "colossal/cli/run.h"
 
 #include "colossal/cli/local_world.h"
-#include "colossal/comm/local_ranks.h"
+#include "colossal/comm/launch/local_ranks.h"
 
 namespace colossal::cli {
 

@@ -8,7 +8,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
-#include "colossal/comm/launch.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/comm/launch/launch.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/host_memory.h"
@@ -55,7 +56,7 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
                                    .watchdog = timeout,
                                    .notice = std::chrono::seconds(config.run.stall_notice),
                                    .bind_cores = config.run.bind_cores,
-                                   .device = train::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu",
+                                   .device = comm::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu",
                                    .note = say});
   options.builtin_data = COLOSSAL_SOURCE_DIR;
   options.stop_requested = stop_requested;
@@ -72,12 +73,13 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
 
 }  // namespace
 
-int train(const Arguments& arguments) {
+int train(const Arguments& arguments, const models::Registry* models) {
   CLI::App app("Trains the model that CONFIG describes. Any key of the file is also a flag: --training.steps=30.",
                "colossal train");
   std::string path;
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
+  if (models) options.models = *models;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
   app.add_flag("--resume", resume,
                "go on from the newest checkpoint of the run folder that can be read, if it holds one");
@@ -96,7 +98,7 @@ int train(const Arguments& arguments) {
   options.notices = given.notices;
   config.validate();
   options.models.resolve(config.model);  // refused here, it is said once
-  train::choose_device(config.run.device, 0);
+  comm::choose_device(config.run.device, 0);
   if (resume || options.resume_step) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;
   return with_ranks(config.parallel.ranks(), "train", arguments, [&] { return train_as_rank(config, options); });

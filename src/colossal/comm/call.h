@@ -43,7 +43,7 @@ struct Call {
   const at::Tensor* in = nullptr;   ///< what is read, equal to `out` in place; null where nothing is (recv, barrier)
   Reduce op = Reduce::Sum;          ///< of all_reduce, reduce_scatter and reduce
   int peer = 0;                     ///< root of broadcast and reduce, the other rank of send and recv
-  std::span<const int64_t> out_rows, in_rows;  ///< of all_to_all; empty: equal parts
+  std::span<const int64_t> out_rows = {}, in_rows = {};  ///< of all_to_all; empty: equal parts
 
   static Call all_reduce(at::Tensor& x, Reduce op) { return {Collective::AllReduce, &x, &x, op}; }
   static Call all_gather(at::Tensor& out, const at::Tensor& in) { return {Collective::AllGather, &out, &in}; }
@@ -78,6 +78,7 @@ void check(const Group& group, const Call& call);
 struct Payload {
   double elements = 0;  ///< exact up to 2^53
   double bytes = 0;
+  bool operator==(const Payload&) const = default;
 };
 Payload sent_by(const Group& group, const Call& call);
 

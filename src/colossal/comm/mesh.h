@@ -1,4 +1,9 @@
 // The ranks of a world arranged along named axes, and the groups along any product of them.
+//
+//   comm::Mesh mesh(world, {comm::Mesh::batch("data", 2), {"tensor", 4}});      // ranks 0 to 3 are the first replica
+//   mesh.index("tensor");                                                       // world.rank() % 4
+//   mesh.group("data").all_reduce(gradient, comm::Reduce::Sum).wait();
+//   mesh.group({"data", "tensor"}).size();                                      // 8
 #pragma once
 #include <initializer_list>
 #include <map>

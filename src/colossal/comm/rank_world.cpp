@@ -40,7 +40,7 @@ Membership RankWorld::membership(const std::string& name, const std::vector<int>
 
 std::shared_ptr<Group> RankWorld::make_group(const std::string& name, const std::vector<int>& ranks) {
   const Membership member = membership(name, ranks);
-  if (member.size() == 1) return make_null_group(name);
+  if (member.size() == 1) return std::make_shared<IdleGroup>(name, 0, 1);
   const std::shared_ptr<Backend> backend = connect_(member);
   {
     const std::lock_guard lock(mutex_);

@@ -39,15 +39,15 @@ class Segments {
 };
 
 /// The worlds of one run, and the first failure in it.
-class Run {
+class ThreadRun {
  public:
-  Run(int n, const RankOptions& options) : worlds_(n) {
+  ThreadRun(int n, const RankOptions& options) : worlds_(n) {
     const auto store = Store::in_memory();
     const auto segments = std::make_shared<Segments>();
     for (int r = 0; r < n; ++r) {
       const bool off = options.collectives_off;
       const Connect connect = [segments, off, n](const Membership& member) -> std::shared_ptr<Backend> {
-        if (off) return make_off_group(member.name, member.rank, member.size());
+        if (off) return std::make_shared<IdleGroup>(member.name, member.rank, member.size());
         auto memory = std::make_shared<SharedMemory>(segments->get(member.key, member.size()), member.name, member.rank,
                                                      member.size(), n);
         return std::make_shared<HostStaging>(std::move(memory));
@@ -122,7 +122,7 @@ class Run {
 
 void run_ranks(int n, const std::function<void(World&)>& fn, const RankOptions& options) {
   require(n >= 1, "comm", "run_ranks needs at least one rank: got ", n);
-  Run run(n, options);
+  ThreadRun run(n, options);
   std::vector<std::thread> threads;
   for (int r = 0; r < n; ++r) threads.emplace_back([&run, &fn, r] { run.rank(r, fn); });
   for (auto& thread : threads) thread.join();

@@ -20,7 +20,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/backends/worker.h"
 #include "colossal/comm/descriptor.h"
-#include "colossal/comm/host.h"
+#include "colossal/comm/launch/host.h"
 #include "colossal/comm/seal.h"
 
 namespace colossal::comm {

@@ -1,4 +1,8 @@
 // The key-value store through which ranks find each other: c10d's, so that torchrun's can be used as it is.
+//
+//   auto store = comm::Store::tcp({.host = "10.0.0.1", .port = 29500, .server = rank == 0})->sealed(secret, note);
+//   store->set(concat("address/", rank), own_address);
+//   const std::string peer = store->get("address/1", std::chrono::seconds(60), "the address of rank 1");
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -16,9 +20,9 @@ namespace colossal::comm {
 
 /// Whoever reaches the port of a server can read and write everything in it: see sealed().
 ///
-/// Thread safe; but a get() that waits holds up other calls through the same store of the TCP kind. Errors: where a
-/// server does not answer within Tcp::limit (at least ten seconds), as one that is stopped, every call throws
-/// Error("launch", ...), and later ones at once.
+/// Thread safe; but a get() that waits holds up other calls through the same store of the TCP kind.
+/// Errors: where a server does not answer within Tcp::limit (at least ten seconds), as one that is stopped, every call
+///         throws Error("launch", ...), and later ones at once.
 class Store {
  public:
   /// Among the threads of this process.

@@ -1,5 +1,11 @@
-// All ranks of a run as one of them sees it. Made by launch() in a process of its own or by run_ranks() as a thread of
-// a test.
+// All ranks of a run as one of them sees it. Made by launch() in a process of its own, by run_ranks() in a thread of a
+// test, and by make_idle_world() without any peer.
+//
+//   const auto world = comm::launch({});
+//   const auto group = world->make_group("first two", {0, 1});      // asked for by ranks 0 and 1 alone
+//   group->all_reduce(x, comm::Reduce::Sum).wait();
+//   world->traffic().total("first two", "all_reduce").bytes;        // what this rank has sent by it
+//   const auto busy = world->busy("saving a checkpoint");           // nobody is blamed for waiting for this rank
 #pragma once
 #include <functional>
 #include <memory>

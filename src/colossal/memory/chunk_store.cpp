@@ -24,8 +24,8 @@ Family family_of(const nn::Parameter& p) {
 comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const ChunkOptions& options) {
   const std::vector<std::string> axes = tensor::replicas(spec, mesh.place());
   const int replicas = mesh.place().size(axes);
-  if (options.zero > 0 && (options.sharers == 0 || options.sharers >= replicas)) return mesh.group(axes);
-  const int wanted = options.zero == 0 ? 1 : options.sharers;
+  if (options.sharing.states && (options.sharers == 0 || options.sharers >= replicas)) return mesh.group(axes);
+  const int wanted = !options.sharing.states ? 1 : options.sharers;
   require(wanted >= 1 && replicas % wanted == 0, "zero", "the replicas that share must divide those there are: got ",
           wanted, " of ", replicas);
   return replicas == 1 ? mesh.group(axes) : mesh.neighbours(axes, wanted);
@@ -43,9 +43,11 @@ std::vector<Piece> pieces_of(const Chunk& chunk, bool counts) {
 
 }  // namespace
 
-ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options)
-    : options_(options), mesh_(mesh) {
-  require(options.zero >= 0 && options.zero <= 3, "zero", "must be 0, 1, 2 or 3: got ", options.zero);
+ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options,
+                       std::unique_ptr<Placement> placement)
+    : options_(options), mesh_(mesh), placement_(placement ? std::move(placement) : std::make_unique<GatherNext>()) {
+  require(options.sharing.is_legal(), "zero",
+          "gradients are shared with states alone, parameters with gradients alone");
   std::vector<nn::Parameter*> held;
   std::vector<PackItem> items;
   std::map<Family, int64_t> families;
@@ -65,7 +67,7 @@ ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const Chunk
     const auto family = static_cast<size_t>(items[packed.items[0]].group);
     add(std::move(slots), packed.length, *sharers[family], parameters);
   }
-  if (options.zero == 3) observer_.emplace();
+  if (options.sharing.parameters) observer_.emplace();
 }
 
 ChunkStore::~ChunkStore() = default;
@@ -84,32 +86,32 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
     else
       home.copy_(slot.parameter->value);
   }
-  const bool is_lossless = !has_masters && options_.zero < 3;  // gathered over the values themselves
+  const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
   {
     const KindScope parameters_kind(Kind::Parameters);
     chunks_.push_back(std::make_unique<Chunk>(
         chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
-        is_lossless ? std::nullopt : options_.compression, options_.zero == 3 ? this : nullptr));
+        is_lossless ? std::nullopt : options_.compression, options_.sharing.parameters ? this : nullptr));
   }
   Chunk& chunk = *chunks_.back();
   // of several runs of sharers the first saves and counts
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
-  Shard shard{chunk.part(), {}, {}, pieces_of(chunk, counts)};
+  Shard::Parts parts{.values = chunk.part(), .values_stay = true, .home = options_.home};
   if (has_masters) {
     const at::Tensor own = exact.narrow(0, chunk.part_begin(), chunk.part_length());
-    shard.values = sharers.size() > 1 ? own.clone() : own;
-    shard.copy = chunk.part();
+    parts = {.values = sharers.size() > 1 ? own.clone() : own, .copy = chunk.part(), .home = options_.home};
   }
-  (trained ? shards_ : frozen_).push_back(std::move(shard));
+  (trained ? shards_ : frozen_).emplace_back(std::move(parts), pieces_of(chunk, counts));
 }
 
 void ChunkStore::updated(bool loaded) {
   end_pass();
   const at::NoGradGuard no_grad;
   if (loaded)
-    for (Shard& shard : shards_)
+    for_leases(shards_, [](size_t, Resident& shard) {
       if (shard.copy.defined()) shard.copy.copy_(shard.values);
+    });
   for (const auto& chunk : chunks_)
     if (chunk->stays() && (chunk->trained() || loaded)) chunk->share();
 }
@@ -122,8 +124,7 @@ void ChunkStore::end_pass() {
       if (!failure_) failure_ = std::current_exception();
     }
   }
-  order_.end_pass();
-  previous_ = current_ = nullptr;
+  timeline_.end_pass();
   rethrow();
 }
 
@@ -133,6 +134,7 @@ void ChunkStore::rethrow() {
 
 void ChunkStore::gather(Chunk& chunk) {
   if (!chunk.gather()) return;
+  gathered_.push_back(chunk.index());
   ++counts_.gathers;
   counts_.gathered += chunk.bytes();
   counts_.peak_gathered = std::max(counts_.peak_gathered, counts_.gathered);
@@ -140,6 +142,7 @@ void ChunkStore::gather(Chunk& chunk) {
 
 void ChunkStore::release(Chunk& chunk) {
   if (!chunk.release()) return;
+  std::erase(gathered_, chunk.index());
   ++counts_.releases;
   counts_.gathered -= chunk.bytes();
 }
@@ -147,17 +150,16 @@ void ChunkStore::release(Chunk& chunk) {
 void ChunkStore::before_use(Chunk& chunk) {
   const at::NoGradGuard no_grad;  // observers run inside whatever called the operator
   try {
-    const bool changes = &chunk != current_ && !failure_;
-    if (changes) {
-      previous_ = std::exchange(current_, &chunk);
-      order_.used(chunk.index());
-      make_room();
+    Plan plan;
+    if (chunk.index() != timeline_.current() && !failure_) {
+      timeline_.used(chunk.index());
+      plan = placement_->before_use(timeline_, gathered_);
     }
+    for (const size_t other : plan.release) release(*chunks_[other]);
     if (failure_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();
     gather(chunk);
     chunk.begin_use();
-    const auto next = order_.next();
-    if (changes && next) gather(*chunks_[*next]);
+    for (const size_t other : plan.gather) gather(*chunks_[other]);
   } catch (...) {
     failure_ = std::current_exception();
     if (chunk.state() != Chunk::State::Computing) {
@@ -168,15 +170,5 @@ void ChunkStore::before_use(Chunk& chunk) {
 }
 
 void ChunkStore::after_use(Chunk& chunk) { chunk.end_use(); }
-
-void ChunkStore::make_room() {
-  if (!options_.reshard_after_forward) return;
-  const auto next = order_.next();
-  for (const auto& chunk : chunks_) {
-    const bool is_wanted =
-        chunk.get() == current_ || (next ? chunk.get() == chunks_[*next].get() : chunk.get() == previous_);
-    if (!is_wanted) release(*chunk);
-  }
-}
 
 }  // namespace colossal::memory

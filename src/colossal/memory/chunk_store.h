@@ -1,5 +1,21 @@
 // The parameters of a model in chunks, whole or shared out among replicas (ZeRO, Rajbhandari et al. 2020,
 // arXiv:1910.02054; chunks: Fang et al. 2022, arXiv:2108.05818).
+//
+//   memory::ChunkOptions options;
+//   options.sharing = memory::Sharing::of_stage(3);
+//   memory::ChunkStore store(parameters, mesh, options);              // from here on it has the parameters
+//   parallel::GradientReducer reducer(store, {.each_pass = true});
+//   const auto optimizer = optim::make_optimizer(config, store.shards(), {parameters, mesh});
+//   for (...) {
+//     reducer.zero();
+//     const at::Tensor loss = module.forward(input);                  // gathers and releases chunks as they are used
+//     reducer.begin(true);
+//     loss.backward();
+//     reducer.finish();                                               // shards have the sums of the gradients
+//     store.end_pass();
+//     optimizer->step(++step, rate, 1);
+//     store.updated();
+//   }
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -10,44 +26,47 @@
 #include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk.h"
+#include "colossal/memory/placement.h"
 #include "colossal/memory/shard.h"
+#include "colossal/memory/sharing.h"
+#include "colossal/memory/timeline.h"
 #include "colossal/memory/use_observer.h"
-#include "colossal/memory/use_order.h"
 
 namespace colossal::memory {
 
 struct ChunkOptions {
-  int zero = 0;  ///< what is shared out: 0 nothing, 1 states, 2 gradients too, 3 parameters too
+  Sharing sharing{};  ///< what replicas share out
   /// Replicas of a parameter that share, next to one another; 0: all. Fewer: every run of them holds the model once.
   /// Parameters that have fewer replicas share among all of those
   int sharers = 0;
   int64_t capacity = 25 << 18;  ///< elements of a chunk at most; larger parameters are alone
   /// Dtype of what the optimizer updates, where that is not the parameters themselves
   std::optional<at::ScalarType> masters{};
-  /// Zero 3: otherwise chunks stay gathered from their first use to the end of the pass
-  bool reshard_after_forward = true;
-  /// Of gathered parameters (with masters, or zero 3) and of gradients
+  /// Of gathered parameters (with masters, or where parameters are shared) and of gradients
   std::optional<comm::Compression> compression{};
+  /// Of what shards alone have, between leases; null: it stays where it is
+  std::shared_ptr<Home> home{};
 };
 
 /// Packs the parameters of one rank into chunks and is their only home from then on.
 ///
-/// zero 0:    every rank has all of everything.
-/// zero 1, 2: parameters are whole; a rank's Shard is its part of each chunk.
-/// zero 3:    a rank keeps its part. Any operator of LibTorch and any tensor::ReadScope that is given a parameter, or a
-///            tensor that shares its memory, finds it whole: an observer (at::RecordFunction) gathers the chunk before.
-///            When another chunk is used, all go but that one, the one foretold to follow it and, where nothing is
-///            foretold (in the first pass), the one before: at most two are gathered at once, and what is in use.
+/// Nothing shared:    every rank has all of everything, and updates all of it.
+/// States:            parameters are whole; a rank's Shard is its part of each chunk.
+/// Parameters:        a rank keeps its part. Any operator of LibTorch and any tensor::ReadScope that is given a
+///                    parameter, or a tensor that shares its memory, finds it whole: an observer (at::RecordFunction)
+///                    gathers the chunk before. Which chunks come early and which go is what a Placement decides.
 ///
 /// Bytes:         parameters P (or P / N), shards P_masters / N.
-/// Communication: zero 1, 2: all_gather of every chunk in updated(). zero 3: all_gather of a chunk at each use that
-///                finds it gone; all ranks that share must use chunks in the same order. zero 0: none.
+/// Communication: none where nothing is shared. States: all_gather of every chunk in updated(). Parameters: all_gather
+///                of a chunk at each use that finds it gone; all ranks that share must use chunks in the same order.
 /// Errors:        of the all_gathers; what happens inside an operator is thrown by the next call of rethrow(),
 ///                updated() or end_pass(), until then readers see NaN.
 /// Thread safety: one thread at a time uses parameters. It need not be the one that made the store.
 class ChunkStore final : public Chunk::Watcher {
  public:
-  ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options);
+  /// `placement`: of parameters that are shared; null: GatherNext.
+  ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options,
+             std::unique_ptr<Placement> placement = nullptr);
   ~ChunkStore();
   ChunkStore(const ChunkStore&) = delete;
   ChunkStore& operator=(const ChunkStore&) = delete;
@@ -56,7 +75,7 @@ class ChunkStore final : public Chunk::Watcher {
   comm::Mesh& mesh() { return mesh_; }
   /// In order of first use, trained ones and frozen ones.
   const std::vector<std::unique_ptr<Chunk>>& chunks() const { return chunks_; }
-  /// What this rank updates of each trained chunk, in their order. `gradients` are the business of who reduces them.
+  /// What this rank updates of each trained chunk, in their order. Gradients are the business of who reduces them.
   std::vector<Shard>& shards() { return shards_; }
   /// The same of the frozen ones, to be saved and loaded.
   std::vector<Shard>& frozen() { return frozen_; }
@@ -80,7 +99,6 @@ class ChunkStore final : public Chunk::Watcher {
  private:
   void before_use(Chunk& chunk) override;
   void after_use(Chunk& chunk) override;
-  void make_room();
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
   void add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters);
@@ -89,8 +107,9 @@ class ChunkStore final : public Chunk::Watcher {
   comm::Mesh& mesh_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Shard> shards_, frozen_;
-  UseOrder order_;
-  Chunk *current_ = nullptr, *previous_ = nullptr;
+  std::unique_ptr<Placement> placement_;
+  Timeline timeline_;
+  std::vector<size_t> gathered_;  // in the order in which they came
   Counts counts_;
   int64_t padding_ = 0;
   std::exception_ptr failure_;

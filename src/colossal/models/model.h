@@ -35,7 +35,6 @@ struct Model {
   std::vector<Block> blocks;
   Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
   std::shared_ptr<nn::LossHead> head;
-  int64_t kv_heads_local = 0;  ///< what a rank's KV cache holds a layer
   int64_t batch_parts = 1;     ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
 };
 
@@ -58,8 +57,5 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
 
 /// Tokens of a sample in the hidden states that blocks hand on: S of token ids [B, S]; of images the model's positions.
 int64_t tokens_of(const Model& model, const at::Tensor& inputs);
-
-/// An empty cache for `batch` sequences of at most `capacity` tokens on this rank.
-nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options);
 
 }  // namespace colossal::models

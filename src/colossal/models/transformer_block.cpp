@@ -41,8 +41,6 @@ class TransformerBlock {
     return h + drop_2_->forward(fed_forward(norm_2_->forward(h), step), step);
   }
 
-  int64_t kv_heads_local() const { return qkv_->kv_heads_local(); }
-
  private:
   std::unique_ptr<nn::Norm> make_norm(const std::string& name, const ModelShape& s, nn::Layers& make) const {
     return variant_.norm == BlockVariant::Norm::Rms ? make.rms_norm(name, s.hidden, s.norm_epsilon)
@@ -72,7 +70,6 @@ class TransformerBlock {
 void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariant& variant, nn::Layers& layers) {
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const TransformerBlock>(s, i, variant, layers);
-    model.kv_heads_local = block->kv_heads_local();
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
   }
 }

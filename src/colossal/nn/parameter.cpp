@@ -58,6 +58,7 @@ void Parameters::adopt(const std::string& name, const at::Tensor& leaf, bool dec
   auto spec = tensor::ShardSpec::whole(leaf.sizes().vec());
   add_replicas(spec, place_);
   list_.push_back({name, leaf, std::move(spec), decay ? 1.0 : 0.0, {}});
+  list_.back().hidden_matrix = leaf.dim() >= 2;
   here_.push_back(&list_.back());
 }
 

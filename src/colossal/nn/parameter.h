@@ -36,6 +36,9 @@ struct Parameter {
   double decay = 1;  ///< factor of optimizer.weight_decay: 0 for norms and biases
   Init init{};
   double rate = 1;  ///< factor of the learning rate
+  /// Maps features to features: the weight of a linear layer or the kernel of a convolution inside the model; no table,
+  /// no head, no vector. Rules for matrices (optim/muon) treat these alone
+  bool hidden_matrix = false;
 };
 
 /// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.
@@ -77,7 +80,7 @@ class Parameters {
   };
   /// Declares a leaf of somebody else's module, whole on every rank, with its values; once, however often it is given
   /// (a tied weight). Its dtype may be another than the options': a chunk store gives it that one. Errors: a name that
-  /// is taken, a tensor that is no leaf.
+  /// is taken, a tensor that is no leaf. One of two dimensions or more is taken for a hidden matrix.
   void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
   /// The initial values of a parameter that this rank holds, to `out`, of its local shape and any dtype.
   void draw(const Parameter& parameter, const at::Tensor& out) const;

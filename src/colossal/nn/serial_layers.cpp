@@ -41,6 +41,7 @@ struct SerialLinear {
 struct BlockLinear : SerialLinear {
   BlockLinear(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
       : SerialLinear(p, name, in, out, o) {
+    weight.hidden_matrix = true;
     product = p.product_for(weight, product);
   }
 };
@@ -67,7 +68,6 @@ struct SerialHeads : HeadProjection {
   Heads forward(const at::Tensor& x) override {
     return split_heads(fused.forward(x), shape.heads, shape.kv_heads, shape.head_dim);
   }
-  int64_t kv_heads_local() const override { return shape.kv_heads; }
   AttentionShape shape;
   BlockLinear fused;
 };
@@ -180,6 +180,10 @@ std::unique_ptr<PatchEmbedding> SerialLayers::patch_embedding(const std::string&
 
 std::unique_ptr<Norm> SerialLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {
   return std::make_unique<RmsNorm>(parameters(), name, hidden, epsilon);
+}
+
+std::unique_ptr<Norm> SerialLayers::head_norm(const std::string& name, int64_t head_dim, double epsilon) {
+  return std::make_unique<RmsNorm>(parameters(), name, head_dim, epsilon);
 }
 
 std::unique_ptr<Norm> SerialLayers::layer_norm(const std::string& name, int64_t hidden, double epsilon) {

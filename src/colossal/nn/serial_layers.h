@@ -19,6 +19,7 @@ class SerialLayers : public Layers {
                                        double deviation) override;
   std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
                                                   double deviation) override;
+  std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) override;
   std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;

@@ -8,6 +8,7 @@ namespace colossal::ops {
 /// What encode_blocks() makes of n values: uint8 [n] and fp32 [ceil(n / 256)].
 struct CodedState {
   at::Tensor codes, scales;
+  CodedState(at::Tensor codes, at::Tensor scales) : codes(std::move(codes)), scales(std::move(scales)) {}
   /// Of zeros.
   CodedState(int64_t n, Codes kind);
 };

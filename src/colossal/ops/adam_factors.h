@@ -2,8 +2,8 @@
 #pragma once
 #include <cmath>
 
+#include "colossal/ops/adam_step.h"
 #include "colossal/ops/kernels.h"
-#include "colossal/ops/update.h"
 
 namespace colossal::ops {
 

@@ -12,6 +12,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
 namespace {
@@ -81,6 +82,22 @@ at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask
   if (!mask.documents.defined()) return allowed;
   const at::Tensor own = mask.documents.gather(1, positions.expand({q.size(0), -1}));
   return (own.unsqueeze(2) == mask.documents.unsqueeze(1)).unsqueeze(1).logical_and(allowed);
+}
+
+// Pairs of a query and a key that the rule lets through in the whole batch, whatever documents there are.
+int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  int64_t pairs = 0;
+  for (size_t row = 0; row < std::max<size_t>(mask.lengths.size(), 1); ++row) {
+    const int64_t length = mask.lengths.empty() ? k.size(2) : mask.lengths[row];
+    for (int64_t position = length - q.size(2); position < length; ++position) {
+      const int64_t from = mask.window > 0 ? std::max<int64_t>(0, position - reach_of(mask)) : 0,
+                    last = mask.causal       ? position
+                           : mask.window > 0 ? position + mask.window
+                                             : length;
+      pairs += std::min(length, last + 1) - from;
+    }
+  }
+  return mask.lengths.empty() ? q.size(0) * pairs : pairs;
 }
 
 // What ALiBi adds to scores: [rows, N, S, T] in `type`.
@@ -344,7 +361,14 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check(q, k, v, mask);
   const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();
-  return attention_on(attention_path(has_kernel(q) && same_type, q, k, mask), q, k, v, mask);
+  const at::Tensor out = attention_on(attention_path(has_kernel(q) && same_type, q, k, mask), q, k, v, mask);
+  if (!tensor::are_flops_counted()) return out;
+  // Of a pair two products, of keys and of values; backward makes the gradients of both factors of each.
+  const double forward =
+      4 * static_cast<double>(q.size(1) * q.size(3)) * static_cast<double>(visible_pairs(q, k, mask));
+  tensor::announce_flops(forward);
+  tensor::announce_flops_in_backward(out, 2 * forward);
+  return out;
 }
 
 }  // namespace colossal::ops

@@ -25,8 +25,9 @@ struct AttentionMask {
   /// Linear biases: a slope for each query head, fp64 [N], or undefined (Press et al. 2022, arXiv:2108.12409). They
   /// have no gradient.
   at::Tensor alibi;
-  double soft_cap = 0;           ///< 0: none. Scores stay within +- soft_cap (Gemma 2, arXiv:2408.00118, section 2)
-  std::vector<int64_t> lengths;  ///< keys of each row of the batch, S to T; those behind are not read. Empty: T
+  double soft_cap = 0;  ///< 0: none. Scores stay within +- soft_cap (Gemma 2, arXiv:2408.00118, section 2)
+  std::vector<int64_t>
+      lengths;  ///< keys of each row of the batch, S to T; those behind count for nothing, but must be finite
 };
 
 /// The slopes of ALiBi for `heads` heads, fp64 [heads]: 2^(-8 i / heads) for i = 1, 2, ... where `heads` is a power of
@@ -42,7 +43,9 @@ at::Tensor alibi_slopes(int64_t heads);
 /// Errors:   throws if shapes do not fit together.
 /// Cost:     on the CPU scores never exist as a whole, and blocks of keys that no query of a block sees are skipped: a
 ///           causal mask halves the work, a window makes it O(S window), documents that are runs of a row O(sum of
-///           their squares). Elsewhere see attention_path().
+///           their squares). Elsewhere see attention_path(). Announced (tensor::FlopCount): 4 D
+///           operations for each query head, query and key that it may see, and twice that in backward; documents are
+///           not looked at.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
 /// The same by whole score matrices and ATen autograd: the reference.

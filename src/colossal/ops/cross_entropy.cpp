@@ -50,7 +50,7 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
   if (labels.numel() == 0 || !labels.is_cpu()) return;
   const auto good = labels.ge(0).logical_or(labels.eq(kIgnoredLabel));
   const auto wrong = whole ? good.logical_and(labels.lt(range.first + range.valid)).logical_not() : good.logical_not();
-  if (wrong.any().item<bool>())
+  if (*wrong.any().const_data_ptr<bool>())
     throw Error("cross_entropy",
                 concat("labels must be word numbers", whole ? concat(" below ", range.valid) : "", " or ",
                        kIgnoredLabel, ": got ", labels.masked_select(wrong)[0].item<int64_t>()));
@@ -249,6 +249,10 @@ Result compute(const Problem& problem) {
   return result;
 }
 
+double number_on_host(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? *x.const_data_ptr<double>() : *x.const_data_ptr<float>();
+}
+
 // The gradients wait in the node for the factor that backward brings. They leave it when used, so that the engine may
 // take them over instead of copying, and the memory does not live as long as the graph.
 struct LinearCrossEntropy : Function<LinearCrossEntropy> {
@@ -286,7 +290,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     if (at::Tensor sum = gradient_sum(leaf); sum.defined()) {
       const bool is_wide = sum.scalar_type() == weight.scalar_type();
       if (is_wide && sum.is_cpu())
-        sum.add_(weight, gradients[0].item<double>());
+        sum.add_(weight, number_on_host(gradients[0]));
       else
         sum.copy_(weight.mul_(gradients[0]).add_(sum));  // rounded once, and without waiting for the device
       weight = none;

@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
 namespace {
@@ -112,8 +113,13 @@ at::Tensor wide(const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x
 /// operands are.
 void multiply_wide_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) {
-    return rows.is_cpu() ? at::mm(rows, b) : at::mm(rows, b, at::kFloat);
+    return rows.is_cuda() ? at::mm(rows, b, at::kFloat) : at::mm(rows, b);
   });
+}
+
+/// Of a product [rows, inner] [inner, columns].
+void announce(int64_t rows, int64_t inner, int64_t columns) {
+  tensor::announce_flops(2.0 * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns));
 }
 
 constexpr int64_t kColumnSumGrain = 16384;
@@ -170,11 +176,13 @@ at::ScalarType product_type(const at::Tensor& x) { return is_widened(x) ? at::kF
 at::Tensor matmul_nt(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (is_widened(a)) return matmul_nt(wide(a), wide(b), wide(bias)).to(a.scalar_type());
+  announce(a.size(0), a.size(1), b.size(0));
   return multiply_nt(library_for(a, b, &MatmulChoice::nt), a, b, bias);
 }
 at::Tensor matmul_nn(const at::Tensor& a, const at::Tensor& b) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (is_widened(a)) return matmul_nn(wide(a), wide(b)).to(a.scalar_type());
+  announce(a.size(0), a.size(1), b.size(1));
   return multiply_nt(library_for(a, b, &MatmulChoice::nn), a, b.t());
 }
 at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
@@ -185,6 +193,7 @@ at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
     if (to_wide) return sum;
     return sum.defined() ? sum.add_(product) : product.to(a.scalar_type());
   }
+  announce(a.size(1), a.size(0), b.size(1));
   if (to_wide) {
     multiply_wide_(sum, a.t(), b, 1);
     return sum;
@@ -198,17 +207,20 @@ at::Tensor matmul_tn(const at::Tensor& a, const at::Tensor& b, at::Tensor sum) {
 void matmul_nt_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   const bool to_wide = out.scalar_type() != a.scalar_type();
-  if (to_wide) return is_widened(a) ? matmul_nt_(out, wide(a), wide(b), beta) : multiply_wide_(out, a, b.t(), beta);
-  if (is_widened(a)) {
+  if (to_wide && is_widened(a)) return matmul_nt_(out, wide(a), wide(b), beta);
+  if (!to_wide && is_widened(a)) {
     const at::Tensor product = matmul_nt(wide(a), wide(b));
     beta == 0 ? out.copy_(product) : out.add_(product);
     return;
   }
+  announce(a.size(0), a.size(1), b.size(0));
+  if (to_wide) return multiply_wide_(out, a, b.t(), beta);
   multiply_nt_(library_for(a, b, &MatmulChoice::nt), out, a, b, beta);
 }
 void matmul_nn_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (is_widened(a) || out.scalar_type() != a.scalar_type()) return matmul_nt_(out, a, b.t(), 0);
+  announce(a.size(0), a.size(1), b.size(1));
   multiply_nt_(library_for(a, b, &MatmulChoice::nn), out, a, b.t(), 0);
 }
 

@@ -120,7 +120,7 @@ void fill(const Normal& draw, at::Tensor& local, std::vector<int64_t> shape, std
   at::NoGradGuard no_grad;
   at::Tensor box = local;
   for (size_t d = 0; d < size.size(); ++d) box = box.narrow(static_cast<int64_t>(d), local_start[d], size[d]);
-  if (box.numel() == 0) return;
+  if (box.numel() == 0 || box.is_meta()) return;
   if (size.empty()) shape = start = size = {1}, start[0] = 0;
   const bool in_place = box.is_cpu() && box.scalar_type() == at::kFloat && box.is_contiguous();
   at::Tensor drawn = in_place ? box : at::empty(box.sizes(), at::kFloat);

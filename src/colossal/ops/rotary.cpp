@@ -92,9 +92,10 @@ void check(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& 
 // Angles of these positions: [n, 2, D/2] of a table long enough for the largest.
 at::Tensor angles(const at::Tensor& positions, const RotaryTable& table, at::ScalarType type) {
   if (positions.numel() == 0) return table.cos_sin(1, type);
-  const auto [smallest, largest] = positions.aminmax();
-  require(smallest.item<int64_t>() >= 0, "rotary", "positions must not be negative: got ", smallest.item<int64_t>());
-  return table.cos_sin(largest.item<int64_t>() + 1, type);
+  const auto [smallest, largest] = positions.aminmax();  // where kernels are, on the host: nobody waits
+  const int64_t first = *smallest.const_data_ptr<int64_t>(), last = *largest.const_data_ptr<int64_t>();
+  require(first >= 0, "rotary", "positions must not be negative: got ", first);
+  return table.cos_sin(last + 1, type);
 }
 
 // x may have any strides as long as elements of a head are adjacent and (b, s) is one evenly spaced dimension.

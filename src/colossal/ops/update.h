@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "colossal/ops/adam_step.h"
+
 namespace colossal::ops {
 
 /// What a step works on.
@@ -46,15 +48,6 @@ struct SgdStep {
 /// `momentum` undefined: b = g. Equals torch.optim.SGD without dampening.
 void sgd_(const FlatUpdate& update, const at::Tensor& momentum, const SgdStep& step);
 void sgd_reference_(const FlatUpdate& update, const at::Tensor& momentum, const SgdStep& step);
-
-struct AdamStep {
-  double learning_rate = 1e-3;
-  double beta1 = 0.9, beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0;  ///< decoupled: p *= 1 - learning_rate * weight_decay before the step (AdamW)
-  double penalty = 0;       ///< of the gradient: g += penalty * p (Adam's L2)
-  int64_t step = 1;         ///< number of this step, from 1: bias correction
-};
 
 /// g += penalty p;  p *= 1 - lr decay;  m += (g - m)(1 - b1);  v = v b2 + g^2 (1 - b2)
 /// p -= lr / (1 - b1^step) * m / (sqrt(v) / sqrt(1 - b2^step) + epsilon)

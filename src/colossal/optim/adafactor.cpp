@@ -13,14 +13,20 @@ Adafactor::Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& 
 
 void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  const auto gradients = gradients_of(shards()), directions = direction_buffers(shards());
-  moments_.update(shards(), gradients, gradient_scale, 1 - std::pow(static_cast<double>(step), -0.8));
-  const at::Tensor squares = moments_.divide(shards(), gradients, gradient_scale, directions);
-  const auto norms = tensors().norms({tensors().counted_squares(shards(), values_of(shards())), squares});
-  for_pieces([&](size_t i, const memory::Piece& piece, size_t tensor) {
+  Directions directions(shards());
+  moments_.begin(gradient_scale, 1 - std::pow(static_cast<double>(step), -0.8));
+  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) { moments_.add(i, shard, shard.gradients); });
+  moments_.update();
+  at::Tensor squares_of_values = tensors().zeros(), squares_of_directions = tensors().zeros();
+  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
+    moments_.divide(i, shard, shard.gradients, gradient_scale, directions.of(i, shard), squares_of_directions);
+    tensors().add_squares(shard.pieces, shard.values, squares_of_values);
+  });
+  const auto norms = tensors().norms({squares_of_values, squares_of_directions});
+  for_pieces([&](size_t i, memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
     const double root = std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
     const double of_values = norms[0][tensor] / root, of_direction = norms[1][tensor] / root;
-    descend(shards()[i], piece, directions[i],
+    descend(shard, piece, directions.of(i, shard),
             {.rate = learning_rate,
              .weight_decay = config().weight_decay,
              .scale = std::max(1e-3, of_values) / std::max(1.0, of_direction)});

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <utility>
+
 #include "colossal/base/error.h"
 #include "colossal/optim/adam.h"
 
@@ -13,51 +15,63 @@ using ops::Codes;
 Adam8bit::Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards)
     : config_(config), shards_(shards) {
   for (const memory::Shard& shard : shards) {
-    require(shard.values.is_cpu(), "optimizer", "adam8bit keeps its moments on the CPU: got shards on ",
-            shard.values.device(), "; use adamw");
-    moments_.emplace_back();
-    for (const memory::Piece& piece : shard.pieces)
-      moments_.back().push_back(
-          {ops::CodedState(piece.part.size, Codes::Signed), ops::CodedState(piece.part.size, Codes::Positive)});
+    require(shard.options().device().is_cpu(), "optimizer", "adam8bit keeps its moments on the CPU: got shards on ",
+            shard.options().device(), "; use adamw");
+    bool is_first = true;
+    for (const memory::Piece& piece : shard.pieces())
+      for (const Codes kind : {Codes::Signed, Codes::Positive}) {
+        const ops::CodedState zeros(piece.part.size, kind);
+        const size_t place = shard.add_state(zeros.codes);
+        shard.add_state(zeros.scales);
+        if (std::exchange(is_first, false)) first_ = place;
+      }
   }
+}
+
+Adam8bit::Moments Adam8bit::moments(const memory::Resident& shard, size_t piece) const {
+  const at::Tensor* states = &shard.states[first_ + 4 * piece];
+  return {{states[0], states[1]}, {states[2], states[3]}};
 }
 
 void Adam8bit::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   ops::AdamStep s = adam_step(config_, step, learning_rate);
-  for (size_t i = 0; i < shards_.size(); ++i) {
+  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
     size_t piece = 0;
-    for_updates(config_, shards_[i], step, gradient_scale, true, [&](const Run& run) {
-      const Moments& moments = moments_[i][piece++];
+    for_updates(config_, shard, step, gradient_scale, true, [&](const Run& run) {
+      const Moments of_piece = moments(shard, piece++);
       s.learning_rate = learning_rate * run.rate;
       s.weight_decay = run.weight_decay;
-      ops::adam_8bit_(run.update, moments.first, moments.second, s);
+      ops::adam_8bit_(run.update, of_piece.first, of_piece.second, s);
     });
-  }
+  });
 }
 
 std::vector<StateTensor> Adam8bit::state() {
   std::vector<StateTensor> tensors;
-  for (size_t i = 0; i < shards_.size(); ++i)
-    for (size_t p = 0; p < shards_[i].pieces.size(); ++p) {
-      const memory::Piece& piece = shards_[i].pieces[p];
-      const nn::Parameter& parameter = *piece.parameter;
+  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
+    for (size_t p = 0; p < shard.pieces.size(); ++p) {
+      const memory::Piece& piece = shard.pieces[p];
+      const Moments coded = moments(shard, p);
       at::Tensor m = at::empty({piece.part.size}), v = at::empty({piece.part.size});
-      ops::decode_blocks(moments_[i][p].first.codes, moments_[i][p].first.scales, Codes::Signed, m);
-      ops::decode_blocks(moments_[i][p].second.codes, moments_[i][p].second.scales, Codes::Positive, v);
-      tensors.push_back({concat("exp_avg.", parameter.name), m, parameter.spec, piece.part});
-      tensors.push_back({concat("exp_avg_sq.", parameter.name), v, parameter.spec, piece.part});
+      ops::decode_blocks(coded.first.codes, coded.first.scales, Codes::Signed, m);
+      ops::decode_blocks(coded.second.codes, coded.second.scales, Codes::Positive, v);
+      tensors.push_back(state_of_piece("exp_avg", m, piece, {}));
+      tensors.push_back(state_of_piece("exp_avg_sq", v, piece, {}));
     }
+  });
   return tensors;
 }
 
 void Adam8bit::loaded(const std::vector<StateTensor>& state) {
   size_t next = 0;
-  for (const std::vector<Moments>& of_shard : moments_)
-    for (const Moments& moments : of_shard) {
-      ops::encode_blocks(state[next++].value, Codes::Signed, moments.first.codes, moments.first.scales);
-      ops::encode_blocks(state[next++].value, Codes::Positive, moments.second.codes, moments.second.scales);
+  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
+    for (size_t p = 0; p < shard.pieces.size(); ++p) {
+      const Moments coded = moments(shard, p);
+      ops::encode_blocks(state[next++].value, Codes::Signed, coded.first.codes, coded.first.scales);
+      ops::encode_blocks(state[next++].value, Codes::Positive, coded.second.codes, coded.second.scales);
     }
+  });
 }
 
 }  // namespace colossal::optim

@@ -22,9 +22,11 @@ class Adam8bit : public Optimizer {
   struct Moments {
     ops::CodedState first, second;
   };
+  /// Of piece number `piece` of a shard.
+  Moments moments(const memory::Resident& shard, size_t piece) const;
   OptimizerConfig config_;
   std::vector<memory::Shard>& shards_;
-  std::vector<std::vector<Moments>> moments_;  // [shard][piece]
+  size_t first_ = 0;  ///< place of the first piece's moments among the states of every shard: four tensors a piece
 };
 
 }  // namespace colossal::optim

@@ -17,21 +17,33 @@ Came::Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, co
 void Came::step(int64_t, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   const std::vector<double>& betas = config().betas;
-  const auto gradients = gradients_of(shards()), updates = direction_buffers(shards());
-  moments_.update(shards(), gradients, gradient_scale, betas[1]);
-  const auto norms = tensors().norms({moments_.divide(shards(), gradients, gradient_scale, updates)})[0];
-  std::vector<at::Tensor> averages;
-  for (size_t i = 0; i < shards().size(); ++i) averages.push_back(averages_.of(i)[0]);
-  // from here on updates are how far they are from what was expected
-  for_pieces([&](size_t i, const memory::Piece& piece, size_t tensor) {
-    const double rms = norms[tensor] / std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
-    ops::average_(of_piece(updates[i], piece), 1 / std::max(1.0, rms), of_piece(averages[i], piece), 1 - betas[0]);
+  Directions updates(shards());
+  moments_.begin(gradient_scale, betas[1]);
+  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) { moments_.add(i, shard, shard.gradients); });
+  moments_.update();
+  at::Tensor squares = tensors().zeros();
+  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
+    moments_.divide(i, shard, shard.gradients, gradient_scale, updates.of(i, shard), squares);
   });
-  instability_.update(shards(), updates, 1, betas[2], 1e-16);
-  instability_.divide(shards(), averages, 1, updates);
-  for_pieces([&](size_t i, const memory::Piece& piece, size_t) {
-    const at::Tensor& direction = FactoredMoments::is_matrix(*piece.parameter) ? updates[i] : averages[i];
-    descend(shards()[i], piece, direction, {.rate = learning_rate, .weight_decay = config().weight_decay});
+  const auto norms = tensors().norms({squares})[0];
+  instability_.begin(1, betas[2], 1e-16);
+  // from here on updates are how far they are from what was expected
+  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
+    const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
+    for (const memory::Piece& piece : shard.pieces) {
+      const double rms =
+          norms[tensors().index(*piece.parameter)] / std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
+      ops::average_(of_piece(update, piece), 1 / std::max(1.0, rms), of_piece(average, piece), 1 - betas[0]);
+    }
+    instability_.add(shard.pieces, update);
+  });
+  instability_.update();
+  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
+    const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
+    instability_.divide(shard.pieces, average, 1, update, squares);
+    for (const memory::Piece& piece : shard.pieces)
+      descend(shard, piece, FactoredMoments::is_matrix(*piece.parameter) ? update : average,
+              {.rate = learning_rate, .weight_decay = config().weight_decay});
   });
 }
 

@@ -27,6 +27,7 @@ const std::vector<Rule>& rules() {
       {"came", {0.9, 0.999, 0.9999}, {}},
       {"adam8bit", {0.9, 0.95}, {"epsilon"}},
       {"galore", {0.9, 0.95}, {"epsilon", "rank", "update_every", "projection_scale"}},
+      {"muon", {0.95, 0.9, 0.95}, {"epsilon", "step_scale"}, 1},
   };
   return rows;
 }
@@ -67,10 +68,10 @@ void OptimizerConfig::fields(Fields& f) {
   f.number("learning_rate", learning_rate, "", "peak learning rate", 0, 1e3);
   f.numbers("betas", betas, "",
             "decay of the moments; empty: 0.9, 0.95 of adamw, adam, adam8bit, galore; 0.9, 0.99 of lion; 0.9, 0.999 of "
-            "lamb; 0.9, 0.999, 0.9999 of came",
+            "lamb; 0.9, 0.999, 0.9999 of came; 0.95 of muon's matrices, then 0.9, 0.95 of its AdamW",
             0, 0.999999);
-  f.number("epsilon", epsilon, "", "adamw, adam, lamb, adam8bit, galore: added to the root of the second moment", 1e-30,
-           1);
+  f.number("epsilon", epsilon, "", "adamw, adam, lamb, adam8bit, galore, muon: added to the root of the second moment",
+           1e-30, 1);
   f.number("weight_decay", weight_decay, "",
            "of matrices and embeddings, never of norms and biases; decoupled but for sgd, adam, lars", 0, 10);
   f.number("momentum", momentum, "", "sgd, lars: share of the last direction that is kept", 0, 0.999999);
@@ -80,6 +81,9 @@ void OptimizerConfig::fields(Fields& f) {
   f.integer("update_every", update_every, "steps", "galore: between computations of what gradients are projected to",
             1);
   f.number("projection_scale", projection_scale, "", "galore: factor of projected steps", 0, 1e3);
+  f.choice("step_scale", step_scale, {"adamw", "spectral"},
+           "muon: size of a matrix's step: adamw 0.2 sqrt(max(rows, columns)), as large as AdamW's; spectral "
+           "sqrt(max(1, rows / columns))");
   f.flag("stochastic_rounding", stochastic_rounding,
          "sgd, adam, adamw, lion, lars: round bf16 parameters that have no fp32 masters by chance");
   f.integer("warmup_steps", warmup_steps, "steps", "linear warm-up from 0 to where the schedule begins");

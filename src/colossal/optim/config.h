@@ -23,6 +23,7 @@ struct OptimizerConfig {
   int64_t rank = 128;
   int64_t update_every = 200;
   double projection_scale = 0.25;
+  std::string step_scale = "adamw";
   bool stochastic_rounding = false;
   ScheduleConfig schedule;
   ParameterGroups groups;

@@ -7,10 +7,11 @@ namespace colossal::optim {
 
 void ElementwiseOptimizer::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < shards_.size(); ++i)
-    for_updates(config_, shards_[i], step, gradient_scale, false, [&](const Run& run) {
-      update(run, states_.of(i, run.offset, run.size), step, learning_rate * run.rate);
+  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
+    for_updates(config_, shard, step, gradient_scale, false, [&](const Run& run) {
+      update(run, states_.of(shard, run.offset, run.size), step, learning_rate * run.rate);
     });
+  });
 }
 
 std::vector<StateTensor> ElementwiseOptimizer::state() {

@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/factored.h"
+#include "colossal/tensor/host_value.h"
 
 namespace colossal::optim {
 namespace {
@@ -23,67 +24,73 @@ void for_matrix_blocks(const memory::Piece& piece, const at::Tensor& buffer, con
 FactoredMoments::FactoredMoments(const LogicalTensors& tensors, std::string kind)
     : tensors_(tensors), kind_(std::move(kind)) {
   int64_t total = 0;
-  for (const auto& [name, shape] : tensors.entries()) {
+  for (const LogicalTensors::Entry& entry : tensors.entries()) {
+    const auto& shape = entry.spec.shape;
     place_.push_back(shape.size() == 2 ? total : -1);
     if (shape.size() == 2) total += shape[0] + shape[1];
   }
   moments_ = at::zeros({total}, at::kDouble);
   for (size_t i = 0; i < place_.size(); ++i) {
     if (place_[i] < 0) continue;
-    const auto& shape = tensors.entries()[i].shape;
+    const auto& shape = tensors.entries()[i].spec.shape;
     matrices_.push_back(
         {i, moments_.narrow(0, place_[i], shape[0]), moments_.narrow(0, place_[i] + shape[0], shape[1])});
   }
 }
 
-void FactoredMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers,
-                             double scale, double decay, double epsilon) {
-  at::Tensor sums = at::zeros_like(moments_);
-  for (size_t i = 0; i < shards.size(); ++i)
-    for (const memory::Piece& piece : shards[i].pieces) {
-      if (!is_matrix(*piece.parameter)) continue;
-      const int64_t rows = place_[tensors_.index(*piece.parameter)], columns = rows + piece.parameter->spec.shape[0];
-      for_matrix_blocks(piece, buffers[i], tensors_.mesh().place(),
-                        [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-                          if (!counts) return;
-                          ops::add_square_sums(block, sums.narrow(0, rows + row, block.size(0)),
-                                               sums.narrow(0, columns + column, block.size(1)));
-                        });
-    }
-  sums.mul_(scale * scale);
-  tensors_.mesh().all().all_reduce(sums, comm::Reduce::Sum).wait();
-  moments_.mul_(decay);
-  for (const Matrix& matrix : matrices_) {
-    const int64_t n = matrix.rows.numel(), m = matrix.columns.numel(), at = place_[matrix.tensor];
-    at::Tensor(matrix.rows).add_(sums.narrow(0, at, n) / static_cast<double>(m) + epsilon, 1 - decay);
-    at::Tensor(matrix.columns).add_(sums.narrow(0, at + n, m) / static_cast<double>(n) + epsilon, 1 - decay);
+void FactoredMoments::begin(double scale, double decay, double epsilon) {
+  sums_ = at::zeros_like(moments_);
+  scale_ = scale;
+  decay_ = decay;
+  epsilon_ = epsilon;
+}
+
+void FactoredMoments::add(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer) {
+  for (const memory::Piece& piece : pieces) {
+    if (!is_matrix(*piece.parameter)) continue;
+    const int64_t rows = place_[tensors_.index(*piece.parameter)], columns = rows + piece.parameter->spec.shape[0];
+    for_matrix_blocks(piece, buffer, tensors_.mesh().place(),
+                      [&](const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+                        if (!counts) return;
+                        ops::add_square_sums(block, sums_.narrow(0, rows + row, block.size(0)),
+                                             sums_.narrow(0, columns + column, block.size(1)));
+                      });
   }
 }
 
-at::Tensor FactoredMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from,
-                                   double scale, const std::vector<at::Tensor>& to) const {
-  at::Tensor squares = at::zeros({static_cast<int64_t>(tensors_.entries().size())}, at::kDouble);
+void FactoredMoments::update() {
+  sums_.mul_(scale_ * scale_);
+  tensors_.mesh().all().all_reduce(sums_, comm::Reduce::Sum).wait();
+  moments_.mul_(decay_);
+  for (const Matrix& matrix : matrices_) {
+    const int64_t n = matrix.rows.numel(), m = matrix.columns.numel(), at = place_[matrix.tensor];
+    at::Tensor(matrix.rows).add_(sums_.narrow(0, at, n) / static_cast<double>(m) + epsilon_, 1 - decay_);
+    at::Tensor(matrix.columns).add_(sums_.narrow(0, at + n, m) / static_cast<double>(n) + epsilon_, 1 - decay_);
+  }
+  sums_.reset();
+}
+
+void FactoredMoments::divide(const std::vector<memory::Piece>& pieces, const at::Tensor& from, double scale,
+                             const at::Tensor& to, at::Tensor& squares) const {
   const tensor::Place place = tensors_.mesh().place();
-  for (size_t i = 0; i < shards.size(); ++i)
-    for (const memory::Piece& piece : shards[i].pieces) {
-      if (!is_matrix(*piece.parameter)) continue;
-      const size_t tensor = tensors_.index(*piece.parameter);
-      const int64_t n = piece.parameter->spec.shape[0], m = piece.parameter->spec.shape[1], at = place_[tensor];
-      const auto type = to[i].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      const at::Tensor rows = moments_.narrow(0, at, n);
-      const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().mul_(scale).to(type),
-                       of_columns = moments_.narrow(0, at + n, m).rsqrt().to(type);
-      const auto shape = piece.parameter->spec.local_shape(place);
-      for (const tensor::Block& block : tensor::blocks(piece.parameter->spec, place, piece.part)) {
-        const auto in = [&](const at::Tensor& buffer) {
-          return tensor::at_block(of_piece(buffer, piece), shape, piece.part, block);
-        };
-        const double sum = ops::scale_rows_columns(in(from[i]), of_rows.narrow(0, block.start[0], block.size[0]),
-                                                   of_columns.narrow(0, block.start[1], block.size[1]), in(to[i]));
-        if (block.primary) squares[static_cast<int64_t>(tensor)] += sum;
-      }
+  for (const memory::Piece& piece : pieces) {
+    if (!is_matrix(*piece.parameter)) continue;
+    const size_t tensor = tensors_.index(*piece.parameter);
+    const int64_t n = piece.parameter->spec.shape[0], m = piece.parameter->spec.shape[1], at = place_[tensor];
+    const auto type = to.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor rows = moments_.narrow(0, at, n);
+    const at::Tensor of_rows = (rows / rows.mean()).rsqrt_().mul_(scale).to(type),
+                     of_columns = moments_.narrow(0, at + n, m).rsqrt().to(type);
+    const auto shape = piece.parameter->spec.local_shape(place);
+    for (const tensor::Block& block : tensor::blocks(piece.parameter->spec, place, piece.part)) {
+      const auto in = [&](const at::Tensor& buffer) {
+        return tensor::at_block(of_piece(buffer, piece), shape, piece.part, block);
+      };
+      const double sum = ops::scale_rows_columns(in(from), of_rows.narrow(0, block.start[0], block.size[0]),
+                                                 of_columns.narrow(0, block.start[1], block.size[1]), in(to));
+      if (block.primary) squares[static_cast<int64_t>(tensor)] += sum;
     }
-  return squares;
+  }
 }
 
 void FactoredMoments::add_to(std::vector<StateTensor>& tensors) const {
@@ -101,29 +108,31 @@ SecondMoments::SecondMoments(const std::vector<memory::Shard>& shards, const Log
       matrices_(tensors, "factored"),
       others_(shards, {"exp_avg_sq"}, [](const nn::Parameter& p) { return !FactoredMoments::is_matrix(p); }) {}
 
-void SecondMoments::update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers,
-                           double scale, double decay) {
-  matrices_.update(shards, buffers, scale, decay, kRegularization);
-  for (size_t i = 0; i < shards.size(); ++i)
-    for (size_t p = 0; p < shards[i].pieces.size(); ++p)
-      for (at::Tensor moment : others_.of(i, p)) {
-        const at::Tensor g = of_piece(buffers[i], shards[i].pieces[p]).to(moment.scalar_type()) * scale;
-        moment.lerp_(g.square() + kRegularization, 1 - decay);
-      }
+void SecondMoments::begin(double scale, double decay) {
+  matrices_.begin(scale, decay, kRegularization);
+  scale_ = scale;
+  decay_ = decay;
 }
 
-at::Tensor SecondMoments::divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from,
-                                 double scale, const std::vector<at::Tensor>& to) const {
-  at::Tensor squares = matrices_.divide(shards, from, scale, to);
-  for (size_t i = 0; i < shards.size(); ++i)
-    for (size_t p = 0; p < shards[i].pieces.size(); ++p)
-      for (const at::Tensor& moment : others_.of(i, p)) {
-        const memory::Piece& piece = shards[i].pieces[p];
-        of_piece(to[i], piece).copy_(of_piece(from[i], piece) * moment.rsqrt() * scale);
-        squares[static_cast<int64_t>(tensors_.index(*piece.parameter))] +=
-            memory::counted_squares(to[i], piece, tensors_.mesh().place());
-      }
-  return squares;
+void SecondMoments::add(size_t index, const memory::Resident& shard, const at::Tensor& buffer) {
+  matrices_.add(shard.pieces, buffer);
+  for (size_t p = 0; p < shard.pieces.size(); ++p)
+    for (at::Tensor moment : others_.of(index, shard, p)) {
+      const at::Tensor g = of_piece(buffer, shard.pieces[p]).to(moment.scalar_type()) * scale_;
+      moment.lerp_(g.square() + kRegularization, 1 - decay_);
+    }
+}
+
+void SecondMoments::divide(size_t index, const memory::Resident& shard, const at::Tensor& from, double scale,
+                           const at::Tensor& to, at::Tensor& squares) const {
+  matrices_.divide(shard.pieces, from, scale, to, squares);
+  for (size_t p = 0; p < shard.pieces.size(); ++p)
+    for (const at::Tensor& moment : others_.of(index, shard, p)) {
+      const memory::Piece& piece = shard.pieces[p];
+      of_piece(to, piece).copy_(of_piece(from, piece) * moment.rsqrt() * scale);
+      squares[static_cast<int64_t>(tensors_.index(*piece.parameter))] +=
+          tensor::host_value(memory::counted_squares(to, piece, tensors_.mesh().place()));
+    }
 }
 
 void SecondMoments::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {

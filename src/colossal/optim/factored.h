@@ -19,15 +19,16 @@ class FactoredMoments {
   /// True of the parameters that this treats: those of two dimensions.
   static bool is_matrix(const nn::Parameter& parameter) { return parameter.spec.shape.size() == 2; }
 
-  /// moments = decay moments + (1 - decay) means of ((scale buffer)^2 + epsilon); `buffers` are as long as the shards.
-  /// One pass.
+  /// moments = decay moments + (1 - decay) means of ((scale buffer)^2 + epsilon), in one pass: begin(), add() for each
+  /// shard, with a buffer as long as the shard that has `pieces`, then update().
+  void begin(double scale, double decay, double epsilon);
+  void add(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer);
   /// Communication: one all_reduce of the sum of n + m doubles among all ranks.
-  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale,
-              double decay, double epsilon);
-  /// to = scale from / sqrt(moments) for the matrices, in one pass; other pieces stay as they are. `to` may be `from`.
-  /// Returns what LogicalTensors::counted_squares() says of `to`, before it is rounded; 0 for other tensors.
-  at::Tensor divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale,
-                    const std::vector<at::Tensor>& to) const;
+  void update();
+  /// to = scale from / sqrt(moments) for the matrices of a shard, in one pass; other pieces stay as they are. `to` may
+  /// be `from`. Adds to `squares` what LogicalTensors::add_squares() says of `to`, before it is rounded.
+  void divide(const std::vector<memory::Piece>& pieces, const at::Tensor& from, double scale, const at::Tensor& to,
+              at::Tensor& squares) const;
 
   void add_to(std::vector<StateTensor>& tensors) const;
 
@@ -39,6 +40,8 @@ class FactoredMoments {
   const LogicalTensors& tensors_;
   std::string kind_;
   at::Tensor moments_;  // all rows and columns, one behind the other
+  at::Tensor sums_;     // of squares, likewise, between begin() and update()
+  double scale_ = 1, decay_ = 0, epsilon_ = 0;
   std::vector<Matrix> matrices_;
   std::vector<int64_t> place_;  // of a tensor's rows in moments_; -1: not a matrix
 };
@@ -48,19 +51,23 @@ class FactoredMoments {
 class SecondMoments {
  public:
   SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors);
-  /// moments = decay moments + (1 - decay) ((scale buffers)^2 + 1e-30). Communication: that of
-  /// FactoredMoments::update().
-  void update(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers, double scale,
-              double decay);
-  /// to = scale from / sqrt(moments). `to` may be `from`. Returns LogicalTensors::counted_squares() of `to`.
-  at::Tensor divide(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& from, double scale,
-                    const std::vector<at::Tensor>& to) const;
+  /// moments = decay moments + (1 - decay) ((scale buffer)^2 + 1e-30): begin(), add() for each shard, update().
+  void begin(double scale, double decay);
+  /// Of shard number `index`; the moments of what is no matrix are done with it.
+  void add(size_t index, const memory::Resident& shard, const at::Tensor& buffer);
+  /// Communication: that of FactoredMoments::update().
+  void update() { matrices_.update(); }
+  /// to = scale from / sqrt(moments). `to` may be `from`. Adds to `squares` what LogicalTensors::add_squares() says of
+  /// `to`.
+  void divide(size_t index, const memory::Resident& shard, const at::Tensor& from, double scale, const at::Tensor& to,
+              at::Tensor& squares) const;
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
 
  private:
   const LogicalTensors& tensors_;
   FactoredMoments matrices_;
   PieceStates others_;
+  double scale_ = 1, decay_ = 0;
 };
 
 /// body(block of `buffer`, the logical indices of its first row and column, whether this rank counts it) for the blocks

@@ -29,20 +29,21 @@ class Galore : public TensorwiseOptimizer {
   struct Matrix {
     size_t tensor;  ///< of LogicalTensors
     bool from_left;
-    at::Tensor projection;  ///< [smaller side, rank]
-    int64_t at;             ///< of its R in the flat buffers of all
+    std::vector<size_t> shards;  ///< those that have parts of it
+    at::Tensor projection;       ///< [smaller side, rank]
+    int64_t at;                  ///< of its R in the flat buffers of all
     std::vector<int64_t> low_shape;
     at::Tensor low(const at::Tensor& flat) const {
       return flat.narrow(0, at, low_shape[0] * low_shape[1]).view(low_shape);
     }
   };
   const Matrix* matrix_of(const nn::Parameter& parameter) const;
-  /// body(matrix, block of `buffers`, its first row and column, whether this rank counts it) for all that this rank
-  /// holds.
+  /// body(matrix, block of `buffer`, its first row and column, whether this rank counts it) for what a shard holds of
+  /// matrices.
   template <class Body>
-  void for_blocks(const std::vector<at::Tensor>& buffers, const Body& body) const;
-  void find_projections(const std::vector<at::Tensor>& gradients);
-  at::Tensor projected(const std::vector<at::Tensor>& gradients) const;
+  void for_blocks(const memory::Resident& shard, const at::Tensor& buffer, const Body& body) const;
+  void find_projections();
+  at::Tensor projected() const;
 
   at::ScalarType type_;  ///< fp64 for fp64 values, else fp32
   std::vector<Matrix> matrices_;

@@ -7,27 +7,34 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/tensor/host_value.h"
 
 namespace colossal::optim {
 namespace {
 
-/// Copies do no harm to a maximum, so every rank looks at all that it has.
-double largest(const std::vector<memory::Shard>& shards) {
-  double most = 0;
-  for (const memory::Shard& shard : shards)
+/// Largest magnitude of all gradients on their device; undefined: this rank has none. Copies do no harm to a maximum,
+/// so every rank looks at all that it has.
+at::Tensor largest(const std::vector<memory::Shard>& shards) {
+  at::Tensor most;
+  memory::for_leases(shards, [&](size_t, memory::Resident& shard) {
     for (const memory::Piece& piece : shard.pieces) {
       const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
-      const double here = at::linalg_vector_norm(part, std::numeric_limits<double>::infinity()).item<double>();
-      // backends differ in what Max makes of NaN
-      most = std::isnan(here) ? std::numeric_limits<double>::infinity() : std::max(most, here);
+      const at::Tensor here = at::linalg_vector_norm(part, std::numeric_limits<double>::infinity()).to(at::kDouble);
+      most = most.defined() ? at::maximum(most, here) : here;  // NaN wins
     }
+  });
   return most;
 }
 
-double squares(const std::vector<memory::Shard>& shards, const tensor::Place& place) {
-  double sum = 0;
-  for (const memory::Shard& shard : shards)
-    for (const memory::Piece& piece : shard.pieces) sum += memory::counted_squares(shard.gradients, piece, place);
+/// Sum of the squares that this rank counts, on their device, added up in the order of the pieces; undefined: none.
+at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place& place) {
+  at::Tensor sum;
+  memory::for_leases(shards, [&](size_t, memory::Resident& shard) {
+    for (const memory::Piece& piece : shard.pieces) {
+      const at::Tensor here = memory::counted_squares(shard.gradients, piece, place);
+      sum = sum.defined() ? sum + here : here;
+    }
+  });
   return sum;
 }
 
@@ -35,21 +42,25 @@ double squares(const std::vector<memory::Shard>& shards, const tensor::Place& pl
 
 double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh, NormOrder order) {
   const bool is_max = order == NormOrder::Infinity;
-  at::Tensor total = at::full({1}, is_max ? largest(shards) : squares(shards, mesh.place()), at::kDouble);
+  const at::Tensor mine = is_max ? largest(shards) : squares(shards, mesh.place());
+  double value = mine.defined() ? tensor::host_value(mine) : 0;
+  // backends differ in what Max makes of NaN
+  if (is_max && std::isnan(value)) value = std::numeric_limits<double>::infinity();
+  at::Tensor total = at::full({1}, value, at::kDouble);
   mesh.all().all_reduce(total, is_max ? comm::Reduce::Max : comm::Reduce::Sum).wait();
-  return is_max ? total.item<double>() : std::sqrt(total.item<double>());
+  return is_max ? tensor::host_value(total) : std::sqrt(tensor::host_value(total));
 }
 
 double clip_factor(double norm, double limit) { return limit > 0 && norm > limit ? limit / norm : 1; }
 
 void clip_by_value(const std::vector<memory::Shard>& shards, double limit) {
   require(limit > 0, "optimizer", "gradients are clipped to values above 0: got ", limit);
-  for (const memory::Shard& shard : shards) {
+  memory::for_leases(shards, [&](size_t, memory::Resident& shard) {
     const bool is_half = shard.gradients.scalar_type() == at::kHalf;
     // its largest number: clamp_ takes no other, and none is above
     const double most = is_half ? std::min(limit, 65504.0) : limit;
-    at::Tensor(shard.gradients).clamp_(-most, most);
-  }
+    shard.gradients.clamp_(-most, most);
+  });
 }
 
 }  // namespace colossal::optim

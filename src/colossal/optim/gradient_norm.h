@@ -14,6 +14,7 @@ enum class NormOrder { Two, Infinity };
 /// summed over the ranks whose partial sums they are.
 ///
 /// Communication: one all_reduce of one double over all ranks. Every rank must call, with or without gradients.
+/// Cost:          a pass over the gradients; the host waits for the device once, whatever the number of parameters.
 double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh, NormOrder order = NormOrder::Two);
 
 /// The factor that brings a gradient of this norm down to `limit`, 1 where it is not longer. limit 0: no clipping.

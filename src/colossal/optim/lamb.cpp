@@ -9,21 +9,25 @@ namespace colossal::optim {
 
 void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  const std::vector<at::Tensor> directions = direction_buffers(shards());
+  Directions directions(shards());
+  at::Tensor squares_of_values = tensors().zeros(), squares_of_directions = tensors().zeros();
   ops::AdamStep adam = adam_step(config(), step, learning_rate);
-  for (size_t i = 0; i < shards().size(); ++i)
-    for_updates(config(), shards()[i], step, gradient_scale, false, [&](const Run& run) {
-      const auto states = states_.of(i, run.offset, run.size);
+  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
+    const at::Tensor direction = directions.of(i, shard);
+    for_updates(config(), shard, step, gradient_scale, false, [&](const Run& run) {
+      const auto states = states_.of(shard, run.offset, run.size);
       adam.weight_decay = run.weight_decay;
       ops::adam_direction_({run.update.values, run.update.gradients, {}, gradient_scale},
-                           directions[i].narrow(0, run.offset, run.size), states[0], states[1], adam);
+                           direction.narrow(0, run.offset, run.size), states[0], states[1], adam);
     });
-  const auto norms = tensors().norms(
-      {tensors().counted_squares(shards(), values_of(shards())), tensors().counted_squares(shards(), directions)});
-  for_pieces([&](size_t i, const memory::Piece& piece, size_t tensor) {
+    tensors().add_squares(shard.pieces, shard.values, squares_of_values);
+    tensors().add_squares(shard.pieces, direction, squares_of_directions);
+  });
+  const auto norms = tensors().norms({squares_of_values, squares_of_directions});
+  for_pieces([&](size_t i, memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
     const double of_values = norms[0][tensor], of_direction = norms[1][tensor];
     const double trust = of_values > 0 && of_direction > 0 ? of_values / of_direction : 1;
-    descend(shards()[i], piece, directions[i], {.rate = learning_rate, .weight_decay = 0, .scale = trust});
+    descend(shard, piece, directions.of(i, shard), {.rate = learning_rate, .weight_decay = 0, .scale = trust});
   });
 }
 

@@ -11,21 +11,26 @@ Lars::Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, co
 
 void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  const auto norms = tensors().norms({tensors().counted_squares(shards(), values_of(shards())),
-                                      tensors().counted_squares(shards(), gradients_of(shards()))});
-  for (size_t i = 0; i < shards().size(); ++i)
-    for_updates(config(), shards()[i], step, gradient_scale, true, [&](const Run& run) {
+  at::Tensor squares_of_values = tensors().zeros(), squares_of_gradients = tensors().zeros();
+  memory::for_leases(shards(), [&](size_t, memory::Resident& shard) {
+    tensors().add_squares(shard.pieces, shard.values, squares_of_values);
+    tensors().add_squares(shard.pieces, shard.gradients, squares_of_gradients);
+  });
+  const auto norms = tensors().norms({squares_of_values, squares_of_gradients});
+  memory::for_leases(shards(), [&](size_t, memory::Resident& shard) {
+    for_updates(config(), shard, step, gradient_scale, true, [&](const Run& run) {
       const size_t tensor = tensors().index(run.first);
       const double of_values = norms[0][tensor], of_gradient = norms[1][tensor] * gradient_scale;
       const bool adapts = run.first.spec.shape.size() > 1 && of_values > 0 && of_gradient > 0;
       const double local_rate = adapts ? config().trust * of_values / (of_gradient + run.weight_decay * of_values) : 1;
-      const auto states = states_.of(i, run.offset, run.size);
+      const auto states = states_.of(shard, run.offset, run.size);
       ops::sgd_(run.update, states.empty() ? at::Tensor() : states[0],
                 {.learning_rate = 1,
                  .momentum = config().momentum,
                  .weight_decay = run.weight_decay,
                  .intake = learning_rate * run.rate * local_rate});
     });
+  });
 }
 
 void Lars::add_to(std::vector<StateTensor>& state) const { states_.add_to(state, shards()); }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "colossal/tensor/host_value.h"
+
 namespace colossal::optim {
 
 LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh) : mesh_(mesh) {
@@ -10,18 +12,20 @@ LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mes
     if (!p.value.defined() || p.value.requires_grad()) trained[p.name] = &p;
   for (const auto& [name, parameter] : trained) {
     index_[name] = entries_.size();
-    entries_.push_back({name, parameter->spec.shape});
+    entries_.push_back({name, parameter->spec, parameter->hidden_matrix});
   }
 }
 
-at::Tensor LogicalTensors::counted_squares(const std::vector<memory::Shard>& shards,
-                                           const std::vector<at::Tensor>& buffers) const {
-  at::Tensor squares = at::zeros({static_cast<int64_t>(entries_.size())}, at::kDouble);
+at::Tensor LogicalTensors::zeros() const { return at::zeros({static_cast<int64_t>(entries_.size())}, at::kDouble); }
+
+void LogicalTensors::add_squares(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer,
+                                 at::Tensor& squares) const {
+  if (pieces.empty()) return;
+  std::vector<at::Tensor> sums;  // on their device, read together
+  for (const memory::Piece& piece : pieces) sums.push_back(memory::counted_squares(buffer, piece, mesh_.place()));
+  const std::vector<double> values = tensor::host_values(at::stack(sums));
   auto* sum = squares.mutable_data_ptr<double>();
-  for (size_t i = 0; i < shards.size(); ++i)
-    for (const memory::Piece& piece : shards[i].pieces)
-      sum[index(*piece.parameter)] += memory::counted_squares(buffers[i], piece, mesh_.place());
-  return squares;
+  for (size_t i = 0; i < values.size(); ++i) sum[index(*pieces[i].parameter)] += values[i];
 }
 
 std::vector<std::vector<double>> LogicalTensors::norms(const std::vector<at::Tensor>& squares) const {
@@ -34,18 +38,6 @@ std::vector<std::vector<double>> LogicalTensors::norms(const std::vector<at::Ten
     norms.emplace_back(of_tensors, of_tensors + entries_.size());
   }
   return norms;
-}
-
-std::vector<at::Tensor> values_of(const std::vector<memory::Shard>& shards) {
-  std::vector<at::Tensor> buffers;
-  for (const memory::Shard& shard : shards) buffers.push_back(shard.values);
-  return buffers;
-}
-
-std::vector<at::Tensor> gradients_of(const std::vector<memory::Shard>& shards) {
-  std::vector<at::Tensor> buffers;
-  for (const memory::Shard& shard : shards) buffers.push_back(shard.gradients);
-  return buffers;
 }
 
 }  // namespace colossal::optim

@@ -14,19 +14,22 @@ class LogicalTensors {
  public:
   struct Entry {
     std::string name;
-    std::vector<int64_t> shape;  ///< logical
+    tensor::ShardSpec spec;  ///< its shape is the logical one
+    bool hidden_matrix;      ///< see nn::Parameter
   };
-  /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole model
-  /// (nn::Parameters::declared). What another rank holds counts as trained. Needs no `parameters` later.
+  /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole
+  /// model (nn::Parameters::declared). What another rank holds counts as trained. Needs no `parameters` later.
   LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh);
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
   comm::Mesh& mesh() const { return mesh_; }
 
-  /// Sums of the squares that this rank counts of each tensor in flat buffers, one as long as each shard: fp64
-  /// [tensors]. Every element counts on one rank, whatever the layout.
-  at::Tensor counted_squares(const std::vector<memory::Shard>& shards, const std::vector<at::Tensor>& buffers) const;
-  /// L2 norms of whole tensors: norms()[k][i] of tensor i, whose counted squares on this rank are squares[k][i].
+  /// For each tensor a number, at first zero: fp64 [tensors].
+  at::Tensor zeros() const;
+  /// squares += sums of the squares that this rank counts of each tensor in `buffer`, as long as the shard that has
+  /// `pieces`. Every element counts on one rank, whatever the layout.
+  void add_squares(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer, at::Tensor& squares) const;
+  /// L2 norms of whole tensors: norms()[k][i] of tensor i, whose squares (add_squares) on this rank are squares[k][i].
   /// Communication: one all_reduce of numbers times tensors doubles among all ranks.
   std::vector<std::vector<double>> norms(const std::vector<at::Tensor>& squares) const;
 
@@ -35,9 +38,5 @@ class LogicalTensors {
   std::vector<Entry> entries_;
   std::map<std::string, size_t> index_;
 };
-
-/// The values, or gradients, of all shards as buffers of norms().
-std::vector<at::Tensor> values_of(const std::vector<memory::Shard>& shards);
-std::vector<at::Tensor> gradients_of(const std::vector<memory::Shard>& shards);
 
 }  // namespace colossal::optim

@@ -11,6 +11,7 @@
 #include "colossal/optim/lamb.h"
 #include "colossal/optim/lars.h"
 #include "colossal/optim/lion.h"
+#include "colossal/optim/muon.h"
 #include "colossal/optim/sgd.h"
 
 namespace colossal::optim {
@@ -48,21 +49,23 @@ const Row kRows[] = {
     {"came", together<Came>},
     {"adam8bit", alone<Adam8bit>},
     {"galore", together<Galore>},
+    {"muon", together<Muon>},
 };
 
 }  // namespace
 
-StateTensor state_of_piece(const std::string& kind, const at::Tensor& flat, const memory::Piece& piece) {
-  return {concat(kind, ".", piece.parameter->name), of_piece(flat, piece), piece.parameter->spec, piece.part};
+StateTensor state_of_piece(const std::string& kind, const at::Tensor& value, const memory::Piece& piece,
+                           memory::Lease lease) {
+  return {concat(kind, ".", piece.parameter->name), value, piece.parameter->spec, piece.part, std::move(lease)};
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& given, std::vector<memory::Shard>& shards,
                                           const LogicalTensors& tensors) {
   check_optimizer(given);
   for (const memory::Shard& shard : shards)
-    require(!given.stochastic_rounding || shard.values.scalar_type() == at::kBFloat16, "optimizer",
-            "stochastic_rounding is for bf16 parameters without masters: got ", shard.values.scalar_type(),
-            "; leave it out");
+    require(!given.stochastic_rounding || shard.options().dtype() == at::kBFloat16, "optimizer",
+            "stochastic_rounding is for bf16 parameters without masters: got ",
+            c10::typeMetaToScalarType(shard.options().dtype()), "; leave it out");
   OptimizerConfig config = given;
   config.betas = betas_of(given);
   for (const Row& row : kRows)

@@ -16,49 +16,66 @@ at::Tensor narrowed(const at::Tensor& flat, int64_t offset, int64_t size) {
 
 ShardStates::ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds)
     : kinds_(std::move(kinds)) {
-  for (const memory::Shard& shard : shards) {
-    states_.emplace_back();
-    for (size_t kind = 0; kind < kinds_.size(); ++kind) states_.back().push_back(at::zeros_like(shard.values));
-  }
+  for (const memory::Shard& shard : shards)
+    for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+      const size_t place = shard.add_state(at::zeros({shard.length()}, shard.options()));
+      if (kind == 0) first_ = place;
+    }
 }
 
-std::vector<at::Tensor> ShardStates::of(size_t shard, int64_t offset, int64_t size) const {
+std::vector<at::Tensor> ShardStates::of(const memory::Resident& shard, int64_t offset, int64_t size) const {
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& state : states_[shard]) parts.push_back(state.narrow(0, offset, size));
+  for (size_t kind = 0; kind < kinds_.size(); ++kind) parts.push_back(of(shard, kind).narrow(0, offset, size));
   return parts;
 }
 
 void ShardStates::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {
-  for (size_t i = 0; i < shards.size(); ++i)
-    for (const memory::Piece& piece : shards[i].pieces)
+  for (const memory::Shard& shard : shards) {
+    const memory::Lease lease = shard.lease();
+    for (const memory::Piece& piece : lease->pieces)
       for (size_t kind = 0; kind < kinds_.size(); ++kind)
-        tensors.push_back(state_of_piece(kinds_[kind], states_[i][kind], piece));
+        tensors.push_back(state_of_piece(kinds_[kind], of_piece(of(*lease, kind), piece), piece, lease));
+  }
 }
 
 PieceStates::PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds,
                          const std::function<bool(const nn::Parameter&)>& wanted)
     : kinds_(std::move(kinds)) {
   for (const memory::Shard& shard : shards) {
-    states_.emplace_back();
-    for (const memory::Piece& piece : shard.pieces) {
-      auto& states = states_.back().emplace_back();
-      for (size_t kind = 0; wanted(*piece.parameter) && kind < kinds_.size(); ++kind)
-        states.push_back(at::zeros({piece.part.size}, shard.values.options()));
+    int64_t length = 0;
+    std::vector<int64_t>& places = places_.emplace_back();
+    for (const memory::Piece& piece : shard.pieces()) {
+      const bool is_wanted = wanted(*piece.parameter);
+      places.push_back(is_wanted ? length : -1);
+      if (is_wanted) length += piece.part.size;
+    }
+    for (size_t kind = 0; kind < kinds_.size(); ++kind) {
+      const size_t place = shard.add_state(at::zeros({length}, shard.options()));
+      if (kind == 0) first_ = place;
     }
   }
 }
 
-void PieceStates::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {
-  for (size_t i = 0; i < shards.size(); ++i)
-    for (size_t p = 0; p < shards[i].pieces.size(); ++p)
-      for (size_t kind = 0; kind < states_[i][p].size(); ++kind) {
-        const nn::Parameter& parameter = *shards[i].pieces[p].parameter;
-        tensors.push_back(
-            {concat(kinds_[kind], ".", parameter.name), states_[i][p][kind], parameter.spec, shards[i].pieces[p].part});
-      }
+std::vector<at::Tensor> PieceStates::of(size_t index, const memory::Resident& shard, size_t piece) const {
+  std::vector<at::Tensor> states;
+  const int64_t place = places_[index][piece];
+  for (size_t kind = 0; place >= 0 && kind < kinds_.size(); ++kind)
+    states.push_back(shard.states[first_ + kind].narrow(0, place, shard.pieces[piece].part.size));
+  return states;
 }
 
-void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale,
+void PieceStates::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const memory::Lease lease = shards[i].lease();
+    for (size_t p = 0; p < lease->pieces.size(); ++p) {
+      const auto states = of(i, *lease, p);
+      for (size_t kind = 0; kind < states.size(); ++kind)
+        tensors.push_back(state_of_piece(kinds_[kind], states[kind], lease->pieces[p], lease));
+    }
+  }
+}
+
+void for_updates(const OptimizerConfig& config, const memory::Resident& shard, int64_t step, double gradient_scale,
                  bool apart, const std::function<void(const Run&)>& body) {
   const auto run = [&](const nn::Parameter& first, int64_t offset, int64_t size,
                        std::optional<ops::FlatUpdate::Chance> chance) {
@@ -83,25 +100,23 @@ void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int6
   }
   size_t piece = 0;  // the first one of the run
   const auto factors = [](const nn::Parameter& p) { return std::pair(p.rate, p.decay); };
-  memory::for_runs(shard, factors, [&](const auto&, int64_t offset, int64_t size) {
+  memory::for_runs(shard.pieces, factors, [&](const auto&, int64_t offset, int64_t size) {
     while (shard.pieces[piece].offset < offset) ++piece;
     run(*shard.pieces[piece].parameter, offset, size, {});
   });
 }
 
-std::vector<at::Tensor> direction_buffers(const std::vector<memory::Shard>& shards) {
-  std::vector<at::Tensor> buffers;
-  for (const memory::Shard& shard : shards)
-    buffers.push_back(shard.gradients.scalar_type() == shard.values.scalar_type() ? shard.gradients
-                                                                                  : at::zeros_like(shard.values));
-  return buffers;
+at::Tensor Directions::of(size_t index, const memory::Resident& shard) {
+  if (shard.gradients.scalar_type() == shard.values.scalar_type()) return shard.gradients;
+  if (!own_[index].defined()) own_[index] = at::zeros_like(shard.values);
+  return own_[index];
 }
 
 at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece) {
   return flat.narrow(0, piece.offset, piece.part.size);
 }
 
-void descend(const memory::Shard& shard, const memory::Piece& piece, const at::Tensor& direction,
+void descend(const memory::Resident& shard, const memory::Piece& piece, const at::Tensor& direction,
              const Descent& descent) {
   ops::sgd_({of_piece(shard.values, piece), of_piece(direction, piece),
              narrowed(shard.copy, piece.offset, piece.part.size), descent.scale},

@@ -1,4 +1,4 @@
-// State tensors beside the values of shards, and the updates that elementwise rules do on them.
+// What rules keep beside the values of shards and reach through their leases, and the updates of elementwise rules.
 #pragma once
 #include <functional>
 #include <string>
@@ -9,20 +9,21 @@
 
 namespace colossal::optim {
 
-/// For every shard and each kind ("exp_avg") a tensor like its values, at first zero. Part of a checkpoint under the
+/// For every shard and each kind ("exp_avg") a state like its values, at first zero. Part of a checkpoint under the
 /// parameters' own specs.
 class ShardStates {
  public:
   ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds);
-  /// Elements [offset, offset + size) of each kind's tensor of shard `shard`, in the order of the kinds.
-  std::vector<at::Tensor> of(size_t shard, int64_t offset, int64_t size) const;
-  std::vector<at::Tensor> of(size_t shard) const { return states_[shard]; }
+  /// Elements [offset, offset + size) of each kind's tensor of a shard, in the order of the kinds.
+  std::vector<at::Tensor> of(const memory::Resident& shard, int64_t offset, int64_t size) const;
+  /// All of it.
+  at::Tensor of(const memory::Resident& shard, size_t kind) const { return shard.states[first_ + kind]; }
   /// Piece after piece, kind after kind.
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
 
  private:
   std::vector<std::string> kinds_;
-  std::vector<std::vector<at::Tensor>> states_;  // [shard][kind]
+  size_t first_ = 0;  // place of the first kind among the states of every shard
 };
 
 /// The same for pieces of some parameters alone: nothing is held for the others.
@@ -30,13 +31,14 @@ class PieceStates {
  public:
   PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds,
               const std::function<bool(const nn::Parameter&)>& wanted);
-  /// Of piece number `piece` of a shard, in the order of the kinds; empty where it is not wanted.
-  const std::vector<at::Tensor>& of(size_t shard, size_t piece) const { return states_[shard][piece]; }
+  /// Of piece number `piece` of shard number `index`, in the order of the kinds; empty where it is not wanted.
+  std::vector<at::Tensor> of(size_t index, const memory::Resident& shard, size_t piece) const;
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
 
  private:
   std::vector<std::string> kinds_;
-  std::vector<std::vector<std::vector<at::Tensor>>> states_;  // [shard][piece][kind]
+  size_t first_ = 0;                          // place of the first kind among the states of every shard
+  std::vector<std::vector<int64_t>> places_;  // [shard][piece]: where it begins in each kind's state; -1: not wanted
 };
 
 /// What an elementwise rule updates in one pass: neighbouring pieces of one rate and decay, or one piece where values
@@ -51,12 +53,19 @@ struct Run {
 
 /// body(run) for all pieces of a shard. `apart`: a run for each piece. Random bits of config.stochastic_rounding depend
 /// on step, name and the element's place in its local tensor: replicas round alike, however they share the states out.
-void for_updates(const OptimizerConfig& config, const memory::Shard& shard, int64_t step, double gradient_scale,
+void for_updates(const OptimizerConfig& config, const memory::Resident& shard, int64_t step, double gradient_scale,
                  bool apart, const std::function<void(const Run&)>& body);
 
-/// Buffers of the values' dtype for what a rule makes of the gradients: they themselves where they have it, as nobody
-/// reads them after an update; else new ones, zero.
-std::vector<at::Tensor> direction_buffers(const std::vector<memory::Shard>& shards);
+/// Buffers of the values' dtype for what a rule makes of the gradients in a step: they themselves where they have it,
+/// as nobody reads them after an update; else one beside each shard, zero at first.
+class Directions {
+ public:
+  explicit Directions(const std::vector<memory::Shard>& shards) : own_(shards.size()) {}
+  at::Tensor of(size_t index, const memory::Resident& shard);
+
+ private:
+  std::vector<at::Tensor> own_;  // undefined where the gradients serve
+};
 
 /// The elements of `flat`, as long as the shard, that belong to a piece.
 at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece);
@@ -67,7 +76,7 @@ at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece);
 struct Descent {
   double rate, weight_decay, scale = 1;
 };
-void descend(const memory::Shard& shard, const memory::Piece& piece, const at::Tensor& direction,
+void descend(const memory::Resident& shard, const memory::Piece& piece, const at::Tensor& direction,
              const Descent& descent);
 
 }  // namespace colossal::optim

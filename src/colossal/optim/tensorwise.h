@@ -21,11 +21,12 @@ class TensorwiseOptimizer : public Optimizer {
   const std::vector<memory::Shard>& shards() const { return shards_; }
   const LogicalTensors& tensors() const { return tensors_; }
 
-  /// body(number of the shard, piece, number of its tensor) for all pieces.
+  /// body(number of the shard, its lease, piece, number of its tensor) for all pieces.
   template <class Body>
   void for_pieces(const Body& body) const {
-    for (size_t i = 0; i < shards_.size(); ++i)
-      for (const memory::Piece& piece : shards_[i].pieces) body(i, piece, tensors_.index(*piece.parameter));
+    memory::for_leases(shards_, [&](size_t i, memory::Resident& shard) {
+      for (const memory::Piece& piece : shard.pieces) body(i, shard, piece, tensors_.index(*piece.parameter));
+    });
   }
 
  private:

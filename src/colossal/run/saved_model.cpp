@@ -7,9 +7,9 @@
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
-#include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
@@ -55,7 +55,7 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
   Description about;
   // one looks, all follow
   const std::vector<int64_t> steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
-  checkpoint::agree(everyone, at::kCPU, [&] {
+  comm::agree(everyone, at::kCPU, [&] {
     about = describe(folder, steps, registry);
     parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
     require(tokenizer == "none" || about.shape.task().reads == models::Reads::Tokens, "generate", folder, " holds a ",
@@ -73,7 +73,7 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
   nn::Parameters& parameters = saved.model->parameters();
   if (about.checkpoint.empty()) {
     const models::HuggingFace& names = about.shape.architecture->hugging_face;
-    checkpoint::agree(everyone, at::kCPU, [&] {
+    comm::agree(everyone, at::kCPU, [&] {
       checkpoint::import_weights(folder, parameters, {names.names(about.shape), names.prefix, names.ignored});
     });
     return saved;

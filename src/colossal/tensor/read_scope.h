@@ -1,4 +1,7 @@
 // Announces reads that no operator of LibTorch makes: kernels and collectives that take a tensor's address.
+//
+//   const tensor::ReadScope read({weight, bias});
+//   kernel(weight.const_data_ptr(), bias.const_data_ptr(), ...);
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "colossal/checkpoint/agreement.h"
+#include "colossal/comm/agreement.h"
 
 namespace colossal::train {
 
@@ -30,7 +30,7 @@ checkpoint::Found Checkpoints::resume(Resumable& training, const std::vector<int
     training.check_progress(progress);
   };
   checkpoint::Found found = checkpoint::load_newest(folder_, steps, wanted, state, mesh_.all(), mesh_.place(), check);
-  if (beside.restore) checkpoint::agree(mesh_.all(), at::kCPU, [&] { beside.restore(state.progress); });
+  if (beside.restore) comm::agree(mesh_.all(), at::kCPU, [&] { beside.restore(state.progress); });
   training.loaded(state);
   return found;
 }

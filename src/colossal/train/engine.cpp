@@ -3,15 +3,16 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <numeric>
-
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/parallel/tensor/vocabulary.h"
+#include "colossal/tensor/host_value.h"
 #include "colossal/train/optimization.h"
 
 namespace colossal::train {
@@ -37,13 +38,6 @@ data::Batch part_of(const data::Batch& b, int64_t part, int64_t parts) {
           slice(b.documents, part, parts)};
 }
 
-/// Sum of `value` over `group`, in fp64.
-double sum_over(comm::Group& group, double value) {
-  at::Tensor t = at::full({1}, value, at::kDouble);
-  group.all_reduce(t, comm::Reduce::Sum).wait();
-  return t.item<double>();
-}
-
 /// The ranks of this stage that the batch is dealt out to.
 comm::Group& replicas_of(comm::Mesh& mesh) { return mesh.group(mesh.place().batch_axes()); }
 
@@ -54,24 +48,27 @@ comm::Group& all_rows_of(comm::Mesh& mesh) {
   return mesh.group(axes);
 }
 
-double counted(const at::Tensor& labels) {
-  return static_cast<double>((labels != data::kIgnored).sum().item<int64_t>());
+/// Labels that count, on their device.
+at::Tensor counted(const at::Tensor& labels) { return (labels != data::kIgnored).sum(); }
+
+/// Sum of what the micro-batches lost, in their order whatever the schedule; undefined: others than this rank's. Read
+/// at once: a micro-batch more is no wait more.
+double sum_of(const std::vector<at::Tensor>& losses, double labels) {
+  std::vector<at::Tensor> mine;
+  for (const at::Tensor& loss : losses)
+    if (loss.defined()) mine.push_back(loss);
+  double sum = 0;
+  if (!mine.empty())
+    for (const double loss : tensor::host_values(at::stack(mine))) sum += loss / labels;
+  return sum;
 }
 
 }  // namespace
 
-at::Device choose_device(const std::string& name, int local_rank) {
-  const bool has_cuda = at::globalContext().hasCUDA() && at::detail::getCUDAHooks().deviceCount() > 0;
-  require(name != "cuda" || has_cuda, "run",
-          "device cuda needs a CUDA build of LibTorch and a GPU; use --run.device=cpu");
-  if (name == "cpu" || !has_cuda) return at::kCPU;
-  return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank % at::detail::getCUDAHooks().deviceCount()));
-}
-
-Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape)
+Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device)
     : config_(config), mesh_(world, config.parallel.axes()) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
-  nn::Parameters::Options options{config.precision.dtype(), choose_device(config.run.device, world.local_rank()),
+  nn::Parameters::Options options{config.precision.dtype(), device,
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store gives it
   if (config.precision.mode == "fp8") {
@@ -131,7 +128,7 @@ double Engine::train_step(const data::Batch& batch) {
   const data::Batch b = checked(batch);
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels = std::max(1.0, sum_over(replicas_of(mesh_), counted(b.labels)));
+  const double labels = std::max(1.0, comm::sum(replicas_of(mesh_), tensor::host_value(counted(batch.labels))));
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) {
     const data::Batch part = micro(i);
@@ -144,10 +141,10 @@ double Engine::train_step(const data::Batch& batch) {
     step.first_row = (mesh_.place().index(mesh_.place().batch_axes()) * parts + i) * part.inputs.size(0);
     return distributed::DistributedModel::Pass{part.inputs, step};
   };
-  std::vector<double> losses(parts, 0);  // added up in the order of the micro-batches, whatever the schedule
+  std::vector<at::Tensor> losses(parts);
   const auto loss = [&](int i, const at::Tensor& hidden) {
     const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels);
-    losses[i] = sum.item<double>() / labels;
+    losses[i] = sum.detach();
     return sum * (optimization_->loss_scale() / labels);
   };
   model_->train(pass, loss, [&](bool last) { optimization_->reducer().begin(last); });
@@ -156,7 +153,7 @@ double Engine::train_step(const data::Batch& batch) {
     optimization_->reducer().finish();
   }
   optimization_->store().end_pass();
-  return sum_over(all_rows_of(mesh_), std::accumulate(losses.begin(), losses.end(), 0.0));
+  return comm::sum(all_rows_of(mesh_), sum_of(losses, labels));
 }
 
 StepResult Engine::step() {
@@ -178,16 +175,20 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) { return distributed::DistributedModel::Pass{micro(i).inputs, step_of(micro(i))}; };
   const auto sums_of = [&](int i, const at::Tensor& hidden) {
-    at::Tensor sums = at::zeros({3}, at::kDouble);  // of the losses, of the labels, of those that were found
     const at::Tensor labels = micro(i).labels;
-    sums[0] = model().head->loss_sum(hidden, labels).to(at::kCPU, at::kDouble);
-    sums[1] = counted(labels);
-    if (has_accuracy) sums[2] = model().head->logits(hidden).argmax(-1).eq(labels).sum().to(at::kCPU, at::kDouble);
-    return sums;
+    std::vector<at::Tensor> sums{model().head->loss_sum(hidden, labels), counted(labels)};
+    if (has_accuracy) sums.push_back(model().head->logits(hidden).argmax(-1).eq(labels).sum());
+    for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
+    return at::stack(sums);
   };
-  at::Tensor sums = at::zeros({3}, at::kDouble);
-  for (const at::Tensor& part : model_->forward(static_cast<int>(parts), pass, sums_of)) sums += part;
+  at::Tensor mine;
+  for (const at::Tensor& part : model_->forward(static_cast<int>(parts), pass, sums_of))
+    mine = mine.defined() ? mine + part : part;
   optimization_->store().end_pass();
+  // of the losses, of the labels, of those that were found
+  std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
+  values.resize(3);
+  at::Tensor sums = at::tensor(values, at::kDouble);
   all_rows_of(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
   const double labels = std::max(1.0, sums[1].item<double>());
   Evaluation result{sums[0].item<double>() / labels, {}};
@@ -202,14 +203,16 @@ checkpoint::TrainingState Engine::state() {
   return state;
 }
 
-std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape) {
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
+                                   std::optional<at::Device> device) {
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
           config.parallel.pipeline.size, " * data ", config.parallel.data, " * tensor ", config.parallel.tensor.size,
           " = ", config.parallel.ranks(), "; start that many or change [parallel]");
   parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the rest
-  return std::make_unique<Engine>(world, config, shape);
+  return std::make_unique<Engine>(world, config, shape,
+                                  device ? *device : comm::choose_device(config.run.device, world.local_rank()));
 }
 
 }  // namespace colossal::train

@@ -42,7 +42,7 @@ struct Evaluation {
 /// in the same order.
 class Engine : public Resumable {
  public:
-  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape);
+  Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device);
   ~Engine();
 
   /// Gradients are zero: before the first train_step() of a step.
@@ -62,7 +62,7 @@ class Engine : public Resumable {
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks.
   StepResult step();
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and
-  /// "data" all_reduce of [3].
+  /// the batch axes all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);
 
   int64_t steps_done() const override;
@@ -94,11 +94,12 @@ class Engine : public Resumable {
 };
 
 /// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
+/// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
+/// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that
+/// shows what a rank of any number would send and compute.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is
 ///         communicated before.
-std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape);
-
-/// The device of [run] device on this rank. Errors: cuda asked for where there is none.
-at::Device choose_device(const std::string& name, int local_rank);
+std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,
+                                   std::optional<at::Device> device = {});
 
 }  // namespace colossal::train

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/machine.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/optim/config.h"
 #include "colossal/train/engine.h"
 
@@ -56,7 +57,7 @@ double usable_memory() {
 
 void check_memory(const run::Config& config, const models::ModelShape& shape, int64_t local, double limit) {
   const int64_t ranks = config.parallel.ranks();
-  if (limit <= 0 || choose_device(config.run.device, 0).is_cuda() ||
+  if (limit <= 0 || comm::choose_device(config.run.device, 0).is_cuda() ||
       (config.parallel.pipeline.size > 1 && local < ranks))
     return;
   const MemoryNeed need = least_memory(config, shape);

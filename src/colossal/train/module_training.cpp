@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/memory/first_use.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/optimization.h"
@@ -68,6 +70,11 @@ void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Con
   std::iota(order.begin(), order.end(), size_t{0});
   if (first_pass) order = order_of_use(named, module.named_buffers(), first_pass, replicas);
   for (const size_t i : order) declare(parameters, i);
+  for (const auto& part : module.modules()) {
+    if (part->name() != "torch::nn::EmbeddingImpl") continue;
+    for (const at::Tensor& table : part->parameters(/*recurse=*/false))
+      for (nn::Parameter& p : parameters) p.hidden_matrix = p.hidden_matrix && !p.value.is_same(table);
+  }
 }
 
 /// Replicas that differed would drift apart unseen: with every gradient the same, they would stay as far apart as they
@@ -86,8 +93,8 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
                                const std::function<void()>& first_pass)
     : config_(config),
       mesh_(world, config.parallel.axes()),
-      parameters_(mesh_.place(),
-                  {.dtype = config.precision.dtype(), .device = choose_device(config.run.device, world.local_rank())}) {
+      parameters_(mesh_.place(), {.dtype = config.precision.dtype(),
+                                  .device = comm::choose_device(config.run.device, world.local_rank())}) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   comm::Group& replicas = mesh_.group(mesh_.place().batch_axes());
   module.to(device());
@@ -150,9 +157,7 @@ StepResult ModuleTraining::step() {
 
 double ModuleTraining::mean(double value) {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
-  at::Tensor sum = at::full({1}, value, at::kDouble);
-  mesh_.all().all_reduce(sum, comm::Reduce::Sum).wait();
-  return sum.item<double>() / config_.parallel.data;
+  return comm::sum(mesh_.all(), value) / config_.parallel.data;
 }
 
 /// The optimization, and copies of the buffers behind it, in the dtype of the parameters' exact values: the same in

@@ -18,12 +18,11 @@ constexpr std::string_view kOptimizer = "optimizer.";  // before the names of it
 
 memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype) {
   memory::ChunkOptions options;
-  options.zero = static_cast<int>(config.parallel.zero);
+  options.sharing = memory::Sharing::of_stage(static_cast<int>(config.parallel.zero));
   options.sharers = static_cast<int>(config.parallel.zero_sharers);
   options.capacity =
       static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
   if (config.precision.has_masters()) options.masters = at::kFloat;
-  options.reshard_after_forward = config.parallel.reshard_after_forward;
   options.compression = comm::compression_of(config.parallel.compress);
   return options;
 }
@@ -45,7 +44,8 @@ nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
 Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config)
     : config_(config),
       mesh_(mesh),
-      store_(grouped(parameters, config), mesh, chunk_options(config, parameters.options().dtype)),
+      store_(grouped(parameters, config), mesh, chunk_options(config, parameters.options().dtype),
+             std::make_unique<memory::GatherNext>(config.parallel.reshard_after_forward)),
       reducer_(store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
@@ -82,8 +82,8 @@ checkpoint::TrainingState Optimization::state() {
     state.tensors.push_back(std::move(t));
   }
   for (const optim::StateTensor& t : optimizer_->state())
-    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
-  state.sharers = store_.options().zero == 0 ? 1 : store_.options().sharers;
+    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part, t.lease});
+  state.sharers = store_.options().sharing.states ? store_.options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   return state;
 }
@@ -91,10 +91,12 @@ checkpoint::TrainingState Optimization::state() {
 std::vector<checkpoint::NamedTensor> Optimization::weights() {
   std::vector<checkpoint::NamedTensor> weights;
   for (const auto* shards : {&store_.shards(), &store_.frozen()})
-    for (const memory::Shard& shard : *shards)
-      for (const memory::Piece& piece : shard.pieces)
-        weights.push_back({piece.parameter->name, shard.values.narrow(0, piece.offset, piece.part.size),
-                           piece.parameter->spec, piece.part});
+    for (const memory::Shard& shard : *shards) {
+      const memory::Lease lease = shard.lease();
+      for (const memory::Piece& piece : lease->pieces)
+        weights.push_back({piece.parameter->name, lease->values.narrow(0, piece.offset, piece.part.size),
+                           piece.parameter->spec, piece.part, lease});
+    }
   return weights;
 }
 

@@ -14,8 +14,8 @@
 #include "colossal/base/file.h"
 #include "colossal/base/machine.h"
 #include "colossal/base/progress.h"
-#include "colossal/checkpoint/agreement.h"
 #include "colossal/checkpoint/hugging_face.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/data/text_files.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
@@ -111,11 +111,11 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     for (int r = 0; r < world_.size(); ++r) ranks[r] = r;
     return ranks;
   }());
-  checkpoint::agree(*everyone, at::kCPU, [&] {
+  comm::agree(*everyone, at::kCPU, [&] {
     config_.validate();
     if (is_first()) take_folder();  // before the others look into it
   });
-  checkpoint::agree(*everyone, at::kCPU, [&] {
+  comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
     data_ = run::open_data(config_, options_.models, builtin_text(),
@@ -135,7 +135,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     // is no Error, a lack of memory, ends one rank, and the others hear of that.
     refused = error;
   }
-  checkpoint::agree(*everyone, at::kCPU, [&] {
+  comm::agree(*everyone, at::kCPU, [&] {
     if (refused) throw *refused;
     log_ = Log({.rank = world_.rank(), .size = world_.size(), .file = folder_.log(world_.rank())});
   });
@@ -196,13 +196,13 @@ void Trainer::start() {
   } else if (!config_.model.from.empty()) {
     const models::HuggingFace& folder = engine_->model().shape.architecture->hugging_face;
     const auto busy = world_.busy("reading " + config_.model.from);
-    checkpoint::agree(all_ranks(), at::kCPU, [&] {
+    comm::agree(all_ranks(), at::kCPU, [&] {
       checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
                                  {folder.names(engine_->model().shape), folder.prefix, folder.ignored});
     });
     engine_->weights_loaded();
   }
-  checkpoint::agree(all_ranks(), at::kCPU, [&] {
+  comm::agree(all_ranks(), at::kCPU, [&] {
     if (!is_first()) return;
     for (const std::string& notice : options_.notices) log_.warning(notice);
     settle_folder(steps);
@@ -294,10 +294,8 @@ bool Trainer::agree_on_step(report::StepMetrics& m) {
 }
 
 double Trainer::peak_flops() {
-  at::Tensor sum =
-      at::full({1}, ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1), at::kDouble);
-  all_ranks().all_reduce(sum, comm::Reduce::Sum).wait();  // measured at the same time: what all ranks reach together
-  return sum.item<double>();
+  // Measured at the same time: what all ranks reach together.
+  return comm::sum(all_ranks(), ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1));
 }
 
 bool Trainer::run() {

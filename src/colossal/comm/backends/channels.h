@@ -24,8 +24,7 @@ class Channels : public std::enable_shared_from_this<Channels> {
 
   /// `x` is a CPU tensor; it is kept alive until the transfer is done.
   /// Errors: wait() throws Error("comm", ...) when the message that arrives has another size or dtype, when the peer
-  /// has left or
-  ///         died, or when the group was aborted.
+  ///         has left or died, or when the group was aborted.
   Work send(const at::Tensor& x, int to);
   Work recv(const at::Tensor& x, int from);
   /// Makes this rank's waiters look for the reason of an abort.

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/backends/c10d_op.h"
 #include "colossal/comm/backends/kept_call.h"
 #include "colossal/comm/backends/reduction.h"
 #include "colossal/comm/backends/worker.h"
@@ -116,17 +117,6 @@ class TransferWork : public Work::State {
   C10dWork work_;
   at::Tensor kept_;
 };
-
-c10d::ReduceOp c10d_op(Reduce op) {
-  switch (op) {
-    case Reduce::Max:
-      return c10d::ReduceOp::MAX;
-    case Reduce::Min:
-      return c10d::ReduceOp::MIN;
-    default:
-      return c10d::ReduceOp::SUM;
-  }
-}
 
 /// Gloo adds these in their own precision, hop by hop, or as numbers.
 bool reduces_wrongly(at::ScalarType dtype) {

@@ -47,10 +47,4 @@ Work IdleGroup::issue(const Call& call) {
   return Work();
 }
 
-std::shared_ptr<Backend> make_null_group(const std::string& name) { return std::make_shared<IdleGroup>(name, 0, 1); }
-
-std::shared_ptr<Backend> make_off_group(const std::string& name, int rank, int size) {
-  return std::make_shared<IdleGroup>(name, rank, size);
-}
-
 }  // namespace colossal::comm

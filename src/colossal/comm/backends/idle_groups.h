@@ -1,5 +1,5 @@
-// The two groups that send nothing: of one rank, where there is nothing to send, and "off", which tests use to prove
-// that they would notice missing collectives.
+// The group that sends nothing: of one rank, where there is nothing to send; of a rank whose peers are not there
+// (make_idle_world); and of ranks whose collectives are switched off, by which tests prove that they would notice.
 #pragma once
 #include <memory>
 #include <string>
@@ -11,7 +11,7 @@ namespace colossal::comm {
 /// size() ranks that never meet. Outputs hold what this rank alone knows: all_gather repeats its own input,
 /// reduce_scatter keeps its own slice, all_to_all keeps its own input as far as it fits (zeros beyond), what comes from
 /// another rank by broadcast or recv is zeros. With size 1 that is the right result of every collective. Arguments are
-/// checked as by every other group.
+/// checked as by every other group. Tensors may be on any device, the meta device included.
 class IdleGroup : public Backend {
  public:
   IdleGroup(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}
@@ -26,8 +26,5 @@ class IdleGroup : public Backend {
   const std::string name_;
   const int rank_, size_;
 };
-
-std::shared_ptr<Backend> make_null_group(const std::string& name);
-std::shared_ptr<Backend> make_off_group(const std::string& name, int rank, int size);
 
 }  // namespace colossal::comm

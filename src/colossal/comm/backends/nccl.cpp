@@ -10,22 +10,12 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/backends/c10d_op.h"
 
 namespace colossal::comm {
 namespace {
 
 using C10dWork = c10::intrusive_ptr<c10d::Work>;
-
-c10d::ReduceOp c10d_op(Reduce op) {
-  switch (op) {
-    case Reduce::Max:
-      return c10d::ReduceOp::MAX;
-    case Reduce::Min:
-      return c10d::ReduceOp::MIN;
-    default:
-      return c10d::ReduceOp::SUM;
-  }
-}
 
 /// Keeps the tensors alive while NCCL reads them on a stream of its own, until the caller's stream waits for that one.
 /// From then on an event of the caller's stream says whether the collective is over: c10d's work would hold on to the

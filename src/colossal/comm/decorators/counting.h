@@ -9,9 +9,9 @@ namespace colossal::comm {
 
 /// Adds one entry to `traffic` per call, under the group's name, before the call is made. The arguments are checked
 /// first: a call that is refused is not counted. send counts numel(x); recv and barrier count calls alone.
-class CountingGroup : public Decorator {
+class CountingGroup : public GroupDecorator {
  public:
-  CountingGroup(std::shared_ptr<Group> inner, Traffic& traffic) : Decorator(std::move(inner)), traffic_(traffic) {}
+  CountingGroup(std::shared_ptr<Group> inner, Traffic& traffic) : GroupDecorator(std::move(inner)), traffic_(traffic) {}
 
   Work issue(const Call& call) override {
     check(*this, call);

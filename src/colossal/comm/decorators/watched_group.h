@@ -8,11 +8,11 @@
 namespace colossal::comm {
 
 /// After a verdict every call and every wait throws Error("watchdog", verdict), whatever the transport said.
-class WatchedGroup : public Decorator {
+class WatchedGroup : public GroupDecorator {
  public:
   /// `handle` comes from watchdog->add_group. `traffic` tells the phase.
   WatchedGroup(std::shared_ptr<Group> inner, std::shared_ptr<Watchdog> watchdog, int handle, const Traffic& traffic)
-      : Decorator(std::move(inner)), watchdog_(std::move(watchdog)), handle_(handle), traffic_(traffic) {}
+      : GroupDecorator(std::move(inner)), watchdog_(std::move(watchdog)), handle_(handle), traffic_(traffic) {}
 
   Work issue(const Call& call) override;
 

@@ -28,7 +28,7 @@ struct Split {
 /// "1d", "2d", ...: what TensorConfig::mode may be.
 std::vector<std::string> mode_names();
 
-/// The axes that a mesh needs for `config`, outermost first, to stand behind "data"; their sizes multiply to
+/// The axes that a mesh needs for `config`, outermost first, to stand behind the batch axes; their sizes multiply to
 /// config.size.
 /// Errors ("parallel"): a size that the mode cannot be made of, with the nearest that it can.
 std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config);

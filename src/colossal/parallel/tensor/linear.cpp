@@ -53,7 +53,9 @@ TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layo
       deferred_(p.deferred()),
       weight_(weight),
       bias_(std::move(bias)),
-      out_(weight.spec.room(0, layout_->mesh->place())) {}
+      out_(weight.spec.room(0, layout_->mesh->place())) {
+  weight.hidden_matrix = true;
+}
 
 std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout,
                                                    const std::string& name, int64_t in, int64_t out,
@@ -104,6 +106,7 @@ nn::Heads TensorHeads::forward(const at::Tensor& x) {
   const at::Tensor y = nn::linear(*f.product_, x, summed, bias, f.out_, &f.deferred_);
   nn::Heads heads = nn::split_heads(order_.by_sequence(y), split_.heads_local, split_.kv_heads_local, shape_.head_dim);
   heads.tokens = tokens_;
+  heads.first_head = f.layout_->mesh->place().index(f.layout_->inside.columns) * split_.heads_local;
   return heads;
 }
 

@@ -67,6 +67,21 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
   Table weight, bias;
 };
 
+/// Every rank holds the weight whole and uses it on its own heads of its own tokens.
+struct TensorHeadNorm : nn::Norm {
+  TensorHeadNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t head_dim, double epsilon)
+      : weight(p.add(name + ".weight", spec_of(layout, head_dim), Init::ones(), false)), epsilon(epsilon) {}
+  static tensor::ShardSpec spec_of(const Layout& layout, int64_t head_dim) {
+    tensor::ShardSpec spec = tensor::ShardSpec::whole({head_dim});
+    for (const auto* axes : {&layout.inside.batch, &layout.inside.sequence, &layout.inside.columns})
+      spec.gradient_axes.insert(spec.gradient_axes.end(), axes->begin(), axes->end());
+    return spec;
+  }
+  at::Tensor forward(const at::Tensor& x) override { return ops::rms_norm(x, weight.value, epsilon); }
+  nn::Parameter& weight;
+  double epsilon;
+};
+
 struct TensorNorm : nn::Norm {
   TensorNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t hidden, double epsilon,
              bool centred)
@@ -177,6 +192,10 @@ std::unique_ptr<nn::PatchEmbedding> TensorLayers::patch_embedding(const std::str
 
 std::unique_ptr<nn::Norm> TensorLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {
   return std::make_unique<TensorNorm>(parameters(), *layout_, name, hidden, epsilon, false);
+}
+
+std::unique_ptr<nn::Norm> TensorLayers::head_norm(const std::string& name, int64_t head_dim, double epsilon) {
+  return std::make_unique<TensorHeadNorm>(parameters(), *layout_, name, head_dim, epsilon);
 }
 
 std::unique_ptr<nn::Norm> TensorLayers::layer_norm(const std::string& name, int64_t hidden, double epsilon) {

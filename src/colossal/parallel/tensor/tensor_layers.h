@@ -15,6 +15,8 @@ namespace colossal::parallel {
 ///                them in forward and backward. Embedding, loss: vocabulary.h.
 ///                Classifier: one all_reduce of the logits over the ranks that split features. Dropout: none, masks
 ///                            follow the logical index.
+///                Norms of heads: none, but ranks with other tokens or heads hold copies of the weight whose gradients
+///                are partial sums.
 /// Errors:        a hidden size that does not divide (check_sizes); patch embeddings and classifiers where the layout
 ///                splits the sequence ("parallel"). Ids outside the vocabulary are the caller's to check.
 class TensorLayers : public nn::Layers {
@@ -34,6 +36,7 @@ class TensorLayers : public nn::Layers {
                                            double deviation) override;
   std::unique_ptr<nn::PatchEmbedding> patch_embedding(const std::string& name, const nn::PatchShape&, int64_t hidden,
                                                       double deviation) override;
+  std::unique_ptr<nn::Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) override;
   std::unique_ptr<nn::Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<nn::Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<nn::Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;

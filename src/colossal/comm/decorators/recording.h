@@ -1,0 +1,54 @@
+// Writes down every call that a rank makes in any of its groups.
+//
+//   const auto idle = comm::make_idle_world(5, 64);      // or any other world
+//   comm::RecordingWorld world(*idle);
+//   comm::Mesh mesh(world, {{"data", 8}, {"tensor", 8}});
+//   mesh.group("tensor").all_reduce(x, comm::Reduce::Sum).wait();
+//   world.calls()[0].sent.bytes;                         // 2 * 7/8 of the bytes of x
+#pragma once
+#include <c10/core/ScalarType.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "colossal/comm/decorators/decorator.h"
+
+namespace colossal::comm {
+
+/// What one rank asked of a group: everything about a Call but the values.
+struct RecordedCall {
+  std::string group;
+  std::vector<int> ranks;  ///< of the world, in group order
+  Collective collective = Collective::Barrier;
+  Reduce op = Reduce::Sum;                        ///< of all_reduce, reduce_scatter and reduce
+  int peer = 0;                                   ///< within the group: root, or the other rank of send and recv
+  c10::ScalarType dtype = c10::ScalarType::Byte;  ///< of a barrier: Byte
+  std::vector<int64_t> out_sizes, in_sizes;       ///< equal in place; empty where there is no such tensor
+  std::vector<int64_t> out_rows, in_rows;         ///< of all_to_all, as they were given
+  Payload sent;                                   ///< by this rank
+  Phase phase = Phase::Other;                     ///< of the world's traffic when the call began
+  bool operator==(const RecordedCall&) const = default;
+};
+
+/// The world within, with a record of all calls of this rank in groups of several ranks, in the order in which they
+/// were begun. A call whose arguments are refused is not recorded. Counters, watchdog and results are those of the
+/// world within, which must outlive this one, as this one its groups. Thread safe.
+/// Cost: memory that grows with every call.
+class RecordingWorld final : public WorldDecorator {
+ public:
+  explicit RecordingWorld(World& inner);
+  ~RecordingWorld() override;
+  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) override;
+  std::vector<RecordedCall> calls() const;
+  /// Forgets what was called so far, as between two steps.
+  void clear();
+
+ private:
+  class Record;
+  class RecordingGroup;
+  const std::shared_ptr<Record> record_;
+};
+
+}  // namespace colossal::comm

@@ -1,0 +1,173 @@
+#include "colossal/comm/launch/launch.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/backends/gloo.h"
+#include "colossal/comm/backends/nccl.h"
+#include "colossal/comm/backends/shared_memory.h"
+#include "colossal/comm/decorators/host_staging.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/comm/launch/host.h"
+#include "colossal/comm/launch/meeting.h"
+#include "colossal/comm/launch/transport_choice.h"
+#include "colossal/comm/rank_world.h"
+
+namespace colossal::comm {
+namespace {
+
+/// What the ranks told each other, and how this one reaches them.
+struct Neighbourhood {
+  std::shared_ptr<Store> store;
+  std::vector<RankFacts> ranks;
+  std::string address;
+  int local_rank = 0, local_size = 1;
+  bool several_hosts = false;
+};
+
+void check_backend(const std::string& backend) {
+  const bool known = backend == "auto" || backend == "shm" || backend == "gloo" || backend == "nccl";
+  require(known, "launch", "backend must be one of auto, shm, gloo, nccl: got \"", backend, "\"");
+}
+
+std::shared_ptr<Store> connect_to_store(const LaunchOptions& options, const Environment& environment, bool server) {
+  Store::Tcp tcp;
+  tcp.host = environment.host;
+  tcp.port = environment.port;
+  tcp.server = server;
+  tcp.limit = options.timeout;
+  // Also without a secret, which keeps nobody out, but tells who has one that others have none.
+  const auto store = Store::tcp(tcp)->sealed(environment.secret, options.note);
+  return environment.prefix.empty() ? store : store->with_prefix(environment.prefix);
+}
+
+RankFacts own_facts(const LaunchOptions& options, const Environment& environment) {
+  const int gpus = options.device == "cuda" ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+  return {host_identity(environment.host_name), options.backend, gpus, has_nccl()};
+}
+
+Neighbourhood rendezvous(const LaunchOptions& options, const Environment& environment) {
+  Neighbourhood result;
+  const bool server = environment.rank == 0 && !environment.hosted_store;
+  result.store = connect_to_store(options, environment, server);
+  const Meeting meeting{result.store->with_prefix("ranks"), "the ranks of this run", environment.rank, environment.size,
+                        options.timeout};
+  const std::vector<std::string> said = gather_texts(meeting, own_facts(options, environment).text());
+  // Rank 0 may refuse what it has read and end, and the store with it: not before everybody else has read it too.
+  meeting.store->set(concat("read/", environment.rank), "");
+  std::vector<std::string> read;
+  for (int r = 1; server && r < environment.size; ++r) read.push_back(concat("read/", r));
+  if (server) meeting.store->get_all(read, options.timeout, meeting.what);
+  for (int r = 0; r < environment.size; ++r) result.ranks.push_back(RankFacts::read(said[r], r));
+  const std::string own = result.ranks[environment.rank].host;
+  const auto shares_host = [&](const RankFacts& facts) { return facts.host == own; };
+  const auto begin = result.ranks.begin();
+  result.local_size = static_cast<int>(std::count_if(begin, result.ranks.end(), shares_host));
+  result.local_rank = static_cast<int>(std::count_if(begin, begin + environment.rank, shares_host));
+  result.several_hosts = result.local_size < environment.size;
+  result.address = local_address(environment.host, environment.port, result.several_hosts);
+  return result;
+}
+
+/// Makes the groups of a process: picks the transport for each.
+class Transports {
+ public:
+  Transports(const LaunchOptions& options, Neighbourhood around, std::string backend)
+      : options_(options), around_(std::move(around)), backend_(std::move(backend)) {}
+
+  std::shared_ptr<Backend> operator()(const Membership& member) const {
+    const auto store = around_.store->with_prefix("group/" + member.key);
+    auto host = std::make_shared<HostStaging>(share_memory(member) ? make_shared_memory(member, store)
+                                                                   : make_gloo(member, store));
+    if (backend_ != "nccl") return host;
+    NcclOptions nccl;
+    nccl.name = member.name;
+    nccl.rank = member.rank;
+    nccl.size = member.size();
+    nccl.world_ranks = member.ranks;
+    nccl.device = choose_device("cuda", around_.local_rank).index();
+    return make_nccl_group(nccl, store->with_prefix("nccl"), host);
+  }
+
+ private:
+  /// All members answer alike: they know the same hosts, and choose_transport() has seen that they were asked for the
+  /// same backend.
+  bool share_memory(const Membership& member) const {
+    if (options_.backend == "gloo") return false;
+    const std::string& first = around_.ranks[member.ranks[0]].host;
+    return std::all_of(member.ranks.begin(), member.ranks.end(),
+                       [&](int rank) { return around_.ranks[rank].host == first; });
+  }
+
+  std::shared_ptr<Backend> make_shared_memory(const Membership& member, const std::shared_ptr<Store>& store) const {
+    const Meeting meeting{store->with_prefix("shm"), concat("group \"", member.name, "\""), member.rank, member.size(),
+                          options_.watchdog};
+    require(member.size() <= kMaxSharedRanks, "comm", "group \"", member.name, "\": shared memory holds up to ",
+            kMaxSharedRanks, " ranks: got ", member.size(), "; use backend = \"gloo\"");
+    auto segment = share_segment(meeting, Slots::segment_bytes(member.size()));
+    return std::make_shared<SharedMemory>(std::move(segment), member.name, member.rank, member.size(),
+                                          around_.local_size);
+  }
+
+  std::shared_ptr<Backend> make_gloo(const Membership& member, const std::shared_ptr<Store>& store) const {
+    GlooOptions gloo;
+    gloo.name = member.name;
+    gloo.rank = member.rank;
+    gloo.size = member.size();
+    gloo.address = around_.address;
+    // Gloo's own limit is far off: here it shows who does not come.
+    gather_texts({store->with_prefix("come"), concat("group \"", member.name, "\""), member.rank, member.size(),
+                  options_.watchdog},
+                 "");
+    return make_gloo_group(gloo, store->with_prefix("gloo"));
+  }
+
+  const LaunchOptions options_;
+  const Neighbourhood around_;
+  const std::string backend_;
+};
+
+void bind(const Environment& environment, const Neighbourhood& around) {
+  std::vector<int> cores = allowed_cores();
+  const bool binds = environment.launcher == Launcher::OpenMpi || environment.launcher == Launcher::Slurm;
+  const bool bound = binds && static_cast<int>(cores.size()) < installed_cores();
+  if (!bound) {
+    cores = share_of_cores(cores, around.local_rank, around.local_size);
+    bind_to_cores(cores);
+  }
+  if (!cores.empty()) at::set_num_threads(static_cast<int>(cores.size()));
+}
+
+}  // namespace
+
+std::unique_ptr<World> launch(const LaunchOptions& options) {
+  return launch(options, read_environment(process_variables()));
+}
+
+std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& environment) {
+  check_backend(options.backend);
+  require(options.backend != "nccl" || has_nccl(), "launch",
+          "backend = \"nccl\": this build has no NCCL; use \"auto\"");
+  RankWorld::Options world;
+  world.watchdog = options.watchdog;
+  world.notice = options.notice;
+  world.backend = "null";
+  if (environment.size == 1) return std::make_unique<RankWorld>(world, Connect(), nullptr);
+  Neighbourhood around = rendezvous(options, environment);
+  if (options.bind_cores) bind(environment, around);
+  world.rank = environment.rank;
+  world.size = environment.size;
+  world.local_rank = around.local_rank;
+  world.local_size = around.local_size;
+  const TransportChoice choice = choose_transport(around.ranks);
+  if (options.note && world.rank == 0 && !choice.why.empty()) options.note(choice.why);
+  world.backend = choice.backend;
+  auto watchdog_store = connect_to_store(options, environment, false)->with_prefix("watchdog");
+  Transports transports(options, std::move(around), world.backend);
+  return std::make_unique<RankWorld>(world, std::move(transports), std::move(watchdog_store));
+}
+
+}  // namespace colossal::comm

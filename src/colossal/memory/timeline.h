@@ -1,0 +1,34 @@
+// In which order the passes of a model use its chunks: learnt in one pass, foretold in the next.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace colossal::memory {
+
+/// One pass: what lies between two end_pass(), forward and backward of a step for instance. A pass that differs from
+///           the one before is foretold no further from there on; one that stops early, as evaluation does, changes
+///           nothing. A wrong prediction costs a message, never a number.
+class Timeline {
+ public:
+  /// A chunk is used, another one than just before.
+  void used(size_t chunk);
+  void end_pass();
+
+  /// The one in use, and the one before it in this pass.
+  std::optional<size_t> current() const { return back(1); }
+  std::optional<size_t> previous() const { return back(2); }
+  /// The one that will be used `steps` changes from now on, as far as that is known; 1: next.
+  std::optional<size_t> ahead(size_t steps) const;
+  std::optional<size_t> next() const { return ahead(1); }
+  /// After how many changes `chunk` will be used again, as far as that is known: what is needed last goes first.
+  std::optional<size_t> until(size_t chunk) const;
+
+ private:
+  std::optional<size_t> back(size_t steps) const;
+
+  std::vector<size_t> last_pass_, pass_;
+  bool follows_ = true;  // so far this pass has been like the last one
+};
+
+}  // namespace colossal::memory

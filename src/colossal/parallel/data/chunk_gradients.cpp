@@ -1,0 +1,207 @@
+#include "colossal/parallel/data/chunk_gradients.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "colossal/memory/account.h"
+#include "colossal/ops/reduce.h"
+
+namespace colossal::parallel {
+namespace {
+
+using memory::Slot;
+
+void sum_over(const std::vector<comm::Group*>& groups, at::Tensor& sum) {
+  for (comm::Group* group : groups) group->all_reduce(sum, comm::Reduce::Sum).wait();
+}
+
+/// Whole through the run.
+class WholeGradients final : public ChunkGradients {
+ public:
+  WholeGradients(bool states_shared, const memory::Chunk& chunk, const memory::Shard& shard, Summands summands,
+                 const GradientOptions& options)
+      : states_shared_(states_shared),
+        chunk_(chunk),
+        summands_(std::move(summands)),
+        is_view_(chunk.part().scalar_type() == options.sums) {
+    const memory::KindScope kind(memory::Kind::Gradients);
+    whole_ = at::zeros({chunk.length()}, chunk.part().options().dtype(options.sums));
+    part_ = whole_.narrow(0, chunk.part_begin(), chunk.part_length());
+    shard.set_whole_gradients(part_);
+    if (is_view_)
+      for (const Slot& slot : chunk.slots()) slot.parameter->value.mutable_grad() = view_of_slot(whole_, slot);
+  }
+
+  void zero() override {
+    ops::zero_(whole_);
+    if (is_view_) return;
+    for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
+  }
+
+  void take(size_t index) override {
+    const Slot& slot = chunk_.slots()[index];
+    const at::Tensor gradient = slot.parameter->value.grad();
+    if (is_view_ || !gradient.defined()) return;
+    const at::NoGradGuard no_grad;
+    view_of_slot(whole_, slot).add_(gradient);
+    slot.parameter->value.mutable_grad().reset();
+  }
+
+  void send() override {
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    const auto& compression = summands_.compression;
+    if (states_shared_)
+      work_ = compression ? comm::compressed_reduce_scatter(part_, whole_, *summands_.sharers, *compression)
+                          : summands_.sharers->reduce_scatter(part_, whole_, comm::Reduce::Sum);
+    else if (compression && !summands_.further.empty())
+      comm::compressed_all_reduce(whole_, *summands_.further.front(), *compression);
+    else if (!summands_.further.empty())
+      work_ = summands_.further.front()->all_reduce(whole_, comm::Reduce::Sum);
+  }
+
+  void receive() override {
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    work_.wait();
+    std::vector<comm::Group*> rest = summands_.further;
+    if (!states_shared_ && !rest.empty()) rest.erase(rest.begin());
+    sum_over(rest, states_shared_ ? part_ : whole_);
+  }
+
+  bool are_in_place() const override { return is_view_; }
+
+ private:
+  bool states_shared_;
+  const memory::Chunk& chunk_;
+  Summands summands_;
+  bool is_view_;  // gradients of parameters are views of whole_
+  at::Tensor whole_, part_;
+  comm::Work work_;
+};
+
+/// Made by the first gradient of a pass and freed by the reduction, but for this rank's part.
+class PartGradients final : public ChunkGradients {
+ public:
+  PartGradients(const memory::Chunk& chunk, const memory::Shard& shard, Summands summands,
+                const GradientOptions& options)
+      : chunk_(chunk),
+        shard_(shard),
+        summands_(std::move(summands)),
+        options_(options),
+        filled_(chunk.slots().size(), false) {}
+
+  void zero() override {
+    whole_.reset();
+    received_.reset();
+    shard_.lease()->gradients.reset();
+    std::fill(filled_.begin(), filled_.end(), false);
+    for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
+  }
+
+  void take(size_t index) override {
+    const Slot& slot = chunk_.slots()[index];
+    const at::Tensor gradient = slot.parameter->value.grad();
+    if (!gradient.defined()) return;
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    if (!whole_.defined()) whole_ = at::empty({chunk_.length()}, message_options());
+    const at::Tensor home = view_of_slot(whole_, slot);
+    if (filled_[index])
+      home.add_(gradient);
+    else
+      home.copy_(gradient);
+    filled_[index] = true;
+    slot.parameter->value.mutable_grad().reset();
+  }
+
+  void send() override {
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    if (!whole_.defined())
+      whole_ = at::zeros({chunk_.length()}, message_options());
+    else
+      clear_gaps();
+    received_ = at::empty({chunk_.part_length()}, whole_.options());
+    const auto& compression = summands_.compression;
+    work_ = compression ? comm::compressed_reduce_scatter(received_, whole_, *summands_.sharers, *compression)
+                        : summands_.sharers->reduce_scatter(received_, whole_, comm::Reduce::Sum);
+  }
+
+  void receive() override {
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    work_.wait();
+    sum_over(summands_.further, received_);
+    whole_.reset();
+    std::fill(filled_.begin(), filled_.end(), false);
+    const memory::Lease shard = shard_.lease();
+    if (shard->gradients.defined())
+      shard->gradients.add_(received_);
+    else
+      shard->gradients = received_.to(options_.sums);
+    received_.reset();
+  }
+
+  bool are_in_place() const override { return false; }
+
+ private:
+  at::TensorOptions message_options() const {
+    const at::TensorOptions of_values = chunk_.part().options();
+    return options_.each_pass ? of_values : of_values.dtype(options_.sums);
+  }
+
+  /// What no gradient came for, padding too.
+  void clear_gaps() {
+    int64_t end = 0;
+    for (size_t i = 0; i < filled_.size(); ++i) {
+      const Slot& slot = chunk_.slots()[i];
+      if (!filled_[i]) whole_.narrow(0, slot.offset, slot.size).zero_();
+      end = slot.offset + slot.size;
+    }
+    whole_.narrow(0, end, chunk_.length() - end).zero_();
+  }
+
+  const memory::Chunk& chunk_;
+  memory::Shard shard_;
+  Summands summands_;
+  GradientOptions options_;
+  at::Tensor whole_, received_;  // undefined but between the first gradient of a pass and its sum
+  std::vector<bool> filled_;     // by slot: whole_ has something of it
+  comm::Work work_;
+};
+
+}  // namespace
+
+Summands Summands::of(memory::ChunkStore& store, const memory::Chunk& chunk) {
+  comm::Mesh& mesh = store.mesh();
+  const tensor::ShardSpec& spec = chunk.slots().front().parameter->spec;
+  const std::vector<std::string> replicas = tensor::replicas(spec, mesh.place());
+  const int sharers = chunk.sharers().size(), count = mesh.place().size(replicas);
+  Summands s{&chunk.sharers()};
+  std::vector<std::string> axes = spec.gradient_axes;
+  if (sharers > 1)
+    std::erase_if(
+        axes, [&](const auto& axis) { return std::find(replicas.begin(), replicas.end(), axis) != replicas.end(); });
+  if (spec.stages.size() > 1)
+    s.further.push_back(&mesh.among(axes, "pipeline", spec.stages));
+  else if (!axes.empty())
+    s.further.push_back(&mesh.group(axes));
+  if (sharers > 1 && sharers < count) s.further.push_back(&mesh.counterparts(replicas, sharers));
+  std::erase_if(s.further, [](const comm::Group* group) { return group->size() == 1; });
+  if (count > 1) s.compression = store.options().compression;
+  return s;
+}
+
+std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::Sharing& sharing, const memory::Chunk& chunk,
+                                                     const memory::Shard& shard, Summands summands,
+                                                     const GradientOptions& options) {
+  if (sharing.gradients) return std::make_unique<PartGradients>(chunk, shard, std::move(summands), options);
+  return std::make_unique<WholeGradients>(sharing.states, chunk, shard, std::move(summands), options);
+}
+
+}  // namespace colossal::parallel

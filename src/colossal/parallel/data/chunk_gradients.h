@@ -1,0 +1,56 @@
+// Where the gradients of one chunk are, from the parameters that autograd leaves them at to the sum in its shard.
+#pragma once
+#include <ATen/core/ScalarType.h>
+
+#include <memory>
+
+#include "colossal/memory/chunk_store.h"
+
+namespace colossal::parallel {
+
+/// The gradients of one chunk. In a step: zero(), for each pass take() of every slot and send(), receive(), in the end
+/// Shard's gradients are the sum.
+class ChunkGradients {
+ public:
+  virtual ~ChunkGradients() = default;
+  /// No gradients.
+  virtual void zero() = 0;
+  /// Moves a gradient from its parameter here, where there is one that is not here already.
+  virtual void take(size_t slot) = 0;
+  /// Begins to sum what is here over the first group of ranks. Collective among these.
+  virtual void send() = 0;
+  /// Returns when Shard's gradients are the sum over all groups. Collective among these.
+  virtual void receive() = 0;
+  /// Whether autograd adds to them in place, so that there is nothing to take.
+  virtual bool are_in_place() const = 0;
+};
+
+/// Of what a store shares out: see Sharing.
+struct GradientOptions {
+  /// Dtype in which micro-batches are added up: that of the parameters, or a wider one
+  at::ScalarType sums = at::kFloat;
+  /// Of shared gradients: reduce after every backward pass, so that a rank adds up its part alone; else once a step
+  bool each_pass = false;
+};
+
+/// Over whom the gradients of a chunk are summed.
+struct Summands {
+  comm::Group* sharers;                 ///< who share the sum, each its part; of one rank: nobody
+  std::vector<comm::Group*> further{};  ///< then one group after the other
+  std::optional<comm::Compression> compression{};
+  /// Of `chunk` in `store`: the gradient_axes of its parameters, and their copies in other stages.
+  static Summands of(memory::ChunkStore& store, const memory::Chunk& chunk);
+  bool are_others() const { return sharers->size() > 1 || !further.empty(); }
+};
+
+/// The home of a chunk's gradients under the store's Sharing:
+///   not shared: whole from the beginning of the run to its end; autograd adds to them in place where the dtypes agree.
+///               Summed by an all_reduce, or, where states are shared, by a reduce_scatter into this rank's part.
+///   shared:     whole from the first gradient of a pass to their reduce_scatter; this rank's part until zero().
+/// Bytes:         L, or L for the time of a pass and L / N (L elements, N sharers).
+/// Communication: that of GradientReducer.
+std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::Sharing& sharing, const memory::Chunk& chunk,
+                                                     const memory::Shard& shard, Summands summands,
+                                                     const GradientOptions& options);
+
+}  // namespace colossal::parallel

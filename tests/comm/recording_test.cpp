@@ -1,0 +1,161 @@
+// What one rank records alone is what it asks for among its peers.
+#include "colossal/comm/decorators/recording.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/collectives.h"
+#include "colossal/comm/compressed_collectives.h"
+#include "colossal/comm/idle_world.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/run_ranks.h"
+#include "support/ranks_values.h"
+
+namespace colossal::test::recording_test {
+namespace {
+
+using comm::Collective;
+using comm::Mesh;
+using comm::Phase;
+using comm::PhaseScope;
+using comm::RecordedCall;
+using comm::RecordingWorld;
+using comm::Reduce;
+using comm::World;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string text(const RecordedCall& call) {
+  return concat(call.group, " ", to_string(call.collective), " ", to_string(call.op), " ", call.peer, " ", call.dtype,
+                " ", at::IntArrayRef(call.in_sizes), " -> ", at::IntArrayRef(call.out_sizes), " sends ",
+                call.sent.bytes, " bytes in ", to_string(call.phase));
+}
+
+std::vector<std::string> texts(const std::vector<RecordedCall>& calls) {
+  std::vector<std::string> result;
+  for (const auto& call : calls) result.push_back(text(call));
+  return result;
+}
+
+/// Every collective, alone and within the ones that are composed of them, on a mesh of two axes.
+void call_everything(World& world, const at::TensorOptions& options) {
+  Mesh mesh(world, {{"data", 2}, {"tensor", 2}});
+  comm::Group &tensor = mesh.group("tensor"), &all = mesh.all();
+  {
+    const PhaseScope phase(world.traffic(), Phase::Forward);
+    at::Tensor x = at::ones({4, 6}, options), parts = at::ones({2, 4, 6}, options);
+    all.all_reduce(x, Reduce::Max).wait();
+    tensor.all_gather(parts, x).wait();
+    tensor.reduce_scatter(x, parts, Reduce::Sum).wait();
+    tensor.broadcast(x, 1).wait();
+    tensor.reduce(x, 0, Reduce::Min).wait();
+    tensor.all_to_all(x, x.clone(), {}, {}).wait();
+    // this rank keeps one row and sends three, and the other way round
+    const bool first = tensor.rank() == 0;
+    tensor
+        .all_to_all(x, x.clone(), first ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{3, 1},
+                    first ? std::vector<int64_t>{1, 3} : std::vector<int64_t>{3, 1})
+        .wait();
+    comm::Group& ahead = mesh.one_way("data", 0, 1);
+    if (ahead.rank() == 0) ahead.send(x, 1).wait();
+    if (ahead.rank() == 1) ahead.recv(x, 0).wait();
+    all.barrier().wait();
+  }
+  const PhaseScope phase(world.traffic(), Phase::Backward);
+  const at::Tensor x = at::ones({4, 6}, options).requires_grad_();
+  const at::Tensor y = comm::all_gather(comm::copy_to(x, all), 1, tensor);
+  comm::reduce_scatter(y, 0, mesh.neighbours("tensor", 2)).sum().backward();
+  if (options.device() == at::kMeta) return;  // fp8 and its like look at values
+  at::Tensor sum = at::ones({100});
+  comm::compressed_all_reduce(sum, tensor, {});
+}
+
+TEST(Recording, OfARankAloneEqualsThatAmongItsPeers) {
+  std::vector<std::vector<RecordedCall>> real(4);
+  std::vector<double> bytes(4);
+  comm::run_ranks(4, [&](World& world) {
+    RecordingWorld recording(world);
+    call_everything(recording, at::kCPU);
+    real[world.rank()] = recording.calls();
+    bytes[world.rank()] = world.traffic().total().bytes;
+  });
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto idle = comm::make_idle_world(rank, 4);
+    RecordingWorld alone(*idle);
+    call_everything(alone, at::kCPU);
+    EXPECT_EQ(texts(alone.calls()), texts(real[rank])) << "rank " << rank;
+    EXPECT_EQ(alone.calls(), real[rank]) << "rank " << rank;
+    EXPECT_EQ(idle->traffic().total().bytes, bytes[rank]) << "rank " << rank;
+  }
+}
+
+TEST(Recording, OfMetaTensorsEqualsThatOfRealOnes) {
+  const auto call = [](World& world, const at::TensorOptions& options) {
+    RecordingWorld recording(world);
+    call_everything(recording, options);
+    auto calls = recording.calls();
+    std::erase_if(calls, [](const RecordedCall& each) { return each.dtype == at::kByte && !each.in_sizes.empty(); });
+    return calls;
+  };
+  const auto one = comm::make_idle_world(3, 4), other = comm::make_idle_world(3, 4);
+  EXPECT_EQ(call(*one, at::kMeta), call(*other, at::kCPU));
+}
+
+TEST(Recording, SaysEverythingAboutACallButItsValues) {
+  const auto idle = comm::make_idle_world(42, 64);
+  RecordingWorld world(*idle);
+  Mesh mesh(world, {{"data", 4}, {"pipeline", 2}, {"tensor", 8}});
+  const PhaseScope phase(world.traffic(), Phase::Optimizer);
+  at::Tensor all = at::empty({8 * 1000, 1000}, at::dtype(at::kBFloat16).device(at::kMeta));
+  mesh.group("tensor").all_gather(all, at::empty({1000, 1000}, all.options())).wait();
+  const RecordedCall want{.group = "tensor",
+                          .ranks = {40, 41, 42, 43, 44, 45, 46, 47},
+                          .collective = Collective::AllGather,
+                          .dtype = at::kBFloat16,
+                          .out_sizes = {8000, 1000},
+                          .in_sizes = {1000, 1000},
+                          .sent = {7e6, 14e6},
+                          .phase = Phase::Optimizer};
+  EXPECT_THAT(world.calls(), ElementsAre(want)) << text(world.calls().at(0));
+  EXPECT_EQ(world.traffic().total("tensor", "all_gather").bytes, 14e6);
+  world.clear();
+  EXPECT_TRUE(world.calls().empty());
+}
+
+TEST(Recording, LeavesOutWhatIsRefusedAndGroupsOfOneRank) {
+  const auto idle = comm::make_idle_world(0, 2);
+  RecordingWorld world(*idle);
+  Mesh mesh(world, {{"data", 2}});
+  at::Tensor x = at::zeros({4}), out = at::zeros({7});
+  EXPECT_THAT(thrown_message([&] { mesh.group("data").all_gather(out, x); }), HasSubstr("needs an output of 2 inputs"));
+  mesh.group("tensor").all_reduce(x, Reduce::Sum).wait();
+  EXPECT_TRUE(world.calls().empty());
+}
+
+TEST(IdleWorld, HoldsWhatThisRankAloneKnows) {
+  const auto world = comm::make_idle_world(1, 3);
+  auto group = world->make_group("all", {0, 1, 2});
+  at::Tensor own = at::arange(1, 4, at::kFloat), all = at::zeros({9}), slice = at::zeros({1});
+  group->all_gather(all, own).wait();
+  EXPECT_TRUE(all.equal(at::cat({own, own, own})));
+  group->all_reduce(own, Reduce::Sum).wait();
+  group->reduce_scatter(slice, own, Reduce::Sum).wait();
+  EXPECT_EQ(slice.item<float>(), 2);
+  group->recv(own, 2).wait();
+  EXPECT_TRUE(own.equal(at::zeros({3})));
+  group->broadcast(all, 0).wait();
+  EXPECT_TRUE(all.equal(at::zeros({9})));
+  group->barrier().wait();
+  EXPECT_EQ(world->backend(), "idle");
+  EXPECT_EQ(world->make_group("two", {1, 2})->rank(), 0);
+  EXPECT_THAT(thrown_message([&] { world->make_group("others", {0, 2}); }), HasSubstr("only members may ask for it"));
+}
+
+TEST(IdleWorld, RefusesARankThatItDoesNotHave) {
+  EXPECT_THAT(thrown_message([] { comm::make_idle_world(4, 4); }), HasSubstr("in [0, 4): got 4"));
+}
+
+}  // namespace
+}  // namespace colossal::test::recording_test

@@ -1,0 +1,65 @@
+// What is foretold of a pass: the one before, as long as it goes the same way.
+#include "colossal/memory/timeline.h"
+
+#include <gtest/gtest.h>
+
+namespace colossal::memory::timeline_test {
+namespace {
+
+/// Goes through a pass and returns what was foretold behind each use; -1: nothing.
+std::vector<int> foretold(Timeline& order, const std::vector<size_t>& pass) {
+  std::vector<int> result;
+  for (const size_t chunk : pass) {
+    order.used(chunk);
+    result.push_back(order.next() ? static_cast<int>(*order.next()) : -1);
+  }
+  order.end_pass();
+  return result;
+}
+
+TEST(Timeline, ForetellsFromTheSecondPassOn) {
+  Timeline order;
+  EXPECT_EQ(order.next(), std::nullopt);
+  EXPECT_EQ(foretold(order, {0, 1, 2, 1, 0}), (std::vector<int>{-1, -1, -1, -1, -1}));
+  EXPECT_EQ(foretold(order, {0, 1, 2, 1, 0}), (std::vector<int>{1, 2, 1, 0, -1}));
+}
+
+TEST(Timeline, APassThatGoesAnotherWayIsLearnt) {
+  Timeline order;
+  foretold(order, {0, 1, 2, 1, 0});
+  EXPECT_EQ(foretold(order, {0, 2, 1, 0}), (std::vector<int>{1, -1, -1, -1}));
+  EXPECT_EQ(foretold(order, {0, 2, 1, 0}), (std::vector<int>{2, 1, 0, -1}));
+  EXPECT_EQ(foretold(order, {0, 2, 1, 0, 3}), (std::vector<int>{2, 1, 0, -1, -1}));  // goes on where the last one ended
+  EXPECT_EQ(foretold(order, {0, 2, 1, 0, 3}), (std::vector<int>{2, 1, 0, 3, -1}));
+}
+
+TEST(Timeline, EvaluationIsTheBeginningOfATrainingPassAndChangesNothing) {
+  Timeline order;
+  foretold(order, {0, 1, 2, 1, 0});
+  EXPECT_EQ(foretold(order, {0, 1, 2}), (std::vector<int>{1, 2, 1}));
+  EXPECT_EQ(foretold(order, {0, 1, 2, 1, 0}), (std::vector<int>{1, 2, 1, 0, -1}));
+}
+
+TEST(Timeline, LooksFurtherAhead) {
+  Timeline order;
+  foretold(order, {0, 1, 2, 1, 0});
+  EXPECT_EQ(order.current(), std::nullopt);
+  order.used(0);
+  EXPECT_EQ(order.previous(), std::nullopt);
+  order.used(1);
+  EXPECT_EQ(order.current(), 1u);
+  EXPECT_EQ(order.previous(), 0u);
+  EXPECT_EQ(order.ahead(1), 2u);
+  EXPECT_EQ(order.ahead(2), 1u);
+  EXPECT_EQ(order.ahead(3), 0u);
+  EXPECT_EQ(order.ahead(4), std::nullopt) << "the pass ends";
+  EXPECT_EQ(order.until(0), 3u);
+  EXPECT_EQ(order.until(1), 2u) << "again";
+  EXPECT_EQ(order.until(7), std::nullopt);
+  order.used(0);  // another way: nothing is known
+  EXPECT_EQ(order.ahead(2), std::nullopt);
+  EXPECT_EQ(order.until(1), std::nullopt);
+}
+
+}  // namespace
+}  // namespace colossal::memory::timeline_test

@@ -1,0 +1,147 @@
+// Between leases the tensors of a shard lie somewhere else: every rule takes the same steps, so nobody keeps a tensor.
+#include <cmath>
+
+#include "colossal/memory/chunk_store.h"
+#include "colossal/optim/gradient_norm.h"
+#include "colossal/parallel/data/gradient_reducer.h"
+#include "optim/trajectory.h"
+
+namespace colossal::optim::residence_test {
+namespace {
+
+/// Keeps tensors in other memory, and makes what was lent useless when its lease ends.
+class Elsewhere final : public memory::Home {
+ public:
+  void expect(const at::Tensor&) override { ++expected; }
+  at::Tensor bring(const at::Tensor& kept) override {
+    ++brought;
+    return kept.clone();
+  }
+  at::Tensor put(const at::Tensor& lent) override {
+    const at::Tensor kept = lent.clone();
+    if (lent.is_floating_point())
+      at::Tensor(lent).fill_(std::nan(""));
+    else
+      at::Tensor(lent).fill_(77);
+    return kept;
+  }
+  int64_t expected = 0, brought = 0;
+};
+
+/// All values of one rank after some steps, then its states.
+std::vector<at::Tensor> stepped(const OptimizerConfig& config, RankState& rank) {
+  const auto optimizer = make_optimizer(config, rank.shards, {rank.parameters, rank.mesh});
+  std::vector<at::Tensor> found;
+  for (int64_t t = 1; t <= 3; ++t) {
+    rank.set_gradients(t, 4);
+    optimizer->step(t, rate_of(t), 0.25);
+  }
+  for (const memory::Shard& shard : rank.shards) found.push_back(shard.lease()->values.clone());
+  // A checkpoint is filled in place while its leases live, and given back.
+  std::vector<StateTensor> state = optimizer->state();
+  for (const StateTensor& t : state) found.push_back(t.value.clone());
+  for (const StateTensor& t : state) at::Tensor(t.value).mul_(0.5);
+  optimizer->loaded(state);
+  state.clear();
+  rank.set_gradients(4, 4);
+  optimizer->step(4, rate_of(4), 0.25);
+  for (const memory::Shard& shard : rank.shards) found.push_back(shard.lease()->values.clone());
+  return found;
+}
+
+class EveryRule : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryRule, StepsTheSameWhereverShardsLieBetweenLeases) {
+  OptimizerConfig c;
+  c.name = GetParam();
+  if (c.name == "galore") c.rank = 3;
+  for (const Layout& layout : {Layout{}, Layout{2, 2, true}})
+    comm::run_ranks(layout.data * layout.tensor, [&](comm::World& world) {
+      const auto home = std::make_shared<Elsewhere>();
+      RankState here(world, layout), there(world, layout, home);
+      const auto want = stepped(c, here), got = stepped(c, there);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_TRUE(at::equal(got[i], want[i])) << "tensor " << i << " under " << to_string(layout);
+      EXPECT_GT(home->brought, 0);
+      EXPECT_GT(home->expected, 0) << "the second shard while the first is updated";
+    });
+}
+INSTANTIATE_TEST_SUITE_P(Residence, EveryRule, testing::ValuesIn(rule_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST(Residence, NormsAndClippingReadWhatIsBrought) {
+  comm::run_ranks(1, [](comm::World& world) {
+    RankState here(world, {}), there(world, {}, std::make_shared<Elsewhere>());
+    here.set_gradients(1, 1);
+    there.set_gradients(1, 1);
+    for (const NormOrder order : {NormOrder::Two, NormOrder::Infinity})
+      EXPECT_EQ(gradient_norm(there.shards, there.mesh, order), gradient_norm(here.shards, here.mesh, order));
+    clip_by_value(there.shards, 0.5);
+    EXPECT_EQ(gradient_norm(there.shards, there.mesh, NormOrder::Infinity), 0.5);
+  });
+}
+
+/// The bf16 parameters of two replicas after three steps of AdamW on fp32 masters.
+std::vector<at::Tensor> trained(int zero, const std::shared_ptr<memory::Home>& home) {
+  std::vector<at::Tensor> values;
+  comm::run_ranks(2, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
+    nn::Parameters parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1});
+    for (const char* name : {"a", "b", "c"})
+      parameters.add(name, tensor::ShardSpec::whole({9, 7}), nn::Init::normal(1), true);
+    memory::ChunkOptions options;
+    options.sharing = memory::Sharing::of_stage(zero);
+    options.capacity = 100;
+    options.masters = at::kFloat;
+    options.home = world.rank() == 0 ? home : nullptr;  // a rank's own business
+    memory::ChunkStore store(parameters, mesh, options);
+    parallel::GradientReducer reducer(store, {.sums = at::kFloat, .each_pass = zero >= 2});
+    const auto optimizer = make_optimizer({}, store.shards(), {parameters, mesh});
+    for (int64_t t = 1; t <= 3; ++t) {
+      reducer.zero();
+      for (const bool last : {false, true}) {
+        at::Tensor loss = at::zeros({});
+        for (nn::Parameter& p : parameters)
+          loss = loss + (p.value - gradient_of(p.name, {9, 7}, t + world.rank()).to(at::kBFloat16)).square().sum();
+        reducer.begin(last);
+        loss.backward();
+      }
+      reducer.finish();
+      store.end_pass();
+      optimizer->step(t, 0.05, 1);
+      store.updated();
+    }
+    for (nn::Parameter& p : parameters) {
+      const at::Tensor value = p.value.detach().clone();  // zero 3: gathered by both
+      if (world.rank() == 0) values.push_back(value);
+    }
+  });
+  return values;
+}
+
+TEST(Residence, AStoreTrainsTheSameWithMastersStatesAndGradientsElsewhere) {
+  for (const int zero : {0, 1, 2, 3}) {
+    const auto home = std::make_shared<Elsewhere>();
+    const auto here = trained(zero, nullptr), there = trained(zero, home);
+    ASSERT_EQ(there.size(), 3u);
+    for (size_t i = 0; i < there.size(); ++i)
+      EXPECT_TRUE(at::equal(there[i], here[i])) << "zero " << zero << ", parameter " << i;
+    EXPECT_GT(home->brought, 0);
+  }
+}
+
+TEST(Residence, LeasesOfOneTimeAreOne) {
+  comm::run_ranks(1, [](comm::World& world) {
+    const auto home = std::make_shared<Elsewhere>();
+    RankState rank(world, {}, home);
+    const memory::Lease first = rank.shards[0].lease();
+    const int64_t before = home->brought;
+    const memory::Lease second = rank.shards[0].lease();
+    EXPECT_EQ(first, second);
+    EXPECT_EQ(home->brought, before);
+  });
+}
+
+}  // namespace
+}  // namespace colossal::optim::residence_test

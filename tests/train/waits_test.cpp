@@ -1,0 +1,66 @@
+// How often a step asks a device for numbers: the same whatever the model's depth and the number of micro-batches.
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/train/engine.h"
+#include "support/parity.h"
+
+namespace colossal::train::waits_test {
+namespace {
+
+thread_local int64_t waits = 0;
+
+/// Counts operators that wait for a device, on this thread while it lives.
+class Waits {
+ public:
+  Waits() {
+    waits = 0;
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback([](const at::RecordFunction& f) -> std::unique_ptr<at::ObserverContext> {
+          const std::string_view name = f.name();
+          waits += name == "aten::_local_scalar_dense" || name == "colossal::host_values";
+          return nullptr;
+        }));
+  }
+  ~Waits() { at::removeCallback(handle_); }
+  int64_t count() const { return waits; }
+
+ private:
+  at::CallbackHandle handle_;
+};
+
+int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches, const std::string& clip_by = "norm") {
+  int64_t count = 0;
+  comm::run_ranks(1, [&](comm::World& world) {
+    run::Config config;
+    config.training.batch_size = 4;
+    config.training.accumulate = micro_batches;
+    config.training.clip = 1;
+    config.training.clip_by = clip_by;
+    shape.layers = layers;
+    auto engine = initialize(world, config, shape);
+    engine->zero_grad();
+    const Waits counted;
+    engine->train_step(test::batch_of_ones(shape, 4, 8));
+    engine->step();
+    count = counted.count();
+  });
+  return count;
+}
+
+TEST(Waits, DoNotGrowWithLayersNorWithMicroBatches) {
+  for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
+    const int64_t one = waits_of(shape, 1, 1);
+    EXPECT_GE(one, 2) << "the loss and the norm are read";
+    EXPECT_EQ(waits_of(shape, 3, 1), one) << shape.architecture->name;
+    EXPECT_EQ(waits_of(shape, 1, 4), one) << shape.architecture->name;
+    EXPECT_EQ(waits_of(shape, 3, 2, "largest"), one) << shape.architecture->name;
+  }
+}
+
+}  // namespace
+}  // namespace colossal::train::waits_test
