@@ -23,7 +23,7 @@ struct VocabularyRange {
 struct Projection {
   virtual ~Projection() = default;
   /// A slice of t rows of hidden -> logits [t, columns], columns >= the valid words; those of other t rows where the
-  /// layout moves them, of the labels then; [n * t, columns] where it gathers the slices of n ranks, one behind another.
+  /// layout moves them, of the labels then; [n * t, columns] where it gathers the slices of n ranks, in rank order.
   virtual at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) = 0;
   /// From d(logits) of the slice that came last: writes dhidden [t, .], and adds to dweight. All are fp64 for fp64
   /// weights, else fp32: no factor is in them yet, so fp16 may not hold them, and what is rounded to bf16 on the way is
