@@ -1,9 +1,9 @@
 // What decoding keeps of the tokens seen so far, and how sequences of unequal lengths share a batch.
 //
-//   nn::KvCache cache(1024);                                            // room for 1024 tokens a sequence
+//   nn::KvCache cache(1024);                                                  // room for 1024 tokens a sequence
 //   nn::Step step{.positions = ..., .sequences = {{5, 3}}, .cache = &cache};  // a row of 8 tokens: two prompts
-//   model.forward(1, pass, result);                                     // layers append, the runner advances
-//   step.sequences = {{1, 1}};                                          // then a row of 2 tokens: one of each
+//   model.forward(1, pass, result);                                           // layers append, the runner advances
+//   step.sequences = {{1, 1}};                                                // then a row of 2 tokens: one of each
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -26,8 +26,8 @@ struct Sequences {
 /// them are the step's own.
 struct KeysValues {
   at::Tensor k, v;  ///< [sequences, T, N_kv, D]
-  std::vector<int64_t>
-      lengths;  ///< of each sequence: its first lengths[i] keys are its own, the rest any finite numbers
+  /// Of each sequence: its first lengths[i] keys are its own, the rest any finite numbers
+  std::vector<int64_t> lengths;
 };
 
 /// Keys and values of every attention layer of a rank. A layer appends and attends to what it is given back; how that
@@ -37,7 +37,7 @@ struct KeysValues {
 class AttentionCache {
  public:
   virtual ~AttentionCache() = default;
-  /// Puts k and v [B, S, N_kv, D] of a step behind what `layer` (AttentionLayers are numbered from 0) holds of their
+  /// Puts k and v [B, S, N_kv, D] of a step behind what `layer` (attention layers are numbered from 0) holds of their
   /// sequences, and returns all of that. The tensors may be views, which the next append changes.
   /// Errors: no more room; another number of rows or sequences than before.
   virtual KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences) = 0;

@@ -26,8 +26,8 @@ struct AttentionMask {
   /// have no gradient.
   at::Tensor alibi;
   double soft_cap = 0;  ///< 0: none. Scores stay within +- soft_cap (Gemma 2, arXiv:2408.00118, section 2)
-  std::vector<int64_t>
-      lengths;  ///< keys of each row of the batch, S to T; those behind count for nothing, but must be finite
+  /// Keys of each row of the batch, S to T; those behind count for nothing, but must be finite. Empty: T
+  std::vector<int64_t> lengths;
 };
 
 /// The slopes of ALiBi for `heads` heads, fp64 [heads]: 2^(-8 i / heads) for i = 1, 2, ... where `heads` is a power of
