@@ -132,8 +132,9 @@ std::set<std::string> public_headers(const fs::path& source) {
   for (std::string row; std::getline(rows, row);) {
     if (row.empty() || row[0] == '#') continue;
     std::istringstream words(row);
-    std::string layer, colon;
-    std::getline(words >> layer, colon, ':');
+    std::string layer;
+    std::getline(words, layer, ':');
+    layer.erase(layer.find_last_not_of(' ') + 1);
     for (std::string name; words >> name;) headers.insert("colossal/" + layer + "/" + name + ".h");
   }
   return headers;

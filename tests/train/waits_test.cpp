@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 

@@ -14,7 +14,7 @@
 //   registry.add({.name = "palm", .own = PalmSizes{}, .presets = {{"palm-tiny", {.hidden = 128, ...}}},
 //                 .make = make_palm, .costs = palm_costs});
 //   const models::ModelShape shape = registry.resolve(config.model, tokenizer.vocabulary_size());
-//   const auto engine = train::initialize(world, config, shape);         // tensor x pipeline x ZeRO, as [parallel] says
+//   const auto engine = train::initialize(world, config, shape);        // tensor x pipeline x ZeRO, as [parallel] says
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>

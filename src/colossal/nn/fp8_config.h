@@ -18,7 +18,8 @@ struct Fp8Config {
   void fields(Fields& f);
 };
 
-/// As the products of fp8 take it (nn/fp8_product.h). Errors ("precision"): a scaling other than "current" and "delayed".
+/// As the products of fp8 take it (nn/fp8_product.h).
+/// Errors ("precision"): a scaling other than "current" and "delayed".
 Fp8Recipe fp8_recipe(const Fp8Config& config);
 
 }  // namespace colossal::nn
