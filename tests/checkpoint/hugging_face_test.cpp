@@ -95,6 +95,39 @@ void on_layout(const Layout& layout, const std::function<void(comm::Group&, cons
   });
 }
 
+TEST(HuggingFace, OldEndingsAreFound) {
+  test::TemporaryFolder folder;
+  std::map<std::string, at::Tensor> tensors = folder_tensors();
+  tensors["norm.gamma"] = tensors["model.norm.weight"];
+  tensors.erase("model.norm.weight");
+  write_safetensors(folder / "model.safetensors", tensors);
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("model.norm.weight"));
+  nn::Parameters parameters = model({});
+  ExternalNames external = names();
+  external.old_endings = {{"norm.weight", "norm.gamma"}};
+  import_weights(folder.path(), parameters, external);
+  expect_sample_values(parameters);
+}
+
+TEST(HuggingFace, WhatAFolderMayLackKeepsItsValues) {
+  test::TemporaryFolder folder;
+  std::map<std::string, at::Tensor> tensors = folder_tensors();
+  tensors.erase("model.norm.weight");
+  write_safetensors(folder / "model.safetensors", tensors);
+  nn::Parameters parameters = model({});
+  ExternalNames external = names();
+  external.may_lack = {"up.*"};
+  EXPECT_THROW(import_weights(folder.path(), parameters, external), Error);
+  external.may_lack = {"norm.*"};
+  std::vector<NamedTensor> values;
+  for (nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});
+  const at::Tensor norm = parameters.at("norm.weight").value.detach().fill_(7);
+  EXPECT_THAT(import_weights(folder.path(), parameters, values, external), testing::ElementsAre("norm.weight"));
+  EXPECT_TRUE(norm.eq(7).all().item<bool>());
+  norm.copy_(whole_value(parameters.at("norm.weight"), at::kFloat));
+  expect_sample_values(parameters);
+}
+
 TEST(HuggingFace, ImportsUnderEveryLayoutAndPrefix) {
   test::TemporaryFolder folder;
   std::map<std::string, at::Tensor> with = folder_tensors(), without;

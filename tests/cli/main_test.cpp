@@ -135,6 +135,14 @@ TEST(Cli, GenerateRefusesAModelOfImages) {
   EXPECT_THAT(outcome.err, HasSubstr("holds a vit, which tells what images show: it has no text to continue"));
 }
 
+TEST(Cli, ModelsAreListedWithTheirOwnKeys) {
+  const auto outcome = colossal({"models"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("bert, which fills in hidden tokens: bert-tiny bert-base bert-large\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("keys, with the values of vit-tiny-cifar:\n  side = 32\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("  rope_theta = 10000.0\n"));
+}
+
 TEST(Cli, InfoShowsTheMachine) {
   const auto outcome = colossal({"info", "--no-measure"});
   EXPECT_EQ(outcome.status, 0);

@@ -47,7 +47,7 @@ std::vector<at::Tensor> results(const models::ModelShape& shape, nn::Layers& mak
 }
 
 TEST(OneRank, ComputesWhatPlainLayersDoBitForBit) {
-  for (models::ModelShape shape : {tiny_gpt2(), tiny_llama(), tiny_vit()})
+  for (models::ModelShape shape : {tiny_gpt2(), tiny_llama(), tiny_vit(), tiny_bert(), tiny_bert("class")})
     for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
       SCOPED_TRACE(shape.architecture->name + " " + at::toString(type));
       shape.dropout = 0.2;

@@ -34,6 +34,7 @@ struct ParityCase {
 models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
 models::ModelShape tiny_vit();
+models::ModelShape tiny_bert(const std::string& objective = "masked-token");
 
 /// What a model of `shape` reads, all ones: where sizes and calls are looked at, and no numbers. One document a row.
 data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence);

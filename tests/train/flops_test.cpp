@@ -39,12 +39,19 @@ models::ModelShape even_vit() {
   return shape;
 }
 
+models::ModelShape even_bert() {
+  models::ModelShape shape = test::tiny_bert();
+  shape.vocabulary = shape.ffn = 48;
+  return shape;
+}
+
 /// Operations of a sample. The formula takes half of the square for what a causal mask lets through, where a token sees
 /// itself too: S (S + 1) / 2 pairs, 12 operations each and feature. And it counts a gradient of the images, which
 /// nobody wants: a third of what stands before the blocks.
 double exact(const models::ModelShape& shape) {
   const models::Costs costs = models::costs_of(shape, kSequence);
   if (shape.task().reads == models::Reads::Images) return costs.sum() - costs.first / 3;
+  if (!shape.task().generates()) return costs.sum();
   return costs.sum() + static_cast<double>(6 * shape.layers * shape.heads * shape.head_dim * kSequence);
 }
 
@@ -80,7 +87,7 @@ distributed::ParallelConfig with(const parallel::TensorConfig& tensor, int64_t d
 }
 
 TEST(Flops, AnnouncedByOneProcessAreThoseOfTheFormula) {
-  for (const models::ModelShape& shape : {even_gpt2(), even_llama(), even_vit()})
+  for (const models::ModelShape& shape : {even_gpt2(), even_llama(), even_vit(), even_bert()})
     EXPECT_EQ(announced(shape, {}), kRows * exact(shape)) << shape.architecture->name;
 }
 

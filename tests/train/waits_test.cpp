@@ -54,7 +54,7 @@ int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches
 }
 
 TEST(Waits, DoNotGrowWithLayersNorWithMicroBatches) {
-  for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
+  for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit(), test::tiny_bert()}) {
     const int64_t one = waits_of(shape, 1, 1);
     EXPECT_GE(one, 2) << "the loss and the norm are read";
     EXPECT_EQ(waits_of(shape, 3, 1), one) << shape.architecture->name;

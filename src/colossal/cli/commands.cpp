@@ -5,6 +5,7 @@
 #include "colossal/cli/generate.h"
 #include "colossal/cli/help.h"
 #include "colossal/cli/info.h"
+#include "colossal/cli/models.h"
 #include "colossal/cli/run.h"
 #include "colossal/cli/schedule.h"
 #include "colossal/cli/schedule_lr.h"
@@ -24,6 +25,7 @@ std::vector<Command> commands(const models::Registry* models) {
       {"schedule", "draw a pipeline schedule, or compare all of them", schedule},
       {"schedule-lr", "draw the learning rate over a run, or compare all schedules", schedule_lr},
       {"bench", "measure parts of the system; `colossal bench` lists them", bench},
+      {"models", "list the models: what each does, its presets and its own keys", with_models(list_models)},
       {"info", "what this machine and this build can do", info},
       {"help", "this list; `help COMMAND` for one of them, `help config` for every key of a config file",
        [models](const Arguments& arguments) { return help(arguments, commands(models)); }},

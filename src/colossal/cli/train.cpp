@@ -20,7 +20,8 @@ namespace {
 
 /// Text after training: what a reader understands sooner than a loss. Every rank takes part, rank 0 prints.
 std::string sample(train::Trainer& trainer, const run::Config& config, bool prints) {
-  if (config.training.sample_tokens == 0 || !trainer.tokenizer()) return "";
+  if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !trainer.engine().model().shape.task().generates())
+    return "";
   const data::Tokenizer& tokenizer = *trainer.tokenizer();
   std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/models/registry.h"
 #include "colossal/nn/kv_cache.h"
 
 namespace colossal::infer {
@@ -17,6 +18,9 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
                            .dtype(distributed.parameters().options().dtype)
                            .device(distributed.parameters().options().device);
   const int64_t length = static_cast<int64_t>(prompt.size()), positions = model.shape.positions;
+  const models::Task task = model.shape.task();
+  require(task.generates(), "generate", "text is continued by models that are asked for the next token: got a ",
+          model.shape.architecture->name, ", which ", task.purpose());
   require(length > 0, "generate", "the prompt must hold a token");
   require(length <= positions, "generate", "the prompt must fit the model's positions: got ", length, " tokens, ",
           positions, " positions");

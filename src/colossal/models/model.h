@@ -8,7 +8,7 @@
 //     add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);     // or blocks of one's own
 //     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
 //     model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
-//     model.head = layers.lm_head("head", s.hidden, s.vocabulary, 0.02, s.tied ? tokens.get() : nullptr);
+//     model.head = layers.lm_head("head", s.hidden, s.vocabulary, {.tied = s.tied ? tokens.get() : nullptr});
 //     return model;
 //   }
 //

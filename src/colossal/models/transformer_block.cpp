@@ -16,8 +16,9 @@ class TransformerBlock {
       : variant_(variant) {
     const std::string name = concat("blocks.", index);
     const nn::LinearOptions in{.bias = variant.bias, .deviation = kDeviation};
-    // keeps the variance of the residual stream
-    const nn::LinearOptions residual{.bias = variant.bias, .deviation = kDeviation / std::sqrt(2.0 * s.layers)};
+    // keeps the variance of the residual stream, which grows where no norm stands in it
+    const double scale = variant.norm_first ? std::sqrt(2.0 * s.layers) : 1;
+    const nn::LinearOptions residual{.bias = variant.bias, .deviation = kDeviation / scale};
     nn::LinearOptions gated = in;
     gated.segments = {{s.ffn}, {s.ffn}};
     norm_1_ = make_norm(name + ".norm_1", s, make);

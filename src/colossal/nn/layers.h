@@ -87,6 +87,14 @@ class HeadProjection {
   virtual Heads forward(const at::Tensor& x /*[B, S, H]*/) = 0;
 };
 
+/// y [..., out] = x [..., in] W^T + b where the features of y are cut as those of x, as between blocks. A layer of the
+/// ends of a model: its work is not divided further than hidden states are.
+class Dense {
+ public:
+  virtual ~Dense() = default;
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
+};
+
 class Embedding {
  public:
   virtual ~Embedding() = default;
@@ -133,6 +141,12 @@ struct LinearOptions {
   std::vector<tensor::Segment> segments{};
 };
 
+struct LmHeadOptions {
+  double deviation = 0.02;    ///< of the initial weight
+  Embedding* tied = nullptr;  ///< the head uses this embedding's weight and makes none of its own
+  bool bias = false;          ///< one a word, that starts at zero
+};
+
 /// The factory. Errors: every size is checked here, before any communication.
 class Layers {
  public:
@@ -164,9 +178,9 @@ class Layers {
   virtual std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) = 0;
-  /// `tied`: the head uses this embedding's weight and makes none of its own.
+  virtual std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
-                                            double deviation, Embedding* tied) = 0;
+                                            const LmHeadOptions&) = 0;
   /// The same for a few classes: with a bias, and not split over them.
   virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                double deviation) = 0;

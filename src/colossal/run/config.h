@@ -37,6 +37,7 @@ struct DataConfig {
   int64_t sequence = 128;
   std::string documents = "separate";
   double held_out = 0.05;
+  double masked = 0.15, masked_random = 0.1, masked_kept = 0.1;
   bool augment = true;
   void fields(Fields& f);
 };

@@ -9,6 +9,7 @@
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
 #include "colossal/parallel/tensor/activations.h"
+#include "colossal/parallel/tensor/dense.h"
 #include "colossal/parallel/tensor/linear.h"
 #include "colossal/parallel/tensor/table.h"
 #include "colossal/parallel/tensor/vocabulary.h"
@@ -207,13 +208,14 @@ std::unique_ptr<nn::Dropout> TensorLayers::dropout(const std::string& name, int6
   return std::make_unique<TensorDropout>(*layout_, derive_seed(0, name), hidden, probability);
 }
 
+std::unique_ptr<nn::Dense> TensorLayers::dense(const std::string& name, int64_t in, int64_t out,
+                                               const nn::LinearOptions& o) {
+  return std::make_unique<TensorDense>(parameters(), layout_, name, in, out, o);
+}
+
 std::unique_ptr<nn::LossHead> TensorLayers::lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
-                                                    double deviation, nn::Embedding* tied) {
-  nn::Parameter& weight =
-      tied ? tied->weight()
-           : parameters().add(name + ".weight", weight_spec(*layout_, layout_->expand.weight, vocabulary, hidden),
-                              Init::normal(deviation), true);
-  return std::make_unique<VocabularyLossHead>(layout_, weight);
+                                                    const nn::LmHeadOptions& o) {
+  return std::make_unique<VocabularyLossHead>(parameters(), layout_, name, hidden, vocabulary, o);
 }
 
 std::unique_ptr<nn::LossHead> TensorLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,

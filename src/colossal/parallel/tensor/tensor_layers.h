@@ -40,8 +40,9 @@ class TensorLayers : public nn::Layers {
   std::unique_ptr<nn::Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<nn::Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<nn::Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
-  std::unique_ptr<nn::LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
-                                        nn::Embedding* tied) override;
+  std::unique_ptr<nn::Dense> dense(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
+  std::unique_ptr<nn::LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
+                                        const nn::LmHeadOptions&) override;
   std::unique_ptr<nn::LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                            double deviation) override;
   int64_t batch_parts() const override;

@@ -51,15 +51,18 @@ class VocabularyEmbedding : public nn::Embedding {
 ///                before their factor is known.
 class VocabularyLossHead : public nn::LossHead {
  public:
-  VocabularyLossHead(std::shared_ptr<const Layout>, nn::Parameter& weight);
+  VocabularyLossHead(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
+                     int64_t vocabulary, const nn::LmHeadOptions&);
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override;
   at::Tensor logits(const at::Tensor& hidden) override;
 
  private:
   at::Tensor weight() const;
+  at::Tensor bias() const { return bias_ ? bias_->value() : at::Tensor(); }
 
   std::shared_ptr<const Layout> layout_;
   nn::Parameter& weight_;
+  std::optional<Table> bias_;  // cut as the logits are
   bool is_mirrored_;
   nn::Tokens labels_;
   SequenceOrder order_;
