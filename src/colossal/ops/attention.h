@@ -54,7 +54,7 @@ at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const a
 
 /// What attention() calls.
 enum class AttentionPath {
-  Kernel,     ///< ours, on the CPU
+  Kernel,     ///< ours, on the CPU; on meta it gives tensors of the right sizes
   Library,    ///< LibTorch's fused attention without a mask or with its own causal one
   Masked,     ///< LibTorch's, with a mask [.., S, T] of what is allowed, or of biases in q's dtype
   Reference,  ///< for capped scores, which LibTorch's does not know

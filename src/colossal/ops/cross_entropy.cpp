@@ -77,33 +77,34 @@ class SoftmaxSlice {
   VocabularyRange range_;
 };
 
+// Of LibTorch's operators, also on meta: of truth values it has the bitwise ones there, not the logical ones.
 class AtenSlice final : public SoftmaxSlice {
  public:
   AtenSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
       : SoftmaxSlice(std::move(logits), labels, range),
         counted_(labels.ne(kIgnoredLabel)),
-        mine_(counted_.logical_and(labels.ge(range.first)).logical_and(labels.lt(range.first + range.valid))),
+        mine_(counted_.bitwise_and(labels.ge(range.first)).bitwise_and(labels.lt(range.first + range.valid))),
         column_((labels - range.first).clamp(0, std::max<int64_t>(range.valid, 1) - 1).unsqueeze(1)) {}
 
   at::Tensor largest() override {
     const double lowest = -std::numeric_limits<double>::infinity();
     logits_.slice(1, range_.valid).fill_(lowest);
     auto result = range_.valid > 0 ? logits_.amax(1) : at::full({logits_.size(0)}, lowest, logits_.options());
-    return result.masked_fill_(counted_.logical_not(), 0);
+    return result.masked_fill_(counted_.bitwise_not(), 0);
   }
   at::Tensor exponentials(const at::Tensor& largest) override {
     logits_.sub_(largest.unsqueeze(1));
     auto sums = at::empty({2, logits_.size(0)}, logits_.options());
     if (range_.valid > 0)
-      sums[1].copy_(logits_.gather(1, column_).squeeze(1).masked_fill(mine_.logical_not(), 0));
+      sums[1].copy_(logits_.gather(1, column_).squeeze(1).masked_fill(mine_.bitwise_not(), 0));
     else
       sums[1].zero_();
     logits_.exp_();
-    sums[0].copy_(logits_.sum(1).masked_fill(counted_.logical_not(), 0));
+    sums[0].copy_(logits_.sum(1).masked_fill(counted_.bitwise_not(), 0));
     return sums;
   }
   void gradient(const at::Tensor& sums) override {
-    logits_.mul_(sums[0].reciprocal().unsqueeze(1)).masked_fill_(counted_.logical_not().unsqueeze(1), 0);
+    logits_.mul_(sums[0].reciprocal().unsqueeze(1)).masked_fill_(counted_.bitwise_not().unsqueeze(1), 0);
     if (range_.valid > 0) logits_.scatter_add_(1, column_, mine_.to(logits_.scalar_type()).neg().unsqueeze(1));
   }
 

@@ -102,7 +102,7 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids) {
   if (words_.size() == 1) return nn::lookup(comm::all_gather(table_.value, 0, pieces_), ids_.of(ids));
   const auto [first, valid] = range_of(*layout_, layout_->embedding.out, room_, table_.spec.shape[0]);
   const at::Tensor local = ids_.of(ids) - first;
-  const at::Tensor elsewhere = (local < 0).logical_or_(local >= valid);
+  const at::Tensor elsewhere = (local < 0).bitwise_or_(local >= valid);
   const at::Tensor table = comm::all_gather(table_.value, 0, pieces_);
   const at::Tensor found = nn::lookup(table, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(-1), 0);
   return ids_.differ() ? comm::reduce_scatter(found, 0, words_) : comm::reduce_from(found, words_);
