@@ -38,39 +38,37 @@ class Pairs : public testing::TestWithParam<int> {
   }
 };
 
-TEST_P(Pairs, CopyToAndReduceFromMakeAColumnRowProduct) {
+TEST_P(Pairs, ReduceFromAddsUpPartialProducts) {
   const int n = GetParam();
-  // y = (x A) B with A split by columns, B by rows: one process against n.
-  const at::Tensor x = values({5, 6}, 1), a = values({6, 2 * n}, 2), b = values({2 * n, 3}, 3), dy = values({5, 3}, 4);
-  const at::Tensor whole_x = leaf(x), whole_a = leaf(a), whole_b = leaf(b);
-  const at::Tensor whole_y = whole_x.mm(whole_a).mm(whole_b);
+  // y = x A with x split by columns, A by rows: one process against n.
+  const at::Tensor x = values({5, 2 * n}, 1), a = values({2 * n, 3}, 3), dy = values({5, 3}, 4);
+  const at::Tensor whole_x = leaf(x), whole_a = leaf(a);
+  const at::Tensor whole_y = whole_x.mm(whole_a);
   whole_y.backward(dy);
   on_each_rank([&](World& world, comm::Group& group) {
     const int r = world.rank();
-    const at::Tensor own_x = leaf(x), own_a = leaf(a.narrow(1, 2 * r, 2)), own_b = leaf(b.narrow(0, 2 * r, 2));
-    const at::Tensor y = comm::reduce_from(comm::copy_to(own_x, group).mm(own_a).mm(own_b), group);
+    const at::Tensor own_x = leaf(x.narrow(1, 2 * r, 2)), own_a = leaf(a.narrow(0, 2 * r, 2));
+    const at::Tensor y = comm::reduce_from(own_x.mm(own_a), group);
     y.backward(dy);
     EXPECT_TRUE(same_bits(y, whole_y));
-    EXPECT_TRUE(same_bits(own_x.grad(), whole_x.grad()));
-    EXPECT_TRUE(same_bits(own_a.grad(), whole_a.grad().narrow(1, 2 * r, 2)));
-    EXPECT_TRUE(same_bits(own_b.grad(), whole_b.grad().narrow(0, 2 * r, 2)));
-    EXPECT_EQ(world.traffic().total("tensor", "all_reduce").calls, n == 1 ? 0 : 2);
-    EXPECT_EQ(world.traffic().total().elements, n == 1 ? 0 : 2.0 * (n - 1) * (5 * 6 + 5 * 3) / n);
+    EXPECT_TRUE(same_bits(own_x.grad(), whole_x.grad().narrow(1, 2 * r, 2)));
+    EXPECT_TRUE(same_bits(own_a.grad(), whole_a.grad().narrow(0, 2 * r, 2)));
+    EXPECT_EQ(world.traffic().total("tensor", "all_reduce").calls, n == 1 ? 0 : 1);
+    EXPECT_EQ(world.traffic().total().elements, n == 1 ? 0 : 2.0 * (n - 1) * (5 * 3) / n);
   });
 }
 
-TEST_P(Pairs, SplitToAndGatherFromAreEachOthersInverse) {
+TEST_P(Pairs, GatherFromTakesBackWhatARankGave) {
   const int n = GetParam();
   const at::Tensor x = values({4, 3 * n, 2}, 1), weight = values({4, 3 * n, 2}, 5), dy = values({4, 3 * n, 2}, 7);
   for (int64_t dim : {1, -2}) {
     on_each_rank([&](World& world, comm::Group& group) {
-      const at::Tensor own = leaf(x);
-      const at::Tensor part = comm::split_to(own, dim, group);
-      EXPECT_TRUE(same_bits(part, x.narrow(1, 3 * world.rank(), 3)));
-      const at::Tensor y = comm::gather_from(part * weight.narrow(1, 3 * world.rank(), 3), dim, group);
+      const auto own_part = [&](const at::Tensor& whole) { return whole.narrow(1, 3 * world.rank(), 3); };
+      const at::Tensor own = leaf(own_part(x));
+      const at::Tensor y = comm::gather_from(own * own_part(weight), dim, group);
       EXPECT_TRUE(same_bits(y, x * weight));
       y.backward(dy);
-      EXPECT_TRUE(same_bits(own.grad(), dy * weight));
+      EXPECT_TRUE(same_bits(own.grad(), own_part(dy * weight)));
     });
   }
 }
@@ -109,7 +107,7 @@ TEST_P(Pairs, TakeTensorsThatAreNotContiguous) {
   on_each_rank([&](World&, comm::Group& group) {
     EXPECT_TRUE(same_bits(comm::reduce_from(x.t(), group), x.t() * n));
     EXPECT_TRUE(same_bits(comm::reduce_scatter(x.t(), 1, group), (x.t() * n).narrow(1, 2 * group.rank(), 2)));
-    EXPECT_TRUE(same_bits(comm::all_gather(comm::split_to(x.t(), 1, group), 1, group), x.t()));
+    EXPECT_TRUE(same_bits(comm::all_gather(x.narrow(0, 2 * group.rank(), 2).t(), 1, group), x.t()));
   });
 }
 
@@ -120,7 +118,7 @@ TEST(Pairs, RefuseDimensionsThatDoNotDivide) {
     auto group = all(world);
     const at::Tensor x = at::zeros({3, 5});
     EXPECT_THAT(
-        thrown_message([&] { comm::split_to(x, 0, *group); }),
+        thrown_message([&] { comm::reduce_scatter(x, 0, *group); }),
         testing::HasSubstr("needs a dimension that divides by the 2 ranks of group \"tensor\": got size 3 along "
                            "dimension 0"));
     EXPECT_THAT(thrown_message([&] { comm::reduce_scatter(x, 1, *group); }), testing::HasSubstr("got size 5"));

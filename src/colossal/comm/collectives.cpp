@@ -57,16 +57,6 @@ int64_t checked_dim(const char* collective, const at::Tensor& x, int64_t dim, co
   return dim;
 }
 
-struct CopyTo : Function<CopyTo> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
-    context->saved_data["group"] = group;
-    return x.view_as(x);
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    return {reduced(grads[0], group_at(context->saved_data["group"].toInt())), at::Tensor()};
-  }
-};
-
 struct ReduceFrom : Function<ReduceFrom> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& x, int64_t group) {
     return reduced(x, group_at(group));
@@ -96,16 +86,6 @@ struct GatherFrom : Function<GatherFrom> {
   }
 };
 
-struct SplitTo : Function<SplitTo> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim, int64_t group) {
-    save(context, dim, group);
-    return slice(x, dim, group_at(group));
-  }
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    return opposite<gathered>(context, grads);
-  }
-};
-
 struct AllGather : Function<AllGather> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t dim, int64_t group) {
     save(context, dim, group);
@@ -128,10 +108,6 @@ struct ReduceScatter : Function<ReduceScatter> {
 
 }  // namespace
 
-at::Tensor copy_to(const at::Tensor& x, Group& group) {
-  return group.size() == 1 ? x : CopyTo::apply(x, address_of(group));
-}
-
 at::Tensor reduce_from(const at::Tensor& x, Group& group) {
   return group.size() == 1 ? x : ReduceFrom::apply(x, address_of(group));
 }
@@ -139,11 +115,6 @@ at::Tensor reduce_from(const at::Tensor& x, Group& group) {
 at::Tensor gather_from(const at::Tensor& x, int64_t dim, Group& group) {
   dim = checked_dim("gather_from", x, dim, group, false);
   return group.size() == 1 ? x : GatherFrom::apply(x, dim, address_of(group));
-}
-
-at::Tensor split_to(const at::Tensor& x, int64_t dim, Group& group) {
-  dim = checked_dim("split_to", x, dim, group, true);
-  return group.size() == 1 ? x : SplitTo::apply(x, dim, address_of(group));
 }
 
 at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group) {
