@@ -45,6 +45,7 @@ int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches
   comm::run_ranks(1, [&](comm::World& world) {
     run::Config config;
     config.training.batch_size = 4;
+    config.parallel.chunk_mib = 0.01;  // layers more are chunks more
     config.training.accumulate = micro_batches;
     config.training.clip = 1;
     config.training.clip_by = choice.clip_by;
