@@ -11,17 +11,19 @@
 #include "colossal/cli/generate.h"
 #include "colossal/cli/info.h"
 #include "colossal/cli/main.h"
+#include "colossal/cli/models.h"
 #include "colossal/cli/run.h"
 #include "colossal/cli/train.h"
 
 namespace colossal::cli {
 
 int bench(const Arguments& arguments) { become_torch("bench", arguments); }
-int export_model(const Arguments& arguments) { become_torch("export", arguments); }
-int generate(const Arguments& arguments) { become_torch("generate", arguments); }
+int export_model(const Arguments& arguments, const models::Registry*) { become_torch("export", arguments); }
+int generate(const Arguments& arguments, const models::Registry*) { become_torch("generate", arguments); }
 int info(const Arguments& arguments) { become_torch("info", arguments); }
+int list_models(const Arguments& arguments, const models::Registry*) { become_torch("models", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
-int train(const Arguments& arguments) { become_torch("train", arguments); }
+int train(const Arguments& arguments, const models::Registry*) { become_torch("train", arguments); }
 
 }  // namespace colossal::cli
 

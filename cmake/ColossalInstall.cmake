@@ -1,4 +1,5 @@
-# What `cmake --install` puts into a prefix: the program, an archive a layer, headers, and the package that find_package(Colossal) reads.
+# What `cmake --install` puts into a prefix: the program, an archive a layer, the headers that src/colossal/PUBLIC lists, and the package that
+# find_package(Colossal) reads.
 # Users link Colossal::colossal, which is all layers.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Colossal)
@@ -14,7 +15,18 @@ set_target_properties(colossal_torch PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 install(TARGETS colossal_app)
 install(TARGETS colossal_torch DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/colossal)
 install(TARGETS colossal ${layers} EXPORT ColossalTargets)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/colossal DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES ${PROJECT_SOURCE_DIR}/src/colossal.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+file(STRINGS ${PROJECT_SOURCE_DIR}/src/colossal/PUBLIC rows REGEX "^[a-z]")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/PUBLIC)
+foreach(row ${rows})
+  string(REGEX MATCH "^([a-z_]+) *:(.*)$" _ "${row}")
+  set(layer ${CMAKE_MATCH_1})
+  separate_arguments(headers UNIX_COMMAND "${CMAKE_MATCH_2}")
+  foreach(header ${headers})
+    cmake_path(GET header PARENT_PATH folder)
+    install(FILES ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/colossal/${layer}/${folder})
+  endforeach()
+endforeach()
 install(EXPORT ColossalTargets NAMESPACE Colossal:: DESTINATION ${package_folder})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ColossalConfig.cmake.in ${PROJECT_BINARY_DIR}/ColossalConfig.cmake
   INSTALL_DESTINATION ${package_folder})

@@ -59,7 +59,8 @@ void measure(std::vector<Candidate> candidates, int rounds, int64_t elements, co
 void declare_gpt2(nn::Parameters& parameters, int64_t layers) {
   const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
     const bool is_matrix = shape.size() > 1;
-    parameters.add(name, ShardSpec::whole(std::move(shape)), nn::Init::normal(0.02), is_matrix);
+    parameters.add(name, ShardSpec::whole(std::move(shape)), nn::Init::normal(0.02), is_matrix).hidden_matrix =
+        is_matrix && name.starts_with("blocks.");
   };
   constexpr int64_t kHidden = 768;
   add("tokens", {50257, kHidden});
@@ -80,14 +81,17 @@ void declare_gpt2(nn::Parameters& parameters, int64_t layers) {
 
 memory::Shard one_shard(nn::Parameters& parameters) {
   const int64_t total = parameters.numel();
-  memory::Shard shard{at::empty({total}), at::randn({total}), {}, {}};
+  const at::Tensor values = at::empty({total});
+  std::vector<memory::Piece> pieces;
   int64_t at = 0;
   for (nn::Parameter& p : parameters) {
     const int64_t size = p.value.numel();
-    shard.values.narrow(0, at, size).copy_(p.value.detach().view({-1}));
-    shard.pieces.push_back({&p, at, {0, size, true}});
+    values.narrow(0, at, size).copy_(p.value.detach().view({-1}));
+    pieces.push_back({&p, at, {0, size, true}});
     at += size;
   }
+  const memory::Shard shard({.values = values}, std::move(pieces));
+  shard.lease()->gradients = at::randn({total});
   return shard;
 }
 
@@ -118,12 +122,11 @@ void kernels(int64_t n, int rounds) {
 void rules(nn::Parameters& parameters, int rounds) {
   colossal::comm::run_ranks(1, [&](colossal::comm::World& world) {
     colossal::comm::Mesh mesh(world, {});
-    std::vector<memory::Shard> shards{one_shard(parameters)};
-    for (const char* name :
-         {"sgd", "adam", "adamw", "lion", "lamb", "lars", "adafactor", "came", "adam8bit", "galore"}) {
+    for (const std::string& name : optim::rule_names()) {
+      std::vector<memory::Shard> shards{one_shard(parameters)};  // which hold the states
       optim::OptimizerConfig config;
       config.name = name;
-      const auto optimizer = optim::make_optimizer(config, shards, mesh);
+      const auto optimizer = optim::make_optimizer(config, shards, {parameters, mesh});
       int64_t step = 0;
       const auto work = [&] { optimizer->step(++step, 1e-4, 1); };
       measure({{name, "rule", 0, work}}, rounds, parameters.numel(), [] {});

@@ -1,17 +1,11 @@
 // A module of your own, trained under ZeRO 3 in bf16. Nothing in it knows of ranks.
 //
-//   own_module FILE.toml [--section.key=value ...]      goes on from the newest checkpoint in run.folder, if there is
-//   one
+//   own_module FILE.toml [--section.key=value ...]      goes on from the newest checkpoint in run.folder, if any
+#include <colossal.h>
 #include <torch/nn.h>
 
 #include <cmath>
 #include <cstdio>
-
-#include "colossal/base/config.h"
-#include "colossal/comm/launch/device.h"
-#include "colossal/comm/launch/launch.h"
-#include "colossal/comm/launch/local_ranks.h"
-#include "colossal/train/module_training.h"
 
 namespace {
 

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "base/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::checksum_test {
 namespace {

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/complaint.h"
-#include "base/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/base/run_folder.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::file_test {
 namespace {

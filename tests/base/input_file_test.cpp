@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/complaint.h"
-#include "base/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::input_file_test {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "base/temporary_folder.h"
 #include "colossal/base/file.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::layering_test {
 namespace {
@@ -125,6 +125,47 @@ std::vector<std::string> violations(const fs::path& source) {
   return faults;
 }
 
+/// The headers that PUBLIC lists, as they are included.
+std::set<std::string> public_headers(const fs::path& source) {
+  std::set<std::string> headers;
+  std::ifstream rows(source / "colossal/PUBLIC");
+  for (std::string row; std::getline(rows, row);) {
+    if (row.empty() || row[0] == '#') continue;
+    std::istringstream words(row);
+    std::string layer;
+    std::getline(words, layer, ':');
+    layer.erase(layer.find_last_not_of(' ') + 1);
+    for (std::string name; words >> name;) headers.insert("colossal/" + layer + "/" + name + ".h");
+  }
+  return headers;
+}
+
+/// What keeps the installed headers from being whole: one line each.
+std::vector<std::string> front_door_faults(const fs::path& source) {
+  std::vector<std::string> faults;
+  const std::set<std::string> headers = public_headers(source);
+  std::set<std::string> reached;
+  std::vector<std::string> to_see{"colossal.h"};
+  while (!to_see.empty()) {
+    const std::string header = to_see.back();
+    to_see.pop_back();
+    for (const std::string& include : includes_of(source / header)) {
+      if (include.rfind("colossal/", 0) != 0) continue;
+      if (!headers.count(include))
+        faults.push_back(header + " is public and includes " + include + ", which is not");
+      else if (reached.insert(include).second)
+        to_see.push_back(include);
+    }
+  }
+  for (const std::string& header : headers) {
+    if (!fs::exists(source / header))
+      faults.push_back("PUBLIC lists what is not there: " + header);
+    else if (!reached.count(header))
+      faults.push_back(header + " is public, but colossal.h does not reach it");
+  }
+  return faults;
+}
+
 std::vector<std::string> files_too_long(const fs::path& root) {
   std::vector<std::string> faults;
   for (const char* folder : {"src", "tests", "apps", "benchmarks"}) {
@@ -169,6 +210,11 @@ TEST(Layering, CoversEveryFolderOfTheSources) {
   ASSERT_GE(layers.size(), 13u);
   EXPECT_TRUE(layers.at("base").torch_free);
   EXPECT_GE(architectures_of(kSourceDir / "src").size(), 2u) << "the sibling rule has nothing to look at";
+}
+
+TEST(Layering, PublicHeadersIncludePublicOnesOnly) {
+  EXPECT_THAT(front_door_faults(kSourceDir / "src"), IsEmpty());
+  EXPECT_TRUE(public_headers(kSourceDir / "src").count("colossal/train/module_training.h"));
 }
 
 TEST(Layering, FilesAreAtMost600LinesLong) { EXPECT_THAT(files_too_long(kSourceDir), IsEmpty()); }
@@ -233,6 +279,18 @@ TEST_F(PlantedViolations, AFolderOutsideTheTableIsFound) {
 TEST_F(PlantedViolations, ARowThatLooksDownwardIsFound) {
   plant("LAYERS", "base* : tensor\ntensor : base\nmodels : base tensor\n");
   EXPECT_THAT(found(), ElementsAre("LAYERS: base names tensor, which is not above it"));
+}
+
+TEST_F(PlantedViolations, APublicHeaderThatIncludesAPrivateOneIsFound) {
+  plant("../colossal.h", "#include \"colossal/base/good.h\"\n");
+  plant("PUBLIC", "# comment\nbase : good other\n");
+  const auto faults = [&] { return front_door_faults(fs::path(folder_.path()) / "src"); };
+  EXPECT_THAT(faults(), IsEmpty());
+  plant("PUBLIC", "base : good\n");
+  EXPECT_THAT(faults(), ElementsAre("colossal/base/good.h is public and includes colossal/base/other.h, which is not"));
+  plant("PUBLIC", "base : gone good other\ntensor : place\n");
+  EXPECT_THAT(faults(), ElementsAre("PUBLIC lists what is not there: colossal/base/gone.h",
+                                    "colossal/tensor/place.h is public, but colossal.h does not reach it"));
 }
 
 TEST_F(PlantedViolations, ALongFileIsFound) {

@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/temporary_folder.h"
 #include "colossal/base/file.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::log_test {
 namespace {

@@ -10,10 +10,10 @@
 #include <random>
 
 #include "checkpoint/sample_state.h"
-#include "checkpoint/temporary_folder.h"
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::checkpoint::checkpoint_test {
 namespace {
@@ -57,7 +57,7 @@ std::string refusal(const std::string& path, TrainingState state = filled(sample
 }
 
 TEST(Checkpoint, LoadsUnderEveryLayoutBitwise) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   for (const Layout& from : layouts()) {
     save_sample(folder.path(), 7, from);
     for (const Layout& to : layouts()) {
@@ -72,14 +72,14 @@ TEST(Checkpoint, LoadsUnderEveryLayoutBitwise) {
 }
 
 TEST(Checkpoint, StoresEachElementOnce) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   save_sample(folder.path(), 1, {1, 1});
   save_sample(folder.path(), 2, {4, 4});
   const auto data_bytes = [&](int64_t step) {
     int64_t bytes = 0;
     for (const auto& file : fs::directory_iterator(step_path(folder.path(), step))) {
       if (file.path().extension() != ".safetensors") continue;
-      const std::string text = read_all(file.path().string());
+      const std::string text = test::read_all(file.path().string());
       bytes += text.size() - 8 - (static_cast<unsigned char>(text[0]) + 256 * static_cast<unsigned char>(text[1]));
     }
     return bytes;
@@ -88,7 +88,7 @@ TEST(Checkpoint, StoresEachElementOnce) {
 }
 
 TEST(Checkpoint, KeepsTheLastAndRemovesLeftovers) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   folder.write(".step-000002.partial/rank-00000.safetensors", "half");
   folder.write("step-000003/rank-00000.safetensors", "no manifest: not complete");
   folder.write("notes.txt", "not ours");
@@ -104,7 +104,7 @@ TEST(Checkpoint, KeepsTheLastAndRemovesLeftovers) {
 }
 
 TEST(Checkpoint, ReplacesAnEqualStep) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
     save(folder.path(), 4, sample_state(place, 1), world, place, 0);
     save(folder.path(), 4, sample_state(place, 2), world, place, 0);
@@ -121,13 +121,13 @@ TEST(Checkpoint, NoFolderHasNoCheckpoint) {
 }
 
 TEST(Checkpoint, ProgressCanBeReadAlone) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   save_sample(folder.path(), 3);
   EXPECT_EQ(read_progress(*latest(folder.path())), sample_state(Layout{}.place(0), 3).progress);
 }
 
 TEST(Checkpoint, AForeignModelGetsATable) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   save_sample(folder.path(), 1);
   TrainingState other = filled(sample_state(Layout{}.place(0)), 7);
   other.tensors[0] = {"wte", at::zeros({2, 3}), tensor::ShardSpec::whole({2, 3})};
@@ -142,7 +142,7 @@ TEST(Checkpoint, AForeignModelGetsATable) {
 }
 
 TEST(Checkpoint, LoadsAPartByPrefix) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   save_sample(folder.path(), 1);
   on_layout({}, [&](comm::Group& world, const tensor::Place& place) {
     TrainingState norm = filled(sample_state(place, 1), 7);
@@ -155,11 +155,11 @@ TEST(Checkpoint, LoadsAPartByPrefix) {
 }
 
 TEST(Checkpoint, DamageIsFoundBeforeAnythingIsLoaded) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   save_sample(folder.path(), 1);
   const std::string path = *latest(folder.path()), shard = path + "/rank-00000.safetensors";
   const std::string manifest = path + "/manifest.json";
-  const std::string good_shard = read_all(shard), good_manifest = read_all(manifest);
+  const std::string good_shard = test::read_all(shard), good_manifest = test::read_all(manifest);
 
   for (size_t from_end : {size_t{1}, size_t{100}, size_t{600}}) {
     std::string damaged = good_shard;
@@ -185,7 +185,7 @@ TEST(Checkpoint, DamageIsFoundBeforeAnythingIsLoaded) {
 
 /// A manifest that was forged together with its checksum.
 void forge(const std::string& path, const std::function<void(nlohmann::json&)>& edit) {
-  nlohmann::json manifest = nlohmann::json::parse(read_all(path));
+  nlohmann::json manifest = nlohmann::json::parse(test::read_all(path));
   manifest.erase("checksum");
   edit(manifest);
   manifest["checksum"] = checksum(manifest.dump());
@@ -193,9 +193,9 @@ void forge(const std::string& path, const std::function<void(nlohmann::json&)>& 
 }
 
 TEST(Checkpoint, ForgedManifestsAreRefused) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   save_sample(folder.path(), 1, {1, 2});
-  const std::string path = *latest(folder.path()), manifest = path + "/manifest.json", good = read_all(manifest);
+  const std::string path = *latest(folder.path()), manifest = path + "/manifest.json", good = test::read_all(manifest);
   const std::vector<std::function<void(nlohmann::json&)>> edits = {
       [](auto& m) { m["version"] = 2; },
       [](auto& m) { m["blocks"] = 3; },
@@ -221,7 +221,7 @@ TEST(Checkpoint, ForgedManifestsAreRefused) {
 }
 
 TEST(Checkpoint, OneRanksFailureIsTheSameErrorOnEveryRank) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   save_sample(folder.path(), 1, {1, 2});
   std::vector<std::string> messages(4);
   on_layout({2, 2}, [&](comm::Group& world, const tensor::Place& place) {
@@ -240,7 +240,7 @@ TEST(Checkpoint, OneRanksFailureIsTheSameErrorOnEveryRank) {
 }
 
 TEST(Checkpoint, AFullDiskOnOneRankKeepsTheOldCheckpoint) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const tensor::ShardSpec spec = tensor::ShardSpec::split({3, 4096}, 0, {"tensor"});  // 32 KiB on rank 0, 16 on rank 1
   const auto state_of = [&](const tensor::Place& place, double value) {
     return TrainingState{{{"x", at::full(spec.local_shape(place), value), spec}}, {{"value", value}}};
@@ -278,7 +278,7 @@ TEST(Checkpoint, AFullDiskOnOneRankKeepsTheOldCheckpoint) {
 }
 
 /// A process that saves step after step until it is killed. Why it ended otherwise is in folder/error.txt.
-pid_t start_saving(const TemporaryFolder& folder, int64_t step) {
+pid_t start_saving(const test::TemporaryFolder& folder, int64_t step) {
   const pid_t child = fork();
   if (child != 0) return child;
   try {
@@ -302,7 +302,7 @@ bool appears_after(const std::string& folder, int64_t step) {
 }
 
 TEST(Checkpoint, SurvivesKillsAtAnyMoment) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   save_sample(folder.path(), 1);
   std::mt19937 random(0);
   int64_t last = 1;
@@ -317,7 +317,7 @@ TEST(Checkpoint, SurvivesKillsAtAnyMoment) {
     kill(child, SIGKILL);
     int status = 0;
     waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << read_all(folder / "error.txt");
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << test::read_all(folder / "error.txt");
     const std::vector<int64_t> steps = complete_steps(folder.path());
     ASSERT_FALSE(steps.empty());
     for (int64_t step : steps) {

@@ -6,11 +6,11 @@
 #include <sys/stat.h>
 
 #include "checkpoint/sample_state.h"
-#include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/group.h"
 #include "colossal/comm/run_ranks.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::checkpoint::hugging_face_test {
 namespace {
@@ -95,8 +95,41 @@ void on_layout(const Layout& layout, const std::function<void(comm::Group&, cons
   });
 }
 
+TEST(HuggingFace, OldEndingsAreFound) {
+  test::TemporaryFolder folder;
+  std::map<std::string, at::Tensor> tensors = folder_tensors();
+  tensors["norm.gamma"] = tensors["model.norm.weight"];
+  tensors.erase("model.norm.weight");
+  write_safetensors(folder / "model.safetensors", tensors);
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("model.norm.weight"));
+  nn::Parameters parameters = model({});
+  ExternalNames external = names();
+  external.old_endings = {{"norm.weight", "norm.gamma"}};
+  import_weights(folder.path(), parameters, external);
+  expect_sample_values(parameters);
+}
+
+TEST(HuggingFace, WhatAFolderMayLackKeepsItsValues) {
+  test::TemporaryFolder folder;
+  std::map<std::string, at::Tensor> tensors = folder_tensors();
+  tensors.erase("model.norm.weight");
+  write_safetensors(folder / "model.safetensors", tensors);
+  nn::Parameters parameters = model({});
+  ExternalNames external = names();
+  external.may_lack = {"up.*"};
+  EXPECT_THROW(import_weights(folder.path(), parameters, external), Error);
+  external.may_lack = {"norm.*"};
+  std::vector<NamedTensor> values;
+  for (nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});
+  const at::Tensor norm = parameters.at("norm.weight").value.detach().fill_(7);
+  EXPECT_THAT(import_weights(folder.path(), parameters, values, external), testing::ElementsAre("norm.weight"));
+  EXPECT_TRUE(norm.eq(7).all().item<bool>());
+  norm.copy_(whole_value(parameters.at("norm.weight"), at::kFloat));
+  expect_sample_values(parameters);
+}
+
 TEST(HuggingFace, ImportsUnderEveryLayoutAndPrefix) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::map<std::string, at::Tensor> with = folder_tensors(), without;
   for (const auto& [name, value] : with) without[name.substr(6)] = value;
   with["lm_head.weight"] = at::zeros({11, 6});
@@ -117,7 +150,7 @@ TEST(HuggingFace, ImportsUnderEveryLayoutAndPrefix) {
 }
 
 TEST(HuggingFace, ConvertsToTheDtypeOfTheModel) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   write_safetensors(folder / "model.safetensors", folder_tensors());
   for (at::ScalarType dtype : {at::kDouble, at::kBFloat16}) {  // the values are exact in both
     nn::Parameters parameters = model({}, dtype);
@@ -128,7 +161,7 @@ TEST(HuggingFace, ConvertsToTheDtypeOfTheModel) {
 
 TEST(HuggingFace, ExportsFromEveryLayoutBitwise) {
   for (const Layout& layout : layouts()) {
-    TemporaryFolder folder;
+    test::TemporaryFolder folder;
     on_layout(layout, [&](comm::Group& world, const tensor::Place& place) {
       nn::Parameters parameters = model(place);
       for (nn::Parameter& p : parameters) p.value.detach().copy_(local_part(whole_value(p, at::kFloat), p.spec, place));
@@ -150,7 +183,7 @@ std::vector<std::string> files_of(const std::string& folder) {
 }
 
 TEST(HuggingFace, ExportsInShardsWithAnIndexAndReplacesWhatWasThere) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const auto export_with = [&](int64_t max_file_bytes) {
     on_layout({1, 2}, [&](comm::Group& world, const tensor::Place& place) {
       nn::Parameters parameters = model(place);
@@ -166,7 +199,7 @@ TEST(HuggingFace, ExportsInShardsWithAnIndexAndReplacesWhatWasThere) {
   nn::Parameters parameters = model({});
   import_weights(folder.path(), parameters, names());
   expect_sample_values(parameters);
-  const auto index = nlohmann::json::parse(read_all(folder / "model.safetensors.index.json"));
+  const auto index = nlohmann::json::parse(test::read_all(folder / "model.safetensors.index.json"));
   EXPECT_EQ(index["metadata"]["total_size"], 4 * parameters.numel());
   EXPECT_EQ(index["weight_map"].size(), folder_tensors().size());
 
@@ -175,7 +208,7 @@ TEST(HuggingFace, ExportsInShardsWithAnIndexAndReplacesWhatWasThere) {
 }
 
 TEST(HuggingFace, AFailedExportIsTheSameErrorOnEveryRank) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const std::string in_the_way = folder.write("out", "a file");
   std::vector<std::string> messages(2);
   on_layout({1, 2}, [&](comm::Group& world, const tensor::Place& place) {
@@ -190,7 +223,7 @@ TEST(HuggingFace, AFailedExportIsTheSameErrorOnEveryRank) {
 }
 
 TEST(HuggingFace, AForeignModelGetsATable) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   auto tensors = folder_tensors();
   tensors.erase("model.k.weight");
   tensors["model.norm.weight"] = at::zeros({7});
@@ -205,7 +238,7 @@ TEST(HuggingFace, AForeignModelGetsATable) {
 }
 
 TEST(HuggingFace, AHostileIndexIsRefused) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   auto tensors = folder_tensors();
   fs::create_directories(folder / "in");
   write_safetensors(folder / "outside.safetensors", tensors);
@@ -282,7 +315,7 @@ nn::Parameters stories(const tensor::Place& place, ExternalNames& external) {
 TEST(HuggingFace, ReadsARealFolderAndWritesItBackBitwise) {
   if (!fs::exists(kStories)) GTEST_SKIP() << "needs " << kStories;
   const SafetensorsReader original(std::string(kStories) + "/model.safetensors");
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   for (const auto& [layout, max_bytes] :
        {std::pair{Layout{1, 1}, 1 << 30}, {Layout{2, 2}, 1 << 30}, {Layout{1, 8}, 1 << 19}}) {
     on_layout(layout, [&, max_bytes = max_bytes](comm::Group& world, const tensor::Place& place) {

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/sample_state.h"
-#include "checkpoint/temporary_folder.h"
 #include "colossal/comm/run_ranks.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::checkpoint::newest_test {
 namespace {
@@ -62,12 +62,12 @@ class Newest : public testing::Test {
     return step_path(folder.path(), step) + "/rank-0000" + std::to_string(rank) + ".safetensors";
   }
   void flip_last_byte(int64_t step) {
-    std::string bytes = read_all(shard(step));
+    std::string bytes = test::read_all(shard(step));
     bytes.back() ^= 1;
     std::ofstream(shard(step), std::ios::binary) << bytes;
   }
 
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
 };
 
 TEST_F(Newest, IsLoaded) {

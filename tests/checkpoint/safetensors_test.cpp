@@ -6,8 +6,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::checkpoint::safetensors_test {
 namespace {
@@ -21,7 +21,7 @@ std::string with_length(const std::string& header) {
 }
 
 TEST(Safetensors, RoundTripsEveryDtypeBitwise) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::map<std::string, at::Tensor> tensors;
   const at::Tensor bits = at::arange(0, 96, at::kByte);
   for (at::ScalarType dtype :
@@ -46,7 +46,7 @@ TEST(Safetensors, RoundTripsEveryDtypeBitwise) {
 }
 
 TEST(Safetensors, ViewsOutliveTheReader) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   write_safetensors(folder / "a.safetensors", {{"x", at::arange(100, at::kDouble)}});
   at::Tensor view;
   {
@@ -56,17 +56,17 @@ TEST(Safetensors, ViewsOutliveTheReader) {
 }
 
 TEST(Safetensors, EqualContentGivesAnEqualFileWithAnAlignedHeader) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const auto x = at::arange(6, at::kFloat), y = at::arange(3, at::kByte);
   for (const char* name : {"a", "b"}) write_safetensors(folder / name, {{"y", y}, {"x", x.view({2, 3}).t()}});
-  EXPECT_EQ(read_all(folder / "a"), read_all(folder / "b"));
+  EXPECT_EQ(test::read_all(folder / "a"), test::read_all(folder / "b"));
   const SafetensorsReader reader(folder / "a");
   EXPECT_TRUE(reader.tensor("x").equal(x.view({2, 3}).t())) << "strided tensors are written in logical order";
-  EXPECT_EQ(static_cast<unsigned char>(read_all(folder / "a")[0]) % 8, 0);
+  EXPECT_EQ(static_cast<unsigned char>(test::read_all(folder / "a")[0]) % 8, 0);
 }
 
 TEST(Safetensors, ReadsTensorsThatTheFileDidNotAlign) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const std::string header =
       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"I32","shape":[2],"data_offsets":[1,9]}})";
   const std::string path = folder.write("a", with_length(header) + std::string("\7\1\0\0\0\2\0\0\0", 9));
@@ -132,7 +132,7 @@ std::vector<Hostile> hostile_files() {
 }
 
 TEST(Safetensors, RefusesHostileFilesByName) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   for (const Hostile& hostile : hostile_files()) {
     SCOPED_TRACE(hostile.name);
     const std::string path = folder.write(hostile.name, hostile.bytes);
@@ -148,17 +148,17 @@ TEST(Safetensors, RefusesHostileFilesByName) {
 }
 
 TEST(Safetensors, RefusesEveryTruncation) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   write_safetensors(folder / "a", {{"x", at::arange(3, at::kFloat)}, {"y", at::arange(5, at::kByte)}});
-  const std::string bytes = read_all(folder / "a");
+  const std::string bytes = test::read_all(folder / "a");
   for (size_t length = 0; length < bytes.size(); ++length)
     EXPECT_THROW(SafetensorsReader(folder.write("b", bytes.substr(0, length))), Error) << length;
 }
 
 TEST(Safetensors, SurvivesEveryFlippedHeaderByte) {  // read or refused, never a crash
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   write_safetensors(folder / "a", {{"x", at::arange(3, at::kFloat)}, {"y", at::arange(5, at::kByte)}});
-  const std::string bytes = read_all(folder / "a");
+  const std::string bytes = test::read_all(folder / "a");
   for (size_t at = 0; at < bytes.size() - 17; ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string damaged = bytes;
@@ -174,13 +174,13 @@ TEST(Safetensors, SurvivesEveryFlippedHeaderByte) {  // read or refused, never a
 }
 
 TEST(Safetensors, MissingFilesAndFoldersAreErrors) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   EXPECT_THROW(SafetensorsReader(folder / "none"), Error);
   EXPECT_THROW(SafetensorsReader(folder.path()), Error);
 }
 
 TEST(SafetensorsWriter, RefusesWhatWasNotAnnounced) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   SafetensorsWriter writer(folder / "a", {{"x", at::kFloat, {2}}});
   EXPECT_THROW(writer.finish(), Error) << "x is missing";
   EXPECT_THROW(writer.write(at::zeros({3})), Error);
@@ -190,19 +190,19 @@ TEST(SafetensorsWriter, RefusesWhatWasNotAnnounced) {
 }
 
 TEST(SafetensorsWriter, LeavesTheOldFileAloneUntilItFinishes) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const std::string path = folder.write("a", "old");
   {
     SafetensorsWriter writer(path, {{"x", at::kFloat, {2}}});
     writer.write(at::zeros({2}));
-    EXPECT_EQ(read_all(path), "old");
+    EXPECT_EQ(test::read_all(path), "old");
   }
-  EXPECT_EQ(read_all(path), "old");
+  EXPECT_EQ(test::read_all(path), "old");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1) << "nothing is left beside it";
 }
 
 TEST(SafetensorsWriter, AFullDiskIsAnErrorAndTheOldFileSurvives) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const std::string path = folder.write("a", "old");
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -219,7 +219,7 @@ TEST(SafetensorsWriter, AFullDiskIsAnErrorAndTheOldFileSurvives) {
   setrlimit(RLIMIT_FSIZE, &before);
   signal(SIGXFSZ, handler);
   EXPECT_THAT(message, HasSubstr(path));
-  EXPECT_EQ(read_all(path), "old");
+  EXPECT_EQ(test::read_all(path), "old");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 

@@ -8,10 +8,10 @@
 #include <map>
 
 #include "checkpoint/sample_state.h"
-#include "checkpoint/temporary_folder.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/run_ranks.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::checkpoint::writers_test {
 namespace {
@@ -101,7 +101,7 @@ TEST(Writers, StagesOfAPipelineWriteWhatTheyHold) {
 }
 
 TEST(Writers, TheFilesOfTwoReplicasAreEquallyLargeAndLoadBitForBit) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const Layout layout{2, 1};
   const auto on_ranks = [](const Layout& layout, const auto& work) {
     comm::run_ranks(layout.ranks(), [&](comm::World& world) {

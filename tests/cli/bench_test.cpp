@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "base/temporary_folder.h"
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::cli::bench_test {
 namespace {

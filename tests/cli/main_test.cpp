@@ -69,7 +69,7 @@ TEST(Cli, VersionIsOneLine) {
 TEST(Cli, HelpListsEveryCommand) {
   const auto outcome = colossal({"help"});
   EXPECT_EQ(outcome.status, 0);
-  for (const auto& name : command_names()) EXPECT_THAT(outcome.out, HasSubstr("\n  " + name + " ")) << name;
+  for (const auto& name : names_of(commands())) EXPECT_THAT(outcome.out, HasSubstr("\n  " + name + " ")) << name;
   EXPECT_EQ(colossal({}).out, outcome.out);
   EXPECT_EQ(colossal({"--help"}).out, outcome.out);
 }
@@ -85,7 +85,7 @@ TEST(Cli, EveryCommandExplainsItself) {
 }
 
 TEST(Cli, CommandNamesAreUniqueAndHelpsAreOneLine) {
-  auto names = command_names();
+  auto names = names_of(commands());
   std::sort(names.begin(), names.end());
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
   for (const auto& command : commands()) EXPECT_THAT(command.help, Not(HasSubstr("\n"))) << command.name;
@@ -133,6 +133,14 @@ TEST(Cli, GenerateRefusesAModelOfImages) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.out, "");
   EXPECT_THAT(outcome.err, HasSubstr("holds a vit, which tells what images show: it has no text to continue"));
+}
+
+TEST(Cli, ModelsAreListedWithTheirOwnKeys) {
+  const auto outcome = colossal({"models"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("bert, which fills in hidden tokens: bert-tiny bert-base bert-large\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("keys, with the values of vit-tiny-cifar:\n  side = 32\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("  rope_theta = 10000.0\n"));
 }
 
 TEST(Cli, InfoShowsTheMachine) {

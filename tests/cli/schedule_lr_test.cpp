@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/temporary_folder.h"
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
 #include "colossal/optim/learning_rate.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::cli::schedule_lr_test {
 namespace {

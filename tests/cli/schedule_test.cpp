@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "base/temporary_folder.h"
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
 #include "colossal/schedule/make.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::cli::schedule_test {
 namespace {

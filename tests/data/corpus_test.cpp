@@ -11,11 +11,11 @@
 #include <csignal>
 #include <filesystem>
 
-#include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/data/byte_tokenizer.h"
 #include "colossal/data/stored_tokens.h"
 #include "colossal/data/text_files.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::data::corpus_test {
 namespace {
@@ -63,12 +63,12 @@ class LetterTokenizer final : public Tokenizer {
 };
 
 TEST(Corpus, ReadsOneFileAsBytesAndClosesIt) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   EXPECT_EQ(text(Corpus::open(folder.write("a.anything", "hello\xff"), kBytes)), "hello\xff|");
 }
 
 TEST(Corpus, ReadsAFolderInOrderOfNames) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   folder.write("b.md", "B");
   folder.write("a/z.cpp", "AZ");
   folder.write("a/b.txt", "AB");
@@ -89,7 +89,7 @@ TEST(Corpus, ReadsAFolderInOrderOfNames) {
 }
 
 TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   folder.write("from/b.md", "B");
   folder.write("from/a/z.cpp", "AZ");
   folder.write("from/.x.md", "no");
@@ -106,7 +106,7 @@ TEST(Corpus, ACopyOfTheTextIsTheSameCorpus) {
 }
 
 TEST(Corpus, ACopyThatEndsHalfwayIsNoCopy) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   folder.write("from/a.md", "A");
   folder.write("from/b.md", std::string(5000, 'B'));
   const auto copy_with_room_for = [&](rlim_t bytes) {
@@ -128,12 +128,12 @@ TEST(Corpus, ACopyThatEndsHalfwayIsNoCopy) {
 }
 
 TEST(Corpus, EncodesWithATokenizerThatIsNotBytes) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   EXPECT_THAT(tokens(Corpus::open(folder.write("a.txt", "A-B.C"), LetterTokenizer())), ElementsAre(0, 1, 2, 26));
 }
 
 TEST(Corpus, ReadsAcrossDocuments) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   folder.write("a.md", "abc");
   folder.write("b.md", "de");
   const Corpus corpus = Corpus::open(folder.path(), kBytes);
@@ -151,7 +151,7 @@ TEST(Corpus, ReadsAcrossDocuments) {
 }
 
 TEST(Corpus, TokenFilesRoundTripInBothWidths) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   for (const int64_t vocabulary : {257, 100'000}) {
     const std::string path = folder / "tokens.bin";
     write_token_file(path, {5, 256, 0, 255}, vocabulary, 256);
@@ -164,7 +164,7 @@ TEST(Corpus, TokenFilesRoundTripInBothWidths) {
 }
 
 TEST(Corpus, BadTokenFilesAreRefused) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const std::string path = folder.write("a.bin", std::string("\1\0\2\0\3", 5));
   const auto with = [&](const std::string& sidecar) {
     folder.write("a.bin.json", sidecar);
@@ -186,7 +186,7 @@ TEST(Corpus, BadTokenFilesAreRefused) {
 }
 
 TEST(Corpus, MissingEmptyAndUnreadableDataAreRefused) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   EXPECT_THAT(refusal(folder / "none"), HasSubstr("no such file or folder"));
   EXPECT_THAT(refusal(folder.write("empty.txt", "")), HasSubstr("is empty"));
   std::filesystem::create_directories(folder / "sub");
@@ -200,7 +200,7 @@ TEST(Corpus, MissingEmptyAndUnreadableDataAreRefused) {
 }
 
 TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   ASSERT_EQ(mkfifo((folder / "pipe.txt").c_str(), 0600), 0);
   EXPECT_THAT(refusal(folder / "pipe.txt"), HasSubstr("must be a regular file: " + (folder / "pipe.txt")));
   EXPECT_THAT(refusal("/dev/zero"), HasSubstr("must be a regular file: /dev/zero"));
@@ -246,7 +246,7 @@ TEST(Corpus, SplitsOneFileAtItsEnd) {
 }
 
 TEST(Corpus, SplitsFoldersByDocuments) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) folder.write(std::string(name) + ".md", name);
   const auto [training, held_out] = Corpus::open(folder.path(), kBytes).split(1.0 / 3);
   EXPECT_EQ(text(training), "a|b|d|e|g|");
@@ -262,7 +262,7 @@ bool crosses_a_border(const std::string& text) {
 /// The held-out text of documents of these sizes, whose letters are a, b, ... each; checks that nothing is lost,
 /// doubled or too much, and that no two documents run into each other in training.
 std::string held_out_of(const std::vector<int64_t>& sizes, double fraction) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::string all;
   for (size_t i = 0; i < sizes.size(); ++i) {
     const std::string content(sizes[i] - 1, static_cast<char>('a' + i % 26));  // and its end token
@@ -306,8 +306,8 @@ TEST(Corpus, HoldsOutItsShareWhateverTheSizes) {
 }
 
 TEST(Corpus, ContentsNameWhatADocumentWasMadeOf) {
-  TemporaryFolder here, there;
-  for (const TemporaryFolder* folder : {&here, &there}) {
+  test::TemporaryFolder here, there;
+  for (const test::TemporaryFolder* folder : {&here, &there}) {
     folder->write("a.md", "abc");
     folder->write("sub/a.md", "abd");
     folder->write("\xff.md", "e");
@@ -332,7 +332,7 @@ TEST(Corpus, ContentsNameWhatADocumentWasMadeOf) {
 }
 
 TEST(Corpus, NamesThatLookAlikeAsUtf8HideNoDocument) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   folder.write("\xfe.md", "a");
   folder.write("\xff.md", "b");
   const auto before = Corpus::open(folder.path(), kBytes).contents();
@@ -345,7 +345,7 @@ TEST(Corpus, NamesThatLookAlikeAsUtf8HideNoDocument) {
 }
 
 TEST(Corpus, ManyDocumentsAreSummedUp) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   for (int i = 0; i <= 1000; ++i) folder.write(concat(i, ".md"), "x");
   const auto before = Corpus::open(folder.path(), kBytes).contents();
   EXPECT_THAT(before, ElementsAre(Pair("1001 documents", StartsWith("checksum "))));
@@ -354,7 +354,7 @@ TEST(Corpus, ManyDocumentsAreSummedUp) {
 }
 
 TEST(Corpus, TextThatIsEditedMeanwhileDoesNoHarmOrIsAnError) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const std::string small = folder.write("small.txt", "hello"),
                     large = folder.write("large.txt", std::string(StoredTokens::kKept + 1, 'x'));
   const std::string tokens_file = folder / "t.bin";

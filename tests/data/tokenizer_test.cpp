@@ -5,13 +5,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/data/byte_alphabet.h"
 #include "colossal/data/byte_tokenizer.h"
 #include "colossal/data/hugging_face_tokenizer.h"
 #include "colossal/data/pre_tokenizer.h"
 #include "colossal/data/utf8.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::data::tokenizer_test {
 namespace {
@@ -107,9 +107,9 @@ TEST(ByteAlphabet, IsReversible) {
 }
 
 /// GPT-2's tokenizer as its folders hold it: as one tokenizer.json, or as vocab.json and merges.txt.
-void write_gpt2(const TemporaryFolder& folder, bool as_one_file) {
-  const std::string vocabulary = read_all(kShared + "tokenizers/gpt2/encoder.json");
-  const std::string merges = read_all(kShared + "tokenizers/gpt2/vocab.bpe");
+void write_gpt2(const test::TemporaryFolder& folder, bool as_one_file) {
+  const std::string vocabulary = test::read_all(kShared + "tokenizers/gpt2/encoder.json");
+  const std::string merges = test::read_all(kShared + "tokenizers/gpt2/vocab.bpe");
   if (!as_one_file) {
     folder.write("vocab.json", vocabulary);
     folder.write("merges.txt", merges);
@@ -141,12 +141,12 @@ void write_gpt2(const TemporaryFolder& folder, bool as_one_file) {
 TEST(HuggingFaceTokenizer, AgreesWithGpt2) {
   if (!fs::exists(kShared + "tokenizers/gpt2")) GTEST_SKIP() << "needs " << kShared << "tokenizers/gpt2";
   for (bool as_one_file : {true, false}) {
-    TemporaryFolder folder;
+    test::TemporaryFolder folder;
     write_gpt2(folder, as_one_file);
     const auto tokenizer = make_tokenizer(folder.path());
     EXPECT_EQ(tokenizer->vocabulary_size(), 50257);
     EXPECT_EQ(tokenizer->end_id(), 50256);
-    const json vectors = json::parse(read_all(kShared + "tokenizers/gpt2/vectors.json"))["vectors"];
+    const json vectors = json::parse(test::read_all(kShared + "tokenizers/gpt2/vectors.json"))["vectors"];
     EXPECT_GT(vectors.size(), 50u);
     for (const json& vector : vectors) {
       const std::string text = vector["text"];
@@ -166,7 +166,7 @@ TEST(HuggingFaceTokenizer, AgreesWithLlama) {
   EXPECT_EQ(tokenizer->vocabulary_size(), 512);
   EXPECT_EQ(tokenizer->begin_id(), 1);
   EXPECT_EQ(tokenizer->end_id(), 2);
-  const json reference = json::parse(read_all(kShared + "stories260K-hf/reference.json"));
+  const json reference = json::parse(test::read_all(kShared + "stories260K-hf/reference.json"));
   for (const json& item : reference["cases"]) {
     const auto prompt_ids = item["prompt_ids"].get<std::vector<int64_t>>();
     auto ids = prompt_ids;
@@ -205,7 +205,7 @@ json small() {
 }
 
 std::unique_ptr<Tokenizer> made(const json& tokenizer) {
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   return read_hugging_face_tokenizer(folder.write("tokenizer.json", tokenizer.dump()));
 }
 
@@ -245,7 +245,7 @@ TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
   EXPECT_THAT(refused([](json& t) { t["model"]["vocab"]["a"] = "x"; }), HasSubstr("the id of a must be"));
   EXPECT_THAT(refused([](json& t) { t.erase("model"); }), HasSubstr("not a tokenizer"));
   EXPECT_THAT(refused([](json& t) { t = 3; }), HasSubstr("must be a JSON object"));
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   std::string deep;
   for (int i = 0; i < 1'000'000; ++i) deep += R"({"type":"Sequence","decoders":[)";
   const std::string file = folder.write("tokenizer.json", R"({"decoder":)" + deep);

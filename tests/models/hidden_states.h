@@ -6,11 +6,9 @@
 
 namespace colossal::models {
 
-/// What the head is given, this rank's part of it. Advances step.cache where there is one.
+/// What the head is given, this rank's part of it.
 inline at::Tensor hidden_states(const Model& model, const at::Tensor& inputs, const nn::Step& step) {
-  const at::Tensor hidden = run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, inputs, step);
-  if (step.cache) step.cache->advance(inputs.size(1));
-  return hidden;
+  return run_stage(model, {0, static_cast<int64_t>(model.blocks.size())}, inputs, step);
 }
 
 }  // namespace colossal::models

@@ -42,7 +42,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   model.embed = [=](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
   add_transformer_blocks(model, s, variant_of(s), layers);
   model.norm = [](const at::Tensor& x, const nn::Step&) { return x; };
-  model.head = layers.lm_head("head", s.hidden, s.vocabulary, 0.02, nullptr);
+  model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
   return model;
 }
 

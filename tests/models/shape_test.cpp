@@ -2,12 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "support/ranks_values.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::models::shape_test {
 namespace {
@@ -24,13 +24,15 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(count("gpt2-xl"), 1557.6, 0.1);
   EXPECT_NEAR(count("llama2-7b"), 6738.4, 0.1);
   EXPECT_NEAR(count("llama3-8b"), 8030.3, 0.1);
+  EXPECT_NEAR(count("bert-base"), 109.514,
+              0.001);  // BertForMaskedLM of bert-base-uncased
   EXPECT_NEAR(count("vit-base-16"), 86.57, 0.01);
   EXPECT_NEAR(count("vit-large-16"), 304.33, 0.01);
   EXPECT_NEAR(count("gpt3-175b"), 175e3, 1500);
 }
 
 TEST(Presets, BuildWhatTheirShapeSays) {
-  for (const char* name : {"gpt2-tiny", "llama-tiny"}) {
+  for (const char* name : {"gpt2-tiny", "llama-tiny", "bert-tiny"}) {
     const ModelShape shape = built_in().resolve({.name = name});
     nn::Parameters parameters({}, {});
     nn::SerialLayers layers(parameters);
@@ -67,10 +69,46 @@ TEST(Resolve, RefusesWithTheNearestName) {
 }
 
 TEST(HuggingFaceConfig, RoundTrips) {
-  for (const char* name : {"gpt2-small", "llama3.1-8b", "llama2-70b", "vit-tiny-cifar", "vit-large-16"}) {
+  for (const char* name : {"gpt2-small", "llama3.1-8b", "llama2-70b", "vit-tiny-cifar", "vit-large-16", "bert-base"}) {
     const ModelShape shape = built_in().resolve({.name = name});
     EXPECT_EQ(built_in().shape_of(shape.architecture->hugging_face.to_json(shape)), shape) << name;
   }
+}
+
+TEST(Resolve, OfABertTheHeadMayDifferFromItsFolder) {
+  test::TemporaryFolder folder;
+  const ModelShape saved = built_in().resolve({.name = "bert-tiny", .hidden = 32, .layers = 1});
+  folder.write("config.json", built_in().at("bert")->hugging_face.to_json(saved).dump());
+  const auto from = [&](const ConfigDocument& own) { return ModelConfig{.from = folder.path(), .own = own}; };
+  EXPECT_EQ(built_in().resolve(from({})), saved);
+  const ModelShape classifier = built_in().resolve(from(own_keys({"objective=class", "classes=7"})));
+  EXPECT_EQ(classifier.task().objective, Objective::Class);
+  EXPECT_EQ(classifier.task().classes, 7);
+  EXPECT_FALSE(classifier.tied);
+  EXPECT_NE(
+      test::thrown_message([&] { built_in().resolve(from(own_keys({"types=3"}))); }).find("sizes come from the folder"),
+      std::string::npos);
+}
+
+TEST(HuggingFaceConfig, OfABertSaysItsObjective) {
+  const auto bert = built_in().at("bert");
+  for (const char* objective : {"masked-token", "class"}) {
+    const ModelShape shape = built_in().resolve(
+        {.name = "bert-tiny", .own = own_keys({std::string("objective=") + objective, "classes=4"})});
+    const auto j = bert->hugging_face.to_json(shape);
+    EXPECT_EQ(built_in().shape_of(j), shape) << objective;
+    EXPECT_EQ(j["architectures"][0], shape.tied ? "BertForMaskedLM" : "BertForSequenceClassification");
+  }
+  auto j = bert->hugging_face.to_json(built_in().resolve({.name = "bert-tiny"}));
+  const auto with = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json changed = j;
+    changed[key] = value;
+    return test::thrown_message([&] { built_in().shape_of(changed); });
+  };
+  EXPECT_NE(with("position_embedding_type", "relative_key").find("must be absolute: got relative_key"),
+            std::string::npos);
+  EXPECT_NE(with("is_decoder", true).find("decoder"), std::string::npos);
+  EXPECT_NE(with("hidden_act", "relu").find("must be gelu: got relu"), std::string::npos);
 }
 
 TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
@@ -80,14 +118,14 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
     changed[key] = value;
     return test::thrown_message([&] { built_in().shape_of(changed); });
   };
-  EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, llama, vit: got mamba"),
+  EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, llama, vit, bert: got mamba"),
             std::string::npos);
   EXPECT_NE(with("hidden_act", "gelu").find("silu"), std::string::npos);
   EXPECT_NE(with("hidden_size", "large").find("wrong type"), std::string::npos);
   EXPECT_NE(with("num_hidden_layers", -3).find("layers must be positive"), std::string::npos);
   EXPECT_NE(with("num_attention_heads", 0).find("multiple of kv_heads"), std::string::npos);
   EXPECT_NE(with("rope_scaling", {{"rope_type", "yarn"}}).find("llama3 or default"), std::string::npos);
-  TemporaryFolder folder;
+  test::TemporaryFolder folder;
   const std::string brackets = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   folder.write("config.json", R"({"model_type":"llama","rope_scaling":)" + brackets + "}");
   const std::string message = test::thrown_message([&] { built_in().resolve({.from = folder.path()}); });

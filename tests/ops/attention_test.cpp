@@ -162,8 +162,10 @@ TEST(Attention, SlopesAreThoseOfThePaperAndOfBloom) {
   EXPECT_TRUE(at::equal(alibi_slopes(6), at::tensor({0x1p-2, 0x1p-4, 0x1p-6, 0x1p-8, 0x1p-1, 0x1p-3}, at::kDouble)));
 }
 
-TEST(Attention, LaterKeysThanARowsLengthAreNotRead) {
-  const Case c{.batch = 2, .heads = 2, .kv_heads = 1, .queries = 9, .keys = 20, .size = 4, .lengths = true};
+class AttentionLengths : public testing::TestWithParam<int64_t> {};
+
+TEST_P(AttentionLengths, LaterKeysThanARowsLengthCountForNothing) {
+  const Case c{.batch = 2, .heads = 2, .kv_heads = 1, .queries = GetParam(), .keys = 20, .size = 4, .lengths = true};
   const auto mask = mask_of(c);
   auto in = inputs_of(c);
   const auto want = attention(in[0], in[1], in[2], mask);
@@ -177,6 +179,8 @@ TEST(Attention, LaterKeysThanARowsLengthAreNotRead) {
     expect_close(want.narrow(0, row, 1), attention(alone(0), alone(1), alone(2), {}), at::kDouble, c.keys, "row");
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(FewQueriesAndMany, AttentionLengths, testing::Values(1, 9));
 
 TEST(Attention, ReadsHeadsInsideAFusedProjectionAndReturnsThatLayout) {
   const int64_t batch = 2, length = 70, heads = 3, size = 8;

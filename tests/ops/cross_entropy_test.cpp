@@ -31,6 +31,21 @@ TEST(LinearCrossEntropy, EqualsTheDenseLossForAnySlicing) {
       }
 }
 
+TEST(LinearCrossEntropy, WithABiasEqualsTheDenseLossForAnySlicing) {
+  const auto labels = labels_of(9, 37, true);
+  const Operator dense_with_bias = [labels](const Tensors& t) {
+    return Tensors{cross_entropy(at::matmul(t[0], t[1].t()) + t[2], labels)};
+  };
+  for (const auto type : float_types())
+    for (const int64_t slice : {0, 1, 4})
+      expect_equal_operators(
+          [&](const Tensors& t) {
+            return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, slice, nullptr, t[2])};
+          },
+          dense_with_bias, {normal({9, 20}, 1), normal({37, 20}, 2) * 0.3, normal({37}, 3)}, type, 37 + 9 + 20,
+          type == at::kBFloat16 ? 2 : 0);
+}
+
 TEST(LinearCrossEntropy, LeavesPaddingRowsOutAndGivesThemNoGradient) {
   const auto labels = labels_of(8, 10, true);
   const auto hidden = normal({8, 6}, 1), weight = normal({13, 6}, 2);

@@ -1,7 +1,9 @@
 // Between leases the tensors of a shard lie somewhere else: every rule takes the same steps, so nobody keeps a tensor.
 #include <cmath>
 
+#include "colossal/memory/chunk_store.h"
 #include "colossal/optim/gradient_norm.h"
+#include "colossal/parallel/data/gradient_reducer.h"
 #include "optim/trajectory.h"
 
 namespace colossal::optim::residence_test {
@@ -78,6 +80,55 @@ TEST(Residence, NormsAndClippingReadWhatIsBrought) {
     clip_by_value(there.shards, 0.5);
     EXPECT_EQ(gradient_norm(there.shards, there.mesh, NormOrder::Infinity), 0.5);
   });
+}
+
+/// The bf16 parameters of two replicas after three steps of AdamW on fp32 masters.
+std::vector<at::Tensor> trained(int zero, const std::shared_ptr<memory::Home>& home) {
+  std::vector<at::Tensor> values;
+  comm::run_ranks(2, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
+    nn::Parameters parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1});
+    for (const char* name : {"a", "b", "c"})
+      parameters.add(name, tensor::ShardSpec::whole({9, 7}), nn::Init::normal(1), true);
+    memory::ChunkOptions options;
+    options.sharing = memory::Sharing::of_stage(zero);
+    options.capacity = 100;
+    options.masters = at::kFloat;
+    options.home = world.rank() == 0 ? home : nullptr;  // a rank's own business
+    memory::ChunkStore store(parameters, mesh, options);
+    parallel::GradientReducer reducer(store, {.sums = at::kFloat, .each_pass = zero >= 2});
+    const auto optimizer = make_optimizer({}, store.shards(), {parameters, mesh});
+    for (int64_t t = 1; t <= 3; ++t) {
+      reducer.zero();
+      for (const bool last : {false, true}) {
+        at::Tensor loss = at::zeros({});
+        for (nn::Parameter& p : parameters)
+          loss = loss + (p.value - gradient_of(p.name, {9, 7}, t + world.rank()).to(at::kBFloat16)).square().sum();
+        reducer.begin(last);
+        loss.backward();
+      }
+      reducer.finish();
+      store.end_pass();
+      optimizer->step(t, 0.05, 1);
+      store.updated();
+    }
+    for (nn::Parameter& p : parameters) {
+      const at::Tensor value = p.value.detach().clone();  // zero 3: gathered by both
+      if (world.rank() == 0) values.push_back(value);
+    }
+  });
+  return values;
+}
+
+TEST(Residence, AStoreTrainsTheSameWithMastersStatesAndGradientsElsewhere) {
+  for (const int zero : {0, 1, 2, 3}) {
+    const auto home = std::make_shared<Elsewhere>();
+    const auto here = trained(zero, nullptr), there = trained(zero, home);
+    ASSERT_EQ(there.size(), 3u);
+    for (size_t i = 0; i < there.size(); ++i)
+      EXPECT_TRUE(at::equal(there[i], here[i])) << "zero " << zero << ", parameter " << i;
+    EXPECT_GT(home->brought, 0);
+  }
 }
 
 TEST(Residence, LeasesOfOneTimeAreOne) {

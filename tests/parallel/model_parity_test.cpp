@@ -48,6 +48,10 @@ class ModelParity : public testing::TestWithParam<Layout> {
 TEST_P(ModelParity, Gpt2EqualsSingleProcess) { both(make(tiny_gpt2())); }
 TEST_P(ModelParity, LlamaEqualsSingleProcess) { both(make(tiny_llama())); }
 TEST_P(ModelParity, VitEqualsSingleProcess) { both(make(tiny_vit())); }
+TEST_P(ModelParity, BertEqualsSingleProcess) {
+  both(make(tiny_bert("masked-token")));
+  both(make(tiny_bert("class")));
+}
 
 // 5 heads and 3 kv groups divide by nothing: padded heads, padded ffn, padded vocabulary.
 TEST_P(ModelParity, SizesThatDoNotDivideEqualSingleProcess) {
@@ -141,7 +145,7 @@ TEST(SequenceForm, OfAModelOfImagesIsRefused) {
 class WideModelParity : public ModelParity {};
 
 TEST_P(WideModelParity, EveryArchitectureEqualsSingleProcess) {
-  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama(), tiny_vit()}) {
+  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_llama(), tiny_vit(), tiny_bert()}) {
     ParityCase c = make(shape);
     c.steps = 3;
     c.clip = 0.05;

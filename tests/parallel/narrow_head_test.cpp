@@ -35,7 +35,7 @@ TEST_P(NarrowHead, LosesNoTokenOfMany) {
       nn::Parameters parameters(mesh.place(), {.dtype = type});
       const parallel::Layout layout = parallel::make_layout(GetParam(), mesh);
       parallel::TensorLayers make(parameters, layout);
-      const auto head = make.lm_head("head", kHidden, kWords, 1, nullptr);
+      const auto head = make.lm_head("head", kHidden, kWords, {.deviation = 1});
       nn::Parameter& own = *parameters.begin();
       {
         const at::NoGradGuard no_grad;

@@ -18,13 +18,13 @@ struct Inputs {
   explicit Inputs(const models::ModelShape& shape) {
     const auto longs = at::TensorOptions().dtype(at::kLong);
     auto generator = at::detail::createCPUGenerator(7);
-    if (const models::ImageShape& i = shape.image; i.classes > 0) {
-      inputs = at::randn({kBatch, i.channels, i.side, i.side}, generator, at::kFloat);
-      labels = at::randint(0, i.classes, {kBatch, 1}, generator, longs);
-    } else {
-      inputs = at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
-      labels = at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
-    }
+    const models::Task task = shape.task();
+    inputs = task.reads == models::Reads::Images
+                 ? at::randn({kBatch, task.channels, task.side, task.side}, generator, at::kFloat)
+                 : at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
+    labels = task.objective == models::Objective::Class
+                 ? at::randint(0, task.classes, {kBatch, 1}, generator, longs)
+                 : at::randint(0, shape.vocabulary, {kBatch, kSequence}, generator, longs);
     step.positions = at::arange(kSequence, longs).expand({kBatch, kSequence});
     step.training = true;
     step.dropout_seed = 3;
@@ -47,9 +47,9 @@ std::vector<at::Tensor> results(const models::ModelShape& shape, nn::Layers& mak
 }
 
 TEST(OneRank, ComputesWhatPlainLayersDoBitForBit) {
-  for (models::ModelShape shape : {tiny_gpt2(), tiny_llama(), tiny_vit()})
+  for (models::ModelShape shape : {tiny_gpt2(), tiny_llama(), tiny_vit(), tiny_bert(), tiny_bert("class")})
     for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
-      SCOPED_TRACE(shape.architecture + " " + at::toString(type));
+      SCOPED_TRACE(shape.architecture->name + " " + at::toString(type));
       shape.dropout = 0.2;
       comm::run_ranks(1, [&](comm::World& world) {
         comm::Mesh mesh(world, {{"data", 1}});

@@ -69,6 +69,7 @@ TEST_P(PipelineParity, LlamaIsThatOfASingleProcessBitByBit) {
 }
 
 TEST_P(PipelineParity, VitEqualsSingleProcess) { check_parity(make(tiny_vit())); }
+TEST_P(PipelineParity, BertEqualsSingleProcess) { check_parity(make(tiny_bert())); }
 
 TEST_P(PipelineParity, ShowsThatOneTransferIsLost) {
   ParityCase c = make(tiny_gpt2());

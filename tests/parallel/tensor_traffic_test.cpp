@@ -177,7 +177,7 @@ TEST_P(ModeTraffic, OfTheEmbeddingEqualsTheFormula) {
 // losses.
 TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
-    const auto head = rank.make.lm_head("head", kIn, kVocabulary, 1, nullptr);
+    const auto head = rank.make.lm_head("head", kIn, kVocabulary, {.deviation = 1});
     const at::Tensor labels = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
     const Sent sent = rank.run([&] { return head->loss_sum(rank.hidden(kIn), labels); });
     const double tokens = static_cast<double>(rank.batch) * kSequence, hidden = tokens * kIn,

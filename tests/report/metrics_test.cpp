@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <limits>
 
-#include "base/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::report::metrics_test {
 namespace {

@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <functional>
 
-#include "base/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::report::record_file_test {
 namespace {

@@ -26,7 +26,6 @@ Report report_of(int64_t steps) {
   Report report{.title = "runs/test",
                 .steps = {},
                 .mesh = {{"data", 2}, {"tensor", 2}},
-                .places = {},
                 .facts = {{"model", "tiny"}},
                 .config = "[run]\nfolder = \"runs/test\"\n",
                 .prompt = "once ",

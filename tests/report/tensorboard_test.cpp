@@ -7,9 +7,9 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/temporary_folder.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::report::tensorboard_test {
 namespace {

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/temporary_folder.h"
 #include "colossal/base/file.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::run::config_test {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/models/bert.h"
 #include "colossal/models/vit.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
@@ -29,9 +30,14 @@ data::Batch random_batch(const ParityCase& c, int64_t step) {
     return b;
   }
   b.inputs = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
-  b.labels = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
-  b.labels[0][c.sequence - 1] = data::kIgnored;  // replicas count different numbers of tokens
-  b.labels[0][0] = data::kIgnored;
+  if (const models::Task task = c.shape.task(); task.objective == models::Objective::Class) {
+    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
+    b.labels[0][0] = data::kIgnored;
+  } else {
+    b.labels = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
+    b.labels[0][c.sequence - 1] = data::kIgnored;  // replicas count different numbers of tokens
+    b.labels[0][0] = data::kIgnored;
+  }
   b.positions = at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous();
   b.documents = at::zeros({c.batch, c.sequence}, ids);
   b.documents.narrow(1, c.sequence / 2, c.sequence - c.sequence / 2).fill_(1);
@@ -171,6 +177,29 @@ models::ModelShape tiny_vit() {
           .norm_epsilon = 1e-12,
           .tied = false,
           .own = models::VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7}};
+}
+
+models::ModelShape tiny_bert(const std::string& objective) {
+  return {.architecture = models::built_in().at("bert"),
+          .vocabulary = 41,
+          .hidden = 24,
+          .layers = 2,
+          .heads = 4,
+          .kv_heads = 4,
+          .head_dim = 6,
+          .ffn = 50,
+          .positions = 16,
+          .norm_epsilon = 1e-12,
+          .tied = objective == "masked-token",
+          .own = models::BertSizes{.objective = objective, .classes = 5}};
+}
+
+data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  if (const models::Task task = shape.task(); task.reads == models::Reads::Images)
+    return {at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids), {}, {}};
+  return {at::ones({rows, sequence}, ids), at::ones({rows, sequence}, ids),
+          at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::zeros({rows, sequence}, ids)};
 }
 
 std::vector<parallel::TensorConfig> tensor_modes() {

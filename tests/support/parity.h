@@ -6,6 +6,7 @@
 
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/data/batches.h"
 #include "colossal/models/shape.h"
 #include "colossal/parallel/pipeline/plan.h"
 #include "colossal/parallel/tensor/layout.h"
@@ -33,6 +34,10 @@ struct ParityCase {
 models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
 models::ModelShape tiny_vit();
+models::ModelShape tiny_bert(const std::string& objective = "masked-token");
+
+/// What a model of `shape` reads, all ones: where sizes and calls are looked at, and no numbers. One document a row.
+data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence);
 
 /// Every mode of tensor parallelism in sizes that fit a test: q = 2, 3; depth 1, 2, 3; l = 2, 3; sequences of 6.
 std::vector<parallel::TensorConfig> tensor_modes();

@@ -102,7 +102,7 @@ TEST_P(Formats, LearnLikeFp32WithinTheirPrecision) {
 }
 
 TEST_P(Formats, HaveTheGradientsOfFp32WithinTheirPrecision) {
-  const data::Batch batch = batch_of(0, 0, 1);
+  const data::Batch batch = test::batch_of(0, 0, 1, kText);
   expect_close(gradients(config_of({.precision = GetParam()}), batch), gradients(config_of({}), batch),
                error_of(GetParam()));
 }
@@ -123,10 +123,10 @@ TEST_P(Formats, AddUpMicroBatchesInFp32) {
     }
   };
   // Of 12 that differ the sum is about sqrt(12) times as large as one of them, and each is a rounding of that.
-  compare(batch_of(0, 0, 1), 1 + std::sqrt(12));
+  compare(test::batch_of(0, 0, 1, kText), 1 + std::sqrt(12));
   // 192 that are the same, of which a narrow sum would round each partial one.
   const auto again = [](const at::Tensor& t) { return t.narrow(0, 0, 1).repeat({192, 1}); };
-  const data::Batch one = batch_of(0, 0, 1);
+  const data::Batch one = test::batch_of(0, 0, 1, kText);
   compare({again(one.inputs), again(one.labels), again(one.positions), {}}, 2);
 }
 
@@ -139,7 +139,7 @@ TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
     comm::run_ranks(2, [&](comm::World& world) {
       const auto engine = initialize(world, config, test::tiny_gpt2());
       world.traffic().reset();
-      train_step(*engine, 0);
+      test::train_step(*engine, 0, kText);
       if (world.rank() == 0) bytes = world.traffic().total("data").bytes;
     });
     return bytes;

@@ -11,6 +11,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/trainer.h"
+#include "support/course.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 
@@ -30,14 +31,13 @@ const std::vector<Layout>& layouts() {
 }
 
 run::Config config_of(const std::string& optimizer, const Layout& layout = {"one"}) {
-  run::Config c;
-  c.precision.mode = "fp64";
+  run::Config c = test::course_config();
   c.parallel.data = layout.data;
   c.parallel.tensor.size = layout.tensor;
   c.parallel.pipeline.size = layout.pipeline;
   if (layout.pipeline > 1) c.parallel.pipeline.micro_batches = 2;
-  c.parallel.chunk_mib = 0.01;  // several shards
-  c.training = {.steps = 2 * kSteps, .batch_size = 8, .clip = 0.5, .seed = 1};
+  c.training.steps = 2 * kSteps;
+  c.training.clip = 0.5;
   c.optimizer.name = optimizer;
   c.optimizer.warmup_steps = 2;
   c.optimizer.learning_rate = optimizer == "lars" ? 1 : 0.01;
@@ -48,22 +48,12 @@ run::Config config_of(const std::string& optimizer, const Layout& layout = {"one
 /// Without biases: no gradient is zero but for rounding, which the signs and ratios of most rules would blow up.
 models::ModelShape shape() { return test::tiny_llama(); }
 
-data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
-  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(step % 2));
-  const auto ids = at::TensorOptions().dtype(at::kLong);
-  const at::Tensor tokens = at::randint(0, 37, {8, 7}, generator, ids).narrow(0, part * (8 / parts), 8 / parts);
-  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(),
-          at::Tensor()};
-}
+constexpr test::Text kText{.vocabulary = 37};
 
-/// The losses of steps [first, last) of a run.
+/// The losses of steps [first, last) of a run, which reads two batches in turn.
 std::vector<double> train(Engine& engine, int64_t first, int64_t last) {
   std::vector<double> losses;
-  for (int64_t step = first; step < last; ++step) {
-    engine.zero_grad();
-    losses.push_back(engine.train_step(batch_of(step, engine.mesh().index("data"), engine.mesh().size("data"))));
-    engine.step();
-  }
+  for (int64_t step = first; step < last; ++step) losses.push_back(test::train_step(engine, step % 2, kText));
   return losses;
 }
 
@@ -103,19 +93,16 @@ TEST_P(EveryOptimizer, LearnsTheSameUnderEveryLayout) {
 TEST_P(EveryOptimizer, ResumesUnderAnotherLayout) {
   const auto whole = on_ranks(config_of(GetParam()), [](Engine& engine) { return train(engine, 0, 2 * kSteps); });
   const std::vector<double> want(whole.begin() + kSteps, whole.end());
-  const std::string folder = testing::TempDir() + "/optimizers-" + GetParam();
   for (size_t i = 0; i < layouts().size(); ++i) {
-    std::filesystem::remove_all(folder);
+    const std::string folder = test::empty_folder(GetParam());
     const Layout &first = layouts()[i], &second = layouts()[(i + 1) % layouts().size()];
     on_ranks(config_of(GetParam(), first), [&](Engine& engine) {
       train(engine, 0, kSteps);
-      checkpoint::save(folder, kSteps, engine.state(), engine.mesh().all(), engine.mesh().place(), 1);
+      test::save(engine, folder);
       return 0;
     });
     const auto got = on_ranks(config_of(GetParam(), second), [&](Engine& engine) {
-      checkpoint::TrainingState state = engine.state();
-      checkpoint::load(*checkpoint::latest(folder), state, engine.mesh().all(), engine.mesh().place());
-      engine.loaded(state);
+      test::load(engine, folder);
       return train(engine, kSteps, 2 * kSteps);
     });
     expect_near(got, want, limit(), concat(first.name, " to ", second.name));
@@ -143,7 +130,7 @@ std::pair<at::Tensor, StepResult> stepped(double clip, const std::string& by, co
   c.training.clip_by = by;
   return on_ranks(c, [](Engine& engine) {
     engine.zero_grad();
-    engine.train_step(batch_of(0, engine.mesh().index("data"), engine.mesh().size("data")));
+    engine.train_step(test::batch_of(0, engine.mesh().index("data"), engine.mesh().size("data"), kText));
     const StepResult result = engine.step();
     return std::pair(weight(engine), result);
   });
@@ -169,11 +156,10 @@ TEST(Clipping, BoundsWhatTheConfigSays) {
 }
 
 TEST(Resume, WithAnotherOptimizerNamesBoth) {
-  const std::string folder = testing::TempDir() + "/optimizers-resume";
+  const std::string folder = test::empty_folder("another");
   run::Config c;
   c.run.folder = folder + "/run";
   c.data.path = folder + "/text.txt";
-  std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   std::ofstream(c.data.path) << std::string(200, 'a') << std::string(200, 'b');
   c.model = {.name = "gpt2-tiny", .hidden = 16, .layers = 1, .heads = 2, .positions = 16};

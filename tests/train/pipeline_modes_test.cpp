@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <set>
@@ -12,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/engine.h"
+#include "support/course.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -39,48 +39,16 @@ std::vector<Layout> layouts() {
 }
 
 run::Config config_of(const Layout& layout) {
-  run::Config c;
-  c.precision.mode = "fp64";
+  run::Config c = test::course_config();
   c.parallel.data = layout.data;
   c.parallel.tensor = layout.tensor;
   c.parallel.pipeline = layout.pipeline;
-  c.parallel.chunk_mib = 0.01;  // several chunks
-  c.training = {.steps = 50, .batch_size = 8, .seed = 1};
   return c;
 }
 
 models::ModelShape shape_of(models::ModelShape shape, int64_t layers) {
   shape.layers = layers;
   return shape;
-}
-
-data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
-  auto generator = at::detail::createCPUGenerator(step);
-  const auto ids = at::TensorOptions().dtype(at::kLong);
-  const at::Tensor tokens = at::randint(0, 43, {8, 7}, generator, ids).narrow(0, part * (8 / parts), 8 / parts);
-  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(),
-          at::Tensor()};
-}
-
-/// Steps [first, last) of a run.
-void train(Engine& engine, int64_t first, int64_t last) {
-  for (int64_t step = first; step < last; ++step) {
-    engine.zero_grad();
-    engine.train_step(batch_of(step, engine.mesh().index("data"), engine.mesh().size("data")));
-    engine.step();
-  }
-}
-
-std::string empty_folder(const std::string& name) {
-  const std::string folder = testing::TempDir() + "/pipeline-modes-" + name;
-  std::filesystem::remove_all(folder);
-  return folder;
-}
-
-void load(Engine& engine, const std::string& folder) {
-  checkpoint::TrainingState state = engine.state();
-  checkpoint::load(*checkpoint::latest(folder), state, engine.mesh().all(), engine.mesh().place());
-  engine.loaded(state);
 }
 
 class PipelineCheckpoints : public testing::TestWithParam<Layout> {
@@ -111,13 +79,13 @@ class PipelineCheckpoints : public testing::TestWithParam<Layout> {
 // Saved after two steps under this layout, loaded under every layout: weights and optimizer states are, bit for bit,
 // those of one process that loads it, and what the saving ranks had.
 TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
-  const std::string folder = empty_folder(GetParam().name);
+  const std::string folder = test::empty_folder(GetParam().name);
   const auto saved = parts_after(GetParam(), [&](Engine& engine) {
-    train(engine, 0, 2);
-    checkpoint::save(folder, 2, engine.state(), engine.mesh().all(), engine.mesh().place(), 1);
+    test::train(engine, 0, 2);
+    test::save(engine, folder);
   });
   std::map<std::string, at::Tensor> whole;
-  for (const auto& [t, place] : parts_after(one(), [&](Engine& engine) { load(engine, folder); }))
+  for (const auto& [t, place] : parts_after(one(), [&](Engine& engine) { test::load(engine, folder); }))
     whole[t.name] = t.value.view(t.spec.shape);
   EXPECT_GT(whole.size(), 3 * 80u);  // parameters and both moments
   const auto expect_parts_of_whole = [&](const std::vector<Part>& parts, const std::string& under) {
@@ -130,7 +98,7 @@ TEST_P(PipelineCheckpoints, LoadUnderEveryLayout) {
   };
   expect_parts_of_whole(saved, "the layout that saved");
   for (const Layout& layout : layouts()) {
-    const auto parts = parts_after(layout, [&](Engine& engine) { load(engine, folder); });
+    const auto parts = parts_after(layout, [&](Engine& engine) { test::load(engine, folder); });
     expect_parts_of_whole(parts, layout.name);
     const bool holds_all = layout.pipeline.size == 1 || layout.pipeline.schedule == "chimera";
     EXPECT_EQ(parts.size() == whole.size() * layout.ranks(), holds_all)
@@ -142,26 +110,26 @@ INSTANTIATE_TEST_SUITE_P(Layouts, PipelineCheckpoints, testing::ValuesIn(layouts
                          [](const auto& info) { return info.param.name; });
 
 TEST(PipelineResume, TwoStepsAndTwoMoreAreFourBitByBit) {
-  const std::string folder = empty_folder("resume");
+  const std::string folder = test::empty_folder("resume");
   const run::Config config = config_of({.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 4}});
   models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
   shape.dropout = 0.2;  // its masks follow from the step
   std::vector<checkpoint::TrainingState> want(2);
   comm::run_ranks(2, [&](comm::World& world) {
     auto engine = initialize(world, config, shape);
-    train(*engine, 0, 4);
+    test::train(*engine, 0, 4);
     want[world.rank()] = engine->state();
   });
   comm::run_ranks(2, [&](comm::World& world) {
     auto engine = initialize(world, config, shape);
-    train(*engine, 0, 2);
-    checkpoint::save(folder, 2, engine->state(), engine->mesh().all(), engine->mesh().place(), 1);
+    test::train(*engine, 0, 2);
+    test::save(*engine, folder);
   });
   comm::run_ranks(2, [&](comm::World& world) {
     auto engine = initialize(world, config, shape);
-    load(*engine, folder);
+    test::load(*engine, folder);
     EXPECT_EQ(engine->steps_done(), 2);
-    train(*engine, 2, 4);
+    test::train(*engine, 2, 4);
     const auto got = engine->state();
     const auto& tensors = want[world.rank()].tensors;
     ASSERT_EQ(got.tensors.size(), tensors.size());
@@ -201,7 +169,7 @@ TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
       for (int step = 0; step < 2; ++step) {  // the first sends shapes, too
         world.traffic().reset();
         engine->zero_grad();
-        engine->train_step(batch_of(step, 0, 1));
+        engine->train_step(test::batch_of(step, 0, 1));
       }
       EXPECT_EQ(world.traffic().total("pipeline", "send").elements, 8 * 6 * shape.hidden / tensor.size)
           << test::name_of(tensor);
@@ -210,7 +178,7 @@ TEST(PipelineTraffic, OnlyTheShareOfARankTravels) {
 }
 
 TEST(PipelineEvaluation, OfTextEqualsOneProcess) {
-  data::Batch batch = batch_of(7, 0, 1);
+  data::Batch batch = test::batch_of(7, 0, 1);
   batch.labels = batch.labels.clone();  // the inputs are the same memory, one token on
   batch.labels[0][0] = data::kIgnored;  // micro-batches count different numbers of tokens
   const models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);

@@ -3,11 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/engine.h"
+#include "support/course.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -23,21 +22,11 @@ std::vector<TensorConfig> modes() {
 }
 
 run::Config config_of(const TensorConfig& tensor, int64_t data) {
-  run::Config c;
-  c.precision.mode = "fp64";
+  run::Config c = test::course_config();
   c.parallel.data = data;
   c.parallel.tensor = tensor;
-  c.training = {.steps = 50, .batch_size = 8, .seed = 1};
   c.optimizer.epsilon = 1e-3;  // a gradient that is zero but for rounding must not become a whole step
   return c;
-}
-
-data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
-  auto generator = at::detail::createCPUGenerator(step);
-  const auto ids = at::TensorOptions().dtype(at::kLong);
-  const at::Tensor tokens = at::randint(0, 43, {8, 7}, generator, ids).narrow(0, part * (8 / parts), 8 / parts);
-  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), at::arange(6, ids).expand({8 / parts, 6}).contiguous(),
-          at::Tensor()};
 }
 
 std::vector<double> losses(const TensorConfig& tensor, int64_t data) {
@@ -45,9 +34,7 @@ std::vector<double> losses(const TensorConfig& tensor, int64_t data) {
   comm::run_ranks(static_cast<int>(data * tensor.size), [&](comm::World& world) {
     auto engine = initialize(world, config_of(tensor, data), test::tiny_gpt2());
     for (int step = 0; step < 50; ++step) {
-      engine->zero_grad();
-      const double loss = engine->train_step(batch_of(step % 5, engine->mesh().index("data"), data));
-      engine->step();
+      const double loss = test::train_step(*engine, step % 5);
       if (world.rank() == 0) out.push_back(loss);
     }
   });
@@ -69,16 +56,11 @@ TEST_P(TensorModes, FiftyStepsAreThoseOfOneProcess) {
 // Saved after two steps under this mode, loaded under every mode: weights and optimizer states are those of one process
 // that loads it, bit for bit.
 TEST_P(TensorModes, CheckpointsLoadUnderEveryMode) {
-  const std::string folder = testing::TempDir() + "/modes-" + test::name_of(GetParam());
-  std::filesystem::remove_all(folder);
+  const std::string folder = test::empty_folder(test::name_of(GetParam()));
   comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
     auto engine = initialize(world, config_of(GetParam(), 1), test::tiny_gpt2());
-    for (int step = 0; step < 2; ++step) {
-      engine->zero_grad();
-      engine->train_step(batch_of(step, 0, 1));
-      engine->step();
-    }
-    checkpoint::save(folder, 2, engine->state(), engine->mesh().all(), engine->mesh().place(), 1);
+    test::train(*engine, 0, 2);
+    test::save(*engine, folder);
   });
   std::map<std::string, at::Tensor> whole;
   const auto load = [&](const TensorConfig& tensor, const auto& see) {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/models/registry.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 
@@ -33,13 +34,6 @@ class Waits {
   at::CallbackHandle handle_;
 };
 
-data::Batch batch_of(const models::ModelShape& shape, int64_t rows) {
-  const auto ids = at::TensorOptions().dtype(at::kLong);
-  if (const models::ImageShape& i = shape.image; i.classes > 0)
-    return {at::ones({rows, i.channels, i.side, i.side}), at::ones({rows, 1}, ids), {}, {}};
-  return {at::ones({rows, 8}, ids), at::ones({rows, 8}, ids), at::arange(8, ids).expand({rows, 8}).contiguous(), {}};
-}
-
 int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches, const std::string& clip_by = "norm") {
   int64_t count = 0;
   comm::run_ranks(1, [&](comm::World& world) {
@@ -52,7 +46,7 @@ int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches
     auto engine = initialize(world, config, shape);
     engine->zero_grad();
     const Waits counted;
-    engine->train_step(batch_of(shape, 4));
+    engine->train_step(test::batch_of_ones(shape, 4, 8));
     engine->step();
     count = counted.count();
   });
@@ -60,12 +54,12 @@ int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches
 }
 
 TEST(Waits, DoNotGrowWithLayersNorWithMicroBatches) {
-  for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit()}) {
+  for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit(), test::tiny_bert()}) {
     const int64_t one = waits_of(shape, 1, 1);
     EXPECT_GE(one, 2) << "the loss and the norm are read";
-    EXPECT_EQ(waits_of(shape, 3, 1), one) << shape.architecture;
-    EXPECT_EQ(waits_of(shape, 1, 4), one) << shape.architecture;
-    EXPECT_EQ(waits_of(shape, 3, 2, "largest"), one) << shape.architecture;
+    EXPECT_EQ(waits_of(shape, 3, 1), one) << shape.architecture->name;
+    EXPECT_EQ(waits_of(shape, 1, 4), one) << shape.architecture->name;
+    EXPECT_EQ(waits_of(shape, 3, 2, "largest"), one) << shape.architecture->name;
   }
 }
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <random>
@@ -18,12 +17,6 @@
 
 namespace colossal::train::zero_modes_test {
 namespace {
-
-std::string empty_folder(const std::string& name) {
-  const std::string folder = testing::TempDir() + "/zero-modes-" + name;
-  std::filesystem::remove_all(folder);
-  return folder;
-}
 
 // ----------------------------------------------------------------------------------------------------------------
 // masters
@@ -123,11 +116,11 @@ TEST(LossScale, AnOverflowOnOneRankSkipsTheStepOnAll) {
     comm::run_ranks(4, [&](comm::World& world) {
       const auto engine =
           initialize(world, config_of({.zero = zero, .data = 2, .tensor = 2, .precision = "fp16"}), test::tiny_gpt2());
-      train_step(*engine, 0);
+      test::train_step(*engine, 0, kText);
       std::vector<at::Tensor> before, after;
       for (const auto& t : engine->state().tensors) before.push_back(t.value.clone());
       engine->zero_grad();
-      engine->train_step(batch_of(1, engine->mesh().index("data"), 2));
+      engine->train_step(test::batch_of(1, engine->mesh().index("data"), 2, kText));
       // In memory that one rank has for itself; whole gradients are equal on all that share them.
       if (world.rank() == 1)
         engine->store().shards()[0].lease()->gradients[0] = std::numeric_limits<double>::infinity();
@@ -148,7 +141,7 @@ TEST(LossScale, TooLargeAScaleFindsItsWayDown) {
     const auto engine = initialize(world, config, test::tiny_gpt2());
     double first = 0, last = 0;
     for (int64_t step = 0; step < 40; ++step) {
-      last = train_step(*engine, 0);
+      last = test::train_step(*engine, 0, kText);
       if (step == 0) first = last;
     }
     const auto state = engine->state().progress["loss_scale"];
@@ -189,11 +182,11 @@ class Checkpoints : public testing::TestWithParam<std::tuple<Layout, std::string
 TEST_P(Checkpoints, MoveBetweenStagesAndNumbersOfRanks) {
   auto [from, precision] = GetParam();
   from.precision = precision;
-  const std::string folder = empty_folder(from.name + precision);
+  const std::string folder = test::empty_folder(from.name + precision);
   comm::run_ranks(from.ranks(), [&, &from = from](comm::World& world) {
     const auto engine = initialize(world, config_of(from), test::tiny_gpt2());
-    for (int64_t step = 0; step < 3; ++step) train_step(*engine, step);
-    checkpoint::save(folder, 3, engine->state(), engine->mesh().all(), engine->mesh().place(), 1);
+    for (int64_t step = 0; step < 3; ++step) test::train_step(*engine, step, kText);
+    test::save(*engine, folder);
   });
   const auto whole = whole_state(folder, {.precision = precision});
   for (Layout to : layouts()) {
@@ -226,17 +219,16 @@ TEST(Resume, GoesOnBitForBitInEveryFormat) {
     run::Config config = config_of({.zero = 3, .data = 2, .precision = precision});
     config.precision.fp8.scaling = "delayed";
     config.precision.loss_scale = std::pow(2.0, 26);  // a few overflows
-    const std::string folder = empty_folder("resume" + precision);
+    const std::string folder = test::empty_folder("resume" + precision);
     comm::run_ranks(2, [&](comm::World& world) {
       const auto engine = initialize(world, config, test::tiny_gpt2());
-      for (int64_t step = 0; step < 10; ++step) train_step(*engine, step);
-      checkpoint::save(folder, 10, engine->state(), engine->mesh().all(), engine->mesh().place(), 1);
+      for (int64_t step = 0; step < 10; ++step) test::train_step(*engine, step, kText);
+      test::save(*engine, folder);
       const auto resumed = initialize(world, config, test::tiny_gpt2());
-      checkpoint::TrainingState state = resumed->state();
-      checkpoint::load(*checkpoint::latest(folder), state, resumed->mesh().all(), resumed->mesh().place());
-      resumed->loaded(state);
+      test::load(*resumed, folder);
       for (int64_t step = 10; step < 14; ++step)
-        EXPECT_EQ(train_step(*resumed, step), train_step(*engine, step)) << precision << " step " << step;
+        EXPECT_EQ(test::train_step(*resumed, step, kText), test::train_step(*engine, step, kText))
+            << precision << " step " << step;
     });
   }
 }
@@ -273,7 +265,7 @@ TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
       for (const auto& chunk : engine->store().chunks())
         largest = std::max(largest, chunk->bytes()), all += chunk->bytes();
       ASSERT_GT(all, 6 * largest);
-      for (int64_t step = 0; step < 3; ++step) train_step(*engine, 0);
+      for (int64_t step = 0; step < 3; ++step) test::train_step(*engine, 0, kText);
       EXPECT_LE(engine->store().counts().peak_gathered, 3 * largest) << recompute;
       EXPECT_EQ(engine->store().counts().gathered, 0);
     });

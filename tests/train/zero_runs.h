@@ -1,12 +1,11 @@
 // Short runs of tiny models under every way to share out.
 #pragma once
-#include <ATen/ATen.h>
-
 #include <string>
 #include <vector>
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/train/engine.h"
+#include "support/course.h"
 #include "support/parity.h"
 
 namespace colossal::train {
@@ -18,8 +17,11 @@ struct Layout {
   int ranks() const { return static_cast<int>(data * tensor * pipeline); }
 };
 
+/// What they read: three replicas share its rows, too.
+inline constexpr test::Text kText{.rows = 12, .vocabulary = 37};
+
 inline run::Config config_of(const Layout& layout) {
-  run::Config c;
+  run::Config c = test::course_config();
   c.precision.mode = layout.precision;
   c.optimizer.name = layout.optimizer;
   c.optimizer.warmup_steps = 0;
@@ -28,25 +30,8 @@ inline run::Config config_of(const Layout& layout) {
   c.parallel.zero_sharers = layout.sharers;
   c.parallel.tensor.size = layout.tensor;
   c.parallel.pipeline.size = layout.pipeline;
-  c.parallel.chunk_mib = 0.01;  // several chunks
-  c.training = {.steps = 50, .batch_size = 12, .seed = 1};
+  c.training.batch_size = kText.rows;
   return c;
-}
-
-/// Rows of the 12 that are batch `step`: those of part `part`.
-inline data::Batch batch_of(int64_t step, int64_t part, int64_t parts) {
-  auto generator = at::detail::createCPUGenerator(step);
-  const auto ids = at::TensorOptions().dtype(at::kLong);
-  const at::Tensor tokens = at::randint(0, 37, {12, 7}, generator, ids).narrow(0, part * (12 / parts), 12 / parts);
-  const at::Tensor positions = at::arange(6, ids).expand({12 / parts, 6}).contiguous();
-  return {tokens.narrow(1, 0, 6), tokens.narrow(1, 1, 6), positions, at::Tensor()};
-}
-
-inline double train_step(Engine& engine, int64_t step) {
-  engine.zero_grad();
-  const double loss = engine.train_step(batch_of(step, engine.mesh().index("data"), engine.mesh().size("data")));
-  engine.step();
-  return loss;
 }
 
 /// Losses of `steps` steps on all ranks of a layout, and what rank 0 updates after the last; `batches`: after so many
@@ -62,7 +47,7 @@ inline Course run(const run::Config& config, int64_t steps, const models::ModelS
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     const auto engine = initialize(world, config, shape);
     for (int64_t step = 0; step < steps; ++step) {
-      const double loss = train_step(*engine, step % batches);
+      const double loss = test::train_step(*engine, step % batches, kText);
       if (world.rank() == 0) result.losses.push_back(loss);
     }
     if (world.rank() != 0) return;

@@ -69,7 +69,7 @@ class Fields {
                double low = -kInfinity, double high = kInfinity);
   void texts(const char* name, std::vector<std::string>& value, const char* help);
   /// All keys of this section that the calls before did not name, as they stand. What they mean is said later by
-  /// somebody whom the keys before chose: he reads `keys` into a struct of his own, which refuses what it does not have.
+  /// somebody whom the keys before chose: he reads `keys` into a struct of his own, which refuses what it has not.
   void rest(ConfigDocument& keys);
 
   /// A nested struct, a table of the file. With `stands_for`, a plain value in place of the table sets that member of

@@ -25,6 +25,11 @@ struct ExternalNames {
   /// Tensors that may be in the folder unused; `*` stands for any characters: "*.attn.bias", "*.rotary_emb.inv_freq",
   /// "lm_head.weight".
   std::vector<std::string> ignored;
+  /// Parameters of ours, as such patterns, that keep their values where the folder holds none of their tensors: a new
+  /// head on trained blocks.
+  std::vector<std::string> may_lack{};
+  /// Ends of names, and what older folders have in their place: {"LayerNorm.weight", "LayerNorm.gamma"}.
+  std::vector<std::pair<std::string, std::string>> old_endings{};
 };
 
 /// folder/config.json. Errors: throws Error("hugging face", ...) when missing or not a JSON object.
@@ -39,8 +44,9 @@ nlohmann::json read_config(const std::string& folder);
 ///         folder.
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
 /// The same into `values`, named as the parameters are: whole local tensors or parts of them, of any dtype.
-void import_weights(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
-                    const ExternalNames& external);
+/// Returns the parameters that the folder lacks and may lack.
+std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
+                                        const std::vector<NamedTensor>& values, const ExternalNames& external);
 
 /// Writes the parameters, whole and in `dtype` (none: their own), rounded once, with config.json; in files of at most
 /// `max_file_bytes` (one tensor at least), with an index when there are several. The file names are those that

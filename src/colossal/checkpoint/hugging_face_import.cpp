@@ -36,7 +36,7 @@ bool matches(const std::string& pattern, const std::string& text) {
   return p == pattern.size();
 }
 
-bool is_ignored(const std::string& name, const std::vector<std::string>& patterns) {
+bool matches_one(const std::string& name, const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns)
     if (matches(pattern, name)) return true;
   return false;
@@ -47,6 +47,14 @@ struct Source {
   std::string name;  // in this folder
 };
 
+std::optional<std::string> name_in(const WeightFolder& files, const std::string& name, const ExternalNames& external) {
+  std::optional<std::string> found = files.find(name, external.prefix);
+  for (const auto& [ending, old] : external.old_endings)
+    if (!found && name.ends_with(ending))
+      found = files.find(name.substr(0, name.size() - ending.size()) + old, external.prefix);
+  return found;
+}
+
 /// Where each part lies; throws the table of all that is missing, misshapen or left over.
 std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFolder& files,
                           const ExternalNames& external, const std::string& folder) {
@@ -54,7 +62,8 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
   std::vector<Source> sources;
   std::set<std::string> used;
   for (const ExternalPart& part : parts) {
-    const std::optional<std::string> name = files.find(part.name, external.prefix);
+    const std::optional<std::string> name = name_in(files, part.name, external);
+    if (!name && matches_one(part.parameter->name, external.may_lack)) continue;
     if (!name) {
       table.add(part.name, describe(part.external_shape()), "-");
       continue;
@@ -66,7 +75,7 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
       table.add(*name, describe(part.external_shape()), describe(entry.dtype, entry.shape));
   }
   for (const auto& [name, entry] : files.entries())
-    if (used.count(name) == 0 && !is_ignored(name, external.ignored))
+    if (used.count(name) == 0 && !matches_one(name, external.ignored))
       table.add(name, "-", describe(entry->dtype, entry->shape));
   table.require_empty("hugging face", folder + " does not hold this model");
   return sources;
@@ -95,13 +104,16 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
   import_weights(folder, parameters, values, external);
 }
 
-void import_weights(const std::string& folder, const nn::Parameters& parameters, const std::vector<NamedTensor>& values,
-                    const ExternalNames& external) {
+std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
+                                        const std::vector<NamedTensor>& values, const ExternalNames& external) {
   const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
   const WeightFolder files(folder);
   const std::vector<Source> sources = match(parts, files, external, folder);
+  std::set<std::string> found;
+  for (const Source& source : sources) found.insert(source.part->parameter->name);
   std::multimap<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& value : values) {
+    if (!found.count(value.name)) continue;
     value.value.detach().zero_();  // padding
     by_name.emplace(value.name, &value);
   }
@@ -109,6 +121,10 @@ void import_weights(const std::string& folder, const nn::Parameters& parameters,
     const auto [first, last] = by_name.equal_range(source.part->parameter->name);
     for (auto at = first; at != last; ++at) copy_part(source, files, *at->second, parameters.place());
   }
+  std::vector<std::string> lacking;
+  for (const nn::Parameter& parameter : parameters.declared())
+    if (!found.count(parameter.name)) lacking.push_back(parameter.name);
+  return lacking;
 }
 
 }  // namespace colossal::checkpoint

@@ -5,6 +5,7 @@
 #include "colossal/cli/generate.h"
 #include "colossal/cli/help.h"
 #include "colossal/cli/info.h"
+#include "colossal/cli/models.h"
 #include "colossal/cli/run.h"
 #include "colossal/cli/schedule.h"
 #include "colossal/cli/schedule_lr.h"
@@ -12,33 +13,34 @@
 
 namespace colossal::cli {
 
-const std::vector<Command>& commands() {
-  static const std::vector<Command> table{
-      {"train", "train the model that a config file describes, on as many ranks as it asks for", train},
-      {"generate", "continue a text with a trained or a Hugging Face model", generate},
-      {"export", "write a trained model as a Hugging Face folder", export_model},
+std::vector<Command> commands(const models::Registry* models) {
+  const auto with_models = [models](int (*command)(const Arguments&, const models::Registry*)) {
+    return [command, models](const Arguments& arguments) { return command(arguments, models); };
+  };
+  return {
+      {"train", "train the model that a config file describes, on as many ranks as it asks for", with_models(train)},
+      {"generate", "continue a text with a trained or a Hugging Face model", with_models(generate)},
+      {"export", "write a trained model as a Hugging Face folder", with_models(export_model)},
       {"run", "start several ranks of another command on this host", run},
       {"schedule", "draw a pipeline schedule, or compare all of them", schedule},
       {"schedule-lr", "draw the learning rate over a run, or compare all schedules", schedule_lr},
       {"bench", "measure parts of the system; `colossal bench` lists them", bench},
+      {"models", "list the models: what each does, its presets and its own keys", with_models(list_models)},
       {"info", "what this machine and this build can do", info},
-      {"help", "this list; `help COMMAND` for one of them, `help config` for every key of a config file", help},
+      {"help", "this list; `help COMMAND` for one of them, `help config` for every key of a config file",
+       [models](const Arguments& arguments) { return help(arguments, commands(models)); }},
   };
-  return table;
 }
 
-const Command* find_command(const std::string& name) {
-  for (const auto& command : commands()) {
+const Command* find_command(const std::vector<Command>& commands, const std::string& name) {
+  for (const Command& command : commands)
     if (name == command.name) return &command;
-  }
   return nullptr;
 }
 
-std::vector<std::string> command_names() {
+std::vector<std::string> names_of(const std::vector<Command>& commands) {
   std::vector<std::string> names;
-  for (const auto& command : commands()) {
-    if (!command.hidden) names.push_back(command.name);
-  }
+  for (const Command& command : commands) names.push_back(command.name);
   return names;
 }
 

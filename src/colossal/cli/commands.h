@@ -1,26 +1,31 @@
 // The commands of the program. A new one is two files here (`x.h` with `int x(const Arguments&)`, `x.cpp`) and a row in
 // commands.cpp; `colossal help`, the suggestions for a misspelt name and the tests read the same table.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "colossal/cli/arguments.h"
 
+namespace colossal::models {
+class Registry;
+}
+
 namespace colossal::cli {
 
 struct Command {
   const char* name;
-  const char* help;              // one line
-  int (*run)(const Arguments&);  // returns the exit status; throws Error, UsageError or HelpWanted
-  bool hidden = false;           // left out of `colossal help`: for the program's own use
+  const char* help;                          // one line
+  std::function<int(const Arguments&)> run;  // returns the exit status; throws Error, UsageError or HelpWanted
 };
 
-const std::vector<Command>& commands();
+/// Of a program whose configs and folders may name the architectures of `models`, which outlives them; null: those that
+/// the library has.
+std::vector<Command> commands(const models::Registry* models = nullptr);
 
-/// The command of that name, or nullptr.
-const Command* find_command(const std::string& name);
+/// The command of that name among `commands`, or nullptr.
+const Command* find_command(const std::vector<Command>& commands, const std::string& name);
 
-/// The names that `colossal help` shows.
-std::vector<std::string> command_names();
+std::vector<std::string> names_of(const std::vector<Command>& commands);
 
 }  // namespace colossal::cli

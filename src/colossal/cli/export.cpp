@@ -33,7 +33,7 @@ at::ScalarType dtype_named(const std::string& name) {
 
 }  // namespace
 
-int export_model(const Arguments& arguments) {
+int export_model(const Arguments& arguments, const models::Registry* models) {
   CLI::App app("Writes the weights of a run, or of a Hugging Face folder, as a Hugging Face folder.",
                "colossal export");
   std::string from, to, dtype;
@@ -47,7 +47,8 @@ int export_model(const Arguments& arguments) {
 
   const auto world = join_ranks(timeout, "cpu");
   comm::Mesh mesh(*world, {{"data", world->size()}});
-  const run::SavedModel saved = run::load_model(from, "none", mesh, {}, at::kCPU);
+  const run::SavedModel saved =
+      run::load_model(from, "none", mesh, {}, at::kCPU, models ? *models : models::built_in());
   const auto busy = world->busy("writing " + to);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;

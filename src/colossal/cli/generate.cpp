@@ -21,7 +21,7 @@ struct Request {
   infer::SamplingOptions sampling;
 };
 
-int generate_as_rank(const Request& request) {
+int generate_as_rank(const Request& request, const models::Registry& registry) {
   const at::Device device = comm::choose_device(request.device, 0);
   const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
   const distributed::ParallelConfig& layout = request.layout;
@@ -29,7 +29,7 @@ int generate_as_rank(const Request& request) {
           " ranks, pipeline ", layout.pipeline.size, " * tensor ", layout.tensor.size);
   comm::Mesh mesh(*world, layout.axes());
   const run::SavedModel saved = run::load_model(request.from, request.tokenizer, mesh, layout,
-                                                comm::choose_device(request.device, world->local_rank()));
+                                                comm::choose_device(request.device, world->local_rank()), registry);
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
   data::TextStream stream(*saved.tokenizer);
@@ -51,7 +51,7 @@ int generate_as_rank(const Request& request) {
 
 }  // namespace
 
-int generate(const Arguments& arguments) {
+int generate(const Arguments& arguments, const models::Registry* models) {
   CLI::App app("Continues a text with the model of a run folder or of a Hugging Face folder.", "colossal generate");
   Request r;
   app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
@@ -86,7 +86,8 @@ int generate(const Arguments& arguments) {
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
   parallel::tensor_axes(r.layout.tensor);
-  return with_ranks(r.layout.ranks(), "generate", arguments, [&] { return generate_as_rank(r); });
+  return with_ranks(r.layout.ranks(), "generate", arguments,
+                    [&] { return generate_as_rank(r, models ? *models : models::built_in()); });
 }
 
 }  // namespace colossal::cli

@@ -15,16 +15,15 @@
 namespace colossal::cli {
 namespace {
 
-int print_commands() {
+int print_commands(const std::vector<Command>& commands) {
   std::printf(
       "colossal %s: trains and runs large models, on one core or on many machines, with the same model code\n\n",
       version());
   std::printf("usage: colossal COMMAND [ARGUMENTS]      colossal --version\n\ncommands:\n");
   size_t width = 0;
-  for (const auto& name : command_names()) width = std::max(width, name.size());
-  for (const auto& command : commands()) {
-    if (!command.hidden) std::printf("  %-*s  %s\n", static_cast<int>(width), command.name, command.help);
-  }
+  for (const std::string& name : names_of(commands)) width = std::max(width, name.size());
+  for (const Command& command : commands)
+    std::printf("  %-*s  %s\n", static_cast<int>(width), command.name, command.help);
   std::printf("\nstart here: colossal train examples/quickstart.toml\n");
   return 0;
 }
@@ -54,13 +53,13 @@ int print_config(const Arguments& wanted) {
 
 }  // namespace
 
-int help(const Arguments& arguments) {
+int help(const Arguments& arguments, const std::vector<Command>& commands) {
   if (arguments.empty() || arguments[0] == "help" || arguments[0] == "--help" || arguments[0] == "-h")
-    return print_commands();
+    return print_commands(commands);
   if (arguments[0] == "config") return print_config({arguments.begin() + 1, arguments.end()});
-  const Command* command = find_command(arguments[0]);
+  const Command* command = find_command(commands, arguments[0]);
   if (command != nullptr) return command->run({"--help"});
-  std::vector<std::string> topics = command_names();
+  std::vector<std::string> topics = names_of(commands);
   topics.push_back("config");
   throw UsageError("no help on `" + arguments[0] + "`" + did_you_mean(arguments[0], topics) +
                    "; `colossal help` lists the commands");

@@ -16,19 +16,22 @@ namespace {
 constexpr int kFailed = 1;
 constexpr int kMisused = 2;
 
-int run(const Arguments& words) {
-  if (words.empty() || words[0] == "--help" || words[0] == "-h") return help({});
+int run(const Arguments& words, const models::Registry* models) {
+  const std::vector<Command> all = commands(models);
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") return help({}, all);
   if (words[0] == "--version" || words[0] == "-V") {
     std::printf("colossal %s\n", version());
     return 0;
   }
-  const Command* command = find_command(words[0]);
+  const Command* command = find_command(all, words[0]);
   if (command == nullptr) {
-    throw UsageError("unknown command `" + words[0] + "`" + did_you_mean(words[0], command_names()) +
+    throw UsageError("unknown command `" + words[0] + "`" + did_you_mean(words[0], names_of(all)) +
                      "; `colossal help` lists the commands");
   }
   return command->run(Arguments(words.begin() + 1, words.end()));
 }
+
+Arguments words_of(int argc, char** argv) { return {argv + (argc > 0 ? 1 : 0), argv + argc}; }
 
 int fail(const std::string& message, int status) {
   std::fflush(stdout);
@@ -39,7 +42,11 @@ int fail(const std::string& message, int status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return end_with_message([&] { return run(Arguments(argv + (argc > 0 ? 1 : 0), argv + argc)); });
+  return end_with_message([&] { return run(words_of(argc, argv), nullptr); });
+}
+
+int main(int argc, char** argv, const models::Registry& models) {
+  return end_with_message([&] { return run(words_of(argc, argv), &models); });
 }
 
 int end_with_message(const std::function<int()>& work) {

@@ -1,10 +1,24 @@
+// The program as a function: what `colossal` is, and what a program with models of its own is.
+//
+//   int main(int argc, char** argv) {
+//     colossal::models::Registry models = colossal::models::built_in();
+//     models.add(own_architecture());
+//     return colossal::main(argc, argv, models);      // own train x.toml, own generate --from runs/x, own export ...
+//   }
 #pragma once
 #include <functional>
 
+namespace colossal::models {
+class Registry;
+}
+
 namespace colossal::cli {
 
-/// The whole program: picks the command and runs it under end_with_message().
+/// The whole program: picks the command that argv[1] names and runs it under end_with_message(). Where a command needs
+/// several ranks and no launcher made them, it starts them: this program again, with the same words.
 int main(int argc, char** argv);
+/// The same of a program whose configs, run folders and Hugging Face folders may be of any architecture in `models`.
+int main(int argc, char** argv, const models::Registry& models);
 
 /// Runs `work` and returns its exit status; what it throws becomes one message on stderr (`colossal: [component] ...`)
 /// and status 1, or 2 for a command line that cannot be understood. HelpWanted is printed on stdout and ends with 0.
@@ -12,3 +26,7 @@ int main(int argc, char** argv);
 int end_with_message(const std::function<int()>& work);
 
 }  // namespace colossal::cli
+
+namespace colossal {
+using cli::main;
+}

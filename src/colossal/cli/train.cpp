@@ -20,7 +20,8 @@ namespace {
 
 /// Text after training: what a reader understands sooner than a loss. Every rank takes part, rank 0 prints.
 std::string sample(train::Trainer& trainer, const run::Config& config, bool prints) {
-  if (config.training.sample_tokens == 0 || !trainer.tokenizer()) return "";
+  if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !trainer.engine().model().shape.task().generates())
+    return "";
   const data::Tokenizer& tokenizer = *trainer.tokenizer();
   std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
@@ -73,12 +74,13 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
 
 }  // namespace
 
-int train(const Arguments& arguments) {
+int train(const Arguments& arguments, const models::Registry* models) {
   CLI::App app("Trains the model that CONFIG describes. Any key of the file is also a flag: --training.steps=30.",
                "colossal train");
   std::string path;
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
+  if (models) options.models = *models;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
   app.add_flag("--resume", resume,
                "go on from the newest checkpoint of the run folder that can be read, if it holds one");

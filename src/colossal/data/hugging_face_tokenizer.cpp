@@ -37,7 +37,7 @@ struct Description {
   AddedTokens added;
   std::vector<int64_t> before;  ///< special tokens that the template puts before a text
   bool strips_space = false;    ///< decoding drops the one space that encoding put in front
-  int64_t begin_id = -1, end_id = -1;
+  int64_t begin_id = -1, end_id = -1, mask_id = -1;
 };
 
 std::vector<std::pair<std::string, std::string>> parse_merges(const json& list) {
@@ -161,6 +161,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   int64_t vocabulary_size() const override { return static_cast<int64_t>(pieces_.size()); }
   int64_t begin_id() const override { return d_.begin_id; }
   int64_t end_id() const override { return d_.end_id; }
+  int64_t mask_id() const override { return d_.mask_id; }
 
  private:
   void set_piece(int32_t id, std::string bytes) {
@@ -217,6 +218,7 @@ Description describe(const json& tokenizer, const json& config) {
   d.begin_id = d.before.empty() ? named_token(config, "bos_token", d, {"<s>", "<|begin_of_text|>", "<|endoftext|>"})
                                 : d.before.front();
   d.end_id = named_token(config, "eos_token", d, {"</s>", "<|end_of_text|>", "<|endoftext|>"});
+  d.mask_id = named_token(config, "mask_token", d, {"[MASK]", "<mask>"});
   return d;
 }
 

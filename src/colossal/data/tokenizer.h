@@ -26,6 +26,8 @@ class Tokenizer {
   virtual int64_t end_id() const = 0;
   /// Opens a text for a model that wants it; -1: there is none.
   virtual int64_t begin_id() const { return -1; }
+  /// Stands for a token that a model is to fill in; -1: there is none.
+  virtual int64_t mask_id() const { return -1; }
 };
 
 /// "bytes", or the path of a Hugging Face folder or of its tokenizer.json.

@@ -106,7 +106,7 @@ std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, int micr
   auto results = runner.executor->forward(stage_function(runner, pass, result), micro_batches,
                                           hidden_sizes(runner, pass(0).inputs));
   for (int i = 0; i < micro_batches; ++i)
-    if (const Pass p = pass(i); p.step.cache) p.step.cache->advance(p.inputs.size(1));
+    if (const Pass p = pass(i); p.step.cache) p.step.cache->advance(p.step.sequences, p.inputs.size(1));
   return results;
 }
 

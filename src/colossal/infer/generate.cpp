@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/kv_cache.h"
 
 namespace colossal::infer {
 
@@ -16,6 +18,9 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
                            .dtype(distributed.parameters().options().dtype)
                            .device(distributed.parameters().options().device);
   const int64_t length = static_cast<int64_t>(prompt.size()), positions = model.shape.positions;
+  const models::Task task = model.shape.task();
+  require(task.generates(), "generate", "text is continued by models that are asked for the next token: got a ",
+          model.shape.architecture->name, ", which ", task.purpose());
   require(length > 0, "generate", "the prompt must hold a token");
   require(length <= positions, "generate", "the prompt must fit the model's positions: got ", length, " tokens, ",
           positions, " positions");
@@ -27,23 +32,24 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
   const int64_t capacity = std::min(positions, length + std::max<int64_t>(options.max_tokens, 0));
   // one sequence; a layout that splits the batch gets copies of it, of which the first counts
   const int64_t rows = model.batch_parts;
-  nn::KvCache cache = models::make_cache(model, rows, capacity, tensors);
+  nn::KvCache cache(capacity);
   const auto ids_options = at::TensorOptions().dtype(at::kLong);
   at::Tensor input = at::tensor(prompt, ids_options).to(tensors.device()).repeat({rows, 1});
   std::vector<int64_t> generated;
+  int64_t held = 0;  // tokens of the sequence in the cache
   while (static_cast<int64_t>(generated.size()) < options.max_tokens) {
     nn::Step step;
-    step.positions =
-        at::arange(cache.length(), cache.length() + input.size(1), ids_options).to(tensors.device()).repeat({rows, 1});
+    step.positions = at::arange(held, held + input.size(1), ids_options).to(tensors.device()).repeat({rows, 1});
     step.cache = &cache;
     const at::Tensor logits = distributed.everywhere(
         {input, step}, [&](int, const at::Tensor& hidden) { return model.head->logits(hidden.select(1, -1))[0]; },
         at::empty({model.shape.vocabulary}, tensors));
+    held = cache.lengths().front();
     const int64_t token = sampler.next(logits);
     if (token == options.end_id) break;
     generated.push_back(token);
     if (emit && !emit(token)) break;
-    if (cache.length() >= capacity) break;
+    if (held >= capacity) break;
     input = at::full({rows, 1}, token, ids_options).to(tensors.device());
   }
   return generated;

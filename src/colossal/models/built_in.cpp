@@ -1,3 +1,4 @@
+#include "colossal/models/bert.h"
 #include "colossal/models/gpt2.h"
 #include "colossal/models/llama.h"
 #include "colossal/models/registry.h"
@@ -7,7 +8,7 @@ namespace colossal::models {
 
 Registry built_in() {
   Registry registry;
-  registry.add(gpt2_architecture()).add(llama_architecture()).add(vit_architecture());
+  registry.add(gpt2_architecture()).add(llama_architecture()).add(vit_architecture()).add(bert_architecture());
   return registry;
 }
 

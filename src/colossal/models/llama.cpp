@@ -48,7 +48,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   add_transformer_blocks(model, s, rotating, layers);
   std::shared_ptr<nn::Norm> norm = layers.rms_norm("norm", s.hidden, s.norm_epsilon);
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
-  model.head = layers.lm_head("head", s.hidden, s.vocabulary, kDeviation, s.tied ? tokens.get() : nullptr);
+  model.head = layers.lm_head("head", s.hidden, s.vocabulary,
+                              {.deviation = kDeviation, .tied = s.tied ? tokens.get() : nullptr});
   return model;
 }
 

@@ -31,9 +31,4 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
   return {0};
 }
 
-nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options) {
-  return nn::KvCache(model.shape.layers, batch / model.batch_parts, capacity, model.kv_heads_local,
-                     model.shape.head_dim, options);
-}
-
 }  // namespace colossal::models

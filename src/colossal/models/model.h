@@ -8,7 +8,7 @@
 //     add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);     // or blocks of one's own
 //     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
 //     model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
-//     model.head = layers.lm_head("head", s.hidden, s.vocabulary, 0.02, s.tied ? tokens.get() : nullptr);
+//     model.head = layers.lm_head("head", s.hidden, s.vocabulary, {.tied = s.tied ? tokens.get() : nullptr});
 //     return model;
 //   }
 //
@@ -35,7 +35,6 @@ struct Model {
   std::vector<Block> blocks;
   Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
   std::shared_ptr<nn::LossHead> head;
-  int64_t kv_heads_local = 0;  ///< what a rank's KV cache holds a layer
   int64_t batch_parts = 1;     ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
 };
 
@@ -58,8 +57,5 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
 
 /// Tokens of a sample in the hidden states that blocks hand on: S of token ids [B, S]; of images the model's positions.
 int64_t tokens_of(const Model& model, const at::Tensor& inputs);
-
-/// An empty cache for `batch` sequences of at most `capacity` tokens on this rank.
-nn::KvCache make_cache(const Model& model, int64_t batch, int64_t capacity, at::TensorOptions options);
 
 }  // namespace colossal::models

@@ -28,7 +28,7 @@ Registry& Registry::add(Architecture row) {
   return *this;
 }
 
-const std::shared_ptr<const Architecture>& Registry::at(const std::string& name) const {
+std::shared_ptr<const Architecture> Registry::at(const std::string& name) const {
   std::vector<std::string> names;
   for (const auto& row : rows_) {
     if (name == row->name) return row;

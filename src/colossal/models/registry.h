@@ -14,7 +14,7 @@
 //   registry.add({.name = "palm", .own = PalmSizes{}, .presets = {{"palm-tiny", {.hidden = 128, ...}}},
 //                 .make = make_palm, .costs = palm_costs});
 //   const models::ModelShape shape = registry.resolve(config.model, tokenizer.vocabulary_size());
-//   const auto engine = train::initialize(world, config, shape);         // tensor x pipeline x ZeRO, as [parallel] says
+//   const auto engine = train::initialize(world, config, shape);        // tensor x pipeline x ZeRO, as [parallel] says
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -55,7 +55,12 @@ struct HuggingFace {
   ModelShape (*from_json)(const nlohmann::json&) = nullptr;
   nlohmann::json (*to_json)(const ModelShape&) = nullptr;
   std::string prefix{};                ///< of all names but the head's; folders of the bare model leave it out
-  std::vector<std::string> ignored{};  ///< tensors of a folder that carry no weights, as patterns with `*`
+  std::vector<std::string> ignored{};  ///< tensors of a folder that are not read, as patterns with `*`
+  /// Ends of names, and what folders of older versions have in their place.
+  std::vector<std::pair<std::string, std::string>> old_endings{};
+  /// Own keys that may differ from the folder's, because they change the head alone: what of "head." the folder does
+  /// not hold then starts anew.
+  std::vector<std::string> own_head{};
 };
 
 /// A family of models. Required: name, make, costs.
@@ -82,7 +87,7 @@ class Registry {
 
   const std::vector<std::shared_ptr<const Architecture>>& architectures() const { return rows_; }
   /// Errors ("model"): unknown name, with the nearest.
-  const std::shared_ptr<const Architecture>& at(const std::string& name) const;
+  std::shared_ptr<const Architecture> at(const std::string& name) const;
   std::vector<std::string> preset_names() const;
 
   /// The preset of config.name, or the shape of the Hugging Face folder config.from, with the changes that `config`

@@ -55,6 +55,14 @@ void change_sizes(const ModelConfig& config, ModelShape& shape) {
   }
 }
 
+/// Whether `keys` has others than those of the head.
+bool sets_sizes(const ConfigDocument& keys, const std::vector<std::string>& of_head) {
+  const size_t section = std::string("model.").size();
+  return std::any_of(keys.values().begin(), keys.values().end(), [&](const auto& entry) {
+    return std::find(of_head.begin(), of_head.end(), entry.first.substr(section)) == of_head.end();
+  });
+}
+
 }  // namespace
 
 ModelShape Registry::preset(const std::string& name) const {
@@ -97,9 +105,10 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
                          : preset(config.name);
   const OwnSizes own = shape.own;
   read_own(config, shape);
+  const bool changes_own = !(shape.own == own) && sets_sizes(config.own, shape.architecture->hugging_face.own_head);
   const bool changes_text = config.vocabulary || config.positions;
-  const bool changed = changes_text || config.hidden || config.layers || config.heads || config.kv_heads ||
-                       config.ffn || !(shape.own == own);
+  const bool changed =
+      changes_text || config.hidden || config.layers || config.heads || config.kv_heads || config.ffn || changes_own;
   std::string own_names = joined(names_of(own));
   require(!from_folder || !changed, "model", "sizes come from the folder ", config.from,
           ": remove vocabulary, hidden, layers, heads, kv_heads, ffn, positions", own_names.empty() ? "" : ", ",

@@ -37,6 +37,13 @@ void check_classes(const Task& task, const at::Tensor& labels, int64_t samples) 
 
 }  // namespace
 
+const char* Task::purpose() const {
+  if (reads == Reads::Images) return "tells what images show";
+  return objective == Objective::NextToken     ? "continues text"
+         : objective == Objective::MaskedToken ? "fills in hidden tokens"
+                                               : "tells the class of a text";
+}
+
 void check_batch(const ModelShape& s, const at::Tensor& inputs, const at::Tensor& labels) {
   const Task task = s.task();
   if (task.reads == Reads::Images)

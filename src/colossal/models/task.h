@@ -30,6 +30,8 @@ struct Task {
   /// Whether an evaluation counts how often the most probable answer is the right one. Of the next token it does not:
   /// that would cost the logits of every token, and perplexity says as much.
   bool has_accuracy() const { return objective != Objective::NextToken; }
+  /// What it does, behind "which": "continues text".
+  const char* purpose() const;
 };
 
 /// Errors, of a batch that the model does not have: ids or labels outside the vocabulary, images of other sizes, labels

@@ -16,8 +16,9 @@ class TransformerBlock {
       : variant_(variant) {
     const std::string name = concat("blocks.", index);
     const nn::LinearOptions in{.bias = variant.bias, .deviation = kDeviation};
-    // keeps the variance of the residual stream
-    const nn::LinearOptions residual{.bias = variant.bias, .deviation = kDeviation / std::sqrt(2.0 * s.layers)};
+    // keeps the variance of the residual stream, which grows where no norm stands in it
+    const double scale = variant.norm_first ? std::sqrt(2.0 * s.layers) : 1;
+    const nn::LinearOptions residual{.bias = variant.bias, .deviation = kDeviation / scale};
     nn::LinearOptions gated = in;
     gated.segments = {{s.ffn}, {s.ffn}};
     norm_1_ = make_norm(name + ".norm_1", s, make);
@@ -40,8 +41,6 @@ class TransformerBlock {
     const at::Tensor h = x + drop_1_->forward(attended(norm_1_->forward(x), step), step);
     return h + drop_2_->forward(fed_forward(norm_2_->forward(h), step), step);
   }
-
-  int64_t kv_heads_local() const { return qkv_->kv_heads_local(); }
 
  private:
   std::unique_ptr<nn::Norm> make_norm(const std::string& name, const ModelShape& s, nn::Layers& make) const {
@@ -72,7 +71,6 @@ class TransformerBlock {
 void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariant& variant, nn::Layers& layers) {
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const TransformerBlock>(s, i, variant, layers);
-    model.kv_heads_local = block->kv_heads_local();
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
   }
 }

@@ -1,24 +1,93 @@
-#include "colossal/ops/attention.h"
+#include "colossal/nn/attention.h"
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
+#include "colossal/base/error.h"
 #include "colossal/nn/layers.h"
+#include "colossal/ops/attention.h"
 
 namespace colossal::nn {
 namespace {
 
+bool all_equal(const std::vector<int64_t>& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == numbers.front(); });
+}
+
 /// Of sequences that a rank has whole.
-struct WholeAttention : Attention {
-  WholeAttention(int64_t index, const AttentionOptions& options) : index(index), options(options) {}
+class WholeAttention final : public Attention {
+ public:
+  WholeAttention(int64_t layer, const AttentionShape& shape, const AttentionOptions& options)
+      : layer_(layer), heads_(shape.heads), options_(options) {}
+
   Inside forward(const Heads& heads, const Step& step) override {
-    at::Tensor k = heads.k, v = heads.v;
-    if (step.cache) std::tie(k, v) = step.cache->append(index, k, v);
-    const at::Tensor out = ops::attention(heads.q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-                                          {.causal = options.causal, .documents = heads.tokens.of(step.documents)});
-    return {out.transpose(1, 2).flatten(2)};
+    if (options_.alibi && !slopes_.defined()) slopes_ = slopes_of(heads);
+    const std::vector<int64_t> lengths = step.sequences.in(heads.q.size(1));
+    const at::Tensor documents = heads.tokens.of(step.documents);
+    KeysValues held;
+    if (step.cache) held = step.cache->append(layer_, heads.k, heads.v, step.sequences);
+    const at::Tensor out = all_equal(lengths) ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))
+                                              : one_by_one(heads, documents, held, lengths);
+    return {out.flatten(2)};
   }
-  int64_t index;  ///< among the attention layers of the model
-  AttentionOptions options;
+
+ private:
+  // Slopes of the heads here; those of padding are zero.
+  at::Tensor slopes_of(const Heads& heads) const {
+    const int64_t count = heads.q.size(2), padded = std::max(heads_, heads.first_head + count);
+    return at::constant_pad_nd(ops::alibi_slopes(heads_), {0, padded - heads_})
+        .narrow(0, heads.first_head, count)
+        .to(heads.q.device());
+  }
+
+  // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D].
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& documents,
+                    const std::vector<int64_t>& lengths) const {
+    ops::AttentionMask mask{.causal = options_.causal,
+                            .documents = documents,
+                            .scale = options_.scale,
+                            .window = options_.window,
+                            .alibi = slopes_,
+                            .soft_cap = options_.soft_cap};
+    if (!lengths.empty() && !(all_equal(lengths) && lengths.front() == k.size(1))) mask.lengths = lengths;
+    return ops::attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2);
+  }
+
+  // `count` sequences of equal length a row are that many rows.
+  at::Tensor at_once(const Heads& heads, const at::Tensor& documents, const KeysValues& held, int64_t count) const {
+    const auto cut = [&](const at::Tensor& x) {
+      return count == 1 || !x.defined() ? x : x.unflatten(1, {count, -1}).flatten(0, 1);
+    };
+    const at::Tensor out = held.k.defined() ? attend(cut(heads.q), held.k, held.v, cut(documents), held.lengths)
+                                            : attend(cut(heads.q), cut(heads.k), cut(heads.v), cut(documents), {});
+    return count == 1 ? out : out.unflatten(0, {-1, count}).flatten(1, 2);
+  }
+
+  // The same sequence of all rows at a time.
+  at::Tensor one_by_one(const Heads& heads, const at::Tensor& documents, const KeysValues& held,
+                        const std::vector<int64_t>& lengths) const {
+    const auto split = [&](const at::Tensor& x) {
+      return x.defined() ? x.split_with_sizes(lengths, 1) : std::vector<at::Tensor>(lengths.size());
+    };
+    const auto q = split(heads.q), ids = split(documents);
+    const auto k = held.k.defined() ? std::vector<at::Tensor>() : split(heads.k), v = k.empty() ? k : split(heads.v);
+    const auto count = static_cast<int64_t>(lengths.size());
+    std::vector<at::Tensor> out;
+    for (int64_t i = 0; i < count; ++i) {
+      if (lengths[i] == 0) continue;
+      const auto own = [&](const at::Tensor& all) {
+        return all.unflatten(0, {-1, count}).select(1, i).narrow(1, 0, held.lengths[i]);
+      };
+      out.push_back(held.k.defined() ? attend(q[i], own(held.k), own(held.v), ids[i], {})
+                                     : attend(q[i], k[i], v[i], ids[i], {}));
+    }
+    return at::cat(out, 1);
+  }
+
+  int64_t layer_, heads_;
+  AttentionOptions options_;
+  at::Tensor slopes_;  // of the heads here, made when they are known
 };
 
 }  // namespace
@@ -31,9 +100,11 @@ Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads
   return {heads(parts[0]), heads(parts[1]), heads(parts[2]), {}};
 }
 
-std::unique_ptr<Attention> Layers::attention(const std::string&, const AttentionShape&,
+std::unique_ptr<Attention> Layers::attention(const std::string& name, const AttentionShape& shape,
                                              const AttentionOptions& options) {
-  return std::make_unique<WholeAttention>(next_attention(), options);
+  require(options.window >= 0 && options.soft_cap >= 0, "model", "window and soft_cap of ", name,
+          " must be 0 (none) or more: got ", options.window, " and ", options.soft_cap);
+  return std::make_unique<WholeAttention>(next_attention(), shape, options);
 }
 
 }  // namespace colossal::nn

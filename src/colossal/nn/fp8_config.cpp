@@ -1,6 +1,7 @@
 #include "colossal/nn/fp8_config.h"
 
 #include "colossal/base/error.h"
+#include "colossal/nn/fp8_product.h"
 
 namespace colossal::nn {
 

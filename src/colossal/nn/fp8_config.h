@@ -4,9 +4,10 @@
 #include <string>
 
 #include "colossal/base/fields.h"
-#include "colossal/nn/fp8_product.h"
 
 namespace colossal::nn {
+
+struct Fp8Recipe;
 
 /// Part of the section of number formats: fields() adds fp8_scaling, fp8_history and fp8_margin to the one it is called
 /// in. They count in fp8 alone.
@@ -17,6 +18,7 @@ struct Fp8Config {
   void fields(Fields& f);
 };
 
+/// As the products of fp8 take it (nn/fp8_product.h).
 /// Errors ("precision"): a scaling other than "current" and "delayed".
 Fp8Recipe fp8_recipe(const Fp8Config& config);
 

@@ -2,29 +2,47 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "colossal/base/error.h"
 
 namespace colossal::nn {
 
-KvCache::KvCache(int64_t layers, int64_t batch, int64_t capacity, int64_t kv_heads_local, int64_t head_dim,
-                 at::TensorOptions options)
-    : shape_{batch, capacity, kv_heads_local, head_dim},
-      options_(options),
-      keys_(layers),
-      values_(layers),
-      capacity_(capacity) {}
-
-std::pair<at::Tensor, at::Tensor> KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v) {
-  const int64_t tokens = k.size(1);
-  require(length_ + tokens <= capacity_, "kv_cache", "the sequence must fit: got ", length_ + tokens,
-          " tokens, room for ", capacity_);
-  if (!keys_.at(layer).defined()) {
-    keys_[layer] = at::empty(shape_, options_);
-    values_[layer] = at::empty(shape_, options_);
-  }
-  keys_[layer].narrow(1, length_, tokens).copy_(k);
-  values_[layer].narrow(1, length_, tokens).copy_(v);
-  return {keys_[layer].narrow(1, 0, length_ + tokens), values_[layer].narrow(1, 0, length_ + tokens)};
+// Tokens of each sequence with those of a step.
+std::vector<int64_t> KvCache::after(const Sequences& sequences, int64_t tokens) const {
+  std::vector<int64_t> all = sequences.in(tokens);
+  require(lengths_.empty() || lengths_.size() == all.size(), "kv_cache", "every step must bring the cache's ",
+          lengths_.size(), " sequences, some with 0 tokens: got ", all.size());
+  for (size_t i = 0; i < lengths_.size(); ++i) all[i] += lengths_[i];
+  const int64_t longest = *std::max_element(all.begin(), all.end());
+  require(longest <= capacity_, "kv_cache", "the sequence must fit: got ", longest, " tokens, room for ", capacity_);
+  return all;
 }
+
+KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences) {
+  const int64_t rows = k.size(0);
+  const std::vector<int64_t> added = sequences.in(k.size(1)), all = after(sequences, k.size(1));
+  const auto count = static_cast<int64_t>(all.size());
+  if (layer >= static_cast<int64_t>(keys_.size())) keys_.resize(layer + 1), values_.resize(layer + 1);
+  if (!keys_[layer].defined()) {
+    const std::vector<int64_t> shape{rows * count, capacity_, k.size(2), k.size(3)};
+    // Zeros, not anything: what is masked is multiplied by 0, which does not hide a NaN.
+    keys_[layer] = at::zeros(shape, k.options().requires_grad(false));
+    values_[layer] = at::zeros(shape, v.options().requires_grad(false));
+  }
+  require(keys_[layer].size(0) == rows * count, "kv_cache", "every step must have as many rows as the first, ",
+          keys_[layer].size(0) / count, ": got ", rows);
+  const auto put = [&](const at::Tensor& store, const at::Tensor& x) {
+    const at::Tensor by_row = store.unflatten(0, {rows, count});
+    for (int64_t i = 0, start = 0; i < count; start += added[i++])
+      by_row.select(1, i).narrow(1, all[i] - added[i], added[i]).copy_(x.narrow(1, start, added[i]));
+    return store.narrow(1, 0, *std::max_element(all.begin(), all.end()));
+  };
+  KeysValues held{put(keys_[layer], k), put(values_[layer], v), {}};
+  for (int64_t row = 0; row < rows; ++row) held.lengths.insert(held.lengths.end(), all.begin(), all.end());
+  return held;
+}
+
+void KvCache::advance(const Sequences& sequences, int64_t tokens) { lengths_ = after(sequences, tokens); }
 
 }  // namespace colossal::nn

@@ -1,35 +1,30 @@
-// Keys and values of the tokens seen so far, for decoding. One batch of sequences of equal length.
+// The cache of decoding as one block of memory a sequence.
 #pragma once
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
-#include <utility>
 #include <vector>
+
+#include "colossal/nn/attention_cache.h"
 
 namespace colossal::nn {
 
-/// Shapes:        one [B, capacity, kv_heads_local, D] pair a layer, allocated when the layer first appends: a stage of
-///                a pipeline has some layers.
+/// Holds up to `capacity` tokens of each sequence. What append() gives back are views.
+///
+/// Memory:        a pair [sequences, capacity, N_kv, D] a layer, allocated when the layer first appends: a stage of a
+///                pipeline has some layers.
 /// Thread safety: none.
-class KvCache {
+class KvCache final : public AttentionCache {
  public:
-  KvCache(int64_t layers, int64_t batch, int64_t capacity, int64_t kv_heads_local, int64_t head_dim,
-          at::TensorOptions options);
-
-  /// Tokens held by every layer once a forward pass has ended.
-  int64_t length() const { return length_; }
-  int64_t capacity() const { return capacity_; }
-  /// Puts k and v [B, S, N, D] behind the tokens held and returns views of all of them, [B, length() + S, N, D].
-  /// Errors: more tokens than capacity.
-  std::pair<at::Tensor, at::Tensor> append(int64_t layer, const at::Tensor& k, const at::Tensor& v);
-  /// Called once after all layers appended `tokens`.
-  void advance(int64_t tokens) { length_ += tokens; }
+  explicit KvCache(int64_t capacity) : capacity_(capacity) {}
+  KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences) override;
+  void advance(const Sequences& sequences, int64_t tokens) override;
+  const std::vector<int64_t>& lengths() const override { return lengths_; }
 
  private:
-  std::vector<int64_t> shape_;
-  at::TensorOptions options_;
-  std::vector<at::Tensor> keys_, values_;
-  int64_t length_ = 0, capacity_;
+  std::vector<int64_t> after(const Sequences& sequences, int64_t tokens) const;
+
+  int64_t capacity_;
+  std::vector<int64_t> lengths_;
+  std::vector<at::Tensor> keys_, values_;  // of layers; undefined where the rank has none
 };
 
 }  // namespace colossal::nn

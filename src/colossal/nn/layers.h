@@ -27,8 +27,9 @@
 #include <string>
 #include <vector>
 
+#include "colossal/nn/attention.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/attention_shape.h"
-#include "colossal/nn/kv_cache.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/patches.h"
 #include "colossal/nn/recompute.h"
@@ -41,7 +42,9 @@ struct Step {
   at::Tensor positions;  ///< [B, S] int64, like `documents` of the whole batch: layers take their tokens
   /// [B, S] int64: a token attends only inside its own document; undefined: one document a row
   at::Tensor documents;
-  KvCache* cache = nullptr;               ///< decoding: attend to these tokens too and append the new ones
+  /// How rows are cut into sequences that do not see one another: prompts of unequal lengths in one row
+  Sequences sequences{};
+  AttentionCache* cache = nullptr;        ///< decoding: attend to these tokens too and append the new ones
   bool training = false;                  ///< dropout is on
   uint64_t dropout_seed = 0;              ///< one per step, the same on all ranks: micro-batches differ in first_row
   Recompute recompute = Recompute::None;  ///< while training
@@ -77,30 +80,19 @@ class Contract {
   virtual at::Tensor forward(const Inside& x) = 0;
 };
 
-struct Heads {
-  at::Tensor q, k, v;  ///< [B_local, S, N_local, D], k and v with the local kv heads
-  Tokens tokens;       ///< of the batch, which are these
-};
-
 /// The fused q, k, v projection; a rank gets whole heads of each, tokens in the order of the sequence.
 class HeadProjection {
  public:
   virtual ~HeadProjection() = default;
   virtual Heads forward(const at::Tensor& x /*[B, S, H]*/) = 0;
-  virtual int64_t kv_heads_local() const = 0;
 };
 
-/// Attention of the heads that a HeadProjection gave.
-class Attention {
+/// y [..., out] = x [..., in] W^T + b where the features of y are cut as those of x, as between blocks. A layer of the
+/// ends of a model: its work is not divided further than hidden states are.
+class Dense {
  public:
-  virtual ~Attention() = default;
-  /// softmax(q kt / sqrt(D)) v of this rank's heads, features [.., N_local * D] for from_heads(). Where step.cache is,
-  /// it attends to what that holds of this layer too, and appends its keys and values.
-  virtual Inside forward(const Heads& heads, const Step& step) = 0;
-};
-
-struct AttentionOptions {
-  bool causal = true;  ///< a token sees no later one
+  virtual ~Dense() = default;
+  virtual at::Tensor forward(const at::Tensor& x) = 0;
 };
 
 class Embedding {
@@ -149,6 +141,12 @@ struct LinearOptions {
   std::vector<tensor::Segment> segments{};
 };
 
+struct LmHeadOptions {
+  double deviation = 0.02;    ///< of the initial weight
+  Embedding* tied = nullptr;  ///< the head uses this embedding's weight and makes none of its own
+  bool bias = false;          ///< one a word, that starts at zero
+};
+
 /// The factory. Errors: every size is checked here, before any communication.
 class Layers {
  public:
@@ -163,7 +161,10 @@ class Layers {
   /// The same pair around attention: whole heads out, heads [B, S, N_local * D] in.
   virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&,
                                                 const LinearOptions&) = 0;
+  /// Between the two. Errors ("model"): a window or cap below 0.
   virtual std::unique_ptr<Attention> attention(const std::string& name, const AttentionShape&, const AttentionOptions&);
+  /// RMSNorm of each head of q or k by itself, x [.., N_local, D], with one weight [D] for all of them (Qwen3).
+  virtual std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) = 0;
   virtual std::unique_ptr<Contract> from_heads(const std::string& name, const AttentionShape&,
                                                const LinearOptions&) = 0;
 
@@ -177,9 +178,9 @@ class Layers {
   virtual std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) = 0;
-  /// `tied`: the head uses this embedding's weight and makes none of its own.
+  virtual std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
-                                            double deviation, Embedding* tied) = 0;
+                                            const LmHeadOptions&) = 0;
   /// The same for a few classes: with a bias, and not split over them.
   virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                double deviation) = 0;
@@ -196,8 +197,5 @@ class Layers {
   Parameters& parameters_;
   int64_t attentions_ = 0;
 };
-
-/// Splits [B, S, (N + 2 N_kv) D] into heads.
-Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads_local, int64_t head_dim);
 
 }  // namespace colossal::nn

@@ -24,8 +24,8 @@ at::Tensor rows_of(const at::Tensor& x) {
   return rows.stride(-1) == 1 || rows.size(-1) == 1 ? rows : rows.contiguous();
 }
 
-/// `rows` [T', features] with the leading sizes of `x` [B, .., _], where a product that gathered or scattered tokens made
-/// T' of T rows: dimension 0 takes the difference.
+/// `rows` [T', features] with the leading sizes of `x` [B, .., _], where a product that gathered or scattered tokens
+/// made T' of T rows: dimension 0 takes the difference.
 at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = rows.size(-1);
@@ -33,8 +33,8 @@ at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
   return rows.view(sizes);
 }
 
-/// Where, of the tensors that a layer saves, those begin that its product keeps for itself. Before them: x and weight as
-/// the product wants them, the weight itself, and what `before` starts from.
+/// Where, of the tensors that a layer saves, those begin that its product keeps for itself. Before them: x and weight
+/// as the product wants them, the weight itself, and what `before` starts from.
 constexpr int kOwnTensors = 4;
 
 struct Linear : torch::autograd::Function<Linear> {

@@ -5,6 +5,7 @@
 
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/gradient_sum.h"
+#include "colossal/tensor/read_scope.h"
 
 namespace colossal::nn {
 namespace {
@@ -25,17 +26,21 @@ void add_rows(at::Tensor& table, const at::Tensor& ids, const at::Tensor& rows) 
 struct Lookup : torch::autograd::Function<Lookup> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& table, const at::Tensor& ids) {
     context->save_for_backward({table, ids});
-    return at::embedding(table, ids);
+    if (!table.is_meta()) return at::embedding(table, ids);
+    const tensor::ReadScope read({table});  // LibTorch's has no kernel there, nor has its backward
+    std::vector<int64_t> sizes = ids.sizes().vec();
+    sizes.push_back(table.size(1));
+    return at::empty(sizes, table.options());
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &table = saved[0], &ids = saved[1];
     const at::Tensor rows = gradients[0].reshape({-1, table.size(1)}), none;
-    if (table.is_cpu()) {
+    if (table.is_cpu() || table.is_meta()) {
       const at::Tensor kept = ops::gradient_sum(table);
       at::Tensor sum = kept.defined() ? kept : at::zeros(table.sizes(), rows.options());
-      add_rows(sum, ids.reshape({-1}), rows);
+      if (table.is_cpu()) add_rows(sum, ids.reshape({-1}), rows);
       return {kept.defined() ? none : sum, none};
     }
     // On an accelerator index_add_ adds in any order: copies of a table would drift apart.

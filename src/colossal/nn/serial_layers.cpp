@@ -68,7 +68,6 @@ struct SerialHeads : HeadProjection {
   Heads forward(const at::Tensor& x) override {
     return split_heads(fused.forward(x), shape.heads, shape.kv_heads, shape.head_dim);
   }
-  int64_t kv_heads_local() const override { return shape.kv_heads; }
   AttentionShape shape;
   BlockLinear fused;
 };
@@ -124,13 +123,23 @@ struct WholeDropout : Dropout {
   double probability;
 };
 
+struct SerialDense : Dense {
+  SerialDense(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
+      : linear(p, name, in, out, o) {}
+  at::Tensor forward(const at::Tensor& x) override { return linear.forward(x); }
+  SerialLinear linear;
+};
+
 struct SerialLossHead : LossHead {
-  explicit SerialLossHead(Parameter& weight) : weight(weight) {}
+  SerialLossHead(Parameter& weight, Parameter* bias) : weight(weight), bias(bias) {}
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override {
-    return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight.value, labels.reshape({-1}));
+    return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight.value, labels.reshape({-1}), {},
+                                     nullptr, 0, nullptr, bias_value());
   }
-  at::Tensor logits(const at::Tensor& hidden) override { return nn::linear(hidden, weight.value, {}); }
+  at::Tensor logits(const at::Tensor& hidden) override { return nn::linear(hidden, weight.value, bias_value()); }
+  at::Tensor bias_value() const { return bias ? bias->value : at::Tensor(); }
   Parameter& weight;
+  Parameter* bias;
 };
 
 struct SerialClassifier : LossHead {
@@ -183,6 +192,10 @@ std::unique_ptr<Norm> SerialLayers::rms_norm(const std::string& name, int64_t hi
   return std::make_unique<RmsNorm>(parameters(), name, hidden, epsilon);
 }
 
+std::unique_ptr<Norm> SerialLayers::head_norm(const std::string& name, int64_t head_dim, double epsilon) {
+  return std::make_unique<RmsNorm>(parameters(), name, head_dim, epsilon);
+}
+
 std::unique_ptr<Norm> SerialLayers::layer_norm(const std::string& name, int64_t hidden, double epsilon) {
   return std::make_unique<LayerNorm>(parameters(), name, hidden, epsilon);
 }
@@ -192,12 +205,18 @@ std::unique_ptr<Dropout> SerialLayers::dropout(const std::string& name, int64_t,
   return std::make_unique<WholeDropout>(derive_seed(0, name), probability);
 }
 
+std::unique_ptr<Dense> SerialLayers::dense(const std::string& name, int64_t in, int64_t out, const LinearOptions& o) {
+  return std::make_unique<SerialDense>(parameters(), name, in, out, o);
+}
+
 std::unique_ptr<LossHead> SerialLayers::lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
-                                                double deviation, Embedding* tied) {
-  Parameter& weight =
-      tied ? tied->weight()
-           : parameters().add(name + ".weight", ShardSpec::whole({vocabulary, hidden}), Init::normal(deviation), true);
-  return std::make_unique<SerialLossHead>(weight);
+                                                const LmHeadOptions& o) {
+  Parameter& weight = o.tied ? o.tied->weight()
+                             : parameters().add(name + ".weight", ShardSpec::whole({vocabulary, hidden}),
+                                                Init::normal(o.deviation), true);
+  Parameter* bias =
+      o.bias ? &parameters().add(name + ".bias", ShardSpec::whole({vocabulary}), Init::zeros(), false) : nullptr;
+  return std::make_unique<SerialLossHead>(weight, bias);
 }
 
 std::unique_ptr<LossHead> SerialLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,

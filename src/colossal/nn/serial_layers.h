@@ -19,11 +19,13 @@ class SerialLayers : public Layers {
                                        double deviation) override;
   std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
                                                   double deviation) override;
+  std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) override;
   std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
-  std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
-                                    Embedding* tied) override;
+  std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
+  std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
+                                    const LmHeadOptions&) override;
   std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                        double deviation) override;
 };

@@ -231,6 +231,12 @@ AttentionTask<T> task_of(const Heads& h, const at::Tensor& out, const at::Tensor
   return task;
 }
 
+/// body(T()) of q's element type; nothing on meta, where the sizes of results are all there is.
+template <class Body>
+void compute(const at::Tensor& q, const Body& body) {
+  if (!q.is_meta()) with_element_type(q, body);
+}
+
 template <class T, class Run>
 void over_heads(const AttentionTask<T>& task, const Kernels<T>& kernel, int64_t heads, const at::Tensor& like,
                 const Run& run) {
@@ -261,7 +267,7 @@ struct BlockedAttention : Function<BlockedAttention> {
                       soft_cap};
     const auto out = empty_heads(q);
     const auto log_sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide_type(q)));
-    with_element_type(q, [&](auto element) {
+    compute(q, [&](auto element) {
       using T = decltype(element);
       const auto& kernel = kernels<T>();
       const auto task = task_of<T>(heads, out, log_sums);
@@ -284,7 +290,7 @@ struct BlockedAttention : Function<BlockedAttention> {
                       context->saved_data["soft_cap"].toDouble()};
     const auto dout = dense_rows(gradients[0]);
     auto dq = empty_heads(heads.q), dk = empty_heads(heads.k), dv = empty_heads(heads.v);
-    with_element_type(dq, [&](auto element) {
+    compute(dq, [&](auto element) {
       using T = decltype(element);
       const auto& kernel = kernels<T>();
       auto task = task_of<T>(heads, saved[8], saved[9]);
@@ -305,7 +311,8 @@ int64_t unreached(const at::Tensor& q, const at::Tensor& k, const AttentionMask&
 }
 
 at::Tensor kernel_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
-  const KeyRanges ranges = key_ranges(q, k, mask);
+  const at::Tensor none = at::empty({0}, at::kLong);
+  const KeyRanges ranges = q.is_meta() ? KeyRanges{none, none, none, {}} : key_ranges(q, k, mask);
   const at::Tensor alibi =
       mask.alibi.defined() ? mask.alibi.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
   return BlockedAttention::apply(q, k, v, ranges.position, ranges.from, ranges.to, optional_of(ranges.documents),
@@ -361,7 +368,9 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check(q, k, v, mask);
   const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();
-  const at::Tensor out = attention_on(attention_path(has_kernel(q) && same_type, q, k, mask), q, k, v, mask);
+  const AttentionPath path =
+      q.is_meta() ? AttentionPath::Kernel : attention_path(has_kernel(q) && same_type, q, k, mask);
+  const at::Tensor out = attention_on(path, q, k, v, mask);
   if (!tensor::are_flops_counted()) return out;
   // Of a pair two products, of keys and of values; backward makes the gradients of both factors of each.
   const double forward =

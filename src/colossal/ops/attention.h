@@ -25,8 +25,9 @@ struct AttentionMask {
   /// Linear biases: a slope for each query head, fp64 [N], or undefined (Press et al. 2022, arXiv:2108.12409). They
   /// have no gradient.
   at::Tensor alibi;
-  double soft_cap = 0;           ///< 0: none. Scores stay within +- soft_cap (Gemma 2, arXiv:2408.00118, section 2)
-  std::vector<int64_t> lengths;  ///< keys of each row of the batch, S to T; those behind are not read. Empty: T
+  double soft_cap = 0;  ///< 0: none. Scores stay within +- soft_cap (Gemma 2, arXiv:2408.00118, section 2)
+  /// Keys of each row of the batch, S to T; those behind count for nothing, but must be finite. Empty: T
+  std::vector<int64_t> lengths;
 };
 
 /// The slopes of ALiBi for `heads` heads, fp64 [heads]: 2^(-8 i / heads) for i = 1, 2, ... where `heads` is a power of
@@ -53,7 +54,7 @@ at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const a
 
 /// What attention() calls.
 enum class AttentionPath {
-  Kernel,     ///< ours, on the CPU
+  Kernel,     ///< ours, on the CPU; on meta it gives tensors of the right sizes
   Library,    ///< LibTorch's fused attention without a mask or with its own causal one
   Masked,     ///< LibTorch's, with a mask [.., S, T] of what is allowed, or of biases in q's dtype
   Reference,  ///< for capped scores, which LibTorch's does not know

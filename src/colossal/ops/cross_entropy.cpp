@@ -24,16 +24,16 @@ using torch::autograd::variable_list;
 constexpr int64_t kSliceBytes = int64_t{64} << 20;
 
 struct Problem {
-  at::Tensor hidden, weight, labels;
+  at::Tensor hidden, weight, bias, labels;
   VocabularyRange range;
   RankReduction* reduction;
   Projection* projection;
   int64_t slice;
-  bool hidden_gradient, weight_gradient;
+  bool hidden_gradient, weight_gradient, bias_gradient;
 };
 
 struct Result {
-  at::Tensor loss, hidden_gradient, weight_gradient;
+  at::Tensor loss, hidden_gradient, weight_gradient, bias_gradient;
 };
 
 void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, const VocabularyRange& range,
@@ -77,33 +77,34 @@ class SoftmaxSlice {
   VocabularyRange range_;
 };
 
+// Of LibTorch's operators, also on meta: of truth values it has the bitwise ones there, not the logical ones.
 class AtenSlice final : public SoftmaxSlice {
  public:
   AtenSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
       : SoftmaxSlice(std::move(logits), labels, range),
         counted_(labels.ne(kIgnoredLabel)),
-        mine_(counted_.logical_and(labels.ge(range.first)).logical_and(labels.lt(range.first + range.valid))),
+        mine_(counted_.bitwise_and(labels.ge(range.first)).bitwise_and(labels.lt(range.first + range.valid))),
         column_((labels - range.first).clamp(0, std::max<int64_t>(range.valid, 1) - 1).unsqueeze(1)) {}
 
   at::Tensor largest() override {
     const double lowest = -std::numeric_limits<double>::infinity();
     logits_.slice(1, range_.valid).fill_(lowest);
     auto result = range_.valid > 0 ? logits_.amax(1) : at::full({logits_.size(0)}, lowest, logits_.options());
-    return result.masked_fill_(counted_.logical_not(), 0);
+    return result.masked_fill_(counted_.bitwise_not(), 0);
   }
   at::Tensor exponentials(const at::Tensor& largest) override {
     logits_.sub_(largest.unsqueeze(1));
     auto sums = at::empty({2, logits_.size(0)}, logits_.options());
     if (range_.valid > 0)
-      sums[1].copy_(logits_.gather(1, column_).squeeze(1).masked_fill(mine_.logical_not(), 0));
+      sums[1].copy_(logits_.gather(1, column_).squeeze(1).masked_fill(mine_.bitwise_not(), 0));
     else
       sums[1].zero_();
     logits_.exp_();
-    sums[0].copy_(logits_.sum(1).masked_fill(counted_.logical_not(), 0));
+    sums[0].copy_(logits_.sum(1).masked_fill(counted_.bitwise_not(), 0));
     return sums;
   }
   void gradient(const at::Tensor& sums) override {
-    logits_.mul_(sums[0].reciprocal().unsqueeze(1)).masked_fill_(counted_.logical_not().unsqueeze(1), 0);
+    logits_.mul_(sums[0].reciprocal().unsqueeze(1)).masked_fill_(counted_.bitwise_not().unsqueeze(1), 0);
     if (range_.valid > 0) logits_.scatter_add_(1, column_, mine_.to(logits_.scalar_type()).neg().unsqueeze(1));
   }
 
@@ -228,11 +229,13 @@ Result compute(const Problem& problem) {
   const int64_t tokens = hidden.size(0);
   const auto type = wide_type(hidden);
   const auto options = hidden.options().dtype(type);
-  const bool gradient = problem.hidden_gradient || problem.weight_gradient;
+  const bool gradient = problem.hidden_gradient || problem.weight_gradient || problem.bias_gradient;
   Result result;
   result.loss = at::zeros({}, options);
   if (problem.hidden_gradient) result.hidden_gradient = at::empty(hidden.sizes(), options);
   if (problem.weight_gradient) result.weight_gradient = at::zeros(weight.sizes(), options);
+  if (problem.bias_gradient) result.bias_gradient = at::zeros(problem.bias.sizes(), options);
+  const at::Tensor bias = problem.bias.defined() ? problem.bias.to(type) : at::Tensor();
   std::optional<LocalProjection> local;
   Projection& projection =
       problem.projection ? *problem.projection : local.emplace(std::min(problem.slice, tokens), weight, options);
@@ -240,8 +243,10 @@ Result compute(const Problem& problem) {
     const int64_t count = std::min(problem.slice, tokens - from);
     const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(-1, from, count).reshape(-1);
     const auto wide = projection.logits(slice, weight).to(type);
+    if (bias.defined()) wide.add_(bias);
     result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
     if (!gradient) continue;
+    if (problem.bias_gradient) result.bias_gradient += wide.sum(0);
     at::Tensor dhidden = problem.hidden_gradient ? result.hidden_gradient.narrow(0, from, count) : at::Tensor();
     projection.gradients(wide, problem.hidden_gradient ? &dhidden : nullptr,
                          problem.weight_gradient ? &result.weight_gradient : nullptr);
@@ -257,22 +262,26 @@ double number_on_host(const at::Tensor& x) {
 // take them over instead of copying, and the memory does not live as long as the graph.
 struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& labels, int64_t first, int64_t valid, RankReduction* reduction,
-                            Projection* projection, int64_t slice) {
+                            const std::optional<at::Tensor>& given, const at::Tensor& labels, int64_t first,
+                            int64_t valid, RankReduction* reduction, Projection* projection, int64_t slice) {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
-    const tensor::ReadScope read({weight});
+    const at::Tensor bias = given.value_or(at::Tensor());
+    const tensor::ReadScope read({weight, bias});
     auto result = compute({hidden.contiguous(),
                            weight.contiguous(),
+                           bias,
                            labels,
                            {first, valid},
                            reduction,
                            projection,
                            slice,
                            hidden.requires_grad(),
-                           weight.requires_grad()});
+                           weight.requires_grad(),
+                           bias.defined() && bias.requires_grad()});
     context->save_for_backward({weight});
     context->saved_data["hidden"] = result.hidden_gradient;
     context->saved_data["weight"] = result.weight_gradient;
+    context->saved_data["bias"] = result.bias_gradient;
     return result.loss;
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -284,9 +293,10 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
       return gradient;
     };
     const at::Tensor none, leaf = context->get_saved_variables()[0];
-    auto hidden = take("hidden"), weight = take("weight");
+    auto hidden = take("hidden"), weight = take("weight"), bias = take("bias");
     if (hidden.defined()) hidden = hidden.mul_(gradients[0]).to(leaf.scalar_type());
-    if (!weight.defined()) return {hidden, none, none, none, none, none, none, none};
+    if (bias.defined()) bias = bias.mul_(gradients[0]).to(leaf.scalar_type());
+    if (!weight.defined()) return {hidden, none, bias, none, none, none, none, none, none};
     if (at::Tensor sum = gradient_sum(leaf); sum.defined()) {
       const bool is_wide = sum.scalar_type() == weight.scalar_type();
       if (is_wide && sum.is_cpu())
@@ -297,7 +307,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     } else {
       weight = weight.mul_(gradients[0]).to(leaf.scalar_type());
     }
-    return {hidden, weight, none, none, none, none, none, none};
+    return {hidden, weight, bias, none, none, none, none, none, none};
   }
 };
 
@@ -311,25 +321,32 @@ int64_t slice_tokens(int64_t tokens, int64_t columns) {
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 const VocabularyRange& range, RankReduction* reduction, int64_t slice,
-                                Projection* projection) {
+                                Projection* projection, const at::Tensor& bias) {
   const int64_t valid = range.valid < 0 ? weight.size(0) : range.valid;
   check(hidden, weight, labels, {range.first, valid}, reduction == nullptr, projection == nullptr);
+  require(!bias.defined() || (bias.dim() == 1 && (projection || bias.size(0) == weight.size(0))), "cross_entropy",
+          "the bias must be [rows]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef(), " for ", weight.size(0),
+          " rows");
   if (slice <= 0) slice = slice_tokens(hidden.size(0), weight.size(0));
-  if (!at::GradMode::is_enabled() || !(hidden.requires_grad() || weight.requires_grad())) {
+  const bool wanted = hidden.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad());
+  if (!at::GradMode::is_enabled() || !wanted) {
     at::NoGradGuard no_grad;
-    const tensor::ReadScope read({weight});
+    const tensor::ReadScope read({weight, bias});
     return compute({hidden.contiguous(),
                     weight.contiguous(),
+                    bias,
                     labels,
                     {range.first, valid},
                     reduction,
                     projection,
                     slice,
                     false,
+                    false,
                     false})
         .loss;
   }
-  return LinearCrossEntropy::apply(hidden, weight, labels, range.first, valid, reduction, projection, slice);
+  const auto given = bias.defined() ? std::optional(bias) : std::nullopt;
+  return LinearCrossEntropy::apply(hidden, weight, given, labels, range.first, valid, reduction, projection, slice);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {

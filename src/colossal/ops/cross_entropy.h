@@ -23,7 +23,7 @@ struct VocabularyRange {
 struct Projection {
   virtual ~Projection() = default;
   /// A slice of t rows of hidden -> logits [t, columns], columns >= the valid words; those of other t rows where the
-  /// layout moves them, of the labels then; [n * t, columns] where it gathers the slices of n ranks, one behind another.
+  /// layout moves them, of the labels then; [n * t, columns] where it gathers the slices of n ranks, in rank order.
   virtual at::Tensor logits(const at::Tensor& hidden, const at::Tensor& weight) = 0;
   /// From d(logits) of the slice that came last: writes dhidden [t, .], and adds to dweight. All are fp64 for fp64
   /// weights, else fp32: no factor is in them yet, so fp16 may not hold them, and what is rounded to bf16 on the way is
@@ -34,19 +34,19 @@ struct Projection {
 /// Rows of a slice whose logits take about 64 MiB: `tokens` in equal slices.
 int64_t slice_tokens(int64_t tokens, int64_t columns);
 
-/// Sum over counted tokens of -log softmax(hidden weightT)[label], the gradients computed along with it.
+/// Sum over counted tokens of -log softmax(hidden weightT + bias)[label], the gradients computed along with it.
 ///
-/// Shapes:     hidden [T,H], weight [rows,H], labels int64 [T] (global word numbers, or kIgnoredLabel), or [n,T] with a
-///             projection that gathers the slices of n ranks -> scalar: fp64 for fp64 inputs, else fp32. No counted
-///             token: 0.
+/// Shapes:     hidden [T,H], weight [rows,H], bias [rows] or none, labels int64 [T] (global word numbers, or
+///             kIgnoredLabel), or [n,T] with a projection that gathers the slices of n ranks -> scalar: fp64 for fp64
+///             inputs, else fp32. No counted token: 0.
 /// Reductions: per slice of t tokens: max of [t], then sum of [2,t] (sum of exponentials; logit of the label, which one
 ///             rank has), both in the dtype of the loss. None else. The result is the same on all ranks. `reduction`
 ///             may be null (identity) and is, like `projection`, used in forward only.
 /// Gradient:   of hidden: this rank's part, W_localT's share; *the caller sums it over the ranks that share the
 ///             vocabulary* (one reduction of T*H, by putting its all-reduce-in-backward before this operator). Of
 ///             weight: complete for the local rows, zero for padding; the caller sums nothing over those ranks. With a
-///             projection: what that returns. If grad mode is off or neither input requires a gradient, none are
-///             computed.
+///             projection: what that returns. Of the bias: the share of this rank's tokens, for the local rows. If
+///             grad mode is off or no input requires a gradient, none are computed.
 /// Errors:     throws, before any reduction, if shapes do not fit or a label is neither kIgnoredLabel nor a word
 ///             number >= 0; a label that no rank owns counts with target logit 0 (one process: throws).
 /// Precision:  losses, d(logits), sums over slices and gradients until backward has brought its factor are wide (fp32,
@@ -58,7 +58,8 @@ int64_t slice_tokens(int64_t tokens, int64_t columns);
 at::Tensor linear_cross_entropy(
     const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, const VocabularyRange& range = {},
     RankReduction* reduction = nullptr, int64_t slice = 0 /* 0: slice_tokens() of the weight's rows */,
-    Projection* projection = nullptr /* null: the local products; otherwise `slice` is given */);
+    Projection* projection = nullptr /* null: the local products; otherwise `slice` is given */,
+    const at::Tensor& bias = {});
 
 /// The same sum from full logits [T,V] by ATen with autograd: the reference.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels);

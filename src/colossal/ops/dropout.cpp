@@ -50,6 +50,7 @@ void apply_on_cpu(const Mask& mask, const T* x, T* y, int64_t rows, int64_t cols
 
 at::Tensor apply_mask(const at::Tensor& x, const Mask& mask) {
   const int64_t cols = x.dim() == 0 ? 1 : x.size(-1), rows = cols == 0 ? 0 : x.numel() / cols;
+  if (x.is_meta()) return at::empty_like(x);
   if (!x.is_cpu()) {
     const auto keep =
         dropout_mask_reference(rows, cols, mask.p, mask.seed, mask.rows, mask.first_col, mask.logical_cols, x.device());

@@ -29,8 +29,8 @@ void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std
                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
                  double deviation);
 
-/// Where the rows of a shard lie in a logical matrix: in runs of `run` neighbours, each beginning `stride` behind the one
-/// before. Tokens [s, s + run) of every row of a batch are such runs, their stride the length of the sequence.
+/// Where the rows of a shard lie in a logical matrix: in runs of `run` neighbours, each beginning `stride` behind the
+/// one before. Tokens [s, s + run) of every row of a batch are such runs, their stride the length of the sequence.
 struct LogicalRows {
   LogicalRows(int64_t first, int64_t run = 1, int64_t stride = 1) : first(first), run(run), stride(stride) {}
   int64_t first, run, stride;  ///< run and stride equal: neighbours all of them

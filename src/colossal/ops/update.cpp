@@ -95,7 +95,7 @@ at::Tensor rounded_by_chance(const at::Tensor& x, const FlatUpdate::Chance& chan
 
 void write(const FlatUpdate& u, at::Tensor values, const std::vector<at::Tensor>& states,
            std::vector<at::Tensor> new_states) {
-  if (u.chance) {
+  if (u.chance && !values.is_meta()) {
     values = rounded_by_chance(values, *u.chance, 0);
     if (!states.empty()) new_states.back() = rounded_by_chance(new_states.back(), *u.chance, 16);
   }

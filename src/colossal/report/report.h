@@ -1,4 +1,9 @@
 // report.html: one file that shows a run to a person, without a network and without other files.
+//
+//   report::Report report;
+//   report.title = "runs/quickstart";
+//   report.steps = report::read_metrics("runs/quickstart/metrics.jsonl");
+//   write_file("report.html", report::render_report(report));
 #pragma once
 #include <optional>
 #include <string>
@@ -18,7 +23,6 @@ struct Report {
   std::string title;                                       // the run folder
   std::vector<StepMetrics> steps;                          // in order; may be empty
   std::vector<Axis> mesh;                                  // outermost first, as comm::Mesh has it
-  std::vector<std::string> places;                         // by rank, e.g. "node3 cpu 0-7"; may be empty
   std::vector<std::pair<std::string, std::string>> facts;  // rows for the summary: model, parameters, machine, ...
   std::string config;                                      // resolved, TOML
   std::string prompt, sample;                              // text of the model; may be empty

@@ -23,10 +23,12 @@ void RunConfig::fields(Fields& f) {
 }
 
 void DataConfig::fields(Fields& f) {
-  f.text("path", path,
-         "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs; of a "
-         "model of images: the "
-         "folder with CIFAR-10's binary files");
+  f.text(
+      "path", path,
+      "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs; of a "
+      "model "
+      "of images the folder with CIFAR-10's binary files; of one that tells the class of a text a file with a text a "
+      "line, `label<tab>text`, or {\"text\", \"label\"} in a .jsonl");
   f.text("tokenizer", tokenizer,
          "of text: `bytes`, a Hugging Face folder or tokenizer.json; `auto`: that of model.from where it has one, else "
          "bytes");
@@ -34,6 +36,10 @@ void DataConfig::fields(Fields& f) {
   f.choice("documents", documents, {"separate", "joined"}, "whether attention and prediction stop at document borders");
   f.number("held_out", held_out, "of the data",
            "text kept for the evaluation loss; images have a test set of their own", 0, 0.9);
+  f.number("masked", masked, "of the tokens",
+           "of models that fill in hidden tokens: those of each sample that they are asked for, one at least", 0, 1);
+  f.number("masked_random", masked_random, "of masked", "that are shown as a random token instead of the mask", 0, 1);
+  f.number("masked_kept", masked_kept, "of masked", "that are shown as they are", 0, 1);
   f.flag("augment", augment, "mirror and shift training images at random");
 }
 
@@ -93,7 +99,8 @@ void TrainingConfig::fields(Fields& f) {
 
 void Config::fields(Fields& f) {
   f.section("run", run, "where and on what");
-  f.section("model", model, "the model");
+  f.section("model", model,
+            "the model; `colossal models` lists presets, and the keys that its architecture has beside these");
   f.section("data", data, "what it reads");
   f.section("parallel", parallel, "how it is spread over ranks; their number is the product of all sizes");
   f.section("precision", precision, "number formats");
@@ -125,6 +132,9 @@ void Config::validate() const {
               (parallel.zero_sharers <= parallel.data && parallel.data % parallel.zero_sharers == 0),
           "parallel", "zero_sharers must divide data: got ", parallel.zero_sharers, " of ", parallel.data,
           " replicas; set it to 0 to share among all");
+  require(data.masked_random + data.masked_kept <= 1, "data",
+          "masked_random and masked_kept are shares of the masked tokens, at most 1 together: got ", data.masked_random,
+          " and ", data.masked_kept);
   require(precision.mode != "fp16" || precision.masters, "precision",
           "mode fp16 needs masters: updates below 1/2048 of a weight would be lost, "
           "and its range is too short for masterless training; set precision.masters = true or mode = \"bf16\"");

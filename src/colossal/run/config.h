@@ -1,4 +1,8 @@
 // The one configuration file: every section of it.
+//
+//   const run::GivenConfig given = run::read_given_config("examples/quickstart.toml", {"--training.steps=30"});
+//   given.config.validate();                                    // what no single key can say
+//   write_file(folder.config(), to_toml(given.config));         // every key with its value; reads back equal
 #pragma once
 #include <c10/core/ScalarType.h>
 
@@ -33,6 +37,7 @@ struct DataConfig {
   int64_t sequence = 128;
   std::string documents = "separate";
   double held_out = 0.05;
+  double masked = 0.15, masked_random = 0.1, masked_kept = 0.1;
   bool augment = true;
   void fields(Fields& f);
 };

@@ -5,6 +5,8 @@
 #include "colossal/base/error.h"
 #include "colossal/data/cifar.h"
 #include "colossal/data/corpus.h"
+#include "colossal/data/labelled_texts.h"
+#include "colossal/data/masked_samples.h"
 #include "colossal/data/text_samples.h"
 
 namespace colossal::run {
@@ -16,13 +18,29 @@ struct Parts {
 
 bool evaluates(const Config& config) { return config.training.evaluate_batches > 0; }
 
-Parts open_text(const Config& config, const models::ModelShape& shape, const data::Tokenizer& tokenizer,
-                const std::string& builtin) {
+/// Ids that a model of `task` reads: the tokenizer's, and where that has none the one behind them for hidden tokens.
+int64_t ids_of(const models::Task& task, const data::Tokenizer& tokenizer) {
+  const bool adds_mask = task.objective == models::Objective::MaskedToken && tokenizer.mask_id() < 0;
+  return tokenizer.vocabulary_size() + (adds_mask ? 1 : 0);
+}
+
+std::shared_ptr<const data::Samples> samples_of(const data::Corpus& corpus, const DataConfig& d,
+                                                const models::Task& task, const data::Tokenizer& tokenizer) {
+  const auto documents = d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate;
+  if (task.objective == models::Objective::NextToken)
+    return std::make_shared<data::TextSamples>(corpus, d.sequence, documents);
+  const int64_t words = tokenizer.vocabulary_size(), mask = tokenizer.mask_id();
+  return std::make_shared<data::MaskedSamples>(corpus, d.sequence, documents,
+                                               data::Masking{.share = d.masked,
+                                                             .random = d.masked_random,
+                                                             .kept = d.masked_kept,
+                                                             .mask_id = mask < 0 ? words : mask,
+                                                             .vocabulary = words});
+}
+
+Parts open_corpus(const Config& config, const models::Task& task, const data::Tokenizer& tokenizer,
+                  const std::string& builtin) {
   const DataConfig& d = config.data;
-  require(tokenizer.vocabulary_size() <= shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ",
-          shape.vocabulary, ", tokenizer ", tokenizer.vocabulary_size(), "; set model.vocabulary");
-  require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence,
-          " of ", shape.positions, "; lower data.sequence or raise model.positions");
   std::error_code none;
   require(
       d.path != "builtin" || std::filesystem::is_directory(builtin, none), "data",
@@ -30,14 +48,43 @@ Parts open_text(const Config& config, const models::ModelShape& shape, const dat
       builtin, "; name a text file or a folder with --data.path=PATH");
   const auto corpus = data::Corpus::open(d.path == "builtin" ? builtin : d.path, tokenizer, {config.run.folder});
   auto [training, held_out] = corpus.split(d.held_out);
-  const auto documents = d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate;
-  Parts parts{std::make_shared<data::TextSamples>(training, d.sequence, documents), {}};
+  Parts parts{samples_of(training, d, task, tokenizer), {}};
   if (!evaluates(config) || d.held_out == 0) return parts;
   require(held_out.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", held_out.size(),
           " tokens of ", corpus.size(), ", sequence ", d.sequence,
           "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
-  parts.held_out = std::make_shared<data::TextSamples>(held_out, d.sequence, documents);
+  parts.held_out = samples_of(held_out, d, task, tokenizer);
   return parts;
+}
+
+Parts open_labelled(const Config& config, const models::Task& task, const data::Tokenizer& tokenizer) {
+  const DataConfig& d = config.data;
+  require(d.path != "builtin", "data", "a model that ", task.purpose(),
+          " reads labelled texts: name a file of lines `label<tab>text`, or a .jsonl, with --data.path=PATH");
+  require(d.documents == "separate", "data",
+          "documents must be separate for labelled texts, or texts attend to what fills them up: got ", d.documents);
+  const data::LabelledTexts all = data::read_labelled_texts(d.path);
+  require(all.classes <= task.classes, "model", "classes must hold those of the texts: got ", task.classes, ", ",
+          d.path, " has ", all.classes, "; set model.classes");
+  const auto [training, held_out] = all.split(d.held_out);
+  Parts parts{std::make_shared<data::LabelledSamples>(training, tokenizer, d.sequence), {}};
+  if (evaluates(config) && d.held_out > 0)
+    parts.held_out = std::make_shared<data::LabelledSamples>(held_out, tokenizer, d.sequence);
+  return parts;
+}
+
+Parts open_text(const Config& config, const models::ModelShape& shape, const data::Tokenizer& tokenizer,
+                const std::string& builtin) {
+  const DataConfig& d = config.data;
+  const models::Task task = shape.task();
+  const int64_t ids = ids_of(task, tokenizer);
+  require(ids <= shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ", shape.vocabulary,
+          ", tokenizer ", tokenizer.vocabulary_size(),
+          ids > tokenizer.vocabulary_size() ? " and one for hidden tokens" : "", "; set model.vocabulary");
+  require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence,
+          " of ", shape.positions, "; lower data.sequence or raise model.positions");
+  return task.objective == models::Objective::Class ? open_labelled(config, task, tokenizer)
+                                                    : open_corpus(config, task, tokenizer, builtin);
 }
 
 Parts open_images(const Config& config, const models::ModelShape& shape) {
@@ -62,7 +109,7 @@ ResolvedModel resolve_model(const Config& config, const models::Registry& regist
   ResolvedModel model{registry.resolve(config.model), nullptr};
   if (model.shape.task().reads != models::Reads::Tokens) return model;
   model.tokenizer = data::make_tokenizer(config.tokenizer());
-  model.shape = registry.resolve(config.model, model.tokenizer->vocabulary_size());
+  model.shape = registry.resolve(config.model, ids_of(model.shape.task(), *model.tokenizer));
   return model;
 }
 

@@ -1,4 +1,8 @@
 // What a run reads, and the model that fits it. Its task (models::Task) decides which data that is.
+//
+//   run::RunData data = run::open_data(config, models::built_in(), sources, replica);
+//   const auto engine = train::initialize(world, config, data.shape);
+//   engine->train_step(data.training->next());
 #pragma once
 #include <cstdint>
 #include <memory>

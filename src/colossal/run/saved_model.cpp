@@ -58,8 +58,9 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
   comm::agree(everyone, at::kCPU, [&] {
     about = describe(folder, steps, registry);
     parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
-    require(tokenizer == "none" || about.shape.task().reads == models::Reads::Tokens, "generate", folder, " holds a ",
-            about.shape.architecture->name, ", which tells what images show: it has no text to continue");
+    const models::Task task = about.shape.task();
+    require(tokenizer == "none" || task.generates(), "generate", folder, " holds a ", about.shape.architecture->name,
+            ", which ", task.purpose(), ": it has no text to continue");
     saved.tokenizer_source = about.tokenizer;
     if (tokenizer == "none") return;
     require(!tokenizer.empty() || about.tokenizer != folder || std::filesystem::exists(folder + "/tokenizer.json"),
@@ -74,7 +75,8 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
   if (about.checkpoint.empty()) {
     const models::HuggingFace& names = about.shape.architecture->hugging_face;
     comm::agree(everyone, at::kCPU, [&] {
-      checkpoint::import_weights(folder, parameters, {names.names(about.shape), names.prefix, names.ignored});
+      checkpoint::import_weights(folder, parameters,
+                                 {names.names(about.shape), names.prefix, names.ignored, {}, names.old_endings});
     });
     return saved;
   }

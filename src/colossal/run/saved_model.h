@@ -1,4 +1,7 @@
 // A model on disk, wherever it came from: a run folder of ours or a Hugging Face folder.
+//
+//   const run::SavedModel saved = run::load_model("runs/quickstart", "", mesh, layout, at::kCPU);
+//   infer::generate(*saved.model, saved.tokenizer->encode_prompt("TEST("), {.max_tokens = 100}, each_token);
 #pragma once
 #include <memory>
 #include <string>

@@ -63,6 +63,20 @@ double sum_of(const std::vector<at::Tensor>& losses, double labels) {
   return sum;
 }
 
+/// How many labels are what `head` finds most probable. Whole logits exist on every rank, so of a slice of the sequence
+/// at a time: 2^24 numbers or those of one token of each row.
+at::Tensor labels_found(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, int64_t answers) {
+  const int64_t length = labels.size(1), most = (int64_t{1} << 24) / (labels.size(0) * answers);
+  const int64_t slice = hidden.size(1) == length ? std::clamp<int64_t>(most, 1, length) : length;
+  at::Tensor count = at::zeros({}, labels.options());
+  for (int64_t from = 0; from < length; from += slice) {
+    const int64_t tokens = std::min(slice, length - from);
+    const at::Tensor part = slice == length ? hidden : hidden.narrow(1, from, tokens);
+    count += head.logits(part).argmax(-1).eq(labels.narrow(1, from, tokens)).sum();
+  }
+  return count;
+}
+
 }  // namespace
 
 Engine::Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device)
@@ -169,7 +183,8 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   const at::NoGradGuard no_grad;
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
   const data::Batch b = checked(batch);
-  const bool has_accuracy = model().shape.task().has_accuracy();
+  const models::Task task = model().shape.task();
+  const int64_t answers = task.objective == models::Objective::Class ? task.classes : model().shape.vocabulary;
   const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.inputs.size(0) % (wanted * model().batch_parts) == 0 ? wanted : 1;
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
@@ -177,7 +192,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   const auto sums_of = [&](int i, const at::Tensor& hidden) {
     const at::Tensor labels = micro(i).labels;
     std::vector<at::Tensor> sums{model().head->loss_sum(hidden, labels), counted(labels)};
-    if (has_accuracy) sums.push_back(model().head->logits(hidden).argmax(-1).eq(labels).sum());
+    if (task.has_accuracy()) sums.push_back(labels_found(*model().head, hidden, labels, answers));
     for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
     return at::stack(sums);
   };
@@ -192,7 +207,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   all_rows_of(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
   const double labels = std::max(1.0, sums[1].item<double>());
   Evaluation result{sums[0].item<double>() / labels, {}};
-  if (has_accuracy) result.accuracy = sums[2].item<double>() / labels;
+  if (task.has_accuracy()) result.accuracy = sums[2].item<double>() / labels;
   return result;
 }
 

@@ -32,7 +32,7 @@ namespace colossal::train {
 
 class Optimization;
 
-/// Of a batch that was only looked at, the same on all ranks.
+/// What the model makes of a batch that it does not learn from. The same on all ranks.
 struct Evaluation {
   double loss;                     ///< mean over all counted labels
   std::optional<double> accuracy;  ///< share of them that the model finds most probable (models::Task::has_accuracy)
@@ -45,7 +45,7 @@ class Engine : public Resumable {
   Engine(comm::World& world, const run::Config& config, const models::ModelShape& shape, at::Device device);
   ~Engine();
 
-  /// Gradients are zero: before the first train_step() of a step.
+  /// Sets all gradients to zero. To be called before the first train_step() of each step.
   void zero_grad();
   /// Forward and backward of this rank's share of a global batch (B/data rows, cut in config.micro_batches()). Adds to
   /// the gradients d(mean loss over all counted labels of the global batch); when it returns they are sums over the

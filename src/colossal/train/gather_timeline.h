@@ -8,8 +8,8 @@
 
 namespace colossal::train {
 
-/// Of the last PipelineExecutor::train() of the pipeline that rank 0 of the world belongs to, on that rank; nothing
-/// elsewhere, without a pipeline, and before a first step.
+/// The timeline of the last PipelineExecutor::train() of the pipeline that rank 0 of the world belongs to. It is
+/// returned on that rank; elsewhere, without a pipeline and before a first step there is none.
 ///
 /// Communication: collective among all ranks of `mesh`; over "pipeline" one all_gather of 1 + 2 * (steps of the longest
 ///                list) doubles a rank.

@@ -19,7 +19,9 @@ double least_elements(const models::ModelShape& s) {
   const double hidden = static_cast<double>(s.hidden),
                heads = static_cast<double>(s.heads + s.kv_heads) * static_cast<double>(s.head_dim);
   const double layer = 2 * hidden * heads + 2 * hidden * static_cast<double>(s.ffn);
-  return static_cast<double>(s.layers) * layer + static_cast<double>(s.vocabulary) * hidden * (s.tied ? 1 : 2);
+  const bool projects = s.task().objective != models::Objective::Class;
+  const double tables = projects && !s.tied ? 2 : 1;
+  return static_cast<double>(s.layers) * layer + static_cast<double>(s.vocabulary) * hidden * tables;
 }
 
 std::string readable(double bytes) {

@@ -1,5 +1,14 @@
 // A torch::nn::Module of the user's own in training: replicated over ranks, its parameters, gradients and optimizer
 // states shared out as [parallel] zero says.
+//
+//   const auto training = colossal::initialize(world, *module, config);     // every rank, with the same module
+//   training->resume(folder);                                               // where there is a checkpoint
+//   while (training->steps_done() < config.training.steps) {
+//     training->zero_grad();
+//     training->backward(loss_of(module->forward(training->input(x)), y));  // x, y: this rank's rows
+//     training->step();
+//   }
+//   training->save(folder);
 #pragma once
 #include <cstdint>
 #include <functional>

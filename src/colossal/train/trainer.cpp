@@ -196,9 +196,16 @@ void Trainer::start() {
   } else if (!config_.model.from.empty()) {
     const models::HuggingFace& folder = engine_->model().shape.architecture->hugging_face;
     const auto busy = world_.busy("reading " + config_.model.from);
+    const std::vector<std::string> new_head =
+        folder.own_head.empty() ? std::vector<std::string>{} : std::vector<std::string>{"head.*"};
     comm::agree(all_ranks(), at::kCPU, [&] {
-      checkpoint::import_weights(config_.model.from, engine_->parameters(), engine_->weights(),
-                                 {folder.names(engine_->model().shape), folder.prefix, folder.ignored});
+      const auto lacking = checkpoint::import_weights(
+          config_.model.from, engine_->parameters(), engine_->weights(),
+          {folder.names(engine_->model().shape), folder.prefix, folder.ignored, new_head, folder.old_endings});
+      if (!lacking.empty() && is_first())
+        options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(),
+                                          lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
+                                          ": that part of the head starts anew"));
     });
     engine_->weights_loaded();
   }

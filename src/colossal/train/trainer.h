@@ -28,19 +28,22 @@ namespace colossal::train {
 
 class StallRecords;
 
+/// How a run treats what its folder holds already.
 enum class Start {
-  New,  ///< the folder must hold no checkpoint
-  /// from the newest checkpoint that can be read, with a warning about those that cannot; from the start when there is
-  /// none
+  /// The run begins anew, in a folder that must hold no checkpoint.
+  New,
+  /// The run goes on from the newest checkpoint that can be read, with a warning about those that cannot; where there
+  /// is none, it begins anew.
   Resume,
-  /// anew; the earlier run in the folder is set aside, and removed once the first checkpoint is complete
-  /// (run/replaced_run.h)
+  /// The run begins anew. An earlier run in the folder is set aside, and removed once this one has a complete
+  /// checkpoint (run/replaced_run.h).
   Overwrite,
 };
 
+/// What a run needs to know beside its config.
 struct TrainerOptions {
   Start start = Start::New;
-  /// Of Start::Resume: from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside).
+  /// Start::Resume goes on from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside).
   std::optional<int64_t> resume_step;
   std::vector<std::string> notices;              ///< warnings for the log, about how the config came about
   std::string builtin_data;                      ///< what data.path = "builtin" stands for
@@ -48,9 +51,11 @@ struct TrainerOptions {
   std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
 };
 
-/// All ranks make one and call the same members in the same order.
+/// One rank's part of a run. All ranks make one and call the same members in the same order.
 class Trainer {
  public:
+  /// Takes the run folder (rank 0: one run at a time), opens the data, makes the engine and loads what the run starts
+  /// from. Collective among all ranks of `world`, which must outlive the trainer.
   /// Errors: whatever config, data, model or checkpoint refuse; the same on every rank, before training starts.
   Trainer(comm::World& world, run::Config config, TrainerOptions options);
   ~Trainer();

@@ -106,6 +106,7 @@ nn::Heads TensorHeads::forward(const at::Tensor& x) {
   const at::Tensor y = nn::linear(*f.product_, x, summed, bias, f.out_, &f.deferred_);
   nn::Heads heads = nn::split_heads(order_.by_sequence(y), split_.heads_local, split_.kv_heads_local, shape_.head_dim);
   heads.tokens = tokens_;
+  heads.first_head = f.layout_->mesh->place().index(f.layout_->inside.columns) * split_.heads_local;
   return heads;
 }
 

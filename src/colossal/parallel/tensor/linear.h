@@ -43,7 +43,6 @@ class TensorHeads : public nn::HeadProjection {
   TensorHeads(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&,
               nn::LinearOptions);
   nn::Heads forward(const at::Tensor& x) override;
-  int64_t kv_heads_local() const override { return split_.kv_heads_local; }
 
  private:
   nn::AttentionShape shape_;

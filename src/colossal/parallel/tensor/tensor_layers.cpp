@@ -9,6 +9,7 @@
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
 #include "colossal/parallel/tensor/activations.h"
+#include "colossal/parallel/tensor/dense.h"
 #include "colossal/parallel/tensor/linear.h"
 #include "colossal/parallel/tensor/table.h"
 #include "colossal/parallel/tensor/vocabulary.h"
@@ -65,6 +66,21 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
   nn::PatchShape shape;
   nn::Tokens tokens;
   Table weight, bias;
+};
+
+/// Every rank holds the weight whole and uses it on its own heads of its own tokens.
+struct TensorHeadNorm : nn::Norm {
+  TensorHeadNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t head_dim, double epsilon)
+      : weight(p.add(name + ".weight", spec_of(layout, head_dim), Init::ones(), false)), epsilon(epsilon) {}
+  static tensor::ShardSpec spec_of(const Layout& layout, int64_t head_dim) {
+    tensor::ShardSpec spec = tensor::ShardSpec::whole({head_dim});
+    for (const auto* axes : {&layout.inside.batch, &layout.inside.sequence, &layout.inside.columns})
+      spec.gradient_axes.insert(spec.gradient_axes.end(), axes->begin(), axes->end());
+    return spec;
+  }
+  at::Tensor forward(const at::Tensor& x) override { return ops::rms_norm(x, weight.value, epsilon); }
+  nn::Parameter& weight;
+  double epsilon;
 };
 
 struct TensorNorm : nn::Norm {
@@ -179,6 +195,10 @@ std::unique_ptr<nn::Norm> TensorLayers::rms_norm(const std::string& name, int64_
   return std::make_unique<TensorNorm>(parameters(), *layout_, name, hidden, epsilon, false);
 }
 
+std::unique_ptr<nn::Norm> TensorLayers::head_norm(const std::string& name, int64_t head_dim, double epsilon) {
+  return std::make_unique<TensorHeadNorm>(parameters(), *layout_, name, head_dim, epsilon);
+}
+
 std::unique_ptr<nn::Norm> TensorLayers::layer_norm(const std::string& name, int64_t hidden, double epsilon) {
   return std::make_unique<TensorNorm>(parameters(), *layout_, name, hidden, epsilon, true);
 }
@@ -188,17 +208,22 @@ std::unique_ptr<nn::Dropout> TensorLayers::dropout(const std::string& name, int6
   return std::make_unique<TensorDropout>(*layout_, derive_seed(0, name), hidden, probability);
 }
 
+std::unique_ptr<nn::Dense> TensorLayers::dense(const std::string& name, int64_t in, int64_t out,
+                                               const nn::LinearOptions& o) {
+  return std::make_unique<TensorDense>(parameters(), layout_, name, in, out, o);
+}
+
 std::unique_ptr<nn::LossHead> TensorLayers::lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
-                                                    double deviation, nn::Embedding* tied) {
-  nn::Parameter& weight =
-      tied ? tied->weight()
-           : parameters().add(name + ".weight", weight_spec(*layout_, layout_->expand.weight, vocabulary, hidden),
-                              Init::normal(deviation), true);
-  return std::make_unique<VocabularyLossHead>(layout_, weight);
+                                                    const nn::LmHeadOptions& o) {
+  return std::make_unique<VocabularyLossHead>(parameters(), layout_, name, hidden, vocabulary, o);
 }
 
 std::unique_ptr<nn::LossHead> TensorLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                        double deviation) {
+  require(
+      layout_->outside.sequence.empty(), "parallel",
+      "tensor.sequence must be false for a model that classifies: one rank alone has the token that its head reads; "
+      "modes 2d, 2.5d and 3d split the rows of a batch instead");
   return std::make_unique<TensorClassifier>(parameters(), layout_, name, hidden, classes, deviation);
 }
 

@@ -15,8 +15,10 @@ namespace colossal::parallel {
 ///                them in forward and backward. Embedding, loss: vocabulary.h.
 ///                Classifier: one all_reduce of the logits over the ranks that split features. Dropout: none, masks
 ///                            follow the logical index.
-/// Errors:        a hidden size that does not divide (check_sizes); ids outside the vocabulary are the caller's to
-///                check.
+///                Norms of heads: none, but ranks with other tokens or heads hold copies of the weight whose gradients
+///                are partial sums.
+/// Errors:        a hidden size that does not divide (check_sizes); patch embeddings and classifiers where the layout
+///                splits the sequence ("parallel"). Ids outside the vocabulary are the caller's to check.
 class TensorLayers : public nn::Layers {
  public:
   TensorLayers(nn::Parameters& parameters, Layout layout);
@@ -34,11 +36,13 @@ class TensorLayers : public nn::Layers {
                                            double deviation) override;
   std::unique_ptr<nn::PatchEmbedding> patch_embedding(const std::string& name, const nn::PatchShape&, int64_t hidden,
                                                       double deviation) override;
+  std::unique_ptr<nn::Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) override;
   std::unique_ptr<nn::Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<nn::Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<nn::Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
-  std::unique_ptr<nn::LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary, double deviation,
-                                        nn::Embedding* tied) override;
+  std::unique_ptr<nn::Dense> dense(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
+  std::unique_ptr<nn::LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
+                                        const nn::LmHeadOptions&) override;
   std::unique_ptr<nn::LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                            double deviation) override;
   int64_t batch_parts() const override;

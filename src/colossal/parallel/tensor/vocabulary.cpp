@@ -102,19 +102,25 @@ at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids) {
   if (words_.size() == 1) return nn::lookup(comm::all_gather(table_.value, 0, pieces_), ids_.of(ids));
   const auto [first, valid] = range_of(*layout_, layout_->embedding.out, room_, table_.spec.shape[0]);
   const at::Tensor local = ids_.of(ids) - first;
-  const at::Tensor elsewhere = (local < 0).logical_or_(local >= valid);
+  const at::Tensor elsewhere = (local < 0).bitwise_or_(local >= valid);
   const at::Tensor table = comm::all_gather(table_.value, 0, pieces_);
   const at::Tensor found = nn::lookup(table, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(-1), 0);
   return ids_.differ() ? comm::reduce_scatter(found, 0, words_) : comm::reduce_from(found, words_);
 }
 
-VocabularyLossHead::VocabularyLossHead(std::shared_ptr<const Layout> layout, nn::Parameter& weight)
+VocabularyLossHead::VocabularyLossHead(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
+                                       int64_t hidden, int64_t vocabulary, const nn::LmHeadOptions& o)
     : layout_(std::move(layout)),
-      weight_(weight),
-      is_mirrored_(weight.spec.splits[0].axes != layout_->expand.weight.out),
+      weight_(o.tied ? o.tied->weight()
+                     : p.add(name + ".weight", weight_spec(*layout_, layout_->expand.weight, vocabulary, hidden),
+                             nn::Init::normal(o.deviation), true)),
+      is_mirrored_(weight_.spec.splits[0].axes != layout_->expand.weight.out),
       labels_(tokens_of(*layout_, layout_->inside)),
       order_(*layout_),
-      room_(weight.spec.room(0, layout_->mesh->place())) {}
+      room_(weight_.spec.room(0, layout_->mesh->place())) {
+  if (o.bias)
+    bias_.emplace(p, *layout_, name + ".bias", std::vector<int64_t>{vocabulary}, layout_->inside, Table::Options{});
+}
 
 at::Tensor VocabularyLossHead::weight() const {
   if (!is_mirrored_) return weight_.value;
@@ -126,7 +132,8 @@ at::Tensor VocabularyLossHead::weight() const {
 
 at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels) {
   if (layout_->expand.product.get() == &nn::serial_product())
-    return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight_.value, labels.reshape({-1}));
+    return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight_.value, labels.reshape({-1}), {},
+                                     nullptr, 0, nullptr, bias());
   GroupReduction words(layout_->mesh->group(layout_->inside.columns));
   LayoutProjection projection(*layout_->expand.product, room_);
   const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)});
@@ -134,12 +141,13 @@ at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tens
   const int64_t gathered = order_.ranks();  // by the projection, slice by slice
   const at::Tensor own_labels = order_.by_rank(labels_.of(labels)).reshape({gathered, -1});
   const int64_t slice = std::max<int64_t>(1, ops::slice_tokens(gathered * tokens.size(0), room_) / gathered);
-  const at::Tensor own = ops::linear_cross_entropy(tokens, weight(), own_labels, range, &words, slice, &projection);
+  const at::Tensor own =
+      ops::linear_cross_entropy(tokens, weight(), own_labels, range, &words, slice, &projection, bias());
   return comm::reduce_from(own, layout_->mesh->group(token_axes(layout_->inside)));
 }
 
 at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden) {
-  const at::Tensor own = nn::linear(*layout_->expand.product, hidden, weight(), {}, room_, nullptr);
+  const at::Tensor own = nn::linear(*layout_->expand.product, hidden, weight(), bias(), room_, nullptr);
   const at::Tensor words =
       comm::gather_from(order_.by_sequence(own), -1, layout_->mesh->group(layout_->inside.columns));
   return gathered_tokens(words.narrow(-1, 0, weight_.spec.shape[0]), layout_->inside, *layout_->mesh);

@@ -22,9 +22,9 @@ class GroupReduction : public ops::RankReduction {
 ///
 /// Each rank looks up, among the ids of all ranks that share its columns of the table, those words that it has; the sum
 /// over the ranks that split V gives every token its row, and each rank keeps the tokens that are its own.
-/// Communication: 1D one all_reduce of B*S*H; 2D one reduce_scatter of B*S*H/q (2.5D: of each depth's rows); 3D one
-///                all_gather of V*H/l^2 and one reduce_scatter of B*S*H/l^2; backward: 1D none, otherwise as forward
-///                the other way round.
+/// Communication: 1D one all_reduce of B*S*H, with sequence one reduce_scatter of it; 2D one reduce_scatter of
+///                B*S*H/q (2.5D: of each depth's rows); 3D one all_gather of V*H/l^2 and one reduce_scatter of
+///                B*S*H/l^2; backward: none of an all_reduce, otherwise as forward the other way round.
 class VocabularyEmbedding : public nn::Embedding {
  public:
   VocabularyEmbedding(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t vocabulary,
@@ -44,21 +44,25 @@ class VocabularyEmbedding : public nn::Embedding {
 /// (2D) is exchanged with the rank mirrored at the diagonal first.
 ///
 /// Communication: the projection's products a slice of tokens, all of them in forward (gradients are computed along
-///                with the loss); per slice an all_reduce of a maximum and of 2 sums a token over the ranks that split
-///                V; one all_reduce of the loss over those that split rows. Mirrored tiles: V*H/q^2 elements sent
+///                with the loss; with sequence a slice of each rank's tokens is gathered, and its gradient scattered);
+///                per slice an all_reduce of a maximum and of 2 sums a token over the ranks that split V; one
+///                all_reduce of the loss over those that split tokens inside. Mirrored tiles: V*H/q^2 elements sent
 ///                forward and backward by ranks off the diagonal. In fp16 messages of gradients are fp32: they leave
 ///                before their factor is known.
 class VocabularyLossHead : public nn::LossHead {
  public:
-  VocabularyLossHead(std::shared_ptr<const Layout>, nn::Parameter& weight);
+  VocabularyLossHead(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
+                     int64_t vocabulary, const nn::LmHeadOptions&);
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override;
   at::Tensor logits(const at::Tensor& hidden) override;
 
  private:
   at::Tensor weight() const;
+  at::Tensor bias() const { return bias_ ? bias_->value() : at::Tensor(); }
 
   std::shared_ptr<const Layout> layout_;
   nn::Parameter& weight_;
+  std::optional<Table> bias_;  // cut as the logits are
   bool is_mirrored_;
   nn::Tokens labels_;
   SequenceOrder order_;

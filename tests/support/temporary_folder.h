@@ -6,7 +6,7 @@
 #include <fstream>
 #include <string>
 
-namespace colossal {
+namespace colossal::test {
 
 class TemporaryFolder {
  public:
@@ -41,4 +41,4 @@ inline std::string read_all(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-}  // namespace colossal
+}  // namespace colossal::test

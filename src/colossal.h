@@ -1,0 +1,48 @@
+// The library for those who build upon it: everything that is installed, in one include.
+//
+// A module of one's own, trained over ranks as it is (train/module_training.h, examples/own_module):
+//
+//   auto training = colossal::initialize(world, *module, config);
+//   training->backward(loss_of(module->forward(training->input(x)), y));
+//   training->step();
+//
+// A model of one's own over the layers of the library, which is cut over ranks as ours are (models/registry.h,
+// cli/main.h, examples/own_model):
+//
+//   auto models = colossal::models::built_in();
+//   models.add({.name = "own", .presets = ..., .make = make_own, .costs = costs_of_own});
+//   return colossal::main(argc, argv, models);
+//
+// Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h):
+//
+//   auto world = colossal::comm::launch({.backend = "auto"});
+//   colossal::comm::Mesh mesh(*world, {{"data", 2}, {"tensor", 2}});
+//   mesh.group("tensor").all_reduce(gradient, colossal::comm::Reduce::Sum).wait();
+//
+// Which headers these are, colossal/PUBLIC says; the others may change with every version.
+#pragma once
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/checkpoint/checkpoint.h"
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/newest.h"
+#include "colossal/checkpoint/safetensors.h"
+#include "colossal/cli/main.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/collectives.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/comm/launch/environment.h"
+#include "colossal/comm/launch/launch.h"
+#include "colossal/comm/launch/local_ranks.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/models/registry.h"
+#include "colossal/models/transformer_block.h"
+#include "colossal/nn/layers.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/ops/activation.h"
+#include "colossal/ops/rotary.h"
+#include "colossal/run/config.h"
+#include "colossal/train/engine.h"
+#include "colossal/train/module_training.h"
+#include "colossal/train/trainer.h"

@@ -1,0 +1,135 @@
+#include "colossal/data/labelled_texts.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "colossal/base/checksum.h"
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/seed.h"
+
+namespace colossal::data {
+namespace {
+
+constexpr int64_t kLargestFile = int64_t{1} << 30;
+constexpr int64_t kMostClasses = 1 << 24;
+
+struct LabelledLine {
+  std::string label, text;
+};
+
+LabelledLine parse_json_line(const std::string& line, const std::string& where) {
+  try {
+    const auto object = nlohmann::json::parse(line);
+    const nlohmann::json& label = object.at("label");
+    require(label.is_string() || label.is_number_integer(), "data", where, ": label must be a number or a name: got ",
+            label.type_name());
+    return {label.is_string() ? label.get<std::string>() : label.dump(), object.at("text").get<std::string>()};
+  } catch (const nlohmann::json::exception&) {
+    throw Error("data", concat(where, R"(: a line must be an object {"text": "...", "label": 1})"));
+  }
+}
+
+LabelledLine parse_tab_line(const std::string& line, const std::string& where) {
+  const size_t tab = line.find('\t');
+  require(tab != std::string::npos && tab > 0, "data", where, ": a line must be `label<tab>text`: got ",
+          printable(line.substr(0, 40)));
+  return {line.substr(0, tab), line.substr(tab + 1)};
+}
+
+bool is_number(const std::string& label) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), value);
+  return error == std::errc() && end == label.data() + label.size() && value >= 0 && value < kMostClasses;
+}
+
+}  // namespace
+
+LabelledTexts read_labelled_texts(const std::string& path) {
+  const std::string content = read_file(path, kLargestFile);
+  const bool is_json = path.ends_with(".jsonl");
+  std::vector<std::string> labels;
+  LabelledTexts read;
+  std::istringstream lines(content);
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (line.empty()) continue;
+    const std::string where = concat(path, ":", number);
+    LabelledLine parsed = is_json ? parse_json_line(line, where) : parse_tab_line(line, where);
+    labels.push_back(std::move(parsed.label));
+    read.texts.push_back(std::move(parsed.text));
+  }
+  require(!labels.empty(), "data", path, " holds no texts");
+  std::map<std::string, int64_t> names;
+  if (!std::all_of(labels.begin(), labels.end(), is_number)) {
+    for (const std::string& label : labels) names[label] = 0;
+    for (auto& [name, index] : names) index = read.classes++;
+  }
+  for (const std::string& label : labels) {
+    read.labels.push_back(names.empty() ? std::stoll(label) : names.at(label));
+    read.classes = std::max(read.classes, read.labels.back() + 1);
+  }
+  read.fingerprint = concat(read.texts.size(), " texts, ", checksum(content));
+  return read;
+}
+
+std::pair<LabelledTexts, LabelledTexts> LabelledTexts::split(double held_out) const {
+  LabelledTexts parts[2] = {{.classes = classes, .fingerprint = fingerprint},
+                            {.classes = classes, .fingerprint = fingerprint}};
+  const uint64_t seed = derive_seed(0, "held out");
+  for (size_t i = 0; i < texts.size(); ++i) {
+    LabelledTexts& part = parts[static_cast<double>(derive_seed(seed, i) >> 11) * 0x1p-53 < held_out ? 1 : 0];
+    part.texts.push_back(texts[i]);
+    part.labels.push_back(labels[i]);
+  }
+  return {std::move(parts[0]), std::move(parts[1])};
+}
+
+LabelledSamples::LabelledSamples(const LabelledTexts& texts, const Tokenizer& tokenizer, int64_t sequence)
+    : sequence_(sequence),
+      begin_id_(tokenizer.begin_id() >= 0 ? tokenizer.begin_id() : tokenizer.end_id()),
+      end_id_(tokenizer.end_id()),
+      labels_(texts.labels),
+      fingerprint_(texts.fingerprint) {
+  require(!texts.texts.empty(), "data", "there must be labelled texts; change data.held_out or name another file");
+  require(sequence >= 3, "data", "the sequence must hold a begin token, a text and an end token: got ", sequence);
+  require(end_id_ >= 0, "data", "labelled texts need a tokenizer with an end token");
+  for (const std::string& text : texts.texts) {
+    std::vector<int64_t> ids = tokenizer.encode(text);
+    ids.resize(std::min<size_t>(ids.size(), sequence - 2));
+    tokens_.emplace_back(ids.begin(), ids.end());
+  }
+}
+
+Batch LabelledSamples::make(int64_t rows) const {
+  const auto zeros = [&](int64_t columns) { return at::zeros({rows, columns}, at::kLong); };
+  return {zeros(sequence_), zeros(1), zeros(sequence_), zeros(sequence_)};
+}
+
+void LabelledSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
+  int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * sequence_;
+  int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * sequence_;
+  int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * sequence_;
+  const std::vector<int32_t>& text = tokens_[index];
+  const auto length = static_cast<int64_t>(text.size()) + 2;
+  for (int64_t i = 0; i < sequence_; ++i) {
+    tokens[i] = i == 0 ? begin_id_ : i <= length - 2 ? text[i - 1] : end_id_;
+    positions[i] = i < length ? i : i - length;
+    documents[i] = i < length ? 0 : 1;
+  }
+  batch.labels.mutable_data_ptr<int64_t>()[row] = labels_[index];
+}
+
+nlohmann::json LabelledSamples::traits() const {
+  return {{"texts", fingerprint_}, {"sequence", sequence_}, {"samples", count()}};
+}
+
+}  // namespace colossal::data

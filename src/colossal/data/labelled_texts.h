@@ -1,0 +1,49 @@
+// Texts and the classes they belong to, a line each, as samples.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colossal/data/batches.h"
+#include "colossal/data/tokenizer.h"
+
+namespace colossal::data {
+
+struct LabelledTexts {
+  std::vector<std::string> texts;
+  std::vector<int64_t> labels;
+  int64_t classes = 0;      ///< labels are below it
+  std::string fingerprint;  ///< changes with the file: what a data position in a checkpoint refers to
+
+  /// Training and held-out part: each text is held out with that probability, by its number alone.
+  std::pair<LabelledTexts, LabelledTexts> split(double held_out) const;
+};
+
+/// Reads a file of one text a line: of a .jsonl objects {"text": "...", "label": 1}, of any other file
+/// `label<tab>text`. Empty lines are passed over. Labels are numbers from 0, or names, which get numbers in the order
+/// of the alphabet.
+/// Errors ("data"): no such file, one of more than 1 GiB, no text in it, or a line that is none of this (with its
+///                  number).
+LabelledTexts read_labelled_texts(const std::string& path);
+
+/// Sample i is text i: the tokenizer's begin token (its end token where it has none), the first tokens of the text, and
+/// the end token, then end tokens up to `sequence`. Labels are [B, 1]. What fills up is a document of its own, number
+/// 1: no token of the text attends to it.
+/// Errors ("data"): no texts, a sequence below 3, a tokenizer without an end token.
+class LabelledSamples : public Samples {
+ public:
+  LabelledSamples(const LabelledTexts& texts, const Tokenizer& tokenizer, int64_t sequence);
+  int64_t count() const override { return static_cast<int64_t>(labels_.size()); }
+  Batch make(int64_t rows) const override;
+  void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
+  nlohmann::json traits() const override;
+
+ private:
+  int64_t sequence_, begin_id_, end_id_;
+  std::vector<std::vector<int32_t>> tokens_;
+  std::vector<int64_t> labels_;
+  std::string fingerprint_;
+};
+
+}  // namespace colossal::data

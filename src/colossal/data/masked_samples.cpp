@@ -1,0 +1,51 @@
+#include "colossal/data/masked_samples.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+
+namespace colossal::data {
+
+MaskedSamples::MaskedSamples(Corpus corpus, int64_t sequence, Documents documents, const Masking& masking)
+    : texts_(corpus, sequence, documents), end_id_(corpus.end_id()), masking_(masking) {
+  require(masking.mask_id >= 0 && masking.vocabulary > 0, "data",
+          "hidden tokens need a token that stands for them and a vocabulary: got mask_id ", masking.mask_id,
+          ", vocabulary ", masking.vocabulary);
+}
+
+void MaskedSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
+  texts_.fill(index, seed, batch, row);
+  const int64_t length = batch.inputs.size(1);
+  int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * length;
+  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * length;
+  std::fill(labels, labels + length, kIgnored);
+  std::vector<int64_t> places;
+  for (int64_t i = 0; i < length; ++i)
+    if (tokens[i] != end_id_) places.push_back(i);
+  const auto all = static_cast<int64_t>(places.size());
+  const int64_t wanted = std::min(all, std::max<int64_t>(1, std::llround(masking_.share * static_cast<double>(all))));
+  for (int64_t k = 0; k < wanted; ++k) {  // the first steps of a shuffle
+    std::swap(places[k], places[k + derive_seed(seed, 2 * k) % static_cast<uint64_t>(all - k)]);
+    const int64_t place = places[k];
+    labels[place] = tokens[place];
+    const uint64_t draw = derive_seed(seed, 2 * k + 1);
+    const double chance = static_cast<double>(draw >> 11) * 0x1p-53;
+    if (chance < masking_.kept) continue;
+    const bool random = chance < masking_.kept + masking_.random;
+    tokens[place] = random ? static_cast<int64_t>(derive_seed(draw, 0) % static_cast<uint64_t>(masking_.vocabulary))
+                           : masking_.mask_id;
+  }
+}
+
+nlohmann::json MaskedSamples::traits() const {
+  nlohmann::json traits = texts_.traits();
+  traits["masked"] = {masking_.share, masking_.random, masking_.kept, masking_.mask_id};
+  return traits;
+}
+
+}  // namespace colossal::data

@@ -1,0 +1,199 @@
+#include "colossal/models/bert.h"
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/models/transformer_block.h"
+#include "colossal/ops/activation.h"
+
+namespace colossal::models {
+
+void BertSizes::fields(Fields& f) {
+  f.choice("objective", objective, {"masked-token", "class"},
+           "what is asked of it: tokens that were hidden, or the class of a text");
+  f.integer("classes", classes, "classes", "objective class: that it tells apart", 1, kLargestSize);
+  f.integer("types", types, "types", "of tokens, of which a text has the first", 1, kLargestSize);
+}
+
+namespace bert {  // the same names in every family
+
+BlockVariant variant() { return {.norm_first = false, .activation = ops::exact_gelu, .causal = false}; }
+
+bool classifies(const ModelShape& s) { return s.own.as<BertSizes>().objective == "class"; }
+
+Task task(const ModelShape& s) {
+  if (!classifies(s)) return {.objective = Objective::MaskedToken};
+  return {.objective = Objective::Class, .classes = s.own.as<BertSizes>().classes};
+}
+
+/// A classifier has no projection to the vocabulary that could share the
+/// embedding's weight.
+void settle(ModelShape& s) { s.tied = s.tied && !classifies(s); }
+
+void add_masked_token_head(Model& model, const ModelShape& s, nn::Embedding* embedding, nn::Layers& layers) {
+  std::shared_ptr<nn::Dense> dense = layers.dense("head.transform", s.hidden, s.hidden, {.deviation = kDeviation});
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("head.norm", s.hidden, s.norm_epsilon);
+  model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(ops::exact_gelu(dense->forward(x))); };
+  model.head = layers.lm_head("head", s.hidden, s.vocabulary,
+                              {.deviation = kDeviation, .tied = s.tied ? embedding : nullptr, .bias = true});
+}
+
+void add_class_head(Model& model, const ModelShape& s, nn::Layers& layers) {
+  std::shared_ptr<nn::Dense> pooler = layers.dense("head.pooler", s.hidden, s.hidden, {.deviation = kDeviation});
+  std::shared_ptr<nn::Dropout> dropout = layers.dropout("head.dropout", s.hidden, s.dropout);
+  model.norm = [=](const at::Tensor& x, const nn::Step& step) {
+    return dropout->forward(pooler->forward(x.narrow(1, 0, 1)).tanh(), step);
+  };
+  model.head = layers.classifier("head", s.hidden, s.own.as<BertSizes>().classes, kDeviation);
+}
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  Model model;
+  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
+  std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
+  std::shared_ptr<nn::Embedding> types = layers.positions("types", s.own.as<BertSizes>().types, s.hidden, kDeviation);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("embedding_norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
+  model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
+    const at::Tensor placed = tokens->forward(ids) + positions->forward(step.positions);
+    return dropout->forward(norm->forward(placed + types->forward(at::zeros_like(ids))), step);
+  };
+  add_transformer_blocks(model, s, variant(), layers);
+  if (classifies(s))
+    add_class_head(model, s, layers);
+  else
+    add_masked_token_head(model, s, tokens.get(), layers);
+  return model;
+}
+
+Costs costs(const ModelShape& s, int64_t sequence) {
+  const double transform = 6.0 * static_cast<double>(s.hidden * s.hidden), length = static_cast<double>(sequence);
+  const double last = classifies(s) ? transform + 6.0 * static_cast<double>(s.hidden * s.own.as<BertSizes>().classes)
+                                    : transform * length + vocabulary_flops(s, sequence);
+  return {.blocks = std::vector<double>(s.layers, block_flops(s, variant(), sequence)), .last = last};
+}
+
+ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
+  return {.vocabulary = vocabulary,
+          .hidden = hidden,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = hidden / heads,
+          .ffn = 4 * hidden,
+          .positions = positions,
+          .norm_epsilon = 1e-12};
+}
+
+std::vector<Preset> presets() {
+  // Section 3 of the paper, and the vocabulary of its uncased models.
+  return {{"bert-tiny", sized(258, 128, 4, 4, 256)},
+          {"bert-base", sized(30522, 768, 12, 12, 512)},
+          {"bert-large", sized(30522, 1024, 24, 16, 512)}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  std::vector<nn::ExternalName> names{{"embedding.weight", {"bert.embeddings.word_embeddings.weight"}},
+                                      {"positions.weight", {"bert.embeddings.position_embeddings.weight"}},
+                                      {"types.weight", {"bert.embeddings.token_type_embeddings.weight"}}};
+  for (const std::string kind : {".weight", ".bias"}) {
+    names.push_back({"embedding_norm" + kind, {"bert.embeddings.LayerNorm" + kind}});
+    if (classifies(s)) {
+      names.push_back({"head.pooler" + kind, {"bert.pooler.dense" + kind}});
+      names.push_back({"head" + kind, {"classifier" + kind}});
+    } else {
+      names.push_back({"head.transform" + kind, {"cls.predictions.transform.dense" + kind}});
+      names.push_back({"head.norm" + kind, {"cls.predictions.transform.LayerNorm" + kind}});
+    }
+    for (int64_t i = 0; i < s.layers; ++i) {
+      const std::string ours = concat("blocks.", i), theirs = concat("bert.encoder.layer.", i),
+                        self = theirs + ".attention.self.";
+      names.push_back(
+          {ours + ".attention.qkv" + kind, {self + "query" + kind, self + "key" + kind, self + "value" + kind}});
+      names.push_back({ours + ".attention.out" + kind, {theirs + ".attention.output.dense" + kind}});
+      names.push_back({ours + ".norm_1" + kind, {theirs + ".attention.output.LayerNorm" + kind}});
+      names.push_back({ours + ".mlp.up" + kind, {theirs + ".intermediate.dense" + kind}});
+      names.push_back({ours + ".mlp.down" + kind, {theirs + ".output.dense" + kind}});
+      names.push_back({ours + ".norm_2" + kind, {theirs + ".output.LayerNorm" + kind}});
+    }
+  }
+  if (!classifies(s)) names.push_back({"head.bias", {"cls.predictions.bias"}});
+  if (!classifies(s) && !s.tied) names.push_back({"head.weight", {"cls.predictions.decoder.weight"}});
+  return names;
+}
+
+ModelShape from_json(const nlohmann::json& j) {
+  ModelShape s = sized(j.at("vocab_size"), j.at("hidden_size"), j.at("num_hidden_layers"),
+                       std::max<int64_t>(1, j.at("num_attention_heads")), j.at("max_position_embeddings"));
+  s.ffn = j.at("intermediate_size");
+  s.norm_epsilon = j.value("layer_norm_eps", 1e-12);
+  s.dropout = j.value("hidden_dropout_prob", 0.0);
+  s.tied = j.value("tie_word_embeddings", true);
+  BertSizes own{.types = j.value("type_vocab_size", int64_t{2})};
+  const auto classes = j.value("architectures", nlohmann::json::array());
+  if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end())
+    own.objective = "class";
+  // transformers writes the labels, and none at all where there are its default
+  // of two.
+  own.classes = j.contains("id2label") ? static_cast<int64_t>(j["id2label"].size()) : j.value("num_labels", int64_t{2});
+  s.own = own;
+  require(j.value("hidden_act", "gelu") == "gelu", "model", "hidden_act of a BERT must be gelu: got ",
+          j.value("hidden_act", ""));
+  require(j.value("position_embedding_type", "absolute") == "absolute", "model",
+          "position_embedding_type of a BERT must be absolute: got ", j.value("position_embedding_type", ""));
+  require(!j.value("is_decoder", false), "model", "a BERT that is a decoder (is_decoder) is not supported");
+  return s;
+}
+
+nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<BertSizes>();
+  nlohmann::json j{{"architectures", {classifies(s) ? "BertForSequenceClassification" : "BertForMaskedLM"}},
+                   {"model_type", "bert"},
+                   {"vocab_size", s.vocabulary},
+                   {"hidden_size", s.hidden},
+                   {"num_hidden_layers", s.layers},
+                   {"num_attention_heads", s.heads},
+                   {"intermediate_size", s.ffn},
+                   {"max_position_embeddings", s.positions},
+                   {"type_vocab_size", own.types},
+                   {"layer_norm_eps", s.norm_epsilon},
+                   {"hidden_act", "gelu"},
+                   {"hidden_dropout_prob", s.dropout},
+                   {"attention_probs_dropout_prob", 0.0},
+                   {"position_embedding_type", "absolute"},
+                   {"tie_word_embeddings", classifies(s) || s.tied}};
+  for (int64_t i = 0; i < own.classes; ++i) {
+    const std::string label = concat("LABEL_", i);
+    j["id2label"][std::to_string(i)] = label;
+    j["label2id"][label] = i;
+  }
+  return j;
+}
+
+}  // namespace bert
+
+Architecture bert_architecture() {
+  using namespace bert;
+  return {
+      .name = "bert",
+      .own = BertSizes{},
+      .presets = presets(),
+      .make = make,
+      .costs = costs,
+      .task = task,
+      .settle = settle,
+      .hugging_face = {.model_type = "bert",
+                       .names = external_names,
+                       .from_json = from_json,
+                       .to_json = to_json,
+                       .prefix = "bert.",
+                       // those of heads that this objective does not have, and
+                       // copies of tied weights
+                       .ignored = {"*embeddings.position_ids", "cls.*", "bert.pooler.*", "pooler.*", "classifier.*"},
+                       .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
+                       .own_head = {"objective", "classes"}}};
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,51 @@
+// Attention as a layer that a model asks its factory for, between the projection to heads and the one from them.
+//
+//   qkv = make.heads("attention.qkv", shape, {});
+//   attention = make.attention("attention", shape, {.window = 4096});
+//   out = make.from_heads("attention.out", shape, {});
+//   ...
+//   nn::Heads heads = qkv->forward(x);
+//   ...                                // q and k normalised (Layers::head_norm) or turned (ops::rotary)
+//   x = x + out->forward(attention->forward(heads, step));
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "colossal/nn/tokens.h"
+
+namespace colossal::nn {
+
+struct Inside;
+struct Step;
+
+/// What a HeadProjection gives a rank.
+struct Heads {
+  at::Tensor q, k, v;  ///< [B_local, S, N_local, D], k and v with the local kv heads
+  Tokens tokens;       ///< of the batch, which these are
+  /// Logical index of the first head of q. Heads from AttentionShape::heads on are padding (see HeadSplit).
+  int64_t first_head = 0;
+};
+
+/// Splits [B, S, (N_local + 2 N_kv_local) D] into heads.
+Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads_local, int64_t head_dim);
+
+/// How scores are made and masked; see ops::AttentionMask, which has the sources.
+struct AttentionOptions {
+  bool causal = true;   ///< a token sees no later one
+  int64_t window = 0;   ///< positions that a token sees, itself included (not causal: on either side); 0: all
+  bool alibi = false;   ///< ops::alibi_slopes of the logical heads, whatever rank has them
+  double soft_cap = 0;  ///< scores stay within +- soft_cap; 0: none
+  double scale = 0;     ///< factor of the scores; 0: 1 / sqrt(D)
+};
+
+class Attention {
+ public:
+  virtual ~Attention() = default;
+  /// softmax(scores) v of this rank's heads, features [.., N_local * D] for from_heads(). A token attends to those of
+  /// its own sequence (step.sequences) and, there, of its own document; where step.cache is, to what that holds of this
+  /// layer and sequence too, and its keys and values are appended.
+  virtual Inside forward(const Heads& heads, const Step& step) = 0;
+};
+
+}  // namespace colossal::nn

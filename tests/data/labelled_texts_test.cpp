@@ -1,0 +1,84 @@
+#include "colossal/data/labelled_texts.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "colossal/data/byte_tokenizer.h"
+#include "support/ranks_values.h"
+
+namespace colossal::data::labelled_texts_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string file(const std::string& name, const std::string& content) {
+  const std::string path = testing::TempDir() + "/labelled-" + name;
+  std::ofstream(path, std::ios::binary) << content;
+  return path;
+}
+
+TEST(LabelledTexts, AreReadFromTabsAndFromJson) {
+  const LabelledTexts tabs = read_labelled_texts(file("a.tsv", "2\tone\ttwo\r\n\n0\t\n"));
+  EXPECT_THAT(tabs.texts, ElementsAre("one\ttwo", ""));
+  EXPECT_THAT(tabs.labels, ElementsAre(2, 0));
+  EXPECT_EQ(tabs.classes, 3);
+  const LabelledTexts json = read_labelled_texts(
+      file("a.jsonl", "{\"text\": \"x\\ny\", \"label\": \"spam\"}\n{\"label\": \"ham\", \"text\": \"z\"}\n"));
+  EXPECT_THAT(json.texts, ElementsAre("x\ny", "z"));
+  EXPECT_THAT(json.labels, ElementsAre(1, 0));  // ham, spam
+  EXPECT_EQ(json.classes, 2);
+  EXPECT_NE(tabs.fingerprint, json.fingerprint);
+}
+
+TEST(LabelledTexts, SayWhichLineIsWrong) {
+  const auto refusal = [](const std::string& name, const std::string& content) {
+    return test::thrown_message([&] { read_labelled_texts(file(name, content)); });
+  };
+  EXPECT_THAT(refusal("b.tsv", "1\tgood\nno tab\n"), HasSubstr("b.tsv:2: a line must be `label<tab>text`: got no tab"));
+  EXPECT_THAT(refusal("b.jsonl", "{\"text\": \"x\"}\n"), HasSubstr("b.jsonl:1: a line must be an object"));
+  EXPECT_THAT(refusal("c.jsonl", "{\"text\": \"x\", \"label\": [1]}\n"), HasSubstr("label must be a number or a name"));
+  EXPECT_THAT(refusal("c.tsv", "\n\n"), HasSubstr("holds no texts"));
+  EXPECT_THAT(test::thrown_message([] { read_labelled_texts("/absent.tsv"); }), HasSubstr("/absent.tsv"));
+}
+
+TEST(LabelledTexts, EachTextIsInOnePart) {
+  std::string content;
+  for (int i = 0; i < 200; ++i) content += std::to_string(i % 3) + "\t" + std::to_string(i) + "\n";
+  const LabelledTexts all = read_labelled_texts(file("d.tsv", content));
+  const auto [training, held_out] = all.split(0.25);
+  std::vector<std::string> both = training.texts;
+  both.insert(both.end(), held_out.texts.begin(), held_out.texts.end());
+  EXPECT_THAT(both, testing::UnorderedElementsAreArray(all.texts));
+  EXPECT_GT(held_out.texts.size(), 20u);
+  EXPECT_LT(held_out.texts.size(), 80u);
+  for (size_t i = 0; i < held_out.texts.size(); ++i) EXPECT_EQ(held_out.labels[i], std::stoll(held_out.texts[i]) % 3);
+  EXPECT_TRUE(all.split(0).second.texts.empty());
+}
+
+TEST(LabelledSamples, AreTextsBetweenABeginAndAnEnd) {
+  LabelledTexts texts{.texts = {"ab", "abcdefgh"}, .labels = {3, 1}, .classes = 4};
+  const LabelledSamples samples(texts, ByteTokenizer(), 6);
+  Batch batch = samples.make(2);
+  samples.fill(0, 0, batch, 0);
+  samples.fill(1, 0, batch, 1);
+  const auto same = [](const at::Tensor& got, at::ArrayRef<int64_t> want) {
+    EXPECT_TRUE(at::equal(got.flatten(), at::tensor(want, at::kLong))) << got;
+  };
+  same(batch.inputs, {256, 'a', 'b', 256, 256, 256, 256, 'a', 'b', 'c', 'd', 256});
+  same(batch.positions, {0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5});
+  same(batch.documents, {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0});
+  same(batch.labels, {3, 1});
+}
+
+TEST(LabelledSamples, RefuseWhatHoldsNothing) {
+  const LabelledTexts one{.texts = {"a"}, .labels = {0}, .classes = 1};
+  EXPECT_THAT(test::thrown_message([&] { LabelledSamples(one, ByteTokenizer(), 2); }), HasSubstr("got 2"));
+  EXPECT_THAT(test::thrown_message([&] { LabelledSamples({}, ByteTokenizer(), 8); }), HasSubstr("labelled texts"));
+}
+
+}  // namespace
+}  // namespace colossal::data::labelled_texts_test

@@ -1,0 +1,109 @@
+// What `colossal train` refuses or remarks on, once for all ranks and before any work.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "dist/train_program.h"
+
+namespace colossal::test::train_refusals_test {
+namespace {
+
+// No file may grow, memory without a name included: as good as a host whose memory is full.
+TEST_F(TrainProgram, WithoutSharedMemoryTheMessageNamesTheOtherTransport) {
+  Words words{"sh", "-c", "trap '' XFSZ; ulimit -f 64; exec \"$@\"", "sh"};
+  const Words command = train({"--parallel.data=2"});
+  words.insert(words.end(), command.begin(), command.end());
+  const Finished refused = run(words);
+  EXPECT_NE(refused.status, 0);
+  EXPECT_NE(refused.output.find("bytes of shared memory"), std::string::npos) << refused.output;
+  EXPECT_NE(refused.output.find("backend = \"gloo\""), std::string::npos) << refused.output;
+  EXPECT_FALSE(std::filesystem::exists(base + "/run/checkpoints"));
+  const Finished done = run(train({"--parallel.data=2", "--run.backend=gloo"}));  // the remedy works
+  EXPECT_EQ(done.status, 0) << done.output;
+}
+
+TEST_F(TrainProgram, MoreRanksThanAHostCanHoldAreRefusedAtOnce) {
+  const Finished result = run(train({"--parallel.data=100000", "--training.batch_size=100000"}));
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.output.find("[launch] one host takes at most"), std::string::npos) << result.output;
+}
+
+TEST_F(TrainProgram, RefusesBadInputBeforeAnyRankStarts) {
+  auto refusal = [&](const Words& flags) {
+    const Finished outcome = run(train(flags));
+    EXPECT_NE(outcome.status, 0);
+    EXPECT_EQ(outcome.output.find("terminate"), std::string::npos) << outcome.output;
+    return outcome.output;
+  };
+  EXPECT_NE(refusal({"--paralel.tensor=2"}).find("did you mean `parallel.tensor`"), std::string::npos);
+  EXPECT_NE(refusal({"--training.steps=many"}).find("training.steps"), std::string::npos);
+  EXPECT_NE(refusal({"--training.steps=0"}).find("training.steps"), std::string::npos);
+  EXPECT_NE(refusal({"--parallel.data=3"}).find("the nearest are 6 and 9"), std::string::npos);
+  EXPECT_NE(refusal({"--parallel.pipeline={size=2,schedule=\"interleaved\",micro_batches=1}"})
+                .find("interleaved needs micro_batches that divide by the 2 ranks"),
+            std::string::npos);
+  EXPECT_NE(refusal({"--run.device=cuda"}).find("cuda needs a CUDA build"), std::string::npos);
+}
+
+TEST_F(TrainProgram, ShortensAWarmUpThatAFlagLeavesNoRoomFor) {
+  const Finished outcome = run(train({"--parallel.data=2", "--training.steps=1"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const std::string notice =
+      "optimizer.warmup_steps = 2 is more than the 1 steps of this run: the warm-up is shortened to 0";
+  const size_t first = outcome.output.find(notice);
+  ASSERT_NE(first, std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find(notice, first + 1), std::string::npos) << outcome.output;
+}
+
+TEST_F(TrainProgram, SaysThatOneReplicaSharesNothingOut) {
+  const Finished outcome = run(train({"--parallel.zero=2", "--training.steps=2", "--optimizer.warmup_steps=0"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("parallel.zero = 2 shares nothing out"), std::string::npos) << outcome.output;
+}
+
+TEST_F(TrainProgram, AnErrorInTheRanksIsSaidOnce) {
+  const Finished outcome = run(train({"--parallel.data=2", "--data.path=" + base + "/absent.txt"}));
+  EXPECT_EQ(outcome.status, 1);
+  const size_t first = outcome.output.find("absent.txt");
+  ASSERT_NE(first, std::string::npos) << outcome.output;
+  EXPECT_EQ(outcome.output.find("absent.txt", first + 10), std::string::npos) << outcome.output;
+}
+
+TEST_F(TrainProgram, WhatEveryRankRefusesIsSaidOnce) {
+  std::filesystem::create_directories(base + "/held/checkpoints/step-000007");
+  std::ofstream(base + "/held/checkpoints/step-000007/manifest.json") << "damaged";
+  std::ofstream(base + "/short.txt") << "short";
+  const std::vector<std::pair<Words, std::string>> refused{
+      {{"--data.path=" + base + "/absent.txt"}, "absent.txt"},
+      {{"--data.path=" + base + "/short.txt"}, "shorter than one sequence"},
+      {{"--data.tokenizer=" + base + "/absent.json"}, "absent.json"},
+      {{"--model.from=" + base + "/absent", "--model.hidden=0", "--model.layers=0", "--model.positions=0"},
+       "absent/config.json"},
+      {{"--model.name=gpt3-tiny"}, "unknown preset"},
+      {{"--model.layers=1000000000"}, "does not fit"},
+      {{"--model.hidden=4611686018427387904"}, "model.hidden"},
+      {{"--model.heads=5"}, "hidden must divide by heads"},
+      {{"--data.sequence=65"}, "got 65 of 64"},
+      {{"--parallel.data=1", "--parallel.tensor={size=4,mode=\"2d\"}", "--model.hidden=33", "--model.heads=3"}, "33"},
+      {{"--optimizer.groups.parameters=[\"absent\"]"}, "no parameter belongs to group absent"},
+      {{"--run.folder=" + base + "/held"}, "already holds"},
+      {{"--run.folder=" + base + "/text.txt/run"}, "cannot create the folder"},
+  };
+  for (const auto& [flags, message] : refused) {
+    Words words{"--parallel.data=4"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    const std::string& flag = flags.back();
+    const Finished outcome = run(train(words));
+    EXPECT_EQ(outcome.status, 1) << flag << ": " << outcome.output;
+    EXPECT_NE(outcome.output.find(message), std::string::npos) << flag << ": " << outcome.output;
+    size_t said = 0;
+    for (size_t at = outcome.output.find("colossal: ["); at != std::string::npos;
+         at = outcome.output.find("colossal: [", at + 1))
+      ++said;
+    EXPECT_EQ(said, 1u) << flag << ": " << outcome.output;
+  }
+}
+
+}  // namespace
+}  // namespace colossal::test::train_refusals_test

@@ -1,0 +1,182 @@
+"""Random BERTs of transformers, in and out: of masked tokens and of classes, loss, gradient norm, held-out loss and accuracy of our first step
+are theirs, and so are the exported weights. What we hide in a text is drawn here a second time."""
+
+import json
+import random
+import subprocess
+
+import interop
+
+torch, transformers = interop.need("torch", "transformers")
+
+LENGTH = 48
+CLASSES = 3
+END = 256  # of the byte tokenizer: begin and end of a text
+MASK = 257  # behind its vocabulary
+ALL = (1 << 64) - 1
+
+
+def splitmix64(x):
+    x = (x + 0x9E3779B97F4A7C15) & ALL
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & ALL
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & ALL
+    return x ^ (x >> 31)
+
+
+def derive_seed(seed, child):
+    """base/seed.h"""
+    if isinstance(child, int):
+        return splitmix64(splitmix64(seed) ^ splitmix64(~child & ALL))
+    hashed = 0xCBF29CE484222325
+    for c in child.encode():
+        hashed = ((hashed ^ c) * 0x100000001B3) & ALL
+    return splitmix64(splitmix64(seed) ^ hashed)
+
+
+def hidden(ids, seed):
+    """data/masked_samples.h: what is shown of a sample without end tokens, and its labels."""
+    shown, labels, places = list(ids), [-100] * len(ids), list(range(len(ids)))
+    for k in range(max(1, round(0.15 * len(ids)))):
+        other = k + derive_seed(seed, 2 * k) % (len(ids) - k)
+        places[k], places[other] = places[other], places[k]
+        place, draw = places[k], derive_seed(seed, 2 * k + 1)
+        labels[place] = ids[place]
+        chance = (draw >> 11) * 2.0**-53
+        if chance >= 0.1:
+            shown[place] = derive_seed(draw, 0) % 257 if chance < 0.2 else MASK
+    return torch.tensor([shown]), torch.tensor([labels])
+
+
+def config(**more):
+    return transformers.BertConfig(vocab_size=258, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=88,
+                                   max_position_embeddings=64, hidden_dropout_prob=0, attention_probs_dropout_prob=0, **more)
+
+
+def save(name, model):
+    """The folder of the model with other weights: norms and biases too, so that each of them matters."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    folder = interop.temp_dir / name
+    model.save_pretrained(folder)
+    model.eval()
+    return folder
+
+
+def train(name, folder, parallel, data, batch_size, evaluate_batches, model=""):
+    """The run folder and the metrics of one step, whose learning rate is 0."""
+    run = interop.temp_dir / f"{name}-run"
+    file = interop.temp_dir / "config.toml"
+    file.write_text(f"""
+        [run]
+        folder = "{run}"
+        [model]
+        from = "{folder}"
+        {model}
+        [data]
+        sequence = {LENGTH}
+        {data}
+        [parallel]
+        {parallel}
+        [optimizer]
+        learning_rate = 0
+        warmup_steps = 0
+        [training]
+        steps = 1
+        batch_size = {batch_size}
+        evaluate_batches = {evaluate_batches}
+        """)
+    interop.colossal("train", file)
+    return run, json.loads((run / "metrics.jsonl").read_text())
+
+
+def compare(name, ours, loss, norm):
+    assert abs(ours["loss"] - loss.item()) < 1e-4, (name, ours["loss"], loss.item())
+    assert abs(ours["grad_norm"] - norm) < 1e-4 * norm, (name, ours["grad_norm"], norm)
+
+
+def gradient_norm(model, loss):
+    loss.backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm().item()
+
+
+def compare_export(name, run, model, inputs):
+    interop.colossal("export", "--from", run, "--to", f"{run}-export")
+    again, report = type(model).from_pretrained(f"{run}-export", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
+    again.eval()
+    for (key, a), (other, b) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
+        assert key == other and torch.equal(a, b), (name, key)
+    difference = (again(**inputs).logits - model(**inputs).logits).abs().max().item()
+    assert difference < 1e-4, (name, difference)
+
+
+def check_masked_tokens():
+    model = transformers.BertForMaskedLM(config())
+    folder = save("masked", model)
+    generator = random.Random(2)
+    text = bytes(generator.randrange(97, 123) for _ in range(LENGTH + 1))
+    (interop.temp_dir / "text.txt").write_bytes(text)
+    shown, labels = hidden(text[:LENGTH], derive_seed(derive_seed(derive_seed(0, "samples"), 0), 0))
+    assert (shown == MASK).any()
+    loss = model(input_ids=shown, labels=labels).loss
+    norm = gradient_norm(model, loss)
+    for name, parallel in ("masked", ""), ("masked-tensor", "tensor = 2"), ("masked-pipeline", "pipeline = { size = 2, micro_batches = 1 }"):
+        run, ours = train(name, folder, parallel, f"path = '{interop.temp_dir}/text.txt'\nheld_out = 0", 1, 0)
+        compare(name, ours, loss, norm)
+        compare_export(name, run, model, {"input_ids": shown})
+    done = subprocess.run([interop.binary, "generate", "--from", str(run), "--prompt", "a"], capture_output=True, text=True)
+    assert done.returncode == 1 and "bert, which fills in hidden tokens" in done.stderr, done
+    print("masked tokens agree: loss", loss.item(), "gradient norm", norm)
+    return folder
+
+
+def encoded(texts):
+    rows = [[END, *text.encode()[:LENGTH - 2], END] for text in texts]
+    ids = torch.tensor([row + [END] * (LENGTH - len(row)) for row in rows])
+    seen = torch.tensor([[1] * len(row) + [0] * (LENGTH - len(row)) for row in rows])
+    return {"input_ids": ids, "attention_mask": seen}
+
+
+def check_classes(masked_folder):
+    model = transformers.BertForSequenceClassification(config(num_labels=CLASSES))
+    folder = save("class", model)
+    generator = random.Random(3)
+    rows = [(generator.randrange(CLASSES), "".join(chr(generator.randrange(97, 123)) for _ in range(generator.randrange(1, 60))))
+            for _ in range(30)]
+    (interop.temp_dir / "texts.tsv").write_text("".join(f"{label}\t{text}\n" for label, text in rows))
+    is_held_out = [(derive_seed(derive_seed(0, "held out"), i) >> 11) * 2.0**-53 < 0.3 for i in range(len(rows))]
+    training = [row for row, out in zip(rows, is_held_out) if not out]
+    held_out = [row for row, out in zip(rows, is_held_out) if out]
+    batch_size = len(training) // 2 * 2
+    assert 0 < len(held_out) < batch_size == len(training), (len(held_out), len(training))
+
+    def results(part):
+        labels = torch.tensor([label for label, _ in part])
+        logits = model(**encoded([text for _, text in part])).logits
+        return torch.nn.functional.cross_entropy(logits, labels), (logits.argmax(-1) == labels).double().mean().item()
+
+    loss, _ = results(training)
+    norm = gradient_norm(model, loss)
+    wanted, accuracy = results([held_out[i % len(held_out)] for i in range(batch_size)])  # a batch goes on with the next epoch
+    data = f"path = '{interop.temp_dir}/texts.tsv'\nheld_out = 0.3"
+    for name, parallel in ("class", ""), ("class-tensor", "tensor = 2"), ("class-data", "data = 2\nzero = 3"):
+        run, ours = train(name, folder, parallel, data, batch_size, 1)
+        compare(name, ours, loss, norm)
+        assert abs(ours["eval_loss"] - wanted.item()) < 1e-4, (name, ours["eval_loss"], wanted.item())
+        assert abs(ours["accuracy"] - accuracy) < 1e-9, (name, ours["accuracy"], accuracy)
+        compare_export(name, run, model, encoded([text for _, text in training]))
+
+    # Trained blocks under a new head.
+    run, _ = train("new-head", masked_folder, "", data, batch_size, 0, f'objective = "class"\nclasses = {CLASSES}')
+    interop.colossal("export", "--from", run, "--to", f"{run}-export")
+    ours = transformers.BertForSequenceClassification.from_pretrained(f"{run}-export").state_dict()
+    theirs = transformers.BertForMaskedLM.from_pretrained(masked_folder).state_dict()
+    shared = [key for key in ours if key in theirs]
+    assert len(shared) > 30 and all(torch.equal(ours[key], theirs[key]) for key in shared)
+    assert ours["classifier.weight"].shape == (CLASSES, 48) and ours["classifier.weight"].std() > 0.01
+    print("classes agree: loss", loss.item(), "gradient norm", norm, "held-out loss", wanted.item(), "accuracy", accuracy)
+
+
+check_classes(check_masked_tokens())

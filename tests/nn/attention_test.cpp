@@ -1,0 +1,116 @@
+// The attention layer against the op's reference: every option reaches the op, and a cache changes nothing.
+#include "colossal/nn/attention.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/complaint.h"
+#include "colossal/nn/kv_cache.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/ops/attention.h"
+#include "support/tolerance.h"
+
+namespace colossal::nn::attention_test {
+namespace {
+
+constexpr AttentionShape kShape{.hidden = 20, .heads = 6, .kv_heads = 2, .head_dim = 5};
+constexpr int64_t kBatch = 2, kSequence = 13;
+
+at::Tensor normal(at::IntArrayRef shape, uint64_t seed) {
+  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions().dtype(at::kDouble));
+}
+
+Heads random_heads(int64_t batch, int64_t tokens) {
+  return {normal({batch, tokens, kShape.heads, kShape.head_dim}, 1),
+          normal({batch, tokens, kShape.kv_heads, kShape.head_dim}, 2),
+          normal({batch, tokens, kShape.kv_heads, kShape.head_dim}, 3)};
+}
+
+// Tokens [from, from + count).
+Heads run_of(const Heads& heads, int64_t from, int64_t count) {
+  return {heads.q.narrow(1, from, count), heads.k.narrow(1, from, count), heads.v.narrow(1, from, count)};
+}
+
+at::Tensor reference(const Heads& heads, const ops::AttentionMask& mask) {
+  return ops::attention_reference(heads.q.transpose(1, 2), heads.k.transpose(1, 2), heads.v.transpose(1, 2), mask)
+      .transpose(1, 2)
+      .flatten(2);
+}
+
+struct Case {
+  const char* name;
+  AttentionOptions options;
+  ops::AttentionMask mask;
+};
+
+// Each option alone, then all of them.
+std::vector<Case> cases() {
+  const at::Tensor slopes = ops::alibi_slopes(kShape.heads);
+  return {{"plain", {}, {}},
+          {"not causal", {.causal = false}, {.causal = false}},
+          {"window", {.window = 4}, {.window = 4}},
+          {"alibi", {.alibi = true}, {.alibi = slopes}},
+          {"cap", {.soft_cap = 1.5}, {.soft_cap = 1.5}},
+          {"scale", {.scale = 0.3}, {.scale = 0.3}},
+          {"all",
+           {.window = 4, .alibi = true, .soft_cap = 1.5, .scale = 0.3},
+           {.scale = 0.3, .window = 4, .alibi = slopes, .soft_cap = 1.5}}};
+}
+
+std::unique_ptr<Attention> layer_of(const AttentionOptions& options) {
+  Parameters parameters({}, {.dtype = at::kDouble});
+  return SerialLayers(parameters).attention("attention", kShape, options);
+}
+
+void expect_close(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
+  EXPECT_NO_THROW(test::expect_close(got, want, kSequence + kShape.head_dim, what)) << what;
+}
+
+TEST(AttentionLayer, HandsEveryOptionToTheOp) {
+  const Heads heads = random_heads(kBatch, kSequence);
+  for (const Case& c : cases())
+    expect_close(layer_of(c.options)->forward(heads, {}).tensor, reference(heads, c.mask), c.name);
+}
+
+TEST(AttentionLayer, KeepsDocumentsApart) {
+  const Heads heads = random_heads(kBatch, kSequence);
+  const at::Tensor documents =
+      at::arange(kSequence, at::kLong).div(5, "floor").expand({kBatch, kSequence}).contiguous();
+  expect_close(layer_of({})->forward(heads, {.documents = documents}).tensor,
+               reference(heads, {.documents = documents}), "documents");
+}
+
+TEST(AttentionLayer, WithACacheIsThatOfTheWholeSequence) {
+  // Two sequences of kSequence tokens in one row, in steps of unequal lengths: prompts, then on with one or both.
+  const Heads all = random_heads(1, 2 * kSequence);
+  for (const Case& c : cases()) {
+    if (!c.options.causal) continue;  // an earlier token would have had to see later ones
+    const auto layer = layer_of(c.options);
+    KvCache cache(kSequence);
+    std::vector<int64_t> held{0, 0};
+    for (const std::vector<int64_t>& added : {std::vector<int64_t>{3, 9}, {1, 1}, {0, 2}, {8, 1}, {1, 0}}) {
+      const Heads first = run_of(all, held[0], added[0]), second = run_of(all, kSequence + held[1], added[1]);
+      const Heads step{at::cat({first.q, second.q}, 1), at::cat({first.k, second.k}, 1),
+                       at::cat({first.v, second.v}, 1)};
+      const Step carried{.sequences = {added}, .cache = &cache};
+      const at::Tensor got = layer->forward(step, carried).tensor;
+      cache.advance(carried.sequences, step.q.size(1));
+      for (int i = 0, start = 0; i < 2; start += static_cast<int>(added[i++])) {
+        held[i] += added[i];
+        if (added[i] == 0) continue;
+        expect_close(got.narrow(1, start, added[i]),
+                     reference(run_of(all, i * kSequence, held[i]), c.mask).slice(1, held[i] - added[i]),
+                     concat(c.name, ", sequence ", i, " at ", held[i]));
+      }
+    }
+  }
+}
+
+TEST(AttentionLayer, RefusesAWindowBelowZero) {
+  EXPECT_THAT(test::complaint([] { layer_of({.window = -2}); }),
+              testing::HasSubstr("window and soft_cap of attention must be 0 (none) or more: got -2"));
+}
+
+}  // namespace
+}  // namespace colossal::nn::attention_test

@@ -1,0 +1,119 @@
+// Attention in every tensor mode against one process, with all that depends on which heads a rank has: the slopes of
+// ALiBi, norms of heads, heads that are padded or share keys.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "colossal/base/seed.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/parallel/data/gradient_reducer.h"
+#include "colossal/parallel/tensor/activations.h"
+#include "colossal/parallel/tensor/tensor_layers.h"
+#include "support/parity.h"
+#include "support/tolerance.h"
+
+namespace colossal::test::attention_parity_test {
+namespace {
+
+using parallel::TensorConfig;
+
+constexpr int64_t kHidden = 36, kSequence = 12;
+// Rounding of products over the hidden features, of which four follow one another in each direction.
+constexpr int64_t kTerms = 16 * kHidden;
+
+at::Tensor values(std::vector<int64_t> sizes, const std::string& name) {
+  auto generator = at::detail::createCPUGenerator(derive_seed(7, name));
+  return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble)) * 0.5;
+}
+
+struct Results {
+  at::Tensor out, input_gradient;  // this rank's part
+  std::map<std::string, at::Tensor> gradients;
+};
+
+template <class Part>
+Results run_attention(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape,
+                      const nn::AttentionOptions& options, int64_t batch, const Part& part) {
+  nn::Parameters& parameters = make.parameters();
+  const auto qkv = make.heads("qkv", shape, {});
+  const auto norm_q = make.head_norm("norm_q", shape.head_dim, 1e-6);
+  const auto norm_k = make.head_norm("norm_k", shape.head_dim, 1e-6);
+  const auto attention = make.attention("attention", shape, options);
+  const auto out = make.from_heads("out", shape, {});
+  {
+    const at::NoGradGuard no_grad;
+    for (nn::Parameter& p : parameters) p.value.copy_(local_part(values(p.spec.shape, p.name), p.spec, mesh.place()));
+  }
+  memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
+  parallel::GradientReducer reducer(store, {.sums = at::kDouble});
+  // Documents have other borders in each row: a rank must take those of its own rows.
+  const auto position = at::arange(kSequence, at::kLong), row = at::arange(batch, at::kLong).unsqueeze(1);
+  const nn::Step step{.documents = position.gt(row.remainder(kSequence - 2)).to(at::kLong)};
+  const at::Tensor x = part(values({batch, kSequence, kHidden}, "x")).requires_grad_();
+  nn::Heads heads = qkv->forward(x);
+  heads.q = norm_q->forward(heads.q), heads.k = norm_k->forward(heads.k);
+  Results r;
+  r.out = out->forward(attention->forward(heads, step));
+  reducer.begin(true);
+  r.out.backward(part(values({batch, kSequence, kHidden}, "gradient")));
+  reducer.finish();
+  r.input_gradient = x.grad();
+  for (const nn::Parameter& p : parameters) r.gradients[p.name] = p.value.grad().clone();
+  return r;
+}
+
+void check(const TensorConfig& config, const nn::AttentionShape& shape, const nn::AttentionOptions& options) {
+  const int64_t batch = parallel::batch_parts(config) * 2;
+  Results want;
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 1}});
+    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::SerialLayers make(parameters);
+    want = run_attention(make, mesh, shape, options, batch, [](const at::Tensor& x) { return x; });
+  });
+  comm::run_ranks(static_cast<int>(config.size), [&](comm::World& world) {
+    comm::Mesh mesh(world, parallel::tensor_axes(config));
+    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    const parallel::Layout layout = parallel::make_layout(config, mesh);
+    parallel::TensorLayers make(parameters, layout);
+    const auto part = [&](const at::Tensor& whole) {
+      return parallel::part_of(layout, layout.outside, whole).contiguous();
+    };
+    const Results got = run_attention(make, mesh, shape, options, batch, part);
+    expect_close(got.out, part(want.out), kTerms, "output");
+    expect_close(got.input_gradient, part(want.input_gradient), kTerms, "input gradient");
+    for (const nn::Parameter& p : parameters)
+      expect_close(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()),
+                   kTerms * batch * kSequence, "gradient of " + p.name);
+  });
+}
+
+class AttentionParity : public testing::TestWithParam<TensorConfig> {
+ protected:
+  void check_options(const nn::AttentionShape& shape) const {
+    for (const nn::AttentionOptions& options : std::vector<nn::AttentionOptions>{
+             {.alibi = true}, {.causal = false, .window = 3, .alibi = true, .soft_cap = 2, .scale = 0.7}})
+      EXPECT_NO_THROW(check(GetParam(), shape, options));
+  }
+};
+
+TEST_P(AttentionParity, HeadsHaveTheSlopesOfTheirLogicalIndex) {
+  check_options({.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3});
+}
+TEST_P(AttentionParity, HeadsThatShareKeysHaveTheSlopesOfTheirLogicalIndex) {
+  check_options({.hidden = kHidden, .heads = 6, .kv_heads = 1, .head_dim = 3});
+  check_options({.hidden = kHidden, .heads = 6, .kv_heads = 2, .head_dim = 3});
+}
+TEST_P(AttentionParity, PaddedHeadsHaveSlopesToo) {
+  check_options({.hidden = kHidden, .heads = 5, .kv_heads = 5, .head_dim = 4});
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, AttentionParity, testing::ValuesIn(tensor_modes()),
+                         [](const auto& info) { return name_of(info.param); });
+
+}  // namespace
+}  // namespace colossal::test::attention_parity_test
