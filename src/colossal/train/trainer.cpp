@@ -62,15 +62,19 @@ std::string changes_since(const nlohmann::json& progress, const run::Config& now
   } catch (const std::exception&) {
     return "";  // of a version with other keys
   }
-  std::map<std::string, std::pair<std::string, std::string>> values;  // architectures have different keys
-  for (const KeyHelp& key : describe_config(then)) values[key.key].first = key.default_value;
-  for (const KeyHelp& key : describe_config(now)) values[key.key].second = key.default_value;
+  std::map<std::string, std::string> before;  // architectures have different keys
+  for (const KeyHelp& key : describe_config(then)) before[key.key] = key.default_value;
   std::string changes;
-  for (const auto& [key, value] : values) {
-    if (value.first == value.second || key.starts_with("run.")) continue;
+  const auto see = [&](const std::string& key, const std::string& from, const std::string& to) {
+    if (from == to || key.starts_with("run.")) return;
     const auto text = [](const std::string& toml) { return toml.empty() ? "nothing" : toml; };
-    changes += concat(changes.empty() ? "" : ", ", key, " = ", text(value.first), " -> ", text(value.second));
+    changes += concat(changes.empty() ? "" : ", ", key, " = ", text(from), " -> ", text(to));
+  };
+  for (const KeyHelp& key : describe_config(now)) {
+    see(key.key, before[key.key], key.default_value);
+    before.erase(key.key);
   }
+  for (const auto& [key, value] : before) see(key, value, "");  // those that are no longer there
   return changes;
 }
 
