@@ -16,7 +16,7 @@
 // Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h):
 //
 //   auto world = colossal::comm::launch({.backend = "auto"});
-//   colossal::comm::Mesh mesh(*world, {{"data", 2}, {"tensor", 2}});
+//   colossal::comm::Mesh mesh(*world, {colossal::comm::Mesh::batch("data", 2), {"tensor", 2}});
 //   mesh.group("tensor").all_reduce(gradient, colossal::comm::Reduce::Sum).wait();
 //
 // Which headers these are, colossal/PUBLIC says; the others may change with every version.

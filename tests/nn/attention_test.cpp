@@ -107,6 +107,15 @@ TEST(AttentionLayer, WithACacheIsThatOfTheWholeSequence) {
   }
 }
 
+TEST(AttentionLayer, RefusesDocumentsBesideACacheBeforeItKeepsAnything) {
+  const at::Tensor documents = at::zeros({kBatch, kSequence}, at::kLong);
+  KvCache cache(kSequence);
+  const Step carried{.documents = documents, .cache = &cache};
+  EXPECT_THAT(test::complaint([&] { layer_of({})->forward(random_heads(kBatch, kSequence), carried); }),
+              testing::HasSubstr("a step has documents or a cache, not both"));
+  EXPECT_TRUE(cache.lengths().empty());
+}
+
 TEST(AttentionLayer, RefusesAWindowBelowZero) {
   EXPECT_THAT(test::complaint([] { layer_of({.window = -2}); }),
               testing::HasSubstr("window and soft_cap of attention must be 0 (none) or more: got -2"));

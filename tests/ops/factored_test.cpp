@@ -48,8 +48,8 @@ TEST(ScaleRowsColumns, EqualsItsReference) {
         const auto from = matrix(n, m, 1, types.from), rows = normal({n}, 2).to(wide),
                    columns = normal({m}, 3).to(wide);
         const auto got = matrix(n, m, 4, types.to), want = got.clone();
-        const double sum = scale_rows_columns(from, rows, columns, got),
-                     want_sum = scale_rows_columns_reference(from, rows, columns, want);
+        const double sum = scale_rows_columns(from, rows, columns, got).item<double>(),
+                     want_sum = scale_rows_columns_reference(from, rows, columns, want).item<double>();
         const std::string what = concat(name(set), " ", at::toString(types.from), " to ", at::toString(types.to));
         expect_close(got, want, types.to, 1, what, 1);                       // the reference is rounded, too
         const int64_t longest_sum = wide == at::kDouble ? n * m + 1 : 1024;  // a run; all runs are added up in fp64
@@ -61,7 +61,8 @@ TEST(ScaleRowsColumns, EqualsItsReference) {
 
 TEST(ScaleRowsColumns, WorksInPlaceAndLeavesTheRestAlone) {
   const at::Tensor whole = at::ones({4, 40}), part = whole.narrow(0, 1, 2).narrow(1, 3, 33);
-  EXPECT_EQ(scale_rows_columns(part, at::tensor({2.0f, 3.0f}), at::full({33}, 0.5f), part), 33 * (1 + 2.25));
+  EXPECT_EQ(scale_rows_columns(part, at::tensor({2.0f, 3.0f}), at::full({33}, 0.5f), part).item<double>(),
+            33 * (1 + 2.25));
   EXPECT_EQ(whole.sum().item<double>(), 160 - 66 + 33 * (1 + 1.5));
   EXPECT_EQ(part[1][32].item<double>(), 1.5);
 }

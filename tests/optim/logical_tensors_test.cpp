@@ -2,10 +2,12 @@
 #include "colossal/optim/logical_tensors.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
 #include "optim/shards.h"
+#include "support/ranks_values.h"
 
 namespace colossal::optim::logical_tensors_test {
 namespace {
@@ -44,6 +46,17 @@ TEST(LogicalTensors, LeaveOutWhatIsNotTrained) {
     parameters.adopt("frozen", at::ones({2, 2}), true);
     parameters.adopt("trained", at::ones({2, 2}).requires_grad_(), true);
     EXPECT_EQ(names_of({parameters, mesh}), std::vector<std::string>{"trained"});
+  });
+}
+
+TEST(LogicalTensors, RefuseInAPipelineWhatIsNotTrained) {
+  comm::run_ranks(2, [](comm::World& world) {
+    comm::Mesh mesh(world, {{"pipeline", 2}});
+    const auto stages = [](const std::string&) { return std::vector<int>{0, 1}; };
+    nn::Parameters parameters(mesh.place(), {at::kDouble, at::kCPU, 1, stages});
+    parameters.add("frozen", tensor::ShardSpec::whole({3}), nn::Init::ones(), true).value.requires_grad_(false);
+    EXPECT_THAT(test::thrown_message([&] { LogicalTensors(parameters, mesh); }),
+                testing::HasSubstr("frozen is not trained, which the other stages of a pipeline cannot know"));
   });
 }
 

@@ -133,6 +133,25 @@ TEST_P(Formats, AddUpMicroBatchesInFp32) {
 INSTANTIATE_TEST_SUITE_P(Half, Formats, testing::Values("bf16", "fp16", "fp8"),
                          [](const auto& info) { return info.param; });
 
+// Chimera has every stage twice, each copy with half of the micro-batches: what a checkpoint keeps of one is true of
+// both.
+TEST(Fp8, HistoriesAreTheSameOnBothRanksOfAStage) {
+  run::Config config = config_of({.pipeline = 2, .precision = "fp8"});
+  config.parallel.pipeline.schedule = "chimera";
+  config.parallel.pipeline.micro_batches = 2;
+  config.precision.fp8.scaling = "delayed";
+  std::vector<std::vector<at::Tensor>> two(2);
+  comm::run_ranks(2, [&](comm::World& world) {
+    const auto engine = initialize(world, config, test::tiny_gpt2());
+    test::train_step(*engine, 0, kText);
+    for (const checkpoint::NamedTensor& t : engine->state().tensors)
+      if (t.name.ends_with(".fp8_history")) two[static_cast<size_t>(world.rank())].push_back(t.value.clone());
+  });
+  ASSERT_EQ(two[0].size(), two[1].size());
+  ASSERT_GT(two[0].size(), 0u);
+  for (size_t i = 0; i < two[0].size(); ++i) EXPECT_TRUE(at::equal(two[0][i], two[1][i])) << i;
+}
+
 TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
   const auto bytes_of_step = [](const run::Config& config) {
     double bytes = 0;

@@ -23,10 +23,15 @@ constexpr int64_t kSteps = 6;
 struct Layout {
   const char* name;
   int data = 1, tensor = 1, pipeline = 1;
+  std::string schedule = "1f1b";
 };
 const std::vector<Layout>& layouts() {
   static const std::vector<Layout> all{
-      {"data2", 2, 1, 1}, {"tensor2", 1, 2, 1}, {"pipeline2", 1, 1, 2}, {"data2_tensor2_pipeline2", 2, 2, 2}};
+      {"data2", 2, 1, 1},
+      {"tensor2", 1, 2, 1},
+      {"pipeline2", 1, 1, 2},
+      {"chimera2", 1, 1, 2, "chimera"},
+      {"data2_tensor2_pipeline2", 2, 2, 2}};
   return all;
 }
 
@@ -35,6 +40,7 @@ run::Config config_of(const std::string& optimizer, const Layout& layout = {"one
   c.parallel.data = layout.data;
   c.parallel.tensor.size = layout.tensor;
   c.parallel.pipeline.size = layout.pipeline;
+  c.parallel.pipeline.schedule = layout.schedule;
   if (layout.pipeline > 1) c.parallel.pipeline.micro_batches = 2;
   c.training.steps = 2 * kSteps;
   c.training.clip = 0.5;

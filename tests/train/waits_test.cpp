@@ -7,6 +7,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/models/registry.h"
+#include "colossal/optim/config.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 
@@ -34,20 +35,31 @@ class Waits {
   at::CallbackHandle handle_;
 };
 
-int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches, const std::string& clip_by = "norm") {
+struct Choice {
+  std::string clip_by = "norm", optimizer = "adamw";
+};
+
+/// Of the second step: in the first GaLore finds its projections, of a matrix at a time.
+int64_t waits_of(models::ModelShape shape, int64_t layers, int64_t micro_batches, const Choice& choice = {}) {
   int64_t count = 0;
   comm::run_ranks(1, [&](comm::World& world) {
     run::Config config;
     config.training.batch_size = 4;
     config.training.accumulate = micro_batches;
     config.training.clip = 1;
-    config.training.clip_by = clip_by;
+    config.training.clip_by = choice.clip_by;
+    config.optimizer.name = choice.optimizer;
+    if (choice.optimizer == "galore") config.optimizer.rank = 5;
     shape.layers = layers;
     auto engine = initialize(world, config, shape);
-    engine->zero_grad();
+    const auto step = [&] {
+      engine->zero_grad();
+      engine->train_step(test::batch_of_ones(shape, 4, 8));
+      engine->step();
+    };
+    step();
     const Waits counted;
-    engine->train_step(test::batch_of_ones(shape, 4, 8));
-    engine->step();
+    step();
     count = counted.count();
   });
   return count;
@@ -59,8 +71,15 @@ TEST(Waits, DoNotGrowWithLayersNorWithMicroBatches) {
     EXPECT_GE(one, 2) << "the loss and the norm are read";
     EXPECT_EQ(waits_of(shape, 3, 1), one) << shape.architecture->name;
     EXPECT_EQ(waits_of(shape, 1, 4), one) << shape.architecture->name;
-    EXPECT_EQ(waits_of(shape, 3, 2, "largest"), one) << shape.architecture->name;
+    EXPECT_EQ(waits_of(shape, 3, 2, {.clip_by = "largest"}), one) << shape.architecture->name;
   }
+}
+
+TEST(Waits, DoNotGrowWithLayersUnderAnyRule) {
+  for (const std::string& rule : optim::rule_names())
+    EXPECT_EQ(waits_of(test::tiny_gpt2(), 3, 1, {.optimizer = rule}),
+              waits_of(test::tiny_gpt2(), 1, 1, {.optimizer = rule}))
+        << rule;
 }
 
 }  // namespace

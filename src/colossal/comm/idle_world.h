@@ -1,7 +1,7 @@
 // One rank of a run whose other ranks are not there.
 //
 //   const auto world = comm::make_idle_world(5, 64);                  // rank 5 of 64
-//   comm::Mesh mesh(*world, {{"data", 8}, {"tensor", 8}});
+//   comm::Mesh mesh(*world, {comm::Mesh::batch("data", 8), {"tensor", 8}});
 //   mesh.group("tensor").all_reduce(x, comm::Reduce::Sum).wait();     // returns at once
 //   world->traffic().total("tensor", "all_reduce").bytes;             // what 64 ranks would make this one send
 #pragma once

@@ -1,7 +1,7 @@
 // Ranks as threads of one process: the harness of every parallel test. No ports, no processes, a debugger works.
 //
 //   comm::run_ranks(4, [](comm::World& world) {
-//     comm::Mesh mesh(world, {{"data", 2}, {"tensor", 2}});
+//     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2), {"tensor", 2}});
 //     EXPECT_EQ(comm::sum(mesh.all(), world.rank()), 6);
 //   });
 #pragma once

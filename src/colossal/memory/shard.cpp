@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include "colossal/ops/reduce.h"
@@ -17,6 +19,10 @@ struct ShardTensors {
   at::TensorOptions options;
   int64_t length = 0;
   std::weak_ptr<Resident> lease;
+  // A lease that has ended is not over before its tensors are back: until then nobody may begin another.
+  bool is_lent = false;
+  mutable std::mutex mutex;
+  std::condition_variable returned;
 
   /// body(tensor) for all that a home may move.
   template <class Tensors, class Body>
@@ -39,12 +45,15 @@ Resident::Resident(std::shared_ptr<ShardTensors> shard)
 }
 
 Resident::~Resident() {
+  const std::lock_guard lock(shard_->mutex);
   shard_->options = values.options();
   shard_->for_own(*this, [this](at::Tensor& tensor) { tensor = shard_->home->put(tensor); });
   shard_->values = std::move(values);
   shard_->gradients = std::move(gradients);
   shard_->copy = std::move(copy);
   shard_->states = std::move(states);
+  shard_->is_lent = false;
+  shard_->returned.notify_all();
 }
 
 Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared<ShardTensors>()) {
@@ -59,7 +68,10 @@ Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared
 
 const std::vector<Piece>& Shard::pieces() const { return tensors_->pieces; }
 int64_t Shard::length() const { return tensors_->length; }
-at::TensorOptions Shard::options() const { return tensors_->options; }
+at::TensorOptions Shard::options() const {
+  const std::lock_guard lock(tensors_->mutex);
+  return tensors_->options;
+}
 
 size_t Shard::add_state(at::Tensor initial) const {
   const Lease held = lease();
@@ -68,18 +80,26 @@ size_t Shard::add_state(at::Tensor initial) const {
 }
 
 void Shard::set_whole_gradients(at::Tensor gradients) const {
+  const Lease held = lease();
   tensors_->gradients_stay = true;
-  lease()->gradients = std::move(gradients);
+  held->gradients = std::move(gradients);
 }
 
 void Shard::expect() const {
-  if (tensors_->lease.expired())
+  const std::lock_guard lock(tensors_->mutex);
+  if (!tensors_->is_lent)
     tensors_->for_own(*tensors_, [this](const at::Tensor& tensor) { tensors_->home->expect(tensor); });
 }
 
 Lease Shard::lease() const {
-  if (Lease held = tensors_->lease.lock()) return held;
+  std::unique_lock lock(tensors_->mutex);
+  for (;;) {
+    if (Lease held = tensors_->lease.lock()) return held;
+    if (!tensors_->is_lent) break;
+    tensors_->returned.wait(lock);
+  }
   const Lease made(new Resident(tensors_));
+  tensors_->is_lent = true;
   tensors_->lease = made;
   return made;
 }

@@ -32,7 +32,8 @@ class Home {
   virtual void expect(const at::Tensor& /*kept*/) {}
   /// The tensor to work with, of the same values: what put() returned, or what the shard was made of.
   virtual at::Tensor bring(const at::Tensor& kept) = 0;
-  /// The lease is over. Returns what stands for the tensor until it is brought again; nobody reads `lent` any more.
+  /// The lease is over, and nobody reads `lent` any more. Returns a tensor that the shard keeps in its place and gives
+  /// to the next bring(): it need not hold the values, only let this home find them.
   /// Errors must not leave it: leases end in destructors. bring() may throw what went wrong before.
   virtual at::Tensor put(const at::Tensor& lent) = 0;
 };
@@ -65,7 +66,9 @@ class Resident {
   std::shared_ptr<ShardTensors> shard_;
 };
 
-/// Who wants the tensors of a shard for longer keeps its lease; all leases of a shard at one time are the same.
+/// Who wants the tensors of a shard for longer keeps its lease; all leases of a shard at one time are the same, also
+/// those that several threads ask for: one that is asked for while the last one ends begins when its tensors are back.
+/// Who writes to the tensors of a lease is for its threads to agree on.
 using Lease = std::shared_ptr<Resident>;
 
 /// The elements of a chunk that this rank updates: all of them, or its share of those that replicas share out.

@@ -6,9 +6,9 @@
 
 namespace colossal::memory {
 
-/// One pass: what lies between two end_pass(), forward and backward of a step for instance. A pass that differs from
-///           the one before is foretold no further from there on; one that stops early, as evaluation does, changes
-///           nothing. A wrong prediction costs a message, never a number.
+/// A pass is what lies between two end_pass(), forward and backward of a step for instance. One that differs from the
+/// pass before is foretold no further from there on; one that stops early, as evaluation does, changes nothing. A wrong
+/// prediction costs a message, never a number.
 class Timeline {
  public:
   /// A chunk is used, another one than just before.

@@ -24,6 +24,9 @@ class WholeAttention final : public Attention {
   Inside forward(const Heads& heads, const Step& step) override {
     if (options_.alibi && !slopes_.defined()) slopes_ = slopes_of(heads);
     const std::vector<int64_t> lengths = step.sequences.in(heads.q.size(1));
+    require(!step.cache || !step.documents.defined(), "model",
+            "a step has documents or a cache, not both: documents are of its own tokens, not of those that the cache "
+            "holds; give what must not see one another as sequences (nn::Step::sequences)");
     const at::Tensor documents = heads.tokens.of(step.documents);
     KeysValues held;
     if (step.cache) held = step.cache->append(layer_, heads.k, heads.v, step.sequences);

@@ -40,7 +40,8 @@ namespace colossal::nn {
 /// What a forward pass carries beside the hidden state.
 struct Step {
   at::Tensor positions;  ///< [B, S] int64, like `documents` of the whole batch: layers take their tokens
-  /// [B, S] int64: a token attends only inside its own document; undefined: one document a row
+  /// [B, S] int64: a token attends only inside its own document; undefined: one document a row. Never beside a cache,
+  /// of whose tokens this does not tell the documents (Error "model"): give `sequences` there
   at::Tensor documents;
   /// How rows are cut into sequences that do not see one another: prompts of unequal lengths in one row
   Sequences sequences{};
@@ -87,8 +88,9 @@ class HeadProjection {
   virtual Heads forward(const at::Tensor& x /*[B, S, H]*/) = 0;
 };
 
-/// y [..., out] = x [..., in] W^T + b where the features of y are cut as those of x, as between blocks. A layer of the
-/// ends of a model: its work is not divided further than hidden states are.
+/// y [..., out] = x [..., in] W^T + b where the features of y are cut as those of x, as between blocks. For the ends of
+/// a model alone: ranks that hold the same hidden states all make the same products, where those of an Expand and a
+/// Contract are divided among them.
 class Dense {
  public:
   virtual ~Dense() = default;

@@ -37,7 +37,8 @@ struct Parameter {
   Init init{};
   double rate = 1;  ///< factor of the learning rate
   /// Maps features to features: the weight of a linear layer or the kernel of a convolution inside the model; no table,
-  /// no head, no vector. Rules for matrices (optim/muon) treat these alone
+  /// no head, no vector. Rules for matrices (optim/muon) treat these alone. Of somebody else's module (adopt()) it is a
+  /// guess, which takes a head for such a matrix, too
   bool hidden_matrix = false;
 };
 
@@ -80,7 +81,8 @@ class Parameters {
   };
   /// Declares a leaf of somebody else's module, whole on every rank, with its values; once, however often it is given
   /// (a tied weight). Its dtype may be another than the options': a chunk store gives it that one. Errors: a name that
-  /// is taken, a tensor that is no leaf. One of two dimensions or more is taken for a hidden matrix.
+  /// is taken, a tensor that is no leaf. One of two dimensions or more is taken for a hidden matrix: who knows that it
+  /// is a table or a head sets Parameter::hidden_matrix back.
   void adopt(const std::string& name, const at::Tensor& leaf, bool decay);
   /// The initial values of a parameter that this rank holds, to `out`, of its local shape and any dtype.
   void draw(const Parameter& parameter, const at::Tensor& out) const;

@@ -20,7 +20,8 @@ namespace colossal::nn {
 ///          bias [out] or undefined. T' is another number than T where tokens of several ranks are gathered (T' = n T,
 ///          rank by rank) or dealt out.
 /// Memory:  rows of x, y and dy are dense, but need not follow one another at once.
-/// Copies:  where several ranks hold the same block of W and see other rows (2.5D), dW is this rank's share of the sum.
+/// Sums:    where several ranks hold the same block of W and see other rows (2.5D), the dW of each is of its own rows
+///          alone: the gradient is the sum over those ranks, which the caller takes.
 /// Calls:   each is collective among the ranks of the mode's groups. backward() may come long after forward(), any
 ///          number of times, once for dx and once for dW.
 class Product {

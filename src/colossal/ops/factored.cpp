@@ -69,16 +69,16 @@ void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at:
   for (int64_t chunk = 0; chunk < chunks; ++chunk) at::Tensor(columns).add_(partial[chunk]);
 }
 
-double scale_rows_columns_reference(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
-                                    const at::Tensor& to) {
+at::Tensor scale_rows_columns_reference(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
+                                        const at::Tensor& to) {
   check_factors(from, rows, columns, to);
   const at::Tensor scaled = from.to(wide_type(to)) * rows.unsqueeze(1) * columns;
   at::Tensor(to).copy_(scaled);
-  return scaled.to(at::kDouble).square().sum().item<double>();
+  return scaled.to(at::kDouble).square().sum();
 }
 
-double scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
-                          const at::Tensor& to) {
+at::Tensor scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
+                              const at::Tensor& to) {
   const bool same = from.scalar_type() == to.scalar_type(),
              widens = narrow_type(from) != Narrow::None && to.scalar_type() == at::kFloat;
   if (!has_kernel(to) || !from.is_cpu() || !(same || widens) || from.dim() != 2 || to.dim() != 2 ||
@@ -105,7 +105,7 @@ double scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const 
   to.unsafeGetTensorImpl()->bump_version();
   double total = 0;
   for (const double part : partial) total += part;  // in order: the same sum for the same number of chunks
-  return total;
+  return at::scalar_tensor(total, at::kDouble);
 }
 
 }  // namespace colossal::ops

@@ -13,16 +13,16 @@ void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at:
 void add_square_sums_reference(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns);
 
 /// to[i, j] = from[i, j] * rows[i] * columns[j] in one pass; returns the sum of the squares of what it wrote, before
-/// rounding.
+/// rounding: a 0-dim fp64 tensor on the device of `to`, for which nobody waits here.
 ///
 /// Shapes:  from and to [n, m], which may be the same; rows [n] and columns [m] contiguous.
 /// Dtypes:  any float ones of `from` and `to`, rows and columns fp64 with fp64 `to`, else fp32, in which products are
 ///          computed; squares are added up in short runs of that dtype and in fp64 over the runs. Fast on the CPU for
 ///          dtypes that are equal, and bf16 or fp16 beside fp32.
 /// Errors:  throws on other shapes and dtypes.
-double scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
-                          const at::Tensor& to);
-double scale_rows_columns_reference(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
-                                    const at::Tensor& to);
+at::Tensor scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
+                              const at::Tensor& to);
+at::Tensor scale_rows_columns_reference(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
+                                        const at::Tensor& to);
 
 }  // namespace colossal::ops

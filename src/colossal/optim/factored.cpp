@@ -4,7 +4,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/factored.h"
-#include "colossal/tensor/host_value.h"
 
 namespace colossal::optim {
 namespace {
@@ -29,7 +28,7 @@ FactoredMoments::FactoredMoments(const LogicalTensors& tensors, std::string kind
     place_.push_back(shape.size() == 2 ? total : -1);
     if (shape.size() == 2) total += shape[0] + shape[1];
   }
-  moments_ = at::zeros({total}, at::kDouble);
+  moments_ = at::zeros({total}, tensors.zeros().options());
   for (size_t i = 0; i < place_.size(); ++i) {
     if (place_[i] < 0) continue;
     const auto& shape = tensors.entries()[i].spec.shape;
@@ -86,9 +85,9 @@ void FactoredMoments::divide(const std::vector<memory::Piece>& pieces, const at:
       const auto in = [&](const at::Tensor& buffer) {
         return tensor::at_block(of_piece(buffer, piece), shape, piece.part, block);
       };
-      const double sum = ops::scale_rows_columns(in(from), of_rows.narrow(0, block.start[0], block.size[0]),
-                                                 of_columns.narrow(0, block.start[1], block.size[1]), in(to));
-      if (block.primary) squares[static_cast<int64_t>(tensor)] += sum;
+      const at::Tensor sum = ops::scale_rows_columns(in(from), of_rows.narrow(0, block.start[0], block.size[0]),
+                                                     of_columns.narrow(0, block.start[1], block.size[1]), in(to));
+      if (block.primary) squares.select(0, static_cast<int64_t>(tensor)).add_(sum);
     }
   }
 }
@@ -130,8 +129,8 @@ void SecondMoments::divide(size_t index, const memory::Resident& shard, const at
     for (const at::Tensor& moment : others_.of(index, shard, p)) {
       const memory::Piece& piece = shard.pieces[p];
       of_piece(to, piece).copy_(of_piece(from, piece) * moment.rsqrt() * scale);
-      squares[static_cast<int64_t>(tensors_.index(*piece.parameter))] +=
-          tensor::host_value(memory::counted_squares(to, piece, tensors_.mesh().place()));
+      squares.select(0, static_cast<int64_t>(tensors_.index(*piece.parameter)))
+          .add_(memory::counted_squares(to, piece, tensors_.mesh().place()));
     }
 }
 

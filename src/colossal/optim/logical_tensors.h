@@ -18,23 +18,25 @@ class LogicalTensors {
     bool hidden_matrix;      ///< see nn::Parameter
   };
   /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole
-  /// model (nn::Parameters::declared). What another rank holds counts as trained. Needs no `parameters` later.
+  /// model (nn::Parameters::declared). Needs no `parameters` later. Errors ("optimizer"): a parameter that is not
+  /// trained, in a pipeline: the ranks of other stages could not tell.
   LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh);
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
   comm::Mesh& mesh() const { return mesh_; }
 
-  /// For each tensor a number, at first zero: fp64 [tensors].
+  /// For each tensor a number, at first zero: fp64 [tensors], on the device of the parameters.
   at::Tensor zeros() const;
   /// squares += sums of the squares that this rank counts of each tensor in `buffer`, as long as the shard that has
-  /// `pieces`. Every element counts on one rank, whatever the layout.
+  /// `pieces`. Every element counts on one rank, whatever the layout. Nobody waits for the device here.
   void add_squares(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer, at::Tensor& squares) const;
   /// L2 norms of whole tensors: norms()[k][i] of tensor i, whose squares (add_squares) on this rank are squares[k][i].
-  /// Communication: one all_reduce of numbers times tensors doubles among all ranks.
+  /// Communication: one all_reduce of numbers times tensors doubles among all ranks. Cost: one wait for the device.
   std::vector<std::vector<double>> norms(const std::vector<at::Tensor>& squares) const;
 
  private:
   comm::Mesh& mesh_;
+  at::Device device_;
   std::vector<Entry> entries_;
   std::map<std::string, size_t> index_;
 };

@@ -83,7 +83,9 @@ void Muon::for_blocks(const Matrix& matrix, const memory::Resident& shard, const
   const tensor::Place& place = tensors().mesh().place();
   for (const memory::Piece& piece : shard.pieces) {
     if (tensors().index(*piece.parameter) != matrix.tensor) continue;
-    const tensor::ShardSpec& spec = piece.parameter->spec;
+    tensor::ShardSpec spec = piece.parameter->spec;
+    // A stage that lies on two ranks of a pipeline is put together on each of them, of what each holds.
+    if (!spec.stages.empty()) spec.stages = {place.index("pipeline")};
     const auto shape = spec.local_shape(place);
     for (const tensor::Block& block : tensor::blocks(spec, place, piece.part)) {
       const int64_t row = block.start[0] - matrix.first_row;  // blocks lie inside one segment

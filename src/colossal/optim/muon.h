@@ -10,8 +10,10 @@ namespace colossal::optim {
 ///
 /// with s = 0.2 sqrt(max(n, m)), so that steps are as large as AdamW's and its rate and weight decay carry over (Liu et
 /// al. 2025, arXiv:2502.16982), or sqrt(max(1, n / m)) (Jordan) with step_scale = "spectral". What is no such matrix
-/// (vectors, tables, heads: nn::Parameter::hidden_matrix) gets AdamW with b1, b2. Each segment of a fused weight (q, k,
-/// v; gate, up) is a matrix of its own; a convolution's kernel counts as [n, rest].
+/// (vectors, tables, heads: nn::Parameter::hidden_matrix) gets AdamW with b1, b2. Nothing tells the head of somebody
+/// else's module (train::initialize) from its other matrices: it is made orthogonal as they are, unless it is tied to a
+/// table. Each segment of a fused weight (q, k, v; gate, up) is a matrix of its own; a convolution's kernel counts as
+/// [n, rest].
 ///
 /// Layouts: matrices are those of the whole model under every layout and way to share out: each is put together on one
 ///          rank of its stage, which makes it orthogonal, and goes back to all. Their number divides among the ranks.

@@ -65,18 +65,29 @@ double sum_of(const std::vector<at::Tensor>& losses, double labels) {
   return sum;
 }
 
-/// How many labels are what `head` finds most probable. Whole logits exist on every rank, so of a slice of the sequence
-/// at a time: 2^24 numbers or those of one token of each row.
+/// How many labels are what `head` finds most probable. Whole logits exist on every rank, so of a few tokens of each
+/// row at a time: 2^24 numbers, or those of one token of each row from every rank that holds a run of the sequence.
 at::Tensor labels_found(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, int64_t answers) {
-  const int64_t length = labels.size(1), most = (int64_t{1} << 24) / (labels.size(0) * answers);
-  const int64_t slice = hidden.size(1) == length ? std::clamp<int64_t>(most, 1, length) : length;
+  const int64_t rows = labels.size(0), own = hidden.size(1), runs = labels.size(1) / own;
+  const at::Tensor by_run = labels.reshape({rows, runs, own});
+  const int64_t slice = std::clamp<int64_t>((int64_t{1} << 24) / (rows * runs * answers), 1, own);
   at::Tensor count = at::zeros({}, labels.options());
-  for (int64_t from = 0; from < length; from += slice) {
-    const int64_t tokens = std::min(slice, length - from);
-    const at::Tensor part = slice == length ? hidden : hidden.narrow(1, from, tokens);
-    count += head.logits(part).argmax(-1).eq(labels.narrow(1, from, tokens)).sum();
+  for (int64_t from = 0; from < own; from += slice) {
+    const int64_t tokens = std::min(slice, own - from);
+    // [rows, runs * tokens]: of each run the same tokens, one run behind the other
+    const at::Tensor found = head.logits(hidden.narrow(1, from, tokens)).argmax(-1);
+    count += found.eq(by_run.narrow(2, from, tokens).flatten(1)).sum();
   }
   return count;
+}
+
+/// The ranks that hold the layers that this one does: those of its stage, which chimera has at two indices.
+comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
+  if (layers.states().empty() || layers.states().front()->spec.stages.size() < 2) return mesh.all_but("pipeline");
+  std::vector<std::string> axes;
+  for (const tensor::Place::Axis& axis : mesh.place().axes())
+    if (axis.name != "pipeline") axes.push_back(axis.name);
+  return mesh.among(axes, "pipeline", layers.states().front()->spec.stages);
 }
 
 }  // namespace
@@ -101,7 +112,7 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
   replicas_of(mesh_);
   all_rows_of(mesh_);
   mesh_.all();
-  if (fp8_) mesh_.all_but("pipeline");
+  if (fp8_) holders_of(mesh_, *fp8_);
 }
 
 Engine::~Engine() = default;
@@ -175,7 +186,7 @@ double Engine::train_step(const data::Batch& batch) {
 StepResult Engine::step() {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
   if (fp8_) {
-    parallel::GroupReduction ranks(mesh_.all_but("pipeline"));
+    parallel::GroupReduction ranks(holders_of(mesh_, *fp8_));
     fp8_->end_step(ranks);
   }
   return optimization_->step();

@@ -2,7 +2,7 @@
 //
 //   const auto idle = comm::make_idle_world(5, 64);      // or any other world
 //   comm::RecordingWorld world(*idle);
-//   comm::Mesh mesh(world, {{"data", 8}, {"tensor", 8}});
+//   comm::Mesh mesh(world, {comm::Mesh::batch("data", 8), {"tensor", 8}});
 //   mesh.group("tensor").all_reduce(x, comm::Reduce::Sum).wait();
 //   world.calls()[0].sent.bytes;                         // 2 * 7/8 of the bytes of x
 #pragma once

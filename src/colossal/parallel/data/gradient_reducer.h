@@ -29,7 +29,9 @@ namespace colossal::parallel {
 ///                gradient is there and those before it have left, or in finish(); one with copies in other stages in
 ///                finish().
 /// Precision:     messages have the dtype of `sums`; with each_pass that of the parameters. With
-///                ChunkOptions::compression those over replicas have a byte a number.
+///                ChunkOptions::compression the first message of a chunk has a byte a number, where there are
+///                replicas: the reduce_scatter among those that share, or of whole gradients the one all_reduce. Those
+///                that follow, over runs of sharers, gradient_axes and copies, keep the dtype of `sums`.
 /// Unused parameters: count as zeros; their chunks leave in finish().
 /// Errors ("gradients"): a second gradient of a parameter in one pass, whose chunk has left: it is used both inside and
 ///                       outside a recomputed block. One reducer a parameter: it takes the one post-accumulate hook

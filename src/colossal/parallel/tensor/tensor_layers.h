@@ -13,8 +13,8 @@ namespace colossal::parallel {
 /// Communication: linear layers: their Product. kv heads held by several ranks: one all_reduce of their rows of dW
 ///                among those. Norms: where features are split, a sum of 1 (RMSNorm) or 2 (LayerNorm) values a row over
 ///                them in forward and backward. Embedding, loss: vocabulary.h.
-///                Classifier: one all_reduce of the logits over the ranks that split features. Dropout: none, masks
-///                            follow the logical index.
+///                Classifier: one all_reduce of the logits over the ranks that split features.
+///                Dropout: none, masks follow the logical index.
 ///                Norms of heads: none, but ranks with other tokens or heads hold copies of the weight whose gradients
 ///                are partial sums.
 /// Errors:        a hidden size that does not divide (check_sizes); patch embeddings and classifiers where the layout
