@@ -128,6 +128,30 @@ TEST(HuggingFace, WhatAFolderMayLackKeepsItsValues) {
   expect_sample_values(parameters);
 }
 
+TEST(HuggingFace, WhatAFolderMayLackItLacksInAnotherShapeToo) {
+  test::TemporaryFolder folder;
+  std::map<std::string, at::Tensor> tensors = folder_tensors();
+  tensors["model.norm.weight"] = at::ones({4});
+  tensors["model.v.bias"] = at::ones({5});
+  write_safetensors(folder / "model.safetensors", tensors);
+  nn::Parameters parameters = model({});
+  ExternalNames external = names();
+  external.may_lack = {"norm.*"};
+  EXPECT_THROW(import_weights(folder.path(), parameters, external), Error);
+  external.may_lack = {"norm.*", "qkv.bias"};
+  std::vector<NamedTensor> values;
+  for (nn::Parameter& p : parameters) values.push_back({p.name, p.value.detach(), p.spec, {}});
+  for (const char* name : {"norm.weight", "qkv.bias"}) parameters.at(name).value.detach().fill_(7);
+  EXPECT_THAT(import_weights(folder.path(), parameters, values, external),
+              UnorderedElementsAre("norm.weight", "qkv.bias"));
+  for (const char* name : {"norm.weight", "qkv.bias"}) {
+    nn::Parameter& kept = parameters.at(name);
+    EXPECT_TRUE(kept.value.detach().eq(7).all().item<bool>()) << name;
+    kept.value.detach().copy_(whole_value(kept, at::kFloat));
+  }
+  expect_sample_values(parameters);
+}
+
 TEST(HuggingFace, ImportsUnderEveryLayoutAndPrefix) {
   test::TemporaryFolder folder;
   std::map<std::string, at::Tensor> with = folder_tensors(), without;

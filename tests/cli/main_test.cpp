@@ -98,6 +98,7 @@ TEST(Cli, HelpConfigNamesEverySectionWithDefaults) {
     EXPECT_THAT(outcome.out, HasSubstr("[" + std::string(section) + "]\n")) << section;
   }
   EXPECT_THAT(outcome.out, HasSubstr("  steps = "));
+  EXPECT_THAT(outcome.out, HasSubstr("are listed by `colossal models`"));  // which loads LibTorch, and this does not
 }
 
 TEST(Cli, HelpConfigOfOneSection) {
@@ -106,6 +107,9 @@ TEST(Cli, HelpConfigOfOneSection) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("[training]")));
   EXPECT_THAT(colossal({"help", "config", "training.steps"}).out, HasSubstr("[training]\n"));
   expect_misuse({"help", "config", "paralel"}, "no section or key `paralel`, did you mean `parallel`?");
+  expect_misuse({"help", "config", "model.objective"},
+                "no section or key `model.objective`; keys of [model] that one architecture has for itself: "
+                "`colossal models`");
 }
 
 TEST(Cli, UnknownWordsAreMisuse) {

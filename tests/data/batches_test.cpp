@@ -115,6 +115,21 @@ TEST(Batches, EvaluationGoesInOrderAndRewinds) {
   EXPECT_THAT(values(first.labels), ElementsAre(1, 2, 3, 4));
 }
 
+TEST(Batches, OfASetThatIsToCountOnceRowsOfTheNextEpochDoNotCount) {
+  const auto samples = std::make_shared<TextSamples>(counting(7), 2, Documents::Joined);  // 3 samples
+  for (int rank = 0; rank < 2; ++rank) {
+    Batches batches(samples, {.batch_size = 4, .rank = rank, .ranks = 2, .shuffle = false, .counts_once = true});
+    const Batch first = batches.next();
+    if (rank == 0)
+      EXPECT_THAT(values(first.labels), ElementsAre(1, 2, 3, 4));
+    else
+      EXPECT_THAT(values(first.labels), ElementsAre(5, 6, kIgnored, kIgnored));
+    EXPECT_THAT(values(batches.next().labels), testing::Each(kIgnored));
+    batches.rewind();
+    EXPECT_TRUE(batches.next().labels.equal(first.labels));
+  }
+}
+
 constexpr int64_t kEnd = 9;
 Corpus three_documents() { return Corpus::of({1, 2, kEnd, 3, kEnd, 4, 5, 6, 7}, kEnd, 10); }
 

@@ -12,6 +12,7 @@
 namespace colossal::data::labelled_texts_test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -43,6 +44,27 @@ TEST(LabelledTexts, SayWhichLineIsWrong) {
   EXPECT_THAT(refusal("c.jsonl", "{\"text\": \"x\", \"label\": [1]}\n"), HasSubstr("label must be a number or a name"));
   EXPECT_THAT(refusal("c.tsv", "\n\n"), HasSubstr("holds no texts"));
   EXPECT_THAT(test::thrown_message([] { read_labelled_texts("/absent.tsv"); }), HasSubstr("/absent.tsv"));
+}
+
+TEST(LabelledTexts, NumbersAreNeverTakenForNames) {
+  const auto refusal = [](const std::string& name, const std::string& content) {
+    return test::thrown_message([&] { read_labelled_texts(file(name, content)); });
+  };
+  EXPECT_THAT(refusal("e.tsv", "label\ttext\n1\tgood\n0\tbad\n"),
+              AllOf(HasSubstr("e.tsv:1: labels must be all numbers or all names: got label, and "),
+                    HasSubstr("e.tsv:2 has 1; remove the line if it is a header")));
+  EXPECT_THAT(refusal("f.tsv", "0\ta\n11\tb\n\nx\tc\n2\td\n"), HasSubstr("f.tsv:4: labels must be all numbers"));
+  EXPECT_THAT(refusal("g.tsv", "1\ta\n-1\tb\n0\tc\n"),
+              HasSubstr("g.tsv:2: a label that is a number must be in [0, 16777216): got -1; remove the texts"));
+  EXPECT_THAT(refusal("h.tsv", "1\ta\n16777216\tb\n"), HasSubstr("h.tsv:2: a label that is a number"));
+  EXPECT_THAT(refusal("i.tsv", "1\ta\n99999999999999999999\tb\n"), HasSubstr("i.tsv:2: a label that is a number"));
+  EXPECT_THAT(refusal("j.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": 3}\n"),
+              HasSubstr("j.jsonl:1: labels must be all numbers or all names: got x"));
+  EXPECT_THAT(read_labelled_texts(file("k.tsv",
+                                       "\xef\xbb\xbf"
+                                       "1\ta\n10\tb\n2\tc\n"))
+                  .labels,
+              ElementsAre(1, 10, 2));
 }
 
 TEST(LabelledTexts, EachTextIsInOnePart) {

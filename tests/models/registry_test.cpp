@@ -151,6 +151,83 @@ TEST(Registry, WhatIsThereAlreadyIsRefused) {
   EXPECT_THAT(adding(other), HasSubstr("must have name, make and costs: got empty"));
 }
 
+TEST(Registry, AHalfMadeHuggingFaceRowIsRefused) {
+  Registry registry = built_in();
+  Architecture row = strange();
+  row.hugging_face = registry.at("llama")->hugging_face;
+  row.hugging_face.model_type = "strange";
+  row.hugging_face.to_json = nullptr;
+  EXPECT_THAT(test::thrown_message([&] { registry.add(row); }),
+              HasSubstr("must have its names, from_json and to_json: got strange without"));
+  EXPECT_EQ(registry.architectures().size(), built_in().architectures().size());
+}
+
+TEST(Registry, OwnKeysCalledAsThoseOfAllAreRefused) {
+  struct Shadowing {
+    double dropout = 0.5;
+    void fields(Fields& f) { f.number("dropout", dropout, "", "of attention", 0, 1); }
+    bool operator==(const Shadowing&) const = default;
+  };
+  Registry registry = built_in();
+  Architecture row = strange();
+  row.own = Shadowing{};
+  EXPECT_THAT(test::thrown_message([&] { registry.add(row); }),
+              HasSubstr("own keys must have names that no key of all models has: got dropout of strange"));
+}
+
+/// What make_model() says of the strange architecture when its model is made by `make`.
+std::string refusal_of_model(Model (*make)(const ModelShape&, nn::Layers&)) {
+  Architecture row = strange();
+  row.make = make;
+  Registry registry = built_in();
+  const ModelShape shape = registry.add(row).resolve({.name = "strange-tiny"});
+  nn::Parameters parameters({}, {});
+  nn::SerialLayers layers(parameters);
+  return test::thrown_message([&] { make_model(shape, layers); });
+}
+
+template <Block Model::* part>
+Model make_without(const ModelShape& s, nn::Layers& layers) {
+  Model model = make(s, layers);
+  model.*part = nullptr;
+  return model;
+}
+
+TEST(Registry, AModelWithoutOneOfItsPartsIsRefused) {
+  EXPECT_EQ(refusal_of_model(make), "");
+  EXPECT_THAT(refusal_of_model(make_without<&Model::embed>), HasSubstr("strange must make an embed, blocks, a norm "
+                                                                       "and a head: got no embed"));
+  EXPECT_THAT(refusal_of_model(make_without<&Model::norm>), HasSubstr("got no norm (one that does nothing"));
+  EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
+                Model model = make(s, layers);
+                model.head = nullptr;
+                return model;
+              }),
+              HasSubstr("got no head"));
+}
+
+TEST(Registry, NamesOfParametersThatSayNothingOfTheirPlaceAreRefused) {
+  EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
+                layers.layer_norm("blocks.shared", s.hidden, 1e-5);
+                return make(s, layers);
+              }),
+              HasSubstr("must be named `blocks.<i>.<name>` with i in [0, 2): got blocks.shared."));
+  EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
+                layers.layer_norm("blocks.2.norm", s.hidden, 1e-5);
+                return make(s, layers);
+              }),
+              HasSubstr("with i in [0, 2): got blocks.2.norm."));
+  EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
+                Model model = make(s, layers);
+                layers.layer_norm("final_norm", s.hidden, 1e-5);
+                return model;
+              }),
+              HasSubstr("made behind the blocks must have names that begin with `norm.` or `head.`: got final_norm."));
+  EXPECT_THAT(test::thrown_message(
+                  [] { stages_using("blocks.x.weight", built_in().resolve({.name = "gpt2-tiny"}), {0, 2, 4}); }),
+              HasSubstr("must be named `blocks.<i>.<name>`"));
+}
+
 TEST(Registry, OwnSizesOfAnotherArchitectureAreRefused) {
   ModelShape shape = with_strange().resolve({.name = "strange-tiny"});
   shape.architecture = built_in().at("llama");

@@ -24,8 +24,7 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(count("gpt2-xl"), 1557.6, 0.1);
   EXPECT_NEAR(count("llama2-7b"), 6738.4, 0.1);
   EXPECT_NEAR(count("llama3-8b"), 8030.3, 0.1);
-  EXPECT_NEAR(count("bert-base"), 109.514,
-              0.001);  // BertForMaskedLM of bert-base-uncased
+  EXPECT_NEAR(count("bert-base"), 109.514, 0.001);  // BertForMaskedLM of bert-base-uncased
   EXPECT_NEAR(count("vit-base-16"), 86.57, 0.01);
   EXPECT_NEAR(count("vit-large-16"), 304.33, 0.01);
   EXPECT_NEAR(count("gpt3-175b"), 175e3, 1500);
@@ -85,9 +84,45 @@ TEST(Resolve, OfABertTheHeadMayDifferFromItsFolder) {
   EXPECT_EQ(classifier.task().objective, Objective::Class);
   EXPECT_EQ(classifier.task().classes, 7);
   EXPECT_FALSE(classifier.tied);
-  EXPECT_NE(
-      test::thrown_message([&] { built_in().resolve(from(own_keys({"types=3"}))); }).find("sizes come from the folder"),
-      std::string::npos);
+  EXPECT_EQ(built_in().resolve(from(own_keys({"objective=class", "classes=7", "types=2"}))), classifier);
+  const std::string message =
+      test::thrown_message([&] { built_in().resolve(from(own_keys({"objective=class", "types=3"}))); });
+  EXPECT_NE(message.find("sizes come from the folder"), std::string::npos);
+  EXPECT_NE(message.find(": remove types from [model]"), std::string::npos) << message;
+
+  // And back: the head for hidden tokens shares the embedding's weight again.
+  folder.write("config.json", built_in().at("bert")->hugging_face.to_json(classifier).dump());
+  EXPECT_EQ(built_in().resolve(from({})), classifier);
+  ModelShape again = built_in().resolve(from(own_keys({"objective=masked-token", "classes=2"})));
+  EXPECT_TRUE(again.tied);
+  EXPECT_EQ(again, saved);
+}
+
+TEST(HuggingFaceConfig, OwnSizesOutsideTheirRangesAreRefused) {
+  const auto refusal = [](const char* preset, const char* key, const nlohmann::json& value) {
+    const ModelShape shape = built_in().resolve({.name = preset});
+    nlohmann::json j = shape.architecture->hugging_face.to_json(shape);
+    j[key] = value;
+    return test::thrown_message([&] { built_in().shape_of(j); });
+  };
+  const auto expect = [](const std::string& message, const std::string& wanted) {
+    EXPECT_NE(message.find(wanted), std::string::npos) << message;
+  };
+  expect(refusal("bert-tiny", "num_labels", 1'000'000'000'000), "classes must be between 1 and 16777216: got 10000");
+  expect(refusal("bert-tiny", "num_labels", -5), "classes must be between 1 and 16777216: got -5");
+  expect(refusal("bert-tiny", "id2label", nlohmann::json::object()), "classes must be between 1 and 16777216: got 0");
+  expect(refusal("bert-tiny", "type_vocab_size", 0), "types must be between 1 and 1099511627775: got 0");
+  expect(refusal("bert-tiny", "num_attention_heads", -3), "heads must be positive: got -3");
+  expect(refusal("vit-tiny-cifar", "num_channels", int64_t{1} << 62), "channels must be between 1 and 1099511627775");
+  expect(refusal("vit-tiny-cifar", "num_attention_heads", 0), "heads must be positive: got 0");
+  expect(refusal("llama-tiny", "rope_theta", 0.5), "rope_theta must be between 1 and 1e+12: got 0.5");
+}
+
+TEST(ModelShape, SaysWhichSizeDoesNotFollowFromTheOthers) {
+  ModelShape shape = built_in().resolve({.name = "bert-tiny", .own = own_keys({"objective=class"})});
+  shape.tied = true;
+  const std::string message = test::thrown_message([&] { shape.validate(); });
+  EXPECT_NE(message.find("got tied 1, which must be 0"), std::string::npos) << message;
 }
 
 TEST(HuggingFaceConfig, OfABertSaysItsObjective) {

@@ -163,8 +163,9 @@ TEST(Vit, RefusesConfigurationsItCannotCompute) {
   EXPECT_NE(with("qkv_bias", false).find("qkv_bias"), std::string::npos);
   EXPECT_NE(with("image_size", {224, 112}).find("wrong type"), std::string::npos);
   EXPECT_NE(with("image_size", int64_t{1} << 40).find("image_size must be in [1, 65536]"), std::string::npos);
-  EXPECT_NE(with("patch_size", 0).find("patch must be positive"), std::string::npos);
-  EXPECT_NE(with("id2label", nlohmann::json::object()).find("classes must be positive"), std::string::npos);
+  EXPECT_NE(with("patch_size", 0).find("patch must be between 1 and 65536: got 0"), std::string::npos);
+  EXPECT_NE(with("id2label", nlohmann::json::object()).find("classes must be between 1 and 16777216: got 0"),
+            std::string::npos);
 }
 
 }  // namespace

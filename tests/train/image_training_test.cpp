@@ -100,6 +100,21 @@ TEST_F(ImageRun, Learns) {
   EXPECT_NE(page.find("Held-out accuracy"), std::string::npos);
 }
 
+TEST_F(ImageRun, EvaluationCountsEachImageOnceHoweverMuchIsAsked) {
+  const auto evaluated = [&](const std::string& folder, int64_t batches) {
+    run::Config c = make(folder, 2, 1);
+    c.training.steps = 3;
+    c.training.batch_size = 24;  // of the 40 test images the second batch has 16
+    c.training.evaluate_batches = batches;
+    train(c, Start::New);
+    return metrics(folder).back();
+  };
+  const report::StepMetrics all = evaluated("all", 2), more = evaluated("more", 5);
+  EXPECT_EQ(*more.eval_loss, *all.eval_loss);
+  EXPECT_EQ(*more.accuracy, *all.accuracy);
+  EXPECT_NEAR(40 * *all.accuracy, std::round(40 * *all.accuracy), 1e-9);  // a share of 40 images, not of 48 rows
+}
+
 TEST_F(ImageRun, ResumeIsBitwise) {
   const auto whole = train(make("whole", 1, 2), Start::New);
   const run::Config parts = make("parts", 1, 2);

@@ -152,8 +152,8 @@ Evaluation evaluate(const parallel::PipelineConfig& pipeline, const models::Mode
     all[world.rank()] = engine->evaluate(batch);
   });
   for (const Evaluation& e : all) {
-    EXPECT_EQ(e.loss, all[0].loss);
-    EXPECT_EQ(e.accuracy, all[0].accuracy);
+    EXPECT_EQ(e.loss(), all[0].loss());
+    EXPECT_EQ(e.accuracy(), all[0].accuracy());
   }
   return all[0];
 }
@@ -183,11 +183,11 @@ TEST(PipelineEvaluation, OfTextEqualsOneProcess) {
   batch.labels[0][0] = data::kIgnored;  // micro-batches count different numbers of tokens
   const models::ModelShape shape = shape_of(test::tiny_gpt2(), 4);
   const Evaluation want = evaluate({}, shape, batch);
-  EXPECT_FALSE(want.accuracy.has_value());
+  EXPECT_FALSE(want.accuracy().has_value());
   for (const auto& pipeline : evaluated()) {
     const Evaluation got = evaluate(pipeline, shape, batch);
-    EXPECT_NEAR(got.loss, want.loss, 1e-12 * want.loss) << pipeline.schedule;
-    EXPECT_FALSE(got.accuracy.has_value());
+    EXPECT_NEAR(got.loss(), want.loss(), 1e-12 * want.loss()) << pipeline.schedule;
+    EXPECT_FALSE(got.accuracy().has_value());
   }
 }
 
@@ -199,12 +199,12 @@ TEST(PipelineEvaluation, OfImagesEqualsOneProcessInAccuracyToo) {
   batch.labels = at::randint(0, 7, {64, 1}, generator, at::TensorOptions().dtype(at::kLong));
   batch.labels[0][0] = data::kIgnored;
   const Evaluation want = evaluate({}, shape, batch);
-  EXPECT_GT(want.accuracy, 0);
-  EXPECT_LT(want.accuracy, 1);
+  EXPECT_GT(want.accuracy(), 0);
+  EXPECT_LT(want.accuracy(), 1);
   for (const auto& pipeline : evaluated()) {
     const Evaluation got = evaluate(pipeline, shape, batch);
-    EXPECT_NEAR(got.loss, want.loss, 1e-12 * want.loss) << pipeline.schedule;
-    EXPECT_EQ(got.accuracy, want.accuracy) << pipeline.schedule;  // counts, divided by one another
+    EXPECT_NEAR(got.loss(), want.loss(), 1e-12 * want.loss()) << pipeline.schedule;
+    EXPECT_EQ(got.accuracy(), want.accuracy()) << pipeline.schedule;  // counts, divided by one another
   }
 }
 

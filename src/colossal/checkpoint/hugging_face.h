@@ -25,8 +25,8 @@ struct ExternalNames {
   /// Tensors that may be in the folder unused; `*` stands for any characters: "*.attn.bias", "*.rotary_emb.inv_freq",
   /// "lm_head.weight".
   std::vector<std::string> ignored;
-  /// Parameters of ours, as such patterns, that keep their values where the folder holds none of their tensors: a new
-  /// head on trained blocks.
+  /// Parameters of ours, as such patterns, that keep their values where the folder lacks one of their tensors or has
+  /// it in another shape: a new head on trained blocks.
   std::vector<std::string> may_lack{};
   /// Ends of names, and what older folders have in their place: {"LayerNorm.weight", "LayerNorm.gamma"}.
   std::vector<std::pair<std::string, std::string>> old_endings{};

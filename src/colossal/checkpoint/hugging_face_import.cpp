@@ -60,10 +60,15 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
                           const ExternalNames& external, const std::string& folder) {
   MismatchTable table;
   std::vector<Source> sources;
-  std::set<std::string> used;
+  std::set<std::string> used, lacking;
   for (const ExternalPart& part : parts) {
     const std::optional<std::string> name = name_in(files, part.name, external);
-    if (!name && matches_one(part.parameter->name, external.may_lack)) continue;
+    const bool fits = name && files.entries().at(*name)->shape == part.external_shape();
+    if (!fits && matches_one(part.parameter->name, external.may_lack)) {
+      lacking.insert(part.parameter->name);
+      if (name) used.insert(*name);
+      continue;
+    }
     if (!name) {
       table.add(part.name, describe(part.external_shape()), "-");
       continue;
@@ -78,6 +83,8 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
     if (used.count(name) == 0 && !matches_one(name, external.ignored))
       table.add(name, "-", describe(entry->dtype, entry->shape));
   table.require_empty("hugging face", folder + " does not hold this model");
+  // One that lacks a part lacks all: a fused parameter is taken whole or not at all.
+  std::erase_if(sources, [&](const Source& source) { return lacking.count(source.part->parameter->name) > 0; });
   return sources;
 }
 

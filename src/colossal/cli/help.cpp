@@ -39,13 +39,16 @@ int print_config(const Arguments& wanted) {
     for (const auto& key : keys) sections.insert(key.section);
     std::erase_if(keys, [&](const KeyHelp& key) { return !is_within(key.section, wanted[0]) && key.key != wanted[0]; });
     if (keys.empty()) {
+      const bool of_model = is_within(wanted[0], "model");
       throw UsageError("the config has no section or key `" + wanted[0] + "`" +
-                       did_you_mean(wanted[0], {sections.begin(), sections.end()}));
+                       (of_model ? "; keys of [model] that one architecture has for itself: `colossal models`"
+                                 : did_you_mean(wanted[0], {sections.begin(), sections.end()})));
     }
   } else {
     std::printf(
         "Every key of a config file (TOML), as `key = default` and what it means. Each is also a flag of the commands\n"
-        "that take a config: --section.key=value.\n\n");
+        "that take a config: --section.key=value. Keys of [model] that one architecture has for itself, such as those\n"
+        "of images, are listed by `colossal models`.\n\n");
   }
   std::fputs(format_help(keys).c_str(), stdout);
   return 0;

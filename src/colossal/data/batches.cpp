@@ -60,6 +60,7 @@ Batch Batches::make(int64_t first_row) const {
     const int64_t sample = options_.shuffle ? Order(count_, options_.seed, epoch)(position) : position;
     const uint64_t epoch_seed = derive_seed(derive_seed(options_.seed, "samples"), static_cast<uint64_t>(epoch));
     samples_->fill(sample, derive_seed(epoch_seed, static_cast<uint64_t>(sample)), batch, row);
+    if (options_.counts_once && epoch > 0) batch.labels.select(0, row).fill_(kIgnored);
   }
   return batch;
 }

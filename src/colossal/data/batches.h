@@ -21,6 +21,8 @@ struct BatchOptions {
   int rank = 0, ranks = 1;  ///< of the data axis: this one takes rows [rank * B/ranks, (rank + 1) * B/ranks)
   uint64_t seed = 0;
   bool shuffle = true;  ///< false: samples in their own order (evaluation)
+  /// The labels of rows behind the first epoch are kIgnored: no sample counts twice (evaluation).
+  bool counts_once = false;
 };
 
 /// Some samples, a row each, on the host. Text: int64 [B, S] each. Images: float [B, C, side, side] and labels [B, 1].

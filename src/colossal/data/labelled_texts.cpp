@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kLargestFile = int64_t{1} << 30;
 constexpr int64_t kMostClasses = 1 << 24;
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 struct LabelledLine {
   std::string label, text;
@@ -43,10 +44,31 @@ LabelledLine parse_tab_line(const std::string& line, const std::string& where) {
   return {line.substr(0, tab), line.substr(tab + 1)};
 }
 
+/// An integer of any size, also one that is no label.
 bool is_number(const std::string& label) {
   int64_t value = 0;
-  const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), value);
-  return error == std::errc() && end == label.data() + label.size() && value >= 0 && value < kMostClasses;
+  return std::from_chars(label.data(), label.data() + label.size(), value).ptr == label.data() + label.size();
+}
+
+/// Whether the labels are numbers. A stray name among them (the header of a table) must not make names of them all,
+/// which would be numbered anew in the order of the alphabet.
+bool are_numbers(const std::vector<std::string>& labels, const std::vector<std::string>& places) {
+  const auto first_name = std::find_if_not(labels.begin(), labels.end(), is_number);
+  const auto first_number = std::find_if(labels.begin(), labels.end(), is_number);
+  if (first_number == labels.end()) return false;
+  const auto place = [&](auto label) { return places[label - labels.begin()]; };
+  if (first_name != labels.end())
+    throw Error("data", concat(place(first_name), ": labels must be all numbers or all names: got ",
+                               printable(*first_name), ", and ", place(first_number), " has ", *first_number,
+                               "; remove the line if it is a header, or write every label as a name"));
+  for (size_t i = 0; i < labels.size(); ++i) {
+    int64_t value = -1;
+    const auto parsed = std::from_chars(labels[i].data(), labels[i].data() + labels[i].size(), value);
+    require(parsed.ec == std::errc() && value >= 0 && value < kMostClasses, "data", places[i],
+            ": a label that is a number must be in [0, ", kMostClasses, "): got ", printable(labels[i]),
+            "; remove the texts that have no label");
+  }
+  return true;
 }
 
 }  // namespace
@@ -54,22 +76,23 @@ bool is_number(const std::string& label) {
 LabelledTexts read_labelled_texts(const std::string& path) {
   const std::string content = read_file(path, kLargestFile);
   const bool is_json = path.ends_with(".jsonl");
-  std::vector<std::string> labels;
+  std::vector<std::string> labels, places;
   LabelledTexts read;
   std::istringstream lines(content);
   int64_t number = 0;
   for (std::string line; std::getline(lines, line);) {
-    ++number;
+    if (++number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty()) continue;
     const std::string where = concat(path, ":", number);
     LabelledLine parsed = is_json ? parse_json_line(line, where) : parse_tab_line(line, where);
     labels.push_back(std::move(parsed.label));
+    places.push_back(where);
     read.texts.push_back(std::move(parsed.text));
   }
   require(!labels.empty(), "data", path, " holds no texts");
   std::map<std::string, int64_t> names;
-  if (!std::all_of(labels.begin(), labels.end(), is_number)) {
+  if (!are_numbers(labels, places)) {
     for (const std::string& label : labels) names[label] = 0;
     for (auto& [name, index] : names) index = read.classes++;
   }

@@ -21,10 +21,10 @@ struct LabelledTexts {
 };
 
 /// Reads a file of one text a line: of a .jsonl objects {"text": "...", "label": 1}, of any other file
-/// `label<tab>text`. Empty lines are passed over. Labels are numbers from 0, or names, which get numbers in the order
-/// of the alphabet.
+/// `label<tab>text`. Empty lines are passed over. Labels are all numbers from 0, or all names, which get numbers in the
+/// order of the alphabet.
 /// Errors ("data"): no such file, one of more than 1 GiB, no text in it, or a line that is none of this (with its
-///                  number).
+///                  number): a name where others have numbers, such as a header, or a number that is no class.
 LabelledTexts read_labelled_texts(const std::string& path);
 
 /// Sample i is text i: the tokenizer's begin token (its end token where it has none), the first tokens of the text, and

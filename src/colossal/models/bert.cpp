@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
@@ -13,7 +14,7 @@ namespace colossal::models {
 void BertSizes::fields(Fields& f) {
   f.choice("objective", objective, {"masked-token", "class"},
            "what is asked of it: tokens that were hidden, or the class of a text");
-  f.integer("classes", classes, "classes", "objective class: that it tells apart", 1, kLargestSize);
+  f.integer("classes", classes, "classes", "objective class: that it tells apart", 1, kMostClasses);
   f.integer("types", types, "types", "of tokens, of which a text has the first", 1, kLargestSize);
 }
 
@@ -28,8 +29,7 @@ Task task(const ModelShape& s) {
   return {.objective = Objective::Class, .classes = s.own.as<BertSizes>().classes};
 }
 
-/// A classifier has no projection to the vocabulary that could share the
-/// embedding's weight.
+/// A classifier has no projection to the vocabulary that could share the embedding's weight.
 void settle(ModelShape& s) { s.tied = s.tied && !classifies(s); }
 
 void add_masked_token_head(Model& model, const ModelShape& s, nn::Embedding* embedding, nn::Layers& layers) {
@@ -128,6 +128,7 @@ ModelShape from_json(const nlohmann::json& j) {
   ModelShape s = sized(j.at("vocab_size"), j.at("hidden_size"), j.at("num_hidden_layers"),
                        std::max<int64_t>(1, j.at("num_attention_heads")), j.at("max_position_embeddings"));
   s.ffn = j.at("intermediate_size");
+  s.heads = s.kv_heads = j.at("num_attention_heads");  // whatever they are: validate() refuses
   s.norm_epsilon = j.value("layer_norm_eps", 1e-12);
   s.dropout = j.value("hidden_dropout_prob", 0.0);
   s.tied = j.value("tie_word_embeddings", true);
@@ -135,8 +136,7 @@ ModelShape from_json(const nlohmann::json& j) {
   const auto classes = j.value("architectures", nlohmann::json::array());
   if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end())
     own.objective = "class";
-  // transformers writes the labels, and none at all where there are its default
-  // of two.
+  // transformers writes the labels, and none at all where there are its default of two.
   own.classes = j.contains("id2label") ? static_cast<int64_t>(j["id2label"].size()) : j.value("num_labels", int64_t{2});
   s.own = own;
   require(j.value("hidden_act", "gelu") == "gelu", "model", "hidden_act of a BERT must be gelu: got ",
@@ -164,7 +164,8 @@ nlohmann::json to_json(const ModelShape& s) {
                    {"attention_probs_dropout_prob", 0.0},
                    {"position_embedding_type", "absolute"},
                    {"tie_word_embeddings", classifies(s) || s.tied}};
-  for (int64_t i = 0; i < own.classes; ++i) {
+  if (!classifies(s)) j["num_labels"] = own.classes;
+  for (int64_t i = 0; classifies(s) && i < own.classes; ++i) {
     const std::string label = concat("LABEL_", i);
     j["id2label"][std::to_string(i)] = label;
     j["label2id"][label] = i;
@@ -189,8 +190,7 @@ Architecture bert_architecture() {
                        .from_json = from_json,
                        .to_json = to_json,
                        .prefix = "bert.",
-                       // those of heads that this objective does not have, and
-                       // copies of tied weights
+                       // those of heads that this objective does not have, and copies of tied weights
                        .ignored = {"*embeddings.position_ids", "cls.*", "bert.pooler.*", "pooler.*", "classifier.*"},
                        .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
                        .own_head = {"objective", "classes"}}};

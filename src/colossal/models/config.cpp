@@ -5,13 +5,8 @@
 namespace colossal::models {
 
 void ModelConfig::common_fields(Fields& f) {
-  f.text("name", name,
-         "preset: gpt2-tiny .. gpt2-xl, gpt3-175b, llama-tiny .. llama3-70b, "
-         "bert-tiny .. bert-large, vit-tiny-cifar .. "
-         "vit-huge-16");
-  f.text("from", from,
-         "Hugging Face folder whose sizes and weights to start from; `name` is "
-         "not used then");
+  f.text("name", name, "preset, such as gpt2-tiny; `colossal models` lists them");
+  f.text("from", from, "Hugging Face folder whose sizes and weights to start from; `name` is not used then");
   f.integer("vocabulary", vocabulary, "tokens", "0: the tokenizer's", 0, kLargestSize);
   f.integer("hidden", hidden, "features", "width of the hidden state; 0: the preset's", 0, kLargestSize);
   f.integer("layers", layers, "layers", "transformer blocks; 0: the preset's", 0, kLargestSize);

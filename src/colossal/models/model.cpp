@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <charconv>
+
+#include "colossal/base/error.h"
 
 namespace colossal::models {
 
@@ -19,13 +22,23 @@ int64_t tokens_of(const Model& model, const at::Tensor& inputs) {
   return inputs.dim() == 2 ? inputs.size(1) : model.shape.positions;
 }
 
+std::optional<int64_t> block_of(const std::string& parameter, int64_t layers) {
+  constexpr std::string_view kBlocks = "blocks.";
+  if (!parameter.starts_with(kBlocks)) return {};
+  int64_t block = -1;
+  const char *begin = parameter.data() + kBlocks.size(), *end = parameter.data() + parameter.size();
+  const auto [behind, error] = std::from_chars(begin, end, block);
+  require(error == std::errc() && behind != end && *behind == '.' && block >= 0 && block < layers, "model",
+          "a parameter of a block must be named `blocks.<i>.<name>` with i in [0, ", layers, "): got ", parameter,
+          "; rename it, or one that no block has for itself without `blocks.`");
+  return block;
+}
+
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts) {
   const auto last = static_cast<int64_t>(cuts.size()) - 2;
-  if (parameter.starts_with("blocks.")) {
-    const int64_t block = std::stoll(parameter.substr(7));
-    return {std::upper_bound(cuts.begin(), cuts.end(), block) - cuts.begin() - 1};
-  }
+  if (const std::optional<int64_t> block = block_of(parameter, shape.layers))
+    return {std::upper_bound(cuts.begin(), cuts.end(), *block) - cuts.begin() - 1};
   if (parameter.starts_with("norm.") || parameter.starts_with("head.")) return {last};
   if (parameter.starts_with("embedding.") && shape.tied && last > 0) return {0, last};
   return {0};

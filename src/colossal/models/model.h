@@ -13,12 +13,14 @@
 //   }
 //
 // The names of parameters say which part of the model uses them, and so in a pipeline where they are: "blocks.<i>." the
-// block i, "norm." and "head." the end, all others the beginning; a tied "embedding." both ends.
+// block i, "norm." and "head." the end, all others the beginning; a tied "embedding." both ends. make_model() refuses
+// names that say nothing of this.
 #pragma once
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "colossal/models/shape.h"
@@ -35,7 +37,7 @@ struct Model {
   std::vector<Block> blocks;
   Block norm;  ///< of a model of images also the choice of the class token: [B, S, H] -> [B, 1, H]
   std::shared_ptr<nn::LossHead> head;
-  int64_t batch_parts = 1;     ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
+  int64_t batch_parts = 1;  ///< nn::Layers::batch_parts() of the layout: every batch must divide by it
 };
 
 /// A run of blocks, with what stands before the first and behind the last of the model.
@@ -48,6 +50,10 @@ struct Stage {
 /// A stage of the forward pass: of inputs or the hidden state that the stage before returned. step.cache is the
 /// caller's to advance.
 at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x, const nn::Step& step);
+
+/// The block that the parameter of that name is of; none: of no block.
+/// Errors ("model"): "blocks." without the number of one of `layers` blocks and a name behind.
+std::optional<int64_t> block_of(const std::string& parameter, int64_t layers);
 
 /// The stages of a chain that use the parameter of that name, where stage k has blocks [cuts[k], cuts[k+1]): of
 /// "blocks.<i>...." the one with that block; of "norm...." and "head...." the last; of others the first, and of a tied

@@ -1,10 +1,13 @@
 #include "colossal/models/registry.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "colossal/base/error.h"
 #include "colossal/base/suggest.h"
+#include "colossal/models/config.h"
+#include "colossal/models/own_ranges.h"
 
 namespace colossal::models {
 
@@ -13,6 +16,10 @@ double Costs::sum() const { return std::accumulate(blocks.begin(), blocks.end(),
 Registry& Registry::add(Architecture row) {
   require(!row.name.empty() && row.make && row.costs, "model", "an architecture must have name, make and costs: got ",
           row.name.empty() ? "no name" : row.name);
+  for (const KeyHelp& own : describe_config(row.own))
+    for (const KeyHelp& common : describe_config(ModelConfig()))
+      require(own.key != common.key, "model", "own keys must have names that no key of all models has: got ", own.key,
+              " of ", row.name, "; choose another name");
   const std::vector<std::string> presets = preset_names();
   for (const auto& other : rows_) {
     require(other->name != row.name, "model", "there is an architecture ", row.name, " already; choose another name");
@@ -24,6 +31,10 @@ Registry& Registry::add(Architecture row) {
     for (const std::string& other : presets)
       require(preset.name != other, "model", "there is a preset ", other, " already; choose another name in ",
               row.name);
+  const HuggingFace& folder = row.hugging_face;
+  require(folder.model_type.empty() || (folder.names && folder.from_json && folder.to_json), "model",
+          "an architecture with a hugging_face.model_type must have its names, from_json and to_json: got ", row.name,
+          " without; set them, or leave out model_type");
   rows_.push_back(std::make_shared<const Architecture>(std::move(row)));
   return *this;
 }
@@ -45,6 +56,18 @@ std::vector<std::string> Registry::preset_names() const {
 }
 
 ModelShape Registry::shape_of(const nlohmann::json& config) const {
+  ModelShape shape = read_shape(config);
+  settle(shape);
+  return shape;
+}
+
+void Registry::settle(ModelShape& shape) {
+  check_own_ranges(shape.own);
+  if (shape.architecture->settle) shape.architecture->settle(shape);
+  shape.validate();
+}
+
+ModelShape Registry::read_shape(const nlohmann::json& config) const {
   require(config.is_object() && config.contains("model_type") && config["model_type"].is_string(), "model",
           "config.json must name its model_type");
   const auto type = config["model_type"].get<std::string>();
@@ -57,8 +80,6 @@ ModelShape Registry::shape_of(const nlohmann::json& config) const {
       ModelShape shape = row->hugging_face.from_json(config);
       shape.architecture = row;
       if (shape.own.is_empty()) shape.own = row->own;
-      if (row->settle) row->settle(shape);
-      shape.validate();
       return shape;
     } catch (const nlohmann::json::exception& e) {
       throw Error("model", concat("config.json lacks a key of ", type, " or has one of the wrong type: ", e.what()));
@@ -67,6 +88,22 @@ ModelShape Registry::shape_of(const nlohmann::json& config) const {
   throw Error("model", concat("model_type must be one of ", known, ": got ", type));
 }
 
+namespace {
+
+/// What stages_using() goes by.
+void check_names(const ModelShape& shape, const nn::Parameters& parameters) {
+  bool behind_blocks = false;
+  for (const nn::Parameter& parameter : parameters.declared()) {
+    const bool in_block = block_of(parameter.name, shape.layers).has_value();
+    require(in_block || !behind_blocks || parameter.name.starts_with("norm.") || parameter.name.starts_with("head."),
+            "model", "parameters made behind the blocks must have names that begin with `norm.` or `head.`: got ",
+            parameter.name, "; rename it, or make it before the blocks if the beginning of the model uses it");
+    behind_blocks = behind_blocks || in_block;
+  }
+}
+
+}  // namespace
+
 Model make_model(const ModelShape& shape, nn::Layers& layers) {
   shape.validate();
   Model model = shape.architecture->make(shape, layers);
@@ -74,6 +111,14 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
   model.batch_parts = layers.batch_parts();
   require(static_cast<int64_t>(model.blocks.size()) == shape.layers, "model", shape.architecture->name,
           " must make as many blocks as its shape has layers: got ", model.blocks.size(), " of ", shape.layers);
+  const bool blocks = std::all_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return bool(b); });
+  require(model.embed && blocks && model.norm && model.head, "model", shape.architecture->name,
+          " must make an embed, blocks, a norm and a head: got no ",
+          !model.embed  ? "embed"
+          : !blocks     ? "function in one of the blocks"
+          : !model.norm ? "norm (one that does nothing returns its input)"
+                        : "head");
+  check_names(shape, layers.parameters());
   return model;
 }
 

@@ -82,7 +82,8 @@ struct Architecture {
 
 class Registry {
  public:
-  /// Errors ("model"): no name, make or costs; a name, preset or model_type that another architecture has.
+  /// Errors ("model"): no name, make or costs; a model_type without names, from_json or to_json; a name, preset or
+  ///                   model_type that another architecture has; own keys called as those that all models have.
   Registry& add(Architecture architecture);
 
   const std::vector<std::shared_ptr<const Architecture>>& architectures() const { return rows_; }
@@ -102,7 +103,10 @@ class Registry {
   ModelShape shape_of(const nlohmann::json& config) const;
 
  private:
+  // Both before sizes that follow from others are set, since the config may change those others.
   ModelShape preset(const std::string& name) const;
+  ModelShape read_shape(const nlohmann::json& config) const;
+  static void settle(ModelShape& shape);
   void read_own(const ModelConfig& config, ModelShape& shape) const;
 
   std::vector<std::shared_ptr<const Architecture>> rows_;
@@ -111,7 +115,9 @@ class Registry {
 /// The registry of the architectures that the library has itself.
 Registry built_in();
 
-/// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate().
+/// Builds the model of `shape` with layers from `layers`, whose Parameters it fills. Errors: those of shape.validate();
+/// an architecture that makes no embed, norm, head or not its number of blocks; names of parameters that do not say
+/// which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
 /// What a training step on one sample costs. Errors: those of shape.validate().

@@ -15,7 +15,7 @@ struct ModelSection {
     ModelConfig common;
     OwnSizes& own;
     void fields(Fields& f) {
-      own.fields(f);  // first: what a family calls as all do, all have
+      own.fields(f);
       common.common_fields(f);
     }
   };
@@ -55,12 +55,16 @@ void change_sizes(const ModelConfig& config, ModelShape& shape) {
   }
 }
 
-/// Whether `keys` has others than those of the head.
-bool sets_sizes(const ConfigDocument& keys, const std::vector<std::string>& of_head) {
-  const size_t section = std::string("model.").size();
-  return std::any_of(keys.values().begin(), keys.values().end(), [&](const auto& entry) {
-    return std::find(of_head.begin(), of_head.end(), entry.first.substr(section)) == of_head.end();
-  });
+/// Keys of `now` that have another value in `then`, without those of the head.
+std::vector<std::string> changed_names(const OwnSizes& then, const OwnSizes& now,
+                                       const std::vector<std::string>& of_head) {
+  const std::vector<KeyHelp> before = describe_config(then), after = describe_config(now);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < before.size(); ++i)
+    if (before[i].default_value != after[i].default_value &&
+        std::find(of_head.begin(), of_head.end(), before[i].key) == of_head.end())
+      names.push_back(before[i].key);
+  return names;
 }
 
 }  // namespace
@@ -72,7 +76,6 @@ ModelShape Registry::preset(const std::string& name) const {
       ModelShape shape = preset.shape;
       shape.architecture = row;
       if (shape.own.is_empty()) shape.own = row->own;
-      if (row->settle) row->settle(shape);
       return shape;
     }
   throw Error("model", concat("unknown preset `", name, "`", did_you_mean(name, preset_names()),
@@ -101,26 +104,29 @@ void Registry::read_own(const ModelConfig& config, ModelShape& shape) const {
 ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabulary) const {
   const bool from_folder = !config.from.empty();
   ModelShape shape = from_folder
-                         ? shape_of(read_json_object(config.from + "/config.json", "model", {.bytes = 16 << 20}))
+                         ? read_shape(read_json_object(config.from + "/config.json", "model", {.bytes = 16 << 20}))
                          : preset(config.name);
   const OwnSizes own = shape.own;
   read_own(config, shape);
-  const bool changes_own = !(shape.own == own) && sets_sizes(config.own, shape.architecture->hugging_face.own_head);
   const bool changes_text = config.vocabulary || config.positions;
-  const bool changed =
-      changes_text || config.hidden || config.layers || config.heads || config.kv_heads || config.ffn || changes_own;
-  std::string own_names = joined(names_of(own));
-  require(!from_folder || !changed, "model", "sizes come from the folder ", config.from,
-          ": remove vocabulary, hidden, layers, heads, kv_heads, ffn, positions", own_names.empty() ? "" : ", ",
-          own_names, " from [model]");
+  if (from_folder) {
+    std::vector<std::string> changed = changed_names(own, shape.own, shape.architecture->hugging_face.own_head);
+    const std::pair<const char*, int64_t> sizes[] = {{"vocabulary", config.vocabulary}, {"hidden", config.hidden},
+                                                     {"layers", config.layers},         {"heads", config.heads},
+                                                     {"kv_heads", config.kv_heads},     {"ffn", config.ffn},
+                                                     {"positions", config.positions}};
+    for (const auto& [name, size] : sizes)
+      if (size) changed.emplace_back(name);
+    require(changed.empty(), "model", "sizes come from the folder ", config.from, ": remove ", joined(changed),
+            " from [model]");
+  }
   const bool reads_text = shape.task().reads == Reads::Tokens;
   require(reads_text || !changes_text, "model", "vocabulary and positions are sizes of a model of text, not of ",
           config.name, ", whose positions follow from its other sizes");
   if (reads_text) change(shape.vocabulary, config.vocabulary || from_folder ? config.vocabulary : tokenizer_vocabulary);
   change_sizes(config, shape);
   if (config.dropout >= 0) shape.dropout = config.dropout;
-  if (shape.architecture->settle) shape.architecture->settle(shape);
-  shape.validate();
+  settle(shape);
   return shape;
 }
 

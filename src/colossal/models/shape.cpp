@@ -3,6 +3,7 @@
 #include <tuple>
 
 #include "colossal/base/error.h"
+#include "colossal/models/own_ranges.h"
 #include "colossal/models/registry.h"
 
 namespace colossal::models {
@@ -23,6 +24,7 @@ Task ModelShape::task() const {
 }
 
 void ModelShape::validate() const {
+  check_own_ranges(own);
   std::vector<std::pair<const char*, int64_t>> sizes{{"hidden", hidden},     {"layers", layers},     {"heads", heads},
                                                      {"kv_heads", kv_heads}, {"head_dim", head_dim}, {"ffn", ffn}};
   if (task().reads == Reads::Tokens) sizes.emplace_back("vocabulary", vocabulary);
@@ -36,9 +38,14 @@ void ModelShape::validate() const {
   if (!architecture->settle) return;
   ModelShape settled = *this;
   architecture->settle(settled);
+  const auto same = [&](const char* name, auto mine, auto wanted) {
+    require(mine == wanted, "model", "a shape of architecture ", architecture->name,
+            " must have the sizes that follow from its others: got ", name, " ", mine, ", which must be ", wanted);
+  };
+  same("positions", positions, settled.positions);
+  same("tied", tied, settled.tied);
   require(settled == *this, "model", "a shape of architecture ", architecture->name,
-          " must have the sizes that follow from its others: got positions ", positions, ", which must be ",
-          settled.positions);
+          " must have the sizes that follow from its others; take it from a registry, which sets them");
 }
 
 }  // namespace colossal::models

@@ -19,6 +19,8 @@ namespace colossal::models {
 
 /// Of the initial weights of all our families.
 inline constexpr double kDeviation = 0.02;
+/// As many as labels of data may name.
+inline constexpr int64_t kMostClasses = 1 << 24;
 
 struct BlockVariant {
   enum class Norm { Layer, Rms } norm = Norm::Layer;

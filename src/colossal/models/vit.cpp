@@ -15,7 +15,7 @@ void VitSizes::fields(Fields& f) {
   f.integer("side", side, "pixels", "of the images, which are square", 1, kLargestSide);
   f.integer("channels", channels, "channels", "of the images", 1, kLargestSize);
   f.integer("patch", patch, "pixels", "side of a patch", 1, kLargestSide);
-  f.integer("classes", classes, "classes", "that it tells apart", 1, kLargestSize);
+  f.integer("classes", classes, "classes", "that it tells apart", 1, kMostClasses);
 }
 
 namespace vit {  // the same names in every family
@@ -132,6 +132,7 @@ ModelShape from_json(const nlohmann::json& j) {
       j.contains("id2label") ? static_cast<int64_t>(j["id2label"].size()) : j.value("num_labels", int64_t{2});
   ModelShape s = sized(image, j.at("hidden_size"), j.at("num_hidden_layers"),
                        std::max<int64_t>(1, j.at("num_attention_heads")), j.at("intermediate_size"));
+  s.heads = s.kv_heads = j.at("num_attention_heads");  // whatever they are: validate() refuses
   s.norm_epsilon = j.value("layer_norm_eps", 1e-12);
   s.dropout = j.value("hidden_dropout_prob", 0.0);
   require(j.value("hidden_act", "gelu") == "gelu", "model", "hidden_act of a ViT must be gelu: got ",

@@ -21,8 +21,8 @@ struct StepMetrics {
   double seconds = 0;                        // of this step
   std::optional<double> stall_seconds = {};  // of stalls that ended since the step before
   std::optional<double> eval_loss = {};      // on the steps that evaluated
-  std::optional<double> perplexity = {};     // exp(eval_loss), of models of text
-  std::optional<double> accuracy = {};       // share of held-out labels found, 0 to 1, of models of images
+  std::optional<double> perplexity = {};     // exp(eval_loss), of models that continue text
+  std::optional<double> accuracy = {};       // share of held-out labels found, 0 to 1, of all other models
 };
 
 /// One line without its end. NaN and infinities, which JSON lacks, are written as the texts "nan", "inf", "-inf".

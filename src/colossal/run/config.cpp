@@ -23,12 +23,11 @@ void RunConfig::fields(Fields& f) {
 }
 
 void DataConfig::fields(Fields& f) {
-  f.text(
-      "path", path,
-      "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs; of a "
-      "model "
-      "of images the folder with CIFAR-10's binary files; of one that tells the class of a text a file with a text a "
-      "line, `label<tab>text`, or {\"text\", \"label\"} in a .jsonl");
+  f.text("path", path,
+         "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs; of a "
+         "model of images the folder with CIFAR-10's binary files; of one that tells the class of a text a file with a "
+         "text a "
+         "line, `label<tab>text`, or {\"text\", \"label\"} in a .jsonl");
   f.text("tokenizer", tokenizer,
          "of text: `bytes`, a Hugging Face folder or tokenizer.json; `auto`: that of model.from where it has one, else "
          "bytes");
@@ -91,7 +90,7 @@ void TrainingConfig::fields(Fields& f) {
   f.integer("keep_last", keep_last, "checkpoints", "older ones are removed; 0: none are");
   f.integer("evaluate_every", evaluate_every, "steps", "between evaluations on held-out data; 0: at the end only");
   f.integer("evaluate_batches", evaluate_batches, "batches",
-            "of batch_size samples in one evaluation; 0: no evaluation");
+            "of batch_size samples in one evaluation, at most all that are held out, each once; 0: no evaluation");
   f.text("sample_prompt", sample_prompt, "start of the text sampled at the end");
   f.integer("sample_tokens", sample_tokens, "tokens",
             "length of the text sampled at the end, which stops where data.sequence ends; 0: none");

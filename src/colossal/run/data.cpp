@@ -78,9 +78,11 @@ Parts open_text(const Config& config, const models::ModelShape& shape, const dat
   const DataConfig& d = config.data;
   const models::Task task = shape.task();
   const int64_t ids = ids_of(task, tokenizer);
-  require(ids <= shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ", shape.vocabulary,
-          ", tokenizer ", tokenizer.vocabulary_size(),
-          ids > tokenizer.vocabulary_size() ? " and one for hidden tokens" : "", "; set model.vocabulary");
+  require(
+      ids <= shape.vocabulary, "model", "the vocabulary must hold the tokenizer's: got ", shape.vocabulary,
+      ", tokenizer ", tokenizer.vocabulary_size(),
+      ids > tokenizer.vocabulary_size() ? " and one for hidden tokens" : "",
+      config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
   require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence,
           " of ", shape.positions, "; lower data.sequence or raise model.positions");
   return task.objective == models::Objective::Class ? open_labelled(config, task, tokenizer)
@@ -125,6 +127,7 @@ RunData open_data(const Config& config, const models::Registry& registry, const 
   RunData run{model.shape, std::move(model.tokenizer), std::make_unique<data::Batches>(parts.training, options),
               nullptr, reads_text ? config.data.sequence : model.shape.positions};
   options.shuffle = false;
+  options.counts_once = true;
   if (parts.held_out) run.held_out = std::make_unique<data::Batches>(parts.held_out, options);
   return run;
 }

@@ -22,8 +22,9 @@ struct SavedModel {
 /// Loads the newest checkpoint of a run folder, or a Hugging Face folder, on a `mesh` that has the axes of `layout`.
 /// `tokenizer`: as data.tokenizer; empty: the run's, or the folder's tokenizer.json; "none": it is not needed.
 /// Communication: every rank of the mesh must call; small messages.
-/// Errors: a folder that is neither, or that holds no complete checkpoint, or a model of images where a tokenizer is
-///         needed, or a hidden size that does not divide, or fewer blocks than stages; the same on every rank.
+/// Errors: a folder that is neither, or that holds no complete checkpoint, or a model that does not continue text
+///         where a tokenizer is needed, or a hidden size that does not divide, or fewer blocks than stages; the same
+///         on every rank.
 SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh,
                       const distributed::ParallelConfig& layout, at::Device device,
                       const models::Registry& registry = models::built_in());

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/comm/agreement.h"
@@ -216,9 +218,8 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   values.resize(3);
   at::Tensor sums = at::tensor(values, at::kDouble);
   all_rows_of(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
-  const double labels = std::max(1.0, sums[1].item<double>());
-  Evaluation result{sums[0].item<double>() / labels, {}};
-  if (task.has_accuracy()) result.accuracy = sums[2].item<double>() / labels;
+  Evaluation result{.loss_sum = sums[0].item<double>(), .labels = sums[1].item<double>()};
+  if (task.has_accuracy()) result.found = sums[2].item<double>();
   return result;
 }
 

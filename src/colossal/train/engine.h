@@ -7,6 +7,7 @@
 //     engine->step();
 //   }
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -34,8 +35,22 @@ class Optimization;
 
 /// What the model makes of a batch that it does not learn from. The same on all ranks.
 struct Evaluation {
-  double loss;                     ///< mean over all counted labels
-  std::optional<double> accuracy;  ///< share of them that the model finds most probable (models::Task::has_accuracy)
+  double loss_sum = 0;            ///< over all counted labels
+  double labels = 0;              ///< that were counted
+  std::optional<double> found{};  ///< those that the model finds most probable (models::Task::has_accuracy)
+
+  double loss() const { return loss_sum / std::max(1.0, labels); }
+  /// Share of the counted labels that were found.
+  std::optional<double> accuracy() const {
+    return found ? std::optional(*found / std::max(1.0, labels)) : std::nullopt;
+  }
+  /// Of both batches together, where each label counts as much as any other.
+  Evaluation& operator+=(const Evaluation& other) {
+    loss_sum += other.loss_sum;
+    labels += other.labels;
+    if (other.found) found = found.value_or(0) + *other.found;
+    return *this;
+  }
 };
 
 /// A model made parallel as the config asks, with its optimizer. Made by initialize(). All ranks call the same members

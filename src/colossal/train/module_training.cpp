@@ -70,11 +70,14 @@ void adopt(nn::Parameters& parameters, torch::nn::Module& module, const run::Con
   std::iota(order.begin(), order.end(), size_t{0});
   if (first_pass) order = order_of_use(named, module.named_buffers(), first_pass, replicas);
   for (const size_t i : order) declare(parameters, i);
-  for (const auto& part : module.modules()) {
-    if (part->name() != "torch::nn::EmbeddingImpl") continue;
-    for (const at::Tensor& table : part->parameters(/*recurse=*/false))
+  // The module itself too, which its owner may have by value: modules() would want a shared_ptr of it.
+  const auto leave_tables_out = [&](const torch::nn::Module& part) {
+    if (part.name() != "torch::nn::EmbeddingImpl") return;
+    for (const at::Tensor& table : part.parameters(/*recurse=*/false))
       for (nn::Parameter& p : parameters) p.hidden_matrix = p.hidden_matrix && !p.value.is_same(table);
-  }
+  };
+  leave_tables_out(module);
+  for (const auto& part : module.modules(/*include_self=*/false)) leave_tables_out(*part);
 }
 
 /// Replicas that differed would drift apart unseen: with every gradient the same, they would stay as far apart as they

@@ -62,15 +62,19 @@ std::string changes_since(const nlohmann::json& progress, const run::Config& now
   } catch (const std::exception&) {
     return "";  // of a version with other keys
   }
-  std::map<std::string, std::pair<std::string, std::string>> values;  // architectures have different keys
-  for (const KeyHelp& key : describe_config(then)) values[key.key].first = key.default_value;
-  for (const KeyHelp& key : describe_config(now)) values[key.key].second = key.default_value;
+  std::map<std::string, std::string> before;  // architectures have different keys
+  for (const KeyHelp& key : describe_config(then)) before[key.key] = key.default_value;
   std::string changes;
-  for (const auto& [key, value] : values) {
-    if (value.first == value.second || key.starts_with("run.")) continue;
+  const auto see = [&](const std::string& key, const std::string& from, const std::string& to) {
+    if (from == to || key.starts_with("run.")) return;
     const auto text = [](const std::string& toml) { return toml.empty() ? "nothing" : toml; };
-    changes += concat(changes.empty() ? "" : ", ", key, " = ", text(value.first), " -> ", text(value.second));
+    changes += concat(changes.empty() ? "" : ", ", key, " = ", text(from), " -> ", text(to));
+  };
+  for (const KeyHelp& key : describe_config(now)) {
+    see(key.key, before[key.key], key.default_value);
+    before.erase(key.key);
   }
+  for (const auto& [key, value] : before) see(key, value, "");  // those that are no longer there
   return changes;
 }
 
@@ -203,7 +207,7 @@ void Trainer::start() {
           config_.model.from, engine_->parameters(), engine_->weights(),
           {folder.names(engine_->model().shape), folder.prefix, folder.ignored, new_head, folder.old_endings});
       if (!lacking.empty() && is_first())
-        options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(),
+        options_.notices.push_back(concat(config_.model.from, " holds no ", lacking.front(), " of this model's shape",
                                           lacking.size() > 1 ? concat(" and ", lacking.size() - 1, " more") : "",
                                           ": that part of the head starts anew"));
     });
@@ -276,20 +280,13 @@ void Trainer::save(bool last) {
 void Trainer::evaluate(report::StepMetrics& m) {
   if (!data_.held_out) return;
   data_.held_out->rewind();
-  const double batches = static_cast<double>(config_.training.evaluate_batches);
-  double loss = 0, accuracy = 0;
-  bool classifies = false;
-  for (int64_t i = 0; i < config_.training.evaluate_batches; ++i) {
-    const Evaluation evaluation = engine_->evaluate(data_.held_out->next());
-    loss += evaluation.loss;
-    accuracy += evaluation.accuracy.value_or(0);
-    classifies = evaluation.accuracy.has_value();
-  }
-  m.eval_loss = loss / batches;
-  if (classifies)
-    m.accuracy = accuracy / batches;
-  else
-    m.perplexity = std::exp(*m.eval_loss);
+  const int64_t batch = config_.training.batch_size, all = (data_.held_out->samples() + batch - 1) / batch;
+  Evaluation evaluation;
+  for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i)
+    evaluation += engine_->evaluate(data_.held_out->next());
+  m.eval_loss = evaluation.loss();
+  m.accuracy = evaluation.accuracy();
+  if (!m.accuracy) m.perplexity = std::exp(*m.eval_loss);
 }
 
 bool Trainer::agree_on_step(report::StepMetrics& m) {

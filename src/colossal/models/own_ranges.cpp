@@ -1,0 +1,49 @@
+#include "colossal/models/own_ranges.h"
+
+#include <algorithm>
+
+#include "colossal/base/json_file.h"
+#include "colossal/base/number.h"
+
+namespace colossal::models {
+namespace {
+
+class RangeChecker : public Fields {
+  void visit(const Field& field) override {
+    std::visit([&](const auto* value) { check(field, *value); }, field.value);
+  }
+  void visit_rest(ConfigDocument&) override {}
+  void enter(const char*, const char*, const char*) override {}
+  void leave() override {}
+
+  static void check(const Field&, bool) {}
+  static void check(const Field& field, int64_t value) {
+    require(value >= field.least && value <= field.most, "model", field.name, " must be between ", field.least, " and ",
+            field.most, ": got ", value);
+  }
+  static void check(const Field& field, double value) {
+    const bool inside = value >= field.low && value <= field.high;  // NaN is not
+    require(inside, "model", field.name, " must be between ", print_number(field.low), " and ",
+            print_number(field.high), ": got ", print_number(value));
+  }
+  static void check(const Field& field, const std::string& value) {
+    if (field.choices.empty() || std::find(field.choices.begin(), field.choices.end(), value) != field.choices.end())
+      return;
+    std::string all;
+    for (const std::string& choice : field.choices) all += (all.empty() ? "" : ", ") + choice;
+    throw Error("model", concat(field.name, " must be one of ", all, ": got ", printable(value)));
+  }
+  template <class Element>
+  static void check(const Field& field, const std::vector<Element>& values) {
+    for (const Element& value : values) check(field, value);
+  }
+};
+
+}  // namespace
+
+void check_own_ranges(OwnSizes own) {
+  RangeChecker checker;
+  own.fields(checker);
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,86 @@
+// What a run reads, and which configs of data and model do not go together.
+#include "colossal/run/data.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/models/registry.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::run::data_test {
+namespace {
+
+using testing::HasSubstr;
+
+class OfABert : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string texts;
+    for (int i = 0; i < 60; ++i) texts += std::to_string(i % 3) + "\ttext " + std::to_string(i) + "\n";
+    folder.write("texts.tsv", texts);
+  }
+  Config config(const std::string& objective) {
+    Config c;
+    c.model = {.name = "bert-tiny",
+               .hidden = 16,
+               .layers = 1,
+               .own = models::own_keys({"objective=" + objective, "classes=3"})};
+    c.data.path = folder / "texts.tsv";
+    c.data.sequence = 16;
+    c.data.held_out = 0.3;
+    c.training.batch_size = 8;
+    return c;
+  }
+  std::string refusal(const Config& c) {
+    return test::thrown_message([&] { open_data(c, models::built_in(), folder.path(), 0); });
+  }
+  test::TemporaryFolder folder;
+};
+
+TEST_F(OfABert, HiddenTokensAndClassesAreReadFromOneFile) {
+  const RunData masked = open_data(config("masked-token"), models::built_in(), "", 0);
+  EXPECT_EQ(masked.shape.vocabulary, 258);  // 257 of bytes and the one that hides
+  EXPECT_EQ(masked.training->next().labels.sizes(), (std::vector<int64_t>{8, 16}));
+  const RunData classes = open_data(config("class"), models::built_in(), "", 0);
+  EXPECT_EQ(classes.training->next().labels.sizes(), (std::vector<int64_t>{8, 1}));
+  EXPECT_EQ(classes.training->samples() + classes.held_out->samples(), 60);
+}
+
+TEST_F(OfABert, AnEvaluationCountsEachHeldOutTextOnce) {
+  const RunData data = open_data(config("class"), models::built_in(), "", 0);
+  int64_t counted = 0;
+  for (int64_t i = 0; i < data.held_out->samples(); ++i)
+    counted += data.held_out->next().labels.ne(data::kIgnored).sum().item<int64_t>();
+  EXPECT_EQ(counted, data.held_out->samples());
+  EXPECT_NE(counted % 8, 0);  // or no batch would have gone on with the next epoch
+}
+
+TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
+  Config c = config("class");
+  c.data.path = "builtin";
+  EXPECT_THAT(refusal(c), HasSubstr("a model that tells the class of a text reads labelled texts"));
+  c = config("class");
+  c.data.documents = "joined";
+  EXPECT_THAT(refusal(c), HasSubstr("documents must be separate for labelled texts"));
+  c = config("class");
+  c.model.own = models::own_keys({"objective=class", "classes=2"});
+  EXPECT_THAT(refusal(c), HasSubstr("classes must hold those of the texts: got 2, "));
+  c = config("masked-token");
+  c.model.vocabulary = 257;
+  EXPECT_THAT(refusal(c), HasSubstr("got 257, tokenizer 257 and one for hidden tokens; set model.vocabulary"));
+}
+
+TEST_F(OfABert, AFoldersVocabularyIsNotToBeSet) {
+  models::ModelShape shape = models::built_in().resolve({.name = "bert-tiny"});
+  shape.vocabulary = 200;
+  folder.write("config.json", shape.architecture->hugging_face.to_json(shape).dump());
+  Config c = config("masked-token");
+  c.model = {.from = folder.path()};
+  EXPECT_THAT(refusal(c), HasSubstr("set data.tokenizer to the one of that folder's model"));
+}
+
+}  // namespace
+}  // namespace colossal::run::data_test
