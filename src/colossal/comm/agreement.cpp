@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <cstring>
+#include <algorithm>
 #include <utility>
 
 #include "colossal/base/foreign_error.h"
@@ -32,7 +32,7 @@ at::Tensor length_of(const std::string& text, at::Device device) {
 
 at::Tensor as_bytes(const std::string& text, at::Device device) {
   at::Tensor bytes = at::empty({static_cast<int64_t>(text.size())}, at::kByte);
-  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  std::copy(text.begin(), text.end(), static_cast<char*>(bytes.mutable_data_ptr()));  // memcpy wants no null, even of 0
   return bytes.to(device);
 }
 
