@@ -52,18 +52,6 @@ def config(**more):
                                    max_position_embeddings=64, hidden_dropout_prob=0, attention_probs_dropout_prob=0, **more)
 
 
-def save(name, model):
-    """The folder of the model with other weights: norms and biases too, so that each of them matters."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
-    folder = interop.temp_dir / name
-    model.save_pretrained(folder)
-    model.eval()
-    return folder
-
-
 def train(name, folder, parallel, data, batch_size, evaluate_batches, model=""):
     """The run folder and the metrics of one step, whose learning rate is 0."""
     run = interop.temp_dir / f"{name}-run"
@@ -114,7 +102,7 @@ def compare_export(name, run, model, inputs):
 
 def check_masked_tokens():
     model = transformers.BertForMaskedLM(config())
-    folder = save("masked", model)
+    folder = interop.save("masked", model)
     generator = random.Random(2)
     text = bytes(generator.randrange(97, 123) for _ in range(LENGTH + 1))
     (interop.temp_dir / "text.txt").write_bytes(text)
@@ -141,7 +129,7 @@ def encoded(texts):
 
 def check_classes(masked_folder):
     model = transformers.BertForSequenceClassification(config(num_labels=CLASSES))
-    folder = save("class", model)
+    folder = interop.save("class", model)
     generator = random.Random(3)
     rows = [(generator.randrange(CLASSES), "".join(chr(generator.randrange(97, 123)) for _ in range(generator.randrange(1, 60))))
             for _ in range(30)]

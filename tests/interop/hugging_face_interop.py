@@ -33,18 +33,6 @@ def vit():
         num_labels=10))
 
 
-def save(name, model):
-    """The folder of the model with other weights: norms and biases too, so that each of them matters."""
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.05)
-    folder = interop.temp_dir / name
-    model.save_pretrained(folder)
-    model.eval()
-    return folder
-
-
 def gradient_norm(model, loss):
     loss.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
@@ -93,7 +81,7 @@ def compare_export(name, run, model, inputs):
 
 
 def check_text(name, model):
-    folder = save(name, model)
+    folder = interop.save(name, model)
     generator = random.Random(2)
     text = bytes(generator.randrange(97, 123) for _ in range(LENGTH + 1))
     (interop.temp_dir / "text.txt").write_bytes(text)
@@ -127,7 +115,7 @@ def write_images(path, seed):
 
 
 def check_images(name, model):
-    folder = save(name, model)
+    folder = interop.save(name, model)
     cifar = interop.temp_dir / "cifar"
     cifar.mkdir()
     images, labels = write_images(cifar / "data_batch_1.bin", 3)

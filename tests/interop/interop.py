@@ -29,3 +29,16 @@ def colossal(*words, timeout=300):
     done = subprocess.run([binary, *map(str, words)], cwd=temp_dir, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, f"colossal {' '.join(map(str, words))}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def save(name, model):
+    """The folder of the model with other weights: norms and biases too, so that each of them matters."""
+    import torch  # a script that calls this needs it anyway
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    folder = temp_dir / name
+    model.save_pretrained(folder)
+    model.eval()
+    return folder
