@@ -40,12 +40,13 @@ data::Batch part_of(const data::Batch& b, int64_t part, int64_t parts) {
           slice(b.documents, part, parts)};
 }
 
-/// The ranks of this stage that the batch is dealt out to.
-comm::Group& replicas_of(comm::Mesh& mesh) { return mesh.group(mesh.place().batch_axes()); }
+/// The ranks of this stage that are given other rows: their labels, and what they lost, add up to those of the global
+/// batch.
+comm::Group& rows_of(comm::Mesh& mesh) { return mesh.group(mesh.place().row_axes()); }
 
 /// Those and their counterparts in the other stages.
 comm::Group& all_rows_of(comm::Mesh& mesh) {
-  std::vector<std::string> axes = mesh.place().batch_axes();
+  std::vector<std::string> axes = mesh.place().row_axes();
   axes.insert(axes.begin(), "pipeline");
   return mesh.group(axes);
 }
@@ -109,7 +110,7 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
-  replicas_of(mesh_);
+  rows_of(mesh_);
   all_rows_of(mesh_);
   mesh_.all();
   if (fp8_) holders_of(mesh_, *fp8_);
@@ -155,7 +156,7 @@ double Engine::train_step(const data::Batch& batch) {
   const data::Batch b = checked(batch);
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels = std::max(1.0, comm::sum(replicas_of(mesh_), tensor::host_value(counted(batch.labels))));
+  const double labels = std::max(1.0, comm::sum(rows_of(mesh_), tensor::host_value(counted(batch.labels))));
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) {
     const data::Batch part = micro(i);
@@ -164,8 +165,9 @@ double Engine::train_step(const data::Batch& batch) {
     step.recompute = recompute_of(config_.memory);
     step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                     static_cast<uint64_t>(steps_done()));
-    // A row's index in the global batch: replicas hold consecutive rows, micro-batches consecutive rows of those.
-    step.first_row = (mesh_.place().index(mesh_.place().batch_axes()) * parts + i) * part.inputs.size(0);
+    // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch
+    // consecutive ones of those.
+    step.first_row = (mesh_.place().index(mesh_.place().row_axes()) * parts + i) * part.inputs.size(0);
     return distributed::DistributedModel::Pass{part.inputs, step};
   };
   std::vector<at::Tensor> losses(parts);
