@@ -66,22 +66,6 @@ double sum_of(const std::vector<at::Tensor>& losses, double labels) {
   return sum;
 }
 
-/// How many labels are what `head` finds most probable. Whole logits exist on every rank, so of a few tokens of each
-/// row at a time: 2^24 numbers, or those of one token of each row from every rank that holds a run of the sequence.
-at::Tensor labels_found(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, int64_t answers) {
-  const int64_t rows = labels.size(0), own = hidden.size(1), runs = labels.size(1) / own;
-  const at::Tensor by_run = labels.reshape({rows, runs, own});
-  const int64_t slice = std::clamp<int64_t>((int64_t{1} << 24) / (rows * runs * answers), 1, own);
-  at::Tensor count = at::zeros({}, labels.options());
-  for (int64_t from = 0; from < own; from += slice) {
-    const int64_t tokens = std::min(slice, own - from);
-    // [rows, runs * tokens]: of each run the same tokens, one run behind the other
-    const at::Tensor found = head.logits(hidden.narrow(1, from, tokens)).argmax(-1);
-    count += found.eq(by_run.narrow(2, from, tokens).flatten(1)).sum();
-  }
-  return count;
-}
-
 /// The ranks that hold the layers that this one does: those of its stage, which chimera has at two indices.
 comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
   if (layers.states().empty() || layers.states().front()->spec.stages.size() < 2) return mesh.all_but("pipeline");
@@ -171,8 +155,8 @@ double Engine::train_step(const data::Batch& batch) {
     return distributed::DistributedModel::Pass{part.inputs, step};
   };
   std::vector<at::Tensor> losses(parts);
-  const auto loss = [&](int i, const at::Tensor& hidden) {
-    const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels);
+  const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
+    const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels, step);
     losses[i] = sum.detach();
     return sum * (optimization_->loss_scale() / labels);
   };
@@ -199,15 +183,14 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
   const data::Batch b = checked(batch);
   const models::Task task = model().shape.task();
-  const int64_t answers = task.objective == models::Objective::Class ? task.classes : model().shape.vocabulary;
   const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.inputs.size(0) % (wanted * model().batch_parts) == 0 ? wanted : 1;
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) { return distributed::DistributedModel::Pass{micro(i).inputs, step_of(micro(i))}; };
-  const auto sums_of = [&](int i, const at::Tensor& hidden) {
+  const auto sums_of = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
     const at::Tensor labels = micro(i).labels;
-    std::vector<at::Tensor> sums{model().head->loss_sum(hidden, labels), counted(labels)};
-    if (task.has_accuracy()) sums.push_back(labels_found(*model().head, hidden, labels, answers));
+    std::vector<at::Tensor> sums{model().head->loss_sum(hidden, labels, step), counted(labels)};
+    if (task.has_accuracy()) sums.push_back(model().head->found(hidden, labels, step));
     for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
     return at::stack(sums);
   };
