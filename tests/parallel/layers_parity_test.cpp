@@ -224,6 +224,24 @@ TEST(SequenceCut, AlongAnAxisOfItsOwnEveryLayerIsBitwiseThatOfOneProcess) {
   }
 }
 
+TEST(SequenceCut, DropoutMasksAreThoseOfTheWholeBatch) {
+  const at::Tensor whole = at::ones({2, kSequence, 8}, at::kDouble);
+  nn::Step step{.training = true, .dropout_seed = 5, .first_row = 3};
+  nn::Parameters none(tensor::Place{}, {});
+  const at::Tensor want = nn::SerialLayers(none).dropout("site", 8, 0.5)->forward(whole, step);
+  for (const int ranks : {2, 3})
+    comm::run_ranks(ranks, [&](comm::World& world) {
+      comm::Mesh mesh(world, {{"tensor", ranks}});
+      Layout layout = parallel::make_layout({.size = ranks, .sequence = true}, mesh);
+      layout.cut = [=](int64_t tokens, const nn::Step&) { return zigzag(tokens, ranks); };
+      const nn::Step cut = layout.with_cut(step, kSequence);
+      nn::Parameters parameters(mesh.place(), {});
+      const auto dropout = parallel::TensorLayers(parameters, layout).dropout("site", 8, 0.5);
+      const auto part = [&](const at::Tensor& x) { return parallel::part_of(layout, layout.outside, x, cut); };
+      expect_equal(dropout->forward(part(whole), cut), part(want), "masked ones");
+    });
+}
+
 // 64 ranks: q = 8; [4, 4, 4]; l = 4. Every layer of a block, one batch row a part.
 TEST(SixtyFourRanks, EveryLayerIsBitwiseThatOfOneProcess) {
   for (const TensorConfig& config :
