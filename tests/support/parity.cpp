@@ -95,7 +95,7 @@ at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
   at::Tensor x = model.embed(b.inputs, step).detach().requires_grad_();
   at::Tensor h = x;
   for (const auto& block : model.blocks) h = block(h, step);
-  model.head->loss_sum(model.norm(h, step), b.labels).backward();
+  model.head->loss_sum(model.norm(h, step), b.labels, step).backward();
   engine.zero_grad();
   return x.grad().cpu();
 }
