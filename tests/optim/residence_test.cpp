@@ -128,7 +128,7 @@ TEST(Residence, AStoreTrainsTheSameWithMastersStatesAndGradientsElsewhere) {
   }
 }
 
-// How often a step walks the shards: what it brings of a shard it brings so often at most, and each state once at least.
+// How often a step walks the shards with each of their tensors.
 TEST(Residence, AStepBringsEachTensorOfAShardAsOftenAsItsRuleWalks) {
   struct Walks {
     int64_t values, gradients, states;

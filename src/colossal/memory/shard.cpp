@@ -23,7 +23,6 @@ struct ShardTensors {
   std::shared_ptr<Home> home;
   Tenant values, gradients;
   std::vector<Tenant> states;
-  std::vector<Shard::Form> forms;  // of the states
   at::Tensor copy;
   std::vector<Piece> pieces;
   at::TensorOptions options;
@@ -120,11 +119,8 @@ size_t Shard::add_state(const at::Tensor& initial) const {
   held = tensors_->current(lock);
   require(!held, "shard", "a state cannot be added while somebody has a lease");
   tensors_->states.push_back({tensors_->home->keep(initial)});
-  tensors_->forms.push_back({initial.options(), initial.sizes().vec()});
   return tensors_->states.size() - 1;
 }
-
-const Shard::Form& Shard::state_form(size_t place) const { return tensors_->forms.at(place); }
 
 void Shard::set_whole_gradients(const at::Tensor& gradients) const {
   drop_gradients();

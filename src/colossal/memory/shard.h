@@ -106,12 +106,6 @@ class Shard {
   /// Adds a tensor to the shard's states; returns its place in Resident::states. Nothing is brought. Errors ("shard"):
   /// somebody has a lease; those of Home::keep().
   size_t add_state(const at::Tensor& initial) const;
-  /// Dtype and sizes of a state.
-  struct Form {
-    at::TensorOptions options;
-    std::vector<int64_t> sizes;
-  };
-  const Form& state_form(size_t place) const;
   /// Gradients that are a view of something that lives as long as the shard, and stays where it is.
   void set_whole_gradients(const at::Tensor& gradients) const;
   /// From now on there are no gradients. Nothing is brought.
@@ -126,7 +120,8 @@ class Shard {
   std::shared_ptr<ShardTensors> tensors_;
 };
 
-/// body(index, Resident&) for each shard, one lease of `needs` at a time; the next shard is expected while body has one.
+/// body(index, Resident&) for each shard, one lease of `needs` at a time; the next shard is expected while body has
+/// one.
 template <class Body>
 void for_leases(const std::vector<Shard>& shards, const Needs& needs, const Body& body) {
   for (size_t i = 0; i < shards.size(); ++i) {

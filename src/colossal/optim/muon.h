@@ -38,8 +38,8 @@ class Muon : public TensorwiseOptimizer {
     int64_t first_row;  ///< of the tensor's dimension 0
   };
   std::vector<OwnerComputes::Matrix> find_matrices();
-  /// body(block of `buffer`, the same block of `whole`, whether this rank counts it) for what a shard holds of matrix k,
-  /// `whole`.
+  /// body(block of `buffer`, the same block of `whole`, whether this rank counts it) for what a shard holds of matrix
+  /// k, `whole`.
   template <class Body>
   void for_blocks(size_t k, const memory::Resident& shard, const at::Tensor& buffer, const at::Tensor& whole,
                   const Body& body) const;

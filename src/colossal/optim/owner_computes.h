@@ -1,12 +1,12 @@
-// Work on whole matrices of which ranks hold parts: each is put together on one rank, its owner, which computes, and all
-// ranks get the result.
+// Work on whole matrices of which ranks hold parts: each is put together on one rank, its owner, which computes, and
+// all ranks get the result.
 //
 //   const OwnerComputes owners(group, matrices);
 //   owners.run(shards, options,
 //              {.needs = {.gradients = Access::Read},
-//               .collect = [&](size_t k, const at::Tensor& whole, const auto& leases) { ...copy_(my part of k) },
+//               .collect = [&](size_t k, const at::Tensor& whole, const auto& leases) { part(whole).copy_(mine); },
 //               .compute = [&](size_t k, const at::Tensor& whole) { return newton_schulz(whole); },
-//               .hand_out = [&](size_t k, const at::Tensor& result, const auto& leases) { mine.copy_(my part of it); }});
+//               .hand_out = [&](size_t k, const at::Tensor& result, const auto& leases) { mine.copy_(part(result)); }});
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -23,9 +23,9 @@ namespace colossal::optim {
 /// Deals matrices to the ranks of a group so that these have about the same to do.
 ///
 /// Matrices are taken in windows of neighbours that have as many elements as the largest one times the ranks, at most;
-/// inside a window the most expensive goes first to the rank that has least to do. Those of a window are on their owners
-/// at one time, and the shards that hold parts of them are leased meanwhile: a shard is brought once, if the matrices of
-/// a shard are neighbours.
+/// inside a window the most expensive goes first to the rank that has least to do. Those of a window are on their
+/// owners at one time, and the shards that hold parts of them are leased meanwhile: a shard is brought once, if the
+/// matrices of a shard are neighbours.
 ///
 /// Memory:        about one largest matrix a rank, and one more on its way; the shards of two windows.
 /// Communication: for each matrix a reduce to its owner and a broadcast of the result.

@@ -65,8 +65,8 @@ void for_updates(const OptimizerConfig& config, const memory::Resident& shard, i
                  bool apart, const std::function<void(const Run&)>& body);
 
 /// Buffers of the values' dtype for what a rule makes of the gradients in a step: they themselves where they have it,
-/// as nobody reads them after an update; else one beside each shard, zero at first. of() needs a lease of the gradients,
-/// to be written if a later lease is to find what is written.
+/// as nobody reads them after an update; else one beside each shard, zero at first. of() needs a lease of the
+/// gradients, to be written if a later lease is to find what is written.
 class Directions {
  public:
   explicit Directions(const std::vector<memory::Shard>& shards) : shards_(shards), own_(shards.size()) {}

@@ -21,8 +21,8 @@ class TensorwiseOptimizer : public Optimizer {
   const std::vector<memory::Shard>& shards() const { return shards_; }
   const LogicalTensors& tensors() const { return tensors_; }
 
-  /// body(number of the shard, its lease, piece, number of its tensor) for all pieces, whose values are written and whose
-  /// gradients are read.
+  /// body(number of the shard, its lease, piece, number of its tensor) for all pieces, whose values are written and
+  /// whose gradients are read.
   template <class Body>
   void for_pieces(const Body& body) const {
     memory::for_leases(shards_, {.values = Access::Write, .gradients = Access::Read},
