@@ -18,7 +18,7 @@ torch_version=2.13.0
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
   libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h libpcre2-dev=pcre2.h zlib1g-dev=zlib.h
   ninja-build=:ninja)
-test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h)
+test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h libbenchmark-dev=benchmark/benchmark.h)
 
 die() { echo "colossal.sh: $*" >&2; exit 1; }
 

@@ -1,9 +1,9 @@
 """From nothing to the first training step of a tiny GPT (4 layers of 128, batch 4 x 64): whole processes, in turns.
 
-    .venv/bin/python benchmarks/first_step.py [--rounds 5]
+    .venv/bin/python benchmarks/first_step.py [--rounds 5] [--before PROGRAM]
 
 Ours is `colossal train` with one step, its checkpoint and report included. The peer is a Python script that imports torch, builds the same model and makes
-the same step, and writes nothing. Prints the medians and their ratio. Needs ./colossal.sh build.
+the same step, and writes nothing. --before names this program as another commit builds it. Prints the medians and their ratio. Needs ./colossal.sh build.
 """
 
 import argparse
@@ -58,16 +58,19 @@ def seconds(command):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--before", metavar="PROGRAM", help="ours of another commit, a side of its own")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "text.txt").write_text("a text of some length, over and over\n" * 200)
         (pathlib.Path(folder) / "config.toml").write_text(CONFIG)
-        ours = [PROGRAM, "train", f"{folder}/config.toml", "--overwrite", f"--run.folder={folder}/run", f"--data.path={folder}/text.txt"]
-        peer = [sys.executable, "-c", PEER, str(ROOT / "benchmarks")]
-        times = {"colossal": [], "torch": []}
+        ours = ["train", f"{folder}/config.toml", "--overwrite", f"--run.folder={folder}/run", f"--data.path={folder}/text.txt"]
+        commands = {"colossal": [PROGRAM, *ours], "torch": [sys.executable, "-c", PEER, str(ROOT / "benchmarks")]}
+        if options.before:
+            commands["before"] = [options.before, *ours]
+        times = {side: [] for side in commands}
         for _ in range(options.rounds + 1):  # the first round fills the page cache and does not count
-            times["colossal"].append(seconds(ours))
-            times["torch"].append(seconds(peer))
+            for side, command in commands.items():
+                times[side].append(seconds(command))
     medians = {side: statistics.median(values[1:]) for side, values in times.items()}
     for side, value in medians.items():
         print(f"{side:10}{value:8.2f} s")

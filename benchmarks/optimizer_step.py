@@ -4,7 +4,7 @@
 
 The peer is torch.optim.AdamW(fused=True) on the model's parameters. The bandwidth is that of the fastest of three loops over as many elements: a = b + s c,
 a += s b, a *= s; what a processor reads before it writes a whole line is counted. Best times of all rounds. Below, a step of every other rule.
-Needs -DCOLOSSAL_BENCHMARKS=ON (or COLOSSAL_OPTIMIZER_BENCH=path), and the torch of .venv.
+Needs ./colossal.sh build (or COLOSSAL_OPTIMIZER_BENCH=path), and the torch of .venv.
 """
 
 import argparse

@@ -1,11 +1,12 @@
 """Training step of GPT-2 124M, fp32: the program of this project against PyTorch, in turns, in one run.
 
     .venv/bin/python benchmarks/training_step.py [--ranks 1|2] [--layout data|tensor|pipeline] [--batch 4] [--length 256] [--steps 6] [--rounds 2] [--compile]
-        [--schedule 1f1b|zero-bubble] [--micro-batches 4]
+        [--schedule 1f1b|zero-bubble] [--micro-batches 4] [--before PROGRAM]
 
 One rank: all cores to both sides, the peer eager (and compiled with --compile). Two ranks: one core each, the peer on Gloo: for layout data
 DistributedDataParallel, for layout tensor parallelize_module, for layout pipeline torch.distributed.pipelining with the schedule of that name; for
-the last two our own single process with all cores is shown too. Prints a table; the figure of a side is the best of its rounds' medians, and the
+the last two our own single process with all cores is shown too. --before names this program as another commit builds it, to be measured in turns with the
+rest. Prints a table; the figure of a side is the best of its rounds' medians, and the
 ratio is ours over the peer's tokens a second.
 Needs ./colossal.sh build, and the torch of .venv.
 """
@@ -35,9 +36,9 @@ def write_tokens(folder, count):
     (folder / "tokens.bin.json").write_text('{"dtype": "uint16"}')
 
 
-def ours(options, folder, ranks):
+def ours(options, folder, ranks, program=PROGRAM):
     command = [
-        str(PROGRAM), "train", str(ROOT / "benchmarks/gpt2_124m.toml"), "--overwrite",
+        str(program), "train", str(ROOT / "benchmarks/gpt2_124m.toml"), "--overwrite",
         f"--run.folder={folder}/run", f"--data.path={folder}/tokens.bin", f"--data.sequence={options.length}",
         f"--training.batch_size={options.batch}", f"--training.steps={options.steps + 2}",
     ]
@@ -80,6 +81,7 @@ def main():
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--before", metavar="PROGRAM", help="ours of another commit, a side of its own")
     options = parser.parse_args()
     if options.layout == "pipeline" and (options.ranks != 2 or options.batch % options.micro_batches):
         parser.error("--layout pipeline takes --ranks 2 and a --batch that --micro-batches divides, "
@@ -88,14 +90,19 @@ def main():
         modes = ["ddp"] if options.layout == "data" else [options.layout, "one process"]
     else:
         modes = ["eager"] + (["compile"] if options.compile else [])
+    if options.before:
+        modes = ["before", *modes]
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         write_tokens(pathlib.Path(folder), (options.steps + 4) * options.batch * options.length + 1)
+        measures = {
+            "colossal": lambda: ours(options, folder, options.ranks),
+            "before": lambda: ours(options, folder, options.ranks, options.before),
+            "one process": lambda: ours(options, folder, 1),
+        }
         for _ in range(options.rounds):
             for side in ["colossal", *modes]:
-                is_ours = side in ("colossal", "one process")
-                result = ours(options, folder, options.ranks if side == "colossal" else 1) if is_ours else peer(options, side)
-                results.setdefault(side, []).append(result)
+                results.setdefault(side, []).append(measures[side]() if side in measures else peer(options, side))
     cpu = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
     print(f"GPT-2 124M, fp32, batch {options.batch} x {options.length} tokens, {options.ranks} rank(s), {cpu}, {os.cpu_count()} cores")
     if options.layout == "pipeline":

@@ -1,10 +1,10 @@
 """Training step of GPT-2 124M with its states shared out, and in bf16: the program of this project against PyTorch, in turns, in one run.
 
-    .venv/bin/python benchmarks/zero_training_step.py [--only zero|bf16] [--batch 4] [--length 256] [--steps 5] [--rounds 2]
+    .venv/bin/python benchmarks/zero_training_step.py [--only zero|bf16] [--batch 4] [--length 256] [--steps 5] [--rounds 2] [--before PROGRAM]
 
 zero: two ranks of one core each, fp32. ZeRO-3 against torch's FSDP2 (fully_shard, a unit a block, on Gloo) and against our own plain replicas.
 bf16: one rank with all cores. precision.mode = "bf16" (parameters in bf16, fp32 masters) against autocast to bf16 of an fp32 model.
-The figure of a side is the best of its rounds' medians. Peaks are of resident memory; that of all our ranks together is their number times that of the rank
+--before names this program as another commit builds it. The figure of a side is the best of its rounds' medians. Peaks are of resident memory; that of all our ranks together is their number times that of the rank
 that uses most, which counts pages that ranks share more than once. Ratios: tokens a second and memory of the first side of a table over those of the row.
 Needs ./colossal.sh build, and the torch of .venv.
 """
@@ -32,8 +32,8 @@ def run(command):
     return done.stdout
 
 
-def ours(options, folder, ranks, flags):
-    run([training_step.PROGRAM, "train", MODEL, "--overwrite", f"--run.folder={folder}/run", f"--data.path={folder}/tokens.bin",
+def ours(options, folder, ranks, flags, program=training_step.PROGRAM):
+    run([program, "train", MODEL, "--overwrite", f"--run.folder={folder}/run", f"--data.path={folder}/tokens.bin",
          f"--data.sequence={options.length}", f"--training.batch_size={options.batch}", f"--training.steps={options.steps + 2}", *flags, *options.set])
     with open(f"{folder}/run/metrics.jsonl") as lines:
         measured = [json.loads(line) for line in lines][2:]
@@ -52,14 +52,20 @@ def peer(options, ranks, flags):
 def sides_of(options, folder):
     """For each table its ranks and its sides, the one that ratios are of first."""
     replicas = f"--parallel.data={RANKS}"
+
+    def before(ranks, flags):
+        return {"ours, before": lambda: ours(options, folder, ranks, flags, options.before)} if options.before else {}
+
     return {
         "zero": (RANKS, {
             "ours, zero 3": lambda: ours(options, folder, RANKS, [replicas, "--parallel.zero=3"]),
+            **before(RANKS, [replicas, "--parallel.zero=3"]),
             "ours, zero 0": lambda: ours(options, folder, RANKS, [replicas, "--parallel.zero=0"]),
             "torch FSDP2": lambda: peer(options, RANKS, ["--mode", "fsdp"]),
         }),
         "bf16": (1, {
             "ours, bf16": lambda: ours(options, folder, 1, ["--precision.mode=bf16"]),
+            **before(1, ["--precision.mode=bf16"]),
             "ours, fp32": lambda: ours(options, folder, 1, []),
             "torch autocast": lambda: peer(options, 1, ["--mode", "eager", "--bf16"]),
         }),
@@ -83,6 +89,7 @@ def main():
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--steps", type=int, default=5, help="measured, behind two that are not")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--before", metavar="PROGRAM", help="ours of another commit, a side of its own")
     parser.add_argument("--set", action="append", default=[], metavar="--KEY=VALUE", help="another key of our config, as --set=--parallel.chunk_mib=50")
     options = parser.parse_args()
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")

@@ -185,7 +185,7 @@ void flat_rows() {
 int main(int argc, char** argv) {
   if (argc > 1) at::set_num_threads(std::atoi(argv[1]));
   if (argc > 2) rounds = std::atoi(argv[2]);
-  if (argc > 3) memory::keep_host_memory();
+  if (argc > 3) colossal::memory::keep_host_memory();
   const auto choice = ops::matmul_choice();
   const auto library = [](ops::MatmulLibrary l) { return l == ops::MatmulLibrary::Mkl ? "MKL" : "oneDNN"; };
   std::printf("%d threads, %s; products: nt %s, nn %s, tn %s\n", at::get_num_threads(),

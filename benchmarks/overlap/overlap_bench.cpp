@@ -9,10 +9,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
-#include "colossal/comm/mesh.h"
+#include "colossal/comm/decorators/decorator.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/parallel/tensor/panels.h"
 
@@ -23,31 +25,17 @@ using Clock = std::chrono::steady_clock;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
 /// Broadcasts that arrive one after the other, each `delay` after the link is free.
-class SlowGroup : public comm::Group {
+class SlowGroup : public comm::GroupDecorator {
  public:
-  SlowGroup(comm::Group& inner, Milliseconds delay)
-      : inner_(inner), delay_(std::chrono::duration_cast<Clock::duration>(delay)) {}
-  const std::string& name() const override { return inner_.name(); }
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  comm::Work broadcast(at::Tensor& x, int root) override {
-    inner_.broadcast(x, root).wait();
+  SlowGroup(std::shared_ptr<comm::Group> inner, Milliseconds delay)
+      : GroupDecorator(std::move(inner)), delay_(std::chrono::duration_cast<Clock::duration>(delay)) {}
+  comm::Work issue(const comm::Call& call) override {
+    comm::Work work = inner_->issue(call);
+    if (call.collective != comm::Collective::Broadcast) return work;
+    work.wait();
     free_ = std::max(free_, Clock::now()) + delay_;
     return comm::Work(std::make_shared<Arrival>(free_));
   }
-  comm::Work all_reduce(at::Tensor& x, comm::Reduce op) override { return inner_.all_reduce(x, op); }
-  comm::Work all_gather(at::Tensor& out, const at::Tensor& in) override { return inner_.all_gather(out, in); }
-  comm::Work reduce_scatter(at::Tensor& out, const at::Tensor& in, comm::Reduce op) override {
-    return inner_.reduce_scatter(out, in, op);
-  }
-  comm::Work all_to_all(at::Tensor& out, const at::Tensor& in, const std::vector<int64_t>& out_rows,
-                        const std::vector<int64_t>& in_rows) override {
-    return inner_.all_to_all(out, in, out_rows, in_rows);
-  }
-  comm::Work reduce(at::Tensor& x, int root, comm::Reduce op) override { return inner_.reduce(x, root, op); }
-  comm::Work send(const at::Tensor& x, int to) override { return inner_.send(x, to); }
-  comm::Work recv(at::Tensor& x, int from) override { return inner_.recv(x, from); }
-  comm::Work barrier() override { return inner_.barrier(); }
 
  private:
   struct Arrival : comm::Work::State {
@@ -56,7 +44,6 @@ class SlowGroup : public comm::Group {
     bool done() override { return Clock::now() >= when; }
     Clock::time_point when;
   };
-  comm::Group& inner_;
   Clock::duration delay_;
   Clock::time_point free_{};
 };
@@ -69,9 +56,10 @@ double measure(int ranks, const Round& round) {
     double slowest = 0;
     std::mutex mutex;
     comm::run_ranks(ranks, [&](comm::World& world) {
-      comm::Mesh mesh(world, {{"column", ranks}});
-      comm::Group& group = mesh.group("column");
-      group.barrier().wait();
+      std::vector<int> all(ranks);
+      std::iota(all.begin(), all.end(), 0);
+      const std::shared_ptr<comm::Group> group = world.make_group("column", all);
+      group->barrier().wait();
       const auto begin = Clock::now();
       round(group);
       const double taken = Milliseconds(Clock::now() - begin).count();
@@ -84,7 +72,7 @@ double measure(int ranks, const Round& round) {
 }
 
 void row(int ranks, Milliseconds transfer, Milliseconds work) {
-  const auto overlapped = [&](comm::Group& group) {
+  const auto overlapped = [&](const std::shared_ptr<comm::Group>& group) {
     SlowGroup slow(group, transfer);
     parallel::Panels panels(slow, at::ones({4}));
     for (int t = 0; t < ranks; ++t) {
@@ -92,7 +80,7 @@ void row(int ranks, Milliseconds transfer, Milliseconds work) {
       std::this_thread::sleep_for(work);
     }
   };
-  const auto one_by_one = [&](comm::Group& group) {
+  const auto one_by_one = [&](const std::shared_ptr<comm::Group>& group) {
     SlowGroup slow(group, transfer);
     for (int t = 0; t < ranks; ++t) {
       at::Tensor panel = at::ones({4});
