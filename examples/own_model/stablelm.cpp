@@ -55,11 +55,11 @@ class Block {
 
  private:
   at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
-    nn::Heads heads = qkv_->forward(x);
+    nn::Heads heads = qkv_->forward(x, step);
     const at::Tensor positions = heads.tokens.of(step.positions);
     heads.q = turned(heads.q, positions);
     heads.k = turned(heads.k, positions);
-    return out_->forward(attention_->forward(heads, step));
+    return out_->forward(attention_->forward(heads, step), step);
   }
   /// [B, S, N, D], the first features of each head turned by the token's position.
   at::Tensor turned(const at::Tensor& x, const at::Tensor& positions) const {
@@ -73,14 +73,15 @@ class Block {
   std::unique_ptr<nn::HeadProjection> qkv_;
   std::unique_ptr<nn::Attention> attention_;
   std::unique_ptr<nn::Expand> gate_up_;
-  std::unique_ptr<nn::Contract> out_, down_;
+  std::unique_ptr<nn::OutputProjection> out_;
+  std::unique_ptr<nn::Contract> down_;
   std::unique_ptr<nn::Dropout> drop_1_, drop_2_;
 };
 
 models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
-  model.embed = [tokens](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
+  model.embed = [tokens](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const Block>(s, i, layers);
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });

@@ -109,7 +109,7 @@ void ChunkStore::updated(bool loaded) {
   end_pass();
   const at::NoGradGuard no_grad;
   if (loaded)
-    for_leases(shards_, [](size_t, Resident& shard) {
+    for_leases(shards_, {.values = Access::Read}, [](size_t, Resident& shard) {
       if (shard.copy.defined()) shard.copy.copy_(shard.values);
     });
   for (const auto& chunk : chunks_)

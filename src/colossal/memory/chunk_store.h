@@ -44,7 +44,7 @@ struct ChunkOptions {
   std::optional<at::ScalarType> masters{};
   /// Of gathered parameters (with masters, or where parameters are shared) and of gradients
   std::optional<comm::Compression> compression{};
-  /// Of what shards alone have, between leases; null: it stays where it is
+  /// Of what shards alone have (Shard::Parts); null: it stays where it is
   std::shared_ptr<Home> home{};
 };
 

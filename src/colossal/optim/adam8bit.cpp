@@ -36,7 +36,7 @@ Adam8bit::Moments Adam8bit::moments(const memory::Resident& shard, size_t piece)
 void Adam8bit::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   ops::AdamStep s = adam_step(config_, step, learning_rate);
-  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards_, kUpdate, [&](size_t, memory::Resident& shard) {
     size_t piece = 0;
     for_updates(config_, shard, step, gradient_scale, true, [&](const Run& run) {
       const Moments of_piece = moments(shard, piece++);
@@ -49,7 +49,7 @@ void Adam8bit::step(int64_t step, double learning_rate, double gradient_scale) {
 
 std::vector<StateTensor> Adam8bit::state() {
   std::vector<StateTensor> tensors;
-  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards_, {.states = Access::Read}, [&](size_t, memory::Resident& shard) {
     for (size_t p = 0; p < shard.pieces.size(); ++p) {
       const memory::Piece& piece = shard.pieces[p];
       const Moments coded = moments(shard, p);
@@ -65,7 +65,7 @@ std::vector<StateTensor> Adam8bit::state() {
 
 void Adam8bit::loaded(const std::vector<StateTensor>& state) {
   size_t next = 0;
-  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards_, {.states = Access::Write}, [&](size_t, memory::Resident& shard) {
     for (size_t p = 0; p < shard.pieces.size(); ++p) {
       const Moments coded = moments(shard, p);
       ops::encode_blocks(state[next++].value, Codes::Signed, coded.first.codes, coded.first.scales);

@@ -107,8 +107,9 @@ void for_updates(const OptimizerConfig& config, const memory::Resident& shard, i
 }
 
 at::Tensor Directions::of(size_t index, const memory::Resident& shard) {
-  if (shard.gradients.scalar_type() == shard.values.scalar_type()) return shard.gradients;
-  if (!own_[index].defined()) own_[index] = at::zeros_like(shard.values);
+  const at::TensorOptions of_values = shards_[index].options();
+  if (shard.gradients.dtype() == of_values.dtype()) return shard.gradients;
+  if (!own_[index].defined()) own_[index] = at::zeros({shards_[index].length()}, of_values);
   return own_[index];
 }
 
