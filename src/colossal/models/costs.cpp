@@ -44,7 +44,7 @@ Costs announced(const ModelShape& shape, int64_t sequence) {
   Costs costs;
   costs.first = cost_of([&] { hidden = model.embed(sample.inputs, sample.step); });
   for (const Block& block : model.blocks) costs.blocks.push_back(cost_of([&] { hidden = block(hidden, sample.step); }));
-  costs.last = cost_of([&] { model.head->loss_sum(model.norm(hidden, sample.step), sample.labels); });
+  costs.last = cost_of([&] { model.head->loss_sum(model.norm(hidden, sample.step), sample.labels, sample.step); });
   return costs;
 }
 
