@@ -93,11 +93,6 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   return model;
 }
 
-models::Costs costs(const models::ModelShape& s, int64_t sequence) {
-  return {.blocks = std::vector<double>(s.layers, models::block_flops(s, {.gated = true}, sequence)),
-          .last = models::vocabulary_flops(s, sequence)};
-}
-
 void settle(models::ModelShape& s) {
   const int64_t turns = turned_features(s);
   require(turns > 0 && turns % 2 == 0, "model", "rotary must turn an even number of features of each head: got ", turns,
@@ -211,7 +206,6 @@ models::Architecture stablelm_architecture() {
           .own = StableLmSizes{},
           .presets = presets(),
           .make = make,
-          .costs = costs,
           .settle = settle,
           .hugging_face = {.model_type = "stablelm",
                            .names = external_names,

@@ -12,6 +12,7 @@ torch, transformers = interop.need("torch", "transformers")
 
 LENGTH = 48
 CLASSES = 3
+NAMES = ["bad", "fair", "good"]
 END = 256  # of the byte tokenizer: begin and end of a text
 MASK = 257  # behind its vocabulary
 ALL = (1 << 64) - 1
@@ -98,6 +99,7 @@ def compare_export(name, run, model):
     assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
     for (key, a), (other, b) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
         assert key == other and torch.equal(a, b.double()), (name, key)
+    return again.config
 
 
 def check_masked_tokens():
@@ -133,7 +135,7 @@ def check_classes(masked_folder):
     generator = random.Random(3)
     rows = [(generator.randrange(CLASSES), "".join(chr(generator.randrange(97, 123)) for _ in range(generator.randrange(1, 60))))
             for _ in range(30)]
-    (interop.temp_dir / "texts.tsv").write_text("".join(f"{label}\t{text}\n" for label, text in rows))
+    (interop.temp_dir / "texts.tsv").write_text("".join(f"{NAMES[label]}\t{text}\n" for label, text in rows))
     is_held_out = [(derive_seed(derive_seed(0, "held out"), i) >> 11) * 2.0**-53 < 0.3 for i in range(len(rows))]
     training = [row for row, out in zip(rows, is_held_out) if not out]
     held_out = [row for row, out in zip(rows, is_held_out) if out]
@@ -157,7 +159,7 @@ def check_classes(masked_folder):
     compare("class", ours, loss, gradient_norm(model))
     assert abs(ours["eval_loss"] - wanted.item()) < 1e-4, (ours["eval_loss"], wanted.item())
     assert abs(ours["accuracy"] - accuracy) < 1e-9, (ours["accuracy"], accuracy)
-    compare_export("class", run, model)
+    assert compare_export("class", run, model).id2label == dict(enumerate(NAMES))
 
     # Trained blocks under a new head.
     run, _ = train("new-head", masked_folder, "", data, batch_size, 0, f'objective = "class"\nclasses = {CLASSES}')

@@ -88,8 +88,8 @@ Results step(const std::string& folder, const data::Batch& batch, const run::Con
     engine->weights_loaded();
     engine->zero_grad();
     const double loss = engine->train_step(batch);
-    const auto head = [&](int, const at::Tensor& hidden) {
-      return engine->distributed().decoding_model().head->logits(hidden);
+    const auto head = [&](int, const at::Tensor& hidden, const nn::Step& its_step) {
+      return engine->distributed().decoding_model().head->logits(hidden, its_step);
     };
     const at::NoGradGuard no_grad;
     const at::Tensor logits =

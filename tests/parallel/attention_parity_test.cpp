@@ -108,14 +108,11 @@ class AttentionParity : public testing::TestWithParam<TensorConfig> {
   }
 };
 
+// Also those that share keys, and those that are padded.
 TEST_P(AttentionParity, HeadsHaveTheSlopesOfTheirLogicalIndex) {
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3});
-}
-TEST_P(AttentionParity, HeadsThatShareKeysHaveTheSlopesOfTheirLogicalIndex) {
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 1, .head_dim = 3});
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 2, .head_dim = 3});
-}
-TEST_P(AttentionParity, PaddedHeadsHaveSlopesToo) {
   check_options({.hidden = kHidden, .heads = 5, .kv_heads = 5, .head_dim = 4});
 }
 

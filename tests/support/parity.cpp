@@ -201,9 +201,11 @@ models::ModelShape tiny_bert(const std::string& objective) {
 
 data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
   const auto ids = at::TensorOptions().dtype(at::kLong);
-  if (const models::Task task = shape.task(); task.reads == models::Reads::Images)
+  const models::Task task = shape.task();
+  if (task.reads == models::Reads::Images)
     return {at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids), {}, {}};
-  return {at::ones({rows, sequence}, ids), at::ones({rows, sequence}, ids),
+  const int64_t labels = task.objective == models::Objective::Class ? 1 : sequence;
+  return {at::ones({rows, sequence}, ids), at::ones({rows, labels}, ids),
           at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::zeros({rows, sequence}, ids)};
 }
 

@@ -21,9 +21,13 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
-  const parallel::PipelinePlan plan = parallel::make_plan(pipeline, model_costs(shape, workload.sequence));
+  shape.validate();
+  const bool is_cut = pipeline.size > 1;  // or nobody asks for the costs
+  const parallel::PipelinePlan plan = parallel::make_plan(
+      pipeline, is_cut ? model_costs(shape, workload.sequence)
+                       : parallel::ModelCosts{.blocks = std::vector<double>(static_cast<size_t>(shape.layers), 1)});
   cuts_ = plan.cuts;
-  if (pipeline.size > 1)
+  if (is_cut)
     options.stages = [plan, shape](const std::string& name) {
       std::set<int> ranks;
       for (const int64_t stage : models::stages_using(name, shape, plan.cuts))
