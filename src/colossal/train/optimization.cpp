@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -36,6 +37,13 @@ parallel::GradientOptions gradient_options(const run::Config& config, at::Scalar
           .each_pass = config.parallel.zero >= 2 && config.parallel.pipeline.size == 1};
 }
 
+std::unique_ptr<memory::Placement> placement_of(const distributed::ParallelConfig& parallel) {
+  if (!parallel.reshard_after_forward)
+    return std::make_unique<memory::GatherWithin>(std::numeric_limits<int64_t>::max());
+  if (parallel.gathered_mib == 0) return std::make_unique<memory::GatherNext>();
+  return std::make_unique<memory::GatherWithin>(static_cast<int64_t>(parallel.gathered_mib * (1 << 20)));
+}
+
 nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
   config.optimizer.groups.apply(parameters);
   return parameters;
@@ -56,7 +64,7 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
     : config_(config),
       mesh_(mesh),
       store_(grouped(parameters, config), mesh, chunk_options(config, parameters.options().dtype, std::move(home)),
-             std::make_unique<memory::GatherNext>(config.parallel.reshard_after_forward)),
+             placement_of(config.parallel)),
       reducer_(store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
