@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace colossal::tensor {
@@ -37,7 +38,11 @@ class Stored {
   at::ScalarType scalar_type() const { return c10::typeMetaToScalarType(options_.dtype()); }
   at::Device device() const { return options_.device(); }
   at::IntArrayRef sizes() const { return sizes_; }
-  int64_t numel() const { return c10::multiply_integers(sizes_); }
+  int64_t numel() const {
+    int64_t product = 1;
+    for (const int64_t size : sizes_) product *= size;
+    return product;
+  }
   int64_t element_size() const { return static_cast<int64_t>(options_.dtype().itemsize()); }
   int64_t nbytes() const { return numel() * element_size(); }
 
