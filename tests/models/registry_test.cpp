@@ -39,7 +39,7 @@ BlockVariant variant_of(const ModelShape& s) {
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
+  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
   add_transformer_blocks(model, s, variant_of(s), layers);
   model.norm = [](const at::Tensor& x, const nn::Step&) { return x; };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});

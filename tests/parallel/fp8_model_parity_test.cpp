@@ -64,8 +64,8 @@ class Trained {
       step.training = true;
       return DistributedModel::Pass{inputs, step};
     };
-    const auto loss = [&](int i, const at::Tensor& hidden) {
-      const at::Tensor sum = model_.model().head->loss_sum(hidden, part_of(batch.labels, i, kMicroBatches));
+    const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
+      const at::Tensor sum = model_.model().head->loss_sum(hidden, part_of(batch.labels, i, kMicroBatches), step);
       const at::Tensor share = sum / static_cast<double>(whole.labels.numel());
       total += share.item<double>();
       return share;

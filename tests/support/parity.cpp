@@ -6,6 +6,7 @@
 #include <map>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/bert.h"
 #include "colossal/models/vit.h"
@@ -13,6 +14,7 @@
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
 #include "support/tolerance.h"
+#include "support/trap_device.h"
 
 namespace colossal::test {
 namespace {
@@ -47,7 +49,6 @@ data::Batch random_batch(const ParityCase& c, int64_t step) {
 /// Of the case's ranks, or of the one process that it is compared with.
 run::Config make_config(const ParityCase& c, bool is_serial) {
   run::Config config;
-  config.run.device = c.device;
   config.precision.mode = "fp64";
   if (!is_serial) {
     config.parallel.data = c.data;
@@ -70,6 +71,10 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
   // pure noise.
   config.optimizer.epsilon = 1e-3;
   return config;
+}
+
+at::Device device_of(const ParityCase& c, const World& world) {
+  return c.device == "trap" ? trap_device(world.local_rank()) : comm::choose_device(c.device, world.local_rank());
 }
 
 struct Trace {
@@ -95,7 +100,7 @@ at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
   at::Tensor x = model.embed(b.inputs, step).detach().requires_grad_();
   at::Tensor h = x;
   for (const auto& block : model.blocks) h = block(h, step);
-  model.head->loss_sum(model.norm(h, step), b.labels).backward();
+  model.head->loss_sum(model.norm(h, step), b.labels, step).backward();
   engine.zero_grad();
   return x.grad().cpu();
 }
@@ -112,7 +117,7 @@ std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
 }
 
 Trace trace(World& world, const ParityCase& c, bool is_serial) {
-  const auto engine = train::initialize(world, make_config(c, is_serial), c.shape);
+  const auto engine = train::initialize(world, make_config(c, is_serial), c.shape, device_of(c, world));
   const int64_t replica = engine->mesh().index("data"), data = engine->mesh().size("data");
   Trace t;
   if (c.pipeline.size == 1) t.input_gradient = input_gradient(*engine, rows_of(random_batch(c, 0), replica, data));
@@ -269,7 +274,7 @@ void check_parity(const ParityCase& c) {
     DecoratedWorld world =
         c.collectives_off ? without_collectives(true_world) : losing_a_transfer(true_world, c.lost_transfer);
     const Trace got = trace(world, c, false);
-    const auto engine = train::initialize(world, config, c.shape);
+    const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
     const tensor::Place& place = engine->mesh().place();
     if (c.pipeline.size == 1)
       expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, engine->mesh()), terms, "input gradient");

@@ -25,9 +25,10 @@ struct ParityCase {
   std::string recompute = "none";  ///< of the ranks; the reference keeps all
   /// What stages send one another arrives nevertheless, or a pipeline would not run at all
   bool collectives_off = false;
-  int lost_transfer = -1;      ///< zeros arrive in place of that message from rank 0 to another stage, counted from 0
-  bool bitwise = false;        ///< losses, gradients and weights must be those of one process to the last bit
-  std::string device = "cpu";  ///< of the ranks; the reference is always computed on the CPU
+  int lost_transfer = -1;  ///< zeros arrive in place of that message from rank 0 to another stage, counted from 0
+  bool bitwise = false;    ///< losses, gradients and weights must be those of one process to the last bit
+  /// Of the ranks: "cpu", "cuda", or "trap", of which each has its own. The reference is always computed on the CPU
+  std::string device = "cpu";
 };
 
 /// Tiny shapes that exercise what divides and what does not.

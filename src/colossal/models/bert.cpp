@@ -57,8 +57,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("embedding_norm", s.hidden, s.norm_epsilon);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
-    const at::Tensor placed = tokens->forward(ids) + positions->forward(step.positions);
-    return dropout->forward(norm->forward(placed + types->forward(at::zeros_like(ids))), step);
+    const at::Tensor placed = tokens->forward(ids, step) + positions->forward(step.positions, step);
+    return dropout->forward(norm->forward(placed + types->forward(at::zeros_like(ids), step)), step);
   };
   add_transformer_blocks(model, s, variant(), layers);
   if (classifies(s))

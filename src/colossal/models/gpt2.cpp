@@ -19,7 +19,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation / 2);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
-    return dropout->forward(tokens->forward(ids) + positions->forward(step.positions), step);
+    return dropout->forward(tokens->forward(ids, step) + positions->forward(step.positions, step), step);
   };
   add_transformer_blocks(model, s, variant(), layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);

@@ -37,7 +37,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
-    return dropout->forward(tokens->forward(ids), step);
+    return dropout->forward(tokens->forward(ids, step), step);
   };
   const auto r = s.own.as<LlamaSizes>();
   std::optional<ops::RotaryScaling> scaling;

@@ -48,10 +48,10 @@ class TransformerBlock {
                                                     : make.layer_norm(name, s.hidden, s.norm_epsilon);
   }
   at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
-    nn::Heads heads = qkv_->forward(x);
+    nn::Heads heads = qkv_->forward(x, step);
     if (variant_.rotary)
       std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.tokens.of(step.positions), *variant_.rotary);
-    return out_->forward(attention_->forward(heads, step));
+    return out_->forward(attention_->forward(heads, step), step);
   }
   at::Tensor fed_forward(const at::Tensor& x, const nn::Step& step) const {
     return down_->forward(up_->forward(x).map(variant_.activation, step));
@@ -62,7 +62,8 @@ class TransformerBlock {
   std::unique_ptr<nn::HeadProjection> qkv_;
   std::unique_ptr<nn::Attention> attention_;
   std::unique_ptr<nn::Expand> up_;
-  std::unique_ptr<nn::Contract> out_, down_;
+  std::unique_ptr<nn::OutputProjection> out_;
+  std::unique_ptr<nn::Contract> down_;
   std::unique_ptr<nn::Dropout> drop_1_, drop_2_;
 };
 

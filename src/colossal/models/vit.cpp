@@ -55,9 +55,10 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const at::ScalarType dtype = layers.parameters().options().dtype;
   model.embed = [=, count = s.positions](const at::Tensor& images, const nn::Step& step) {
     const auto ids = at::TensorOptions(images.device()).dtype(at::kLong);
-    const at::Tensor first = class_token->forward(at::zeros({images.size(0), 1}, ids));
-    const at::Tensor tokens = at::cat({first, patches->forward(images.to(dtype))}, 1);
-    return dropout->forward(tokens + positions->forward(at::arange(count, ids).expand({images.size(0), count})), step);
+    const at::Tensor first = class_token->forward(at::zeros({images.size(0), 1}, ids), step);
+    const at::Tensor tokens = at::cat({first, patches->forward(images.to(dtype), step)}, 1);
+    const at::Tensor where = at::arange(count, ids).expand({images.size(0), count});
+    return dropout->forward(tokens + positions->forward(where, step), step);
   };
   add_transformer_blocks(model, s, variant(), layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);

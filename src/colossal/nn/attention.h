@@ -4,9 +4,9 @@
 //   attention = make.attention("attention", shape, {.window = 4096});
 //   out = make.from_heads("attention.out", shape, {});
 //   ...
-//   nn::Heads heads = qkv->forward(x);
+//   nn::Heads heads = qkv->forward(x, step);
 //   ...                                // q and k normalised (Layers::head_norm) or turned (ops::rotary)
-//   x = x + out->forward(attention->forward(heads, step));
+//   x = x + out->forward(attention->forward(heads, step), step);
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -1,0 +1,38 @@
+// The parts of the trap device: what trap_device.cpp registers. Tests include trap_device.h.
+#pragma once
+#include <ATen/core/Generator.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+
+#include "support/trap_device.h"
+
+namespace colossal::test {
+
+/// Gives tensors of the current trap device forbidden addresses.
+c10::Allocator& trap_allocator();
+/// Gives tensors of the host that stand for those of the device memory of it, by its accessible address.
+c10::Allocator& trap_alias_allocator();
+/// Forbidden memory under `alias`, a pointer of trap_alias_allocator(), which it takes over.
+c10::DataPtr forbidden_of(c10::DataPtr alias, c10::Device device);
+
+/// Page-locked memory of the host, as far as LibTorch can see.
+c10::Allocator& trap_pinned_allocator();
+bool is_trap_pinned(const void* address);
+
+/// Of trap device `index`: one each, apart from that of the host.
+const at::Generator& trap_generator(c10::DeviceIndex index);
+/// The generator of the CPU inside one of the trap device's.
+at::Generator host_generator_of(const at::Generator& generator);
+
+/// The device whose turn it is on this thread.
+c10::DeviceIndex current_trap_device();
+void set_current_trap_device(c10::DeviceIndex index);
+
+/// Adds to what happened on a device.
+void count(c10::Device device, const TrapCounts& happened);
+TrapCounts counted(c10::Device device);
+
+/// The operators: the CPU's, behind one boxed function, and the few that cross between the host and the device.
+void register_trap_operators();
+
+}  // namespace colossal::test

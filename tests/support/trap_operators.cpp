@@ -1,0 +1,266 @@
+// Operators of the trap device. Nearly all are one boxed function: it makes tensors of the host that stand for those of
+// the device, over the accessible mapping of the same memory, calls the kernel of the CPU, and carries what became of
+// them back.
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <list>
+#include <set>
+#include <string_view>
+
+#include "support/trap_backend.h"
+#include "support/trap_memory.h"
+
+namespace colossal::test {
+namespace {
+
+using c10::IValue;
+
+bool is_trap(const at::Tensor& t) { return t.device().type() == c10::DeviceType::PrivateUse1; }
+
+void take_metadata(c10::TensorImpl& to, const c10::TensorImpl& from) {
+  to.set_sizes_and_strides(from.sizes(), from.strides(), from.storage_offset());
+}
+
+at::Tensor tensor_over(const c10::Storage& storage, c10::DispatchKey backend, const at::Tensor& like) {
+  at::Tensor t =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(backend), like.dtype());
+  take_metadata(*t.unsafeGetTensorImpl(), *like.unsafeGetTensorImpl());
+  if (like.unsafeGetTensorImpl()->is_wrapped_number()) t.unsafeGetTensorImpl()->set_wrapped_number(true);
+  t._set_conj(like.is_conj());
+  t._set_neg(like.is_neg());
+  return t;
+}
+
+/// Tensors of the device as a kernel of the CPU sees them, for the length of one operator.
+class Stand {
+ public:
+  explicit Stand(std::string operator_name) : name_(std::move(operator_name)) {}
+
+  /// A tensor of the host over the memory of `t`. Numbers of the host pass, unless they are written.
+  at::Tensor in(const at::Tensor& t, bool written) {
+    if (!t.defined()) return t;
+    if (!is_trap(t)) {
+      TORCH_CHECK(t.is_cpu() && t.dim() == 0 && !written, "Expected all tensors to be on the same device, but found a ",
+                  t.dim(), "-dimensional tensor on ", t.device(), " beside those of the trap device in ", name_);
+      return t;
+    }
+    use(t.device());
+    for (const Wrapped& known : tensors_)
+      if (known.device.is_same(t)) return known.host;
+    const at::Tensor host = tensor_over(in(t.storage()), c10::DispatchKey::CPU, t);
+    tensors_.push_back({t, host});
+    return host;
+  }
+  c10::Storage in(const c10::Storage& storage) {
+    for (const Lent& known : storages_)
+      if (known.device.is_alias_of(storage)) return known.host;
+    void* address = TrapMemory::of_process().accessible(storage.unsafeGetStorageImpl()->data());
+    c10::Storage host(c10::Storage::use_byte_size_t(), storage.nbytes(), c10::DataPtr(address, at::kCPU),
+                      &trap_alias_allocator(), storage.resizable());
+    storages_.push_back({storage, host, address});
+    return host;
+  }
+  void use(c10::Device device) {
+    TORCH_CHECK(!device_ || *device_ == device, "Expected all tensors to be on the same device, but found ", *device_,
+                " and ", device, " in ", name_);
+    device_ = device;
+  }
+  c10::Device device() const {
+    return device_.value_or(c10::Device(c10::DeviceType::PrivateUse1, current_trap_device()));
+  }
+
+  /// Gives tensors of the device the sizes, and storages the memory, that their stand-ins got.
+  void carry_back() {
+    for (const Lent& lent : storages_) {
+      c10::StorageImpl& host = *lent.host.unsafeGetStorageImpl();
+      if (host.data() == lent.address && host.nbytes() == lent.device.nbytes()) continue;
+      if (host.data() != lent.address)
+        lent.device.set_data_ptr_noswap(forbidden_of(host.set_data_ptr({nullptr, at::kCPU}), lent.device.device()));
+      lent.device.set_nbytes(host.nbytes());
+    }
+    for (const Wrapped& wrapped : tensors_) {
+      c10::TensorImpl& device = *wrapped.device.unsafeGetTensorImpl();
+      const c10::Storage storage = out(wrapped.host.storage());
+      if (!device.storage().is_alias_of(storage)) device.set_storage_keep_dtype(storage);
+      if (device.sizes() != wrapped.host.sizes() || device.strides() != wrapped.host.strides() ||
+          device.storage_offset() != wrapped.host.storage_offset())
+        take_metadata(device, *wrapped.host.unsafeGetTensorImpl());
+    }
+  }
+  /// The tensor of the device for one that the kernel returned: itself, a view of it, or a new one with its numbers.
+  at::Tensor out(const at::Tensor& host) {
+    if (!host.defined()) return host;
+    TORCH_CHECK(host.layout() == at::kStrided, "the trap device has strided tensors only: ", name_);
+    for (const Wrapped& known : tensors_)
+      if (known.host.is_same(host)) return known.device;
+    return tensor_over(out(host.storage()), c10::DispatchKey::PrivateUse1, host);
+  }
+
+ private:
+  struct Lent {
+    c10::Storage device, host;
+    void* address;  // of the host's, as it was lent
+  };
+  struct Wrapped {
+    at::Tensor device, host;
+  };
+
+  c10::Storage out(const c10::Storage& host) {
+    for (const Lent& known : storages_)
+      if (known.host.is_alias_of(host)) return known.device;
+    const c10::DeviceGuard guard(device());
+    c10::DataPtr data = trap_allocator().allocate(host.nbytes());
+    void* address = TrapMemory::of_process().accessible(data.get());
+    if (address) std::memcpy(address, host.data(), host.nbytes());
+    c10::Storage made(c10::Storage::use_byte_size_t(), host.nbytes(), std::move(data), &trap_allocator(),
+                      /*resizable=*/true);
+    storages_.push_back({made, host, address});
+    return made;
+  }
+
+  const std::string name_;
+  std::optional<c10::Device> device_;
+  std::list<Lent> storages_;
+  std::list<Wrapped> tensors_;
+};
+
+IValue in(Stand& stand, const IValue& value, const c10::Argument& argument) {
+  const bool written = argument.alias_info() && argument.alias_info()->isWrite();
+  if (value.isTensor()) return stand.in(value.toTensor(), written);
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& t : value.toTensorVector()) list.push_back(stand.in(t, written));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorList())
+      list.push_back(t ? std::optional(stand.in(*t, written)) : std::nullopt);
+    return list;
+  }
+  if (value.isStorage()) return stand.in(value.toStorage());
+  if (value.isDevice()) {
+    const c10::Device device = value.toDevice();
+    TORCH_CHECK(device.type() == c10::DeviceType::PrivateUse1, "the trap device cannot make tensors of ", device);
+    if (device.has_index()) stand.use(device);
+    return c10::Device(at::kCPU);
+  }
+  if (value.isGenerator()) return host_generator_of(value.toGenerator());
+  // none given: the device's own, never that of the host
+  if (const auto optional = argument.type()->cast<c10::OptionalType>();
+      value.isNone() && optional && optional->getElementType()->kind() == c10::TypeKind::GeneratorType)
+    return host_generator_of(trap_generator(stand.device().index()));
+  return value;
+}
+
+IValue out(Stand& stand, const IValue& value) {
+  if (value.isTensor()) return stand.out(value.toTensor());
+  if (!value.isTensorList()) return value;
+  c10::List<at::Tensor> list;
+  for (const at::Tensor& t : value.toTensorVector()) list.push_back(stand.out(t));
+  return list;
+}
+
+/// Whether CUDA would make the host wait within the operator: for how many elements there will be, or for an answer.
+bool reads_sizes(const c10::OperatorName& name, const torch::jit::Stack& arguments) {
+  static const std::set<std::string_view> kReaders{"nonzero",           "masked_select", "_unique",
+                                                   "_unique2",          "unique_dim",    "unique_consecutive",
+                                                   "repeat_interleave", "bincount",      "equal"};
+  std::string_view base = name.name;
+  base.remove_prefix(base.find("::") + 2);
+  if (base != "_index_put_impl_") return kReaders.contains(base);
+  for (const std::optional<at::Tensor>& index : arguments[1].toOptionalTensorList())
+    if (index && index->defined() && index->scalar_type() == at::kBool)
+      return arguments[2].toTensor().numel() != 1;  // of one number it is a masked_fill, which does not ask
+  return false;
+}
+
+void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::FunctionSchema& schema = op.schema();
+  const auto& wanted = schema.arguments();
+  auto arguments = torch::jit::pop(*stack, wanted.size());
+  Stand stand(c10::toString(op.operator_name()));
+  const bool waits = reads_sizes(op.operator_name(), arguments);
+  // Generators last: which one it is depends on where the tensors are.
+  for (const bool tensors : {true, false})
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const bool is_late = arguments[i].isNone() || arguments[i].isGenerator();
+      if (is_late != tensors) arguments[i] = in(stand, arguments[i], wanted[i]);
+    }
+  if (waits) count(stand.device(), {.sizes_read = 1});
+  for (IValue& argument : arguments) stack->push_back(std::move(argument));
+  {
+    const at::AutoDispatchBelowAutograd below;
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);  // not seen by observers of operators
+  }
+  stand.carry_back();
+  auto results = torch::jit::pop(*stack, schema.returns().size());
+  for (const IValue& result : results) stack->push_back(out(stand, result));
+}
+
+at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                 std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  const c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_generic(sizes, &trap_allocator(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                   dtype.value_or(at::get_default_dtype_as_scalartype()), format);
+}
+
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>) {
+  const c10::OptionalDeviceGuard guard(device);
+  return at::detail::empty_strided_generic(sizes, strides, &trap_allocator(),
+                                           c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+                                           dtype.value_or(at::get_default_dtype_as_scalartype()));
+}
+
+at::Tensor on_host(Stand& stand, const at::Tensor& t) { return is_trap(t) ? stand.in(t, true) : t; }
+
+/// Copies between devices, whichever they are.
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  const at::AutoDispatchBelowAutograd below;
+  const at::DisableRecordFunctionGuard unseen;
+  Stand source("copy_"), target("copy_");
+  on_host(target, to).copy_(on_host(source, from));
+  if (is_trap(from) == is_trap(to)) return to;
+  const auto bytes = static_cast<int64_t>(to.numel() * std::min(from.element_size(), to.element_size()));
+  const bool waits = !(non_blocking && is_trap_pinned((is_trap(to) ? from : to).const_data_ptr()));
+  if (is_trap(to))
+    count(to.device(), {.copies_to_device = waits, .copies_not_awaited = !waits, .bytes_to_device = bytes});
+  else
+    count(from.device(), {.copies_to_host = waits, .copies_not_awaited = !waits, .bytes_to_host = bytes});
+  return to;
+}
+
+at::Scalar read_scalar(const at::Tensor& t) {
+  count(t.device(), {.scalar_reads = 1});
+  return peek(t).item();
+}
+
+}  // namespace
+
+at::Tensor peek(const at::Tensor& x) {
+  const at::AutoDispatchBelowAutograd below;
+  const at::DisableRecordFunctionGuard unseen;
+  Stand stand("peek");
+  return on_host(stand, x).clone();
+}
+
+void register_trap_operators() {
+  // Never deleted: threads of LibTorch's engine outlive main.
+  auto* all = new torch::Library(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  all->fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+  auto* aten = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  aten->impl("empty.memory_format", TORCH_FN(empty));
+  aten->impl("empty_strided", TORCH_FN(empty_strided));
+  aten->impl("_copy_from", TORCH_FN(copy_from));
+  aten->impl("_local_scalar_dense", TORCH_FN(read_scalar));
+  // What LibTorch would compose of other operators on a device without a kernel for it; GPUs have one.
+  aten->impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+}
+
+}  // namespace colossal::test
