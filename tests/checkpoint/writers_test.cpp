@@ -26,7 +26,7 @@ TrainingState in_parts(const tensor::Place& place, int sharers, int64_t salt = 0
     const int64_t all = tensor.value.numel(), share = (all + sharers - 1) / sharers;
     const int64_t first = std::min(all, place.index("data") % sharers * share), size = std::min(share, all - first);
     tensor.part = tensor::FlatPart{first, size, place.index("data") / sharers == 0};
-    tensor.value = tensor.value.reshape({-1}).narrow(0, first, size).contiguous();
+    tensor.value = tensor.value.clone().reshape({-1}).narrow(0, first, size).contiguous();
   }
   return state;
 }

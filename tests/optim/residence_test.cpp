@@ -17,12 +17,10 @@ std::vector<at::Tensor> stepped(const OptimizerConfig& config, RankState& rank) 
     optimizer->step(t, rate_of(t), 0.25);
   }
   for (const memory::Shard& shard : rank.shards) found.push_back(shard.lease()->values.clone());
-  // A checkpoint is filled in place while its leases live, and given back.
-  std::vector<StateTensor> state = optimizer->state();
-  for (const StateTensor& t : state) found.push_back(t.value.clone());
-  for (const StateTensor& t : state) at::Tensor(t.value).mul_(0.5);
-  optimizer->loaded(state);
-  state.clear();
+  for (const StateTensor& t : optimizer->state()) {
+    found.push_back(t.value.clone());
+    t.value.write().value.mul_(0.5);  // as a checkpoint fills it
+  }
   rank.set_gradients(4, 4);
   optimizer->step(4, rate_of(4), 0.25);
   for (const memory::Shard& shard : rank.shards) found.push_back(shard.lease()->values.clone());

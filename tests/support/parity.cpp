@@ -286,11 +286,11 @@ void check_parity(const ParityCase& c) {
       expect_close(at::scalar_tensor(got.norms[i], at::kDouble), norm, terms, concat("gradient norm of step ", i));
     }
     std::map<std::string, at::Tensor> whole_gradients;
-    for (const auto& g : want.gradients) whole_gradients[g.name] = g.value.view(g.spec.shape);
+    for (const auto& g : want.gradients) whole_gradients[g.name] = g.value.clone().view(g.spec.shape);
     for (const auto& g : got.gradients) {
       // whose size, not that of a part, says what rounding may do
       const at::Tensor& whole = whole_gradients.at(g.name);
-      compare(g.value, local_part(whole, g, place), tolerance(whole, terms), "gradient of " + g.name);
+      compare(g.value.clone(), local_part(whole, g, place), tolerance(whole, terms), "gradient of " + g.name);
     }
     for (const nn::Parameter& p : engine->parameters()) {
       // Rounding of the parameter itself, and that of the gradients, which a step amplifies by at most learning_rate /

@@ -6,7 +6,7 @@
 //              {.needs = {.gradients = Access::Read},
 //               .collect = [&](size_t k, const at::Tensor& whole, const auto& leases) { part(whole).copy_(mine); },
 //               .compute = [&](size_t k, const at::Tensor& whole) { return newton_schulz(whole); },
-//               .hand_out = [&](size_t k, const at::Tensor& result, const auto& leases) { mine.copy_(part(result)); }});
+//               .hand_out = [&](size_t k, const at::Tensor& all, const auto& leases) { mine.copy_(part(all)); }});
 #pragma once
 #include <ATen/core/Tensor.h>
 
