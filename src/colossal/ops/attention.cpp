@@ -61,9 +61,9 @@ int64_t reach_of(const AttentionMask& mask) { return mask.causal ? mask.window -
 // Positions of the queries: [rows, S], rows 1 unless they have lengths of their own.
 at::Tensor query_positions(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const auto options = q.options().dtype(at::kLong).requires_grad(false);
-  const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options.device(at::kCPU))
-                                               : at::tensor(mask.lengths, options.device(at::kCPU));
-  return (ends.to(q.device()).unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
+  const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options)  // filled there: nobody waits
+                                               : at::tensor(mask.lengths, options.device(at::kCPU)).to(q.device());
+  return (ends.unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
 }
 
 // Key position - query position: [rows, 1, S, T].
