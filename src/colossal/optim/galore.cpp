@@ -44,14 +44,18 @@ Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards
     const bool from_left = shape[0] <= shape[1];
     const std::vector<int64_t> low =
         from_left ? std::vector<int64_t>{config.rank, shape[1]} : std::vector<int64_t>{shape[0], config.rank};
-    matrices_.push_back({i, from_left, {}, at::zeros({std::min(shape[0], shape[1]), config.rank}, type_), total, low});
+    matrices_.push_back({i, from_left, {}, zeros({std::min(shape[0], shape[1]), config.rank}), total, low});
     total += low[0] * low[1];
   }
   for (size_t i = 0; i < shards.size(); ++i)
     for (const memory::Piece& piece : shards[i].pieces())
       if (const int64_t place = place_[tensors().index(*piece.parameter)]; place >= 0)
         matrices_[static_cast<size_t>(place)].shards.push_back(i);
-  for (at::Tensor& moment : moments_) moment = at::zeros({total}, type_);
+  for (at::Tensor& moment : moments_) moment = zeros({total});
+}
+
+at::Tensor Galore::zeros(const std::vector<int64_t>& sizes) const {
+  return at::zeros(sizes, tensors().zeros().options().dtype(type_));
 }
 
 const Galore::Matrix* Galore::matrix_of(const nn::Parameter& parameter) const {
@@ -76,7 +80,7 @@ void Galore::find_projections() {
     const size_t end = std::min(matrices_.size(), first + ranks);
     at::Tensor mine;
     for (size_t k = first; k < end; ++k) {
-      at::Tensor whole = at::zeros(tensors().entries()[matrices_[k].tensor].spec.shape, type_);
+      at::Tensor whole = zeros(tensors().entries()[matrices_[k].tensor].spec.shape);
       for (const size_t i : matrices_[k].shards) {
         const memory::Lease shard = shards()[i].lease();
         for_blocks(*shard, shard->gradients,

@@ -44,6 +44,7 @@ class Galore : public TensorwiseOptimizer {
   void for_blocks(const memory::Resident& shard, const at::Tensor& buffer, const Body& body) const;
   void find_projections();
   at::Tensor projected() const;
+  at::Tensor zeros(const std::vector<int64_t>& sizes) const;  // of type_, on the device of the values
 
   at::ScalarType type_;  ///< fp64 for fp64 values, else fp32
   std::vector<Matrix> matrices_;
