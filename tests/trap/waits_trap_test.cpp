@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/generate.h"
 #include "colossal/models/registry.h"
 #include "colossal/optim/config.h"
 #include "colossal/train/engine.h"
@@ -16,6 +18,7 @@ struct Choice {
   int64_t layers = 1, micro_batches = 1;
   std::string clip_by = "norm", optimizer = "adamw", precision = "fp32", recompute = "none", documents = "separate";
   double dropout = 0;
+  bool rounded_by_chance = false;
 };
 
 /// Of the second step: in the first GaLore finds its projections, and tables are made.
@@ -30,6 +33,8 @@ test::TrapCounts waits_of(models::ModelShape shape, const Choice& choice) {
     config.training.clip_by = choice.clip_by;
     config.optimizer.name = choice.optimizer;
     config.precision.mode = choice.precision;
+    config.precision.masters = !choice.rounded_by_chance;
+    config.optimizer.stochastic_rounding = choice.rounded_by_chance;
     config.memory.recompute = choice.recompute;
     config.data.documents = choice.documents;
     if (choice.optimizer == "galore") config.optimizer.rank = 5;
@@ -77,6 +82,7 @@ TEST_F(WaitsOnTrap, DoNotGrowWithLayersNorWithMicroBatches) {
   expect_no_more(llama, {.documents = "joined"}, "joined");
   expect_no_more(llama, {.dropout = 0.1}, "dropout");
   for (const std::string mode : {"bf16", "fp16", "fp8"}) expect_no_more(llama, {.precision = mode}, mode);
+  expect_no_more(llama, {.precision = "bf16", .rounded_by_chance = true}, "rounding by chance");
 }
 
 TEST_F(WaitsOnTrap, DoNotGrowUnderAnyRule) {
@@ -89,6 +95,46 @@ TEST_F(WaitsOnTrap, AreForTheLossAndTheNormAndTheBatch) {
   EXPECT_EQ(step.copies_to_host, 2);
   EXPECT_EQ(step.copies_to_device, 4) << "inputs, labels, positions, documents";
   EXPECT_EQ(step.scalar_reads + step.sizes_read, 0);
+}
+
+TEST_F(WaitsOnTrap, OfEvaluationDoNotGrowWithLayers) {
+  const auto waits = [](int64_t layers) {
+    test::TrapCounts counts;
+    comm::run_ranks(1, [&](comm::World& world) {
+      models::ModelShape shape = test::tiny_llama();
+      shape.layers = layers;
+      const auto engine = initialize(world, run::Config{}, shape, test::trap_device());
+      const data::Batch batch = test::batch_of_ones(shape, 4, 8);
+      engine->evaluate(batch);
+      const test::TrapWaits during(test::trap_device());
+      engine->evaluate(batch);
+      counts = during.counts();
+    });
+    return counts;
+  };
+  EXPECT_EQ(waits(1).copies_to_host, 1);
+  EXPECT_EQ((waits(3) - waits(1)).waits(), 0);
+}
+
+TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
+  const auto waits = [](int64_t layers, int64_t tokens) {
+    test::TrapCounts counts;
+    comm::run_ranks(1, [&](comm::World& world) {
+      models::ModelShape shape = test::tiny_llama();
+      shape.layers = layers;
+      const distributed::ParallelConfig layout;
+      comm::Mesh mesh(world, layout.axes());
+      distributed::DistributedModel model(mesh, layout, shape, {at::kFloat, test::trap_device(), 5}, {});
+      const test::TrapWaits during(test::trap_device());
+      infer::generate(model, {3, 1, 4}, {.max_tokens = tokens});
+      counts = during.counts();
+    });
+    return counts;
+  };
+  const test::TrapCounts four = waits(1, 6) - waits(1, 2);
+  EXPECT_EQ(four.copies_to_host, 4) << "the logits";
+  EXPECT_EQ(four.waits(), 4);
+  EXPECT_EQ((waits(3, 6) - waits(3, 2)).waits(), 4);
 }
 
 }  // namespace
