@@ -114,12 +114,22 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   if(NOT arg_TORCH_FREE)
     colossal_share_pch(${target})
   endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
-  endif()
-  set(environment "")
+  set(properties LABELS ${arg_LABEL})
   if(NOT folder STREQUAL "ops")  # ranks are the parallelism of these tests: a pool of threads for each would only crowd the cores
-    set(environment ENVIRONMENT OMP_NUM_THREADS=1)
+    list(APPEND properties ENVIRONMENT OMP_NUM_THREADS=1)
   endif()
-  gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${arg_LABEL}" TIMEOUT ${arg_TIMEOUT} ${environment})
+  if(NOT arg_LABEL STREQUAL "unit")
+    if(NOT arg_TIMEOUT)
+      set(arg_TIMEOUT 300)
+    endif()
+    gtest_discover_tests(${target} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT ${arg_TIMEOUT} ${properties})
+    return()
+  endif()
+  # One test of ctest a suite of gtest: see the script.
+  set(suites ${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake)
+  add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${suites} VERBATIM COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${target}>
+    -D FOLDER=${folder} -D OUT=${suites} -D "PROPERTIES=TIMEOUT;900;${properties}" -P ${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
+    "if(EXISTS [[${suites}]])\n  include([[${suites}]])\nelse()\n  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
 endfunction()

@@ -10,7 +10,7 @@
 // cli/main.h, examples/own_model):
 //
 //   auto models = colossal::models::built_in();
-//   models.add({.name = "own", .presets = ..., .make = make_own, .costs = costs_of_own});
+//   models.add({.name = "own", .presets = ..., .make = make_own});
 //   return colossal::main(argc, argv, models);
 //
 // Ranks and what they say to one another (comm/launch/launch.h, comm/mesh.h, comm/group.h):

@@ -55,11 +55,11 @@ class Block {
 
  private:
   at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
-    nn::Heads heads = qkv_->forward(x);
+    nn::Heads heads = qkv_->forward(x, step);
     const at::Tensor positions = heads.tokens.of(step.positions);
     heads.q = turned(heads.q, positions);
     heads.k = turned(heads.k, positions);
-    return out_->forward(attention_->forward(heads, step));
+    return out_->forward(attention_->forward(heads, step), step);
   }
   /// [B, S, N, D], the first features of each head turned by the token's position.
   at::Tensor turned(const at::Tensor& x, const at::Tensor& positions) const {
@@ -73,14 +73,15 @@ class Block {
   std::unique_ptr<nn::HeadProjection> qkv_;
   std::unique_ptr<nn::Attention> attention_;
   std::unique_ptr<nn::Expand> gate_up_;
-  std::unique_ptr<nn::Contract> out_, down_;
+  std::unique_ptr<nn::OutputProjection> out_;
+  std::unique_ptr<nn::Contract> down_;
   std::unique_ptr<nn::Dropout> drop_1_, drop_2_;
 };
 
 models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   models::Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
-  model.embed = [tokens](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
+  model.embed = [tokens](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
   for (int64_t i = 0; i < s.layers; ++i) {
     const auto block = std::make_shared<const Block>(s, i, layers);
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
@@ -90,11 +91,6 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? tokens.get() : nullptr});
   return model;
-}
-
-models::Costs costs(const models::ModelShape& s, int64_t sequence) {
-  return {.blocks = std::vector<double>(s.layers, models::block_flops(s, {.gated = true}, sequence)),
-          .last = models::vocabulary_flops(s, sequence)};
 }
 
 void settle(models::ModelShape& s) {
@@ -127,9 +123,22 @@ std::vector<nn::ExternalName> external_names(const models::ModelShape& s) {
 }
 
 models::ModelShape from_json(const nlohmann::json& j) {
-  require(!j.value("use_qkv_bias", false) && !j.value("qk_layernorm", false), "model",
-          "a StableLM with biases or norms of queries and keys is not supported");
-  const nlohmann::json turns = j.value("rope_parameters", j);  // transformers 5 keeps both numbers in there
+  for (const char* option : {"use_qkv_bias", "qk_layernorm"})
+    require(!j.value(option, false), "model", option, " of a StableLM must be false: got true");
+  require(j.value("hidden_act", "silu") == "silu", "model", "hidden_act of a StableLM must be silu: got ",
+          j.value("hidden_act", ""));
+  const auto object = [&](const char* key) {
+    return j.contains(key) && j[key].is_object() ? j[key] : nlohmann::json();
+  };
+  for (const nlohmann::json& scaling : {object("rope_scaling"), object("rope_parameters")}) {
+    if (!scaling.is_object()) continue;
+    const std::string type = scaling.value("rope_type", scaling.value("type", "default"));
+    require(type == "default", "model", "rope_scaling of a StableLM must be of type default: got ", type);
+  }
+  // transformers 5 keeps both numbers in there
+  const nlohmann::json turns = object("rope_parameters").is_object() ? j["rope_parameters"] : j;
+  const double rotary = turns.value("partial_rotary_factor", 0.25);
+  require(rotary > 0 && rotary <= 1, "model", "partial_rotary_factor of a StableLM must be in (0, 1]: got ", rotary);
   const int64_t heads = j.at("num_attention_heads");
   return {.vocabulary = j.at("vocab_size"),
           .hidden = j.at("hidden_size"),
@@ -142,7 +151,7 @@ models::ModelShape from_json(const nlohmann::json& j) {
           .norm_epsilon = j.value("layer_norm_eps", 1e-5),
           .tied = j.value("tie_word_embeddings", false),
           .own = StableLmSizes{.parallel = j.value("use_parallel_residual", false),
-                               .rotary = turns.value("partial_rotary_factor", 0.25),
+                               .rotary = rotary,
                                .rope_theta = turns.value("rope_theta", 10000.0)}};
 }
 
@@ -197,7 +206,6 @@ models::Architecture stablelm_architecture() {
           .own = StableLmSizes{},
           .presets = presets(),
           .make = make,
-          .costs = costs,
           .settle = settle,
           .hugging_face = {.model_type = "stablelm",
                            .names = external_names,

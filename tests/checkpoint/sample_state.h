@@ -14,7 +14,7 @@ struct Layout {
   int data = 1, tensor = 1;
   int ranks() const { return data * tensor; }
   tensor::Place place(int rank) const {
-    return tensor::Place({{"data", data, rank / tensor, true}, {"tensor", tensor, rank % tensor}});
+    return tensor::Place({{"data", data, rank / tensor, tensor::Deals::Rows}, {"tensor", tensor, rank % tensor}});
   }
 };
 
@@ -72,7 +72,7 @@ inline TrainingState sample_state(const tensor::Place& place, int64_t salt = 0) 
 }
 
 inline TrainingState filled(TrainingState state, double value) {
-  for (NamedTensor& tensor : state.tensors) tensor.value.fill_(value);
+  for (NamedTensor& tensor : state.tensors) tensor.value.write().value.fill_(value);
   state.progress = nullptr;
   return state;
 }
@@ -84,7 +84,8 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 
 inline bool same_bits(const TrainingState& a, const TrainingState& b) {
   bool same = a.tensors.size() == b.tensors.size() && a.progress == b.progress;
-  for (size_t i = 0; same && i < a.tensors.size(); ++i) same = same_bits(a.tensors[i].value, b.tensors[i].value);
+  for (size_t i = 0; same && i < a.tensors.size(); ++i)
+    same = same_bits(a.tensors[i].value.clone(), b.tensors[i].value.clone());
   return same;
 }
 

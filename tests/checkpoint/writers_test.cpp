@@ -26,7 +26,7 @@ TrainingState in_parts(const tensor::Place& place, int sharers, int64_t salt = 0
     const int64_t all = tensor.value.numel(), share = (all + sharers - 1) / sharers;
     const int64_t first = std::min(all, place.index("data") % sharers * share), size = std::min(share, all - first);
     tensor.part = tensor::FlatPart{first, size, place.index("data") / sharers == 0};
-    tensor.value = tensor.value.reshape({-1}).narrow(0, first, size).contiguous();
+    tensor.value = tensor.value.clone().reshape({-1}).narrow(0, first, size).contiguous();
   }
   return state;
 }
@@ -88,7 +88,7 @@ TEST(Writers, StagesOfAPipelineWriteWhatTheyHold) {
   std::map<std::string, int> times;
   for (int stage = 0; stage < 2; ++stage)
     for (int replica = 0; replica < 2; ++replica) {
-      const tensor::Place place({{"pipeline", 2, stage}, {"data", 2, replica, true}});
+      const tensor::Place place({{"pipeline", 2, stage}, {"data", 2, replica, tensor::Deals::Rows}});
       TrainingState state;
       state.tensors.push_back({"tied", at::zeros({8}), tied});
       if (stage == 1) state.tensors.push_back({"last", at::zeros({8}), last});

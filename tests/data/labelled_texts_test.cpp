@@ -32,7 +32,22 @@ TEST(LabelledTexts, AreReadFromTabsAndFromJson) {
   EXPECT_THAT(json.texts, ElementsAre("x\ny", "z"));
   EXPECT_THAT(json.labels, ElementsAre(1, 0));  // ham, spam
   EXPECT_EQ(json.classes, 2);
+  EXPECT_THAT(json.names, ElementsAre("ham", "spam"));
+  EXPECT_THAT(tabs.names, ElementsAre());
   EXPECT_NE(tabs.fingerprint, json.fingerprint);
+}
+
+TEST(LabelledTexts, AreNumberedAsAModelNamesItsClasses) {
+  LabelledTexts texts = read_labelled_texts(file("l.tsv", "spam\ta\nham\tb\nspam\tc\n"));
+  texts.number_as({"spam", "other", "ham"});
+  EXPECT_THAT(texts.labels, ElementsAre(0, 2, 0));
+  EXPECT_EQ(texts.classes, 3);
+  EXPECT_THAT(texts.split(0.5).second.names, ElementsAre("spam", "other", "ham"));
+  EXPECT_THAT(test::thrown_message([&] { texts.number_as({"spam", "ham"}); }),
+              HasSubstr("the classes of the texts must be those of the model: got other; set model.class_names"));
+  LabelledTexts numbers = read_labelled_texts(file("m.tsv", "1\ta\n0\tb\n"));
+  numbers.number_as({"spam", "ham"});
+  EXPECT_THAT(numbers.labels, ElementsAre(1, 0));
 }
 
 TEST(LabelledTexts, SayWhichLineIsWrong) {
@@ -94,6 +109,29 @@ TEST(LabelledSamples, AreTextsBetweenABeginAndAnEnd) {
   same(batch.positions, {0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5});
   same(batch.documents, {0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0});
   same(batch.labels, {3, 1});
+}
+
+/// The bytes of a text in the other order.
+class Backwards : public Tokenizer {
+ public:
+  std::vector<int64_t> encode(std::string_view text) const override {
+    return bytes_.encode(std::string(text.rbegin(), text.rend()));
+  }
+  std::string piece(int64_t id) const override { return bytes_.piece(id); }
+  int64_t vocabulary_size() const override { return bytes_.vocabulary_size(); }
+  int64_t end_id() const override { return bytes_.end_id(); }
+
+ private:
+  ByteTokenizer bytes_;
+};
+
+TEST(LabelledSamples, AnotherTokenizerOrOtherNamesAreOtherTraits) {
+  LabelledTexts texts{.texts = {"ab", "cd"}, .labels = {0, 1}, .classes = 2};
+  const nlohmann::json traits = LabelledSamples(texts, ByteTokenizer(), 6).traits();
+  EXPECT_EQ(LabelledSamples(texts, ByteTokenizer(), 6).traits(), traits);
+  EXPECT_NE(LabelledSamples(texts, Backwards(), 6).traits(), traits);
+  texts.names = {"a", "b"};
+  EXPECT_NE(LabelledSamples(texts, ByteTokenizer(), 6).traits(), traits);
 }
 
 TEST(LabelledSamples, RefuseWhatHoldsNothing) {

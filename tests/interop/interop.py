@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 binary = os.environ["COLOSSAL_BINARY"]
 source_dir = pathlib.Path(os.environ["COLOSSAL_SOURCE_DIR"])
@@ -42,3 +43,43 @@ def save(name, model):
     model.save_pretrained(folder)
     model.eval()
     return folder
+
+
+def probe(folder, inputs, labels, *flags, documents=None):
+    """Of the model in the folder, in fp64 and laid out as the flags say: what one step of ours makes of a batch. Loss, logits, the
+    gradients under transformers' names, and a folder with the weights as we write them."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    batch = {"inputs": inputs, "labels": labels} | ({} if documents is None else {"documents": documents})
+    save_file({name: x.contiguous() for name, x in batch.items()}, temp_dir / "batch.safetensors")
+    out = pathlib.Path(tempfile.mkdtemp(dir=temp_dir))
+    done = subprocess.run([os.environ["COLOSSAL_MODEL_PROBE"], folder, temp_dir / "batch.safetensors", out, *flags], capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0, (flags, done.stderr)
+    made = load_file(out / "logits.safetensors")
+    return made["loss"].item(), made["logits"], load_file(out / "gradients" / "model.safetensors"), out / "weights"
+
+
+def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *, documents=None, roundoff=2**-52):
+    """Under each of the layouts (flags of ours) loss, logits and every gradient are those of `model`, which holds the folder in fp64
+    and made `loss` and `logits`. `roundoff`: of the coarsest dtype that it computes anything in. A number is off by as many roundings
+    as the longest sums, of features, tokens or words, have terms in every layer and direction; a gradient by as many of the largest
+    gradient, because some are differences that are zero but for rounding. Returns a folder that we wrote."""
+    config = model.config
+    model.zero_grad()
+    loss.backward()
+    wanted = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+    longest = max(config.intermediate_size, inputs.numel(), getattr(config, "vocab_size", 0))
+    limit = 2 * config.num_hidden_layers * longest * roundoff
+    largest = max(x.abs().max().item() for x in wanted.values())
+    for flags in layouts:
+        our_loss, our_logits, gradients, weights = probe(folder, inputs, labels, *flags, documents=documents)
+        assert abs(our_loss - loss.item()) <= limit * loss.item(), (name, flags, our_loss, loss.item())
+        off = (our_logits.view(logits.shape) - logits).abs().max().item()
+        assert off <= limit * logits.abs().max().item(), (name, flags, "logits", off)
+        assert gradients.keys() == wanted.keys(), (name, flags, gradients.keys() ^ wanted.keys())
+        for key, gradient in gradients.items():
+            off = (gradient - wanted[key]).abs().max().item()
+            assert off <= limit * largest, (name, flags, key, off, limit * largest)
+    print(name, "agrees: logits and", len(wanted), "gradients in", len(layouts), "layouts, within", limit)
+    return weights

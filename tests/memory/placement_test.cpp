@@ -15,39 +15,50 @@ using Numbers = std::vector<size_t>;
 TEST(GatherNext, KeepsTheOneInUseAndTheNext) {
   GatherNext policy;
   Timeline timeline;
+  const std::vector<int64_t> bytes(3, 1);
+  const Numbers gathered{0, 1};
   for (const size_t chunk : {0, 1, 2}) timeline.used(chunk);
-  Plan plan = policy.before_use(timeline, {0, 1});  // the first pass: nothing is foretold
+  Plan plan = policy.before_use({timeline, gathered, bytes});  // the first pass: nothing is foretold
   EXPECT_EQ(plan.release, Numbers{0}) << "the one before stays";
   EXPECT_EQ(plan.gather, Numbers{});
   timeline.end_pass();
   timeline.used(0);
   timeline.used(1);
-  plan = policy.before_use(timeline, {0, 1});
+  plan = policy.before_use({timeline, gathered, bytes});
   EXPECT_EQ(plan.release, Numbers{0});
   EXPECT_EQ(plan.gather, Numbers{2});
-  EXPECT_EQ(GatherNext(false).before_use(timeline, {0, 1}).release, Numbers{});
+  EXPECT_EQ(policy.after_pass({timeline, gathered, bytes}), gathered);
+}
+
+TEST(GatherWithin, ReleasesWhatIsNeededLastUntilTheRestFits) {
+  Timeline timeline;
+  const std::vector<int64_t> bytes{10, 20, 30, 40};
+  const Numbers gathered{0, 1, 2};
+  const auto released = [&](int64_t budget) {
+    return GatherWithin(budget).before_use({timeline, gathered, bytes}).release;
+  };
+  for (const size_t chunk : {0, 2, 1, 3}) timeline.used(chunk);  // nothing is foretold: used longest ago
+  EXPECT_EQ(released(100), Numbers{});
+  EXPECT_EQ(released(99), Numbers{0});
+  EXPECT_EQ(released(89), (Numbers{0, 2}));
+  EXPECT_EQ(released(1), (Numbers{0, 2, 1})) << "the one in use comes whatever the budget";
+  for (const size_t chunk : {1, 0}) timeline.used(chunk);
+  timeline.end_pass();  // 0 2 1 3 1 0
+  for (const size_t chunk : {0, 2, 1, 3}) timeline.used(chunk);
+  EXPECT_EQ(GatherWithin(99).before_use({timeline, gathered, bytes}).gather, Numbers{1});
+  EXPECT_EQ(released(99), Numbers{2}) << "of the next pass";
+  EXPECT_EQ(released(1), (Numbers{2, 0})) << "the next one stays";
+  EXPECT_EQ(GatherWithin(1).after_pass({timeline, gathered, bytes}), Numbers{});
 }
 
 /// Releases all that it may at every use.
 struct ReleaseAll final : Placement {
-  Plan before_use(const Timeline&, const Numbers& gathered) override { return {gathered, {}}; }
+  Plan before_use(const Situation& now) override { return {now.gathered, {}}; }
 };
 
 /// Releases nothing, gathers nothing early.
 struct KeepAll final : Placement {
-  Plan before_use(const Timeline&, const Numbers&) override { return {}; }
-};
-
-/// Gathers two ahead, and of what is there releases what is needed last.
-struct TwoAhead final : Placement {
-  Plan before_use(const Timeline& timeline, const Numbers& gathered) override {
-    Plan plan;
-    for (const size_t steps : {1, 2})
-      if (const auto chunk = timeline.ahead(steps)) plan.gather.push_back(*chunk);
-    for (const size_t chunk : gathered)
-      if (chunk != timeline.current() && timeline.until(chunk).value_or(99) > 2) plan.release.push_back(chunk);
-    return plan;
-  }
+  Plan before_use(const Situation&) override { return {}; }
 };
 
 struct Outcome {
@@ -55,8 +66,8 @@ struct Outcome {
   ChunkStore::Counts counts;
 };
 
-/// Two passes of five layers whose parameters are shared by two replicas.
-Outcome outcome_of(const std::function<std::unique_ptr<Placement>()>& policy) {
+/// Passes of five layers whose parameters are shared by two replicas, which change behind the last but one pass.
+Outcome outcome_of(const std::function<std::unique_ptr<Placement>()>& policy, int passes = 2) {
   Outcome outcome;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -69,13 +80,17 @@ Outcome outcome_of(const std::function<std::unique_ptr<Placement>()>& policy) {
     options.sharing = Sharing::of_stage(3);
     options.capacity = 64;
     ChunkStore store(parameters, mesh, options, policy());
-    for (int pass = 0; pass < 2; ++pass) {
+    for (int pass = 0; pass < passes; ++pass) {
       at::Tensor x = at::linspace(-1, 1, 24, at::kDouble).view({3, 8}).requires_grad_();
       at::Tensor y = x;
       for (nn::Parameter* p : layers) y = at::tanh(at::linear(y, p->value));
       y.square().sum().backward();
       store.end_pass();
-      EXPECT_EQ(store.counts().gathered, 0) << "the pass is over";
+      if (pass == passes - 2) {
+        for (Shard& shard : store.shards()) shard.lease()->values.mul_(1.5);
+        store.updated();
+        EXPECT_EQ(store.counts().gathered, 0) << "parameters have changed";
+      }
       if (world.rank() == 0) outcome.gradients.push_back(x.grad().clone());
     }
     if (world.rank() == 0) outcome.counts = store.counts();
@@ -99,9 +114,23 @@ TEST(Placement, NoPolicyChangesANumber) {
   expect_same(all, "keep all");
   EXPECT_EQ(all.counts.gathers, 2 * 5) << "once a pass";
   EXPECT_EQ(all.counts.peak_gathered, 5 * bytes);
-  const Outcome ahead = outcome_of([] { return std::make_unique<TwoAhead>(); });
-  expect_same(ahead, "two ahead");
-  EXPECT_EQ(ahead.counts.peak_gathered, 3 * bytes) << "what is in use and two more";
+  const Outcome within = outcome_of([] { return std::make_unique<GatherWithin>(1); });
+  expect_same(within, "a budget of nothing");
+  EXPECT_EQ(within.counts.peak_gathered, 2 * bytes) << "what is in use and the next";
+}
+
+// Passes go up and down through n layers. Whoever holds c of them and releases what is needed last finds c at each
+// turn: n - c come on each way, all n behind a change.
+TEST(Placement, TheMoreMayStayTheLessIsSentOfTheSameNumbers) {
+  const int64_t n = 5, bytes = 64 * 8;
+  const Outcome want = outcome_of([] { return nullptr; }, 5);
+  for (int64_t c = 2; c <= n; ++c) {
+    const Outcome got = outcome_of([&] { return std::make_unique<GatherWithin>(c * bytes); }, 5);
+    for (size_t i = 0; i < want.gradients.size(); ++i)
+      EXPECT_TRUE(at::equal(got.gradients[i], want.gradients[i])) << c << " chunks, pass " << i;
+    EXPECT_EQ(got.counts.peak_gathered, c * bytes);
+    EXPECT_EQ(got.counts.gathers, 2 * (n + n - c) + 3 * 2 * (n - c)) << c << " chunks";
+  }
 }
 
 }  // namespace

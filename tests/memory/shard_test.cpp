@@ -1,4 +1,4 @@
-// Leases of a shard: whoever asks for one while another ends sees what was written under that.
+// Leases of a shard: what they bring, what stays with the shard, and that nobody sees what is old.
 #include "colossal/memory/shard.h"
 
 #include <ATen/ATen.h>
@@ -9,32 +9,42 @@
 #include <mutex>
 #include <thread>
 
+#include "support/counting_home.h"
+
 namespace colossal::memory::shard_test {
 namespace {
 
 /// Keeps copies, and while it takes the first one back gives another thread time to bring what is old.
 class SlowHome final : public Home {
  public:
-  at::Tensor bring(const at::Tensor& kept) override {
-    const std::lock_guard lock(mutex_);
-    ++brought_;
-    changed_.notify_all();
-    return kept.clone();
-  }
-  at::Tensor put(const at::Tensor& lent) override {
-    std::unique_lock lock(mutex_);
-    is_putting_ = true;
-    changed_.notify_all();
-    // Nobody comes where leases are safe: then this is how long the test takes, and no more depends on it.
-    if (brought_ == 1) changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return brought_ > 1; });
-    return lent.clone();
-  }
+  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override { return std::make_unique<Copy>(*this, tensor); }
   void wait_for_put() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return is_putting_; });
   }
 
  private:
+  struct Copy final : Kept {
+    Copy(SlowHome& home, const at::Tensor& tensor) : home(home), value(tensor.clone()) {}
+    at::Tensor bring() override {
+      const std::lock_guard lock(home.mutex_);
+      ++home.brought_;
+      home.changed_.notify_all();
+      return value.clone();
+    }
+    void put(const at::Tensor& lent, bool) override {
+      std::unique_lock lock(home.mutex_);
+      home.is_putting_ = true;
+      home.changed_.notify_all();
+      // Nobody comes where leases are safe: then this is how long the test takes, and no more depends on it.
+      if (home.brought_ == 1)
+        home.changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return home.brought_ > 1; });
+      value = lent.clone();
+    }
+    SlowHome& home;
+    at::Tensor value;
+  };
+
   std::mutex mutex_;
   std::condition_variable changed_;
   int brought_ = 0;
@@ -56,6 +66,126 @@ TEST(Lease, IsTheSameForAllWhoHaveOne) {
   const Shard shard({.values = at::ones({4})}, {});
   const Lease one = shard.lease(), other = shard.lease();
   EXPECT_EQ(one, other);
+}
+
+/// Tensor 0: values, 1 and 2: states, 3: gradients.
+Shard shard_in(const std::shared_ptr<Home>& home) {
+  const Shard shard({.values = at::ones({4}), .home = home}, {});
+  for (const double first : {10, 20}) shard.add_state(at::full({4}, first));
+  shard.lease({.gradients = Access::Write})->gradients = at::full({4}, 30);
+  return shard;
+}
+
+TEST(Lease, BringsWhatIsNeededAloneAndWritesBackWhatIsWritten) {
+  const auto home = std::make_shared<test::CountingHome>();
+  const Shard shard = shard_in(home);
+  EXPECT_EQ(home->brought(), 0) << "states and new gradients need nothing of the others";
+  {
+    shard.expect({.gradients = Access::Read});
+    const Lease lease = shard.lease({.gradients = Access::Read});
+    EXPECT_EQ(lease->gradients.sum().item<double>(), 120);
+    EXPECT_FALSE(lease->values.defined());
+    ASSERT_EQ(lease->states.size(), 2u);
+    EXPECT_FALSE(lease->states[0].defined() || lease->states[1].defined());
+    lease->gradients.fill_(0);  // is lost: it is read
+  }
+  EXPECT_EQ(home->expected(), 1);
+  EXPECT_EQ(home->brought(), 1);
+  EXPECT_EQ(home->written(), 0);
+  {
+    const Lease lease = shard.lease({.states = Access::Write, .places = {1, 2}});
+    EXPECT_FALSE(lease->states[0].defined() || lease->gradients.defined());
+    lease->states[1].add_(1);
+  }
+  EXPECT_EQ(home->written(), 1);
+  EXPECT_EQ(home->written(2, 3), 1);
+  EXPECT_EQ(shard.lease()->states[1].sum().item<double>(), 84);
+  EXPECT_EQ(shard.lease()->gradients.sum().item<double>(), 120);
+}
+
+TEST(Lease, ThatSomebodyHasGrowsByWhatOthersNeed) {
+  const auto home = std::make_shared<test::CountingHome>();
+  const Shard shard = shard_in(home);
+  Lease first = shard.lease({.values = Access::Read});
+  {
+    const Lease second = shard.lease({.values = Access::Write, .states = Access::Read});
+    EXPECT_EQ(first, second);
+    second->values.fill_(5);
+    EXPECT_EQ(home->brought(0, 1), 1) << "not twice";
+    EXPECT_EQ(home->brought(), 3);
+  }
+  EXPECT_EQ(home->lent(), 12) << "until the last one ends";
+  EXPECT_THROW(shard.add_state(at::zeros({4})), Error);
+  first.reset();
+  EXPECT_EQ(home->lent(), 0);
+  EXPECT_EQ(shard.lease({.values = Access::Read})->values.sum().item<double>(), 20);
+}
+
+TEST(Lease, FreesThePlaceOfWhatIsGone) {
+  const auto home = std::make_shared<test::CountingHome>();
+  {
+    const Shard shard = shard_in(home);
+    EXPECT_EQ(home->places(), 4);
+    for (int step = 0; step < 3; ++step) {
+      shard.drop_gradients();
+      EXPECT_EQ(home->places(), 3);
+      EXPECT_FALSE(shard.lease({.gradients = Access::Read})->gradients.defined());
+      shard.lease({.gradients = Access::Write})->gradients = at::ones({4}, at::kDouble);
+      EXPECT_EQ(home->places(), 4);
+    }
+    EXPECT_EQ(home->brought(), 0) << "nothing is brought to be dropped or replaced by the first";
+    {
+      const Lease lease = shard.lease({.gradients = Access::Write});
+      shard.drop_gradients();
+      EXPECT_FALSE(lease->gradients.defined());
+      EXPECT_EQ(home->places(), 3) << "of what is lent, too";
+    }
+    EXPECT_EQ(home->places(), 3);
+    {
+      const Lease lease = shard.lease({.values = Access::Write});
+      lease->values = at::zeros({4}, at::kDouble);
+    }
+    EXPECT_EQ(home->places(), 3) << "one came, one went";
+    EXPECT_EQ(shard.options().dtype(), at::kDouble);
+  }
+  EXPECT_EQ(home->places(), 0);
+}
+
+TEST(Lease, ThatCannotBeBroughtWholeGivesBackWhatCame) {
+  const auto home = std::make_shared<test::CountingHome>();
+  const Shard shard = shard_in(home);
+  home->broken = 2;
+  EXPECT_THROW(shard.lease(), Error);
+  EXPECT_GT(home->brought(), 0);
+  EXPECT_EQ(home->lent(), 0);
+  {
+    const Lease held = shard.lease({.values = Access::Write});
+    held->values.fill_(3);
+    EXPECT_THROW(shard.lease(), Error);
+    EXPECT_EQ(held->values.sum().item<double>(), 12) << "goes on";
+  }
+  EXPECT_EQ(home->lent(), 0);
+  home->broken = 99;
+  const Lease whole = shard.lease();
+  EXPECT_EQ(whole->values.sum().item<double>(), 12);
+  EXPECT_EQ(whole->states[1].sum().item<double>(), 80);
+}
+
+/// Has room for one tensor.
+struct FullHome final : Home {
+  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
+    require(!std::exchange(is_full, true), "home", "no room is left");
+    return InPlace().keep(tensor);
+  }
+  bool is_full = false;
+};
+
+TEST(Lease, ThatEndsWithATensorThatCannotBeKeptIsHeardOfInTheNext) {
+  const Shard shard({.values = at::ones({4}), .home = std::make_shared<FullHome>()}, {});
+  EXPECT_THROW(shard.add_state(at::zeros({4})), Error);
+  shard.lease()->gradients = at::full({4}, 2);
+  EXPECT_THROW(shard.lease(), Error);
+  EXPECT_EQ(shard.lease()->gradients.sum().item<double>(), 8) << "it is not lost";
 }
 
 }  // namespace

@@ -40,25 +40,34 @@ TEST(Timeline, EvaluationIsTheBeginningOfATrainingPassAndChangesNothing) {
   EXPECT_EQ(foretold(order, {0, 1, 2, 1, 0}), (std::vector<int>{1, 2, 1, 0, -1}));
 }
 
-TEST(Timeline, LooksFurtherAhead) {
+TEST(Timeline, KnowsWhenAChunkIsUsedAgainAlsoInTheNextPass) {
   Timeline order;
-  foretold(order, {0, 1, 2, 1, 0});
+  foretold(order, {0, 1, 2, 1, 0, 3});
   EXPECT_EQ(order.current(), std::nullopt);
+  EXPECT_EQ(order.until(2), 3u) << "between passes: of the one to come";
   order.used(0);
   EXPECT_EQ(order.previous(), std::nullopt);
   order.used(1);
   EXPECT_EQ(order.current(), 1u);
   EXPECT_EQ(order.previous(), 0u);
-  EXPECT_EQ(order.ahead(1), 2u);
-  EXPECT_EQ(order.ahead(2), 1u);
-  EXPECT_EQ(order.ahead(3), 0u);
-  EXPECT_EQ(order.ahead(4), std::nullopt) << "the pass ends";
+  EXPECT_EQ(order.next(), 2u);
   EXPECT_EQ(order.until(0), 3u);
   EXPECT_EQ(order.until(1), 2u) << "again";
-  EXPECT_EQ(order.until(7), std::nullopt);
+  EXPECT_EQ(order.until(7), std::nullopt) << "not at all";
+  EXPECT_EQ(order.since(0), 1u);
+  EXPECT_EQ(order.since(2), std::nullopt);
+  for (const size_t chunk : {2, 1, 0}) order.used(chunk);
+  EXPECT_EQ(order.next(), 3u);
+  EXPECT_EQ(order.until(2), 4u) << "0 1 2 of the next pass behind 3";
+  EXPECT_EQ(order.until(0), 2u);
+  EXPECT_EQ(order.since(1), 1u) << "the last time";
+  order.used(3);
+  EXPECT_EQ(order.next(), std::nullopt) << "the pass ends";
+  EXPECT_EQ(order.until(0), 1u);
   order.used(0);  // another way: nothing is known
-  EXPECT_EQ(order.ahead(2), std::nullopt);
+  EXPECT_EQ(order.next(), std::nullopt);
   EXPECT_EQ(order.until(1), std::nullopt);
+  EXPECT_EQ(order.since(3), 1u);
 }
 
 }  // namespace

@@ -31,7 +31,9 @@ struct Asked {
 
   /// Whole logits [rows, S, V].
   at::Tensor logits(const at::Tensor& inputs, const nn::Step& step) {
-    const auto head = [&](int, const at::Tensor& hidden) { return model.model().head->logits(hidden); };
+    const auto head = [&](int, const at::Tensor& hidden, const nn::Step& s) {
+      return model.model().head->logits(hidden, s);
+    };
     return model.forward(1, [&](int) { return distributed::DistributedModel::Pass{inputs, step}; }, head).front();
   }
   /// Of tokens [from, to) of the rows, without a cache.

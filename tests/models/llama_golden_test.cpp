@@ -58,7 +58,9 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
       const nn::Step step{.positions = at::arange(static_cast<int64_t>(prompt.size()), at::kLong).repeat({rows, 1})};
       const at::Tensor logits = loaded->everywhere(
           {at::tensor(prompt, at::kLong).repeat({rows, 1}), step},
-          [&](int, const at::Tensor& hidden) { return model.head->logits(hidden.select(1, -1))[rows - 1]; },
+          [&](int, const at::Tensor& hidden, const nn::Step& s) {
+            return model.head->logits(hidden.select(1, -1), s)[rows - 1];
+          },
           at::empty({model.shape.vocabulary}, at::kDouble));
       // The reference is float64 arithmetic rounded to float32: half a unit in the last place of the largest logit, and
       // no more.

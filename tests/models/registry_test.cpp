@@ -20,11 +20,11 @@ using testing::HasSubstr;
 
 struct OwnKeys {
   bool gated = false;
-  int64_t window = 8;
+  int64_t reach = 8;
   std::string mixing = "sum";
   void fields(Fields& f) {
     f.flag("gated", gated, "whether the feed-forward layer has a gate");
-    f.integer("window", window, "tokens", "that a token sees", 1, 64);
+    f.integer("reach", reach, "tokens", "that a token sees", 1, 64);
     f.choice("mixing", mixing, {"sum", "mean"}, "of tokens");
   }
   bool operator==(const OwnKeys&) const = default;
@@ -39,15 +39,11 @@ BlockVariant variant_of(const ModelShape& s) {
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
+  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
   add_transformer_blocks(model, s, variant_of(s), layers);
   model.norm = [](const at::Tensor& x, const nn::Step&) { return x; };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
   return model;
-}
-
-Costs costs(const ModelShape& s, int64_t sequence) {
-  return {.blocks = std::vector<double>(s.layers, block_flops(s, variant_of(s), sequence))};
 }
 
 Architecture strange() {
@@ -62,8 +58,7 @@ Architecture strange() {
                         .head_dim = 4,
                         .ffn = 16,
                         .positions = 32}}},
-          .make = make,
-          .costs = costs};
+          .make = make};
 }
 
 Registry with_strange() {
@@ -78,15 +73,17 @@ std::string refusal(const Registry& registry, const ModelConfig& config) {
 
 TEST(Registry, AStrangersModelIsResolvedAndBuilt) {
   const ModelShape shape =
-      with_strange().resolve({.name = "strange-tiny", .layers = 3, .own = own_keys({"gated=true", "window=4"})}, 30);
+      with_strange().resolve({.name = "strange-tiny", .layers = 3, .own = own_keys({"gated=true", "reach=4"})}, 30);
   EXPECT_EQ(shape.vocabulary, 30);
-  EXPECT_EQ(shape.own.as<OwnKeys>(), (OwnKeys{.gated = true, .window = 4}));
+  EXPECT_EQ(shape.own.as<OwnKeys>(), (OwnKeys{.gated = true, .reach = 4}));
   nn::Parameters parameters({}, {});
   nn::SerialLayers layers(parameters);
   const Model model = make_model(shape, layers);
   EXPECT_EQ(parameters.at("blocks.2.mlp.gate_up.weight").spec.shape, (std::vector<int64_t>{32, 8}));
   EXPECT_EQ(hidden_states(model, at::zeros({2, 5}, at::kLong), {}).sizes(), (std::vector<int64_t>{2, 5, 8}));
-  EXPECT_EQ(costs_of(shape, 5).blocks.size(), 3u);
+  // 6 for each element of a matrix and token, 12 for each of 15 pairs of tokens and feature of a head.
+  EXPECT_EQ(costs_of(shape, 5).blocks, std::vector<double>(3, 6 * 5 * (4 * 8 * 8 + 3 * 8 * 16) + 12 * 15 * 8));
+  EXPECT_EQ(costs_of(shape, 5).last, 6 * 5 * 8 * 30);
   EXPECT_THAT(test::thrown_message([] { built_in().resolve({.name = "strange-tiny"}); }),
               HasSubstr("unknown preset `strange-tiny`"));
 }
@@ -101,8 +98,8 @@ TEST(Registry, KeysOfAnArchitectureAreReadFromTheConfigAndWrittenBack) {
     ConfigDocument::parse(toml, "x.toml").read(file);
     return file;
   };
-  const auto file = read("[model]\nname = \"strange-tiny\"\nmixing = \"mean\"\nwindow = 3\n");
-  EXPECT_EQ(with_strange().resolve(file.model).own.as<OwnKeys>(), (OwnKeys{.window = 3, .mixing = "mean"}));
+  const auto file = read("[model]\nname = \"strange-tiny\"\nmixing = \"mean\"\nreach = 3\n");
+  EXPECT_EQ(with_strange().resolve(file.model).own.as<OwnKeys>(), (OwnKeys{.reach = 3, .mixing = "mean"}));
   const auto again = read(to_toml(file));
   EXPECT_EQ(with_strange().resolve(again.model), with_strange().resolve(file.model));
   EXPECT_EQ(again.model.own.values().size(), 2u);
@@ -110,18 +107,18 @@ TEST(Registry, KeysOfAnArchitectureAreReadFromTheConfigAndWrittenBack) {
 
 TEST(Registry, KeysThatAnArchitectureDoesNotHaveAreRefused) {
   const Registry registry = with_strange();
-  EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"windw=3"})}),
-              HasSubstr("unknown key `model.windw`, did you mean `model.window`?"));
+  EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"rech=3"})}),
+              HasSubstr("unknown key `model.rech`, did you mean `model.reach`?"));
   EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"hiden=3"})}),
               HasSubstr("unknown key `model.hiden`, did you mean `model.hidden`?"));
-  EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"window=65"})}),
-              HasSubstr("`model.window` must be between 1 and 64 (tokens), found 65"));
+  EXPECT_THAT(refusal(registry, {.name = "strange-tiny", .own = own_keys({"reach=65"})}),
+              HasSubstr("`model.reach` must be between 1 and 64 (tokens), found 65"));
   EXPECT_THAT(
       refusal(registry, {.name = "strange-tiny", .own = own_keys({"patch=4"})}),
       HasSubstr("`model.patch` is a key of models of architecture vit, and strange-tiny is a strange, whose own "
-                "keys are gated, window, mixing"));
-  EXPECT_THAT(refusal(registry, {.name = "gpt2-tiny", .own = own_keys({"window=4"})}),
-              HasSubstr("`model.window` is a key of models of architecture strange, and gpt2-tiny is a gpt2, which has "
+                "keys are gated, reach, mixing"));
+  EXPECT_THAT(refusal(registry, {.name = "gpt2-tiny", .own = own_keys({"reach=4"})}),
+              HasSubstr("`model.reach` is a key of models of architecture strange, and gpt2-tiny is a gpt2, which has "
                         "no keys of its own"));
 }
 
@@ -146,15 +143,21 @@ TEST(Registry, WhatIsThereAlreadyIsRefused) {
   EXPECT_THAT(adding(other), HasSubstr("folders of model_type gpt2 are read by gpt2 already"));
   other.hugging_face.model_type.clear();
   EXPECT_EQ(adding(other), "");
+  other.hugging_face = registry.at("llama")->hugging_face;
+  other.hugging_face.model_type = "strange";
+  other.name = "window";
+  EXPECT_THAT(adding(other), HasSubstr("folders of model_type mistral are read by llama already"));
+  other.name = "";
+  EXPECT_THAT(adding(other), HasSubstr("must have a name and a make: got no name"));
   other.name = "empty";
-  other.costs = nullptr;
-  EXPECT_THAT(adding(other), HasSubstr("must have name, make and costs: got empty"));
+  other.make = nullptr;
+  EXPECT_THAT(adding(other), HasSubstr("must have a name and a make: got empty"));
 }
 
 TEST(Registry, AHalfMadeHuggingFaceRowIsRefused) {
   Registry registry = built_in();
   Architecture row = strange();
-  row.hugging_face = registry.at("llama")->hugging_face;
+  row.hugging_face = registry.at("gpt2")->hugging_face;
   row.hugging_face.model_type = "strange";
   row.hugging_face.to_json = nullptr;
   EXPECT_THAT(test::thrown_message([&] { registry.add(row); }),
@@ -173,6 +176,20 @@ TEST(Registry, OwnKeysCalledAsThoseOfAllAreRefused) {
   row.own = Shadowing{};
   EXPECT_THAT(test::thrown_message([&] { registry.add(row); }),
               HasSubstr("own keys must have names that no key of all models has: got dropout of strange"));
+}
+
+TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
+  Architecture row = strange();
+  row.make = [](const ModelShape& s, nn::Layers& layers) {
+    Model model = make(s, layers);
+    model.blocks.back() = [](const at::Tensor& x, const nn::Step&) { return x * x.sum().item<double>(); };
+    return model;
+  };
+  Registry registry = built_in();
+  const ModelShape shape = registry.add(row).resolve({.name = "strange-tiny"});
+  EXPECT_THAT(
+      test::thrown_message([&] { costs_of(shape, 5); }),
+      HasSubstr("what the blocks of strange cost cannot be told: they must take tensors that have sizes and no"));
 }
 
 /// What make_model() says of the strange architecture when its model is made by `make`.

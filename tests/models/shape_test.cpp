@@ -67,11 +67,30 @@ TEST(Resolve, RefusesWithTheNearestName) {
             std::string::npos);
 }
 
+TEST(Resolve, GroupedQueriesAreOfThoseThatCanBeWritten) {
+  for (const char* name : {"gpt2-tiny", "bert-tiny", "vit-tiny-cifar"}) {
+    const std::string message =
+        test::thrown_message([&] { built_in().resolve({.name = name, .heads = 4, .kv_heads = 2}); });
+    EXPECT_NE(message.find("must have as many kv_heads as heads, since no folder of one tells them apart: got 2 and 4"),
+              std::string::npos)
+        << message;
+  }
+  EXPECT_EQ(built_in().resolve({.name = "llama-tiny", .heads = 4, .kv_heads = 2}).kv_heads, 2);
+}
+
 TEST(HuggingFaceConfig, RoundTrips) {
   for (const char* name : {"gpt2-small", "llama3.1-8b", "llama2-70b", "vit-tiny-cifar", "vit-large-16", "bert-base"}) {
     const ModelShape shape = built_in().resolve({.name = name});
     EXPECT_EQ(built_in().shape_of(shape.architecture->hugging_face.to_json(shape)), shape) << name;
   }
+  const ModelShape windowed = built_in().resolve({.name = "llama3.1-8b", .own = own_keys({"window=4096"})});
+  nlohmann::json mistral = built_in().at("llama")->hugging_face.to_json(windowed);
+  EXPECT_EQ(mistral["model_type"], "mistral");
+  EXPECT_EQ(built_in().shape_of(mistral), windowed);
+  mistral.erase("sliding_window");  // transformers' default
+  EXPECT_EQ(built_in().shape_of(mistral), windowed);
+  mistral["sliding_window"] = nullptr;
+  EXPECT_EQ(built_in().shape_of(mistral), built_in().resolve({.name = "llama3.1-8b"}));
 }
 
 TEST(Resolve, OfABertTheHeadMayDifferFromItsFolder) {
@@ -96,6 +115,22 @@ TEST(Resolve, OfABertTheHeadMayDifferFromItsFolder) {
   ModelShape again = built_in().resolve(from(own_keys({"objective=masked-token", "classes=2"})));
   EXPECT_TRUE(again.tied);
   EXPECT_EQ(again, saved);
+}
+
+TEST(HuggingFaceConfig, KeepsTheNamesOfClasses) {
+  const ConfigDocument bert = own_keys({"objective=class", "classes=2", R"(class_names=["good","bad"])"});
+  for (const ModelConfig& config :
+       {ModelConfig{.name = "bert-tiny", .own = bert},
+        ModelConfig{.name = "vit-tiny-cifar", .own = own_keys({"classes=2", R"(class_names=["good","bad"])"})}}) {
+    const ModelShape shape = built_in().resolve(config);
+    nlohmann::json j = shape.architecture->hugging_face.to_json(shape);
+    EXPECT_EQ(j["id2label"], (nlohmann::json{{"0", "good"}, {"1", "bad"}}));
+    EXPECT_EQ(j["label2id"], (nlohmann::json{{"good", 0}, {"bad", 1}}));
+    EXPECT_EQ(built_in().shape_of(j), shape);
+    j["id2label"] = {{"0", "good"}, {"2", "bad"}};
+    const std::string message = test::thrown_message([&] { built_in().shape_of(j); });
+    EXPECT_NE(message.find("the keys of id2label must be 0 to 1: there is no 1"), std::string::npos) << message;
+  }
 }
 
 TEST(HuggingFaceConfig, OwnSizesOutsideTheirRangesAreRefused) {
@@ -153,7 +188,7 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
     changed[key] = value;
     return test::thrown_message([&] { built_in().shape_of(changed); });
   };
-  EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, llama, vit, bert: got mamba"),
+  EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, llama, mistral, vit, bert: got mamba"),
             std::string::npos);
   EXPECT_NE(with("hidden_act", "gelu").find("silu"), std::string::npos);
   EXPECT_NE(with("hidden_size", "large").find("wrong type"), std::string::npos);

@@ -89,9 +89,11 @@ TEST(Vit, EqualsItsFormulas) {
 
     const at::Tensor hidden = hidden_states(made.model, images, {});
     EXPECT_EQ(hidden.sizes(), (std::vector<int64_t>{3, 1, shape.hidden}));
-    test::expect_close(made.model.head->logits(hidden).squeeze(1).detach(), want.detach(), 4096, "logits");
-    const at::Tensor loss = made.model.head->loss_sum(hidden, labels);
+    test::expect_close(made.model.head->logits(hidden, {}).squeeze(1).detach(), want.detach(), 4096, "logits");
+    const at::Tensor loss = made.model.head->loss_sum(hidden, labels, {});
     test::expect_close(loss.detach(), want_loss.detach(), 4096, "loss");
+    EXPECT_EQ(made.model.head->found(hidden, labels, {}).item<int64_t>(),
+              want.argmax(-1).eq(labels.flatten()).sum().item<int64_t>());
     loss.backward();
     for (const nn::Parameter& p : made.parameters)
       test::expect_close(p.value.grad(), gradients.at(p.name), 4096, "gradient of " + p.name);

@@ -116,6 +116,15 @@ TEST(AttentionLayer, RefusesDocumentsBesideACacheBeforeItKeepsAnything) {
   EXPECT_TRUE(cache.lengths().empty());
 }
 
+TEST(AttentionLayer, RefusesAPartOfTheSequence) {
+  Heads heads = random_heads(kBatch, kSequence);
+  heads.tokens.sequence = {2, {1}};
+  EXPECT_EQ(
+      test::complaint([&] { layer_of({})->forward(heads, {}); }),
+      "[parallel] attention of whole sequences needs all tokens of each row: got a part of them; use a layout that "
+      "gathers the sequence inside, or an attention that looks at the keys of other ranks");
+}
+
 TEST(AttentionLayer, RefusesAWindowBelowZero) {
   EXPECT_THAT(test::complaint([] { layer_of({.window = -2}); }),
               testing::HasSubstr("window and soft_cap of attention must be 0 (none) or more: got -2"));

@@ -52,6 +52,25 @@ TEST(Linear, WorksOnStridedAndEmptyInput) {
   EXPECT_EQ(linear(at::empty({0, 6}, at::kDouble), weight, bias).sizes(), (at::IntArrayRef{0, 4}));
 }
 
+/// Multiplies the rows of other ranks, too.
+struct WithOthers : Product {
+  explicit WithOthers(at::Tensor others) : others(std::move(others)) {}
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
+    return serial_product().forward(at::cat({x, others}), weight, bias, out, saved);
+  }
+  Gradients backward(const at::Tensor&, const Saved&, const Wanted&) const override { return {}; }
+  at::Tensor others;
+};
+
+TEST(Linear, OfNoRowsHasThoseThatItsProductGathers) {
+  const auto weight = normal({4, 5}, 2), others = normal({6, 5}, 1);
+  const WithOthers product(others);
+  const auto y = linear(product, at::empty({0, 2, 5}, at::kDouble), weight, {}, 4, nullptr);
+  ASSERT_EQ(y.sizes(), (at::IntArrayRef{3, 2, 4}));
+  expect_close(y.flatten(0, 1), at::linear(others, weight), at::kDouble, 5, "rows of others");
+}
+
 TEST(Linear, RefusesSizesThatDoNotFit) {
   EXPECT_THROW(linear(normal({2, 5}, 1), normal({4, 6}, 2), at::Tensor()), Error);
   EXPECT_THROW(linear(normal({2, 6}, 1), normal({4, 6}, 2), normal({5}, 3)), Error);

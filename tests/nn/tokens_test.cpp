@@ -40,6 +40,34 @@ TEST(Tokens, OfSeveralRunsFollowOneAnother) {
   EXPECT_EQ(ends.sequence.whole_size(6), 12);
 }
 
+// Zigzag over two ranks of ten tokens: 0-2 and 8-9, 3-7.
+TEST(Tokens, OfUnequalRunsAreThoseThatSomebodyPlanned) {
+  const at::Tensor whole = numbered(2, 10);
+  const SequenceCut cut{.lengths = {3, 3, 2, 2}, .held = {{0, 3}, {2, 1}}};
+  const Share ends = cut.share(0, 2), middle = cut.share(1, 2);
+  EXPECT_THAT(ends.ranges(10, "sequence"), ElementsAre(Range{0, 3}, Range{8, 2}));
+  EXPECT_THAT(middle.ranges(10, "sequence"), ElementsAre(Range{3, 3}, Range{6, 2})) << "in the order of the sequence";
+  EXPECT_EQ(ends.whole_size(5), 10);
+  const Tokens tokens{.batch = {2, {1}}, .sequence = ends};
+  EXPECT_TRUE(at::equal(tokens.of(whole), at::cat({whole.slice(1, 0, 3), whole.slice(1, 8)}, 1).narrow(0, 1, 1)));
+  EXPECT_EQ(test::complaint([&] { tokens.of(numbered(2, 12)); }),
+            "[parallel] the sequence must be the 10 that its runs add up to: got 12; plan them for this batch");
+}
+
+TEST(Tokens, OfNeighboursTogetherAreInTheOrderOfTheSequence) {
+  const SequenceCut cut{.lengths = {1, 2, 3, 4, 5, 6, 7, 8}, .held = {{0, 7}, {1, 6}, {2, 5}, {3, 4}}};
+  EXPECT_THAT(cut.share(1, 2).held, ElementsAre(2, 3, 4, 5));
+  EXPECT_TRUE(cut.share(0, 1).is_all());
+}
+
+TEST(Tokens, OfACutThatDoesNotDealOutEachRunOnceAreRefused) {
+  EXPECT_EQ(test::complaint([] { SequenceCut{.lengths = {2, 2}, .held = {{0}, {0}}}.share(0, 2); }),
+            "[parallel] each of the 2 runs that a sequence is cut in must be held by one rank: got indices [0, 0]");
+  EXPECT_EQ(test::complaint([] { SequenceCut{.lengths = {2, 2}, .held = {{0}, {1}}}.share(0, 4); }),
+            "[parallel] a cut of the sequence for 2 ranks cannot be shared by 4; plan it for the ranks that split the "
+            "sequence");
+}
+
 TEST(Tokens, OfSizesThatDoNotDivideAreRefused) {
   const Tokens tokens{.batch = {2, {0}}, .sequence = {3, {0}}};
   EXPECT_EQ(test::complaint([&] { tokens.of(numbered(3, 6)); }),

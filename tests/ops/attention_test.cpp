@@ -110,6 +110,62 @@ TEST(Attention, WhatAGpuTakesEqualsTheReferenceUnderEveryMask) {
         expect_reference(c, type, [&](const Tensors& t) { return attention_path(false, t[0], t[1], mask_of(c)); });
 }
 
+// Part of a sequence of 80 tokens: keys 20 to 52, queries 5 to 25 and 40 to 59, some of which see none of those keys.
+constexpr int64_t kPartKeys = 33, kPartQueries = 41;
+
+AttentionMask part_of(Case c) {
+  c.queries = c.keys = 80;
+  AttentionMask mask = mask_of(c);
+  mask.queries = {{5, 21}, {40, 20}}, mask.first_key = 20;
+  if (!mask.documents.defined()) return mask;
+  mask.query_documents = at::cat({mask.documents.narrow(1, 5, 21), mask.documents.narrow(1, 40, 20)}, 1);
+  mask.documents = mask.documents.narrow(1, mask.first_key, kPartKeys);
+  return mask;
+}
+
+TEST(Attention, OfPartsOfASequenceEqualsTheReferenceUnderEveryMask) {
+  for (Case c : combinations(kPartQueries)) {
+    if (c.lengths) continue;
+    c.keys = kPartKeys;
+    SCOPED_TRACE(name_of(c));
+    const auto mask = part_of(c);
+    for (const auto type : {at::kDouble, at::kFloat})
+      expect_equal_operators(
+          [&](const Tensors& t) { return Tensors{attention_on(AttentionPath::Kernel, t[0], t[1], t[2], mask)}; },
+          [&](const Tensors& t) { return Tensors{attention_reference(t[0], t[1], t[2], mask)}; }, inputs_of(c), type,
+          c.keys + c.size, kIntermediates);
+  }
+}
+
+// Zigzag: the queries of a rank stand at both ends of the sequence, whose keys it has all.
+TEST(Attention, OfSomeQueriesIsThatOfTheWholeSequenceThere) {
+  for (Case c : combinations(60)) {
+    if (c.lengths) continue;
+    c.keys = c.queries;
+    SCOPED_TRACE(name_of(c));
+    const auto ends = [](const at::Tensor& x, int64_t dim) {
+      return at::cat({x.narrow(dim, 0, 16), x.narrow(dim, 47, 13)}, dim);
+    };
+    const auto in = inputs_of(c);
+    auto mask = mask_of(c);
+    const auto want = ends(attention(in[0], in[1], in[2], mask), 2);
+    mask.queries = {{0, 16}, {47, 13}};
+    if (mask.documents.defined()) mask.query_documents = ends(mask.documents, 1);
+    expect_close(attention(ends(in[0], 2), in[1], in[2], mask), want, at::kDouble, c.keys, "kernel");
+    expect_close(attention_reference(ends(in[0], 2), in[1], in[2], mask), want, at::kDouble, c.keys, "reference");
+  }
+}
+
+TEST(Attention, OfAQueryThatSeesNoKeyIsZero) {
+  const auto in = inputs_of({1, 2, 1, 40, 30, 4});
+  const AttentionMask mask{.queries = {{0, 40}}, .first_key = 10};
+  for (const auto path : {AttentionPath::Kernel, AttentionPath::Reference}) {
+    const auto out = attention_on(path, in[0], in[1], in[2], mask);
+    EXPECT_TRUE(out.slice(2, 0, 10).eq(0).all().item<bool>());
+    expect_close(out.slice(2, 10), attention(in[0].slice(2, 10), in[1], in[2], {}), at::kDouble, 30, "others");
+  }
+}
+
 TEST(Attention, GoesToLibTorchWhereThatKnowsTheMask) {
   using enum AttentionPath;
   const auto path = [](bool has_kernel, const Case& c) {
@@ -136,6 +192,9 @@ TEST(Attention, GoesToLibTorchWhereThatKnowsTheMask) {
   EXPECT_EQ(with([](Case& c) { c.window = 16; }), Library) << "a window that sees everything";
   EXPECT_EQ(with([](Case& c) { c.queries = 1, c.window = 4; }), Library) << "keys before the window are cut off";
   EXPECT_EQ(with([](Case& c) { c.soft_cap = 3; }), Reference);
+  const auto few = inputs_of({1, 2, 2, 1, 16, 8});
+  EXPECT_EQ(attention_path(true, few[0], few[1], {.queries = {{20, 1}}, .first_key = 8}), Kernel);
+  EXPECT_EQ(attention_path(false, few[0], few[1], {.queries = {{20, 1}}, .first_key = 8}), Reference);
 }
 
 // Where the gradient of an output with respect to the values is not zero, its query looks.
@@ -241,6 +300,10 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   EXPECT_THAT(refused(q, q, {.alibi = alibi_slopes(3)}), testing::HasSubstr("each of the 4 query heads: got [3]"));
   EXPECT_THAT(refused(q, q, {.lengths = {5, 5}}), testing::HasSubstr("each of the 1 rows of the batch: got 2"));
   EXPECT_THAT(refused(q, q, {.lengths = {6}}), testing::HasSubstr("between its 5 queries and the 5 keys"));
+  EXPECT_THAT(refused(q, few, {.queries = {{0, 2}, {7, 2}}}),
+              testing::HasSubstr("the positions of the 5 queries, without lengths beside them: got 4 positions and 0"));
+  EXPECT_THAT(refused(q, few, {.documents = at::zeros({1, 3}, at::kLong), .queries = {{0, 5}}}),
+              testing::HasSubstr("those of queries must be int64 [B,S]"));
 }
 
 }  // namespace

@@ -1,32 +1,12 @@
 // Between leases the tensors of a shard lie somewhere else: every rule takes the same steps, so nobody keeps a tensor.
-#include <cmath>
-
 #include "colossal/memory/chunk_store.h"
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "optim/trajectory.h"
+#include "support/counting_home.h"
 
 namespace colossal::optim::residence_test {
 namespace {
-
-/// Keeps tensors in other memory, and makes what was lent useless when its lease ends.
-class Elsewhere final : public memory::Home {
- public:
-  void expect(const at::Tensor&) override { ++expected; }
-  at::Tensor bring(const at::Tensor& kept) override {
-    ++brought;
-    return kept.clone();
-  }
-  at::Tensor put(const at::Tensor& lent) override {
-    const at::Tensor kept = lent.clone();
-    if (lent.is_floating_point())
-      at::Tensor(lent).fill_(std::nan(""));
-    else
-      at::Tensor(lent).fill_(77);
-    return kept;
-  }
-  int64_t expected = 0, brought = 0;
-};
 
 /// All values of one rank after some steps, then its states.
 std::vector<at::Tensor> stepped(const OptimizerConfig& config, RankState& rank) {
@@ -37,12 +17,10 @@ std::vector<at::Tensor> stepped(const OptimizerConfig& config, RankState& rank) 
     optimizer->step(t, rate_of(t), 0.25);
   }
   for (const memory::Shard& shard : rank.shards) found.push_back(shard.lease()->values.clone());
-  // A checkpoint is filled in place while its leases live, and given back.
-  std::vector<StateTensor> state = optimizer->state();
-  for (const StateTensor& t : state) found.push_back(t.value.clone());
-  for (const StateTensor& t : state) at::Tensor(t.value).mul_(0.5);
-  optimizer->loaded(state);
-  state.clear();
+  for (const StateTensor& t : optimizer->state()) {
+    found.push_back(t.value.clone());
+    t.value.write().value.mul_(0.5);  // as a checkpoint fills it
+  }
   rank.set_gradients(4, 4);
   optimizer->step(4, rate_of(4), 0.25);
   for (const memory::Shard& shard : rank.shards) found.push_back(shard.lease()->values.clone());
@@ -57,14 +35,14 @@ TEST_P(EveryRule, StepsTheSameWhereverShardsLieBetweenLeases) {
   if (c.name == "galore") c.rank = 3;
   for (const Layout& layout : {Layout{}, Layout{2, 2, true}})
     comm::run_ranks(layout.data * layout.tensor, [&](comm::World& world) {
-      const auto home = std::make_shared<Elsewhere>();
+      const auto home = std::make_shared<test::CountingHome>();
       RankState here(world, layout), there(world, layout, home);
       const auto want = stepped(c, here), got = stepped(c, there);
       ASSERT_EQ(got.size(), want.size());
       for (size_t i = 0; i < want.size(); ++i)
         EXPECT_TRUE(at::equal(got[i], want[i])) << "tensor " << i << " under " << to_string(layout);
-      EXPECT_GT(home->brought, 0);
-      EXPECT_GT(home->expected, 0) << "the second shard while the first is updated";
+      EXPECT_GT(home->brought(), 0);
+      EXPECT_GT(home->expected(), 0) << "the second shard while the first is updated";
     });
 }
 INSTANTIATE_TEST_SUITE_P(Residence, EveryRule, testing::ValuesIn(rule_names()),
@@ -72,18 +50,33 @@ INSTANTIATE_TEST_SUITE_P(Residence, EveryRule, testing::ValuesIn(rule_names()),
 
 TEST(Residence, NormsAndClippingReadWhatIsBrought) {
   comm::run_ranks(1, [](comm::World& world) {
-    RankState here(world, {}), there(world, {}, std::make_shared<Elsewhere>());
+    const auto home = std::make_shared<test::CountingHome>();
+    RankState here(world, {}), there(world, {}, home);
     here.set_gradients(1, 1);
     there.set_gradients(1, 1);
+    home->forget_counts();
     for (const NormOrder order : {NormOrder::Two, NormOrder::Infinity})
       EXPECT_EQ(gradient_norm(there.shards, there.mesh, order), gradient_norm(here.shards, here.mesh, order));
+    EXPECT_EQ(home->counts.size(), 4u) << "values and gradients of two shards";
+    for (const size_t values : {0, 2}) EXPECT_EQ(home->counts[values].brought, 0);
+    for (const size_t gradients : {1, 3}) EXPECT_EQ(home->counts[gradients].brought, 2);
+    EXPECT_EQ(home->written(), 0);
     clip_by_value(there.shards, 0.5);
+    EXPECT_EQ(home->written(), 2);
     EXPECT_EQ(gradient_norm(there.shards, there.mesh, NormOrder::Infinity), 0.5);
   });
 }
 
+/// Of the two passes of a step the second alone brings something: the gradients of the first, if they are not whole.
+void expect_gradients_alone(const test::CountingHome& home, int zero, size_t shards) {
+  const size_t gradients = 3 * shards;  // values came first, then two states of each
+  EXPECT_EQ(home.brought(0, gradients), 0) << "zero " << zero;
+  EXPECT_EQ(home.brought(gradients), zero >= 2 ? static_cast<int64_t>(shards) : 0) << "zero " << zero;
+  EXPECT_EQ(home.places(), static_cast<int64_t>(gradients + (zero >= 2 ? shards : 0))) << "zero " << zero;
+}
+
 /// The bf16 parameters of two replicas after three steps of AdamW on fp32 masters.
-std::vector<at::Tensor> trained(int zero, const std::shared_ptr<memory::Home>& home) {
+std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHome>& home) {
   std::vector<at::Tensor> values;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -99,6 +92,7 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<memory::Home>& h
     parallel::GradientReducer reducer(store, {.sums = at::kFloat, .each_pass = zero >= 2});
     const auto optimizer = make_optimizer({}, store.shards(), {parameters, mesh});
     for (int64_t t = 1; t <= 3; ++t) {
+      if (options.home) home->forget_counts();
       reducer.zero();
       for (const bool last : {false, true}) {
         at::Tensor loss = at::zeros({});
@@ -109,6 +103,7 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<memory::Home>& h
       }
       reducer.finish();
       store.end_pass();
+      if (options.home) expect_gradients_alone(*home, zero, store.shards().size());
       optimizer->step(t, 0.05, 1);
       store.updated();
     }
@@ -122,24 +117,55 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<memory::Home>& h
 
 TEST(Residence, AStoreTrainsTheSameWithMastersStatesAndGradientsElsewhere) {
   for (const int zero : {0, 1, 2, 3}) {
-    const auto home = std::make_shared<Elsewhere>();
+    const auto home = std::make_shared<test::CountingHome>();
     const auto here = trained(zero, nullptr), there = trained(zero, home);
     ASSERT_EQ(there.size(), 3u);
     for (size_t i = 0; i < there.size(); ++i)
       EXPECT_TRUE(at::equal(there[i], here[i])) << "zero " << zero << ", parameter " << i;
-    EXPECT_GT(home->brought, 0);
+    EXPECT_GT(home->brought(), 0);
   }
+}
+
+// How often a step walks the shards with each of their tensors.
+TEST(Residence, AStepBringsEachTensorOfAShardAsOftenAsItsRuleWalks) {
+  struct Walks {
+    int64_t values, gradients, states;
+  };
+  const std::map<std::string, Walks> walks{{"adamw", {1, 1, 1}},  {"adam", {1, 1, 1}},      {"sgd", {1, 1, 1}},
+                                           {"lion", {1, 1, 1}},   {"adam8bit", {1, 1, 1}},  {"lamb", {2, 2, 1}},
+                                           {"lars", {2, 2, 1}},   {"adafactor", {2, 3, 2}}, {"came", {1, 4, 2}},
+                                           {"galore", {1, 3, 1}}, {"muon", {1, 3, 1}}};
+  for (const std::string& name : rule_names())
+    comm::run_ranks(1, [&](comm::World& world) {
+      OptimizerConfig c;
+      c.name = name;
+      if (c.name == "galore") c.rank = 3;
+      const auto home = std::make_shared<test::CountingHome>();
+      RankState rank(world, {}, home);
+      home->forget_counts();
+      const auto optimizer = make_optimizer(c, rank.shards, {rank.parameters, rank.mesh});
+      EXPECT_EQ(home->brought(), 0) << name << ": to make states nothing is brought";
+      rank.set_gradients(1, 4);
+      home->forget_counts();
+      optimizer->step(1, rate_of(1), 0.25);
+      const Walks& want = walks.at(name);
+      for (const size_t values : {0, 2}) EXPECT_EQ(home->counts[values].brought, want.values) << name;
+      for (const size_t gradients : {1, 3}) EXPECT_EQ(home->counts[gradients].brought, want.gradients) << name;
+      for (size_t state = 4; state < home->counts.size(); ++state)
+        EXPECT_EQ(home->counts[state].brought, want.states) << name << ", state " << state - 4;
+      for (const size_t values : {0, 2}) EXPECT_EQ(home->counts[values].written, 1) << name;
+    });
 }
 
 TEST(Residence, LeasesOfOneTimeAreOne) {
   comm::run_ranks(1, [](comm::World& world) {
-    const auto home = std::make_shared<Elsewhere>();
+    const auto home = std::make_shared<test::CountingHome>();
     RankState rank(world, {}, home);
     const memory::Lease first = rank.shards[0].lease();
-    const int64_t before = home->brought;
+    const int64_t before = home->brought();
     const memory::Lease second = rank.shards[0].lease();
     EXPECT_EQ(first, second);
-    EXPECT_EQ(home->brought, before);
+    EXPECT_EQ(home->brought(), before);
   });
 }
 

@@ -2,8 +2,10 @@
 // ALiBi, norms of heads, heads that are padded or share keys.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "colossal/base/seed.h"
@@ -14,6 +16,7 @@
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
+#include "support/ranks_values.h"
 #include "support/tolerance.h"
 
 namespace colossal::test::attention_parity_test {
@@ -37,7 +40,7 @@ struct Results {
 
 template <class Part>
 Results run_attention(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape,
-                      const nn::AttentionOptions& options, int64_t batch, const Part& part) {
+                      const nn::AttentionOptions& options, int64_t batch, nn::Step step, const Part& part) {
   nn::Parameters& parameters = make.parameters();
   const auto qkv = make.heads("qkv", shape, {});
   const auto norm_q = make.head_norm("norm_q", shape.head_dim, 1e-6);
@@ -52,12 +55,12 @@ Results run_attention(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionSha
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
   // Documents have other borders in each row: a rank must take those of its own rows.
   const auto position = at::arange(kSequence, at::kLong), row = at::arange(batch, at::kLong).unsqueeze(1);
-  const nn::Step step{.documents = position.gt(row.remainder(kSequence - 2)).to(at::kLong)};
+  step.documents = position.gt(row.remainder(kSequence - 2)).to(at::kLong);
   const at::Tensor x = part(values({batch, kSequence, kHidden}, "x")).requires_grad_();
-  nn::Heads heads = qkv->forward(x);
+  nn::Heads heads = qkv->forward(x, step);
   heads.q = norm_q->forward(heads.q), heads.k = norm_k->forward(heads.k);
   Results r;
-  r.out = out->forward(attention->forward(heads, step));
+  r.out = out->forward(attention->forward(heads, step), step);
   reducer.begin(true);
   r.out.backward(part(values({batch, kSequence, kHidden}, "gradient")));
   reducer.finish();
@@ -66,24 +69,28 @@ Results run_attention(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionSha
   return r;
 }
 
-void check(const TensorConfig& config, const nn::AttentionShape& shape, const nn::AttentionOptions& options) {
+/// `cut`: parallel::Layout::cut.
+void check(const TensorConfig& config, const nn::AttentionShape& shape, const nn::AttentionOptions& options,
+           decltype(parallel::Layout::cut) cut = {}) {
   const int64_t batch = parallel::batch_parts(config) * 2;
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters);
-    want = run_attention(make, mesh, shape, options, batch, [](const at::Tensor& x) { return x; });
+    want = run_attention(make, mesh, shape, options, batch, {}, [](const at::Tensor& x) { return x; });
   });
   comm::run_ranks(static_cast<int>(config.size), [&](comm::World& world) {
     comm::Mesh mesh(world, parallel::tensor_axes(config));
     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
-    const parallel::Layout layout = parallel::make_layout(config, mesh);
+    parallel::Layout layout = parallel::make_layout(config, mesh);
+    layout.cut = cut;
     parallel::TensorLayers make(parameters, layout);
+    const nn::Step step = layout.with_cut({}, kSequence);
     const auto part = [&](const at::Tensor& whole) {
-      return parallel::part_of(layout, layout.outside, whole).contiguous();
+      return parallel::part_of(layout, layout.outside, whole, step).contiguous();
     };
-    const Results got = run_attention(make, mesh, shape, options, batch, part);
+    const Results got = run_attention(make, mesh, shape, options, batch, step, part);
     expect_close(got.out, part(want.out), kTerms, "output");
     expect_close(got.input_gradient, part(want.input_gradient), kTerms, "input gradient");
     for (const nn::Parameter& p : parameters)
@@ -101,15 +108,47 @@ class AttentionParity : public testing::TestWithParam<TensorConfig> {
   }
 };
 
+// Also those that share keys, and those that are padded.
 TEST_P(AttentionParity, HeadsHaveTheSlopesOfTheirLogicalIndex) {
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3});
-}
-TEST_P(AttentionParity, HeadsThatShareKeysHaveTheSlopesOfTheirLogicalIndex) {
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 1, .head_dim = 3});
   check_options({.hidden = kHidden, .heads = 6, .kv_heads = 2, .head_dim = 3});
-}
-TEST_P(AttentionParity, PaddedHeadsHaveSlopesToo) {
   check_options({.hidden = kHidden, .heads = 5, .kv_heads = 5, .head_dim = 4});
+}
+
+/// 12 tokens in 2 N runs, those at both ends of the sequence on the same rank, runs of the first half longer.
+nn::SequenceCut zigzag(int64_t ranks) {
+  nn::SequenceCut cut{.held = std::vector<std::vector<int64_t>>(ranks)};
+  const int64_t of_two = kSequence / ranks, longer = of_two / 2 + 1;
+  for (int64_t run = 0; run < 2 * ranks; ++run) {
+    cut.lengths.push_back(run < ranks ? longer : of_two - longer);
+    cut.held[std::min(run, 2 * ranks - 1 - run)].push_back(run);
+  }
+  return cut;
+}
+
+// Ranks hold runs of both ends outside, of unequal lengths, and the whole sequence inside: causal attention in any
+// other order than that of the sequence gives something else.
+TEST(SequenceCut, AttentionIsInTheOrderOfTheSequence) {
+  const nn::AttentionShape shape{.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3};
+  for (const int64_t ranks : {2, 4})
+    EXPECT_NO_THROW(
+        check({.size = ranks, .sequence = true}, shape, {.alibi = true}, [=](auto...) { return zigzag(ranks); }))
+        << ranks << " ranks";
+}
+
+TEST(SequenceCut, OfUnequalSharesIsRefusedWhereTokensAreGathered) {
+  const nn::AttentionShape shape{.hidden = kHidden, .heads = 6, .kv_heads = 6, .head_dim = 3};
+  const auto message = [&](const nn::SequenceCut& cut) {
+    return thrown_message([&] { check({.size = 2, .sequence = true}, shape, {}, [=](auto...) { return cut; }); });
+  };
+  EXPECT_THAT(message({.lengths = {7, 5}, .held = {{0}, {1}}}),
+              testing::HasSubstr("[parallel] ranks whose tokens are gathered must hold equally many: got 7 and 5; cut "
+                                 "the sequence so that their runs add up to the same"));
+  EXPECT_THAT(
+      message({.lengths = {6, 3, 3}, .held = {{0}, {1}, {2}}}),
+      testing::HasSubstr("[parallel] the cut of a step must be for the 2 ranks that split the sequence: got one "
+                         "for 3"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, AttentionParity, testing::ValuesIn(tensor_modes()),

@@ -64,8 +64,8 @@ Parts parts_of(const Layout& layout) {
   const auto outside = [&layout](const at::Tensor& whole) {
     return parallel::part_of(layout, layout.outside, whole).contiguous();
   };
-  const auto inside = [&layout, order = parallel::SequenceOrder(layout)](const at::Tensor& whole) {
-    return order.by_rank(parallel::part_of(layout, layout.inside, whole)).contiguous();
+  const auto inside = [&layout, order = parallel::SequenceOrder::inside(layout)](const at::Tensor& whole) {
+    return order.by_rank(parallel::part_of(layout, layout.inside, whole), {}).contiguous();
   };
   return {outside, inside};
 }

@@ -50,19 +50,19 @@ struct Chain {
     dense = make.dense("dense", width, width, {});
     if (!is_sequence_split) classifier = make.classifier("classifier", width, kClasses, 1);
   }
-  at::Tensor embed(const at::Tensor& ids, const at::Tensor& images) {
+  at::Tensor embed(const at::Tensor& ids, const at::Tensor& images, const nn::Step& step) {
     const at::Tensor where = at::arange(ids.size(1), ids.options()).expand_as(ids);
-    const at::Tensor words = embedding->forward(ids) + positions->forward(where);
-    return patches ? at::cat({patches->forward(images), words}, 1) : words;
+    const at::Tensor words = embedding->forward(ids, step) + positions->forward(where, step);
+    return patches ? at::cat({patches->forward(images, step), words}, 1) : words;
   }
-  at::Tensor hidden(const at::Tensor& x) {
-    const nn::Heads h = heads->forward(x);
+  at::Tensor hidden(const at::Tensor& x, const nn::Step& step) {
+    const nn::Heads h = heads->forward(x, step);
     const int64_t group = h.q.size(2) / h.k.size(2);  // q heads that share a kv head
     const at::Tensor mixed = h.q + h.k.repeat_interleave(group, 2) - 2 * h.v.repeat_interleave(group, 2);
-    const at::Tensor y = x + from_heads->forward({mixed.flatten(2)});
+    const at::Tensor y = x + from_heads->forward({mixed.flatten(2)}, step);
     const auto difference = [](const at::Tensor& t) { return t.chunk(2, -1)[0] - t.chunk(2, -1)[1]; };
     return y + dense->forward(y) + down->forward(up->forward(y)) +
-           down_2->forward(gate_up->forward(y).map(difference, {}));
+           down_2->forward(gate_up->forward(y).map(difference, step));
   }
   static constexpr nn::PatchShape kPatches{2, 4, 2};
   std::unique_ptr<nn::Embedding> embedding, positions;
@@ -70,7 +70,8 @@ struct Chain {
   std::unique_ptr<nn::HeadProjection> heads;
   std::unique_ptr<nn::Dense> dense;
   std::unique_ptr<nn::Expand> up, gate_up;
-  std::unique_ptr<nn::Contract> from_heads, down, down_2;
+  std::unique_ptr<nn::OutputProjection> from_heads;
+  std::unique_ptr<nn::Contract> down, down_2;
   std::unique_ptr<nn::LossHead> tied, untied, classifier;
 };
 
@@ -82,7 +83,8 @@ void fill(nn::Parameters& parameters, const tensor::Place& place) {
 }
 
 struct Results {
-  at::Tensor hidden, input_gradient, tied, untied, classes;  // hidden and its gradient: this rank's part
+  at::Tensor hidden, input_gradient;  // this rank's part
+  at::Tensor tied, untied, classes, loss, found;
   std::map<std::string, at::Tensor> gradients;
 };
 
@@ -90,10 +92,11 @@ struct Results {
 using Mutation = std::function<void(Layout&)>;
 using ParameterMutation = std::function<void(nn::Parameter&)>;
 
-/// `part`: cuts a whole hidden state to this rank's.
+/// `step`: with the cut of the layout. `part`: cuts a whole hidden state to this rank's.
 template <class Part>
 Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& shape, int64_t batch,
-                  bool is_sequence_split, const Part& part, const ParameterMutation& mutate = {}) {
+                  bool is_sequence_split, const nn::Step& step, const Part& part,
+                  const ParameterMutation& mutate = {}) {
   nn::Parameters& parameters = make.parameters();
   Chain chain(make, shape, is_sequence_split);
   if (mutate)
@@ -102,9 +105,9 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
   memory::ChunkStore store(parameters, mesh, {.capacity = 1 << 17});
   parallel::GradientReducer reducer(store, {.sums = at::kDouble});
   Results r;
-  const at::Tensor x = chain.embed(ids(batch), integers({batch, 2, 4, 4}, "images"));
+  const at::Tensor x = chain.embed(ids(batch), integers({batch, 2, 4, 4}, "images"), step);
   const at::Tensor leaf = x.detach().requires_grad_();
-  r.hidden = chain.hidden(leaf);
+  r.hidden = chain.hidden(leaf, step);
   reducer.begin(true);
   const int64_t tokens = kSequence + (is_sequence_split ? 0 : Chain::kPatches.count());
   r.hidden.backward(part(integers({batch, tokens, shape.hidden}, "gradient")));
@@ -112,45 +115,54 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
   x.backward(leaf.grad());
   reducer.finish();
   const at::NoGradGuard no_grad;
-  r.tied = chain.tied->logits(r.hidden);
-  r.untied = chain.untied->logits(r.hidden);
-  if (chain.classifier) r.classes = chain.classifier->logits(r.hidden);
+  r.tied = chain.tied->logits(r.hidden, step);
+  r.untied = chain.untied->logits(r.hidden, step);
+  if (chain.classifier) r.classes = chain.classifier->logits(r.hidden, step);
+  // Labels that differ from token to token, most of them what the head finds; the loss rounds.
+  const at::Tensor labels = integers({batch, tokens}, "labels").abs().to(at::kLong);
+  r.loss = chain.tied->loss_sum(r.hidden, labels, step);
+  r.found = chain.tied->found(r.hidden, at::where(labels.eq(0), labels, r.tied.argmax(-1)), step);
   for (const nn::Parameter& p : parameters) r.gradients[p.name] = p.value.grad().clone();
   return r;
 }
 
 void check(const TensorConfig& config, const nn::AttentionShape& shape, bool collectives_off = false,
-           const Mutation& mutate = {}, const ParameterMutation& mutate_parameter = {}) {
+           const Mutation& mutate = {}, const ParameterMutation& mutate_parameter = {},
+           std::vector<comm::Mesh::Axis> axes = {}) {
+  if (axes.empty()) axes = parallel::tensor_axes(config);
   const int64_t batch = parallel::batch_parts(config) * 2;
   Results want;
   comm::run_ranks(1, [&](comm::World& world) {
     comm::Mesh mesh(world, {{"data", 1}});
     nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
     nn::SerialLayers make(parameters);
-    want = run_chain(make, mesh, shape, batch, config.sequence, [](const at::Tensor& x) { return x; });
+    want = run_chain(make, mesh, shape, batch, config.sequence, {}, [](const at::Tensor& x) { return x; });
   });
-  comm::run_ranks(static_cast<int>(config.size),
-                  [&](comm::World& world) {
-                    comm::Mesh mesh(world, parallel::tensor_axes(config));
-                    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
-                    Layout layout = parallel::make_layout(config, mesh);
-                    if (mutate) mutate(layout);
-                    parallel::TensorLayers make(parameters, layout);
-                    const auto part = [&](const at::Tensor& whole) {
-                      return parallel::part_of(layout, layout.outside, whole).contiguous();
-                    };
-                    const Results got = run_chain(make, mesh, shape, batch, config.sequence, part, mutate_parameter);
-                    expect_equal(got.hidden, part(want.hidden), "hidden state");
-                    expect_equal(got.input_gradient, part(want.input_gradient), "input gradient");
-                    expect_equal(got.tied, want.tied, "logits of a tied head");
-                    expect_equal(got.untied, want.untied, "logits of a head of its own");
-                    if (want.classes.defined()) expect_equal(got.classes, want.classes, "classes");
-                    for (const nn::Parameter& p : parameters)
-                      expect_equal(got.gradients.at(p.name),
-                                   local_part(want.gradients.at(p.name), p.spec, mesh.place()),
-                                   "gradient of " + p.name);
-                  },
-                  {.collectives_off = collectives_off});
+  comm::run_ranks(
+      static_cast<int>(config.size),
+      [&](comm::World& world) {
+        comm::Mesh mesh(world, axes);
+        nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+        Layout layout = parallel::make_layout(config, mesh);
+        if (mutate) mutate(layout);
+        parallel::TensorLayers make(parameters, layout);
+        const nn::Step step = layout.with_cut({}, kSequence);
+        const auto part = [&](const at::Tensor& whole) {
+          return parallel::part_of(layout, layout.outside, whole, step).contiguous();
+        };
+        const Results got = run_chain(make, mesh, shape, batch, config.sequence, step, part, mutate_parameter);
+        expect_equal(got.hidden, part(want.hidden), "hidden state");
+        expect_equal(got.input_gradient, part(want.input_gradient), "input gradient");
+        expect_equal(got.tied, want.tied, "logits of a tied head");
+        expect_equal(got.untied, want.untied, "logits of a head of its own");
+        expect_close(got.loss, want.loss, batch * kSequence * kVocabulary, "loss");
+        expect_equal(got.found, want.found, "labels that were found");
+        if (want.classes.defined()) expect_equal(got.classes, want.classes, "classes");
+        for (const nn::Parameter& p : parameters)
+          expect_equal(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()),
+                       "gradient of " + p.name);
+      },
+      {.collectives_off = collectives_off});
 }
 
 class IntegerParity : public testing::TestWithParam<TensorConfig> {
@@ -171,6 +183,64 @@ TEST_P(IntegerParity, PaddedHeadsAreBitwiseThoseOfOneProcess) {
 
 INSTANTIATE_TEST_SUITE_P(Modes, IntegerParity, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
+
+// Zigzag: of 2 N runs rank r has number r and, counted from the end, number r again.
+nn::SequenceCut zigzag(int64_t tokens, int64_t ranks) {
+  nn::SequenceCut cut{.held = std::vector<std::vector<int64_t>>(ranks)};
+  for (int64_t run = 0; run < 2 * ranks; ++run) {
+    cut.lengths.push_back((tokens + 2 * ranks - 1 - run) / (2 * ranks));  // the first ones longer
+    cut.held[std::min(run, 2 * ranks - 1 - run)].push_back(run);
+  }
+  return cut;
+}
+
+// Of 6 tokens in runs of 2, 2, 1, 1, and in 6 runs; every rank has tokens of both ends.
+TEST(SequenceCut, EveryLayerIsBitwiseThatOfOneProcess) {
+  for (const bool keep_gathered : {false, true})
+    for (const int64_t ranks : {2, 3}) {
+      const TensorConfig config{.size = ranks, .keep_gathered = keep_gathered, .sequence = true};
+      const auto cut = [](Layout& l) {
+        l.cut = [ranks = l.mesh->size("tensor")](int64_t tokens, const nn::Step&) { return zigzag(tokens, ranks); };
+      };
+      EXPECT_NO_THROW(check(config, kShape, false, cut));
+      EXPECT_THROW(check(config, kShape, true, cut), ParityError);
+    }
+}
+
+// An axis of the mesh that deals out tokens and nothing else, as ring attention has: every rank multiplies whole
+// matrices by its own tokens, and gradients are summed as those of replicas are.
+TEST(SequenceCut, AlongAnAxisOfItsOwnEveryLayerIsBitwiseThatOfOneProcess) {
+  for (const int ranks : {2, 3}) {
+    const TensorConfig config{.size = ranks, .sequence = true};
+    const auto along = [=](Layout& l) {
+      l = parallel::make_layout({}, *l.mesh);
+      l.outside.sequence = l.inside.sequence = {"sequence"};
+      l.cut = [=](int64_t tokens, const nn::Step&) { return zigzag(tokens, ranks); };
+    };
+    const std::vector<comm::Mesh::Axis> axes{comm::Mesh::sequence("sequence", ranks)};
+    EXPECT_NO_THROW(check(config, kShape, false, along, {}, axes));
+    EXPECT_THROW(check(config, kShape, true, along, {}, axes), ParityError);
+    EXPECT_THROW(check(config, kShape, false, along, {}, {{"sequence", ranks}}), ParityError) << "deals out nothing";
+  }
+}
+
+TEST(SequenceCut, DropoutMasksAreThoseOfTheWholeBatch) {
+  const at::Tensor whole = at::ones({2, kSequence, 8}, at::kDouble);
+  nn::Step step{.training = true, .dropout_seed = 5, .first_row = 3};
+  nn::Parameters none(tensor::Place{}, {});
+  const at::Tensor want = nn::SerialLayers(none).dropout("site", 8, 0.5)->forward(whole, step);
+  for (const int ranks : {2, 3})
+    comm::run_ranks(ranks, [&](comm::World& world) {
+      comm::Mesh mesh(world, {{"tensor", ranks}});
+      Layout layout = parallel::make_layout({.size = ranks, .sequence = true}, mesh);
+      layout.cut = [=](int64_t tokens, const nn::Step&) { return zigzag(tokens, ranks); };
+      const nn::Step cut = layout.with_cut(step, kSequence);
+      nn::Parameters parameters(mesh.place(), {});
+      const auto dropout = parallel::TensorLayers(parameters, layout).dropout("site", 8, 0.5);
+      const auto part = [&](const at::Tensor& x) { return parallel::part_of(layout, layout.outside, x, cut); };
+      expect_equal(dropout->forward(part(whole), cut), part(want), "masked ones");
+    });
+}
 
 // 64 ranks: q = 8; [4, 4, 4]; l = 4. Every layer of a block, one batch row a part.
 TEST(SixtyFourRanks, EveryLayerIsBitwiseThatOfOneProcess) {

@@ -43,7 +43,7 @@ TEST_P(NarrowHead, LosesNoTokenOfMany) {
       }
       const auto part = [&](const at::Tensor& whole) { return parallel::part_of(layout, layout.outside, whole); };
       const at::Tensor x = part(hidden.detach()).to(type).contiguous().requires_grad_();
-      (head->loss_sum(x, labels) / kTokens).backward();
+      (head->loss_sum(x, labels, {}) / kTokens).backward();
       // Rounded: logits and their sum over ranks, which softmax amplifies by twice their size, d(logits), what ranks
       // send and its sum, the result.
       const double roundings = 2 * 2 * logits.detach().abs().max().item<double>() + 4;

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
-#include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
+#include "colossal/parallel/tensor/tensor_layers.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 
@@ -33,17 +33,18 @@ struct Inputs {
   nn::Step step;
 };
 
-/// Loss, logits, and the gradient of every parameter.
+/// Loss, logits, labels that were found, and the gradient of every parameter.
 std::vector<at::Tensor> results(const models::ModelShape& shape, nn::Layers& make) {
   const models::Model model = models::make_model(shape, make);
   const Inputs in(shape);
   const models::Stage all{.last = static_cast<int64_t>(model.blocks.size())};
   const at::Tensor hidden = models::run_stage(model, all, in.inputs, in.step);
-  const at::Tensor loss = model.head->loss_sum(hidden, in.labels);
-  std::vector<at::Tensor> found{loss.detach(), model.head->logits(hidden).detach()};
+  const at::Tensor loss = model.head->loss_sum(hidden, in.labels, in.step);
+  std::vector<at::Tensor> results{loss.detach(), model.head->logits(hidden, in.step).detach(),
+                                  model.head->found(hidden, in.labels, in.step)};
   (loss / 7).backward();
-  for (const nn::Parameter& p : make.parameters()) found.push_back(p.value.grad());
-  return found;
+  for (const nn::Parameter& p : make.parameters()) results.push_back(p.value.grad());
+  return results;
 }
 
 TEST(OneRank, ComputesWhatPlainLayersDoBitForBit) {
@@ -55,7 +56,8 @@ TEST(OneRank, ComputesWhatPlainLayersDoBitForBit) {
         comm::Mesh mesh(world, {{"data", 1}});
         nn::Parameters plain(mesh.place(), {.dtype = type}), laid_out(mesh.place(), {.dtype = type});
         nn::SerialLayers serial(plain);
-        const auto want = results(shape, serial), got = results(shape, *distributed::make_layers(laid_out, mesh, {}));
+        parallel::TensorLayers layers(laid_out, parallel::make_layout({}, mesh));
+        const auto want = results(shape, serial), got = results(shape, layers);
         ASSERT_EQ(got.size(), want.size());
         for (size_t i = 0; i < want.size(); ++i) expect_equal(got[i], want[i], concat("result ", i));
         for (const nn::Parameter& p : plain) EXPECT_EQ(laid_out.at(p.name).spec.splits[0].axes, p.spec.splits[0].axes);

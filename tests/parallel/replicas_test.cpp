@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 
@@ -46,8 +47,8 @@ at::Tensor wanted(const nn::Parameter& p, const tensor::Place& mine) {
   for (int replica = 0; replica < kReplicas; ++replica)
     for (int expert = 0; expert < kExperts; ++expert) {
       if (p.spec.splits_over("expert") && expert != mine.index("expert")) continue;
-      sum += Model::gradient(
-          p, tensor::Place({{"replica", kReplicas, replica, true}, {"expert", kExperts, expert, true}}));
+      sum += Model::gradient(p, tensor::Place({{"replica", kReplicas, replica, tensor::Deals::Rows},
+                                               {"expert", kExperts, expert, tensor::Deals::Rows}}));
     }
   return sum;
 }
@@ -101,7 +102,8 @@ TEST(Replicas, ThoseThatSplitAParameterDoNotShareItsChunk) {
 TEST(Replicas, EveryElementCountsOnce) {
   double squares = 0;  // of the logical gradients
   for (int expert = 0; expert < kExperts; ++expert) {
-    const tensor::Place place({{"replica", kReplicas, 0, true}, {"expert", kExperts, expert, true}});
+    const tensor::Place place(
+        {{"replica", kReplicas, 0, tensor::Deals::Rows}, {"expert", kExperts, expert, tensor::Deals::Rows}});
     nn::Parameters parameters(place, {.dtype = at::kDouble, .seed = 1});
     const auto add = [&](const char* name, tensor::ShardSpec spec) {
       const nn::Parameter& p = parameters.add(name, std::move(spec), nn::Init::zeros(), true);
@@ -138,6 +140,32 @@ TEST(Replicas, OnlyThoseExchangeGradients) {
   EXPECT_EQ(sent(1, 0, "replica"), experts / 2);
   EXPECT_EQ(sent(1, 2, "replica+expert/2"), dense / 2);
   EXPECT_EQ(sent(1, 2, "replica+expert.0.2"), dense / 2) << "all_reduce of a half between two runs";
+}
+
+// An axis of rows beside one of tokens: what is shared out and summed goes over both, but a batch is given to the ranks
+// of the first alone. Counted over both, labels would be twice as many and gradients half as large.
+TEST(Replicas, ThoseThatSeeOtherTokensShareAndSumButAreGivenTheSameRows) {
+  comm::run_ranks(4, [](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2), comm::Mesh::sequence("sequence", 2)});
+    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble, .seed = 1});
+    const nn::Parameter& weight = parameters.add("weight", tensor::ShardSpec::whole({64}), nn::Init::normal(1), true);
+    memory::ChunkStore store(parameters, mesh, {.sharing = memory::Sharing::of_stage(3)});
+    GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = true});
+    reducer.zero();
+    reducer.begin(true);
+    (weight.value * (world.rank() + 1)).sum().backward();
+    reducer.finish();
+    store.end_pass();
+    EXPECT_EQ(store.chunks().front()->sharers().name(), "data+sequence");
+    const auto gradients = store.shards().front().lease()->gradients;
+    EXPECT_TRUE(gradients.eq(1 + 2 + 3 + 4).all().item<bool>());
+
+    const tensor::Place& place = mesh.place();
+    EXPECT_EQ(place.row_axes(), std::vector<std::string>{"data"});
+    EXPECT_EQ(place.index(place.row_axes()), world.rank() / 2) << "both ranks of a sequence have the same first row";
+    const double labels = world.rank() < 2 ? 10 : 7;  // of a batch that two ranks are given
+    EXPECT_EQ(comm::sum(mesh.group(place.row_axes()), labels), 17);
+  });
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ TEST_P(ModeTraffic, OfTheEmbeddingEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto embedding = rank.make.embedding("embedding", kVocabulary, kIn, 1);
     const at::Tensor ids = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
-    const Sent sent = rank.run([&] { return embedding->forward(ids); });
+    const Sent sent = rank.run([&] { return embedding->forward(ids, {}); });
     const double hidden = static_cast<double>(rank.batch) * kSequence * kIn, table = kVocabulary * kIn;
     Sent want;
     if (GetParam().sequence) {
@@ -179,7 +179,7 @@ TEST_P(ModeTraffic, OfTheLossEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
     const auto head = rank.make.lm_head("head", kIn, kVocabulary, {.deviation = 1});
     const at::Tensor labels = at::zeros({rank.batch, static_cast<int64_t>(kSequence)}, at::kLong);
-    const Sent sent = rank.run([&] { return head->loss_sum(rank.hidden(kIn), labels); });
+    const Sent sent = rank.run([&] { return head->loss_sum(rank.hidden(kIn), labels, {}); });
     const double tokens = static_cast<double>(rank.batch) * kSequence, hidden = tokens * kIn,
                  weight = kVocabulary * kIn, logits = tokens * kVocabulary;
     const auto all_reduced = [](double n, double elements) { return 2 * (n - 1) / n * elements; };

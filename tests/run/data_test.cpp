@@ -49,6 +49,40 @@ TEST_F(OfABert, HiddenTokensAndClassesAreReadFromOneFile) {
   EXPECT_EQ(classes.training->samples() + classes.held_out->samples(), 60);
 }
 
+TEST_F(OfABert, ClassesKeepTheNamesOfTheTexts) {
+  std::string texts;
+  for (int i = 0; i < 60; ++i) texts += std::string(i % 2 ? "spam" : "ham") + "\ttext " + std::to_string(i) + "\n";
+  folder.write("texts.tsv", texts);
+  Config c = config("class");
+  c.model.own = models::own_keys({"objective=class", "classes=2"});
+  const auto names = [](const models::ModelShape& shape) { return shape.task().class_names; };
+  const RunData learnt = open_data(c, models::built_in(), "", 0);
+  EXPECT_THAT(names(learnt.shape), testing::ElementsAre("ham", "spam"));
+  const auto config_of_folder = learnt.shape.architecture->hugging_face.to_json(learnt.shape);
+  EXPECT_EQ(config_of_folder["id2label"], (nlohmann::json{{"0", "ham"}, {"1", "spam"}}));
+
+  // What a run wrote down is read again, and a model's own order counts.
+  c.model = learnt.model;
+  Config again;
+  ConfigDocument::parse(to_toml(c), "config.toml").read(again);
+  EXPECT_EQ(open_data(again, models::built_in(), "", 0).shape, learnt.shape);
+  EXPECT_NO_THROW(open_data(again, models::built_in(), "", 0).training->restore(learnt.training->state()));
+  c.model.own = models::own_keys({"objective=class", "classes=2", R"(class_names=["spam","ham"])"});
+  const RunData given = open_data(c, models::built_in(), "", 0);
+  EXPECT_THAT(names(given.shape), testing::ElementsAre("spam", "ham"));
+  const auto sum = [](const RunData& run) { return run.training->next().labels.sum().item<int64_t>(); };
+  EXPECT_EQ(sum(learnt) + sum(given), 8);
+  EXPECT_NE(test::thrown_message([&] { given.training->restore(learnt.training->state()); }), "");
+
+  c.model.own = models::own_keys({"objective=class", "classes=3"});
+  const RunData wide = open_data(c, models::built_in(), "", 0);
+  EXPECT_THAT(names(wide.shape), testing::ElementsAre("ham", "spam", "LABEL_2"));
+  c.model = wide.model;
+  EXPECT_NO_THROW(open_data(c, models::built_in(), "", 0).training->restore(wide.training->state()));
+  c.model.own = models::own_keys({"objective=class", "classes=3", R"(class_names=["spam","ham"])"});
+  EXPECT_THAT(refusal(c), HasSubstr("class_names must be one for each of the classes: got 2 for 3 classes"));
+}
+
 TEST_F(OfABert, AnEvaluationCountsEachHeldOutTextOnce) {
   const RunData data = open_data(config("class"), models::built_in(), "", 0);
   int64_t counted = 0;

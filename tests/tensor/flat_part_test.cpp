@@ -17,7 +17,8 @@ TEST(FlatPart, BlocksOfAllPartsRebuildTheLogicalTensor) {
       at::Tensor rebuilt = at::zeros_like(logical), counted = at::zeros_like(logical);
       for (int tensor = 0; tensor < 2; ++tensor)
         for (int64_t i = 0; i < parts; ++i) {
-          const Place place({{"data", static_cast<int>(parts), static_cast<int>(i), true}, {"tensor", 2, tensor}});
+          const Place place(
+              {{"data", static_cast<int>(parts), static_cast<int>(i), tensor::Deals::Rows}, {"tensor", 2, tensor}});
           const auto shape = spec.local_shape(place);
           at::Tensor local = at::zeros(shape, at::kLong);
           for (const Block& b : spec.blocks(place)) {

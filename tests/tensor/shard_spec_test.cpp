@@ -11,7 +11,7 @@ namespace colossal::tensor::shard_spec_test {
 namespace {
 
 Place at_rank(int data, int tensor, int rank) {
-  return Place({{"data", data, rank / tensor, true}, {"tensor", tensor, rank % tensor}});
+  return Place({{"data", data, rank / tensor, tensor::Deals::Rows}, {"tensor", tensor, rank % tensor}});
 }
 
 /// How many ranks hold, and how many are primary for, each row of a one-dimensional spec.

@@ -18,7 +18,7 @@ constexpr int64_t kRows = 16, kSequence = 8, kVocabulary = int64_t{1} << 18;  //
 
 struct Seen {
   int64_t largest = 0;            ///< numbers of one tensor of logits
-  std::vector<at::Tensor> found;  ///< answers, a slice of each row at a time
+  std::vector<at::Tensor> found;  ///< answers, a slice of the tokens at a time
 };
 thread_local Seen* seen = nullptr;
 
@@ -70,11 +70,10 @@ Outcome evaluated(int tensor, const at::Tensor& labels) {
   return outcome;
 }
 
-// In the sequence form a rank has a run of each row's tokens, and whole logits are those of all ranks' runs.
+// In the sequence form a rank has a run of each row's tokens, and a slice of logits is of all ranks' runs.
 TEST(Evaluation, NeverMakesAllLogitsAtOnceAndCountsWhatOneProcessCounts) {
   const Outcome one = evaluated(1, at::zeros({kRows, kSequence}, at::kLong));
-  const at::Tensor answers = at::cat(one.seen.found, 1);
-  ASSERT_EQ(answers.sizes(), (std::vector<int64_t>{kRows, kSequence}));
+  const at::Tensor answers = at::cat(one.seen.found).view({kRows, kSequence});
   ASSERT_FALSE(answers.eq(answers.select(1, 0).unsqueeze(1)).all().item<bool>()) << "all alike: no order to see";
   EXPECT_EQ(evaluated(1, answers).accuracy, 1);
   const Outcome two = evaluated(2, answers);

@@ -1,4 +1,4 @@
-// What layers announce in a training step is what the families' formulas say, and ranks share it out.
+// What layers announce in a training step is what the published formula says of the sizes, and ranks share it out.
 #include "colossal/tensor/flops.h"
 
 #include <ATen/ATen.h>
@@ -7,8 +7,11 @@
 #include <mutex>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/models/llama.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/task.h"
+#include "colossal/models/vit.h"
+#include "colossal/nn/serial_layers.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 
@@ -39,20 +42,54 @@ models::ModelShape even_vit() {
   return shape;
 }
 
-models::ModelShape even_bert() {
-  models::ModelShape shape = test::tiny_bert();
+/// Of six tokens each sees itself and the two before it.
+models::ModelShape windowed_llama() {
+  models::ModelShape shape = even_llama();
+  shape.own = models::LlamaSizes{.window = 3};
+  return shape;
+}
+
+models::ModelShape even_bert(const std::string& objective = "masked-token") {
+  models::ModelShape shape = test::tiny_bert(objective);
   shape.vocabulary = shape.ffn = 48;
   return shape;
 }
 
-/// Operations of a sample. The formula takes half of the square for what a causal mask lets through, where a token sees
-/// itself too: S (S + 1) / 2 pairs, 12 operations each and feature. And it counts a gradient of the images, which
-/// nobody wants: a third of what stands before the blocks.
-double exact(const models::ModelShape& shape) {
-  const models::Costs costs = models::costs_of(shape, kSequence);
-  if (shape.task().reads == models::Reads::Images) return costs.sum() - costs.first / 3;
-  if (!shape.task().generates()) return costs.sum();
-  return costs.sum() + static_cast<double>(6 * shape.layers * shape.heads * shape.head_dim * kSequence);
+/// Tokens of a sample that the matrix of that name is multiplied with.
+double tokens_through(const std::string& name, const models::ModelShape& shape) {
+  const models::Task task = shape.task();
+  if (name.starts_with("blocks."))
+    return static_cast<double>(task.reads == models::Reads::Images ? shape.positions : kSequence);
+  if (name.starts_with("patches.")) return static_cast<double>(shape.positions - 1);
+  const bool is_head = name.starts_with("head.") || (shape.tied && name == "embedding.weight");
+  return !is_head ? 0 : task.objective == models::Objective::Class ? 1 : static_cast<double>(kSequence);
+}
+
+/// Pairs of a token and one that it sees.
+int64_t pairs_of(const models::ModelShape& shape) {
+  const models::Task task = shape.task();
+  if (task.reads == models::Reads::Images) return shape.positions * shape.positions;
+  if (!task.generates()) return kSequence * kSequence;
+  const bool is_llama = shape.architecture->name == "llama";
+  const int64_t window = is_llama ? shape.own.as<models::LlamaSizes>().window : 0;
+  int64_t pairs = 0;
+  for (int64_t i = 1; i <= kSequence; ++i) pairs += window > 0 ? std::min(i, window) : i;
+  return pairs;
+}
+
+/// Operations of a sample: 6 for each element of a matrix and token that it is multiplied with, and 12 for each feature
+/// of a head and pair of tokens (PaLM, arXiv:2204.02311, appendix B, which has half of the square for what a causal
+/// mask lets through). A third of the product with patches is left out: nobody wants a gradient of the images.
+double formula(const models::ModelShape& shape) {
+  nn::Parameters parameters({}, {.without_memory = true});
+  nn::SerialLayers layers(parameters);
+  models::make_model(shape, layers);
+  double sum = 12.0 * static_cast<double>(shape.layers * shape.heads * shape.head_dim * pairs_of(shape));
+  for (const nn::Parameter& p : parameters)
+    if (p.spec.shape.size() > 1)
+      sum += (p.name.starts_with("patches.") ? 4 : 6) * tokens_through(p.name, shape) *
+             static_cast<double>(p.spec.numel());
+  return sum;
 }
 
 /// What all ranks together announce in a step on kRows samples.
@@ -87,8 +124,14 @@ distributed::ParallelConfig with(const parallel::TensorConfig& tensor, int64_t d
 }
 
 TEST(Flops, AnnouncedByOneProcessAreThoseOfTheFormula) {
-  for (const models::ModelShape& shape : {even_gpt2(), even_llama(), even_vit(), even_bert()})
-    EXPECT_EQ(announced(shape, {}), kRows * exact(shape)) << shape.architecture->name;
+  for (const models::ModelShape& shape :
+       {even_gpt2(), even_llama(), windowed_llama(), even_vit(), even_bert(), even_bert("class")}) {
+    EXPECT_EQ(announced(shape, {}), kRows * formula(shape)) << shape.architecture->name;
+    const models::Costs costs = models::costs_of(shape, kSequence);
+    EXPECT_EQ(costs.sum() - costs.first / 3, formula(shape)) << shape.architecture->name;
+    EXPECT_EQ(static_cast<int64_t>(costs.blocks.size()), shape.layers);
+  }
+  EXPECT_LT(formula(windowed_llama()), formula(even_llama()));
 }
 
 TEST(Flops, OfRanksAddUpToThoseOfOneProcess) {
@@ -98,17 +141,17 @@ TEST(Flops, OfRanksAddUpToThoseOfOneProcess) {
           with({.size = 8, .mode = "2.5d", .depth = 2}), with({.size = 8, .mode = "3d"}), with({}, 4, {}, 3),
           with({}, 2, {.size = 2, .micro_batches = 2}), with({}, 1, {.size = 2, .schedule = "zero-bubble-v"}),
           with({.size = 2}, 2, {.size = 2, .schedule = "chimera"}, 1)})
-      EXPECT_EQ(announced(shape, parallel), kRows * exact(shape))
+      EXPECT_EQ(announced(shape, parallel), kRows * formula(shape))
           << shape.architecture->name << ", tensor " << parallel.tensor.size << " " << parallel.tensor.mode << ", data "
           << parallel.data << ", pipeline " << parallel.pipeline.size;
   // Patches and classes are whole on every rank where features are not split between blocks.
-  EXPECT_EQ(announced(even_vit(), with({.size = 4, .mode = "2d"}, 2)), kRows * exact(even_vit()));
+  EXPECT_EQ(announced(even_vit(), with({.size = 4, .mode = "2d"}, 2)), kRows * formula(even_vit()));
 }
 
 TEST(Flops, OfRecomputedBlocksAreAnnouncedAgain) {
   models::ModelShape more = even_gpt2();
   ++more.layers;
-  const double block = exact(more) - exact(even_gpt2());
+  const double block = formula(more) - formula(even_gpt2());
   EXPECT_EQ(announced(even_gpt2(), {}, "block") - announced(even_gpt2(), {}),
             kRows * static_cast<double>(even_gpt2().layers) * block / 3);
 }

@@ -32,7 +32,7 @@ TEST(Masters, HoldWhatHalfPrecisionLoses) {
   const auto moved = [&](const std::vector<checkpoint::NamedTensor>& weights) {
     double sum = 0;
     for (size_t i = 0; i < weights.size(); ++i)
-      sum += (weights[i].value.to(at::kDouble) - start[i].value.to(at::kBFloat16).to(at::kDouble))
+      sum += (weights[i].value.clone().to(at::kDouble) - start[i].value.clone().to(at::kBFloat16).to(at::kDouble))
                  .abs()
                  .sum()
                  .item<double>();
@@ -198,7 +198,7 @@ TEST_P(Checkpoints, MoveBetweenStagesAndNumbersOfRanks) {
       engine->loaded(state);
       EXPECT_EQ(engine->steps_done(), 3);
       for (const auto& t : state.tensors)
-        test::expect_equal(t.value, test::local_part(whole.at(t.name), t, engine->mesh().place()),
+        test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, engine->mesh().place()),
                            t.name + " under " + to.name);
       for (const nn::Parameter& p : engine->parameters())
         test::expect_equal(
@@ -251,6 +251,10 @@ TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
               c.parallel.zero = 3, c.parallel.zero_sharers = 3;
             }).find("[parallel] zero_sharers must divide data: got 3 of 4 replicas"),
             std::string::npos);
+  EXPECT_NE(message([](run::Config& c) {
+              c.parallel.zero = 2, c.parallel.gathered_mib = 64;
+            }).find("[parallel] gathered_mib is for zero = 3 with reshard_after_forward"),
+            std::string::npos);
 }
 
 TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
@@ -269,6 +273,52 @@ TEST(Zero3, HoldsNoMoreThanTwoUnitsAndWhatComesNext) {
       EXPECT_LE(engine->store().counts().peak_gathered, 3 * largest) << recompute;
       EXPECT_EQ(engine->store().counts().gathered, 0);
     });
+}
+
+// Two micro-batches a step: what may stay whole comes once a step, what may not up to four times.
+TEST(Zero3, GathersLessTheMoreParametersMayStayWhole) {
+  struct Outcome {
+    std::vector<at::Tensor> weights;
+    int64_t gathers = 0, peak = 0;
+  };
+  constexpr int64_t kSteps = 3;
+  int64_t chunks = 0, largest = 0, all = 0;
+  const auto outcome_of = [&](int64_t bytes, bool reshards) {
+    Outcome outcome;
+    comm::run_ranks(2, [&](comm::World& world) {
+      run::Config config = config_of({.zero = 3, .data = 2});
+      config.training.accumulate = 2;
+      config.parallel.gathered_mib = static_cast<double>(bytes) / (1 << 20);
+      config.parallel.reshard_after_forward = reshards;
+      models::ModelShape shape = test::tiny_llama();
+      shape.layers = 8;
+      const auto engine = initialize(world, config, shape);
+      for (int64_t step = 0; step < kSteps; ++step) test::train_step(*engine, step, kText);
+      if (world.rank() != 0) return;
+      for (const auto& t : engine->weights()) outcome.weights.push_back(t.value.clone());
+      outcome.gathers = engine->store().counts().gathers;
+      outcome.peak = engine->store().counts().peak_gathered;
+      EXPECT_EQ(engine->store().counts().gathered, 0) << "parameters have changed";
+      chunks = static_cast<int64_t>(engine->store().chunks().size()), largest = all = 0;
+      for (const auto& chunk : engine->store().chunks())
+        largest = std::max(largest, chunk->bytes()), all += chunk->bytes();
+    });
+    return outcome;
+  };
+  const Outcome two = outcome_of(0, true), stays = outcome_of(0, false);
+  EXPECT_EQ(stays.gathers, kSteps * chunks);
+  EXPECT_EQ(stays.peak, all);
+  int64_t before = two.gathers + 1;
+  for (const int64_t bytes : {3 * largest, all / 2, 3 * all / 4, all}) {
+    const Outcome some = outcome_of(bytes, true);
+    EXPECT_LT(some.gathers, before) << bytes;
+    EXPECT_LE(some.peak, bytes);
+    ASSERT_EQ(some.weights.size(), two.weights.size());
+    for (size_t i = 0; i < two.weights.size(); ++i)
+      EXPECT_TRUE(at::equal(some.weights[i], two.weights[i])) << bytes << " bytes, tensor " << i;
+    before = some.gathers;
+  }
+  EXPECT_EQ(before, stays.gathers);
 }
 
 }  // namespace

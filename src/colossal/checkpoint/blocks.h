@@ -5,7 +5,8 @@
 namespace colossal::checkpoint {
 
 std::vector<tensor::Block> blocks_of(const NamedTensor& tensor, const tensor::Place& place);
-/// The elements of `block`, one of those, as a view of tensor.value.
-at::Tensor at_block(const NamedTensor& tensor, const tensor::Place& place, const tensor::Block& block);
+/// The elements of `block`, one of those, as a view of `value`: what is held of tensor.value.
+at::Tensor at_block(const NamedTensor& tensor, const at::Tensor& value, const tensor::Place& place,
+                    const tensor::Block& block);
 
 }  // namespace colossal::checkpoint

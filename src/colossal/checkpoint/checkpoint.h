@@ -22,6 +22,7 @@
 #include "colossal/tensor/flat_part.h"
 #include "colossal/tensor/place.h"
 #include "colossal/tensor/shard_spec.h"
+#include "colossal/tensor/stored.h"
 
 namespace colossal::comm {
 class Group;
@@ -29,13 +30,13 @@ class Group;
 
 namespace colossal::checkpoint {
 
-/// One tensor of the state: a parameter, a moment of the optimizer.
+/// One tensor of the state: a parameter, a moment of the optimizer. It is brought into memory while it is saved or
+/// loaded, and need not be there before.
 struct NamedTensor {
   std::string name;
-  at::Tensor value;  ///< of spec.local_shape(place); with a part 1-D, of its size
+  tensor::Stored value;  ///< of spec.local_shape(place); with a part 1-D, of its size
   tensor::ShardSpec spec;
   std::optional<tensor::FlatPart> part{};
-  std::shared_ptr<const void> lease{};  ///< keeps `value` where it is: a lease of the shard that it belongs to
 };
 
 /// What a run needs to continue. `progress` is small and equal on all ranks: step, data position, loss scale, seeds,
@@ -56,7 +57,8 @@ struct TrainingState {
 ///                only: flags by all_reduce, and each rank's table of blocks sent to rank 0.
 /// Errors: throws the same Error on every rank (a full disk on one of them, names that differ in shape); the
 ///         checkpoints that were there survive and no new one is visible.
-/// Cost: each rank writes and flushes its share of the blocks; one host copy of the largest block at a time.
+/// Cost: each rank writes and flushes its share of the blocks; one host copy of the largest block at a time. Tensors
+///       are brought in the order of `state`, those of two shards at most at one time.
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
           const tensor::Place& place, int keep_last);
 
@@ -67,7 +69,9 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 /// Communication: every rank of `world` must call; flags by all_reduce, one of them a tensor.
 /// Errors: throws the same Error on every rank, before any tensor is changed: a table of name, wanted and found unless
 ///         names, dtypes and logical shapes are exactly those of `state`, all ranks together; a damaged file (checksum,
-///         truncation, inconsistent manifest).
+///         truncation, inconsistent manifest). A tensor that cannot be brought to be filled is an Error on every rank
+///         behind that: `state` is of no use then.
+/// Cost: as of save(), tensors are brought one after the other.
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
           const std::string& prefix = "");
 

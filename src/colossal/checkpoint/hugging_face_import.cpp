@@ -88,14 +88,15 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
   return sources;
 }
 
-void copy_part(const Source& source, const WeightFolder& files, const NamedTensor& value, const tensor::Place& place) {
+void copy_part(const Source& source, const WeightFolder& files, const NamedTensor& value, const at::Tensor& to,
+               const tensor::Place& place) {
   const ExternalPart& part = *source.part;
   std::optional<at::Tensor> stored;  // read when something of it is wanted
   for (const tensor::Block& block : blocks_of(value, place)) {
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});
     if (!common) continue;
     if (!stored) stored = part.to_ours(files.tensor(source.name));
-    at_box(at_block(value, place, block), *common, block.start).copy_(at_box(*stored, *common, part.box.start));
+    at_box(at_block(value, to, place, block), *common, block.start).copy_(at_box(*stored, *common, part.box.start));
   }
 }
 
@@ -116,17 +117,15 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
   const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
   const WeightFolder files(folder);
   const std::vector<Source> sources = match(parts, files, external, folder);
-  std::set<std::string> found;
-  for (const Source& source : sources) found.insert(source.part->parameter->name);
-  std::multimap<std::string, const NamedTensor*> by_name;
+  std::multimap<std::string, const Source*> found;
+  for (const Source& source : sources) found.emplace(source.part->parameter->name, &source);
+  tensor::Held held;  // until the next one is there: see Stored
   for (const NamedTensor& value : values) {
-    if (!found.count(value.name)) continue;
-    value.value.detach().zero_();  // padding
-    by_name.emplace(value.name, &value);
-  }
-  for (const Source& source : sources) {
-    const auto [first, last] = by_name.equal_range(source.part->parameter->name);
-    for (auto at = first; at != last; ++at) copy_part(source, files, *at->second, parameters.place());
+    const auto [first, last] = found.equal_range(value.name);
+    if (first == last) continue;
+    held = value.value.write();
+    held.value.detach().zero_();  // padding
+    for (auto at = first; at != last; ++at) copy_part(*at->second, files, value, held.value, parameters.place());
   }
   std::vector<std::string> lacking;
   for (const nn::Parameter& parameter : parameters.declared())

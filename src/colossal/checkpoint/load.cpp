@@ -74,15 +74,18 @@ class Shards {
   std::map<int, std::unique_ptr<SafetensorsReader>> readers_;
 };
 
+/// Of a stored block, mapped, to a block of this rank.
 struct Copy {
-  at::Tensor from, to;  // views of a stored block and of a local tensor
+  at::Tensor from;
+  tensor::Block target;
+  Box common;  // what they have in common
 };
+using Copies = std::vector<std::vector<Copy>>;  // for each tensor of the state
 
 /// What fills `target`, a block of this rank: the stored blocks that meet it. Throws unless they cover it exactly.
-void plan_block(const NamedTensor& tensor, const tensor::Place& place, const tensor::Block& target,
-                const StoredTensor& stored, Shards& shards, std::vector<Copy>& copies) {
+void plan_block(const NamedTensor& tensor, const tensor::Block& target, const StoredTensor& stored, Shards& shards,
+                std::vector<Copy>& copies) {
   const Box wanted{target.start, target.size};
-  const at::Tensor value = at_block(tensor, place, target);
   int64_t covered = 0;
   std::vector<Box> seen;
   for (const StoredBlock& block : stored.blocks) {
@@ -92,20 +95,31 @@ void plan_block(const NamedTensor& tensor, const tensor::Place& place, const ten
       require(!intersect(*common, other), "checkpoint", "two stored blocks of ", printable(tensor.name), " overlap");
     seen.push_back(*common);
     covered += common->numel();
-    copies.push_back({at_box(shards.verified(tensor.name, stored, block), *common, block.box.start),
-                      at_box(value, *common, target.start)});
+    copies.push_back({at_box(shards.verified(tensor.name, stored, block), *common, block.box.start), target, *common});
   }
   require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(tensor.name), " leave a hole");
 }
 
-std::vector<Copy> plan_copies(const TrainingState& state, const Manifest& manifest, Shards& shards,
-                              const tensor::Place& place) {
-  std::vector<Copy> copies;
-  for (const NamedTensor& tensor : state.tensors)
+Copies plan_copies(const TrainingState& state, const Manifest& manifest, Shards& shards, const tensor::Place& place) {
+  Copies copies(state.tensors.size());
+  for (size_t i = 0; i < state.tensors.size(); ++i) {
+    const NamedTensor& tensor = state.tensors[i];
     for (const tensor::Block& target : blocks_of(tensor, place))
       if (Box{{}, target.size}.numel() > 0)
-        plan_block(tensor, place, target, manifest.tensors.at(tensor.name), shards, copies);
+        plan_block(tensor, target, manifest.tensors.at(tensor.name), shards, copies[i]);
+  }
   return copies;
+}
+
+void fill(const TrainingState& state, const Copies& copies, const tensor::Place& place) {
+  tensor::Held held;  // until the next one is there: see Stored
+  for (size_t i = 0; i < state.tensors.size(); ++i) {
+    held = state.tensors[i].value.write();
+    held.value.detach().zero_();  // padding; the rest is copied over
+    for (const Copy& copy : copies[i])
+      at_box(at_block(state.tensors[i], held.value, place, copy.target), copy.common, copy.target.start)
+          .copy_(copy.from);
+  }
 }
 
 }  // namespace
@@ -115,7 +129,7 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
                                          const ProgressCheck& check) {
   const at::Device device = state.tensors.empty() ? at::Device(at::kCPU) : state.tensors.front().value.device();
   Manifest manifest;
-  std::vector<Copy> copies;
+  Copies copies;
   std::optional<Error> damage = comm::agreed_error(world, device, [&] {  // all read one file
     manifest = Manifest::read(path + "/manifest.json");
   });
@@ -137,8 +151,7 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
     copies = plan_copies(state, manifest, shards, place);
   });
   if (damage) return damage;
-  for (const NamedTensor& tensor : state.tensors) tensor.value.detach().zero_();  // padding; the rest is copied over
-  for (Copy& copy : copies) copy.to.copy_(copy.from);
+  comm::agree(world, device, [&] { fill(state, copies, place); });
   state.progress = std::move(manifest.progress);
   return std::nullopt;
 }

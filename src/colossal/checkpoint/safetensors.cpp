@@ -118,6 +118,10 @@ at::Tensor view_of(const TensorEntry& entry, const char* bytes, std::shared_ptr<
   return copy;
 }
 
+bool has_larger_elements(const TensorEntry& a, const TensorEntry& b) {
+  return c10::elementSize(a.dtype) > c10::elementSize(b.dtype);
+}
+
 }  // namespace
 
 SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path), file_(MappedFile::open(path)) {
@@ -168,16 +172,17 @@ std::string safetensors_dtype(at::ScalarType dtype) {
 }
 
 void sort_entries(std::vector<TensorEntry>& entries) {
-  std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
-    const size_t a_size = c10::elementSize(a.dtype), b_size = c10::elementSize(b.dtype);
-    return a_size != b_size ? a_size > b_size : a.name < b.name;
-  });
+  std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
+  std::stable_sort(entries.begin(), entries.end(), has_larger_elements);
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorEntry> entries,
-                                     const std::map<std::string, std::string>& metadata)
+                                     const std::map<std::string, std::string>& metadata, Order order)
     : path_(path), entries_(std::move(entries)) {
-  sort_entries(entries_);
+  if (order == Order::ByName)
+    sort_entries(entries_);
+  else
+    std::stable_sort(entries_.begin(), entries_.end(), has_larger_elements);
   json header = json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t end = 0;

@@ -62,17 +62,18 @@ class SafetensorsReader {
 /// Writes a file tensor by tensor, in bounded memory. It appears under its name, complete and flushed, at finish();
 /// until then, and when the writer dies before, whatever was at `path` stays as it is.
 ///
-/// The order is fixed by the entries: larger elements first, then by name, so that every tensor is aligned and equal
-/// content gives an equal file. The header is padded to 8 bytes.
+/// Larger elements come first, so that every tensor is aligned; those of one size by name, so that equal content gives
+/// an equal file, or as given. The header is padded to 8 bytes.
 ///
 /// Errors: throws Error("safetensors", path and reason) on duplicate names, a dtype the format lacks, a tensor that
 ///         is not the next entry in dtype or shape, a missing tensor at finish(); Error("file", ...) on any failed
 ///         write (a full disk).
 class SafetensorsWriter {
  public:
+  enum class Order { ByName, AsGiven };
   /// `begin` and `end` of the entries are computed here.
   SafetensorsWriter(const std::string& path, std::vector<TensorEntry> entries,
-                    const std::map<std::string, std::string>& metadata = {});
+                    const std::map<std::string, std::string>& metadata = {}, Order order = Order::ByName);
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;

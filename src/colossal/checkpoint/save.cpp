@@ -33,29 +33,32 @@ void check_state(const TrainingState& state, const tensor::Place& place) {
 }
 
 /// What this rank writes, by the name it is stored under.
-std::map<std::string, WrittenBlock> own_blocks(const TrainingState& state, const tensor::Place& place) {
-  std::map<std::string, WrittenBlock> blocks;
-  for (WrittenBlock& written : written_blocks(state, place)) {
+std::map<std::string, WrittenBlock> by_stored_name(const std::vector<WrittenBlock>& blocks) {
+  std::map<std::string, WrittenBlock> named;
+  for (const WrittenBlock& written : blocks) {
     const std::string& name = written.tensor->name;
-    const bool added =
-        blocks.emplace(block_name(name, {written.block.start, written.block.size}), std::move(written)).second;
+    const bool added = named.emplace(block_name(name, {written.block.start, written.block.size}), written).second;
     require(added, "checkpoint", "two tensors are named ", name);
   }
-  return blocks;
+  return named;
 }
 
 /// Writes this rank's file, if there is anything to write, and returns its rows of the manifest.
 json write_shard(const std::string& path, const TrainingState& state, const tensor::Place& place) {
-  const std::map<std::string, WrittenBlock> blocks = own_blocks(state, place);
+  const std::vector<WrittenBlock> written = written_blocks(state, place);
+  const std::map<std::string, WrittenBlock> blocks = by_stored_name(written);
   json table = json::array();
   if (blocks.empty()) return table;
   std::vector<TensorEntry> entries;
-  for (const auto& [name, block] : blocks)
-    entries.push_back({name, block.tensor->value.scalar_type(), block.block.size});
-  SafetensorsWriter writer(path, std::move(entries));
+  for (const WrittenBlock& block : written)
+    entries.push_back({block_name(block.tensor->name, {block.block.start, block.block.size}),
+                       block.tensor->value.scalar_type(), block.block.size});
+  SafetensorsWriter writer(path, std::move(entries), {}, SafetensorsWriter::Order::AsGiven);
+  tensor::Held held;  // until the next one is there: see Stored
   for (const TensorEntry& entry : writer.entries()) {
     const WrittenBlock& block = blocks.at(entry.name);
-    const at::Tensor host = at_block(*block.tensor, place, block.block).to(at::kCPU).contiguous();
+    held = block.tensor->value.read();
+    const at::Tensor host = at_block(*block.tensor, held.value, place, block.block).to(at::kCPU).contiguous();
     writer.write(host);
     const StoredTensor described{entry.dtype, block.tensor->spec.shape, {}};
     table.push_back(block_row(block.tensor->name, described, {block.block.start, block.block.size},

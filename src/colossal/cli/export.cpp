@@ -46,7 +46,7 @@ int export_model(const Arguments& arguments, const models::Registry* models) {
   parse(app, arguments);
 
   const auto world = join_ranks(timeout, "cpu");
-  comm::Mesh mesh(*world, {{"data", world->size()}});
+  comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::SavedModel saved =
       run::load_model(from, "none", mesh, {}, at::kCPU, models ? *models : models::built_in());
   const auto busy = world->busy("writing " + to);

@@ -27,10 +27,12 @@ class Mesh {
   struct Axis {
     std::string name;
     int size;
-    bool deals_batch = false;  ///< see tensor::Place::Axis
+    tensor::Deals deals = tensor::Deals::Nothing;
   };
-  /// An axis along which the batch is dealt out.
-  static Axis batch(std::string name, int size) { return {std::move(name), size, true}; }
+  /// An axis along which the rows of a batch are dealt out.
+  static Axis batch(std::string name, int size) { return {std::move(name), size, tensor::Deals::Rows}; }
+  /// An axis along which the tokens of each row are dealt out.
+  static Axis sequence(std::string name, int size) { return {std::move(name), size, tensor::Deals::Tokens}; }
   Mesh(World& world, const std::vector<Axis>& axes);
 
   const tensor::Place& place() const { return place_; }

@@ -94,7 +94,7 @@ LabelledTexts read_labelled_texts(const std::string& path) {
   std::map<std::string, int64_t> names;
   if (!are_numbers(labels, places)) {
     for (const std::string& label : labels) names[label] = 0;
-    for (auto& [name, index] : names) index = read.classes++;
+    for (auto& [name, index] : names) index = read.classes++, read.names.push_back(name);
   }
   for (const std::string& label : labels) {
     read.labels.push_back(names.empty() ? std::stoll(label) : names.at(label));
@@ -104,9 +104,23 @@ LabelledTexts read_labelled_texts(const std::string& path) {
   return read;
 }
 
+void LabelledTexts::number_as(const std::vector<std::string>& order) {
+  if (names.empty()) return;
+  std::vector<int64_t> numbers;
+  for (const std::string& name : names) {
+    const auto found = std::find(order.begin(), order.end(), name);
+    require(found != order.end(), "data", "the classes of the texts must be those of the model: got ", printable(name),
+            "; set model.class_names, or [] to take the names of the texts");
+    numbers.push_back(found - order.begin());
+  }
+  for (int64_t& label : labels) label = numbers[static_cast<size_t>(label)];
+  names = order;
+  classes = static_cast<int64_t>(order.size());
+}
+
 std::pair<LabelledTexts, LabelledTexts> LabelledTexts::split(double held_out) const {
-  LabelledTexts parts[2] = {{.classes = classes, .fingerprint = fingerprint},
-                            {.classes = classes, .fingerprint = fingerprint}};
+  LabelledTexts parts[2];
+  for (LabelledTexts& part : parts) part.classes = classes, part.names = names, part.fingerprint = fingerprint;
   const uint64_t seed = derive_seed(0, "held out");
   for (size_t i = 0; i < texts.size(); ++i) {
     LabelledTexts& part = parts[static_cast<double>(derive_seed(seed, i) >> 11) * 0x1p-53 < held_out ? 1 : 0];
@@ -121,6 +135,7 @@ LabelledSamples::LabelledSamples(const LabelledTexts& texts, const Tokenizer& to
       begin_id_(tokenizer.begin_id() >= 0 ? tokenizer.begin_id() : tokenizer.end_id()),
       end_id_(tokenizer.end_id()),
       labels_(texts.labels),
+      names_(texts.names),
       fingerprint_(texts.fingerprint) {
   require(!texts.texts.empty(), "data", "there must be labelled texts; change data.held_out or name another file");
   require(sequence >= 3, "data", "the sequence must hold a begin token, a text and an end token: got ", sequence);
@@ -130,6 +145,13 @@ LabelledSamples::LabelledSamples(const LabelledTexts& texts, const Tokenizer& to
     ids.resize(std::min<size_t>(ids.size(), sequence - 2));
     tokens_.emplace_back(ids.begin(), ids.end());
   }
+  Checksum sum;
+  for (const std::vector<int32_t>& text : tokens_) {
+    const auto length = static_cast<int64_t>(text.size());
+    sum.update(&length, sizeof length);
+    sum.update(text.data(), text.size() * sizeof(int32_t));
+  }
+  tokens_fingerprint_ = concat(begin_id_, " ", end_id_, " ", sum.hex());
 }
 
 Batch LabelledSamples::make(int64_t rows) const {
@@ -152,7 +174,11 @@ void LabelledSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64
 }
 
 nlohmann::json LabelledSamples::traits() const {
-  return {{"texts", fingerprint_}, {"sequence", sequence_}, {"samples", count()}};
+  return {{"texts", fingerprint_},
+          {"tokens", tokens_fingerprint_},
+          {"classes", names_},
+          {"sequence", sequence_},
+          {"samples", count()}};
 }
 
 }  // namespace colossal::data

@@ -13,9 +13,13 @@ namespace colossal::data {
 struct LabelledTexts {
   std::vector<std::string> texts;
   std::vector<int64_t> labels;
-  int64_t classes = 0;      ///< labels are below it
-  std::string fingerprint;  ///< changes with the file: what a data position in a checkpoint refers to
+  int64_t classes = 0;               ///< labels are below it
+  std::vector<std::string> names{};  ///< of the classes, in their order; empty: labels are numbers
+  std::string fingerprint;           ///< changes with the file: what a data position in a checkpoint refers to
 
+  /// Numbers the classes as `order` has their names. Nothing where labels are numbers.
+  /// Errors ("data"): a name that is not in `order`.
+  void number_as(const std::vector<std::string>& order);
   /// Training and held-out part: each text is held out with that probability, by its number alone.
   std::pair<LabelledTexts, LabelledTexts> split(double held_out) const;
 };
@@ -37,13 +41,15 @@ class LabelledSamples : public Samples {
   int64_t count() const override { return static_cast<int64_t>(labels_.size()); }
   Batch make(int64_t rows) const override;
   void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
+  /// The file, its tokens as the tokenizer made them, and the names of the classes.
   nlohmann::json traits() const override;
 
  private:
   int64_t sequence_, begin_id_, end_id_;
   std::vector<std::vector<int32_t>> tokens_;
   std::vector<int64_t> labels_;
-  std::string fingerprint_;
+  std::vector<std::string> names_;
+  std::string fingerprint_, tokens_fingerprint_;
 };
 
 }  // namespace colossal::data

@@ -15,7 +15,11 @@ void ParallelConfig::fields(Fields& f) {
             "them on each",
             0, 1 << 20);
   f.flag("reshard_after_forward", reshard_after_forward,
-         "zero 3: parameters go after forward and come again for backward; otherwise they stay between");
+         "zero 3: parameters go after forward and come again for backward; otherwise they stay until they change");
+  f.number("gathered_mib", gathered_mib, "MiB",
+           "zero 3, with reshard_after_forward: parameters that may be whole at once; what does not fit goes and comes "
+           "again. At least, and with 0, the chunk in use and the next one",
+           0, 1 << 30);
   f.choice("compress", compress, comm::compression_names(),
            "what replicas send one another in a byte a number: gradients, and parameters that are gathered (with "
            "masters, or zero 3)");

@@ -18,6 +18,7 @@ struct ParallelConfig {
   int64_t zero = 0;
   int64_t zero_sharers = 0;
   bool reshard_after_forward = true;
+  double gathered_mib = 0;
   std::string compress = "none";
   double chunk_mib = 25;
   void fields(Fields& f);

@@ -2,35 +2,14 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 
 namespace colossal::distributed {
-namespace {
-
-/// Axes of the tensor mode that cut neither the tokens nor the features of hidden states: their ranks hold the same.
-std::vector<std::string> copy_axes(const parallel::TensorConfig& config, const parallel::Split& outside) {
-  std::vector<std::string> axes;
-  const auto cuts = [](const std::vector<std::string>& names, const std::string& axis) {
-    return std::find(names.begin(), names.end(), axis) != names.end();
-  };
-  for (const auto& axis : parallel::tensor_axes(config))
-    if (!cuts(outside.batch, axis.name) && !cuts(outside.sequence, axis.name) && !cuts(outside.columns, axis.name))
-      axes.push_back(axis.name);
-  return axes;
-}
-
-}  // namespace
-
-std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh,
-                                        const parallel::TensorConfig& config) {
-  return std::make_unique<parallel::TensorLayers>(parameters, parallel::make_layout(config, mesh));
-}
-
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence) {
   models::Costs costs = models::costs_of(shape, sequence);
   return {costs.first, std::move(costs.blocks), costs.last};
@@ -42,9 +21,13 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
-  const parallel::PipelinePlan plan = parallel::make_plan(pipeline, model_costs(shape, workload.sequence));
+  shape.validate();
+  const bool is_cut = pipeline.size > 1;  // or nobody asks for the costs
+  const parallel::PipelinePlan plan = parallel::make_plan(
+      pipeline, is_cut ? model_costs(shape, workload.sequence)
+                       : parallel::ModelCosts{.blocks = std::vector<double>(static_cast<size_t>(shape.layers), 1)});
   cuts_ = plan.cuts;
-  if (pipeline.size > 1)
+  if (is_cut)
     options.stages = [plan, shape](const std::string& name) {
       std::set<int> ranks;
       for (const int64_t stage : models::stages_using(name, shape, plan.cuts))
@@ -53,7 +36,7 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
     };
   parameters_ = std::make_unique<nn::Parameters>(mesh.place(), options);
   training_ = make_runner(config.tensor, shape, plan.schedule);
-  if (!config.tensor.sequence) return;
+  if (training_.layout.outside.sequence.empty()) return;
   const nn::Parameters::Redeclaration again(*parameters_);
   parallel::TensorConfig whole = config.tensor;
   whole.sequence = false;
@@ -62,39 +45,39 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
 
 DistributedModel::Runner DistributedModel::make_runner(const parallel::TensorConfig& tensor,
                                                        const models::ModelShape& shape, schedule::Schedule schedule) {
-  Runner runner{.outside = parallel::outside_split(tensor)};
-  runner.model = models::make_model(shape, *make_layers(*parameters_, mesh_, tensor));
+  Runner runner{.layout = parallel::make_layout(tensor, mesh_)};
+  parallel::TensorLayers layers(*parameters_, runner.layout);
+  runner.model = models::make_model(shape, layers);
   const nn::Parameters::Options& options = parameters_->options();
   const auto hidden = at::TensorOptions().dtype(options.dtype).device(options.device);
   runner.executor = std::make_unique<parallel::PipelineExecutor>(
-      std::move(schedule),
-      parallel::PipelineExecutor::Surroundings{&mesh_, &mesh_.group(copy_axes(tensor, runner.outside)),
-                                               &parameters_->deferred(), hidden});
+      std::move(schedule), parallel::PipelineExecutor::Surroundings{&mesh_, &mesh_.group(runner.layout.copies),
+                                                                    &parameters_->deferred(), hidden});
   return runner;
 }
 
 parallel::StageFunction DistributedModel::stage_function(const Runner& runner, const PassOf& pass,
                                                          const ResultOf& result) const {
-  return [this, &model = runner.model, pass, result](int stage, int micro_batch, const at::Tensor& input) {
+  return [this, &runner, pass, result](int stage, int micro_batch, const at::Tensor& input) {
     const bool embeds = stage == 0, ends = stage + 2 == static_cast<int>(cuts_.size());
     const Pass p = pass(micro_batch);
-    const at::Tensor hidden =
-        models::run_stage(model, {cuts_[stage], cuts_[stage + 1], embeds, ends}, embeds ? p.inputs : input, p.step);
-    return ends ? result(micro_batch, hidden) : hidden;
+    const nn::Step step = runner.layout.with_cut(p.step, models::tokens_of(runner.model, p.inputs));
+    const at::Tensor hidden = models::run_stage(runner.model, {cuts_[stage], cuts_[stage + 1], embeds, ends},
+                                                embeds ? p.inputs : input, step);
+    return ends ? result(micro_batch, hidden, step) : hidden;
   };
 }
 
-std::vector<int64_t> DistributedModel::hidden_sizes(const Runner& runner, const at::Tensor& inputs) const {
-  const tensor::Place& place = mesh_.place();
-  return {inputs.size(0) / place.size(runner.outside.batch),
-          models::tokens_of(runner.model, inputs) / place.size(runner.outside.sequence),
-          runner.model.shape.hidden / place.size(runner.outside.columns)};
+std::vector<int64_t> DistributedModel::hidden_sizes(const Runner& runner, const Pass& pass) {
+  const parallel::Layout& layout = runner.layout;
+  const int64_t tokens = models::tokens_of(runner.model, pass.inputs);
+  return parallel::local_sizes(layout, layout.outside, pass.inputs.size(0), tokens, runner.model.shape.hidden,
+                               layout.with_cut(pass.step, tokens));
 }
 
 void DistributedModel::train(const PassOf& pass, const ResultOf& loss,
                              const parallel::BeforeGradients& before_gradients) {
-  training_.executor->train(stage_function(training_, pass, loss), hidden_sizes(training_, pass(0).inputs),
-                            before_gradients);
+  training_.executor->train(stage_function(training_, pass, loss), hidden_sizes(training_, pass(0)), before_gradients);
 }
 
 std::vector<at::Tensor> DistributedModel::forward(int micro_batches, const PassOf& pass, const ResultOf& result) {
@@ -103,8 +86,8 @@ std::vector<at::Tensor> DistributedModel::forward(int micro_batches, const PassO
 
 std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, int micro_batches, const PassOf& pass,
                                                   const ResultOf& result) const {
-  auto results = runner.executor->forward(stage_function(runner, pass, result), micro_batches,
-                                          hidden_sizes(runner, pass(0).inputs));
+  auto results =
+      runner.executor->forward(stage_function(runner, pass, result), micro_batches, hidden_sizes(runner, pass(0)));
   for (int i = 0; i < micro_batches; ++i)
     if (const Pass p = pass(i); p.step.cache) p.step.cache->advance(p.step.sequences, p.inputs.size(1));
   return results;

@@ -28,8 +28,9 @@ class DistributedModel {
     nn::Step step;
   };
   using PassOf = std::function<Pass(int micro_batch)>;
-  /// Made of the head's input on the last stage: in training a scalar, the micro-batch's share of the loss.
-  using ResultOf = std::function<at::Tensor(int micro_batch, const at::Tensor& hidden)>;
+  /// Made of the head's input on the last stage, and of the step that the layers were given: in training a scalar, the
+  /// micro-batch's share of the loss.
+  using ResultOf = std::function<at::Tensor(int micro_batch, const at::Tensor& hidden, const nn::Step& step)>;
 
   /// `mesh` has the axes of `config`. Rank r of the pipeline holds the parameters that its stages use.
   /// Collective among all ranks of the mesh; groups are made, nothing is sent.
@@ -58,7 +59,7 @@ class DistributedModel {
  private:
   /// Layers of one layout, and what runs them.
   struct Runner {
-    parallel::Split outside;  ///< of hidden states
+    parallel::Layout layout;
     models::Model model;
     std::unique_ptr<parallel::PipelineExecutor> executor;
   };
@@ -68,8 +69,8 @@ class DistributedModel {
   parallel::StageFunction stage_function(const Runner& runner, const PassOf& pass, const ResultOf& result) const;
   std::vector<at::Tensor> forward(const Runner& runner, int micro_batches, const PassOf& pass,
                                   const ResultOf& result) const;
-  /// Of the hidden states [B, S, H] that this rank holds between blocks, of such inputs.
-  std::vector<int64_t> hidden_sizes(const Runner& runner, const at::Tensor& inputs) const;
+  /// Of the hidden states [B, S, H] that this rank holds between blocks of such a pass.
+  static std::vector<int64_t> hidden_sizes(const Runner& runner, const Pass& pass);
 
   comm::Mesh& mesh_;
   std::unique_ptr<nn::Parameters> parameters_;
@@ -77,10 +78,6 @@ class DistributedModel {
   Runner training_;
   std::optional<Runner> decoding_;  // where training deals out tokens
 };
-
-/// The factory of `config`, whose axes `mesh` has. It must not outlive `mesh`; the layers it makes outlive it.
-std::unique_ptr<nn::Layers> make_layers(nn::Parameters& parameters, comm::Mesh& mesh,
-                                        const parallel::TensorConfig& config);
 
 /// What the parts of a model of `shape` cost, in operations of a training step on one sample of `sequence` tokens.
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence);

@@ -42,7 +42,10 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
     step.positions = at::arange(held, held + input.size(1), ids_options).repeat({rows, 1});
     step.cache = &cache;
     const at::Tensor logits = distributed.everywhere(
-        {input, step}, [&](int, const at::Tensor& hidden) { return model.head->logits(hidden.select(1, -1))[0]; },
+        {input, step},
+        [&](int, const at::Tensor& hidden, const nn::Step& s) {
+          return model.head->logits(hidden.select(1, -1), s)[0];
+        },
         at::empty({model.shape.vocabulary}, tensors));
     held = cache.lengths().front();
     const int64_t token = sampler.next(logits);

@@ -94,6 +94,7 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
         is_lossless ? std::nullopt : options_.compression, options_.sharing.parameters ? this : nullptr));
   }
   Chunk& chunk = *chunks_.back();
+  bytes_.push_back(chunk.bytes());
   // of several runs of sharers the first saves and counts
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
@@ -107,9 +108,13 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
 
 void ChunkStore::updated(bool loaded) {
   end_pass();
+  for_chunks([&](Chunk& chunk) {  // what a policy kept for another pass has the old values
+    if (chunk.trained() || loaded) release(chunk);
+  });
+  rethrow();
   const at::NoGradGuard no_grad;
   if (loaded)
-    for_leases(shards_, [](size_t, Resident& shard) {
+    for_leases(shards_, {.values = Access::Read}, [](size_t, Resident& shard) {
       if (shard.copy.defined()) shard.copy.copy_(shard.values);
     });
   for (const auto& chunk : chunks_)
@@ -117,15 +122,24 @@ void ChunkStore::updated(bool loaded) {
 }
 
 void ChunkStore::end_pass() {
+  timeline_.end_pass();
+  const std::vector<size_t> gone = placement_->after_pass(situation());
+  const bool failed = failure_ != nullptr;  // then some have NaN
+  for_chunks([&](Chunk& chunk) {
+    if (failed || std::find(gone.begin(), gone.end(), chunk.index()) != gone.end()) release(chunk);
+  });
+  rethrow();
+}
+
+template <class Body>
+void ChunkStore::for_chunks(const Body& body) {
   for (const auto& chunk : chunks_) {
     try {
-      release(*chunk);
+      body(*chunk);
     } catch (...) {
       if (!failure_) failure_ = std::current_exception();
     }
   }
-  timeline_.end_pass();
-  rethrow();
 }
 
 void ChunkStore::rethrow() {
@@ -153,7 +167,7 @@ void ChunkStore::before_use(Chunk& chunk) {
     Plan plan;
     if (chunk.index() != timeline_.current() && !failure_) {
       timeline_.used(chunk.index());
-      plan = placement_->before_use(timeline_, gathered_);
+      plan = placement_->before_use(situation());
     }
     for (const size_t other : plan.release) release(*chunks_[other]);
     if (failure_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();

@@ -44,7 +44,7 @@ struct ChunkOptions {
   std::optional<at::ScalarType> masters{};
   /// Of gathered parameters (with masters, or where parameters are shared) and of gradients
   std::optional<comm::Compression> compression{};
-  /// Of what shards alone have, between leases; null: it stays where it is
+  /// Of what shards alone have (Shard::Parts); null: it stays where it is
   std::shared_ptr<Home> home{};
 };
 
@@ -84,7 +84,7 @@ class ChunkStore final : public Chunk::Watcher {
   /// so copies of masters are made here.
   void updated(bool loaded = false);
   /// A micro-batch has gone forward and backward, or forward only. Without memory of it nothing is foretold; chunks are
-  /// released.
+  /// released, as Placement::after_pass() says.
   void end_pass();
   /// What went wrong inside an operator since.
   void rethrow();
@@ -101,6 +101,10 @@ class ChunkStore final : public Chunk::Watcher {
   void after_use(Chunk& chunk) override;
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
+  Situation situation() const { return {timeline_, gathered_, bytes_}; }
+  /// body(chunk) of all; what goes wrong is kept for rethrow().
+  template <class Body>
+  void for_chunks(const Body& body);
   void add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters);
 
   ChunkOptions options_;
@@ -110,6 +114,7 @@ class ChunkStore final : public Chunk::Watcher {
   std::unique_ptr<Placement> placement_;
   Timeline timeline_;
   std::vector<size_t> gathered_;  // in the order in which they came
+  std::vector<int64_t> bytes_;    // of chunks, when they are whole
   Counts counts_;
   int64_t padding_ = 0;
   std::exception_ptr failure_;

@@ -1,16 +1,24 @@
 // When chunks of parameters that are shared out come and go: a policy, apart from the store that carries it out.
 //
 //   struct KeepAll : memory::Placement {   // a gathered chunk stays until the pass ends; no communication is foretold
-//     memory::Plan before_use(const memory::Timeline&, const std::vector<size_t>&) override { return {}; }
+//     memory::Plan before_use(const memory::Situation&) override { return {}; }
 //   };
 //   memory::ChunkStore store(parameters, mesh, options, std::make_unique<KeepAll>());
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "colossal/memory/timeline.h"
 
 namespace colossal::memory {
+
+/// What a policy decides on.
+struct Situation {
+  const Timeline& timeline;
+  const std::vector<size_t>& gathered;  ///< chunks that are whole or on their way, in the order in which they came
+  const std::vector<int64_t>& bytes;    ///< of each chunk of the store, whole
+};
 
 /// What to do at a use, by the numbers of chunks. The chunk in use is gathered between the two, whatever the plan says.
 struct Plan {
@@ -23,21 +31,34 @@ struct Plan {
 class Placement {
  public:
   virtual ~Placement() = default;
-  /// An operator is about to read timeline.current(), another chunk than the one before. `gathered`: those that are
-  /// whole or on their way, in the order in which they came.
-  virtual Plan before_use(const Timeline& timeline, const std::vector<size_t>& gathered) = 0;
+  /// An operator is about to read timeline.current(), another chunk than the one before.
+  virtual Plan before_use(const Situation& now) = 0;
+  /// The pass is over: what is released. The rest stays for the next pass, or until its parameters change.
+  virtual std::vector<size_t> after_pass(const Situation& now) { return now.gathered; }
 };
 
 /// Gathers the next chunk while one is in use, and releases all but these two; where nothing is foretold, in the first
 /// pass, the one before stays: at most two are whole at once, and what is in use.
 class GatherNext final : public Placement {
  public:
-  /// `releases`: otherwise chunks stay from their first use to the end of the pass.
-  explicit GatherNext(bool releases = true) : releases_(releases) {}
-  Plan before_use(const Timeline& timeline, const std::vector<size_t>& gathered) override;
+  Plan before_use(const Situation& now) override;
+};
+
+/// The same within a budget: as many chunks stay as it holds, also from one pass to the next. The one that is needed
+/// last goes first (Belady 1966, which no order of leaving beats); where nothing is foretold, the one that was used
+/// longest ago.
+///
+/// Memory: the budget, or the chunk in use and the next one, whichever is more; and what one operator reads.
+/// Cost:   a pass over the chunks that are whole, and over the timeline for each, at every change of chunk that does
+///         not fit.
+class GatherWithin final : public Placement {
+ public:
+  explicit GatherWithin(int64_t bytes) : budget_(bytes) {}
+  Plan before_use(const Situation& now) override;
+  std::vector<size_t> after_pass(const Situation&) override { return {}; }
 
  private:
-  bool releases_;
+  int64_t budget_;
 };
 
 }  // namespace colossal::memory

@@ -2,67 +2,107 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
 #include <utility>
 
+#include "colossal/base/error.h"
 #include "colossal/ops/reduce.h"
 
 namespace colossal::memory {
 
 struct ShardTensors {
-  at::Tensor values, gradients, copy;  // as the home keeps them
-  std::vector<at::Tensor> states;
-  std::vector<Piece> pieces;
+  /// A tensor of the shard, and the lease of it.
+  struct Tenant {
+    std::unique_ptr<Kept> kept{};  // null: there is no tensor
+    Access access = Access::None;  // of the lease
+    at::Tensor lent{};             // what the lease got
+  };
   std::shared_ptr<Home> home;
-  bool values_stay = false, gradients_stay = false;
+  Tenant values, gradients;
+  std::vector<Tenant> states;
+  at::Tensor copy;
+  std::vector<Piece> pieces;
   at::TensorOptions options;
   int64_t length = 0;
   std::weak_ptr<Resident> lease;
   // A lease that has ended is not over before its tensors are back: until then nobody may begin another.
   bool is_lent = false;
+  std::exception_ptr failure;  // of a lease that ended
   mutable std::mutex mutex;
   std::condition_variable returned;
 
-  /// body(tensor) for all that a home may move.
-  template <class Tensors, class Body>
-  void for_own(Tensors& tensors, const Body& body) const {
-    if (!home) return;
-    if (!values_stay) body(tensors.values);
-    if (!gradients_stay && tensors.gradients.defined()) body(tensors.gradients);
-    for (auto& state : tensors.states) body(state);
+  /// The lease that somebody has, if any; one that is ending is waited for. `lock` is of `mutex`.
+  Lease current(std::unique_lock<std::mutex>& lock) {
+    for (;;) {
+      if (Lease held = lease.lock()) return held;
+      if (!is_lent) return nullptr;
+      returned.wait(lock);
+    }
+  }
+
+  /// body(tenant, what is needed of it, its tensor in the lease, if there is one) for all.
+  template <class Body>
+  void for_tenants(const Needs& needs, Resident* lease, const Body& body) {
+    at::Tensor none;
+    body(values, needs.values, lease ? lease->values : none);
+    body(gradients, needs.gradients, lease ? lease->gradients : none);
+    for (size_t i = needs.places.first; i < std::min(states.size(), needs.places.end); ++i)
+      body(states[i], needs.states, lease ? lease->states[i] : none);
+  }
+
+  static void bring(Tenant& tenant, Access access, at::Tensor& to) {
+    if (access == Access::None) return;
+    if (tenant.access == Access::None && tenant.kept) to = tenant.lent = tenant.kept->bring();
+    tenant.access = std::max(tenant.access, access);
+  }
+
+  void put(Tenant& tenant, const at::Tensor& from) {
+    const Access access = std::exchange(tenant.access, Access::None);
+    const at::Tensor lent = std::exchange(tenant.lent, {});
+    if (access == Access::None) return;
+    if (access == Access::Read || from.is_same(lent)) {
+      if (tenant.kept) tenant.kept->put(lent, access == Access::Write);
+      return;
+    }
+    tenant.kept.reset();
+    if (from.defined()) tenant.kept = keep(from);
+  }
+
+  /// What comes in place of another tensor while a lease ends, which cannot throw: then it stays where it is, and the
+  /// next lease throws.
+  std::unique_ptr<Kept> keep(const at::Tensor& tensor) {
+    try {
+      return home->keep(tensor);
+    } catch (...) {
+      failure = std::current_exception();
+      return InPlace().keep(tensor);
+    }
   }
 };
 
 Resident::Resident(std::shared_ptr<ShardTensors> shard)
-    : values(shard->values),
-      gradients(shard->gradients),
-      copy(shard->copy),
-      states(shard->states),
-      pieces(shard->pieces),
-      shard_(std::move(shard)) {
-  shard_->for_own(*this, [this](at::Tensor& tensor) { tensor = shard_->home->bring(tensor); });
-}
+    : copy(shard->copy), states(shard->states.size()), pieces(shard->pieces), shard_(std::move(shard)) {}
 
 Resident::~Resident() {
   const std::lock_guard lock(shard_->mutex);
-  shard_->options = values.options();
-  shard_->for_own(*this, [this](at::Tensor& tensor) { tensor = shard_->home->put(tensor); });
-  shard_->values = std::move(values);
-  shard_->gradients = std::move(gradients);
+  if (shard_->values.access == Access::Write) shard_->options = values.options();
   shard_->copy = std::move(copy);
-  shard_->states = std::move(states);
+  shard_->for_tenants(Needs::all(), this, [this](ShardTensors::Tenant& tenant, Access, const at::Tensor& from) {
+    shard_->put(tenant, from);
+  });
   shard_->is_lent = false;
   shard_->returned.notify_all();
 }
 
 Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared<ShardTensors>()) {
+  tensors_->home = parts.home ? std::move(parts.home) : std::make_shared<InPlace>();
   tensors_->options = parts.values.options();
   tensors_->length = parts.values.numel();
-  tensors_->values = std::move(parts.values);
+  tensors_->values.kept = parts.values_stay ? InPlace().keep(parts.values) : tensors_->home->keep(parts.values);
   tensors_->copy = std::move(parts.copy);
-  tensors_->values_stay = parts.values_stay;
-  tensors_->home = std::move(parts.home);
   tensors_->pieces = std::move(pieces);
 }
 
@@ -73,35 +113,49 @@ at::TensorOptions Shard::options() const {
   return tensors_->options;
 }
 
-size_t Shard::add_state(at::Tensor initial) const {
-  const Lease held = lease();
-  held->states.push_back(std::move(initial));
-  return held->states.size() - 1;
-}
-
-void Shard::set_whole_gradients(at::Tensor gradients) const {
-  const Lease held = lease();
-  tensors_->gradients_stay = true;
-  held->gradients = std::move(gradients);
-}
-
-void Shard::expect() const {
-  const std::lock_guard lock(tensors_->mutex);
-  if (!tensors_->is_lent)
-    tensors_->for_own(*tensors_, [this](const at::Tensor& tensor) { tensors_->home->expect(tensor); });
-}
-
-Lease Shard::lease() const {
+size_t Shard::add_state(const at::Tensor& initial) const {
+  Lease held;  // ends when the mutex is free
   std::unique_lock lock(tensors_->mutex);
-  for (;;) {
-    if (Lease held = tensors_->lease.lock()) return held;
-    if (!tensors_->is_lent) break;
-    tensors_->returned.wait(lock);
+  held = tensors_->current(lock);
+  require(!held, "shard", "a state cannot be added while somebody has a lease");
+  tensors_->states.push_back({tensors_->home->keep(initial)});
+  return tensors_->states.size() - 1;
+}
+
+void Shard::set_whole_gradients(const at::Tensor& gradients) const {
+  drop_gradients();
+  const std::lock_guard lock(tensors_->mutex);
+  tensors_->gradients.kept = InPlace().keep(gradients);
+}
+
+void Shard::drop_gradients() const {
+  Lease held;  // ends when the mutex is free
+  std::unique_lock lock(tensors_->mutex);
+  held = tensors_->current(lock);
+  tensors_->gradients.kept.reset();
+  tensors_->gradients.lent.reset();
+  if (held) held->gradients.reset();
+}
+
+void Shard::expect(const Needs& needs) const {
+  const std::lock_guard lock(tensors_->mutex);
+  tensors_->for_tenants(needs, nullptr, [](ShardTensors::Tenant& tenant, Access access, const at::Tensor&) {
+    if (access != Access::None && tenant.access == Access::None && tenant.kept) tenant.kept->expect();
+  });
+}
+
+Lease Shard::lease(const Needs& needs) const {
+  Lease held;  // ends when the mutex is free, if it comes to nothing: that gives back what was brought
+  std::unique_lock lock(tensors_->mutex);
+  held = tensors_->current(lock);
+  if (tensors_->failure) std::rethrow_exception(std::exchange(tensors_->failure, nullptr));
+  if (!held) {
+    held = Lease(new Resident(tensors_));
+    tensors_->lease = held;
+    tensors_->is_lent = true;
   }
-  const Lease made(new Resident(tensors_));
-  tensors_->is_lent = true;
-  tensors_->lease = made;
-  return made;
+  tensors_->for_tenants(needs, held.get(), &ShardTensors::bring);
+  return held;
 }
 
 at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place) {

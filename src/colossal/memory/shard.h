@@ -1,15 +1,19 @@
 // What a rank updates: the optimizer's view of a chunk, reached through leases.
 //
-//   memory::for_leases(store.shards(), [&](size_t i, memory::Resident& shard) {
-//     shard.values.sub_(shard.gradients, rate);   // tensors of a shard are used while its lease lives, and not kept
-//   });
+//   using memory::Access;
+//   memory::for_leases(store.shards(), {.values = Access::Write, .gradients = Access::Read},
+//                      [&](size_t i, memory::Resident& shard) {
+//                        shard.values.sub_(shard.gradients, rate);   // tensors are used while the lease lives
+//                      });
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "colossal/memory/home.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/tensor/flat_part.h"
 
@@ -22,26 +26,30 @@ struct Piece {
   tensor::FlatPart part;
 };
 
-/// Where tensors that are a shard's alone (masters, optimizer states, its part of the gradients) lie while nobody has a
-/// lease of it. Views of something larger, the model's parameters or whole gradients, are never given to a home.
-/// Thread safety: one call at a time for each shard.
-class Home {
- public:
-  virtual ~Home() = default;
-  /// A lease that needs `kept` is near: a home may begin to bring it.
-  virtual void expect(const at::Tensor& /*kept*/) {}
-  /// The tensor to work with, of the same values: what put() returned, or what the shard was made of.
-  virtual at::Tensor bring(const at::Tensor& kept) = 0;
-  /// The lease is over, and nobody reads `lent` any more. Returns a tensor that the shard keeps in its place and gives
-  /// to the next bring(): it need not hold the values, only let this home find them.
-  /// Errors must not leave it: leases end in destructors. bring() may throw what went wrong before.
-  virtual at::Tensor put(const at::Tensor& lent) = 0;
+/// What a lease does with a tensor. None: it is not brought.
+enum class Access {
+  None,
+  Read,   ///< what is written to it may be lost when the lease ends
+  Write,  ///< what is written to it, and which tensor it is, stays with the shard
+};
+
+/// Some of a shard's states: those at the places [first, end).
+struct Places {
+  size_t first = 0, end = static_cast<size_t>(-1);
+};
+
+/// What a lease is of. Only that is brought.
+struct Needs {
+  Access values = Access::None, gradients = Access::None;
+  Access states = Access::None;  ///< of `places`; none of the others
+  Places places{};
+  static Needs all() { return {Access::Write, Access::Write, Access::Write}; }
 };
 
 struct ShardTensors;
 
-/// A lease of one shard: its tensors, valid while it lives. What is written to them, and which tensors they are, stays
-/// with the shard. Values, gradients and copy are 1-D, contiguous and of one length.
+/// A lease of one shard: its tensors, valid while it lives. What the lease is not of is undefined; a tensor that is put
+/// in its place is lost. Values, gradients and copy are 1-D, contiguous and of one length.
 class Resident {
  public:
   ~Resident();
@@ -53,7 +61,7 @@ class Resident {
   /// step and its update, which may overwrite them
   at::Tensor gradients;
   /// The model's own parameters in a narrower dtype, to be set to the rounded values; undefined: `values` are the
-  /// parameters
+  /// parameters. Every lease has it
   at::Tensor copy;
   /// What Shard::add_state() was given, in that order
   std::vector<at::Tensor> states;
@@ -66,13 +74,16 @@ class Resident {
   std::shared_ptr<ShardTensors> shard_;
 };
 
-/// Who wants the tensors of a shard for longer keeps its lease; all leases of a shard at one time are the same, also
-/// those that several threads ask for: one that is asked for while the last one ends begins when its tensors are back.
-/// Who writes to the tensors of a lease is for its threads to agree on.
+/// Who wants the tensors of a shard for longer keeps its lease. All leases of a shard at one time are the same, of all
+/// that any of them needs, until the last one ends: then the tensors go back.
 using Lease = std::shared_ptr<Resident>;
 
 /// The elements of a chunk that this rank updates: all of them, or its share of those that replicas share out.
 /// A handle: copies are the same shard.
+///
+/// Thread safety: any thread may call any member and end a lease; a lease that is asked for while the last one ends
+///                begins when its tensors are back. Who reads and writes the tensors of a lease that several threads
+///                have is for these to agree on.
 class Shard {
  public:
   /// What one is made of: see Resident.
@@ -81,33 +92,41 @@ class Shard {
     at::Tensor copy{};
     /// `values` are a view of the model's parameters, and stay where they are
     bool values_stay = false;
-    /// Of what is the shard's alone; null: all of it stays where it is
+    /// Of values, gradients and states, from now on whenever nobody has a lease of them; null: InPlace. What is a view
+    /// of something larger, the model's parameters or whole gradients, is never given to a home
     std::shared_ptr<Home> home{};
   };
+  /// Errors: of Home::keep().
   Shard(Parts parts, std::vector<Piece> pieces);
 
   const std::vector<Piece>& pieces() const;
   int64_t length() const;
   /// Dtype of the values, and the device of whoever has a lease.
   at::TensorOptions options() const;
-  /// Adds a tensor to the shard's states; returns its place in Resident::states.
-  size_t add_state(at::Tensor initial) const;
+  /// Adds a tensor to the shard's states; returns its place in Resident::states. Nothing is brought. Errors ("shard"):
+  /// somebody has a lease; those of Home::keep().
+  size_t add_state(const at::Tensor& initial) const;
   /// Gradients that are a view of something that lives as long as the shard, and stays where it is.
-  void set_whole_gradients(at::Tensor gradients) const;
-  /// A lease is near.
-  void expect() const;
-  Lease lease() const;
+  void set_whole_gradients(const at::Tensor& gradients) const;
+  /// From now on there are no gradients. Nothing is brought.
+  void drop_gradients() const;
+
+  /// A lease of `needs` is near.
+  void expect(const Needs& needs) const;
+  /// Errors: of Kept::bring(). What came before is given back, and no lease begins; one that somebody has goes on.
+  Lease lease(const Needs& needs = Needs::all()) const;
 
  private:
   std::shared_ptr<ShardTensors> tensors_;
 };
 
-/// body(index, Resident&) for each shard, one lease at a time; the next shard is expected while body has one.
+/// body(index, Resident&) for each shard, one lease of `needs` at a time; the next shard is expected while body has
+/// one.
 template <class Body>
-void for_leases(const std::vector<Shard>& shards, const Body& body) {
+void for_leases(const std::vector<Shard>& shards, const Needs& needs, const Body& body) {
   for (size_t i = 0; i < shards.size(); ++i) {
-    const Lease lease = shards[i].lease();
-    if (i + 1 < shards.size()) shards[i + 1].expect();
+    const Lease lease = shards[i].lease(needs);
+    if (i + 1 < shards.size()) shards[i + 1].expect(needs);
     body(i, *lease);
   }
 }

@@ -18,11 +18,13 @@ class Timeline {
   /// The one in use, and the one before it in this pass.
   std::optional<size_t> current() const { return back(1); }
   std::optional<size_t> previous() const { return back(2); }
-  /// The one that will be used `steps` changes from now on, as far as that is known; 1: next.
-  std::optional<size_t> ahead(size_t steps) const;
-  std::optional<size_t> next() const { return ahead(1); }
-  /// After how many changes `chunk` will be used again, as far as that is known: what is needed last goes first.
+  /// The one that will be used next in this pass, as far as that is known.
+  std::optional<size_t> next() const;
+  /// After how many changes `chunk` will be used again, as far as that is known: in this pass or in one like it behind
+  /// it. None: it is not known, or not at all.
   std::optional<size_t> until(size_t chunk) const;
+  /// How many changes ago `chunk` was used last, in this pass.
+  std::optional<size_t> since(size_t chunk) const;
 
  private:
   std::optional<size_t> back(size_t steps) const;

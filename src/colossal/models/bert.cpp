@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/class_names.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/ops/activation.h"
 
@@ -15,22 +16,26 @@ void BertSizes::fields(Fields& f) {
   f.choice("objective", objective, {"masked-token", "class"},
            "what is asked of it: tokens that were hidden, or the class of a text");
   f.integer("classes", classes, "classes", "objective class: that it tells apart", 1, kMostClasses);
+  f.texts("class_names", class_names,
+          "objective class: what the classes are called, in their order; empty: as the texts of the run call them");
   f.integer("types", types, "types", "of tokens, of which a text has the first", 1, kLargestSize);
 }
 
 namespace bert {  // the same names in every family
 
-BlockVariant variant() { return {.norm_first = false, .activation = ops::exact_gelu, .causal = false}; }
-
 bool classifies(const ModelShape& s) { return s.own.as<BertSizes>().objective == "class"; }
 
 Task task(const ModelShape& s) {
   if (!classifies(s)) return {.objective = Objective::MaskedToken};
-  return {.objective = Objective::Class, .classes = s.own.as<BertSizes>().classes};
+  const auto own = s.own.as<BertSizes>();
+  return {.objective = Objective::Class, .classes = own.classes, .class_names = own.class_names};
 }
 
-/// A classifier has no projection to the vocabulary that could share the embedding's weight.
-void settle(ModelShape& s) { s.tied = s.tied && !classifies(s); }
+void settle(ModelShape& s) {
+  refuse_grouped_queries(s);
+  if (const auto own = s.own.as<BertSizes>(); classifies(s)) check_class_names({own.classes, own.class_names});
+  s.tied = s.tied && !classifies(s);  // a classifier has no projection to the vocabulary that could share the weight
+}
 
 void add_masked_token_head(Model& model, const ModelShape& s, nn::Embedding* embedding, nn::Layers& layers) {
   std::shared_ptr<nn::Dense> dense = layers.dense("head.transform", s.hidden, s.hidden, {.deviation = kDeviation});
@@ -57,22 +62,16 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("embedding_norm", s.hidden, s.norm_epsilon);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
-    const at::Tensor placed = tokens->forward(ids) + positions->forward(step.positions);
-    return dropout->forward(norm->forward(placed + types->forward(at::zeros_like(ids))), step);
+    const at::Tensor placed = tokens->forward(ids, step) + positions->forward(step.positions, step);
+    return dropout->forward(norm->forward(placed + types->forward(at::zeros_like(ids), step)), step);
   };
-  add_transformer_blocks(model, s, variant(), layers);
+  add_transformer_blocks(model, s, {.norm_first = false, .activation = ops::exact_gelu, .attention = {.causal = false}},
+                         layers);
   if (classifies(s))
     add_class_head(model, s, layers);
   else
     add_masked_token_head(model, s, tokens.get(), layers);
   return model;
-}
-
-Costs costs(const ModelShape& s, int64_t sequence) {
-  const double transform = 6.0 * static_cast<double>(s.hidden * s.hidden), length = static_cast<double>(sequence);
-  const double last = classifies(s) ? transform + 6.0 * static_cast<double>(s.hidden * s.own.as<BertSizes>().classes)
-                                    : transform * length + vocabulary_flops(s, sequence);
-  return {.blocks = std::vector<double>(s.layers, block_flops(s, variant(), sequence)), .last = last};
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
@@ -132,12 +131,11 @@ ModelShape from_json(const nlohmann::json& j) {
   s.norm_epsilon = j.value("layer_norm_eps", 1e-12);
   s.dropout = j.value("hidden_dropout_prob", 0.0);
   s.tied = j.value("tie_word_embeddings", true);
-  BertSizes own{.types = j.value("type_vocab_size", int64_t{2})};
+  const Classes known = classes_of(j);
+  BertSizes own{.classes = known.count, .types = j.value("type_vocab_size", int64_t{2}), .class_names = known.names};
   const auto classes = j.value("architectures", nlohmann::json::array());
   if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end())
     own.objective = "class";
-  // transformers writes the labels, and none at all where there are its default of two.
-  own.classes = j.contains("id2label") ? static_cast<int64_t>(j["id2label"].size()) : j.value("num_labels", int64_t{2});
   s.own = own;
   require(j.value("hidden_act", "gelu") == "gelu", "model", "hidden_act of a BERT must be gelu: got ",
           j.value("hidden_act", ""));
@@ -164,12 +162,10 @@ nlohmann::json to_json(const ModelShape& s) {
                    {"attention_probs_dropout_prob", 0.0},
                    {"position_embedding_type", "absolute"},
                    {"tie_word_embeddings", classifies(s) || s.tied}};
-  if (!classifies(s)) j["num_labels"] = own.classes;
-  for (int64_t i = 0; classifies(s) && i < own.classes; ++i) {
-    const std::string label = concat("LABEL_", i);
-    j["id2label"][std::to_string(i)] = label;
-    j["label2id"][label] = i;
-  }
+  if (classifies(s))
+    write_classes({own.classes, own.class_names}, j);
+  else
+    j["num_labels"] = own.classes;
   return j;
 }
 
@@ -182,7 +178,6 @@ Architecture bert_architecture() {
       .own = BertSizes{},
       .presets = presets(),
       .make = make,
-      .costs = costs,
       .task = task,
       .settle = settle,
       .hugging_face = {.model_type = "bert",
@@ -193,7 +188,7 @@ Architecture bert_architecture() {
                        // those of heads that this objective does not have, and copies of tied weights
                        .ignored = {"*embeddings.position_ids", "cls.*", "bert.pooler.*", "pooler.*", "classifier.*"},
                        .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
-                       .own_head = {"objective", "classes"}}};
+                       .own_head = {"objective", "classes", "class_names"}}};
 }
 
 }  // namespace colossal::models

@@ -2,6 +2,7 @@
 // asked for masked tokens, or for the class of a text.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "colossal/models/registry.h"
 
@@ -11,6 +12,7 @@ struct BertSizes {
   std::string objective = "masked-token";
   int64_t classes = 2;
   int64_t types = 2;  ///< rows of the table of token types; all tokens of a text are of type 0
+  std::vector<std::string> class_names{};
   void fields(Fields& f);
   bool operator==(const BertSizes&) const = default;
 };

@@ -11,17 +11,15 @@
 namespace colossal::models {
 namespace gpt2 {  // the same names in every family
 
-BlockVariant variant() { return {.activation = ops::gelu}; }
-
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation / 2);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
-    return dropout->forward(tokens->forward(ids) + positions->forward(step.positions), step);
+    return dropout->forward(tokens->forward(ids, step) + positions->forward(step.positions, step), step);
   };
-  add_transformer_blocks(model, s, variant(), layers);
+  add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
@@ -29,10 +27,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   return model;
 }
 
-Costs costs(const ModelShape& s, int64_t sequence) {
-  return {.blocks = std::vector<double>(s.layers, block_flops(s, variant(), sequence)),
-          .last = vocabulary_flops(s, sequence)};
-}
+void settle(ModelShape& s) { refuse_grouped_queries(s); }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
   return {.vocabulary = vocabulary,
@@ -118,7 +113,7 @@ Architecture gpt2_architecture() {
   return {.name = "gpt2",
           .presets = presets(),
           .make = make,
-          .costs = costs,
+          .settle = settle,
           .hugging_face = {.model_type = "gpt2",
                            .names = external_names,
                            .from_json = from_json,

@@ -22,40 +22,38 @@ void LlamaSizes::fields(Fields& f) {
            "waves shorter than rope_original_positions / this are left as they are", 1e-3, 1e6);
   f.integer("rope_original_positions", rope_original_positions, "tokens", "longest sequence before the stretch", 1,
             kLargestSize);
+  f.integer("window", window, "tokens", "that a token sees, itself the last of them (Mistral); 0: all before it", 0,
+            kLargestSize);
 }
 
 namespace llama {  // the same names in every family
 
 at::Tensor gated_silu(const at::Tensor& gate_and_up) { return ops::swiglu(gate_and_up); }
 
-BlockVariant variant() {
-  return {.norm = BlockVariant::Norm::Rms, .activation = gated_silu, .gated = true, .bias = false};
-}
-
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
-    return dropout->forward(tokens->forward(ids), step);
+    return dropout->forward(tokens->forward(ids, step), step);
   };
   const auto r = s.own.as<LlamaSizes>();
   std::optional<ops::RotaryScaling> scaling;
   if (r.rope_factor != 1)
     scaling = {r.rope_factor, r.rope_low_frequency_factor, r.rope_high_frequency_factor, r.rope_original_positions};
-  BlockVariant rotating = variant();
-  rotating.rotary = std::make_shared<const ops::RotaryTable>(s.head_dim, r.rope_theta, scaling);
-  add_transformer_blocks(model, s, rotating, layers);
+  add_transformer_blocks(model, s,
+                         {.norm = BlockVariant::Norm::Rms,
+                          .activation = gated_silu,
+                          .gated = true,
+                          .bias = false,
+                          .attention = {.window = r.window},
+                          .rotary = std::make_shared<const ops::RotaryTable>(s.head_dim, r.rope_theta, scaling)},
+                         layers);
   std::shared_ptr<nn::Norm> norm = layers.rms_norm("norm", s.hidden, s.norm_epsilon);
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? tokens.get() : nullptr});
   return model;
-}
-
-Costs costs(const ModelShape& s, int64_t sequence) {
-  return {.blocks = std::vector<double>(s.layers, block_flops(s, variant(), sequence)),
-          .last = vocabulary_flops(s, sequence)};
 }
 
 void settle(ModelShape& s) {
@@ -116,8 +114,11 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
   return names;
 }
 
-LlamaSizes rotary_from_json(const nlohmann::json& j) {
+LlamaSizes own_from_json(const nlohmann::json& j) {
   LlamaSizes r;
+  const bool has_window =
+      j.at("model_type") == "mistral" && !(j.contains("sliding_window") && j["sliding_window"].is_null());
+  if (has_window) r.window = j.value("sliding_window", int64_t{4096});
   r.rope_theta = j.value("rope_theta", 10000.0);
   // transformers 5 writes rope_parameters with the base inside, 4 writes rope_theta beside rope_scaling.
   const nlohmann::json scaling =
@@ -142,7 +143,7 @@ ModelShape from_json(const nlohmann::json& j) {
   if (j.contains("head_dim") && !j["head_dim"].is_null()) s.head_dim = j["head_dim"];
   s.tied = j.value("tie_word_embeddings", false);
   s.norm_epsilon = j.value("rms_norm_eps", 1e-6);
-  s.own = rotary_from_json(j);
+  s.own = own_from_json(j);
   require(j.value("hidden_act", "silu") == "silu", "model", "hidden_act of a LLaMA must be silu");
   require(!j.value("attention_bias", false) && !j.value("mlp_bias", false), "model",
           "a LLaMA with biases is not supported");
@@ -168,6 +169,11 @@ nlohmann::json to_json(const ModelShape& s) {
                    {"attention_bias", false},
                    {"mlp_bias", false},
                    {"rope_scaling", nullptr}};
+  if (r.window > 0) {
+    j["architectures"] = {"MistralForCausalLM"};
+    j["model_type"] = "mistral";
+    j["sliding_window"] = r.window;
+  }
   if (r.rope_factor != 1) {
     j["rope_scaling"] = {{"rope_type", "llama3"},
                          {"factor", r.rope_factor},
@@ -186,9 +192,9 @@ Architecture llama_architecture() {
           .own = LlamaSizes{},
           .presets = presets(),
           .make = make,
-          .costs = costs,
           .settle = settle,
           .hugging_face = {.model_type = "llama",
+                           .also = {"mistral"},
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,

@@ -4,7 +4,7 @@
 //   Model make(const ModelShape& s, nn::Layers& layers) {
 //     Model model;
 //     std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-//     model.embed = [=](const at::Tensor& ids, const nn::Step&) { return tokens->forward(ids); };
+//     model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
 //     add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);     // or blocks of one's own
 //     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
 //     model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };

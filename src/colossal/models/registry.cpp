@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "colossal/base/error.h"
 #include "colossal/base/suggest.h"
@@ -11,10 +10,19 @@
 
 namespace colossal::models {
 
-double Costs::sum() const { return std::accumulate(blocks.begin(), blocks.end(), first + last); }
+namespace {
+
+std::vector<std::string> model_types(const HuggingFace& folder) {
+  if (folder.model_type.empty()) return {};
+  std::vector<std::string> types{folder.model_type};
+  types.insert(types.end(), folder.also.begin(), folder.also.end());
+  return types;
+}
+
+}  // namespace
 
 Registry& Registry::add(Architecture row) {
-  require(!row.name.empty() && row.make && row.costs, "model", "an architecture must have name, make and costs: got ",
+  require(!row.name.empty() && row.make, "model", "an architecture must have a name and a make: got ",
           row.name.empty() ? "no name" : row.name);
   for (const KeyHelp& own : describe_config(row.own))
     for (const KeyHelp& common : describe_config(ModelConfig()))
@@ -23,9 +31,10 @@ Registry& Registry::add(Architecture row) {
   const std::vector<std::string> presets = preset_names();
   for (const auto& other : rows_) {
     require(other->name != row.name, "model", "there is an architecture ", row.name, " already; choose another name");
-    require(row.hugging_face.model_type.empty() || other->hugging_face.model_type != row.hugging_face.model_type,
-            "model", "folders of model_type ", row.hugging_face.model_type, " are read by ", other->name,
-            " already; leave out hugging_face of ", row.name);
+    for (const std::string& mine : model_types(row.hugging_face))
+      for (const std::string& taken : model_types(other->hugging_face))
+        require(mine != taken, "model", "folders of model_type ", mine, " are read by ", other->name,
+                " already; leave out hugging_face of ", row.name);
   }
   for (const Preset& preset : row.presets)
     for (const std::string& other : presets)
@@ -73,9 +82,9 @@ ModelShape Registry::read_shape(const nlohmann::json& config) const {
   const auto type = config["model_type"].get<std::string>();
   std::string known;
   for (const auto& row : rows_) {
-    if (row->hugging_face.model_type.empty()) continue;
-    known += (known.empty() ? "" : ", ") + row->hugging_face.model_type;
-    if (type != row->hugging_face.model_type) continue;
+    const std::vector<std::string> types = model_types(row->hugging_face);
+    for (const std::string& one : types) known += (known.empty() ? "" : ", ") + one;
+    if (std::find(types.begin(), types.end(), type) == types.end()) continue;
     try {
       ModelShape shape = row->hugging_face.from_json(config);
       shape.architecture = row;
@@ -120,14 +129,6 @@ Model make_model(const ModelShape& shape, nn::Layers& layers) {
                         : "head");
   check_names(shape, layers.parameters());
   return model;
-}
-
-Costs costs_of(const ModelShape& shape, int64_t sequence) {
-  shape.validate();
-  Costs costs = shape.architecture->costs(shape, sequence);
-  require(static_cast<int64_t>(costs.blocks.size()) == shape.layers, "model", shape.architecture->name,
-          " must tell what each of its blocks costs: got ", costs.blocks.size(), " of ", shape.layers);
-  return costs;
 }
 
 }  // namespace colossal::models

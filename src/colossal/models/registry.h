@@ -7,12 +7,11 @@
 //     bool operator==(const PalmSizes&) const = default;
 //   };
 //
-//   Model make_palm(const ModelShape& s, nn::Layers& layers);            // see model.h
-//   Costs palm_costs(const ModelShape& s, int64_t sequence);             // see transformer_block.h
+//   Model make_palm(const ModelShape& s, nn::Layers& layers);            // see model.h and transformer_block.h
 //
 //   models::Registry registry = models::built_in();
 //   registry.add({.name = "palm", .own = PalmSizes{}, .presets = {{"palm-tiny", {.hidden = 128, ...}}},
-//                 .make = make_palm, .costs = palm_costs});
+//                 .make = make_palm});
 //   const models::ModelShape shape = registry.resolve(config.model, tokenizer.vocabulary_size());
 //   const auto engine = train::initialize(world, config, shape);        // tensor x pipeline x ZeRO, as [parallel] says
 #pragma once
@@ -36,10 +35,11 @@ struct Preset {
   ModelShape shape;
 };
 
-/// What a training step on one sample costs, forward and backward, in floating point operations. A pipeline is cut by
-/// it, and the share of the machine's peak that a run reaches is told by it.
+/// What a training step on one sample costs, forward and backward, in floating point operations: those that layers
+/// announce (tensor/flops.h). A pipeline is cut by it, and the share of the machine's peak that a run reaches is told
+/// by it.
 struct Costs {
-  double first = 0;            ///< what stands before the blocks
+  double first = 0;  ///< what stands before the blocks; of images with a gradient of theirs, which nobody makes
   std::vector<double> blocks;  ///< each of them
   double last = 0;             ///< final norm and head
   double sum() const;
@@ -48,6 +48,8 @@ struct Costs {
 /// How an architecture is written by `transformers`. None of the functions is called where model_type is empty.
 struct HuggingFace {
   std::string model_type{};  ///< of config.json; empty: the architecture is not exchanged
+  /// Others that from_json reads, and to_json may write, because they are this architecture with some size fixed.
+  std::vector<std::string> also{};
   /// Where each parameter of ours is found.
   std::vector<nn::ExternalName> (*names)(const ModelShape&) = nullptr;
   /// From and to config.json. Errors: Error("model", ...) of what the architecture cannot compute, and those of
@@ -63,15 +65,13 @@ struct HuggingFace {
   std::vector<std::string> own_head{};
 };
 
-/// A family of models. Required: name, make, costs.
+/// A family of models. Required: name, make.
 struct Architecture {
   std::string name{};
   OwnSizes own{};  ///< as they are where nobody says otherwise
   std::vector<Preset> presets{};
   /// Builds the model over layers of the factory, with the names of parameters that model.h wants.
   Model (*make)(const ModelShape&, nn::Layers&) = nullptr;
-  /// `sequence`: tokens of a sample of text; of images the shape says it.
-  Costs (*costs)(const ModelShape&, int64_t sequence) = nullptr;
   /// Null: it continues text.
   Task (*task)(const ModelShape&) = nullptr;
   /// Sets the sizes that follow from others, and refuses those that do not fit. Null: none follow, all fit.
@@ -82,7 +82,7 @@ struct Architecture {
 
 class Registry {
  public:
-  /// Errors ("model"): no name, make or costs; a model_type without names, from_json or to_json; a name, preset or
+  /// Errors ("model"): no name or make; a model_type without names, from_json or to_json; a name, preset or
   ///                   model_type that another architecture has; own keys called as those that all models have.
   Registry& add(Architecture architecture);
 
@@ -120,7 +120,10 @@ Registry built_in();
 /// which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
-/// What a training step on one sample costs. Errors: those of shape.validate().
+/// What a training step on one sample costs, `sequence` tokens of text, or an image: found by taking one through the
+/// model, a block after the other, on tensors that have sizes and no numbers (at::kMeta). What a mask hides, a window
+/// too, does not count; documents are not looked at. Time: some microseconds a layer.
+/// Errors: those of make_model(); Error("model", ...) of blocks that look at numbers.
 Costs costs_of(const ModelShape& shape, int64_t sequence);
 
 }  // namespace colossal::models

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "colossal/models/shape.h"
 
@@ -23,8 +25,9 @@ enum class Objective {
 struct Task {
   Reads reads = Reads::Tokens;
   Objective objective = Objective::NextToken;
-  int64_t classes = 0;             ///< of Objective::Class: labels are below it
-  int64_t channels = 0, side = 0;  ///< of Reads::Images
+  int64_t classes = 0;                     ///< of Objective::Class: labels are below it
+  std::vector<std::string> class_names{};  ///< one for each class, or none
+  int64_t channels = 0, side = 0;          ///< of Reads::Images
   /// Whether a text can be continued with it, token by token.
   bool generates() const { return objective == Objective::NextToken; }
   /// Whether an evaluation counts how often the most probable answer is the right one. Of the next token it does not:

@@ -23,7 +23,7 @@ class TransformerBlock {
     gated.segments = {{s.ffn}, {s.ffn}};
     norm_1_ = make_norm(name + ".norm_1", s, make);
     qkv_ = make.heads(name + ".attention.qkv", s.attention(), in);
-    attention_ = make.attention(name + ".attention", s.attention(), {.causal = variant.causal});
+    attention_ = make.attention(name + ".attention", s.attention(), variant.attention);
     out_ = make.from_heads(name + ".attention.out", s.attention(), residual);
     norm_2_ = make_norm(name + ".norm_2", s, make);
     up_ = variant.gated ? make.expand(name + ".mlp.gate_up", s.hidden, 2 * s.ffn, gated)
@@ -48,10 +48,10 @@ class TransformerBlock {
                                                     : make.layer_norm(name, s.hidden, s.norm_epsilon);
   }
   at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
-    nn::Heads heads = qkv_->forward(x);
+    nn::Heads heads = qkv_->forward(x, step);
     if (variant_.rotary)
       std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.tokens.of(step.positions), *variant_.rotary);
-    return out_->forward(attention_->forward(heads, step));
+    return out_->forward(attention_->forward(heads, step), step);
   }
   at::Tensor fed_forward(const at::Tensor& x, const nn::Step& step) const {
     return down_->forward(up_->forward(x).map(variant_.activation, step));
@@ -62,7 +62,8 @@ class TransformerBlock {
   std::unique_ptr<nn::HeadProjection> qkv_;
   std::unique_ptr<nn::Attention> attention_;
   std::unique_ptr<nn::Expand> up_;
-  std::unique_ptr<nn::Contract> out_, down_;
+  std::unique_ptr<nn::OutputProjection> out_;
+  std::unique_ptr<nn::Contract> down_;
   std::unique_ptr<nn::Dropout> drop_1_, drop_2_;
 };
 
@@ -75,16 +76,10 @@ void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVarian
   }
 }
 
-double block_flops(const ModelShape& s, const BlockVariant& variant, int64_t tokens) {
-  const int64_t heads = s.heads * s.head_dim;
-  const int64_t elements =
-      s.hidden * (heads + 2 * s.kv_heads * s.head_dim) + heads * s.hidden + (variant.gated ? 3 : 2) * s.hidden * s.ffn;
-  const double t = static_cast<double>(tokens);
-  return 6 * t * static_cast<double>(elements) + (variant.causal ? 6 : 12) * t * t * static_cast<double>(heads);
-}
-
-double vocabulary_flops(const ModelShape& s, int64_t tokens) {
-  return 6 * static_cast<double>(tokens) * static_cast<double>(s.vocabulary * s.hidden);
+void refuse_grouped_queries(const ModelShape& s) {
+  require(s.kv_heads == s.heads, "model", "a ", s.architecture->name,
+          " must have as many kv_heads as heads, since no folder of one tells them apart: got ", s.kv_heads, " and ",
+          s.heads);
 }
 
 }  // namespace colossal::models

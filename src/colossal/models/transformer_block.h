@@ -1,9 +1,7 @@
-// The block of a transformer, attention and then a feed-forward layer, in the variants that our families have. A family
-// names its variant once and builds, prices and cuts its blocks by it:
+// The block of a transformer, attention and then a feed-forward layer, in the variants that our families have:
 //
-//   const BlockVariant kVariant{.activation = ops::gelu};                            // GPT-2
-//   add_transformer_blocks(model, s, kVariant, layers);
-//   return {.blocks = std::vector<double>(s.layers, block_flops(s, kVariant, sequence)), ...};
+//   add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);                                      // GPT-2
+//   add_transformer_blocks(model, s, {.activation = ops::gelu, .attention = {.window = 128}}, layers);
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -30,7 +28,7 @@ struct BlockVariant {
   nn::Unary activation;
   bool gated = false;
   bool bias = true;  ///< of linear layers
-  bool causal = true;
+  nn::AttentionOptions attention{};
   std::shared_ptr<const ops::RotaryTable> rotary{};  ///< of positions; null: the hidden state says them
 };
 
@@ -38,11 +36,8 @@ struct BlockVariant {
 /// then norm_1, attention.qkv, attention.out, norm_2, mlp.up (gated: mlp.gate_up), mlp.down.
 void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVariant& variant, nn::Layers& layers);
 
-/// What a training step costs in such a block, for a sample of `tokens`: 6 for each token and element of a matrix, and
-/// for attention 12 * tokens^2 * heads * head_dim, half of it where a token sees no later one (PaLM, arXiv:2204.02311,
-/// appendix B).
-double block_flops(const ModelShape& shape, const BlockVariant& variant, int64_t tokens);
-/// And in the projection of `tokens` to the vocabulary.
-double vocabulary_flops(const ModelShape& shape, int64_t tokens);
+/// What a family calls in its `settle` whose Hugging Face folders know no grouped queries.
+/// Errors ("model"): kv_heads that are not heads.
+void refuse_grouped_queries(const ModelShape& shape);
 
 }  // namespace colossal::models

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/class_names.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/ops/activation.h"
 
@@ -16,29 +17,31 @@ void VitSizes::fields(Fields& f) {
   f.integer("channels", channels, "channels", "of the images", 1, kLargestSize);
   f.integer("patch", patch, "pixels", "side of a patch", 1, kLargestSide);
   f.integer("classes", classes, "classes", "that it tells apart", 1, kMostClasses);
+  f.texts("class_names", class_names, "what the classes are called, in their order; empty: they have numbers alone");
 }
 
 namespace vit {  // the same names in every family
-
-BlockVariant variant() { return {.activation = ops::exact_gelu, .causal = false}; }
 
 Task task(const ModelShape& s) {
   const auto image = s.own.as<VitSizes>();
   return {.reads = Reads::Images,
           .objective = Objective::Class,
           .classes = image.classes,
+          .class_names = image.class_names,
           .channels = image.channels,
           .side = image.side};
 }
 
 /// The positions are those of the patches, and one for the class token.
 void settle(ModelShape& s) {
+  refuse_grouped_queries(s);
   const auto image = s.own.as<VitSizes>();
   const std::pair<const char*, int64_t> sizes[] = {
       {"side", image.side}, {"channels", image.channels}, {"patch", image.patch}, {"classes", image.classes}};
   for (const auto& [name, size] : sizes) require(size > 0, "model", name, " must be positive: got ", size);
   require(image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side, ", patch ",
           image.patch);
+  check_class_names({image.classes, image.class_names});
   s.positions = image.patches() + 1;
 }
 
@@ -55,25 +58,18 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   const at::ScalarType dtype = layers.parameters().options().dtype;
   model.embed = [=, count = s.positions](const at::Tensor& images, const nn::Step& step) {
     const auto ids = at::TensorOptions(images.device()).dtype(at::kLong);
-    const at::Tensor first = class_token->forward(at::zeros({images.size(0), 1}, ids));
-    const at::Tensor tokens = at::cat({first, patches->forward(images.to(dtype))}, 1);
-    return dropout->forward(tokens + positions->forward(at::arange(count, ids).expand({images.size(0), count})), step);
+    const at::Tensor first = class_token->forward(at::zeros({images.size(0), 1}, ids), step);
+    const at::Tensor tokens = at::cat({first, patches->forward(images.to(dtype), step)}, 1);
+    const at::Tensor where = at::arange(count, ids).expand({images.size(0), count});
+    return dropout->forward(tokens + positions->forward(where, step), step);
   };
-  add_transformer_blocks(model, s, variant(), layers);
+  add_transformer_blocks(model, s, {.activation = ops::exact_gelu, .attention = {.causal = false}}, layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
   // The head reads the class token alone, and a norm sees each token by itself: that of the others would be thrown
   // away.
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x.narrow(1, 0, 1)); };
   model.head = layers.classifier("head", s.hidden, i.classes, kDeviation);
   return model;
-}
-
-/// 6 for each element and each row that it is multiplied with: patches at the input, one row at the head.
-Costs costs(const ModelShape& s, int64_t /*sequence*/) {
-  const auto image = s.own.as<VitSizes>();
-  return {.first = 6.0 * static_cast<double>(image.patches() * s.hidden * image.channels * image.patch * image.patch),
-          .blocks = std::vector<double>(s.layers, block_flops(s, variant(), s.positions)),
-          .last = 6.0 * static_cast<double>(image.classes * s.hidden)};
 }
 
 ModelShape sized(const VitSizes& image, int64_t hidden, int64_t layers, int64_t heads, int64_t ffn) {
@@ -123,13 +119,14 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
 }
 
 ModelShape from_json(const nlohmann::json& j) {
-  VitSizes image{
-      .side = j.at("image_size"), .channels = j.value("num_channels", int64_t{3}), .patch = j.at("patch_size")};
+  const Classes known = classes_of(j);
+  const VitSizes image{.side = j.at("image_size"),
+                       .channels = j.value("num_channels", int64_t{3}),
+                       .patch = j.at("patch_size"),
+                       .classes = known.count,
+                       .class_names = known.names};
   require(image.side > 0 && image.side <= kLargestSide, "model", "image_size must be in [1, ", kLargestSide, "]: got ",
           image.side);
-  // transformers writes the labels, and none at all where there are its default of two.
-  image.classes =
-      j.contains("id2label") ? static_cast<int64_t>(j["id2label"].size()) : j.value("num_labels", int64_t{2});
   ModelShape s = sized(image, j.at("hidden_size"), j.at("num_hidden_layers"),
                        std::max<int64_t>(1, j.at("num_attention_heads")), j.at("intermediate_size"));
   s.heads = s.kv_heads = j.at("num_attention_heads");  // whatever they are: validate() refuses
@@ -143,28 +140,22 @@ ModelShape from_json(const nlohmann::json& j) {
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto image = s.own.as<VitSizes>();
-  nlohmann::json names = nlohmann::json::object(), numbers = nlohmann::json::object();
-  for (int64_t i = 0; i < image.classes; ++i) {
-    const std::string label = concat("LABEL_", i);
-    names[std::to_string(i)] = label;
-    numbers[label] = i;
-  }
-  return {{"architectures", {"ViTForImageClassification"}},
-          {"model_type", "vit"},
-          {"image_size", image.side},
-          {"patch_size", image.patch},
-          {"num_channels", image.channels},
-          {"hidden_size", s.hidden},
-          {"num_hidden_layers", s.layers},
-          {"num_attention_heads", s.heads},
-          {"intermediate_size", s.ffn},
-          {"hidden_act", "gelu"},
-          {"layer_norm_eps", s.norm_epsilon},
-          {"hidden_dropout_prob", s.dropout},
-          {"attention_probs_dropout_prob", 0.0},
-          {"qkv_bias", true},
-          {"id2label", names},
-          {"label2id", numbers}};
+  nlohmann::json j{{"architectures", {"ViTForImageClassification"}},
+                   {"model_type", "vit"},
+                   {"image_size", image.side},
+                   {"patch_size", image.patch},
+                   {"num_channels", image.channels},
+                   {"hidden_size", s.hidden},
+                   {"num_hidden_layers", s.layers},
+                   {"num_attention_heads", s.heads},
+                   {"intermediate_size", s.ffn},
+                   {"hidden_act", "gelu"},
+                   {"layer_norm_eps", s.norm_epsilon},
+                   {"hidden_dropout_prob", s.dropout},
+                   {"attention_probs_dropout_prob", 0.0},
+                   {"qkv_bias", true}};
+  write_classes({image.classes, image.class_names}, j);
+  return j;
 }
 
 }  // namespace vit
@@ -175,7 +166,6 @@ Architecture vit_architecture() {
           .own = VitSizes{},
           .presets = presets(),
           .make = make,
-          .costs = costs,
           .task = task,
           .settle = settle,
           .hugging_face = {.model_type = "vit",

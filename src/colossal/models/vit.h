@@ -10,6 +10,7 @@ inline constexpr int64_t kLargestSide = 1 << 16;  ///< of an image, in pixels
 /// What a ViT reads and says: square images in square patches, and the classes they belong to.
 struct VitSizes {
   int64_t side = 0, channels = 0, patch = 0, classes = 0;
+  std::vector<std::string> class_names{};
   int64_t patches() const { return (side / patch) * (side / patch); }
   void fields(Fields& f);
   bool operator==(const VitSizes&) const = default;

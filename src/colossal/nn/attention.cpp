@@ -22,6 +22,10 @@ class WholeAttention final : public Attention {
       : layer_(layer), heads_(shape.heads), options_(options) {}
 
   Inside forward(const Heads& heads, const Step& step) override {
+    require(
+        heads.tokens.sequence.is_all(), "parallel",
+        "attention of whole sequences needs all tokens of each row: got a part of them; use a layout that gathers the "
+        "sequence inside, or an attention that looks at the keys of other ranks");
     if (options_.alibi && !slopes_.defined()) slopes_ = slopes_of(heads);
     const std::vector<int64_t> lengths = step.sequences.in(heads.q.size(1));
     require(!step.cache || !step.documents.defined(), "model",

@@ -4,9 +4,9 @@
 //   attention = make.attention("attention", shape, {.window = 4096});
 //   out = make.from_heads("attention.out", shape, {});
 //   ...
-//   nn::Heads heads = qkv->forward(x);
+//   nn::Heads heads = qkv->forward(x, step);
 //   ...                                // q and k normalised (Layers::head_norm) or turned (ops::rotary)
-//   x = x + out->forward(attention->forward(heads, step));
+//   x = x + out->forward(attention->forward(heads, step), step);
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -45,6 +45,8 @@ class Attention {
   /// softmax(scores) v of this rank's heads, features [.., N_local * D] for from_heads(). A token attends to those of
   /// its own sequence (step.sequences) and, there, of its own document; where step.cache is, to what that holds of this
   /// layer and sequence too, and its keys and values are appended.
+  /// Errors ("parallel"): heads of a part of the sequence (Heads::tokens), by what Layers::attention gives; "model":
+  ///                      documents beside a cache.
   virtual Inside forward(const Heads& heads, const Step& step) = 0;
 };
 

@@ -18,7 +18,8 @@
 // Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory
 // are logical. A batch (ids, labels, positions, documents, images) is always given whole, the same on all ranks of the
 // model; hidden states are what the layout gives a rank, its part of B, of S and of H (Tokens, and a run of features):
-// a model takes no size of a hidden state for the whole one.
+// a model takes no size of a hidden state for the whole one. Which tokens a rank has may differ from batch to batch, so
+// every layer that must know is given the Step; a model hands on the one that it was given.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -51,6 +52,9 @@ struct Step {
   Recompute recompute = Recompute::None;  ///< while training
   /// Index in the global batch of this batch's first row: masks are drawn by logical index
   int64_t first_row = 0;
+  /// How this batch's sequence is dealt out to the ranks that split it; null: in equal runs, one a rank. Whoever runs
+  /// the model sets it, from the layout of the layers (parallel::Layout::with_cut), and layers alone read it
+  std::shared_ptr<const SequenceCut> cut{};
 };
 
 /// An activation between an expand and its contract. Its features are cut by another rule than those outside, and under
@@ -74,7 +78,7 @@ class Expand {
   virtual Inside forward(const at::Tensor& x) = 0;
 };
 
-/// From inside back to outside: y [B, S, out] = x [.., in] Wt + bias, of what an Expand or an Attention gave.
+/// From inside back to outside: y [B, S, out] = x [.., in] Wt + bias, of what an Expand gave.
 class Contract {
  public:
   virtual ~Contract() = default;
@@ -85,7 +89,14 @@ class Contract {
 class HeadProjection {
  public:
   virtual ~HeadProjection() = default;
-  virtual Heads forward(const at::Tensor& x /*[B, S, H]*/) = 0;
+  virtual Heads forward(const at::Tensor& x /*[B, S, H]*/, const Step& step) = 0;
+};
+
+/// From the heads of an Attention back to outside: y [B, S, out] = x [.., N_local * D] Wt + bias.
+class OutputProjection {
+ public:
+  virtual ~OutputProjection() = default;
+  virtual at::Tensor forward(const Inside& x, const Step& step) = 0;
 };
 
 /// y [..., out] = x [..., in] W^T + b where the features of y are cut as those of x, as between blocks. For the ends of
@@ -100,7 +111,7 @@ class Dense {
 class Embedding {
  public:
   virtual ~Embedding() = default;
-  virtual at::Tensor forward(const at::Tensor& ids /*[B, S]*/) = 0;  ///< [B, S, H]
+  virtual at::Tensor forward(const at::Tensor& ids /*[B, S]*/, const Step& step) = 0;  ///< [B, S, H]
   virtual Parameter& weight() = 0;
 };
 
@@ -108,7 +119,8 @@ class Embedding {
 class PatchEmbedding {
  public:
   virtual ~PatchEmbedding() = default;
-  virtual at::Tensor forward(const at::Tensor& images /*[B, C, side, side]*/) = 0;  ///< [B, patches, H]
+  /// [B, C, side, side] -> [B, patches, H]
+  virtual at::Tensor forward(const at::Tensor& images, const Step& step) = 0;
 };
 
 class Norm {
@@ -131,9 +143,15 @@ class LossHead {
   virtual ~LossHead() = default;
   /// Scalar, the same on all ranks of the model: sum of the losses of the batch's tokens whose label is not -100 (fp32,
   /// or fp64 for fp64 models). The caller divides by the number of tokens of the whole global batch.
-  virtual at::Tensor loss_sum(const at::Tensor& hidden /*[B, S, H]*/, const at::Tensor& labels /*[B, S]*/) = 0;
-  /// Whole logits [B, S, V] of the whole batch on every rank: for decoding, where only the last position is asked for.
-  virtual at::Tensor logits(const at::Tensor& hidden /*[..., H]*/) = 0;
+  virtual at::Tensor loss_sum(const at::Tensor& hidden /*[B, S, H]*/, const at::Tensor& labels /*[B, S]*/,
+                              const Step& step) = 0;
+  /// Scalar, int64, the same on all ranks of the model: how many of those labels are what the head finds most probable.
+  /// Made of a few tokens at a time, as losses are.
+  virtual at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) = 0;
+  /// Whole logits [B, S, V] of the whole batch on every rank, in the order of the sequence. `hidden` [..., H] is all
+  /// that the rank has of the batch or, where no ranks split the sequence, any of its tokens: for decoding, where only
+  /// the last position is asked for.
+  virtual at::Tensor logits(const at::Tensor& hidden, const Step& step) = 0;
 };
 
 struct LinearOptions {
@@ -167,8 +185,8 @@ class Layers {
   virtual std::unique_ptr<Attention> attention(const std::string& name, const AttentionShape&, const AttentionOptions&);
   /// RMSNorm of each head of q or k by itself, x [.., N_local, D], with one weight [D] for all of them (Qwen3).
   virtual std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) = 0;
-  virtual std::unique_ptr<Contract> from_heads(const std::string& name, const AttentionShape&,
-                                               const LinearOptions&) = 0;
+  virtual std::unique_ptr<OutputProjection> from_heads(const std::string& name, const AttentionShape&,
+                                                       const LinearOptions&) = 0;
 
   virtual std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
                                                double deviation) = 0;

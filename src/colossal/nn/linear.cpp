@@ -20,7 +20,7 @@ using torch::autograd::variable_list;
 
 /// As a matrix, whose rows may have gaps between them.
 at::Tensor rows_of(const at::Tensor& x) {
-  const at::Tensor rows = x.dim() == 2 ? x : x.reshape({x.numel() / std::max<int64_t>(x.size(-1), 1), x.size(-1)});
+  const at::Tensor rows = x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2);
   return rows.stride(-1) == 1 || rows.size(-1) == 1 ? rows : rows.contiguous();
 }
 
@@ -29,7 +29,9 @@ at::Tensor rows_of(const at::Tensor& x) {
 at::Tensor with_leading_sizes_of(const at::Tensor& x, const at::Tensor& rows) {
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = rows.size(-1);
-  if (sizes.size() > 1 && x.numel() > 0) sizes.front() = sizes.front() * rows.size(0) * x.size(-1) / x.numel();
+  int64_t behind = 1;  // rows of one index of dimension 0; x may have none where others, gathered, have some
+  for (size_t dim = 1; dim + 1 < sizes.size(); ++dim) behind *= sizes[dim];
+  if (sizes.size() > 1 && behind > 0) sizes.front() = rows.size(0) / behind;
   return rows.view(sizes);
 }
 

@@ -24,8 +24,8 @@ void add_replicas(tensor::ShardSpec& spec, const tensor::Place& place) {
 Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay) {
   if (redeclares_) {
     Parameter& there = at(name);
-    require(there.spec.local_shape(place_) == spec.local_shape(place_), "model", "a second layout must store ", name,
-            " as the first one does");
+    require(there.spec.shape == spec.shape && there.spec.splits == spec.splits, "model", "a second layout must store ",
+            name, " as the first one does: got other shapes or splits for it");
     return there;
   }
   for (const Parameter& p : list_)

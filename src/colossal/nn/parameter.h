@@ -68,7 +68,7 @@ class Parameters {
   /// Declares a parameter and makes its local part, where it has one. Errors: a name that is taken.
   Parameter& add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay);
   /// While it lives add() gives the parameters that are there: for a second set of layers over them, of a layout that
-  /// stores them alike. Errors of add(): a name that is not there, a spec of other local sizes.
+  /// stores them alike. Errors of add(): a name that is not there, a spec of another shape or that splits it otherwise.
   class Redeclaration {
    public:
     explicit Redeclaration(Parameters& parameters) : parameters_(parameters) { parameters_.redeclares_ = true; }

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/nn/linear.h"
@@ -60,12 +62,19 @@ struct SerialContract : Contract {
   BlockLinear linear;
 };
 
+struct SerialOutput : OutputProjection {
+  SerialOutput(Parameters& p, const std::string& name, int64_t in, int64_t out, const LinearOptions& o)
+      : linear(p, name, in, out, o) {}
+  at::Tensor forward(const Inside& x, const Step&) override { return linear.forward(x.tensor, x.pending); }
+  BlockLinear linear;
+};
+
 struct SerialHeads : HeadProjection {
   SerialHeads(Parameters& p, const std::string& name, const AttentionShape& s, const LinearOptions& options)
       : shape(s),
         fused(p, name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim,
               with_segments(options, HeadSplit(s, 1).fused())) {}
-  Heads forward(const at::Tensor& x) override {
+  Heads forward(const at::Tensor& x, const Step&) override {
     return split_heads(fused.forward(x), shape.heads, shape.kv_heads, shape.head_dim);
   }
   AttentionShape shape;
@@ -75,7 +84,7 @@ struct SerialHeads : HeadProjection {
 struct SerialEmbedding : Embedding {
   SerialEmbedding(Parameters& p, const std::string& name, int64_t rows, int64_t hidden, double deviation)
       : table(p.add(name + ".weight", ShardSpec::whole({rows, hidden}), Init::normal(deviation), true)) {}
-  at::Tensor forward(const at::Tensor& ids) override { return lookup(table.value, ids); }
+  at::Tensor forward(const at::Tensor& ids, const Step&) override { return lookup(table.value, ids); }
   Parameter& weight() override { return table; }
   Parameter& table;
 };
@@ -86,7 +95,7 @@ struct SerialPatchEmbedding : PatchEmbedding {
         weight(p.add(name + ".weight", ShardSpec::whole({hidden, s.channels, s.patch, s.patch}),
                      Init::normal(deviation), true)),
         bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)) {}
-  at::Tensor forward(const at::Tensor& images) override {
+  at::Tensor forward(const at::Tensor& images, const Step&) override {
     return nn::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
   }
   PatchShape shape;
@@ -132,11 +141,23 @@ struct SerialDense : Dense {
 
 struct SerialLossHead : LossHead {
   SerialLossHead(Parameter& weight, Parameter* bias) : weight(weight), bias(bias) {}
-  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override {
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
     return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight.value, labels.reshape({-1}), {},
                                      nullptr, 0, nullptr, bias_value());
   }
-  at::Tensor logits(const at::Tensor& hidden) override { return nn::linear(hidden, weight.value, bias_value()); }
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) override {
+    const at::Tensor tokens = hidden.flatten(0, -2), answers = labels.flatten();
+    const int64_t slice = ops::slice_tokens(tokens.size(0), weight.value.size(0));
+    at::Tensor count = at::zeros({}, labels.options());
+    for (int64_t from = 0; from < tokens.size(0); from += slice) {
+      const int64_t size = std::min(slice, tokens.size(0) - from);
+      count += logits(tokens.narrow(0, from, size), step).argmax(-1).eq(answers.narrow(0, from, size)).sum();
+    }
+    return count;
+  }
+  at::Tensor logits(const at::Tensor& hidden, const Step&) override {
+    return nn::linear(hidden, weight.value, bias_value());
+  }
   at::Tensor bias_value() const { return bias ? bias->value : at::Tensor(); }
   Parameter& weight;
   Parameter* bias;
@@ -145,10 +166,13 @@ struct SerialLossHead : LossHead {
 struct SerialClassifier : LossHead {
   SerialClassifier(Parameters& p, const std::string& name, int64_t hidden, int64_t classes, double deviation)
       : linear(p, name, hidden, classes, {.deviation = deviation}) {}
-  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override {
-    return ops::cross_entropy(logits(hidden).flatten(0, -2), labels.reshape({-1}));
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+    return ops::cross_entropy(linear.forward(hidden).flatten(0, -2), labels.reshape({-1}));
   }
-  at::Tensor logits(const at::Tensor& hidden) override { return linear.forward(hidden); }
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+    return linear.forward(hidden).argmax(-1).eq(labels).sum();
+  }
+  at::Tensor logits(const at::Tensor& hidden, const Step&) override { return linear.forward(hidden); }
   SerialLinear linear;
 };
 
@@ -168,9 +192,9 @@ std::unique_ptr<HeadProjection> SerialLayers::heads(const std::string& name, con
   return std::make_unique<SerialHeads>(parameters(), name, s, o);
 }
 
-std::unique_ptr<Contract> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,
-                                                   const LinearOptions& o) {
-  return std::make_unique<SerialContract>(parameters(), name, s.heads * s.head_dim, s.hidden, with_segments(o, {}));
+std::unique_ptr<OutputProjection> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,
+                                                           const LinearOptions& o) {
+  return std::make_unique<SerialOutput>(parameters(), name, s.heads * s.head_dim, s.hidden, with_segments(o, {}));
 }
 
 std::unique_ptr<Embedding> SerialLayers::embedding(const std::string& name, int64_t vocabulary, int64_t hidden,

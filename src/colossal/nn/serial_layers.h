@@ -12,7 +12,8 @@ class SerialLayers : public Layers {
   std::unique_ptr<Expand> expand(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
   std::unique_ptr<Contract> contract(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
   std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
-  std::unique_ptr<Contract> from_heads(const std::string& name, const AttentionShape&, const LinearOptions&) override;
+  std::unique_ptr<OutputProjection> from_heads(const std::string& name, const AttentionShape&,
+                                               const LinearOptions&) override;
   std::unique_ptr<Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
                                        double deviation) override;
   std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "colossal/base/error.h"
 
 namespace colossal::nn {
@@ -12,11 +15,24 @@ constexpr char kBatch[] = "batch", kSequence[] = "sequence";
 }  // namespace
 
 std::vector<Range> Share::ranges(int64_t size, const char* what) const {
-  require(size % runs == 0, "parallel", "the ", what, " must divide by the ", runs, " runs it is dealt out in: got ",
-          size);
   std::vector<Range> ranges;
-  for (const int64_t index : held) ranges.push_back({index * (size / runs), size / runs});
+  if (lengths.empty()) {
+    require(size % runs == 0, "parallel", "the ", what, " must divide by the ", runs, " runs it is dealt out in: got ",
+            size);
+    for (const int64_t index : held) ranges.push_back({index * (size / runs), size / runs});
+    return ranges;
+  }
+  const int64_t sum = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  require(size == sum, "parallel", "the ", what, " must be the ", sum, " that its runs add up to: got ", size,
+          "; plan them for this batch");
+  for (const int64_t index : held)
+    ranges.push_back({std::accumulate(lengths.begin(), lengths.begin() + index, int64_t{0}), lengths.at(index)});
   return ranges;
+}
+
+int64_t Share::whole_size(int64_t own) const {
+  if (!lengths.empty()) return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  return own / static_cast<int64_t>(held.size()) * runs;
 }
 
 at::Tensor Share::of(const at::Tensor& whole, int64_t dim, const char* what) const {
@@ -24,6 +40,25 @@ at::Tensor Share::of(const at::Tensor& whole, int64_t dim, const char* what) con
   std::vector<at::Tensor> parts;
   for (const Range& range : ranges(whole.size(dim), what)) parts.push_back(whole.narrow(dim, range.first, range.size));
   return parts.size() == 1 ? parts.front() : at::cat(parts, dim);
+}
+
+Share SequenceCut::share(int64_t part, int64_t parts) const {
+  const auto ranks = static_cast<int64_t>(held.size()), runs = static_cast<int64_t>(lengths.size());
+  require(parts > 0 && ranks % parts == 0, "parallel", "a cut of the sequence for ", ranks,
+          " ranks cannot be shared by ", parts, "; plan it for the ranks that split the sequence");
+  std::vector<int64_t> all, own;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    all.insert(all.end(), held[rank].begin(), held[rank].end());
+    if (rank / (ranks / parts) == part) own.insert(own.end(), held[rank].begin(), held[rank].end());
+  }
+  std::sort(all.begin(), all.end());
+  std::sort(own.begin(), own.end());
+  bool each_once = static_cast<int64_t>(all.size()) == runs;
+  for (int64_t i = 0; each_once && i < runs; ++i) each_once = all[i] == i;
+  require(each_once, "parallel", "each of the ", runs,
+          " runs that a sequence is cut in must be held by one rank: got indices ", at::IntArrayRef(all));
+  if (parts == 1) return {};
+  return {runs, own, lengths};
 }
 
 at::Tensor Tokens::of(const at::Tensor& whole) const { return sequence.of(rows_of(whole), 1, kSequence); }

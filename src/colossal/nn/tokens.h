@@ -2,6 +2,11 @@
 //
 //   const Tokens tokens{.batch = {4, {1}}, .sequence = {4, {0, 3}}};  // of 8 rows 2 and 3, of 12 tokens 0-2 and 9-11
 //   const at::Tensor own = tokens.of(ids);                            // ids [8, 12] -> [2, 6]
+//
+// Runs are equal, or as long as somebody says who has planned them for a batch:
+//
+//   const SequenceCut cut{.lengths = {3, 3, 2, 2}, .held = {{0, 3}, {1, 2}}};  // of 10 tokens: 0-2 and 8-9, 3-7
+//   const Tokens tokens{.sequence = cut.share(1, 2)};                          // what the second of two ranks holds
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -16,19 +21,32 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// What a rank holds of a dimension that is cut in `runs` equal runs: those with the indices `held`, in this order.
+/// What a rank holds of a dimension that is cut in `runs` runs: those with the indices `held`, in this order.
 struct Share {
   int64_t runs = 1;
   std::vector<int64_t> held{0};
+  std::vector<int64_t> lengths{};  ///< of the runs; empty: all are equal, whatever the size of the dimension
 
   bool is_all() const { return runs == 1; }
-  /// The runs held of a dimension of `size`. Errors ("parallel"): a size that does not divide by `runs`; `what` names
-  /// the dimension in the message.
+  /// The runs held of a dimension of `size`. Errors ("parallel"): a size that does not divide by `runs`, or that is not
+  /// the sum of `lengths`; `what` names the dimension in the message.
   std::vector<Range> ranges(int64_t size, const char* what) const;
   /// Those runs of dimension `dim` of `whole`: a view where one is held, a copy where several are.
   at::Tensor of(const at::Tensor& whole, int64_t dim, const char* what) const;
   /// The size of the dimension of which this rank holds `own`.
-  int64_t whole_size(int64_t own) const { return own / static_cast<int64_t>(held.size()) * runs; }
+  int64_t whole_size(int64_t own) const;
+};
+
+/// How the sequence of a batch is dealt out to ranks: cut in runs of any lengths, each of which one rank holds. Every
+/// rank has the whole of it, so nobody asks another what that one holds.
+struct SequenceCut {
+  std::vector<int64_t> lengths;            ///< of the runs, in the order of the sequence
+  std::vector<std::vector<int64_t>> held;  ///< for each rank the indices of its runs
+
+  /// The ranks in `parts` equal runs of neighbours: what those of run `part` hold together, in the order of the
+  /// sequence. With as many parts as ranks that is what rank `part` holds.
+  /// Errors ("parallel"): parts that do not divide the ranks; a run that nobody holds, or that several do.
+  Share share(int64_t part, int64_t parts) const;
 };
 
 struct Tokens {

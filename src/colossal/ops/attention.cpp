@@ -7,9 +7,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <unordered_map>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/attention_mask.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/flops.h"
@@ -19,29 +19,6 @@ namespace {
 
 // Below this many queries packing the keys costs more than it saves.
 constexpr int64_t kFewestQueries = 8;
-
-void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const int64_t queries = q.size(2), keys = k.size(2);
-  require(mask.window >= 0 && mask.soft_cap >= 0, "attention", "window and soft_cap must be 0 (none) or more: got ",
-          mask.window, " and ", mask.soft_cap);
-  const bool speaks_of_positions = mask.causal || mask.window > 0 || mask.alibi.defined();
-  require(!speaks_of_positions || keys >= queries, "attention",
-          "queries that have a position are the last of the keys' positions: got ", queries, " queries, ", keys,
-          " keys");
-  if (mask.documents.defined())
-    require(mask.documents.dim() == 2 && mask.documents.size(0) == k.size(0) && mask.documents.size(1) == keys &&
-                keys >= queries && mask.documents.scalar_type() == at::kLong,
-            "attention", "document ids must be int64 [B,T] with T >= S: got ", mask.documents.sizes(), " for keys ",
-            k.sizes());
-  if (mask.alibi.defined())
-    require(mask.alibi.dim() == 1 && mask.alibi.size(0) == q.size(1), "attention",
-            "there must be a slope for each of the ", q.size(1), " query heads: got ", mask.alibi.sizes());
-  require(mask.lengths.empty() || static_cast<int64_t>(mask.lengths.size()) == k.size(0), "attention",
-          "there must be a length for each of the ", k.size(0), " rows of the batch: got ", mask.lengths.size());
-  for (const int64_t length : mask.lengths)
-    require(length >= queries && length <= keys, "attention", "a row's length must lie between its ", queries,
-            " queries and the ", keys, " keys there is room for: got ", length);
-}
 
 void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   require(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
@@ -53,57 +30,6 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const 
 
 double scale_of(const at::Tensor& q, const AttentionMask& mask) {
   return mask.scale != 0 ? mask.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
-}
-
-// How far to the left a window reaches.
-int64_t reach_of(const AttentionMask& mask) { return mask.causal ? mask.window - 1 : mask.window; }
-
-// Positions of the queries: [rows, S], rows 1 unless they have lengths of their own.
-at::Tensor query_positions(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const auto options = q.options().dtype(at::kLong).requires_grad(false);
-  const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options)  // filled there: nobody waits
-                                               : at::tensor(mask.lengths, options.device(at::kCPU)).to(q.device());
-  return (ends.unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
-}
-
-// Key position - query position: [rows, 1, S, T].
-at::Tensor distances(const at::Tensor& k, const at::Tensor& positions) {
-  return (at::arange(k.size(2), positions.options()) - positions.unsqueeze(2)).unsqueeze(1);
-}
-
-// True where a query may look: [rows, 1, S, T], rows 1 or B.
-at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const at::Tensor positions = query_positions(q, k, mask), distance = distances(k, positions);
-  at::Tensor allowed = mask.causal ? distance.le(0) : at::ones_like(distance, at::kBool);
-  if (mask.window > 0) allowed = allowed.logical_and(distance.abs().le(reach_of(mask)));
-  if (!mask.lengths.empty() && !mask.causal)
-    allowed = allowed.logical_and(
-        at::arange(k.size(2), positions.options()).le(positions.slice(1, -1)).view({-1, 1, 1, k.size(2)}));
-  if (!mask.documents.defined()) return allowed;
-  const at::Tensor own = mask.documents.gather(1, positions.expand({q.size(0), -1}));
-  return (own.unsqueeze(2) == mask.documents.unsqueeze(1)).unsqueeze(1).logical_and(allowed);
-}
-
-// Pairs of a query and a key that the rule lets through in the whole batch, whatever documents there are.
-int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  int64_t pairs = 0;
-  for (size_t row = 0; row < std::max<size_t>(mask.lengths.size(), 1); ++row) {
-    const int64_t length = mask.lengths.empty() ? k.size(2) : mask.lengths[row];
-    for (int64_t position = length - q.size(2); position < length; ++position) {
-      const int64_t from = mask.window > 0 ? std::max<int64_t>(0, position - reach_of(mask)) : 0,
-                    last = mask.causal       ? position
-                           : mask.window > 0 ? position + mask.window
-                                             : length;
-      pairs += std::min(length, last + 1) - from;
-    }
-  }
-  return mask.lengths.empty() ? q.size(0) * pairs : pairs;
-}
-
-// What ALiBi adds to scores: [rows, N, S, T] in `type`.
-at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, at::ScalarType type) {
-  const at::Tensor slopes = mask.alibi.detach().to(q.device(), type).view({1, -1, 1, 1});
-  return distances(k, query_positions(q, k, mask)).to(type) * slopes;
 }
 
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
@@ -130,7 +56,11 @@ at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const a
   if (mask.soft_cap != 0) scores = (scores / mask.soft_cap).tanh() * mask.soft_cap;
   if (mask.alibi.defined()) scores = scores + linear_biases(q, k, mask, type);
   const auto hidden = visible(q, k, mask).logical_not();
-  return at::matmul(scores.masked_fill(hidden, kHidden).softmax(-1), values).to(q.scalar_type());
+  if (mask.queries.empty())
+    return at::matmul(scores.masked_fill(hidden, kHidden).softmax(-1), values).to(q.scalar_type());
+  const auto blind = hidden.all(-1, /*keepdim=*/true);  // softmax of nothing is not a number
+  const auto weights = scores.masked_fill(hidden.logical_and(blind.logical_not()), kHidden).softmax(-1);
+  return at::matmul(weights.masked_fill(blind, 0), values).to(q.scalar_type());
 }
 
 namespace {
@@ -138,64 +68,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-struct Span {
-  int64_t from, to;
-};
-
-// Of each key the run from the first to the last key of its document. False where documents interleave: then a run
-// holds others' keys too.
-bool document_spans(const int64_t* documents, int64_t keys, std::vector<Span>& spans) {
-  std::unordered_map<int64_t, Span> whole;
-  const auto end_of_run = [&](int64_t from) {
-    int64_t to = from + 1;
-    while (to < keys && documents[to] == documents[from]) ++to;
-    return to;
-  };
-  bool apart = true;
-  for (int64_t from = 0, to = 0; from < keys; from = to) {
-    to = end_of_run(from);
-    const auto [place, is_new] = whole.try_emplace(documents[from], Span{from, to});
-    if (!is_new) place->second.to = to, apart = false;
-  }
-  for (int64_t from = 0, to = 0; from < keys; from = to) {
-    to = end_of_run(from);
-    std::fill(spans.begin() + from, spans.begin() + to, whole.at(documents[from]));
-  }
-  return apart;
-}
-
-// The mask as the kernel takes it. The whole of it costs O(B (S + T)).
-struct KeyRanges {
-  at::Tensor position, from, to;  ///< int64 [rows, S], rows 1 where all of the batch have the same
-  at::Tensor documents;           ///< undefined where the ranges say all: documents that do not interleave
-};
-
-KeyRanges key_ranges(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const int64_t queries = q.size(2), keys = k.size(2);
-  const int64_t rows = mask.documents.defined() || !mask.lengths.empty() ? q.size(0) : 1;
-  KeyRanges ranges;
-  for (at::Tensor* t : {&ranges.position, &ranges.from, &ranges.to}) *t = at::empty({rows, queries}, at::kLong);
-  const at::Tensor documents = mask.documents.defined() ? mask.documents.contiguous() : at::Tensor();
-  std::vector<Span> spans(documents.defined() ? keys : 0);
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t length = mask.lengths.empty() ? keys : mask.lengths[row];
-    if (documents.defined() && !document_spans(pointer<int64_t>(documents) + row * keys, length, spans))
-      ranges.documents = documents;
-    int64_t *position = pointer<int64_t>(ranges.position) + row * queries,
-            *from = pointer<int64_t>(ranges.from) + row * queries, *to = pointer<int64_t>(ranges.to) + row * queries;
-    for (int64_t i = 0; i < queries; ++i) {
-      position[i] = length - queries + i, from[i] = 0, to[i] = mask.causal ? position[i] + 1 : length;
-      if (mask.window > 0) {
-        from[i] = std::max<int64_t>(0, position[i] - reach_of(mask));
-        if (!mask.causal) to[i] = std::min(length, position[i] + mask.window + 1);
-      }
-      if (!documents.defined()) continue;
-      from[i] = std::max(from[i], spans[position[i]].from), to[i] = std::min(to[i], spans[position[i]].to);
-    }
-  }
-  return ranges;
-}
 
 template <class T, class Pointed>
 HeadView<Pointed> view_of(const at::Tensor& x) {
@@ -224,7 +96,8 @@ AttentionTask<T> task_of(const Heads& h, const at::Tensor& out, const at::Tensor
   task.from = pointer<int64_t>(h.mask.from), task.to = pointer<int64_t>(h.mask.to);
   task.position = pointer<int64_t>(h.mask.position);
   task.mask_stride = h.mask.from.size(0) > 1 ? task.queries : 0;
-  task.documents = pointer<int64_t>(h.mask.documents), task.alibi = pointer<double>(h.alibi);
+  task.documents = pointer<int64_t>(h.mask.documents);
+  task.query_documents = pointer<int64_t>(h.mask.query_documents), task.alibi = pointer<double>(h.alibi);
   task.scale = static_cast<WideOf<T>>(h.scale), task.soft_cap = static_cast<WideOf<T>>(h.soft_cap);
   task.q = view_of<T, const T>(h.q), task.k = view_of<T, const T>(h.k), task.v = view_of<T, const T>(h.v);
   task.out = view_of<T, T>(out), task.log_sums = pointer<WideOf<T>>(log_sums);
@@ -256,13 +129,14 @@ std::optional<at::Tensor> optional_of(const at::Tensor& x) {
 struct BlockedAttention : Function<BlockedAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& position, const at::Tensor& from, const at::Tensor& to,
-                            const std::optional<at::Tensor>& documents, const std::optional<at::Tensor>& alibi,
+                            const std::optional<at::Tensor>& documents,
+                            const std::optional<at::Tensor>& query_documents, const std::optional<at::Tensor>& alibi,
                             double scale, double soft_cap) {
     const Heads heads{dense_rows(q),
                       dense_rows(k),
                       dense_rows(v),
                       alibi.value_or(at::Tensor()),
-                      {position, from, to, documents.value_or(at::Tensor())},
+                      {position, from, to, documents.value_or(at::Tensor()), query_documents.value_or(at::Tensor())},
                       scale,
                       soft_cap};
     const auto out = empty_heads(q);
@@ -273,7 +147,8 @@ struct BlockedAttention : Function<BlockedAttention> {
       const auto task = task_of<T>(heads, out, log_sums);
       over_heads(task, kernel, task.batch * task.heads, q, kernel.attention_forward);
     });
-    context->save_for_backward({q, k, v, position, from, to, heads.mask.documents, heads.alibi, out, log_sums});
+    context->save_for_backward(
+        {q, k, v, position, from, to, heads.mask.documents, heads.mask.query_documents, heads.alibi, out, log_sums});
     context->saved_data["scale"] = scale;
     context->saved_data["soft_cap"] = soft_cap;
     return out;
@@ -284,8 +159,8 @@ struct BlockedAttention : Function<BlockedAttention> {
     const Heads heads{dense_rows(saved[0]),
                       dense_rows(saved[1]),
                       dense_rows(saved[2]),
-                      saved[7],
-                      {saved[3], saved[4], saved[5], saved[6]},
+                      saved[8],
+                      {saved[3], saved[4], saved[5], saved[6], saved[7]},
                       context->saved_data["scale"].toDouble(),
                       context->saved_data["soft_cap"].toDouble()};
     const auto dout = dense_rows(gradients[0]);
@@ -293,30 +168,31 @@ struct BlockedAttention : Function<BlockedAttention> {
     compute(dq, [&](auto element) {
       using T = decltype(element);
       const auto& kernel = kernels<T>();
-      auto task = task_of<T>(heads, saved[8], saved[9]);
+      auto task = task_of<T>(heads, saved[9], saved[10]);
       task.dout = view_of<T, const T>(dout);
       task.dq = view_of<T, T>(dq), task.dk = view_of<T, T>(dk), task.dv = view_of<T, T>(dv);
       over_heads(task, kernel, task.batch * task.kv_heads, dq, kernel.attention_backward);
     });
     variable_list all{dq, dk, dv};
-    all.resize(10);  // the mask has none
+    all.resize(11);  // the mask has none
     return all;
   }
 };
 
 // Leading keys that no query's window reaches.
 int64_t unreached(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  if (mask.window == 0 || !mask.lengths.empty()) return 0;
+  if (mask.window == 0 || !mask.lengths.empty() || !mask.queries.empty()) return 0;
   return std::max<int64_t>(0, k.size(2) - q.size(2) - reach_of(mask));
 }
 
 at::Tensor kernel_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   const at::Tensor none = at::empty({0}, at::kLong);
-  const KeyRanges ranges = q.is_meta() ? KeyRanges{none, none, none, {}} : key_ranges(q, k, mask);
+  const KeyRanges ranges = q.is_meta() ? KeyRanges{none, none, none, {}, {}} : key_ranges(q, k, mask);
   const at::Tensor alibi =
       mask.alibi.defined() ? mask.alibi.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
   return BlockedAttention::apply(q, k, v, ranges.position, ranges.from, ranges.to, optional_of(ranges.documents),
-                                 optional_of(alibi), scale_of(q, mask), mask.soft_cap);
+                                 optional_of(ranges.query_documents), optional_of(alibi), scale_of(q, mask),
+                                 mask.soft_cap);
 }
 
 // Biases in q's dtype lose nothing that counts: rounding a bias of -x changes a weight of at most e^-x by the part
@@ -340,9 +216,10 @@ at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::
 AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const int64_t queries = q.size(2), keys = k.size(2) - unreached(q, k, mask);
   if (q.numel() == 0 || k.numel() == 0) has_kernel = false;
-  const bool capped = mask.soft_cap != 0;
-  if (has_kernel && (capped || queries >= kFewestQueries)) return AttentionPath::Kernel;
-  if (capped) return AttentionPath::Reference;
+  const bool ours =
+      mask.soft_cap != 0 || !mask.queries.empty();  // LibTorch's knows no caps, nor queries that see nothing
+  if (has_kernel && (ours || queries >= kFewestQueries)) return AttentionPath::Kernel;
+  if (ours) return AttentionPath::Reference;
   const bool window_sees_all = mask.window == 0 || reach_of(mask) >= keys - 1;
   if (mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all)
     return AttentionPath::Masked;

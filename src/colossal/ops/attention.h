@@ -11,8 +11,14 @@
 
 namespace colossal::ops {
 
-/// Which keys a query looks at, and how scores are made. Row b of a batch has L = lengths[b] keys (or T), and its S
-/// queries stand at the last S of these positions: query i at position L - S + i.
+/// Positions [first, first + size).
+struct PositionRun {
+  int64_t first, size;
+};
+
+/// Which keys a query looks at, and how scores are made. Row b of a batch has L = lengths[b] keys (or T), at the
+/// positions from first_key on, and its S queries stand at the last S of these: query i at first_key + L - S + i. Or
+/// they stand where `queries` says: those of a part of a sequence, whose keys are another part of it or all.
 ///
 /// A score is s = scale q k, then soft_cap tanh(s / soft_cap), then s + alibi[head] (key position - query position).
 struct AttentionMask {
@@ -28,6 +34,11 @@ struct AttentionMask {
   double soft_cap = 0;  ///< 0: none. Scores stay within +- soft_cap (Gemma 2, arXiv:2408.00118, section 2)
   /// Keys of each row of the batch, S to T; those behind count for nothing, but must be finite. Empty: T
   std::vector<int64_t> lengths;
+  /// Where the queries stand, one run behind another, S in all and the same in every row; not beside lengths. Empty: at
+  /// the last of the keys' positions. A query that sees no key then gives zeros, and has no gradient.
+  std::vector<PositionRun> queries{};
+  int64_t first_key = 0;         ///< position of the first key, where `queries` says those of queries
+  at::Tensor query_documents{};  ///< int64 [B, S]: the document of each query, where there are documents and `queries`
 };
 
 /// The slopes of ALiBi for `heads` heads, fp64 [heads]: 2^(-8 i / heads) for i = 1, 2, ... where `heads` is a power of
@@ -37,8 +48,8 @@ at::Tensor alibi_slopes(int64_t heads);
 /// softmax(scores) v per head; query head n reads key head n / (N / Nkv).
 ///
 /// Shapes:   q [B,N,S,D], k and v [B,Nkv,T,D], N % Nkv == 0, T >= S if the mask speaks of positions (all but scale and
-///           cap do) -> [B,N,S,D]. Any strides: views of [B,S,N,D] storage are read in place, and then the result has
-///           [B,S,N,D] storage too (its transpose(1, 2) is contiguous).
+///           cap do) and does not say those of queries -> [B,N,S,D]. Any strides: views of [B,S,N,D] storage are read
+///           in place, and then the result has [B,S,N,D] storage too (its transpose(1, 2) is contiguous).
 /// Gradient: of q, k and v.
 /// Errors:   throws if shapes do not fit together.
 /// Cost:     on the CPU scores never exist as a whole, and blocks of keys that no query of a block sees are skipped: a
@@ -57,7 +68,7 @@ enum class AttentionPath {
   Kernel,     ///< ours, on the CPU; on meta it gives tensors of the right sizes
   Library,    ///< LibTorch's fused attention without a mask or with its own causal one
   Masked,     ///< LibTorch's, with a mask [.., S, T] of what is allowed, or of biases in q's dtype
-  Reference,  ///< for capped scores, which LibTorch's does not know
+  Reference,  ///< for capped scores, which LibTorch's does not know, and for queries that may see nothing
 };
 
 /// A function of sizes, device and mask alone, so that the choice for a GPU can be seen without one: `has_kernel` is

@@ -115,17 +115,21 @@ T* at_head(const HeadView<T>& x, int64_t batch, int64_t head) {
 /// The run of keys that a block of queries sees between them. It starts at a whole cache line of packed keys.
 struct KeyRun {
   int64_t first, count;
+  /// A key's place in the run; where it lies outside, the nearer end.
+  int64_t at(int64_t key) const { return key < first ? 0 : key - first < count ? key - first : count; }
 };
 
 template <class T>
 KeyRun keys_of_block(const AttentionTask<T>& a, int64_t batch, int64_t first, int64_t rows) {
   constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(WideOf<T>));
   const int64_t *from = a.from + batch * a.mask_stride + first, *to = a.to + batch * a.mask_stride + first;
-  int64_t lowest = from[0], highest = to[0];
-  for (int64_t i = 1; i < rows; ++i) {
+  int64_t lowest = a.keys, highest = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (from[i] == to[i]) continue;  // sees nothing
     lowest = from[i] < lowest ? from[i] : lowest;
     highest = to[i] > highest ? to[i] : highest;
   }
+  if (highest == 0) return {0, 0};
   lowest = lowest / kLine * kLine;
   return {lowest, highest - lowest};
 }
@@ -167,7 +171,7 @@ void masked_scores(const AttentionTask<T>& a, const QueryBlock& block, const Key
   const W hidden = -static_cast<W>(__builtin_inf());
   for (int64_t i = 0; i < block.rows; ++i) {
     W* row = scores + i * ld;
-    const int64_t from = a.from[query + i] - run.first, to = a.to[query + i] - run.first;
+    const int64_t from = run.at(a.from[query + i]), to = run.at(a.to[query + i]);
     row_scale(row + from, to - from, a.scale);
     if (a.soft_cap != 0) cap_scores<W>(row + from, slopes ? slopes + i * ld + from : nullptr, to - from, a.soft_cap);
     const int64_t position = a.position[query + i];
@@ -179,7 +183,8 @@ void masked_scores(const AttentionTask<T>& a, const QueryBlock& block, const Key
     for (int64_t j = to; j < run.count; ++j) row[j] = hidden;
     if (!a.documents) continue;
     const int64_t* documents = a.documents + block.batch * a.keys;
-    const int64_t own = documents[position];
+    const int64_t own =
+        a.query_documents ? a.query_documents[block.batch * a.queries + block.first + i] : documents[position];
     for (int64_t j = from; j < to; ++j)
       if (documents[run.first + j] != own) row[j] = hidden;
   }
@@ -217,9 +222,13 @@ void attention_forward(const AttentionTask<T>& a, int64_t begin, int64_t end, Wi
       W inverse_sums[kQueryBlock];
       for (int64_t i = 0; i < rows; ++i) {
         W* row = scores + i * by_keys;
-        const W largest = row_max(row, run.count), sum = row_exp(row, run.count, largest);
-        inverse_sums[i] = 1 / sum;
-        a.log_sums[item * a.queries + first + i] = largest + static_cast<W>(__builtin_log(static_cast<double>(sum)));
+        const W largest = row_max(row, run.count);
+        const bool sees = largest > -static_cast<W>(__builtin_inf());
+        const W sum = row_exp(row, run.count, sees ? largest : 0);
+        inverse_sums[i] = sees ? 1 / sum : 0;
+        // Of a query that sees nothing infinity: backward makes weights of 0 by it.
+        a.log_sums[item * a.queries + first + i] =
+            sees ? largest + static_cast<W>(__builtin_log(static_cast<double>(sum))) : static_cast<W>(__builtin_inf());
       }
       multiply<W>(rows, a.size, run.count, {scores, by_keys, 1}, {v + run.first * by_size, by_size, 1},
                   {out, by_size, 1}, false);
@@ -250,7 +259,7 @@ void through_cap(const AttentionTask<T>& a, const QueryBlock& block, const KeyRu
   using W = WideOf<T>;
   const int64_t ld = packed<W>(a.keys), query = block.batch * a.mask_stride + block.first;
   for (int64_t i = 0; i < block.rows; ++i) {
-    const int64_t from = a.from[query + i] - run.first, to = a.to[query + i] - run.first;
+    const int64_t from = run.at(a.from[query + i]), to = run.at(a.to[query + i]);
     W* d = products + i * ld + from;
     const W* slope = slopes + i * ld + from;
     for_vectors<W>(to - from,

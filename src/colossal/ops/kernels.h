@@ -137,11 +137,13 @@ struct AttentionTask {
   int64_t batch, heads, kv_heads, queries, keys, size;
   /// What a query may see: the keys [from, to), which may lie anywhere. Row b of the batch has its own [queries] from
   /// b * mask_stride on, which is 0 where all rows have the same.
-  const int64_t *from, *to, *position;  ///< position: of the query itself among the keys
+  const int64_t *from, *to, *position;  ///< position: of the query itself, counted from the first key
   int64_t mask_stride;
-  const int64_t* documents;  ///< [batch, keys] or null: within its range a query sees only keys with its own number
-  const double* alibi;       ///< [heads] or null: added to a score is alibi[head] * (key - position)
-  W scale, soft_cap;         ///< soft_cap 0: none
+  /// [batch, keys] or null: within its range a query sees only keys with its own number, that at its position or, where
+  /// given, of query_documents [batch, queries]
+  const int64_t *documents, *query_documents;
+  const double* alibi;  ///< [heads] or null: added to a score is alibi[head] * (key - position)
+  W scale, soft_cap;    ///< soft_cap 0: none
   HeadView<const T> q, k, v;
   HeadView<T> out;
   W* log_sums;  ///< [batch, heads, queries]: logarithm of the sum of exponentials of the scores

@@ -15,13 +15,16 @@ void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) 
   const at::NoGradGuard no_grad;
   Directions directions(shards());
   moments_.begin(gradient_scale, 1 - std::pow(static_cast<double>(step), -0.8));
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) { moments_.add(i, shard, shard.gradients); });
+  memory::for_leases(shards(), {.gradients = Access::Read, .states = Access::Write},
+                     [&](size_t i, memory::Resident& shard) { moments_.add(i, shard, shard.gradients); });
   moments_.update();
   at::Tensor squares_of_values = tensors().zeros(), squares_of_directions = tensors().zeros();
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
-    moments_.divide(i, shard, shard.gradients, gradient_scale, directions.of(i, shard), squares_of_directions);
-    tensors().add_squares(shard.pieces, shard.values, squares_of_values);
-  });
+  memory::for_leases(shards(), {.values = Access::Read, .gradients = Access::Write, .states = Access::Read},
+                     [&](size_t i, memory::Resident& shard) {
+                       moments_.divide(i, shard, shard.gradients, gradient_scale, directions.of(i, shard),
+                                       squares_of_directions);
+                       tensors().add_squares(shard.pieces, shard.values, squares_of_values);
+                     });
   const auto norms = tensors().norms({squares_of_values, squares_of_directions});
   for_pieces([&](size_t i, memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
     const double root = std::sqrt(static_cast<double>(piece.parameter->spec.numel()));

@@ -12,6 +12,36 @@ namespace colossal::optim {
 
 using ops::Codes;
 
+namespace {
+
+/// A moment of one piece, as others see it; what is written to it is coded again when the lease ends.
+struct Decoded {
+  Decoded(const memory::Shard& shard, size_t place, Codes kind, bool writes)
+      : kind(kind),
+        writes(writes),
+        lease(shard.lease(
+            {.states = writes ? Access::Write : Access::Read, .places = {.first = place, .end = place + 2}})),
+        coded{lease->states[place], lease->states[place + 1]},
+        values(at::empty({coded.codes.numel()})) {
+    ops::decode_blocks(coded.codes, coded.scales, kind, values);
+  }
+  ~Decoded() {
+    if (writes) ops::encode_blocks(values, kind, coded.codes, coded.scales);
+  }
+  Decoded(const Decoded&) = delete;
+  Decoded& operator=(const Decoded&) = delete;
+
+  Codes kind;
+  bool writes;
+  memory::Lease lease;
+  struct {
+    at::Tensor codes, scales;
+  } coded;
+  at::Tensor values;
+};
+
+}  // namespace
+
 Adam8bit::Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards)
     : config_(config), shards_(shards) {
   for (const memory::Shard& shard : shards) {
@@ -36,7 +66,7 @@ Adam8bit::Moments Adam8bit::moments(const memory::Resident& shard, size_t piece)
 void Adam8bit::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   ops::AdamStep s = adam_step(config_, step, learning_rate);
-  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards_, kUpdate, [&](size_t, memory::Resident& shard) {
     size_t piece = 0;
     for_updates(config_, shard, step, gradient_scale, true, [&](const Run& run) {
       const Moments of_piece = moments(shard, piece++);
@@ -49,29 +79,19 @@ void Adam8bit::step(int64_t step, double learning_rate, double gradient_scale) {
 
 std::vector<StateTensor> Adam8bit::state() {
   std::vector<StateTensor> tensors;
-  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
-    for (size_t p = 0; p < shard.pieces.size(); ++p) {
-      const memory::Piece& piece = shard.pieces[p];
-      const Moments coded = moments(shard, p);
-      at::Tensor m = at::empty({piece.part.size}), v = at::empty({piece.part.size});
-      ops::decode_blocks(coded.first.codes, coded.first.scales, Codes::Signed, m);
-      ops::decode_blocks(coded.second.codes, coded.second.scales, Codes::Positive, v);
-      tensors.push_back(state_of_piece("exp_avg", m, piece, {}));
-      tensors.push_back(state_of_piece("exp_avg_sq", v, piece, {}));
+  for (const memory::Shard& shard : shards_)
+    for (size_t p = 0; p < shard.pieces().size(); ++p) {
+      const memory::Piece& piece = shard.pieces()[p];
+      const auto moment = [&](size_t place, Codes kind) {
+        return tensor::Stored(at::kFloat, {piece.part.size}, [=](bool writes) {
+          auto decoded = std::make_shared<Decoded>(shard, place, kind, writes);
+          return tensor::Held{decoded->values, decoded};
+        });
+      };
+      tensors.push_back(state_of_piece("exp_avg", moment(first_ + 4 * p, Codes::Signed), piece));
+      tensors.push_back(state_of_piece("exp_avg_sq", moment(first_ + 4 * p + 2, Codes::Positive), piece));
     }
-  });
   return tensors;
-}
-
-void Adam8bit::loaded(const std::vector<StateTensor>& state) {
-  size_t next = 0;
-  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
-    for (size_t p = 0; p < shard.pieces.size(); ++p) {
-      const Moments coded = moments(shard, p);
-      ops::encode_blocks(state[next++].value, Codes::Signed, coded.first.codes, coded.first.scales);
-      ops::encode_blocks(state[next++].value, Codes::Positive, coded.second.codes, coded.second.scales);
-    }
-  });
 }
 
 }  // namespace colossal::optim

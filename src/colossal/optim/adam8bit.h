@@ -16,7 +16,6 @@ class Adam8bit : public Optimizer {
   Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
   std::vector<StateTensor> state() override;
-  void loaded(const std::vector<StateTensor>& state) override;
 
  private:
   struct Moments {

@@ -19,32 +19,39 @@ void Came::step(int64_t, double learning_rate, double gradient_scale) {
   const std::vector<double>& betas = config().betas;
   Directions updates(shards());
   moments_.begin(gradient_scale, betas[1]);
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) { moments_.add(i, shard, shard.gradients); });
+  memory::for_leases(shards(), {.gradients = Access::Read, .states = Access::Write, .places = moments_.places()},
+                     [&](size_t i, memory::Resident& shard) { moments_.add(i, shard, shard.gradients); });
   moments_.update();
   at::Tensor squares = tensors().zeros();
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
-    moments_.divide(i, shard, shard.gradients, gradient_scale, updates.of(i, shard), squares);
-  });
+  memory::for_leases(shards(), {.gradients = Access::Write, .states = Access::Read, .places = moments_.places()},
+                     [&](size_t i, memory::Resident& shard) {
+                       moments_.divide(i, shard, shard.gradients, gradient_scale, updates.of(i, shard), squares);
+                     });
   const auto norms = tensors().norms({squares})[0];
   instability_.begin(1, betas[2], 1e-16);
   // from here on updates are how far they are from what was expected
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
-    const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
-    for (const memory::Piece& piece : shard.pieces) {
-      const double rms =
-          norms[tensors().index(*piece.parameter)] / std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
-      ops::average_(of_piece(update, piece), 1 / std::max(1.0, rms), of_piece(average, piece), 1 - betas[0]);
-    }
-    instability_.add(shard.pieces, update);
-  });
+  memory::for_leases(
+      shards(), {.gradients = Access::Write, .states = Access::Write, .places = averages_.places()},
+      [&](size_t i, memory::Resident& shard) {
+        const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
+        for (const memory::Piece& piece : shard.pieces) {
+          const double rms =
+              norms[tensors().index(*piece.parameter)] / std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
+          ops::average_(of_piece(update, piece), 1 / std::max(1.0, rms), of_piece(average, piece), 1 - betas[0]);
+        }
+        instability_.add(shard.pieces, update);
+      });
   instability_.update();
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
-    const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
-    instability_.divide(shard.pieces, average, 1, update, squares);
-    for (const memory::Piece& piece : shard.pieces)
-      descend(shard, piece, FactoredMoments::is_matrix(*piece.parameter) ? update : average,
-              {.rate = learning_rate, .weight_decay = config().weight_decay});
-  });
+  memory::for_leases(
+      shards(),
+      {.values = Access::Write, .gradients = Access::Read, .states = Access::Read, .places = averages_.places()},
+      [&](size_t i, memory::Resident& shard) {
+        const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
+        instability_.divide(shard.pieces, average, 1, update, squares);
+        for (const memory::Piece& piece : shard.pieces)
+          descend(shard, piece, FactoredMoments::is_matrix(*piece.parameter) ? update : average,
+                  {.rate = learning_rate, .weight_decay = config().weight_decay});
+      });
 }
 
 void Came::add_to(std::vector<StateTensor>& state) const {

@@ -7,7 +7,7 @@ namespace colossal::optim {
 
 void ElementwiseOptimizer::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  memory::for_leases(shards_, [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards_, kUpdate, [&](size_t, memory::Resident& shard) {
     for_updates(config_, shard, step, gradient_scale, false, [&](const Run& run) {
       update(run, states_.of(shard, run.offset, run.size), step, learning_rate * run.rate);
     });

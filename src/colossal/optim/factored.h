@@ -51,6 +51,8 @@ class FactoredMoments {
 class SecondMoments {
  public:
   SecondMoments(const std::vector<memory::Shard>& shards, const LogicalTensors& tensors);
+  /// Of the states that add() writes and divide() reads.
+  memory::Places places() const { return others_.places(); }
   /// moments = decay moments + (1 - decay) ((scale buffer)^2 + 1e-30): begin(), add() for each shard, update().
   void begin(double scale, double decay);
   /// Of shard number `index`; the moments of what is no matrix are done with it.

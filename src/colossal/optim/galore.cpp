@@ -34,28 +34,34 @@ at::Tensor cut(at::Tensor whole, int64_t row, int64_t rows) { return whole.narro
 Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical),
       type_(type_of(shards)),
+      owners_(tensors().mesh().all(), find_matrices()),
       others_(shards, {"exp_avg", "exp_avg_sq"},
               [&](const nn::Parameter& p) { return !is_projected(p.spec.shape, config.rank); }) {
-  int64_t total = 0;
-  for (size_t i = 0; i < tensors().entries().size(); ++i) {
-    const auto& shape = tensors().entries()[i].spec.shape;
-    place_.push_back(is_projected(shape, config.rank) ? static_cast<int64_t>(matrices_.size()) : -1);
-    if (place_.back() < 0) continue;
-    const bool from_left = shape[0] <= shape[1];
-    const std::vector<int64_t> low =
-        from_left ? std::vector<int64_t>{config.rank, shape[1]} : std::vector<int64_t>{shape[0], config.rank};
-    matrices_.push_back({i, from_left, {}, zeros({std::min(shape[0], shape[1]), config.rank}), total, low});
-    total += low[0] * low[1];
-  }
-  for (size_t i = 0; i < shards.size(); ++i)
-    for (const memory::Piece& piece : shards[i].pieces())
-      if (const int64_t place = place_[tensors().index(*piece.parameter)]; place >= 0)
-        matrices_[static_cast<size_t>(place)].shards.push_back(i);
-  for (at::Tensor& moment : moments_) moment = zeros({total});
+  for (at::Tensor& moment : moments_) moment = at::zeros({total_}, options());
 }
 
-at::Tensor Galore::zeros(const std::vector<int64_t>& sizes) const {
-  return at::zeros(sizes, tensors().zeros().options().dtype(type_));
+at::TensorOptions Galore::options() const { return tensors().zeros().options().dtype(type_); }
+
+std::vector<OwnerComputes::Matrix> Galore::find_matrices() {
+  const std::vector<std::vector<size_t>> holders = shards_of_tensors();
+  const int64_t rank = config().rank;
+  std::vector<OwnerComputes::Matrix> matrices;
+  place_.assign(tensors().entries().size(), -1);
+  for (const size_t i : tensors().as_declared()) {
+    const auto& shape = tensors().entries()[i].spec.shape;
+    if (!is_projected(shape, rank)) continue;
+    const bool from_left = shape[0] <= shape[1];
+    const int64_t least = std::min(shape[0], shape[1]), most = std::max(shape[0], shape[1]);
+    const std::vector<int64_t> low =
+        from_left ? std::vector<int64_t>{rank, shape[1]} : std::vector<int64_t>{shape[0], rank};
+    place_[i] = static_cast<int64_t>(matrices_.size());
+    matrices_.push_back({i, from_left, at::zeros({least, rank}, options()), total_, low});
+    total_ += low[0] * low[1];
+    // the product that is square in the smaller side, and its eigenvectors
+    const auto n = static_cast<double>(least), m = static_cast<double>(most);
+    matrices.push_back({shape, {least, rank}, 2 * n * n * m + 9 * n * n * n, holders[i]});
+  }
+  return matrices;
 }
 
 const Galore::Matrix* Galore::matrix_of(const nn::Parameter& parameter) const {
@@ -74,35 +80,28 @@ void Galore::for_blocks(const memory::Resident& shard, const at::Tensor& buffer,
 }
 
 void Galore::find_projections() {
-  comm::Group& all = tensors().mesh().all();
-  const auto ranks = static_cast<size_t>(all.size());
-  for (size_t first = 0; first < matrices_.size(); first += ranks) {  // a matrix a rank at a time
-    const size_t end = std::min(matrices_.size(), first + ranks);
-    at::Tensor mine;
-    for (size_t k = first; k < end; ++k) {
-      at::Tensor whole = zeros(tensors().entries()[matrices_[k].tensor].spec.shape);
-      for (const size_t i : matrices_[k].shards) {
-        const memory::Lease shard = shards()[i].lease();
-        for_blocks(*shard, shard->gradients,
-                   [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
-                     if (counts && &matrix == &matrices_[k])
-                       whole.narrow(0, row, block.size(0)).narrow(1, column, block.size(1)).copy_(block);
-                   });
-      }
-      all.reduce(whole, static_cast<int>(k - first), comm::Reduce::Sum).wait();
-      if (static_cast<size_t>(all.rank()) == k - first) mine = whole;
-    }
-    if (mine.defined()) {
-      const Matrix& matrix = matrices_[first + static_cast<size_t>(all.rank())];
-      at::Tensor(matrix.projection).copy_(leading_vectors(mine, matrix.from_left, config().rank));
-    }
-    for (size_t k = first; k < end; ++k) all.broadcast(matrices_[k].projection, static_cast<int>(k - first)).wait();
-  }
+  owners_.run(
+      shards(), options(),
+      {.needs = {.gradients = Access::Read},
+       .collect =
+           [&](size_t k, const at::Tensor& whole, const OwnerComputes::Leases& leases) {
+             for (const size_t i : owners_.matrices()[k].shards)
+               for_blocks(*leases.at(i), leases.at(i)->gradients,
+                          [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
+                            if (counts && &matrix == &matrices_[k])
+                              whole.narrow(0, row, block.size(0)).narrow(1, column, block.size(1)).copy_(block);
+                          });
+           },
+       .compute =
+           [&](size_t k, const at::Tensor& whole) {
+             return leading_vectors(whole, matrices_[k].from_left, config().rank);
+           },
+       .hand_out = [&](size_t k, const at::Tensor& result, const auto&) { matrices_[k].projection.copy_(result); }});
 }
 
 at::Tensor Galore::projected() const {
   at::Tensor flat = at::zeros_like(moments_[0]);
-  memory::for_leases(shards(), [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards(), {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
     for_blocks(shard, shard.gradients.to(type_),
                [&](const Matrix& matrix, const at::Tensor& block, int64_t row, int64_t column, bool counts) {
                  if (!counts) return;
@@ -126,7 +125,7 @@ void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
   ops::AdamStep s = adam_step(config(), step, learning_rate);
   ops::adam_direction_({low, low, {}, gradient_scale}, low, moments_[0], moments_[1], s);
   Directions directions(shards());
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
+  memory::for_leases(shards(), kUpdate, [&](size_t i, memory::Resident& shard) {
     const at::Tensor up = directions.of(i, shard);
     for_blocks(shard, up, [&](const Matrix& matrix, at::Tensor block, int64_t row, int64_t column, bool) {
       const at::Tensor direction = matrix.low(low);

@@ -1,6 +1,7 @@
 // GaLore (Zhao et al., arXiv:2403.03507) over shards: AdamW on gradients projected to low rank.
 #pragma once
 #include "colossal/optim/factored.h"
+#include "colossal/optim/owner_computes.h"
 #include "colossal/optim/tensorwise.h"
 
 namespace colossal::optim {
@@ -29,9 +30,8 @@ class Galore : public TensorwiseOptimizer {
   struct Matrix {
     size_t tensor;  ///< of LogicalTensors
     bool from_left;
-    std::vector<size_t> shards;  ///< those that have parts of it
-    at::Tensor projection;       ///< [smaller side, rank]
-    int64_t at;                  ///< of its R in the flat buffers of all
+    at::Tensor projection;  ///< [smaller side, rank]
+    int64_t at;             ///< of its R in the flat buffers of all
     std::vector<int64_t> low_shape;
     at::Tensor low(const at::Tensor& flat) const {
       return flat.narrow(0, at, low_shape[0] * low_shape[1]).view(low_shape);
@@ -42,13 +42,16 @@ class Galore : public TensorwiseOptimizer {
   /// matrices.
   template <class Body>
   void for_blocks(const memory::Resident& shard, const at::Tensor& buffer, const Body& body) const;
+  std::vector<OwnerComputes::Matrix> find_matrices();
   void find_projections();
   at::Tensor projected() const;
-  at::Tensor zeros(const std::vector<int64_t>& sizes) const;  // of type_, on the device of the values
+  at::TensorOptions options() const;  // type_, on the device of the values
 
   at::ScalarType type_;  ///< fp64 for fp64 values, else fp32
   std::vector<Matrix> matrices_;
   std::vector<int64_t> place_;  ///< of a tensor in matrices_; -1: is not projected
+  int64_t total_ = 0;           ///< elements of all R
+  OwnerComputes owners_;        ///< of matrices_, among all ranks
   at::Tensor moments_[2];       ///< of all R, flat
   PieceStates others_;
 };

@@ -12,11 +12,13 @@
 namespace colossal::optim {
 namespace {
 
+using memory::Access;
+
 /// Largest magnitude of all gradients on their device; undefined: this rank has none. Copies do no harm to a maximum,
 /// so every rank looks at all that it has.
 at::Tensor largest(const std::vector<memory::Shard>& shards) {
   at::Tensor most;
-  memory::for_leases(shards, [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards, {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
     for (const memory::Piece& piece : shard.pieces) {
       const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
       const at::Tensor here = at::linalg_vector_norm(part, std::numeric_limits<double>::infinity()).to(at::kDouble);
@@ -29,7 +31,7 @@ at::Tensor largest(const std::vector<memory::Shard>& shards) {
 /// Sum of the squares that this rank counts, on their device, added up in the order of the pieces; undefined: none.
 at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place& place) {
   at::Tensor sum;
-  memory::for_leases(shards, [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards, {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
     for (const memory::Piece& piece : shard.pieces) {
       const at::Tensor here = memory::counted_squares(shard.gradients, piece, place);
       sum = sum.defined() ? sum + here : here;
@@ -55,7 +57,7 @@ double clip_factor(double norm, double limit) { return limit > 0 && norm > limit
 
 void clip_by_value(const std::vector<memory::Shard>& shards, double limit) {
   require(limit > 0, "optimizer", "gradients are clipped to values above 0: got ", limit);
-  memory::for_leases(shards, [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards, {.gradients = Access::Write}, [&](size_t, memory::Resident& shard) {
     const bool is_half = shard.gradients.scalar_type() == at::kHalf;
     // its largest number: clamp_ takes no other, and none is above
     const double most = is_half ? std::min(limit, 65504.0) : limit;

@@ -12,17 +12,18 @@ void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
   Directions directions(shards());
   at::Tensor squares_of_values = tensors().zeros(), squares_of_directions = tensors().zeros();
   ops::AdamStep adam = adam_step(config(), step, learning_rate);
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
-    const at::Tensor direction = directions.of(i, shard);
-    for_updates(config(), shard, step, gradient_scale, false, [&](const Run& run) {
-      const auto states = states_.of(shard, run.offset, run.size);
-      adam.weight_decay = run.weight_decay;
-      ops::adam_direction_({run.update.values, run.update.gradients, {}, gradient_scale},
-                           direction.narrow(0, run.offset, run.size), states[0], states[1], adam);
-    });
-    tensors().add_squares(shard.pieces, shard.values, squares_of_values);
-    tensors().add_squares(shard.pieces, direction, squares_of_directions);
-  });
+  memory::for_leases(shards(), {.values = Access::Read, .gradients = Access::Write, .states = Access::Write},
+                     [&](size_t i, memory::Resident& shard) {
+                       const at::Tensor direction = directions.of(i, shard);
+                       for_updates(config(), shard, step, gradient_scale, false, [&](const Run& run) {
+                         const auto states = states_.of(shard, run.offset, run.size);
+                         adam.weight_decay = run.weight_decay;
+                         ops::adam_direction_({run.update.values, run.update.gradients, {}, gradient_scale},
+                                              direction.narrow(0, run.offset, run.size), states[0], states[1], adam);
+                       });
+                       tensors().add_squares(shard.pieces, shard.values, squares_of_values);
+                       tensors().add_squares(shard.pieces, direction, squares_of_directions);
+                     });
   const auto norms = tensors().norms({squares_of_values, squares_of_directions});
   for_pieces([&](size_t i, memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
     const double of_values = norms[0][tensor], of_direction = norms[1][tensor];

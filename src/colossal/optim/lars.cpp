@@ -12,12 +12,13 @@ Lars::Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, co
 void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   at::Tensor squares_of_values = tensors().zeros(), squares_of_gradients = tensors().zeros();
-  memory::for_leases(shards(), [&](size_t, memory::Resident& shard) {
-    tensors().add_squares(shard.pieces, shard.values, squares_of_values);
-    tensors().add_squares(shard.pieces, shard.gradients, squares_of_gradients);
-  });
+  memory::for_leases(shards(), {.values = Access::Read, .gradients = Access::Read},
+                     [&](size_t, memory::Resident& shard) {
+                       tensors().add_squares(shard.pieces, shard.values, squares_of_values);
+                       tensors().add_squares(shard.pieces, shard.gradients, squares_of_gradients);
+                     });
   const auto norms = tensors().norms({squares_of_values, squares_of_gradients});
-  memory::for_leases(shards(), [&](size_t, memory::Resident& shard) {
+  memory::for_leases(shards(), kUpdate, [&](size_t, memory::Resident& shard) {
     for_updates(config(), shard, step, gradient_scale, true, [&](const Run& run) {
       const size_t tensor = tensors().index(run.first);
       const double of_values = norms[0][tensor], of_gradient = norms[1][tensor] * gradient_scale;

@@ -21,6 +21,8 @@ LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mes
     index_[name] = entries_.size();
     entries_.push_back({name, parameter->spec, parameter->hidden_matrix});
   }
+  for (const nn::Parameter& p : parameters.declared())
+    if (trained.count(p.name)) as_declared_.push_back(index_.at(p.name));
 }
 
 at::Tensor LogicalTensors::zeros() const {

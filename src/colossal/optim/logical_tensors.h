@@ -23,6 +23,8 @@ class LogicalTensors {
   LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh);
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
+  /// Their numbers in the order in which the model declares them: neighbours mostly lie in one shard.
+  const std::vector<size_t>& as_declared() const { return as_declared_; }
   comm::Mesh& mesh() const { return mesh_; }
 
   /// For each tensor a number, at first zero: fp64 [tensors], on the device of the parameters.
@@ -39,6 +41,7 @@ class LogicalTensors {
   at::Device device_;
   std::vector<Entry> entries_;
   std::map<std::string, size_t> index_;
+  std::vector<size_t> as_declared_;
 };
 
 }  // namespace colossal::optim

@@ -48,48 +48,45 @@ at::Tensor newton_schulz(const at::Tensor& x) {
 
 Muon::Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical),
-      stage_(tensors().mesh().all_but("pipeline")),
       options_(exchange_options(shards)),
+      owners_(tensors().mesh().all_but("pipeline"), find_matrices()),
       momentum_(shards, {"momentum"}, [](const nn::Parameter& p) { return p.hidden_matrix; }),
-      others_(shards, {"exp_avg", "exp_avg_sq"}, [](const nn::Parameter& p) { return !p.hidden_matrix; }) {
+      others_(shards, {"exp_avg", "exp_avg_sq"}, [](const nn::Parameter& p) { return !p.hidden_matrix; }) {}
+
+/// The matrices of this stage, the same on all of its ranks.
+std::vector<OwnerComputes::Matrix> Muon::find_matrices() {
   const int stage = tensors().mesh().index("pipeline");
-  std::vector<std::vector<size_t>> holders(tensors().entries().size());
-  for (size_t i = 0; i < shards.size(); ++i)
-    for (const memory::Piece& piece : shards[i].pieces()) holders[tensors().index(*piece.parameter)].push_back(i);
-  for (size_t tensor = 0; tensor < tensors().entries().size(); ++tensor) {
+  const std::vector<std::vector<size_t>> holders = shards_of_tensors();
+  std::vector<OwnerComputes::Matrix> matrices;
+  for (const size_t tensor : tensors().as_declared()) {
     const auto& [name, spec, is_matrix] = tensors().entries()[tensor];
     const auto& stages = spec.stages;
     if (!is_matrix || (!stages.empty() && std::find(stages.begin(), stages.end(), stage) == stages.end())) continue;
     int64_t row = 0;
     for (const tensor::Segment& segment : spec.splits[0].segments) {
-      matrices_.push_back({tensor, row, segment.size, holders[tensor]});
+      std::vector<int64_t> shape = spec.shape;
+      shape[0] = segment.size;
+      matrices.push_back({shape, shape, cost_of(segment.size, columns_of(shape)), holders[tensor]});
+      segments_.push_back({tensor, row});
       row += segment.size;
     }
   }
-  const auto cost = [&](const Matrix& m) { return cost_of(m.rows, columns_of(shape_of(m))); };
-  std::stable_sort(matrices_.begin(), matrices_.end(),
-                   [&](const Matrix& a, const Matrix& b) { return cost(a) > cost(b); });
-}
-
-std::vector<int64_t> Muon::shape_of(const Matrix& matrix) const {
-  std::vector<int64_t> shape = tensors().entries()[matrix.tensor].spec.shape;
-  shape[0] = matrix.rows;
-  return shape;
+  return matrices;
 }
 
 template <class Body>
-void Muon::for_blocks(const Matrix& matrix, const memory::Resident& shard, const at::Tensor& buffer,
-                      const at::Tensor& whole, const Body& body) const {
+void Muon::for_blocks(size_t k, const memory::Resident& shard, const at::Tensor& buffer, const at::Tensor& whole,
+                      const Body& body) const {
   const tensor::Place& place = tensors().mesh().place();
   for (const memory::Piece& piece : shard.pieces) {
-    if (tensors().index(*piece.parameter) != matrix.tensor) continue;
+    if (tensors().index(*piece.parameter) != segments_[k].tensor) continue;
     tensor::ShardSpec spec = piece.parameter->spec;
     // A stage that lies on two ranks of a pipeline is put together on each of them, of what each holds.
     if (!spec.stages.empty()) spec.stages = {place.index("pipeline")};
     const auto shape = spec.local_shape(place);
     for (const tensor::Block& block : tensor::blocks(spec, place, piece.part)) {
-      const int64_t row = block.start[0] - matrix.first_row;  // blocks lie inside one segment
-      if (row < 0 || row >= matrix.rows) continue;
+      const int64_t row = block.start[0] - segments_[k].first_row;  // blocks lie inside one segment
+      if (row < 0 || row >= whole.size(0)) continue;
       at::Tensor same = whole.narrow(0, row, block.size[0]);
       for (size_t d = 1; d < block.size.size(); ++d)
         same = same.narrow(static_cast<int64_t>(d), block.start[d], block.size[d]);
@@ -98,82 +95,72 @@ void Muon::for_blocks(const Matrix& matrix, const memory::Resident& shard, const
   }
 }
 
-/// What this rank counts of a matrix, zeros elsewhere: added up over the ranks of a stage, the whole.
-at::Tensor Muon::collected(const Matrix& matrix, Directions& directions) const {
-  at::Tensor whole = at::zeros(shape_of(matrix), options_);
-  for (const size_t i : matrix.shards) {
-    const memory::Lease shard = shards()[i].lease();
-    for_blocks(matrix, *shard, directions.of(i, *shard), whole,
-               [](const at::Tensor& mine, at::Tensor same, bool counts) {
-                 if (counts) same.copy_(mine);
-               });
-  }
-  return whole;
-}
-
-void Muon::hand_out(const Matrix& matrix, const at::Tensor& whole, Directions& directions) const {
-  for (const size_t i : matrix.shards) {
-    const memory::Lease shard = shards()[i].lease();
-    for_blocks(matrix, *shard, directions.of(i, *shard), whole,
-               [](at::Tensor mine, const at::Tensor& same, bool) { mine.copy_(same); });
-  }
-}
-
 void Muon::orthogonalize(Directions& directions) const {
-  const auto ranks = static_cast<size_t>(stage_.size()), mine = static_cast<size_t>(stage_.rank());
-  for (size_t first = 0; first < matrices_.size(); first += ranks) {  // a matrix a rank at a time
-    const size_t end = std::min(matrices_.size(), first + ranks);
-    at::Tensor orthogonal;  // the one of this rank
-    for (size_t k = first; k < end; ++k) {
-      at::Tensor whole = collected(matrices_[k], directions);
-      if (ranks > 1) stage_.reduce(whole, static_cast<int>(k - first), comm::Reduce::Sum).wait();
-      if (k - first == mine) orthogonal = whole;
+  const auto for_parts = [&](size_t k, const at::Tensor& whole, const OwnerComputes::Leases& leases, const auto& body) {
+    for (const size_t i : owners_.matrices()[k].shards) {
+      const memory::Resident& shard = *leases.at(i);
+      for_blocks(k, shard, directions.of(i, shard), whole, body);
     }
-    if (orthogonal.defined()) {
-      const at::Tensor matrix = orthogonal.flatten(1);
-      const double scale = scale_of(config(), matrix.size(0), matrix.size(1));
-      orthogonal = newton_schulz(matrix).mul(scale).contiguous().view(orthogonal.sizes());
-    }
-    for (size_t k = first; k < end; ++k) {
-      at::Tensor whole = k - first == mine ? orthogonal : at::empty(shape_of(matrices_[k]), options_);
-      if (ranks > 1) stage_.broadcast(whole, static_cast<int>(k - first)).wait();
-      hand_out(matrices_[k], whole, directions);
-    }
-  }
+  };
+  owners_.run(shards(), options_,
+              {.needs = {.gradients = Access::Write},
+               .collect =
+                   [&](size_t k, const at::Tensor& whole, const auto& leases) {
+                     for_parts(k, whole, leases, [](const at::Tensor& mine, at::Tensor same, bool counts) {
+                       if (counts) same.copy_(mine);
+                     });
+                   },
+               .compute =
+                   [&](size_t, const at::Tensor& whole) {
+                     const at::Tensor matrix = whole.flatten(1);
+                     const double scale = scale_of(config(), matrix.size(0), matrix.size(1));
+                     return newton_schulz(matrix).mul(scale).contiguous().view(whole.sizes());
+                   },
+               .hand_out =
+                   [&](size_t k, const at::Tensor& result, const auto& leases) {
+                     for_parts(k, result, leases,
+                               [](at::Tensor mine, const at::Tensor& same, bool) { mine.copy_(same); });
+                   }});
 }
 
 void Muon::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   const double keep = config().betas[0];
   Directions directions(shards());
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
-    const at::Tensor to = directions.of(i, shard);
-    for (size_t p = 0; p < shard.pieces.size(); ++p)
-      for (at::Tensor momentum : momentum_.of(i, shard, p)) {
-        const at::Tensor g = of_piece(shard.gradients, shard.pieces[p]).to(momentum.scalar_type()) * gradient_scale;
-        momentum.lerp_(g, 1 - keep);
-        of_piece(to, shard.pieces[p]).copy_(at::lerp(g, momentum, keep));
-      }
-  });
+  memory::for_leases(shards(), {.gradients = Access::Write, .states = Access::Write, .places = momentum_.places()},
+                     [&](size_t i, memory::Resident& shard) {
+                       const at::Tensor to = directions.of(i, shard);
+                       for (size_t p = 0; p < shard.pieces.size(); ++p)
+                         for (at::Tensor momentum : momentum_.of(i, shard, p)) {
+                           const at::Tensor g =
+                               of_piece(shard.gradients, shard.pieces[p]).to(momentum.scalar_type()) * gradient_scale;
+                           momentum.lerp_(g, 1 - keep);
+                           of_piece(to, shard.pieces[p]).copy_(at::lerp(g, momentum, keep));
+                         }
+                     });
   orthogonalize(directions);
   ops::AdamStep s{.learning_rate = learning_rate,
                   .beta1 = config().betas[1],
                   .beta2 = config().betas[2],
                   .epsilon = config().epsilon,
                   .step = step};
-  memory::for_leases(shards(), [&](size_t i, memory::Resident& shard) {
-    size_t p = 0;
-    for_updates(config(), shard, step, gradient_scale, true, [&](const Run& run) {
-      const memory::Piece& piece = shard.pieces[p];
-      const auto states = others_.of(i, shard, p++);
-      s.learning_rate = learning_rate * run.rate;
-      s.weight_decay = run.weight_decay;
-      if (states.empty())
-        descend(shard, piece, directions.of(i, shard), {.rate = learning_rate, .weight_decay = config().weight_decay});
-      else
-        ops::adam_(run.update, states[0], states[1], s);
-    });
-  });
+  memory::for_leases(
+      shards(),
+      {.values = Access::Write, .gradients = Access::Read, .states = Access::Write, .places = others_.places()},
+      [&](size_t i, memory::Resident& shard) {
+        size_t p = 0;
+        for_updates(config(), shard, step, gradient_scale, true, [&](const Run& run) {
+          const memory::Piece& piece = shard.pieces[p];
+          const auto states = others_.of(i, shard, p++);
+          s.learning_rate = learning_rate * run.rate;
+          s.weight_decay = run.weight_decay;
+          if (states.empty())
+            descend(shard, piece, directions.of(i, shard),
+                    {.rate = learning_rate, .weight_decay = config().weight_decay});
+          else
+            ops::adam_(run.update, states[0], states[1], s);
+        });
+      });
 }
 
 void Muon::add_to(std::vector<StateTensor>& state) const {

@@ -1,5 +1,6 @@
 // Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) over shards: momentum made orthogonal.
 #pragma once
+#include "colossal/optim/owner_computes.h"
 #include "colossal/optim/tensorwise.h"
 
 namespace colossal::optim {
@@ -17,8 +18,8 @@ namespace colossal::optim {
 ///
 /// Layouts: matrices are those of the whole model under every layout and way to share out: each is put together on one
 ///          rank of its stage, which makes it orthogonal, and goes back to all. Their number divides among the ranks.
-/// States:  a value for each element of matrices, two for others, shared out as the shards are. While a step runs: two
-///          whole matrices a rank; directions take the gradients' place, or a value an element where their dtype is
+/// States:  a value for each element of matrices, two for others, shared out as the shards are. While a step runs: what
+///          OwnerComputes holds; directions take the gradients' place, or a value an element where their dtype is
 ///          another.
 /// Communication: for each matrix a reduce to its rank and a broadcast from it, n m elements each, in fp32 (fp64 of
 ///                fp64 values), among the ranks of a stage. None for a stage of one rank.
@@ -31,24 +32,22 @@ class Muon : public TensorwiseOptimizer {
  private:
   void add_to(std::vector<StateTensor>& state) const override;
 
-  struct Matrix {
-    size_t tensor;               ///< of LogicalTensors
-    int64_t first_row, rows;     ///< of the tensor's dimension 0: a segment of it
-    std::vector<size_t> shards;  ///< those that have parts of it
+  /// A segment of a tensor is a matrix: that of the same number in owners_.
+  struct Segment {
+    size_t tensor;      ///< of LogicalTensors
+    int64_t first_row;  ///< of the tensor's dimension 0
   };
-  /// body(block of `buffer`, the same block of `whole`, whether this rank counts it) for what a shard holds of a
-  /// matrix; `whole` has shape_of(matrix).
+  std::vector<OwnerComputes::Matrix> find_matrices();
+  /// body(block of `buffer`, the same block of `whole`, whether this rank counts it) for what a shard holds of matrix
+  /// k, `whole`.
   template <class Body>
-  void for_blocks(const Matrix& matrix, const memory::Resident& shard, const at::Tensor& buffer,
-                  const at::Tensor& whole, const Body& body) const;
-  std::vector<int64_t> shape_of(const Matrix& matrix) const;
-  at::Tensor collected(const Matrix& matrix, Directions& directions) const;
-  void hand_out(const Matrix& matrix, const at::Tensor& whole, Directions& directions) const;
+  void for_blocks(size_t k, const memory::Resident& shard, const at::Tensor& buffer, const at::Tensor& whole,
+                  const Body& body) const;
   void orthogonalize(Directions& directions) const;
 
-  comm::Group& stage_;            ///< the ranks of this stage
-  at::TensorOptions options_;     ///< with which matrices are exchanged and multiplied
-  std::vector<Matrix> matrices_;  ///< of this stage, the same on all of its ranks, the most expensive first
+  at::TensorOptions options_;      ///< with which matrices are exchanged and multiplied
+  std::vector<Segment> segments_;  ///< of each matrix
+  OwnerComputes owners_;           ///< among the ranks of this stage
   PieceStates momentum_, others_;
 };
 

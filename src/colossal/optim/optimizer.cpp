@@ -54,9 +54,8 @@ const Row kRows[] = {
 
 }  // namespace
 
-StateTensor state_of_piece(const std::string& kind, const at::Tensor& value, const memory::Piece& piece,
-                           memory::Lease lease) {
-  return {concat(kind, ".", piece.parameter->name), value, piece.parameter->spec, piece.part, std::move(lease)};
+StateTensor state_of_piece(const std::string& kind, tensor::Stored value, const memory::Piece& piece) {
+  return {concat(kind, ".", piece.parameter->name), std::move(value), piece.parameter->spec, piece.part};
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& given, std::vector<memory::Shard>& shards,

@@ -12,6 +12,15 @@ at::Tensor narrowed(const at::Tensor& flat, int64_t offset, int64_t size) {
   return flat.defined() ? flat.narrow(0, offset, size) : flat;
 }
 
+/// Elements [offset, offset + size) of the state at `place`.
+tensor::Stored stored_state(const memory::Shard& shard, size_t place, int64_t offset, int64_t size) {
+  return {shard.options(), {size}, [=](bool writes) {
+            const memory::Lease lease = shard.lease(
+                {.states = writes ? Access::Write : Access::Read, .places = {.first = place, .end = place + 1}});
+            return tensor::Held{lease->states[place].narrow(0, offset, size), lease};
+          }};
+}
+
 }  // namespace
 
 ShardStates::ShardStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds)
@@ -30,12 +39,11 @@ std::vector<at::Tensor> ShardStates::of(const memory::Resident& shard, int64_t o
 }
 
 void ShardStates::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {
-  for (const memory::Shard& shard : shards) {
-    const memory::Lease lease = shard.lease();
-    for (const memory::Piece& piece : lease->pieces)
+  for (const memory::Shard& shard : shards)
+    for (const memory::Piece& piece : shard.pieces())
       for (size_t kind = 0; kind < kinds_.size(); ++kind)
-        tensors.push_back(state_of_piece(kinds_[kind], of_piece(of(*lease, kind), piece), piece, lease));
-  }
+        tensors.push_back(
+            state_of_piece(kinds_[kind], stored_state(shard, first_ + kind, piece.offset, piece.part.size), piece));
 }
 
 PieceStates::PieceStates(const std::vector<memory::Shard>& shards, std::vector<std::string> kinds,
@@ -65,14 +73,13 @@ std::vector<at::Tensor> PieceStates::of(size_t index, const memory::Resident& sh
 }
 
 void PieceStates::add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const {
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const memory::Lease lease = shards[i].lease();
-    for (size_t p = 0; p < lease->pieces.size(); ++p) {
-      const auto states = of(i, *lease, p);
-      for (size_t kind = 0; kind < states.size(); ++kind)
-        tensors.push_back(state_of_piece(kinds_[kind], states[kind], lease->pieces[p], lease));
+  for (size_t i = 0; i < shards.size(); ++i)
+    for (size_t p = 0; p < places_[i].size(); ++p) {
+      const memory::Piece& piece = shards[i].pieces()[p];
+      for (size_t kind = 0; places_[i][p] >= 0 && kind < kinds_.size(); ++kind)
+        tensors.push_back(state_of_piece(
+            kinds_[kind], stored_state(shards[i], first_ + kind, places_[i][p], piece.part.size), piece));
     }
-  }
 }
 
 void for_updates(const OptimizerConfig& config, const memory::Resident& shard, int64_t step, double gradient_scale,
@@ -107,8 +114,9 @@ void for_updates(const OptimizerConfig& config, const memory::Resident& shard, i
 }
 
 at::Tensor Directions::of(size_t index, const memory::Resident& shard) {
-  if (shard.gradients.scalar_type() == shard.values.scalar_type()) return shard.gradients;
-  if (!own_[index].defined()) own_[index] = at::zeros_like(shard.values);
+  const at::TensorOptions of_values = shards_[index].options();
+  if (shard.gradients.dtype() == of_values.dtype()) return shard.gradients;
+  if (!own_[index].defined()) own_[index] = at::zeros({shards_[index].length()}, of_values);
   return own_[index];
 }
 

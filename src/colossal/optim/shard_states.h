@@ -9,6 +9,8 @@
 
 namespace colossal::optim {
 
+using memory::Access;
+
 /// For every shard and each kind ("exp_avg") a state like its values, at first zero. Part of a checkpoint under the
 /// parameters' own specs.
 class ShardStates {
@@ -18,6 +20,8 @@ class ShardStates {
   std::vector<at::Tensor> of(const memory::Resident& shard, int64_t offset, int64_t size) const;
   /// All of it.
   at::Tensor of(const memory::Resident& shard, size_t kind) const { return shard.states[first_ + kind]; }
+  /// Where they are among the states of every shard.
+  memory::Places places() const { return {first_, first_ + kinds_.size()}; }
   /// Piece after piece, kind after kind.
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
 
@@ -33,6 +37,7 @@ class PieceStates {
               const std::function<bool(const nn::Parameter&)>& wanted);
   /// Of piece number `piece` of shard number `index`, in the order of the kinds; empty where it is not wanted.
   std::vector<at::Tensor> of(size_t index, const memory::Resident& shard, size_t piece) const;
+  memory::Places places() const { return {first_, first_ + kinds_.size()}; }
   void add_to(std::vector<StateTensor>& tensors, const std::vector<memory::Shard>& shards) const;
 
  private:
@@ -40,6 +45,9 @@ class PieceStates {
   size_t first_ = 0;                          // place of the first kind among the states of every shard
   std::vector<std::vector<int64_t>> places_;  // [shard][piece]: where it begins in each kind's state; -1: not wanted
 };
+
+/// What an update in one pass needs of a shard.
+inline constexpr memory::Needs kUpdate{Access::Write, Access::Read, Access::Write};
 
 /// What an elementwise rule updates in one pass: neighbouring pieces of one rate and decay, or one piece where values
 /// are rounded by chance.
@@ -57,13 +65,15 @@ void for_updates(const OptimizerConfig& config, const memory::Resident& shard, i
                  bool apart, const std::function<void(const Run&)>& body);
 
 /// Buffers of the values' dtype for what a rule makes of the gradients in a step: they themselves where they have it,
-/// as nobody reads them after an update; else one beside each shard, zero at first.
+/// as nobody reads them after an update; else one beside each shard, zero at first. of() needs a lease of the
+/// gradients, to be written if a later lease is to find what is written.
 class Directions {
  public:
-  explicit Directions(const std::vector<memory::Shard>& shards) : own_(shards.size()) {}
+  explicit Directions(const std::vector<memory::Shard>& shards) : shards_(shards), own_(shards.size()) {}
   at::Tensor of(size_t index, const memory::Resident& shard);
 
  private:
+  const std::vector<memory::Shard>& shards_;
   std::vector<at::Tensor> own_;  // undefined where the gradients serve
 };
 

@@ -21,12 +21,23 @@ class TensorwiseOptimizer : public Optimizer {
   const std::vector<memory::Shard>& shards() const { return shards_; }
   const LogicalTensors& tensors() const { return tensors_; }
 
-  /// body(number of the shard, its lease, piece, number of its tensor) for all pieces.
+  /// body(number of the shard, its lease, piece, number of its tensor) for all pieces, whose values are written and
+  /// whose gradients are read.
   template <class Body>
   void for_pieces(const Body& body) const {
-    memory::for_leases(shards_, [&](size_t i, memory::Resident& shard) {
-      for (const memory::Piece& piece : shard.pieces) body(i, shard, piece, tensors_.index(*piece.parameter));
-    });
+    memory::for_leases(shards_, {.values = Access::Write, .gradients = Access::Read},
+                       [&](size_t i, memory::Resident& shard) {
+                         for (const memory::Piece& piece : shard.pieces)
+                           body(i, shard, piece, tensors_.index(*piece.parameter));
+                       });
+  }
+
+  /// For each tensor the numbers of the shards of this rank that have parts of it, ascending.
+  std::vector<std::vector<size_t>> shards_of_tensors() const {
+    std::vector<std::vector<size_t>> holders(tensors_.entries().size());
+    for (size_t i = 0; i < shards_.size(); ++i)
+      for (const memory::Piece& piece : shards_[i].pieces()) holders[tensors_.index(*piece.parameter)].push_back(i);
+    return holders;
   }
 
  private:

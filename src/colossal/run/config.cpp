@@ -131,6 +131,10 @@ void Config::validate() const {
               (parallel.zero_sharers <= parallel.data && parallel.data % parallel.zero_sharers == 0),
           "parallel", "zero_sharers must divide data: got ", parallel.zero_sharers, " of ", parallel.data,
           " replicas; set it to 0 to share among all");
+  require(parallel.gathered_mib == 0 || (parallel.zero == 3 && parallel.reshard_after_forward), "parallel",
+          "gathered_mib is for zero = 3 with reshard_after_forward, where parameters go: got ", parallel.gathered_mib,
+          " with zero = ", parallel.zero, parallel.reshard_after_forward ? "" : ", reshard_after_forward = false",
+          "; leave it out");
   require(data.masked_random + data.masked_kept <= 1, "data",
           "masked_random and masked_kept are shares of the masked tokens, at most 1 together: got ", data.masked_random,
           " and ", data.masked_kept);

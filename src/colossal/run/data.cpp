@@ -1,7 +1,9 @@
 #include "colossal/run/data.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/data/cifar.h"
 #include "colossal/data/corpus.h"
@@ -14,6 +16,7 @@ namespace {
 
 struct Parts {
   std::shared_ptr<const data::Samples> training, held_out;
+  std::vector<std::string> class_names{};
 };
 
 bool evaluates(const Config& config) { return config.training.evaluate_batches > 0; }
@@ -63,11 +66,14 @@ Parts open_labelled(const Config& config, const models::Task& task, const data::
           " reads labelled texts: name a file of lines `label<tab>text`, or a .jsonl, with --data.path=PATH");
   require(d.documents == "separate", "data",
           "documents must be separate for labelled texts, or texts attend to what fills them up: got ", d.documents);
-  const data::LabelledTexts all = data::read_labelled_texts(d.path);
+  data::LabelledTexts all = data::read_labelled_texts(d.path);
+  if (!task.class_names.empty()) all.number_as(task.class_names);
+  const bool has_names = !all.names.empty();
   require(all.classes <= task.classes, "model", "classes must hold those of the texts: got ", task.classes, ", ",
           d.path, " has ", all.classes, "; set model.classes");
+  for (int64_t i = all.classes; has_names && i < task.classes; ++i) all.names.push_back(concat("LABEL_", i));
   const auto [training, held_out] = all.split(d.held_out);
-  Parts parts{std::make_shared<data::LabelledSamples>(training, tokenizer, d.sequence), {}};
+  Parts parts{std::make_shared<data::LabelledSamples>(training, tokenizer, d.sequence), {}, all.names};
   if (evaluates(config) && d.held_out > 0)
     parts.held_out = std::make_shared<data::LabelledSamples>(held_out, tokenizer, d.sequence);
   return parts;
@@ -105,6 +111,20 @@ Parts open_images(const Config& config, const models::ModelShape& shape) {
   return parts;
 }
 
+/// Gives the model the names that the classes have in the data, if it can keep them and has none.
+void learn_class_names(const std::vector<std::string>& names, const Config& config, const models::Registry& registry,
+                       RunData& run) {
+  constexpr const char* kKey = "class_names";
+  const std::vector<KeyHelp> keys = describe_config(run.shape.own);
+  const bool keeps = std::any_of(keys.begin(), keys.end(), [](const KeyHelp& key) { return key.key == kKey; });
+  if (names.empty() || !keeps || !run.shape.task().class_names.empty()) return;
+  run.model.own.put(concat("model.", kKey),
+                    {.value = ConfigValue::List(names.begin(), names.end()), .where = config.data.path});
+  Config named = config;
+  named.model = run.model;
+  run.shape = resolve_model(named, registry).shape;
+}
+
 }  // namespace
 
 ResolvedModel resolve_model(const Config& config, const models::Registry& registry) {
@@ -124,8 +144,13 @@ RunData open_data(const Config& config, const models::Registry& registry, const 
                              .rank = replica,
                              .ranks = static_cast<int>(config.parallel.data),
                              .seed = static_cast<uint64_t>(config.training.seed)};
-  RunData run{model.shape, std::move(model.tokenizer), std::make_unique<data::Batches>(parts.training, options),
-              nullptr, reads_text ? config.data.sequence : model.shape.positions};
+  RunData run{model.shape,
+              std::move(model.tokenizer),
+              std::make_unique<data::Batches>(parts.training, options),
+              nullptr,
+              reads_text ? config.data.sequence : model.shape.positions,
+              config.model};
+  learn_class_names(parts.class_names, config, registry, run);
   options.shuffle = false;
   options.counts_once = true;
   if (parts.held_out) run.held_out = std::make_unique<data::Batches>(parts.held_out, options);

@@ -10,6 +10,7 @@
 
 #include "colossal/data/batches.h"
 #include "colossal/data/tokenizer.h"
+#include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 
@@ -30,6 +31,9 @@ struct RunData {
   std::unique_ptr<data::Batches> training, held_out;  ///< no held_out: the run does not evaluate
   /// What a sample is to the model: its sequence; patches and class token
   int64_t sample_tokens = 0;
+  /// config.model with what the data says of it: model.class_names, where the classes of texts have names and the model
+  /// none. It is to be kept with the run
+  models::ModelConfig model{};
 };
 
 /// Opens the data of replica `replica`. `builtin`: what data.path = "builtin" stands for.

@@ -62,7 +62,7 @@ std::optional<Block> cut(const Block& block, const Box& box) {
 Place first_replica(const ShardSpec& spec, const Place& place) {
   std::vector<Place::Axis> axes = place.axes();
   for (auto& axis : axes)
-    if (axis.deals_batch && !spec.splits_over(axis.name)) axis.index = 0;
+    if (axis.deals != Deals::Nothing && !spec.splits_over(axis.name)) axis.index = 0;
   return Place(axes);
 }
 

@@ -29,7 +29,14 @@ int Place::index(const std::vector<std::string>& axes) const {
 std::vector<std::string> Place::batch_axes() const {
   std::vector<std::string> names;
   for (const Axis& axis : axes_)
-    if (axis.deals_batch) names.push_back(axis.name);
+    if (axis.deals != Deals::Nothing) names.push_back(axis.name);
+  return names;
+}
+
+std::vector<std::string> Place::row_axes() const {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes_)
+    if (axis.deals == Deals::Rows) names.push_back(axis.name);
   return names;
 }
 

@@ -6,6 +6,15 @@
 
 namespace colossal::tensor {
 
+/// What of a batch is dealt out along an axis. Either way ranks along it see other tokens: they sum the gradients of
+/// what they hold copies of, and may share it out (replicas()). But only along an axis of rows each is given a batch of
+/// its own, with labels to count and rows to number.
+enum class Deals {
+  Nothing,
+  Rows,    ///< the rows of the global batch: each index is given its own ("data")
+  Tokens,  ///< the tokens of each row: all indices are given the same rows ("sequence")
+};
+
 /// The size of each named axis and this rank's index along it. An axis that is not named has size 1.
 class Place {
  public:
@@ -13,8 +22,7 @@ class Place {
     std::string name;
     int size;
     int index;
-    /// The batch is dealt out along it: its ranks see other samples, or other parts of them
-    bool deals_batch = false;
+    Deals deals = Deals::Nothing;
   };
   Place() = default;
   explicit Place(std::vector<Axis> axes) : axes_(std::move(axes)) {}
@@ -25,8 +33,10 @@ class Place {
   int size(const std::vector<std::string>& axes) const;
   int index(const std::vector<std::string>& axes) const;
   const std::vector<Axis>& axes() const { return axes_; }
-  /// Names of the axes that deal out the batch, outermost first.
+  /// Names of the axes that deal out the batch, rows or tokens of it, outermost first.
   std::vector<std::string> batch_axes() const;
+  /// Of those the ones that deal out rows: index(row_axes()) is which rows of the global batch a rank is given.
+  std::vector<std::string> row_axes() const;
 
  private:
   std::vector<Axis> axes_;  // outermost first

@@ -40,12 +40,13 @@ data::Batch part_of(const data::Batch& b, int64_t part, int64_t parts) {
           slice(b.documents, part, parts)};
 }
 
-/// The ranks of this stage that the batch is dealt out to.
-comm::Group& replicas_of(comm::Mesh& mesh) { return mesh.group(mesh.place().batch_axes()); }
+/// The ranks of this stage that are given other rows: their labels, and what they lost, add up to those of the global
+/// batch.
+comm::Group& rows_of(comm::Mesh& mesh) { return mesh.group(mesh.place().row_axes()); }
 
 /// Those and their counterparts in the other stages.
 comm::Group& all_rows_of(comm::Mesh& mesh) {
-  std::vector<std::string> axes = mesh.place().batch_axes();
+  std::vector<std::string> axes = mesh.place().row_axes();
   axes.insert(axes.begin(), "pipeline");
   return mesh.group(axes);
 }
@@ -63,22 +64,6 @@ double sum_of(const std::vector<at::Tensor>& losses, double labels) {
   if (!mine.empty())
     for (const double loss : tensor::host_values(at::stack(mine))) sum += loss / labels;
   return sum;
-}
-
-/// How many labels are what `head` finds most probable. Whole logits exist on every rank, so of a few tokens of each
-/// row at a time: 2^24 numbers, or those of one token of each row from every rank that holds a run of the sequence.
-at::Tensor labels_found(nn::LossHead& head, const at::Tensor& hidden, const at::Tensor& labels, int64_t answers) {
-  const int64_t rows = labels.size(0), own = hidden.size(1), runs = labels.size(1) / own;
-  const at::Tensor by_run = labels.reshape({rows, runs, own});
-  const int64_t slice = std::clamp<int64_t>((int64_t{1} << 24) / (rows * runs * answers), 1, own);
-  at::Tensor count = at::zeros({}, labels.options());
-  for (int64_t from = 0; from < own; from += slice) {
-    const int64_t tokens = std::min(slice, own - from);
-    // [rows, runs * tokens]: of each run the same tokens, one run behind the other
-    const at::Tensor found = head.logits(hidden.narrow(1, from, tokens)).argmax(-1);
-    count += found.eq(by_run.narrow(2, from, tokens).flatten(1)).sum();
-  }
-  return count;
 }
 
 /// The ranks that hold the layers that this one does: those of its stage, which chimera has at two indices.
@@ -109,7 +94,7 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
-  replicas_of(mesh_);
+  rows_of(mesh_);
   all_rows_of(mesh_);
   mesh_.all();
   if (fp8_) holders_of(mesh_, *fp8_);
@@ -155,7 +140,7 @@ double Engine::train_step(const data::Batch& batch) {
   const data::Batch b = checked(batch);
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels = std::max(1.0, comm::sum(replicas_of(mesh_), tensor::host_value(counted(batch.labels))));
+  const double labels = std::max(1.0, comm::sum(rows_of(mesh_), tensor::host_value(counted(batch.labels))));
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) {
     const data::Batch part = micro(i);
@@ -164,13 +149,14 @@ double Engine::train_step(const data::Batch& batch) {
     step.recompute = recompute_of(config_.memory);
     step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                     static_cast<uint64_t>(steps_done()));
-    // A row's index in the global batch: replicas hold consecutive rows, micro-batches consecutive rows of those.
-    step.first_row = (mesh_.place().index(mesh_.place().batch_axes()) * parts + i) * part.inputs.size(0);
+    // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch
+    // consecutive ones of those.
+    step.first_row = (mesh_.place().index(mesh_.place().row_axes()) * parts + i) * part.inputs.size(0);
     return distributed::DistributedModel::Pass{part.inputs, step};
   };
   std::vector<at::Tensor> losses(parts);
-  const auto loss = [&](int i, const at::Tensor& hidden) {
-    const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels);
+  const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
+    const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels, step);
     losses[i] = sum.detach();
     return sum * (optimization_->loss_scale() / labels);
   };
@@ -197,15 +183,14 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Other);
   const data::Batch b = checked(batch);
   const models::Task task = model().shape.task();
-  const int64_t answers = task.objective == models::Objective::Class ? task.classes : model().shape.vocabulary;
   const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.inputs.size(0) % (wanted * model().batch_parts) == 0 ? wanted : 1;
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) { return distributed::DistributedModel::Pass{micro(i).inputs, step_of(micro(i))}; };
-  const auto sums_of = [&](int i, const at::Tensor& hidden) {
+  const auto sums_of = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
     const at::Tensor labels = micro(i).labels;
-    std::vector<at::Tensor> sums{model().head->loss_sum(hidden, labels), counted(labels)};
-    if (task.has_accuracy()) sums.push_back(labels_found(*model().head, hidden, labels, answers));
+    std::vector<at::Tensor> sums{model().head->loss_sum(hidden, labels, step), counted(labels)};
+    if (task.has_accuracy()) sums.push_back(model().head->found(hidden, labels, step));
     for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
     return at::stack(sums);
   };

@@ -67,8 +67,9 @@ class Engine : public Resumable {
   /// batch axes and over copies in other stages.
   ///
   /// Returns:       that mean loss, the same on all ranks.
-  /// Communication: over the batch axes: all_reduce of [1] (their count); gradients: see parallel::GradientReducer;
-  ///                parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the batch axes of [1] (loss);
+  /// Communication: over the axes that deal out rows: all_reduce of [1] (count of labels); gradients: see
+  ///                parallel::GradientReducer; parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the
+  ///                axes of rows of [1] (loss);
   ///                along the pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see
   ///                parallel::TensorLayers.
   /// Errors:        inputs or labels that the model does not have (models::check_batch); before any
@@ -77,7 +78,7 @@ class Engine : public Resumable {
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks.
   StepResult step();
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and
-  /// the batch axes all_reduce of [3].
+  /// the axes that deal out rows all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);
 
   int64_t steps_done() const override;

@@ -181,13 +181,11 @@ class ModuleTraining::Saved : public Resumable {
     return state;
   }
   void loaded(const checkpoint::TrainingState& filled) override {
-    checkpoint::TrainingState state = filled;
     const at::NoGradGuard no_grad;
     NamedBuffers& buffers = training_.buffers_;
     for (size_t i = 0; i < buffers.size(); ++i)
-      buffers[i].second.copy_(state.tensors[state.tensors.size() - buffers.size() + i].value);
-    state.tensors.resize(state.tensors.size() - buffers.size());
-    training_.optimization_->loaded(state);
+      buffers[i].second.copy_(filled.tensors[filled.tensors.size() - buffers.size() + i].value.read().value);
+    training_.optimization_->loaded(filled);
   }
   void check_progress(const nlohmann::json& progress) const override {
     training_.optimization_->check_progress(progress);

@@ -71,7 +71,8 @@ class ModuleTraining {
   /// Clips, updates, and counts the step: see Optimization::step. Errors ("training"): fewer backward passes than
   /// training.accumulate; gradients that are not finite.
   StepResult step();
-  /// Releases what ZeRO 3 gathered: after a forward without a backward, as in evaluation. Errors: of the gathers.
+  /// Releases what ZeRO 3 gathered, but for what parallel.gathered_mib lets stay: after a forward without a backward, as
+  /// in evaluation. Errors: of the gathers.
   void end_pass();
   /// The mean of `value` over all ranks, for printing. Communication: all_reduce of [1].
   double mean(double value);

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -16,7 +17,8 @@ namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";  // before the names of its states
 
-memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype) {
+memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype,
+                                   std::shared_ptr<memory::Home> home) {
   memory::ChunkOptions options;
   options.sharing = memory::Sharing::of_stage(static_cast<int>(config.parallel.zero));
   options.sharers = static_cast<int>(config.parallel.zero_sharers);
@@ -24,6 +26,7 @@ memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dty
       static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
   if (config.precision.has_masters()) options.masters = at::kFloat;
   options.compression = comm::compression_of(config.parallel.compress);
+  options.home = std::move(home);
   return options;
 }
 
@@ -34,18 +37,34 @@ parallel::GradientOptions gradient_options(const run::Config& config, at::Scalar
           .each_pass = config.parallel.zero >= 2 && config.parallel.pipeline.size == 1};
 }
 
+std::unique_ptr<memory::Placement> placement_of(const distributed::ParallelConfig& parallel) {
+  if (!parallel.reshard_after_forward)
+    return std::make_unique<memory::GatherWithin>(std::numeric_limits<int64_t>::max());
+  if (parallel.gathered_mib == 0) return std::make_unique<memory::GatherNext>();
+  return std::make_unique<memory::GatherWithin>(static_cast<int64_t>(parallel.gathered_mib * (1 << 20)));
+}
+
 nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
   config.optimizer.groups.apply(parameters);
   return parameters;
 }
 
+tensor::Stored values_of(const memory::Shard& shard, const memory::Piece& piece) {
+  const int64_t offset = piece.offset, size = piece.part.size;
+  return {shard.options(), {size}, [=](bool writes) {
+            const memory::Lease lease = shard.lease({.values = writes ? memory::Access::Write : memory::Access::Read});
+            return tensor::Held{lease->values.narrow(0, offset, size), lease};
+          }};
+}
+
 }  // namespace
 
-Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config)
+Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
+                           std::shared_ptr<memory::Home> home)
     : config_(config),
       mesh_(mesh),
-      store_(grouped(parameters, config), mesh, chunk_options(config, parameters.options().dtype),
-             std::make_unique<memory::GatherNext>(config.parallel.reshard_after_forward)),
+      store_(grouped(parameters, config), mesh, chunk_options(config, parameters.options().dtype, std::move(home)),
+             placement_of(config.parallel)),
       reducer_(store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
@@ -82,7 +101,7 @@ checkpoint::TrainingState Optimization::state() {
     state.tensors.push_back(std::move(t));
   }
   for (const optim::StateTensor& t : optimizer_->state())
-    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part, t.lease});
+    state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
   state.sharers = store_.options().sharing.states ? store_.options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   return state;
@@ -91,12 +110,9 @@ checkpoint::TrainingState Optimization::state() {
 std::vector<checkpoint::NamedTensor> Optimization::weights() {
   std::vector<checkpoint::NamedTensor> weights;
   for (const auto* shards : {&store_.shards(), &store_.frozen()})
-    for (const memory::Shard& shard : *shards) {
-      const memory::Lease lease = shard.lease();
-      for (const memory::Piece& piece : lease->pieces)
-        weights.push_back({piece.parameter->name, lease->values.narrow(0, piece.offset, piece.part.size),
-                           piece.parameter->spec, piece.part, lease});
-    }
+    for (const memory::Shard& shard : *shards)
+      for (const memory::Piece& piece : shard.pieces())
+        weights.push_back({piece.parameter->name, values_of(shard, piece), piece.parameter->spec, piece.part});
   return weights;
 }
 
@@ -113,10 +129,6 @@ void Optimization::loaded(const checkpoint::TrainingState& state) {
   const nlohmann::json& progress = state.progress;
   require(progress.contains("step") && progress["step"].is_number_integer(), "checkpoint",
           "its progress names no step");
-  std::vector<optim::StateTensor> states;
-  for (const checkpoint::NamedTensor& t : state.tensors)
-    if (t.name.starts_with(kOptimizer)) states.push_back({t.name.substr(kOptimizer.size()), t.value, t.spec, t.part});
-  optimizer_->loaded(states);
   steps_done_ = progress["step"];
   if (progress.contains("loss_scale")) loss_scale_.restore(progress["loss_scale"]);
   weights_loaded();

@@ -20,8 +20,10 @@ namespace colossal::train {
 class Optimization {
  public:
   /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training].
+  /// `home`: of masters, states and shares of gradients while nobody works with them; null: they stay in memory.
   /// Errors: what the optimizer refuses.
-  Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config);
+  Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
+               std::shared_ptr<memory::Home> home = nullptr);
 
   void zero_grad() { reducer_.zero(); }
   /// What losses are to be multiplied by before they go backward.
@@ -42,8 +44,8 @@ class Optimization {
   void loaded(const checkpoint::TrainingState& state);
   /// Errors ("optimizer"): a checkpoint of this progress is of another optimizer, naming both.
   void check_progress(const nlohmann::json& progress) const;
-  /// What this rank updates of each parameter under the parameter's name, to be saved or filled; after filling,
-  /// weights_loaded().
+  /// What this rank updates of each parameter under the parameter's name, shard after shard, to be saved or filled;
+  /// after filling, weights_loaded().
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded() { store_.updated(true); }
 

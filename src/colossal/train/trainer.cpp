@@ -124,6 +124,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
     data_ = run::open_data(config_, options_.models, builtin_text(),
                            static_cast<int>(config_.parallel.replica_of(world_.rank())));
+    config_.model = data_.model;
     check_memory(config_, data_.shape, world_.local_size());
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.

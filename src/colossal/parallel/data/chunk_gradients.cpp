@@ -98,7 +98,7 @@ class PartGradients final : public ChunkGradients {
   void zero() override {
     whole_.reset();
     received_.reset();
-    shard_.lease()->gradients.reset();
+    shard_.drop_gradients();
     std::fill(filled_.begin(), filled_.end(), false);
     for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
   }
@@ -139,7 +139,7 @@ class PartGradients final : public ChunkGradients {
     sum_over(summands_.further, received_);
     whole_.reset();
     std::fill(filled_.begin(), filled_.end(), false);
-    const memory::Lease shard = shard_.lease();
+    const memory::Lease shard = shard_.lease({.gradients = memory::Access::Write});
     if (shard->gradients.defined())
       shard->gradients.add_(received_);
     else

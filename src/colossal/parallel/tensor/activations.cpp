@@ -15,9 +15,20 @@ bool is_named(const AxisNames& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-nn::Tokens tokens_at(const tensor::Place& place, const Split& split) {
-  return {{place.size(split.batch), {place.index(split.batch)}},
-          {place.size(split.sequence), {place.index(split.sequence)}}};
+nn::Tokens tokens_at(const tensor::Place& place, const Layout& layout, const Split& split, const nn::Step& step) {
+  nn::Tokens tokens{.batch = {place.size(split.batch), {place.index(split.batch)}},
+                    .sequence = {place.size(split.sequence), {place.index(split.sequence)}}};
+  if (!step.cut) return tokens;
+  const int64_t planned = static_cast<int64_t>(step.cut->held.size()), ranks = place.size(layout.outside.sequence);
+  require(planned == ranks, "parallel", "the cut of a step must be for the ", ranks,
+          " ranks that split the sequence: got one for ", planned, "; Layout::with_cut() makes it");
+  tokens.sequence = step.cut->share(place.index(split.sequence), place.size(split.sequence));
+  return tokens;
+}
+
+void check_equal(int64_t tokens, int64_t others) {
+  require(tokens == others, "parallel", "ranks whose tokens are gathered must hold equally many: got ", tokens, " and ",
+          others, "; cut the sequence so that their runs add up to the same");
 }
 
 /// The places of the ranks that differ from `place` only along `axes`, the first axis outermost.
@@ -39,53 +50,98 @@ std::vector<tensor::Place> places_along(const tensor::Place& place, const AxisNa
 
 }  // namespace
 
-nn::Tokens tokens_of(const Layout& layout, const Split& split) { return tokens_at(layout.mesh->place(), split); }
-
-std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, int64_t batch, int64_t sequence,
-                                 int64_t features) {
-  const tensor::Place& place = layout.mesh->place();
-  return {batch / place.size(split.batch), sequence / place.size(split.sequence), features / place.size(split.columns)};
+nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::Step& step) {
+  return tokens_at(layout.mesh->place(), layout, split, step);
 }
 
-at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole) {
+std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, int64_t batch, int64_t sequence,
+                                 int64_t features, const nn::Step& step) {
+  const tensor::Place& place = layout.mesh->place();
+  int64_t tokens = sequence / place.size(split.sequence);
+  if (step.cut) {
+    tokens = 0;
+    for (const nn::Range& run : tokens_of(layout, split, step).sequence.ranges(sequence, "sequence"))
+      tokens += run.size;
+  }
+  return {batch / place.size(split.batch), tokens, features / place.size(split.columns)};
+}
+
+at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::Step& step) {
   const tensor::Place& place = layout.mesh->place();
   const int64_t parts = place.size(split.columns), width = whole.size(2) / parts;
   require(whole.size(2) % parts == 0, "parallel", "the features must divide by the ", parts,
           " ranks that split them: got ", whole.size(2));
-  return tokens_at(place, split).of(whole).narrow(2, place.index(split.columns) * width, width);
+  return tokens_of(layout, split, step).of(whole).narrow(2, place.index(split.columns) * width, width);
 }
 
-GatheredTokens::GatheredTokens(const Layout& layout, const Split& split, const AxisNames& axes) {
+GatheredTokens::GatheredTokens(std::shared_ptr<const Layout> layout, const AxisNames& axes)
+    : layout_(std::move(layout)) {
+  const Split& split = layout_->outside;
   const auto cuts = std::count_if(axes.begin(), axes.end(), [&](const std::string& axis) {
     return is_named(split.batch, axis) || is_named(split.sequence, axis);
   });
   require(cuts == 0 || cuts == static_cast<int64_t>(axes.size()), "parallel",
           "ranks that are gathered together must hold different tokens along all of their axes, or along none");
-  for (const tensor::Place& place : places_along(layout.mesh->place(), cuts == 0 ? AxisNames() : axes))
-    ranks_.push_back(tokens_at(place, split));
+  ranks_ = places_along(layout_->mesh->place(), cuts == 0 ? AxisNames() : axes);
 }
 
-at::Tensor GatheredTokens::of(const at::Tensor& whole) const {
-  if (!differ()) return ranks_.front().of(whole);
+at::Tensor GatheredTokens::of(const at::Tensor& whole, const nn::Step& step) const {
+  const auto tokens = [&](const tensor::Place& rank) { return tokens_at(rank, *layout_, layout_->outside, step); };
+  if (!differ()) return tokens(ranks_.front()).of(whole);
   std::vector<at::Tensor> parts;
-  for (const nn::Tokens& tokens : ranks_) parts.push_back(tokens.of(whole));
+  for (const tensor::Place& rank : ranks_) parts.push_back(tokens(rank).of(whole));
+  for (const at::Tensor& part : parts) check_equal(parts.front().size(1), part.size(1));
   return at::cat(parts);
 }
 
-SequenceOrder::SequenceOrder(const Layout& layout) : ranks_(1) {
-  for (const std::string& axis : layout.outside.sequence)
-    if (!is_named(layout.inside.sequence, axis)) ranks_ *= layout.mesh->size(axis);
+SequenceOrder SequenceOrder::inside(const Layout& layout) {
+  const tensor::Place& place = layout.mesh->place();
+  const AxisNames &outside = layout.outside.sequence, &inside = layout.inside.sequence;
+  require(inside.size() <= outside.size() && std::equal(inside.begin(), inside.end(), outside.begin()), "parallel",
+          "a layout's axes that split the sequence inside must be the outermost of those that split it outside");
+  const int64_t parts = place.size(outside), ranks = parts / place.size(inside);
+  return {place.index(inside) * ranks, ranks, parts};
 }
 
-at::Tensor SequenceOrder::by_sequence(const at::Tensor& by_rank) const {
+SequenceOrder SequenceOrder::whole(const Layout& layout, const Split& split) {
+  const int64_t parts = layout.mesh->place().size(split.sequence);
+  return {0, parts, parts};
+}
+
+std::vector<SequenceOrder::Run> SequenceOrder::runs(const nn::SequenceCut& cut) const {
+  std::vector<int64_t> rank_of(cut.lengths.size(), -1), taken(ranks_);
+  for (int64_t rank = 0; rank < ranks_; ++rank)
+    for (const int64_t run : cut.share(first_ + rank, parts_).held) rank_of[run] = rank;
+  std::vector<Run> runs;
+  int64_t first = 0;
+  for (size_t i = 0; i < rank_of.size(); ++i) {
+    if (rank_of[i] < 0) continue;
+    runs.push_back({rank_of[i], taken[rank_of[i]], first, cut.lengths[i]});
+    taken[rank_of[i]] += cut.lengths[i];
+    first += cut.lengths[i];
+  }
+  for (const int64_t tokens : taken) check_equal(taken.front(), tokens);
+  return runs;
+}
+
+at::Tensor SequenceOrder::by_sequence(const at::Tensor& by_rank, const nn::Step& step) const {
   if (ranks_ == 1) return by_rank;
   require(by_rank.dim() >= 2, "parallel", "gathered tokens must be [ranks * B, S / ranks, ...]: got ", by_rank.sizes());
-  return by_rank.unflatten(0, {ranks_, -1}).transpose(0, 1).flatten(1, 2);
+  if (!step.cut) return by_rank.unflatten(0, {ranks_, -1}).transpose(0, 1).flatten(1, 2);
+  const std::vector<at::Tensor> ranks = by_rank.chunk(ranks_);
+  std::vector<at::Tensor> parts;
+  for (const Run& run : runs(*step.cut)) parts.push_back(ranks[run.rank].narrow(1, run.own, run.size));
+  return at::cat(parts, 1);
 }
 
-at::Tensor SequenceOrder::by_rank(const at::Tensor& by_sequence) const {
+at::Tensor SequenceOrder::by_rank(const at::Tensor& by_sequence, const nn::Step& step) const {
   if (ranks_ == 1) return by_sequence;
-  return by_sequence.unflatten(1, {ranks_, -1}).transpose(0, 1).flatten(0, 1);
+  if (!step.cut) return by_sequence.unflatten(1, {ranks_, -1}).transpose(0, 1).flatten(0, 1);
+  std::vector<std::vector<at::Tensor>> parts(ranks_);
+  for (const Run& run : runs(*step.cut)) parts[run.rank].push_back(by_sequence.narrow(1, run.first, run.size));
+  std::vector<at::Tensor> ranks;
+  for (const auto& own : parts) ranks.push_back(at::cat(own, 1));
+  return at::cat(ranks);
 }
 
 }  // namespace colossal::parallel

@@ -13,44 +13,63 @@
 
 namespace colossal::parallel {
 
-/// The tokens that this rank holds under `split`.
-nn::Tokens tokens_of(const Layout& layout, const Split& split);
+/// The tokens that this rank holds under `split`, one of the layout's, of the batch of `step`.
+/// Errors ("parallel"): a step whose cut of the sequence is not for the ranks that split it.
+nn::Tokens tokens_of(const Layout& layout, const Split& split, const nn::Step& step);
 
 /// The sizes of this rank's part of activations [B, S, F] under `split`.
 std::vector<int64_t> local_sizes(const Layout& layout, const Split& split, int64_t batch, int64_t sequence,
-                                 int64_t features);
+                                 int64_t features, const nn::Step& step = {});
 /// That part of `whole` [B, S, F]. Errors: sizes that do not divide.
-at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole);
+at::Tensor part_of(const Layout& layout, const Split& split, const at::Tensor& whole, const nn::Step& step = {});
 
 /// What the ranks along some axes hold together, one rank's tokens behind another's along dimension 0: the order in
 /// which a product gathers rows and a reduce_scatter deals them out.
 class GatheredTokens {
  public:
-  /// All of `axes` cut tokens under `split`, or none does, and each of those ranks holds what this one does.
-  GatheredTokens(const Layout& layout, const Split& split, const std::vector<std::string>& axes);
+  /// All of `axes` cut tokens under layout.outside, or none does, and each of those ranks holds what this one does.
+  GatheredTokens(std::shared_ptr<const Layout> layout, const std::vector<std::string>& axes);
   /// Whether they hold different tokens.
   bool differ() const { return ranks_.size() > 1; }
   /// [B, S] -> [ranks * B_local, S_local], or this rank's part where they hold the same.
-  at::Tensor of(const at::Tensor& whole) const;
+  /// Errors ("parallel"): ranks that hold unequal numbers of tokens.
+  at::Tensor of(const at::Tensor& whole, const nn::Step& step) const;
 
  private:
-  std::vector<nn::Tokens> ranks_;
+  std::shared_ptr<const Layout> layout_;
+  std::vector<tensor::Place> ranks_;
 };
 
-/// A layout whose ranks split the sequence outside and hold all of it inside gathers tokens rank by rank: behind an
-/// expand a tensor [ranks * B, S / ranks, ...], of which what is elementwise need not care. This puts it in the order
-/// of the sequence for whatever does care, and back. Cost: a copy, none where the sequence is not gathered or B is 1.
+/// Tokens that were gathered from ranks that split the sequence, one rank's behind another's: [ranks * B, S / ranks,
+/// ...]. Elementwise operations need not care; for whatever does care this puts them in the order of the sequence, and
+/// back. Cost: a copy, none where the sequence is not gathered or, in equal runs (no Step::cut), B is 1.
+/// Errors ("parallel"): ranks that hold unequal numbers of tokens.
 class SequenceOrder {
  public:
-  explicit SequenceOrder(const Layout& layout);
+  /// From outside to inside: of the ranks that hold other tokens outside and the same ones inside.
+  static SequenceOrder inside(const Layout& layout);
+  /// From `split`, layout.outside or layout.inside, to all tokens: of all ranks along split.sequence.
+  static SequenceOrder whole(const Layout& layout, const Split& split);
   int64_t ranks() const { return ranks_; }
+  /// Throws what by_sequence() would, of the cut of `step`.
+  void check(const nn::Step& step) const {
+    if (ranks_ > 1 && step.cut) runs(*step.cut);
+  }
   /// [ranks * B, S / ranks, ...] -> [B, S, ...]
-  at::Tensor by_sequence(const at::Tensor& by_rank) const;
+  at::Tensor by_sequence(const at::Tensor& by_rank, const nn::Step& step) const;
   /// [B, S, ...] -> [ranks * B, S / ranks, ...]
-  at::Tensor by_rank(const at::Tensor& by_sequence) const;
+  at::Tensor by_rank(const at::Tensor& by_sequence, const nn::Step& step) const;
 
  private:
-  int64_t ranks_;
+  /// A run of the sequence: which of the ranks has it, its first token among those of that rank, and among all.
+  struct Run {
+    int64_t rank, own, first, size;
+  };
+  SequenceOrder(int64_t first, int64_t ranks, int64_t parts) : first_(first), ranks_(ranks), parts_(parts) {}
+  /// In the order of the sequence.
+  std::vector<Run> runs(const nn::SequenceCut& cut) const;
+
+  int64_t first_, ranks_, parts_;  // shares [first, first + ranks) of a cut in `parts`
 };
 
 }  // namespace colossal::parallel

@@ -20,6 +20,11 @@ int64_t size_along(const Axes& axes, const std::vector<std::string>& names) {
   return size;
 }
 
+/// What the layout of `config` has outside (Layout::outside).
+Split outside_of(const TensorConfig& config) {
+  return with_mode(config, [&](auto mode) { return mode.outside(config); });
+}
+
 std::vector<TensorConfig> grids(int64_t ranks, bool deep) {
   std::vector<TensorConfig> configs;
   for (int64_t depth = deep ? 2 : 1; 4 * depth <= ranks && (deep || depth == 1); ++depth) {
@@ -110,14 +115,10 @@ std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config) {
   return with_mode(config, [&](auto mode) { return mode.axes(config); });
 }
 
-Split outside_split(const TensorConfig& config) {
-  return with_mode(config, [&](auto mode) { return mode.outside(config); });
-}
-
-int64_t batch_parts(const TensorConfig& config) { return size_along(tensor_axes(config), outside_split(config).batch); }
+int64_t batch_parts(const TensorConfig& config) { return size_along(tensor_axes(config), outside_of(config).batch); }
 
 int64_t sequence_parts(const TensorConfig& config) {
-  return size_along(tensor_axes(config), outside_split(config).sequence);
+  return size_along(tensor_axes(config), outside_of(config).sequence);
 }
 
 void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch, int64_t sequence) {
@@ -126,7 +127,7 @@ void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch, int6
     require(size % parts == 0, config.mode.c_str(), what, " must divide by the ", parts, " ranks that split ", who,
             ": got ", size, "; nearest: ", nearest);
   };
-  check(hidden, size_along(tensor_axes(config), outside_split(config).columns), "hidden", "features");
+  check(hidden, size_along(tensor_axes(config), outside_of(config).columns), "hidden", "features");
   check(batch, batch_parts(config), "the rows of a batch", "them");
   check(sequence, sequence_parts(config), "the tokens of a row (data.sequence)", "them");
 }

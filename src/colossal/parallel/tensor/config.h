@@ -33,9 +33,6 @@ std::vector<std::string> mode_names();
 /// Errors ("parallel"): a size that the mode cannot be made of, with the nearest that it can.
 std::vector<comm::Mesh::Axis> tensor_axes(const TensorConfig& config);
 
-/// How hidden states are cut at the borders of blocks: what norms, residuals and dropout see.
-Split outside_split(const TensorConfig& config);
-
 /// Ranks among which `config` deals out the rows of a batch.
 int64_t batch_parts(const TensorConfig& config);
 

@@ -28,13 +28,14 @@ struct LinearLayers {
 
   // q stands in for the output of attention, which has its shape.
   at::Tensor forward(const at::Tensor& x) const {
-    return contract->forward(expand->forward(from_heads->forward({heads->forward(x).q.flatten(2)})));
+    const nn::Step step;
+    return contract->forward(expand->forward(from_heads->forward({heads->forward(x, step).q.flatten(2)}, step)));
   }
 
   nn::AttentionShape attention;
   nn::LinearOptions options{.bias = false};
   std::unique_ptr<nn::HeadProjection> heads;
-  std::unique_ptr<nn::Contract> from_heads;
+  std::unique_ptr<nn::OutputProjection> from_heads;
   std::unique_ptr<nn::Expand> expand;
   std::unique_ptr<nn::Contract> contract;
 };

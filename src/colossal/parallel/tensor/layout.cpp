@@ -1,5 +1,8 @@
 #include "colossal/parallel/tensor/layout.h"
 
+#include <algorithm>
+
+#include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/modes.h"
 
 namespace colossal::parallel {
@@ -16,7 +19,23 @@ Layout layout_of_one(comm::Mesh& mesh) {
 
 Layout make_layout(const TensorConfig& config, comm::Mesh& mesh) {
   if (config.size == 1) return layout_of_one(mesh);
-  return with_mode(config, [&](auto mode) { return mode.layout(mesh, config); });
+  Layout layout = with_mode(config, [&](auto mode) { return mode.layout(mesh, config); });
+  const Split& outside = layout.outside;
+  for (const comm::Mesh::Axis& axis : tensor_axes(config)) {
+    const auto has = [&](const std::vector<std::string>& axes) {
+      return std::find(axes.begin(), axes.end(), axis.name) != axes.end();
+    };
+    if (!has(outside.batch) && !has(outside.sequence) && !has(outside.columns)) layout.copies.push_back(axis.name);
+  }
+  return layout;
+}
+
+nn::Step Layout::with_cut(nn::Step step, int64_t tokens) const {
+  if (!cut) return step;
+  step.cut = std::make_shared<const nn::SequenceCut>(cut(tokens, step));
+  tokens_of(*this, outside, step).sequence.ranges(tokens, "sequence");
+  SequenceOrder::inside(*this).check(step);
+  return step;
 }
 
 }  // namespace colossal::parallel

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "colossal/comm/mesh.h"
+#include "colossal/nn/layers.h"
 #include "colossal/nn/product.h"
 #include "colossal/parallel/tensor/config.h"
 
@@ -39,14 +40,15 @@ struct Direction {
 ///
 /// Tokens:    a product may take the tokens of several ranks and return those of others; it gathers them rank by rank.
 ///            A batch stays in its order then, and a sequence does not, where `outside` splits it and `inside` does
-///            not: see SequenceOrder (activations.h).
+///            not, or over fewer axes: see SequenceOrder (activations.h).
 /// Gradients: of a weight a rank makes all of its block's, unless `weight_copies` names axes; of vectors and tables
 ///            (Table) its tokens' share, which the gradient reducer sums over the axes that split tokens.
 struct Layout {
   comm::Mesh* mesh = nullptr;
   /// At the borders of blocks: what norms, residuals and dropout see.
   Split outside;
-  /// Between an expand and its contract: attention, the hidden features of an mlp, logits.
+  /// Between an expand and its contract: attention, the hidden features of an mlp, logits. Its axes of the sequence are
+  /// the outermost of those of `outside`, none to all of them: inside a rank has what neighbours have outside.
   Split inside;
   /// From outside to inside, and back.
   Direction expand, contract;
@@ -56,6 +58,16 @@ struct Layout {
   WeightSplit embedding;
   /// Axes along which vectors and tables are kept in pieces, gathered for use; they split tokens.
   std::vector<std::string> vector_shards;
+  /// Axes along which ranks hold the same hidden states outside.
+  std::vector<std::string> copies{};
+  /// How outside.sequence deals out the `tokens` of each row of a batch, planned for each batch from its step, on every
+  /// rank alike; none: in equal runs. Products that gather tokens want equally many of each rank.
+  std::function<nn::SequenceCut(int64_t tokens, const nn::Step& step)> cut{};
+
+  /// `step`, of a batch of `tokens` a row, as layers of this layout want it: with the cut of that batch.
+  /// Errors ("parallel"): a cut that is not for the ranks that split the sequence, that does not deal out each run once
+  ///                      or not all tokens, or unequal shares of ranks whose tokens are gathered.
+  nn::Step with_cut(nn::Step step, int64_t tokens) const;
 };
 
 /// The layout of `config` on a mesh that has those axes. It keeps references to groups of `mesh`.

@@ -89,13 +89,12 @@ TensorHeads::TensorHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout
     : shape_(s),
       split_(s, layout->mesh->place().size(layout->inside.columns)),
       copies_(layout->mesh->neighbours(layout->inside.columns, static_cast<int>(split_.kv_copies))),
-      tokens_(tokens_of(*layout, layout->inside)),
-      order_(*layout) {
+      order_(SequenceOrder::inside(*layout)) {
   options.segments = split_.fused();
   fused_ = TensorLinear::expand(p, std::move(layout), name, s.hidden, (s.heads + 2 * s.kv_heads) * s.head_dim, options);
 }
 
-nn::Heads TensorHeads::forward(const at::Tensor& x) {
+nn::Heads TensorHeads::forward(const at::Tensor& x, const nn::Step& step) {
   const int64_t kv = split_.heads_local * shape_.head_dim;  // first row of k
   const TensorLinear& f = *fused_;
   const at::Tensor& weight = f.weight_.value;
@@ -104,8 +103,9 @@ nn::Heads TensorHeads::forward(const at::Tensor& x) {
   const at::Tensor bias = f.bias_ ? sum_copies_gradient(f.bias_->value(), kv, copies_) : at::Tensor();
   const at::Tensor summed = sum_copies_gradient(weight, kv - before, copies_);
   const at::Tensor y = nn::linear(*f.product_, x, summed, bias, f.out_, &f.deferred_);
-  nn::Heads heads = nn::split_heads(order_.by_sequence(y), split_.heads_local, split_.kv_heads_local, shape_.head_dim);
-  heads.tokens = tokens_;
+  nn::Heads heads =
+      nn::split_heads(order_.by_sequence(y, step), split_.heads_local, split_.kv_heads_local, shape_.head_dim);
+  heads.tokens = tokens_of(*f.layout_, f.layout_->inside, step);
   heads.first_head = f.layout_->mesh->place().index(f.layout_->inside.columns) * split_.heads_local;
   return heads;
 }

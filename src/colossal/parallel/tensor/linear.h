@@ -42,14 +42,13 @@ class TensorHeads : public nn::HeadProjection {
  public:
   TensorHeads(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&,
               nn::LinearOptions);
-  nn::Heads forward(const at::Tensor& x) override;
+  nn::Heads forward(const at::Tensor& x, const nn::Step& step) override;
 
  private:
   nn::AttentionShape shape_;
   nn::HeadSplit split_;
   std::unique_ptr<TensorLinear> fused_;
   comm::Group& copies_;
-  nn::Tokens tokens_;
   SequenceOrder order_;
 };
 

@@ -33,38 +33,44 @@ struct TensorContract : nn::Contract {
 };
 
 /// Of what attention made, which is in the order of the sequence.
-struct TensorFromHeads : TensorContract {
-  TensorFromHeads(std::unique_ptr<TensorLinear> linear, const Layout& layout)
-      : TensorContract(std::move(linear)), order(layout) {}
-  at::Tensor forward(const nn::Inside& x) override { return linear->forward(order.by_rank(x.tensor), x.pending); }
+struct TensorOutput : nn::OutputProjection {
+  TensorOutput(std::unique_ptr<TensorLinear> linear, const Layout& layout)
+      : linear(std::move(linear)), order(SequenceOrder::inside(layout)) {}
+  at::Tensor forward(const nn::Inside& x, const nn::Step& step) override {
+    return linear->forward(order.by_rank(x.tensor, step), x.pending);
+  }
+  std::unique_ptr<TensorLinear> linear;
   SequenceOrder order;
 };
 
 struct TableEmbedding : nn::Embedding {
-  TableEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t length, int64_t hidden,
+  TableEmbedding(nn::Parameters& p, LayoutPtr of, const std::string& name, int64_t length, int64_t hidden,
                  double deviation)
-      : table(p, layout, name + ".weight", {length, hidden}, layout.outside,
-              {.features = 1, .init = Init::normal(deviation), .decay = true}),
-        tokens(tokens_of(layout, layout.outside)) {}
-  at::Tensor forward(const at::Tensor& ids) override { return nn::lookup(table.value(), tokens.of(ids)); }
+      : layout(std::move(of)),
+        table(p, *layout, name + ".weight", {length, hidden}, layout->outside,
+              {.features = 1, .init = Init::normal(deviation), .decay = true}) {}
+  at::Tensor forward(const at::Tensor& ids, const nn::Step& step) override {
+    return nn::lookup(table.value(), tokens_of(*layout, layout->outside, step).of(ids));
+  }
   nn::Parameter& weight() override { return table.parameter(); }
+  LayoutPtr layout;
   Table table;
-  nn::Tokens tokens;
 };
 
 struct TensorPatchEmbedding : nn::PatchEmbedding {
-  TensorPatchEmbedding(nn::Parameters& p, const Layout& layout, const std::string& name, const nn::PatchShape& s,
+  TensorPatchEmbedding(nn::Parameters& p, LayoutPtr of, const std::string& name, const nn::PatchShape& s,
                        int64_t hidden, double deviation)
-      : shape(s),
-        tokens(tokens_of(layout, layout.outside)),
-        weight(p, layout, name + ".weight", {hidden, s.channels, s.patch, s.patch}, layout.outside,
+      : layout(std::move(of)),
+        shape(s),
+        weight(p, *layout, name + ".weight", {hidden, s.channels, s.patch, s.patch}, layout->outside,
                {.init = Init::normal(deviation), .decay = true}),
-        bias(p, layout, name + ".bias", {hidden}, layout.outside, {}) {}
-  at::Tensor forward(const at::Tensor& images) override {
-    return nn::linear(nn::cut_patches(tokens.rows_of(images), shape), weight.value().flatten(1), bias.value());
+        bias(p, *layout, name + ".bias", {hidden}, layout->outside, {}) {}
+  at::Tensor forward(const at::Tensor& images, const nn::Step& step) override {
+    const at::Tensor own = tokens_of(*layout, layout->outside, step).rows_of(images);
+    return nn::linear(nn::cut_patches(own, shape), weight.value().flatten(1), bias.value());
   }
+  LayoutPtr layout;
   nn::PatchShape shape;
-  nn::Tokens tokens;
   Table weight, bias;
 };
 
@@ -111,14 +117,15 @@ struct TensorNorm : nn::Norm {
 };
 
 struct TensorDropout : nn::Dropout {
-  TensorDropout(const Layout& layout, uint64_t site, int64_t hidden, double probability)
-      : site(site),
+  TensorDropout(LayoutPtr of, uint64_t site, int64_t hidden, double probability)
+      : layout(std::move(of)),
+        site(site),
         hidden(hidden),
         probability(probability),
-        tokens(tokens_of(layout, layout.outside)),
-        column(layout.mesh->place().index(layout.outside.columns)) {}
+        column(layout->mesh->place().index(layout->outside.columns)) {}
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) override {
     if (!step.training || probability == 0) return x;
+    const nn::Tokens tokens = tokens_of(*layout, layout->outside, step);
     const int64_t sequence = tokens.sequence.whole_size(x.size(1));
     const int64_t first_row = step.first_row + tokens.batch.held.front() * x.size(0);
     const auto dropped = [&](const at::Tensor& run, const nn::Range& range) {
@@ -135,10 +142,10 @@ struct TensorDropout : nn::Dropout {
     }
     return at::cat(runs, 1);
   }
+  LayoutPtr layout;
   uint64_t site;
   int64_t hidden;
   double probability;
-  nn::Tokens tokens;
   int64_t column;
 };
 
@@ -147,7 +154,7 @@ struct TensorDropout : nn::Dropout {
 TensorLayers::TensorLayers(nn::Parameters& parameters, Layout layout)
     : Layers(parameters), layout_(std::make_shared<const Layout>(std::move(layout))) {}
 
-int64_t TensorLayers::batch_parts() const { return tokens_of(*layout_, layout_->outside).batch.runs; }
+int64_t TensorLayers::batch_parts() const { return layout_->mesh->place().size(layout_->outside.batch); }
 
 std::unique_ptr<nn::Expand> TensorLayers::expand(const std::string& name, int64_t in, int64_t out,
                                                  const nn::LinearOptions& o) {
@@ -164,11 +171,11 @@ std::unique_ptr<nn::HeadProjection> TensorLayers::heads(const std::string& name,
   return std::make_unique<TensorHeads>(parameters(), layout_, name, s, o);
 }
 
-std::unique_ptr<nn::Contract> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s,
-                                                       const nn::LinearOptions& o) {
+std::unique_ptr<nn::OutputProjection> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s,
+                                                               const nn::LinearOptions& o) {
   nn::LinearOptions options = o;
   options.segments = {nn::HeadSplit(s, layout_->mesh->place().size(layout_->inside.columns)).q};
-  return std::make_unique<TensorFromHeads>(
+  return std::make_unique<TensorOutput>(
       TensorLinear::contract(parameters(), layout_, name, s.heads * s.head_dim, s.hidden, options), *layout_);
 }
 
@@ -179,7 +186,7 @@ std::unique_ptr<nn::Embedding> TensorLayers::embedding(const std::string& name, 
 
 std::unique_ptr<nn::Embedding> TensorLayers::positions(const std::string& name, int64_t length, int64_t hidden,
                                                        double deviation) {
-  return std::make_unique<TableEmbedding>(parameters(), *layout_, name, length, hidden, deviation);
+  return std::make_unique<TableEmbedding>(parameters(), layout_, name, length, hidden, deviation);
 }
 
 std::unique_ptr<nn::PatchEmbedding> TensorLayers::patch_embedding(const std::string& name, const nn::PatchShape& s,
@@ -188,7 +195,7 @@ std::unique_ptr<nn::PatchEmbedding> TensorLayers::patch_embedding(const std::str
           "tensor.sequence must be false for a model of images: ", s.count(),
           " patches and the class token before them are not dealt out to ranks; modes 2d, 2.5d and 3d "
           "split the rows of such a batch instead");
-  return std::make_unique<TensorPatchEmbedding>(parameters(), *layout_, name, s, hidden, deviation);
+  return std::make_unique<TensorPatchEmbedding>(parameters(), layout_, name, s, hidden, deviation);
 }
 
 std::unique_ptr<nn::Norm> TensorLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {
@@ -205,7 +212,7 @@ std::unique_ptr<nn::Norm> TensorLayers::layer_norm(const std::string& name, int6
 
 std::unique_ptr<nn::Dropout> TensorLayers::dropout(const std::string& name, int64_t hidden, double probability) {
   require(probability >= 0 && probability < 1, "model", "dropout must be in [0, 1): got ", probability, " for ", name);
-  return std::make_unique<TensorDropout>(*layout_, derive_seed(0, name), hidden, probability);
+  return std::make_unique<TensorDropout>(layout_, derive_seed(0, name), hidden, probability);
 }
 
 std::unique_ptr<nn::Dense> TensorLayers::dense(const std::string& name, int64_t in, int64_t out,

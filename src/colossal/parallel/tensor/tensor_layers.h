@@ -28,8 +28,8 @@ class TensorLayers : public nn::Layers {
                                          const nn::LinearOptions&) override;
   std::unique_ptr<nn::HeadProjection> heads(const std::string& name, const nn::AttentionShape&,
                                             const nn::LinearOptions&) override;
-  std::unique_ptr<nn::Contract> from_heads(const std::string& name, const nn::AttentionShape&,
-                                           const nn::LinearOptions&) override;
+  std::unique_ptr<nn::OutputProjection> from_heads(const std::string& name, const nn::AttentionShape&,
+                                                   const nn::LinearOptions&) override;
   std::unique_ptr<nn::Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
                                            double deviation) override;
   std::unique_ptr<nn::Embedding> positions(const std::string& name, int64_t length, int64_t hidden,

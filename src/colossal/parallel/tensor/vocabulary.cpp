@@ -21,9 +21,10 @@ std::vector<std::string> token_axes(const Split& split) {
 }
 
 /// Of the tokens of each rank, x [B_local, S_local, ...], all: [B, S, ...].
-at::Tensor gathered_tokens(at::Tensor x, const Split& split, comm::Mesh& mesh) {
-  if (mesh.place().size(split.sequence) > 1) x = comm::gather_from(x, 1, mesh.group(split.sequence));
-  return comm::gather_from(x, 0, mesh.group(split.batch));
+at::Tensor gathered_tokens(at::Tensor x, const Layout& layout, const Split& split, const nn::Step& step) {
+  if (const SequenceOrder order = SequenceOrder::whole(layout, split); order.ranks() > 1)
+    x = order.by_sequence(comm::gather_from(x, 0, layout.mesh->group(split.sequence)), step);
+  return comm::gather_from(x, 0, layout.mesh->group(split.batch));
 }
 
 /// Words of the part that this rank has of a vocabulary split over `axes`.
@@ -93,15 +94,15 @@ VocabularyEmbedding::VocabularyEmbedding(nn::Parameters& p, std::shared_ptr<cons
     : layout_(std::move(layout)),
       table_(p.add(name + ".weight", weight_spec(*layout_, layout_->embedding, vocabulary, hidden),
                    nn::Init::normal(deviation), true)),
-      ids_(*layout_, layout_->outside, layout_->embedding.out),
+      ids_(layout_, layout_->embedding.out),
       words_(layout_->mesh->group(layout_->embedding.out)),
       pieces_(layout_->mesh->group(layout_->embedding.out_shards)),
       room_(table_.spec.room(0, layout_->mesh->place())) {}
 
-at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids) {
-  if (words_.size() == 1) return nn::lookup(comm::all_gather(table_.value, 0, pieces_), ids_.of(ids));
+at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids, const nn::Step& step) {
+  if (words_.size() == 1) return nn::lookup(comm::all_gather(table_.value, 0, pieces_), ids_.of(ids, step));
   const auto [first, valid] = range_of(*layout_, layout_->embedding.out, room_, table_.spec.shape[0]);
-  const at::Tensor local = ids_.of(ids) - first;
+  const at::Tensor local = ids_.of(ids, step) - first;
   const at::Tensor elsewhere = (local < 0).bitwise_or_(local >= valid);
   const at::Tensor table = comm::all_gather(table_.value, 0, pieces_);
   const at::Tensor found = nn::lookup(table, local.masked_fill(elsewhere, 0)).masked_fill(elsewhere.unsqueeze(-1), 0);
@@ -115,8 +116,7 @@ VocabularyLossHead::VocabularyLossHead(nn::Parameters& p, std::shared_ptr<const 
                      : p.add(name + ".weight", weight_spec(*layout_, layout_->expand.weight, vocabulary, hidden),
                              nn::Init::normal(o.deviation), true)),
       is_mirrored_(weight_.spec.splits[0].axes != layout_->expand.weight.out),
-      labels_(tokens_of(*layout_, layout_->inside)),
-      order_(*layout_),
+      order_(SequenceOrder::inside(*layout_)),
       room_(weight_.spec.room(0, layout_->mesh->place())) {
   if (o.bias)
     bias_.emplace(p, *layout_, name + ".bias", std::vector<int64_t>{vocabulary}, layout_->inside, Table::Options{});
@@ -130,27 +130,50 @@ at::Tensor VocabularyLossHead::weight() const {
   return Mirror::apply(weight_.value, reinterpret_cast<int64_t>(&grid), layout_->mesh->size(row));
 }
 
-at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels) {
-  if (layout_->expand.product.get() == &nn::serial_product())
-    return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight_.value, labels.reshape({-1}), {},
-                                     nullptr, 0, nullptr, bias());
-  GroupReduction words(layout_->mesh->group(layout_->inside.columns));
-  LayoutProjection projection(*layout_->expand.product, room_);
-  const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)});
-  const auto range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]);
-  const int64_t gathered = order_.ranks();  // by the projection, slice by slice
-  const at::Tensor own_labels = order_.by_rank(labels_.of(labels)).reshape({gathered, -1});
-  const int64_t slice = std::max<int64_t>(1, ops::slice_tokens(gathered * tokens.size(0), room_) / gathered);
-  const at::Tensor own =
-      ops::linear_cross_entropy(tokens, weight(), own_labels, range, &words, slice, &projection, bias());
-  return comm::reduce_from(own, layout_->mesh->group(token_axes(layout_->inside)));
+at::Tensor VocabularyLossHead::own_labels(const at::Tensor& labels, const nn::Step& step) const {
+  const at::Tensor own = tokens_of(*layout_, layout_->inside, step).of(labels);
+  return order_.by_rank(own, step).reshape({order_.ranks(), -1});
 }
 
-at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden) {
+int64_t VocabularyLossHead::slice_of(const at::Tensor& own_labels, int64_t columns) {
+  return std::max<int64_t>(1, ops::slice_tokens(own_labels.numel(), columns) / own_labels.size(0));
+}
+
+at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+  const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)}), own = own_labels(labels, step);
+  at::Tensor loss;
+  if (layout_->expand.product.get() == &nn::serial_product()) {
+    loss = ops::linear_cross_entropy(tokens, weight_.value, own.reshape({-1}), {}, nullptr, 0, nullptr, bias());
+  } else {
+    GroupReduction words(layout_->mesh->group(layout_->inside.columns));
+    LayoutProjection projection(*layout_->expand.product, room_);
+    const auto range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]);
+    loss = ops::linear_cross_entropy(tokens, weight(), own, range, &words, slice_of(own, room_), &projection, bias());
+  }
+  return comm::reduce_from(loss, layout_->mesh->group(token_axes(layout_->inside)));
+}
+
+at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+  comm::Group& words = layout_->mesh->group(layout_->inside.columns);
+  const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)}), own = own_labels(labels, step), w = weight(),
+                   b = bias();
+  const int64_t slice = slice_of(own, room_ * words.size());
+  at::Tensor count = at::zeros({}, labels.options());
+  for (int64_t from = 0; from < own.size(1); from += slice) {
+    const int64_t size = std::min(slice, own.size(1) - from);
+    const at::Tensor part = nn::linear(*layout_->expand.product, tokens.narrow(0, from, size), w, b, room_, nullptr);
+    const at::Tensor logits = comm::gather_from(part, -1, words).narrow(-1, 0, weight_.spec.shape[0]);
+    count += logits.argmax(-1).eq(own.narrow(1, from, size).flatten()).sum();
+  }
+  layout_->mesh->group(token_axes(layout_->inside)).all_reduce(count, comm::Reduce::Sum).wait();
+  return count;
+}
+
+at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden, const nn::Step& step) {
   const at::Tensor own = nn::linear(*layout_->expand.product, hidden, weight(), bias(), room_, nullptr);
   const at::Tensor words =
-      comm::gather_from(order_.by_sequence(own), -1, layout_->mesh->group(layout_->inside.columns));
-  return gathered_tokens(words.narrow(-1, 0, weight_.spec.shape[0]), layout_->inside, *layout_->mesh);
+      comm::gather_from(order_.by_sequence(own, step), -1, layout_->mesh->group(layout_->inside.columns));
+  return gathered_tokens(words.narrow(-1, 0, weight_.spec.shape[0]), *layout_, layout_->inside, step);
 }
 
 TensorClassifier::TensorClassifier(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
@@ -167,14 +190,21 @@ at::Tensor TensorClassifier::own_logits(const at::Tensor& hidden) const {
   return comm::reduce_from(part, layout_->mesh->group(layout_->outside.columns)) + bias_.value();
 }
 
-at::Tensor TensorClassifier::loss_sum(const at::Tensor& hidden, const at::Tensor& labels) {
-  const at::Tensor own = tokens_of(*layout_, layout_->outside).of(labels);
+at::Tensor TensorClassifier::loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+  const at::Tensor own = tokens_of(*layout_, layout_->outside, step).rows_of(labels);
   const at::Tensor loss = ops::cross_entropy(own_logits(hidden).flatten(0, -2), own.reshape({-1}));
   return comm::reduce_from(loss, layout_->mesh->group(token_axes(layout_->outside)));
 }
 
-at::Tensor TensorClassifier::logits(const at::Tensor& hidden) {
-  return gathered_tokens(own_logits(hidden), layout_->outside, *layout_->mesh);
+at::Tensor TensorClassifier::found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
+  const at::Tensor own = tokens_of(*layout_, layout_->outside, step).rows_of(labels);
+  at::Tensor count = own_logits(hidden).argmax(-1).eq(own).sum();
+  layout_->mesh->group(token_axes(layout_->outside)).all_reduce(count, comm::Reduce::Sum).wait();
+  return count;
+}
+
+at::Tensor TensorClassifier::logits(const at::Tensor& hidden, const nn::Step& step) {
+  return gathered_tokens(own_logits(hidden), *layout_, layout_->outside, step);
 }
 
 }  // namespace colossal::parallel

@@ -29,7 +29,7 @@ class VocabularyEmbedding : public nn::Embedding {
  public:
   VocabularyEmbedding(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t vocabulary,
                       int64_t hidden, double deviation);
-  at::Tensor forward(const at::Tensor& ids) override;
+  at::Tensor forward(const at::Tensor& ids, const nn::Step& step) override;
   nn::Parameter& weight() override { return table_; }
 
  private:
@@ -48,34 +48,40 @@ class VocabularyEmbedding : public nn::Embedding {
 ///                per slice an all_reduce of a maximum and of 2 sums a token over the ranks that split V; one
 ///                all_reduce of the loss over those that split tokens inside. Mirrored tiles: V*H/q^2 elements sent
 ///                forward and backward by ranks off the diagonal. In fp16 messages of gradients are fp32: they leave
-///                before their factor is known.
+///                before their factor is known. found(): per slice an all_gather of the logits over the ranks that
+///                split V, and one all_reduce of the count over those that split tokens inside.
 class VocabularyLossHead : public nn::LossHead {
  public:
   VocabularyLossHead(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
                      int64_t vocabulary, const nn::LmHeadOptions&);
-  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override;
-  at::Tensor logits(const at::Tensor& hidden) override;
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
+  at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override;
 
  private:
   at::Tensor weight() const;
   at::Tensor bias() const { return bias_ ? bias_->value() : at::Tensor(); }
+  /// Of the tokens whose logits this rank has a part of, as the projection gathers them: [ranks, tokens of each].
+  at::Tensor own_labels(const at::Tensor& labels, const nn::Step& step) const;
+  /// How many tokens of each rank at once, of such labels, keep a slice of logits with `columns` small.
+  static int64_t slice_of(const at::Tensor& own_labels, int64_t columns);
 
   std::shared_ptr<const Layout> layout_;
   nn::Parameter& weight_;
   std::optional<Table> bias_;  // cut as the logits are
   bool is_mirrored_;
-  nn::Tokens labels_;
   SequenceOrder order_;
   int64_t room_;  // local columns of the logits, padding included
 };
 
-/// Projection to a few classes, whole on each rank that splits features.
+/// Projection to a few classes, whole on each rank that splits features. It reads one token of each row.
 class TensorClassifier : public nn::LossHead {
  public:
   TensorClassifier(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, int64_t hidden,
                    int64_t classes, double deviation);
-  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels) override;
-  at::Tensor logits(const at::Tensor& hidden) override;
+  at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) override;
+  at::Tensor logits(const at::Tensor& hidden, const nn::Step& step) override;
 
  private:
   at::Tensor own_logits(const at::Tensor& hidden) const;

@@ -1,0 +1,56 @@
+// Where tensors lie while nobody works with them: in the memory of somebody else, or in no memory at all.
+//
+//   class Scratch final : public memory::Home {   // a file for each tensor
+//    public:
+//     std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
+//       return std::make_unique<ScratchFile>(folder_, tensor);   // a memory::Kept: reads, writes, and removes its file
+//     }
+//   };
+//   options.home = std::make_shared<Scratch>("scratch/");   // memory::ChunkOptions: masters and states go there
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+namespace colossal::memory {
+
+/// One tensor that a home has. It lives as long as somebody may want the tensor again: its destructor frees the place
+/// that it takes, also while the tensor is brought, in which case nobody reads what was lent any more.
+///
+/// Its sizes and dtype are always those of the tensor that it was made of: one of others is given to Home::keep().
+/// Thread safety: one call at a time. Those of one home may be called by several threads at once.
+class Kept {
+ public:
+  Kept() = default;
+  virtual ~Kept() = default;
+  Kept(const Kept&) = delete;
+  Kept& operator=(const Kept&) = delete;
+
+  /// It will be wanted soon: it may begin to come. Called any number of times, and sometimes in vain.
+  virtual void expect() {}
+  /// The tensor to work with, of the values that keep() or the last put() with changes was given. It is brought once at
+  /// a time: the next bring() comes behind a put().
+  /// Errors: whatever went wrong with it, here or since the last bring(); then it is not brought.
+  virtual at::Tensor bring() = 0;
+  /// The work is over and nobody reads `lent`, which bring() returned, any more. `changed`: it may hold other values
+  /// than before. Otherwise what is kept is still good, and what was written to `lent` nevertheless is lost.
+  /// Errors must not leave it, since work ends in destructors: the next bring() throws them.
+  virtual void put(const at::Tensor& lent, bool changed) = 0;
+};
+
+/// Keeps tensors. It outlives what it keeps.
+/// Thread safety: several threads may call keep() at once.
+class Home {
+ public:
+  virtual ~Home() = default;
+  /// Takes the values of `tensor`, which nobody uses from then on. Errors: it cannot (a full disk).
+  virtual std::unique_ptr<Kept> keep(const at::Tensor& tensor) = 0;
+};
+
+/// Keeps tensors where they are.
+class InPlace final : public Home {
+ public:
+  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
+};
+
+}  // namespace colossal::memory

@@ -1,0 +1,47 @@
+#include "colossal/models/class_names.h"
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+
+namespace colossal::models {
+namespace {
+
+std::string made_up_name(int64_t index) { return concat("LABEL_", index); }
+
+}  // namespace
+
+Classes classes_of(const nlohmann::json& config) {
+  if (!config.contains("id2label")) return {config.value("num_labels", int64_t{2})};
+  const nlohmann::json& labels = config["id2label"];
+  Classes classes{static_cast<int64_t>(labels.size())};
+  bool is_made_up = true;
+  for (int64_t i = 0; i < classes.count; ++i) {
+    const auto label = labels.find(std::to_string(i));
+    require(label != labels.end(), "model", "the keys of id2label must be 0 to ", classes.count - 1, ": there is no ",
+            i);
+    classes.names.push_back(label->get<std::string>());
+    is_made_up = is_made_up && classes.names.back() == made_up_name(i);
+  }
+  if (is_made_up) classes.names.clear();
+  return classes;
+}
+
+void write_classes(const Classes& classes, nlohmann::json& config) {
+  nlohmann::json names = nlohmann::json::object(), numbers = nlohmann::json::object();
+  for (int64_t i = 0; i < classes.count; ++i) {
+    const std::string name = classes.names.empty() ? made_up_name(i) : classes.names[static_cast<size_t>(i)];
+    names[std::to_string(i)] = name;
+    numbers[name] = i;
+  }
+  config["id2label"] = std::move(names);
+  config["label2id"] = std::move(numbers);
+}
+
+void check_class_names(const Classes& classes) {
+  const auto count = static_cast<int64_t>(classes.names.size());
+  require(count == 0 || count == classes.count, "model", "class_names must be one for each of the classes: got ", count,
+          " for ", classes.count, " classes; set model.class_names, or [] to do without");
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,66 @@
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <numeric>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/tensor/flops.h"
+
+namespace colossal::models {
+namespace {
+
+constexpr double kForwardAndBackward = 3;  // each product has two in backward: the gradients of its factors
+
+struct Sample {
+  at::Tensor inputs, labels;
+  nn::Step step;
+};
+
+Sample sample_of(const Task& task, int64_t sequence) {
+  const auto ids = at::TensorOptions().dtype(at::kLong).device(at::kMeta);
+  if (task.reads == Reads::Images)
+    return {at::empty({1, task.channels, task.side, task.side}, at::TensorOptions().device(at::kMeta)),
+            at::empty({1, 1}, ids),
+            {}};
+  return {at::empty({1, sequence}, ids),
+          at::empty({1, task.objective == Objective::Class ? 1 : sequence}, ids),
+          {.positions = at::empty({1, sequence}, ids)}};
+}
+
+Costs announced(const ModelShape& shape, int64_t sequence) {
+  nn::Parameters parameters({}, {.device = at::kMeta});
+  nn::SerialLayers layers(parameters);
+  const Model model = make_model(shape, layers);
+  const Sample sample = sample_of(shape.task(), sequence);
+  const at::NoGradGuard no_grad;
+  at::Tensor hidden;
+  const auto cost_of = [](const auto& part) {
+    const tensor::FlopCount count;
+    part();
+    return kForwardAndBackward * count.total();
+  };
+  Costs costs;
+  costs.first = cost_of([&] { hidden = model.embed(sample.inputs, sample.step); });
+  for (const Block& block : model.blocks) costs.blocks.push_back(cost_of([&] { hidden = block(hidden, sample.step); }));
+  costs.last = cost_of([&] { model.head->loss_sum(model.norm(hidden, sample.step), sample.labels, sample.step); });
+  return costs;
+}
+
+}  // namespace
+
+double Costs::sum() const { return std::accumulate(blocks.begin(), blocks.end(), first + last); }
+
+Costs costs_of(const ModelShape& shape, int64_t sequence) {
+  try {
+    return announced(shape, sequence);
+  } catch (const c10::Error& error) {
+    throw Error("model",
+                concat("what the blocks of ", shape.architecture->name,
+                       " cost cannot be told: they must take tensors that have sizes and no numbers (at::kMeta): ",
+                       error.what_without_backtrace()));
+  }
+}
+
+}  // namespace colossal::models

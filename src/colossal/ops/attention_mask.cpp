@@ -1,0 +1,180 @@
+#include "colossal/ops/attention_mask.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/dispatch.h"
+
+namespace colossal::ops {
+namespace {
+
+// Of queries that stand where the mask says.
+void check_queries(const at::Tensor& q, const AttentionMask& mask) {
+  int64_t said = 0;
+  for (const PositionRun& run : mask.queries) said += run.size;
+  require(said == q.size(2) && mask.lengths.empty(), "attention", "the mask's runs must be the positions of the ",
+          q.size(2), " queries, without lengths beside them: got ", said, " positions and ", mask.lengths.size(),
+          " lengths");
+  require(mask.query_documents.defined() == mask.documents.defined() &&
+              (!mask.documents.defined() ||
+               (mask.query_documents.dim() == 2 && mask.query_documents.size(0) == q.size(0) &&
+                mask.query_documents.size(1) == q.size(2) && mask.query_documents.scalar_type() == at::kLong)),
+          "attention",
+          "where the mask says positions of queries and documents of keys, those of queries must be int64 "
+          "[B,S]: got ",
+          mask.query_documents.defined() ? mask.query_documents.sizes() : at::IntArrayRef());
+}
+
+// Positions of the queries, counted from the first key: [rows, S], rows 1 unless they have lengths of their own.
+at::Tensor query_positions(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const auto options = q.options().dtype(at::kLong).requires_grad(false);
+  if (!mask.queries.empty()) {
+    std::vector<at::Tensor> runs;
+    for (const PositionRun& run : mask.queries)
+      runs.push_back(at::arange(run.first - mask.first_key, run.first - mask.first_key + run.size, options));
+    return at::cat(runs).unsqueeze(0);
+  }
+  const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options)  // filled there: nobody waits
+                                               : at::tensor(mask.lengths, options.device(at::kCPU)).to(q.device());
+  return (ends.unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
+}
+
+// Key position - query position: [rows, 1, S, T].
+at::Tensor distances(const at::Tensor& k, const at::Tensor& positions) {
+  return (at::arange(k.size(2), positions.options()) - positions.unsqueeze(2)).unsqueeze(1);
+}
+
+struct Span {
+  int64_t from, to;
+};
+
+// Of `length` keys those that a query at `position`, counted from the first of them, may look at, whatever documents
+// there are.
+Span seen_from(int64_t position, int64_t length, const AttentionMask& mask) {
+  Span seen{0, length};
+  if (mask.causal) seen.to = position + 1;
+  if (mask.window > 0) seen.from = position - reach_of(mask);
+  if (mask.window > 0 && !mask.causal) seen.to = position + mask.window + 1;
+  seen.from = std::clamp<int64_t>(seen.from, 0, length);
+  return {seen.from, std::clamp(seen.to, seen.from, length)};
+}
+
+// body(index, position) of each query of a row with `length` keys, positions counted from its first key.
+template <class Body>
+void for_queries(const AttentionMask& mask, int64_t queries, int64_t length, const Body& body) {
+  if (mask.queries.empty()) {
+    for (int64_t i = 0; i < queries; ++i) body(i, length - queries + i);
+    return;
+  }
+  int64_t i = 0;
+  for (const PositionRun& run : mask.queries)
+    for (int64_t at = 0; at < run.size; ++at) body(i++, run.first + at - mask.first_key);
+}
+
+// Of each document the run from its first to its last key.
+struct DocumentSpans {
+  std::unordered_map<int64_t, Span> of;
+  bool are_apart = true;  ///< false where documents interleave: then a run holds others' keys too
+};
+
+DocumentSpans document_spans(const int64_t* documents, int64_t keys) {
+  DocumentSpans spans;
+  for (int64_t from = 0, to = 0; from < keys; from = to) {
+    while (to < keys && documents[to] == documents[from]) ++to;
+    const auto [place, is_new] = spans.of.try_emplace(documents[from], Span{from, to});
+    if (!is_new) place->second.to = to, spans.are_apart = false;
+  }
+  return spans;
+}
+
+}  // namespace
+
+void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const int64_t queries = q.size(2), keys = k.size(2);
+  const bool follow = mask.queries.empty();  // queries stand at the last of the keys' positions
+  if (!follow) check_queries(q, mask);
+  require(mask.window >= 0 && mask.soft_cap >= 0, "attention", "window and soft_cap must be 0 (none) or more: got ",
+          mask.window, " and ", mask.soft_cap);
+  const bool speaks_of_positions = mask.causal || mask.window > 0 || mask.alibi.defined();
+  require(!follow || !speaks_of_positions || keys >= queries, "attention",
+          "queries that have a position are the last of the keys' positions: got ", queries, " queries, ", keys,
+          " keys");
+  if (mask.documents.defined())
+    require(mask.documents.dim() == 2 && mask.documents.size(0) == k.size(0) && mask.documents.size(1) == keys &&
+                (!follow || keys >= queries) && mask.documents.scalar_type() == at::kLong,
+            "attention", "document ids must be int64 [B,T] with T >= S: got ", mask.documents.sizes(), " for keys ",
+            k.sizes());
+  if (mask.alibi.defined())
+    require(mask.alibi.dim() == 1 && mask.alibi.size(0) == q.size(1), "attention",
+            "there must be a slope for each of the ", q.size(1), " query heads: got ", mask.alibi.sizes());
+  require(mask.lengths.empty() || static_cast<int64_t>(mask.lengths.size()) == k.size(0), "attention",
+          "there must be a length for each of the ", k.size(0), " rows of the batch: got ", mask.lengths.size());
+  for (const int64_t length : mask.lengths)
+    require(length >= queries && length <= keys, "attention", "a row's length must lie between its ", queries,
+            " queries and the ", keys, " keys there is room for: got ", length);
+}
+
+int64_t reach_of(const AttentionMask& mask) { return mask.causal ? mask.window - 1 : mask.window; }
+
+at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const at::Tensor positions = query_positions(q, k, mask), distance = distances(k, positions);
+  at::Tensor allowed = mask.causal ? distance.le(0) : at::ones_like(distance, at::kBool);
+  if (mask.window > 0) allowed = allowed.logical_and(distance.abs().le(reach_of(mask)));
+  if (!mask.lengths.empty() && !mask.causal)
+    allowed = allowed.logical_and(
+        at::arange(k.size(2), positions.options()).le(positions.slice(1, -1)).view({-1, 1, 1, k.size(2)}));
+  if (!mask.documents.defined()) return allowed;
+  const at::Tensor own = mask.query_documents.defined() ? mask.query_documents
+                                                        : mask.documents.gather(1, positions.expand({q.size(0), -1}));
+  return (own.unsqueeze(2) == mask.documents.unsqueeze(1)).unsqueeze(1).logical_and(allowed);
+}
+
+at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, at::ScalarType type) {
+  const at::Tensor slopes = mask.alibi.detach().to(q.device(), type).view({1, -1, 1, 1});
+  return distances(k, query_positions(q, k, mask)).to(type) * slopes;
+}
+
+int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  int64_t pairs = 0;
+  for (size_t row = 0; row < std::max<size_t>(mask.lengths.size(), 1); ++row) {
+    const int64_t length = mask.lengths.empty() ? k.size(2) : mask.lengths[row];
+    for_queries(mask, q.size(2), length, [&](int64_t, int64_t position) {
+      const Span seen = seen_from(position, length, mask);
+      pairs += seen.to - seen.from;
+    });
+  }
+  return mask.lengths.empty() ? q.size(0) * pairs : pairs;
+}
+
+KeyRanges key_ranges(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const int64_t queries = q.size(2), keys = k.size(2);
+  const int64_t rows = mask.documents.defined() || !mask.lengths.empty() ? q.size(0) : 1;
+  KeyRanges ranges;
+  for (at::Tensor* t : {&ranges.position, &ranges.from, &ranges.to}) *t = at::empty({rows, queries}, at::kLong);
+  const auto dense = [](const at::Tensor& ids) { return ids.defined() ? ids.contiguous() : at::Tensor(); };
+  const at::Tensor documents = dense(mask.documents), query_documents = dense(mask.query_documents);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t length = mask.lengths.empty() ? keys : mask.lengths[row];
+    const int64_t *ids = documents.defined() ? pointer<int64_t>(documents) + row * keys : nullptr,
+                  *own = query_documents.defined() ? pointer<int64_t>(query_documents) + row * queries : nullptr;
+    const DocumentSpans spans = ids ? document_spans(ids, length) : DocumentSpans{};
+    if (!spans.are_apart) ranges.documents = documents, ranges.query_documents = query_documents;
+    int64_t *positions = pointer<int64_t>(ranges.position) + row * queries,
+            *from = pointer<int64_t>(ranges.from) + row * queries, *to = pointer<int64_t>(ranges.to) + row * queries;
+    for_queries(mask, queries, length, [&](int64_t i, int64_t position) {
+      Span seen = seen_from(position, length, mask);
+      if (ids) {
+        const auto document = spans.of.find(own ? own[i] : ids[position]);
+        const Span whole = document == spans.of.end() ? Span{0, 0} : document->second;
+        seen = {std::max(seen.from, whole.from), std::min(seen.to, whole.to)};
+      }
+      positions[i] = position, from[i] = seen.from, to[i] = std::max(seen.from, seen.to);
+    });
+  }
+  return ranges;
+}
+
+}  // namespace colossal::ops

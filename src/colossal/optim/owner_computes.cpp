@@ -1,0 +1,66 @@
+#include "colossal/optim/owner_computes.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace colossal::optim {
+
+OwnerComputes::OwnerComputes(comm::Group& group, std::vector<Matrix> matrices)
+    : group_(group), matrices_(std::move(matrices)), owners_(matrices_.size()) {
+  const auto numel = [&](size_t k) { return c10::multiply_integers(matrices_[k].shape); };
+  int64_t largest = 0, room = 0;
+  for (size_t k = 0; k < matrices_.size(); ++k) largest = std::max(largest, numel(k));
+  for (size_t k = 0; k < matrices_.size(); ++k, room -= numel(k - 1)) {
+    if (k > 0 && numel(k) <= room) continue;
+    windows_.push_back(k);
+    room = largest * group.size();
+  }
+  windows_.push_back(matrices_.size());
+  for (size_t w = 0; w + 1 < windows_.size(); ++w) {
+    std::vector<size_t> order(windows_[w + 1] - windows_[w]);
+    std::iota(order.begin(), order.end(), windows_[w]);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return matrices_[a].cost > matrices_[b].cost; });
+    std::vector<double> loads(static_cast<size_t>(group.size()));
+    for (const size_t k : order) {
+      const auto least = std::min_element(loads.begin(), loads.end());
+      owners_[k] = static_cast<int>(least - loads.begin());
+      *least += matrices_[k].cost;
+    }
+  }
+}
+
+OwnerComputes::Leases OwnerComputes::leases_of(size_t window, const std::vector<memory::Shard>& shards,
+                                               const memory::Needs& needs) const {
+  Leases leases;
+  for (size_t k = windows_[window]; k < windows_[window + 1]; ++k)
+    for (const size_t i : matrices_[k].shards)
+      if (!leases.count(i)) leases[i] = shards[i].lease(needs);
+  return leases;
+}
+
+void OwnerComputes::run(const std::vector<memory::Shard>& shards, const at::TensorOptions& options,
+                        const Work& work) const {
+  Leases leases;
+  for (size_t w = 0; w + 1 < windows_.size(); ++w) {
+    leases = leases_of(w, shards, work.needs);  // those before end behind it: a shard of both is not brought again
+    std::map<size_t, at::Tensor> own;
+    for (size_t k = windows_[w]; k < windows_[w + 1]; ++k) {
+      at::Tensor whole = at::zeros(matrices_[k].shape, options);
+      work.collect(k, whole, leases);
+      group_.reduce(whole, owners_[k], comm::Reduce::Sum).wait();
+      if (owners_[k] == group_.rank()) own[k] = whole;
+    }
+    for (auto& [k, whole] : own) whole = work.compute(k, whole);
+    for (size_t k = windows_[w]; k < windows_[w + 1]; ++k) {
+      const auto mine = own.find(k);
+      at::Tensor result = mine != own.end() ? mine->second : at::empty(matrices_[k].result, options);
+      group_.broadcast(result, owners_[k]).wait();
+      work.hand_out(k, result, leases);
+    }
+  }
+}
+
+}  // namespace colossal::optim

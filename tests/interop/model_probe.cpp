@@ -1,0 +1,137 @@
+// Our models, those of the library and of examples/own_model, for the scripts that compare them with transformers'.
+//
+// Usage: colossal_model_probe FOLDER BATCH OUT [--section.key=value ...]
+//   reads the Hugging Face folder FOLDER and BATCH, a safetensors file with `inputs`, `labels` and perhaps `documents`
+//   (as data::Batch has them); runs one training step in fp64 on threads, as the flags lay them out, and writes
+//   OUT/logits.safetensors (logits [B, S, V] or [B, 1, classes], and the loss) and, as Hugging Face folders of their
+//   own, OUT/gradients and OUT/weights.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "colossal/base/config.h"
+#include "colossal/base/error.h"
+#include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/safetensors.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/train/engine.h"
+#include "stablelm.h"
+
+namespace {
+
+using namespace colossal;
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+/// Puts what a rank holds of a parameter, as its spec says, into the whole tensor.
+void put_blocks(Tensors& whole, const nn::Parameter& p, const at::Tensor& local, const tensor::Place& place) {
+  at::Tensor& all = whole[p.name];
+  if (!all.defined()) all = at::full(p.spec.shape, std::nan(""), at::kDouble);
+  for (const tensor::Block& block : p.spec.blocks(place)) {
+    at::Tensor to = all, from = local;
+    for (size_t d = 0; d < block.size.size(); ++d) {
+      const auto dim = static_cast<int64_t>(d);
+      to = to.narrow(dim, block.start[d], block.size[d]);
+      from = from.narrow(dim, block.local_start[d], block.size[d]);
+    }
+    to.copy_(from);
+  }
+}
+
+checkpoint::ExternalNames names_of(const models::ModelShape& shape) {
+  const models::HuggingFace& folder = shape.architecture->hugging_face;
+  return {folder.names(shape), folder.prefix, folder.ignored, {}, folder.old_endings};
+}
+
+/// Tensors under our names as a folder under theirs.
+void write_folder(const std::string& path, const models::ModelShape& shape, const Tensors& tensors) {
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {{"data", 1}});
+    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    nn::SerialLayers layers(parameters);
+    models::make_model(shape, layers);
+    const at::NoGradGuard no_grad;
+    for (nn::Parameter& p : parameters) p.value.copy_(tensors.at(p.name));
+    checkpoint::export_weights(path, parameters, names_of(shape), shape.architecture->hugging_face.to_json(shape),
+                               mesh.group("data"));
+  });
+}
+
+data::Batch read_batch(const std::string& path) {
+  const checkpoint::SafetensorsReader file(path);
+  const auto read = [&](const char* name) { return file.contains(name) ? file.tensor(name).clone() : at::Tensor(); };
+  data::Batch batch{read("inputs"), read("labels"), {}, read("documents")};
+  if (batch.inputs.dim() != 2) return batch;  // images
+  if (!batch.documents.defined()) batch.documents = at::zeros_like(batch.inputs);
+  batch.positions = at::arange(batch.inputs.size(1), at::kLong).expand_as(batch.inputs).contiguous();
+  return batch;
+}
+
+struct Results {
+  Tensors gradients, weights, logits;
+};
+
+Results step(const std::string& folder, const data::Batch& batch, const run::Config& config,
+             const models::ModelShape& shape) {
+  Results results;
+  std::mutex mutex;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const auto engine = train::initialize(world, config, shape);
+    checkpoint::import_weights(folder, engine->parameters(), engine->weights(), names_of(shape));
+    engine->weights_loaded();
+    engine->zero_grad();
+    const double loss = engine->train_step(batch);
+    const auto head = [&](int, const at::Tensor& hidden, const nn::Step& its_step) {
+      return engine->distributed().decoding_model().head->logits(hidden, its_step);
+    };
+    const at::NoGradGuard no_grad;
+    const at::Tensor logits =
+        engine->distributed().everywhere({batch.inputs, {.positions = batch.positions, .documents = batch.documents}},
+                                         head, at::empty({0}, at::kDouble));
+    const std::lock_guard lock(mutex);
+    const tensor::Place& place = engine->mesh().place();
+    for (const nn::Parameter& p : engine->parameters()) {
+      put_blocks(results.gradients, p, p.value.grad(), place);
+      put_blocks(results.weights, p, p.value.detach(), place);
+    }
+    results.logits = {{"logits", logits.contiguous()}, {"loss", at::scalar_tensor(loss, at::kDouble)}};
+  });
+  return results;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  require(argc >= 4, "probe", "at least three arguments are expected: got ", argc - 1);
+  const std::string folder = argv[1], out = argv[3];
+  const data::Batch batch = read_batch(argv[2]);
+  ConfigDocument flags;
+  for (int i = 4; i < argc; ++i) flags.set(argv[i]);
+  run::Config config;
+  flags.read(config);
+  require(config.parallel.data == 1 && config.parallel.pipeline.size == 1, "probe",
+          "one replica and one stage are expected");
+  config.precision.mode = "fp64";
+  config.model.from = folder;
+  config.training.batch_size = batch.inputs.size(0);
+  if (batch.positions.defined()) config.data.sequence = batch.inputs.size(1);
+  models::Registry models = models::built_in();
+  models.add(stablelm_architecture());
+  const models::ModelShape shape = models.resolve(config.model);
+  const Results results = step(folder, batch, config, shape);
+  std::filesystem::create_directories(out);
+  checkpoint::write_safetensors(out + "/logits.safetensors", results.logits);
+  write_folder(out + "/gradients", shape, results.gradients);
+  write_folder(out + "/weights", shape, results.weights);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}

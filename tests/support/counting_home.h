@@ -1,0 +1,102 @@
+// A home of tensors that shows who reads what he has not asked for, and counts.
+#pragma once
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/memory/home.h"
+
+namespace colossal::test {
+
+/// Keeps copies, and makes useless what it was given and what was lent, once the work with it is over. For one thread.
+class CountingHome final : public memory::Home {
+ public:
+  /// Of one tensor that it was ever given.
+  struct Count {
+    int64_t numel = 0, expected = 0, brought = 0, written = 0;
+    bool is_lent = false, is_gone = false;
+  };
+  std::vector<Count> counts;  ///< in the order in which tensors came
+  int64_t most_lent = 0;      ///< elements, at one time
+  /// bring() of the tensor of this number throws.
+  size_t broken = static_cast<size_t>(-1);
+
+  std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
+    counts.push_back({.numel = tensor.numel()});
+    auto kept = std::make_unique<Copy>(*this, counts.size() - 1, tensor.clone());
+    spoil(tensor);
+    return kept;
+  }
+
+  /// Of the tensors [first, end).
+  int64_t brought(size_t first = 0, size_t end = static_cast<size_t>(-1)) const {
+    return sum(&Count::brought, first, end);
+  }
+  int64_t written(size_t first = 0, size_t end = static_cast<size_t>(-1)) const {
+    return sum(&Count::written, first, end);
+  }
+  int64_t expected() const { return sum(&Count::expected, 0, counts.size()); }
+  int64_t lent() const {  ///< elements
+    int64_t total = 0;
+    for (const Count& count : counts) total += count.is_lent ? count.numel : 0;
+    return total;
+  }
+  int64_t places() const {  ///< that are taken
+    return std::count_if(counts.begin(), counts.end(), [](const Count& count) { return !count.is_gone; });
+  }
+  void forget_counts() {
+    for (Count& count : counts) count.expected = count.brought = count.written = 0;
+    most_lent = 0;
+  }
+
+ private:
+  struct Copy final : memory::Kept {
+    Copy(CountingHome& home, size_t number, at::Tensor value) : home(home), number(number), value(std::move(value)) {}
+    ~Copy() override {
+      count().is_gone = true;
+      count().is_lent = false;
+    }
+    void expect() override { ++count().expected; }
+    at::Tensor bring() override {
+      require(number != home.broken, "home", "tensor ", number, " is broken");
+      EXPECT_FALSE(count().is_lent) << "tensor " << number << " is brought twice";
+      ++count().brought;
+      count().is_lent = true;
+      home.most_lent = std::max(home.most_lent, home.lent());
+      return value.clone();
+    }
+    void put(const at::Tensor& lent, bool changed) override {
+      EXPECT_TRUE(count().is_lent) << "tensor " << number;
+      EXPECT_EQ(lent.sizes(), value.sizes());
+      EXPECT_EQ(lent.dtype(), value.dtype());
+      count().is_lent = false;
+      count().written += changed;
+      if (changed) value.copy_(lent);
+      spoil(lent);
+    }
+    Count& count() { return home.counts[number]; }
+
+    CountingHome& home;
+    size_t number;
+    at::Tensor value;
+  };
+
+  static void spoil(const at::Tensor& tensor) {
+    if (tensor.is_floating_point())
+      at::Tensor(tensor).fill_(std::nan(""));
+    else
+      at::Tensor(tensor).fill_(77);
+  }
+  int64_t sum(int64_t Count::* what, size_t first, size_t end) const {
+    int64_t total = 0;
+    for (size_t i = first; i < std::min(end, counts.size()); ++i) total += counts[i].*what;
+    return total;
+  }
+};
+
+}  // namespace colossal::test

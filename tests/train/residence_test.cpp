@@ -1,0 +1,93 @@
+// What a checkpoint saves and fills lies elsewhere between: it is brought shard by shard, however many there are.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/train/optimization.h"
+#include "support/counting_home.h"
+#include "support/course.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::train::residence_test {
+namespace {
+
+constexpr int64_t kNumel = 16 * 16;
+
+/// bf16 parameters, each in a chunk of its own, with masters and the states of `optimizer` in a home.
+struct Model {
+  Model(comm::World& world, int64_t count, const std::string& optimizer)
+      : mesh(world, {}), parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1}) {
+    for (int64_t i = 0; i < count; ++i)
+      parameters.add(concat("p", i), tensor::ShardSpec::whole({16, 16}), nn::Init::normal(1), true).hidden_matrix =
+          i % 2 == 0;
+    run::Config config = test::course_config();
+    config.optimizer.name = optimizer;
+    config.precision.mode = "bf16";
+    config.parallel.chunk_mib = 2.0 * kNumel / (1 << 20);
+    optimization = std::make_unique<Optimization>(parameters, mesh, config, home);
+  }
+  void step() {
+    optimization->zero_grad();
+    at::Tensor loss = at::zeros({});
+    for (nn::Parameter& p : parameters) loss = loss + p.value.square().sum();
+    optimization->reducer().begin(true);
+    loss.backward();
+    optimization->reducer().finish();
+    optimization->store().end_pass();
+    optimization->step();
+  }
+  void load(const std::string& folder) {
+    checkpoint::TrainingState state = optimization->state();
+    checkpoint::load(*checkpoint::latest(folder), state, mesh.all(), mesh.place());
+    loaded_brought = home->brought();
+    optimization->loaded(state);
+  }
+  std::vector<at::Tensor> all() {
+    std::vector<at::Tensor> values;
+    for (const auto& t : optimization->state().tensors) values.push_back(t.value.clone());
+    for (const nn::Parameter& p : parameters) values.push_back(p.value.detach().clone());
+    return values;
+  }
+
+  std::shared_ptr<test::CountingHome> home = std::make_shared<test::CountingHome>();
+  comm::Mesh mesh;
+  nn::Parameters parameters;
+  std::unique_ptr<Optimization> optimization;
+  int64_t saved_brought = 0, loaded_brought = 0;
+};
+
+TEST(StateElsewhere, IsSavedAndLoadedOneShardAfterTheOther) {
+  for (const std::string& optimizer : optim::rule_names()) {
+    std::vector<int64_t> most_saved, most_loaded;
+    for (const int64_t count : {4, 12})
+      comm::run_ranks(1, [&](comm::World& world) {
+        test::TemporaryFolder folder;
+        Model model(world, count, optimizer), resumed(world, count, optimizer);
+        ASSERT_EQ(model.optimization->store().shards().size(), static_cast<size_t>(count));
+        model.step();
+        model.home->forget_counts();
+        checkpoint::save(folder.path(), 1, model.optimization->state(), model.mesh.all(), model.mesh.place(), 0);
+        most_saved.push_back(model.home->most_lent);
+        for (const auto& tensor : model.home->counts)
+          EXPECT_EQ(tensor.brought, tensor.numel > 0 ? 1 : 0) << optimizer << ": once each";
+        EXPECT_EQ(model.home->written(), 0);
+        model.saved_brought = model.home->brought();
+        resumed.home->forget_counts();
+        resumed.load(folder.path());
+        most_loaded.push_back(resumed.home->most_lent);
+        EXPECT_EQ(resumed.loaded_brought, model.saved_brought) << optimizer << ": once each";
+        EXPECT_EQ(resumed.home->written(), model.saved_brought);
+        for (Model* m : {&model, &resumed}) m->step();  // goes on from what was loaded
+        const auto want = model.all(), got = resumed.all();
+        ASSERT_EQ(got.size(), want.size());
+        for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << optimizer << ", " << i;
+      });
+    EXPECT_EQ(most_saved[0], most_saved[1]) << optimizer;
+    EXPECT_EQ(most_loaded[0], most_loaded[1]) << optimizer;
+    EXPECT_LE(most_loaded[0], 4 * kNumel) << optimizer << ": two moments of a shard, and of the next";
+    EXPECT_GT(most_loaded[0], 0);
+  }
+}
+
+}  // namespace
+}  // namespace colossal::train::residence_test
