@@ -8,10 +8,10 @@
 //   float first = *x.data_ptr<float>();         // ends the process at this line: SIGSEGV
 //
 // It is LibTorch's PrivateUse1, called "trap". Operators run the kernels of the CPU over another mapping of the same
-// memory (trap_operators.cpp), at once and in the calling thread, so the numbers are those of the same operators on the
-// CPU. What differs is what a GPU differs in: tensors are not is_cpu(), so no CPU kernel of ours takes them; operands on
-// two devices are refused, but for numbers (tensors of the host without dimensions); fresh memory holds NaN; generators
-// of the host are refused; backward runs on a thread of the device.
+// memory (trap_operators.cpp), at once and in the calling thread, so the numbers are those of the same operators on
+// the CPU. What differs is what a GPU differs in: tensors are not is_cpu(), so no CPU kernel of ours takes them;
+// operands on two devices are refused, but for numbers (tensors of the host without dimensions); fresh memory holds
+// NaN; generators of the host are refused; backward runs on a thread of the device.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>

@@ -33,13 +33,13 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
   // one sequence; a layout that splits the batch gets copies of it, of which the first counts
   const int64_t rows = model.batch_parts;
   nn::KvCache cache(capacity);
-  const auto ids_options = at::TensorOptions().dtype(at::kLong);
-  at::Tensor input = at::tensor(prompt, ids_options).to(tensors.device()).repeat({rows, 1});
+  const auto ids_options = tensors.dtype(at::kLong);  // made there: only logits make the host wait
+  at::Tensor input = at::tensor(prompt, ids_options).repeat({rows, 1});
   std::vector<int64_t> generated;
   int64_t held = 0;  // tokens of the sequence in the cache
   while (static_cast<int64_t>(generated.size()) < options.max_tokens) {
     nn::Step step;
-    step.positions = at::arange(held, held + input.size(1), ids_options).to(tensors.device()).repeat({rows, 1});
+    step.positions = at::arange(held, held + input.size(1), ids_options).repeat({rows, 1});
     step.cache = &cache;
     const at::Tensor logits = distributed.everywhere(
         {input, step},
@@ -53,7 +53,7 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
     generated.push_back(token);
     if (emit && !emit(token)) break;
     if (held >= capacity) break;
-    input = at::full({rows, 1}, token, ids_options).to(tensors.device());
+    input = at::full({rows, 1}, token, ids_options);
   }
   return generated;
 }

@@ -37,9 +37,9 @@ at::Tensor query_positions(const at::Tensor& q, const at::Tensor& k, const Atten
       runs.push_back(at::arange(run.first - mask.first_key, run.first - mask.first_key + run.size, options));
     return at::cat(runs).unsqueeze(0);
   }
-  const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options.device(at::kCPU))
-                                               : at::tensor(mask.lengths, options.device(at::kCPU));
-  return (ends.to(q.device()).unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
+  const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options)  // filled there: nobody waits
+                                               : at::tensor(mask.lengths, options.device(at::kCPU)).to(q.device());
+  return (ends.unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
 }
 
 // Key position - query position: [rows, 1, S, T].

@@ -113,7 +113,8 @@ at::Tensor wide(const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x
 /// operands are.
 void multiply_wide_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
   multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) {
-    return rows.is_cuda() ? at::mm(rows, b, at::kFloat) : at::mm(rows, b);
+    const bool is_elsewhere = !rows.is_cpu() && !rows.is_meta();
+    return is_elsewhere ? at::mm(rows, b, at::kFloat) : at::mm(rows, b);
   });
 }
 

@@ -154,6 +154,28 @@ void random_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out) {
   kernels<float>().random_words(seed, first, count, out);
 }
 
+at::Tensor random_words_reference(const at::Tensor& index, uint64_t seed) {
+  const at::Tensor block = index.bitwise_right_shift(2);
+  // 32-bit words live in the lower half of int64: products wrap modulo 2^64, an arithmetic shift and a mask give their
+  // halves.
+  constexpr int64_t kLow = 0xFFFFFFFF;
+  const auto low = [&](const at::Tensor& word) { return word.bitwise_and(kLow); };
+  const auto high = [&](const at::Tensor& word) { return low(word.bitwise_right_shift(32)); };
+  at::Tensor c0 = low(block), c1 = high(block), c2 = at::zeros_like(block), c3 = c2;
+  int64_t k0 = static_cast<int64_t>(seed & kLow), k1 = static_cast<int64_t>(seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const auto p0 = c0 * int64_t{0xD2511F53}, p1 = c2 * int64_t{0xCD9E8D57};
+    c0 = high(p1).bitwise_xor(c1).bitwise_xor(k0);
+    c1 = low(p1);
+    c2 = high(p0).bitwise_xor(c3).bitwise_xor(k1);
+    c3 = low(p0);
+    k0 = (k0 + 0x9E3779B9) & kLow;
+    k1 = (k1 + 0xBB67AE85) & kLow;
+  }
+  const auto lane = index.bitwise_and(3);
+  return at::where(lane == 0, c0, at::where(lane == 1, c1, at::where(lane == 2, c2, c3)));
+}
+
 void fill_normal(at::Tensor& local, const std::vector<int64_t>& shape, const std::vector<int64_t>& start,
                  const std::vector<int64_t>& local_start, const std::vector<int64_t>& size, uint64_t seed,
                  double deviation) {

@@ -16,6 +16,10 @@ std::array<uint32_t, 4> philox(uint64_t counter, uint64_t seed);
 /// Words of logical indices [first, first + count): word i % 4 of the block of counter i / 4.
 void random_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out);
 
+/// The words of logical indices `index` (int64, not negative), each in an int64, by ATen integer operators on the
+/// device of `index`: the reference, and the path of accelerators. Cost: some sixty passes over int64 numbers.
+at::Tensor random_words_reference(const at::Tensor& index, uint64_t seed);
+
 /// Fills local[local_start, local_start+size) where the element of logical index (start + offset) gets the value of its
 /// row-major linear index in `shape`: a normal variate of mean 0 and the given deviation.
 ///

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
@@ -17,7 +18,8 @@ struct RotaryTable::State {
   int64_t head_size = 0;
   at::Tensor frequencies;
   std::mutex mutex;
-  at::Tensor wide, narrow;  // [n, 2, D/2] in fp64 and fp32; replaced by longer ones, never written again
+  std::vector<at::Tensor> copies;  // of the frequencies, one on each other device
+  at::Tensor wide, narrow;         // [n, 2, D/2] in fp64 and fp32; replaced by longer ones, never written again
 };
 
 RotaryTable::RotaryTable(int64_t head_size, double theta, std::optional<RotaryScaling> scaling)
@@ -48,7 +50,14 @@ RotaryTable::RotaryTable(int64_t head_size, double theta, std::optional<RotarySc
 }
 
 int64_t RotaryTable::head_size() const { return state_->head_size; }
-const at::Tensor& RotaryTable::frequencies() const { return state_->frequencies; }
+
+at::Tensor RotaryTable::frequencies(at::Device device) const {
+  if (device.is_cpu()) return state_->frequencies;
+  const std::lock_guard lock(state_->mutex);
+  for (const at::Tensor& copy : state_->copies)
+    if (copy.device() == device) return copy;
+  return state_->copies.emplace_back(state_->frequencies.to(device));
+}
 
 at::Tensor RotaryTable::cos_sin(int64_t positions, at::ScalarType dtype) const {
   const std::lock_guard lock(state_->mutex);
@@ -66,7 +75,7 @@ at::Tensor RotaryTable::cos_sin(int64_t positions, at::ScalarType dtype) const {
 at::Tensor rotary_reference(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table) {
   const auto type = wide_type(x);
   // fp64 angles: fp32 loses the phase of high frequencies at long positions.
-  const auto angle = (positions.to(at::kDouble).unsqueeze(-1) * table.frequencies().to(x.device())).unsqueeze(2);
+  const auto angle = (positions.to(at::kDouble).unsqueeze(-1) * table.frequencies(x.device())).unsqueeze(2);
   const auto cosine = angle.cos().to(type), sine = angle.sin().to(type);
   const auto halves = x.to(type).chunk(2, -1);
   return at::cat({halves[0] * cosine - halves[1] * sine, halves[1] * cosine + halves[0] * sine}, -1)

@@ -23,8 +23,8 @@ class RotaryTable {
   RotaryTable(int64_t head_size, double theta, std::optional<RotaryScaling> scaling = std::nullopt);
 
   int64_t head_size() const;
-  /// fp64 [D/2] on the CPU.
-  const at::Tensor& frequencies() const;
+  /// fp64 [D/2] on `device`, where they stay: whoever asks again waits for no copy.
+  at::Tensor frequencies(at::Device device = at::kCPU) const;
   /// Cosines and sines of positions [0, n), n >= positions: contiguous [n, 2, D/2] on the CPU, fp64 if `dtype` is, else
   /// fp32.
   at::Tensor cos_sin(int64_t positions, at::ScalarType dtype) const;

@@ -85,11 +85,11 @@ at::Tensor scaled_gradient(const FlatUpdate& u) { return wide(u.gradients, u) * 
 
 /// `x` (fp32) rounded to bf16 by 16 bits of the elements' random words, from bit `shift` on.
 at::Tensor rounded_by_chance(const at::Tensor& x, const FlatUpdate::Chance& chance, int shift) {
-  std::vector<uint32_t> words(static_cast<size_t>(x.numel()));
-  random_words(chance.seed, chance.first, x.numel(), words.data());
-  std::vector<int> bits;
-  for (const uint32_t word : words) bits.push_back(static_cast<int>((word >> shift) & 0xFFFF));
-  const at::Tensor sum = x.contiguous().view(at::kInt) + at::tensor(bits, at::kInt).to(x.device());
+  const auto first = static_cast<int64_t>(chance.first);
+  const at::Tensor index = at::arange(first, first + x.numel(), x.options().dtype(at::kLong)),
+                   words = random_words_reference(index, chance.seed),
+                   bits = words.bitwise_right_shift(shift).bitwise_and(0xFFFF).to(at::kInt);
+  const at::Tensor sum = x.contiguous().view(at::kInt) + bits.view(x.sizes());
   return at::where(x.isnan(), x, sum.bitwise_and(-65536).view(at::kFloat));
 }
 

@@ -37,8 +37,10 @@ Galore::Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards
       owners_(tensors().mesh().all(), find_matrices()),
       others_(shards, {"exp_avg", "exp_avg_sq"},
               [&](const nn::Parameter& p) { return !is_projected(p.spec.shape, config.rank); }) {
-  for (at::Tensor& moment : moments_) moment = at::zeros({total_}, type_);
+  for (at::Tensor& moment : moments_) moment = at::zeros({total_}, options());
 }
+
+at::TensorOptions Galore::options() const { return tensors().zeros().options().dtype(type_); }
 
 std::vector<OwnerComputes::Matrix> Galore::find_matrices() {
   const std::vector<std::vector<size_t>> holders = shards_of_tensors();
@@ -53,7 +55,7 @@ std::vector<OwnerComputes::Matrix> Galore::find_matrices() {
     const std::vector<int64_t> low =
         from_left ? std::vector<int64_t>{rank, shape[1]} : std::vector<int64_t>{shape[0], rank};
     place_[i] = static_cast<int64_t>(matrices_.size());
-    matrices_.push_back({i, from_left, at::zeros({least, rank}, type_), total_, low});
+    matrices_.push_back({i, from_left, at::zeros({least, rank}, options()), total_, low});
     total_ += low[0] * low[1];
     // the product that is square in the smaller side, and its eigenvectors
     const auto n = static_cast<double>(least), m = static_cast<double>(most);
@@ -79,7 +81,7 @@ void Galore::for_blocks(const memory::Resident& shard, const at::Tensor& buffer,
 
 void Galore::find_projections() {
   owners_.run(
-      shards(), at::dtype(type_),
+      shards(), options(),
       {.needs = {.gradients = Access::Read},
        .collect =
            [&](size_t k, const at::Tensor& whole, const OwnerComputes::Leases& leases) {

@@ -45,6 +45,7 @@ class Galore : public TensorwiseOptimizer {
   std::vector<OwnerComputes::Matrix> find_matrices();
   void find_projections();
   at::Tensor projected() const;
+  at::TensorOptions options() const;  // type_, on the device of the values
 
   at::ScalarType type_;  ///< fp64 for fp64 values, else fp32
   std::vector<Matrix> matrices_;

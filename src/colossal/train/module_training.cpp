@@ -93,14 +93,13 @@ void start_from_first(const at::Tensor& value, comm::Group& replicas) {
 }  // namespace
 
 ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
-                               const std::function<void()>& first_pass)
+                               const std::function<void()>& first_pass, at::Device device)
     : config_(config),
       mesh_(world, config.parallel.axes()),
-      parameters_(mesh_.place(), {.dtype = config.precision.dtype(),
-                                  .device = comm::choose_device(config.run.device, world.local_rank())}) {
+      parameters_(mesh_.place(), {.dtype = config.precision.dtype(), .device = device}) {
   const PhaseScope phase(world.traffic(), Phase::Setup);
   comm::Group& replicas = mesh_.group(mesh_.place().batch_axes());
-  module.to(device());
+  module.to(device);
   adopt(parameters_, module, config, first_pass, replicas);
   for (const auto& b : module.named_buffers()) {
     if (!b.value().defined()) continue;
@@ -221,9 +220,10 @@ bool ModuleTraining::resume(const std::string& folder) {
 }
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
-                                           const std::function<void()>& first_pass) {
+                                           const std::function<void()>& first_pass, std::optional<at::Device> device) {
   check(world, config);
-  return std::make_unique<ModuleTraining>(world, module, config, first_pass);
+  return std::make_unique<ModuleTraining>(
+      world, module, config, first_pass, device ? *device : comm::choose_device(config.run.device, world.local_rank()));
 }
 
 }  // namespace colossal::train

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,7 +51,7 @@ class Optimization;
 class ModuleTraining {
  public:
   ModuleTraining(comm::World& world, torch::nn::Module& module, const run::Config& config,
-                 const std::function<void()>& first_pass);
+                 const std::function<void()>& first_pass, at::Device device);
   ~ModuleTraining();
 
   /// `tensor` as the module takes it: on the run's device, floating-point numbers in the compute dtype; integers stay
@@ -117,6 +118,8 @@ class ModuleTraining {
 /// are packed in the order of their first use; without it, in the order of registration. It is called once on every
 /// rank, without gradients and before anything is sent, and leaves buffers as they were.
 ///
+/// `device`: of the parameters; none: that of [run] device.
+///
 /// Bytes:         those of memory::ChunkStore; while it is made, one copy of the module more.
 /// Communication: collective among all ranks of `world`; a broadcast of every parameter and buffer, and with
 ///                `first_pass` of an integer a parameter.
@@ -124,7 +127,8 @@ class ModuleTraining {
 ///         library); world.size() that is not parallel.data; a module without trained parameters, or with some that are
 ///         no floating-point leaves; a group of [optimizer.groups] that names none; what Config::validate() refuses.
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,
-                                           const std::function<void()>& first_pass = {});
+                                           const std::function<void()>& first_pass = {},
+                                           std::optional<at::Device> device = {});
 
 }  // namespace colossal::train
 

@@ -1,7 +1,6 @@
 #include "colossal/comm/decorators/host_staging.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 namespace colossal::comm {
 namespace {
@@ -16,7 +15,8 @@ class Staged : public Work::State {
         inner_(std::move(inner)) {}
   void wait() override {
     Work(inner_).wait();  // a copy: the watchdog may be asking the other one
-    const at::NoGradGuard no_grad;
+    // Transports write bytes, of which autograd knows nothing: what is saved for backward may be sent in place.
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
     if (device_out_.defined()) device_out_.copy_(host_out_);
   }
   bool done() override { return inner_.done(); }
@@ -31,11 +31,13 @@ class Staged : public Work::State {
 Work HostStaging::issue(const Call& call) {
   const at::Tensor* x = call.tensor();
   if (!x || !x->defined() || x->device().is_cpu()) return inner_->issue(call);
+  const bool is_broadcast = call.collective == Collective::Broadcast, is_root = call.peer == rank();
+  const auto on_host_of = [](const at::Tensor& t) { return at::empty(t.sizes(), t.options().device(at::kCPU)); };
   at::Tensor device_out, out, in;
-  if (call.in) in = call.in->detach().to(at::kCPU);
+  if (call.in) in = is_broadcast && !is_root ? on_host_of(*call.in) : call.in->detach().to(at::kCPU);
   if (call.out) {
-    device_out = call.out->detach();
-    out = call.in == call.out ? in : at::empty(call.out->sizes(), call.out->options().device(at::kCPU));
+    if (!is_broadcast || !is_root) device_out = call.out->detach();
+    out = call.in == call.out ? in : on_host_of(*call.out);
   }
   Call on_host = call;
   on_host.out = call.out ? &out : nullptr;

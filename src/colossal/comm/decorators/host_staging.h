@@ -8,7 +8,8 @@ namespace colossal::comm {
 
 /// CPU tensors pass through. Others are copied to the host by the calling thread, exchanged, and copied back in
 /// Work::wait(), which must therefore be called. So ranks that share one GPU can exchange, which NCCL refuses.
-/// Cost: two copies over the bus and a synchronisation of the current stream per call.
+/// Cost: two copies over the bus and a synchronisation of the current stream per call; of a broadcast one copy, down on
+/// the root and up elsewhere.
 class HostStaging : public Backend {
  public:
   explicit HostStaging(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}

@@ -1,0 +1,46 @@
+// Text continued on trap devices: the tokens of the CPU.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/generate.h"
+#include "colossal/models/registry.h"
+#include "support/parity.h"
+#include "support/trap_device.h"
+
+namespace colossal::infer::generation_trap_test {
+namespace {
+
+class GenerationOnTrap : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { test::trap_device(); }
+};
+
+std::vector<int64_t> tokens(bool trap, const models::ModelShape& shape, const distributed::ParallelConfig& layout,
+                            const SamplingOptions& sampling) {
+  std::vector<int64_t> result;
+  comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
+    comm::Mesh mesh(world, layout.axes());
+    const at::Device device = trap ? test::trap_device(world.local_rank()) : at::Device(at::kCPU);
+    distributed::DistributedModel model(mesh, layout, shape, {at::kDouble, device, 5}, {});
+    const auto found = generate(model, {3, 1, 4}, {.max_tokens = 8, .sampling = sampling});
+    if (world.rank() == 0) result = found;
+  });
+  return result;
+}
+
+TEST_F(GenerationOnTrap, GivesTheTokensOfTheCpu) {
+  distributed::ParallelConfig split;
+  split.tensor.size = 2;
+  for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama()})
+    for (const SamplingOptions& sampling : {SamplingOptions{}, SamplingOptions{.temperature = 1, .top_p = 0.9}}) {
+      const auto want = tokens(false, shape, {}, sampling);
+      EXPECT_EQ(want.size(), 8u);
+      EXPECT_EQ(tokens(true, shape, {}, sampling), want) << shape.architecture->name;
+      EXPECT_EQ(tokens(true, shape, split, sampling), want) << shape.architecture->name << ", tensor 2";
+    }
+}
+
+}  // namespace
+}  // namespace colossal::infer::generation_trap_test

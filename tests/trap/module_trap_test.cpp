@@ -1,0 +1,89 @@
+// A torch::nn::Module that knows nothing of devices, trained on trap devices as on the CPU.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/train/module_training.h"
+#include "support/tolerance.h"
+#include "support/trap_device.h"
+
+namespace colossal::train::module_trap_test {
+namespace {
+
+constexpr int64_t kWidth = 6, kRows = 12, kSteps = 4;
+
+/// Its parameters are on `device` from the start: torch::nn's own layers do not move to devices that LibTorch does not
+/// know.
+struct Foreign : torch::nn::Module {
+  explicit Foreign(at::Device device) {
+    table = make("table", {5, kWidth}, device);
+    norm = make("norm", {kWidth}, device);
+    bias = make("bias", {kWidth}, device);
+    up = make("up", {4 * kWidth, kWidth}, device);
+    down = make("down", {kWidth, 4 * kWidth}, device);
+    scale = register_buffer("scale", at::full({kWidth}, 0.5, at::dtype(at::kFloat).device(device)));
+  }
+  at::Tensor forward(const at::Tensor& ids) {
+    const at::Tensor x = at::embedding(table, ids) * scale;
+    const at::Tensor h = at::gelu(at::linear(at::layer_norm(x, {kWidth}, norm, bias), up));
+    return x + at::linear(h, down);
+  }
+  at::Tensor table, norm, bias, up, down, scale;
+
+ private:
+  at::Tensor make(const std::string& name, at::IntArrayRef sizes, at::Device device) {
+    const at::Tensor numbers = at::arange(c10::multiply_integers(sizes), at::kDouble).add(++made_).mul(1.7).sin();
+    return register_parameter(name, numbers.mul(0.4).to(at::kFloat).view(sizes).to(device));
+  }
+  double made_ = 0;
+};
+
+std::vector<double> losses(bool trap, int64_t data, int64_t zero) {
+  run::Config config;
+  config.parallel.data = data;
+  config.parallel.zero = zero;
+  config.parallel.chunk_mib = 0.0003;  // a layer or two a chunk
+  config.precision.mode = "fp64";
+  config.optimizer.learning_rate = 1e-2;
+  config.optimizer.epsilon = 1e-3;  // or rounding decides the direction of small gradients
+  config.training.batch_size = kRows;
+  std::vector<double> all;
+  comm::run_ranks(static_cast<int>(data), [&](comm::World& world) {
+    const at::Device device = trap ? test::trap_device(world.local_rank()) : at::Device(at::kCPU);
+    Foreign module(device);
+    const at::Tensor ids = at::arange(kRows, at::kLong).remainder(5).view({data, -1})[world.rank()];
+    const auto pass = [&] { return module.forward(ids.to(device)); };
+    const auto training = initialize(world, module, config, pass, device);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      training->zero_grad();
+      const at::Tensor loss = (module.forward(training->input(ids)) - 1).square().mean();
+      training->backward(loss);
+      training->step();
+      const double mean = training->mean(loss.item<double>());
+      if (world.rank() == 0) all.push_back(mean);
+    }
+  });
+  return all;
+}
+
+class ModuleOnTrap : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { test::trap_device(); }
+};
+
+TEST_F(ModuleOnTrap, LearnsWhatItLearnsOnTheCpu) {
+  const at::Tensor want = at::tensor(losses(false, 1, 0), at::kDouble);
+  EXPECT_LT(want[-1].item<double>(), want[0].item<double>());
+  // sums of a layer's width, over the rows and steps, four layers deep
+  constexpr int64_t kTerms = 4 * kWidth * kRows * kSteps * 4;
+  for (const int64_t zero : {0, 1, 2, 3})
+    for (const int64_t data : {1, 2})
+      test::expect_close(at::tensor(losses(true, data, zero), at::kDouble), want, kTerms,
+                         concat("zero ", zero, " over ", data));
+}
+
+}  // namespace
+}  // namespace colossal::train::module_trap_test

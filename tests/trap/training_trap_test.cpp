@@ -1,0 +1,185 @@
+// Training on a trap device beside training on the CPU: every optimizer, every number format, what surrounds the steps.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/optim/config.h"
+#include "colossal/train/engine.h"
+#include "support/course.h"
+#include "support/parity.h"
+#include "support/trap_device.h"
+
+namespace colossal::train::training_trap_test {
+namespace {
+
+constexpr test::Text kText{.vocabulary = 37};
+constexpr int64_t kSteps = 4;
+
+class TrainingOnTrap : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { test::trap_device(); }
+};
+
+/// work(engine) on `ranks` of `config`, on the CPU or on trap devices; what rank 0 returned.
+template <class Work>
+auto on(bool trap, const run::Config& config, const models::ModelShape& shape, const Work& work) {
+  decltype(work(std::declval<Engine&>())) result{};
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const at::Device device = trap ? test::trap_device(world.local_rank()) : at::Device(at::kCPU);
+    const auto engine = initialize(world, config, shape, device);
+    EXPECT_EQ(engine->device(), device);
+    EXPECT_EQ((*engine->parameters().begin()).value.device(), device);
+    auto mine = work(*engine);
+    if (world.rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
+
+/// In fp64, where a fault costs more than half of the digits and rounding, however a rule amplifies it, does not.
+void expect_same_course(const std::vector<double>& got, const std::vector<double>& want, const std::string& what) {
+  const double limit = std::sqrt(std::numeric_limits<double>::epsilon());
+  ASSERT_EQ(got.size(), want.size());
+  EXPECT_LT(want.back(), want.front()) << "too little was learned to compare";
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i] / want[i], 1, limit) << what << ", step " << i;
+}
+
+run::Config config_of(const std::string& optimizer) {
+  run::Config c = test::course_config();
+  c.training.clip = 0.5;
+  c.optimizer.name = optimizer;
+  c.optimizer.warmup_steps = 0;
+  // or rules would divide rounding by rounding
+  if (optimizer.starts_with("adam") || optimizer == "lamb") c.optimizer.epsilon = 1e-3;
+  c.optimizer.learning_rate = optimizer == "lars" ? 1 : 0.01;
+  if (optimizer == "galore") c.optimizer.rank = 5;
+  return c;
+}
+
+/// Losses of steps that read one batch again and again.
+std::vector<double> learn(Engine& engine, int64_t steps, const test::Text& text = {}) {
+  std::vector<double> losses;
+  for (int64_t step = 0; step < steps; ++step) losses.push_back(test::train_step(engine, 0, text));
+  return losses;
+}
+
+TEST_F(TrainingOnTrap, LearnsByEveryRuleWhatTheCpuLearns) {
+  for (const std::string& rule : optim::rule_names())
+    for (const int64_t ranks : {1, 2}) {
+      if (rule == "adam8bit") continue;  // keeps its moments on the CPU, and says so
+      run::Config config = config_of(rule);
+      config.parallel.data = ranks;
+      config.parallel.zero = ranks == 1 ? 0 : 1;
+      const auto course = [](Engine& engine) { return learn(engine, kSteps, kText); };
+      expect_same_course(on(true, config, test::tiny_llama(), course), on(false, config, test::tiny_llama(), course),
+                         concat(rule, ", ", ranks, " ranks"));
+    }
+}
+
+std::vector<double> gradient_of(Engine& engine, double scale) {
+  engine.zero_grad();
+  engine.train_step(test::batch_of(0, 0, 1, kText));
+  std::vector<double> all;
+  for (const memory::Shard& shard : engine.store().shards())
+    for (const memory::Piece& piece : shard.pieces()) {
+      const at::Tensor part = test::peek(shard.lease()->gradients.narrow(0, piece.offset, piece.part.size));
+      for (int64_t i = 0; i < part.numel(); ++i) all.push_back(part[i].item<double>() / scale);
+    }
+  return all;
+}
+
+/// Of the whole gradient, beside its length.
+double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
+  double off = 0, length = 0;
+  for (size_t i = 0; i < want.size(); ++i) off += (got[i] - want[i]) * (got[i] - want[i]), length += want[i] * want[i];
+  return std::sqrt(off / length);
+}
+
+/// As in formats_test: about 48 roundings lie between a weight and the loss, there and back; of fp8 16 products of
+/// numbers with an rms error of 0.026 and 0.053.
+double error_of(const std::string& format) {
+  if (format == "fp32") return std::sqrt(48.0) * 0x1p-24 * 16;  // and sums of up to 16 * 16 terms, which round as well
+  return format == "fp8" ? std::sqrt(16) * std::hypot(0.026, 0.053)
+                         : std::sqrt(48.0) * (format == "fp16" ? 0x1p-11 : 0x1p-8);
+}
+
+TEST_F(TrainingOnTrap, HasTheGradientsOfTheCpuInEveryFormat) {
+  for (const int64_t micro_batches : {1, 2}) {
+    run::Config config = test::course_config();
+    config.training.accumulate = micro_batches;
+    const auto want = on(false, config, test::tiny_gpt2(), [](Engine& e) { return gradient_of(e, 1); });
+    for (const std::string format : {"fp32", "bf16", "fp16", "fp8"}) {
+      config.precision.mode = format;
+      const double scale = format == "fp16" ? config.precision.loss_scale : 1;
+      const auto got = on(true, config, test::tiny_gpt2(), [&](Engine& e) { return gradient_of(e, scale); });
+      ASSERT_EQ(got.size(), want.size());
+      EXPECT_LT(relative_error(got, want), error_of(format)) << format << ", " << micro_batches << " micro-batches";
+      EXPECT_NE(got, want) << format << " was not used";
+    }
+  }
+}
+
+TEST_F(TrainingOnTrap, LearnsInEveryFormat) {
+  for (const std::string format : {"bf16", "fp16", "fp8"})
+    for (const bool by_chance : {false, true}) {  // rounded
+      if (by_chance && format != "bf16") continue;
+      run::Config config = config_of("adamw");
+      config.precision.mode = format;
+      config.optimizer.stochastic_rounding = by_chance;
+      config.precision.masters = !by_chance;
+      const auto losses = on(true, config, test::tiny_gpt2(), [](Engine& engine) { return learn(engine, 8); });
+      EXPECT_LT(losses.back(), losses.front() - 0.1) << format << (by_chance ? ", rounded by chance" : "");
+    }
+}
+
+TEST_F(TrainingOnTrap, DropsWhatTheCpuDrops) {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.dropout = 0.3;
+  const auto course = [](Engine& engine) { return learn(engine, 6); };
+  expect_same_course(on(true, config_of("adamw"), shape, course), on(false, config_of("adamw"), shape, course),
+                     "dropout");
+}
+
+TEST_F(TrainingOnTrap, ClipsAndEvaluatesAsTheCpu) {
+  for (const std::string by : {"norm", "largest", "value"}) {
+    run::Config config = config_of("sgd");
+    config.training.clip_by = by;
+    const auto course = [](Engine& engine) {
+      std::vector<double> all = learn(engine, 3);
+      const Evaluation found = engine.evaluate(test::batch_of(0, 0, 1));
+      all.insert(all.begin(), {found.labels, *found.found + found.labels});
+      all.push_back(found.loss());
+      return all;
+    };
+    expect_same_course(on(true, config, test::tiny_gpt2(), course), on(false, config, test::tiny_gpt2(), course), by);
+  }
+}
+
+TEST_F(TrainingOnTrap, CheckpointsMoveBetweenDevices) {
+  run::Config config = config_of("adamw");
+  config.parallel.data = 2;
+  config.parallel.zero = 3;
+  const std::string folder = test::empty_folder("checkpoint");
+  const auto want = on(false, config, test::tiny_gpt2(), [](Engine& engine) { return learn(engine, 4); });
+  for (const bool trap : {true, false}) {
+    on(trap, config, test::tiny_gpt2(), [&](Engine& engine) {
+      learn(engine, 2);
+      test::save(engine, folder);
+      return 0;
+    });
+    const auto got = on(!trap, config, test::tiny_gpt2(), [&](Engine& engine) {
+      test::load(engine, folder);
+      std::vector<double> all{want[0], want[1]};
+      for (const double loss : learn(engine, 2)) all.push_back(loss);
+      return all;
+    });
+    expect_same_course(got, want, trap ? "from the trap device" : "to the trap device");
+  }
+}
+
+}  // namespace
+}  // namespace colossal::train::training_trap_test

@@ -1,0 +1,141 @@
+// What a step costs in waits of the host for its device, counted by the device: as differences, so that nothing hides.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/generate.h"
+#include "colossal/models/registry.h"
+#include "colossal/optim/config.h"
+#include "colossal/train/engine.h"
+#include "support/parity.h"
+#include "support/trap_device.h"
+
+namespace colossal::train::waits_trap_test {
+namespace {
+
+struct Choice {
+  int64_t layers = 1, micro_batches = 1;
+  std::string clip_by = "norm", optimizer = "adamw", precision = "fp32", recompute = "none", documents = "separate";
+  double dropout = 0;
+  bool rounded_by_chance = false;
+};
+
+/// Of the second step: in the first GaLore finds its projections, and tables are made.
+test::TrapCounts waits_of(models::ModelShape shape, const Choice& choice) {
+  test::TrapCounts counts;
+  comm::run_ranks(1, [&](comm::World& world) {
+    run::Config config;
+    config.training.batch_size = 4;
+    config.parallel.chunk_mib = 0.01;  // layers more are chunks more
+    config.training.accumulate = choice.micro_batches;
+    config.training.clip = 1;
+    config.training.clip_by = choice.clip_by;
+    config.optimizer.name = choice.optimizer;
+    config.precision.mode = choice.precision;
+    config.precision.masters = !choice.rounded_by_chance;
+    config.optimizer.stochastic_rounding = choice.rounded_by_chance;
+    config.memory.recompute = choice.recompute;
+    config.data.documents = choice.documents;
+    if (choice.optimizer == "galore") config.optimizer.rank = 5;
+    shape.layers = choice.layers;
+    shape.dropout = choice.dropout;
+    const at::Device device = test::trap_device();
+    auto engine = initialize(world, config, shape, device);
+    const auto step = [&] {
+      engine->zero_grad();
+      engine->train_step(test::batch_of_ones(shape, 4, 8));
+      engine->step();
+    };
+    step();
+    const test::TrapWaits waits(device);
+    step();
+    counts = waits.counts();
+  });
+  return counts;
+}
+
+class WaitsOnTrap : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { test::trap_device(); }
+  /// Two layers more, which are parameter pieces and chunks more, and micro-batches more.
+  static void expect_no_more(const models::ModelShape& shape, const Choice& choice, const std::string& what) {
+    Choice deeper = choice, more = choice;
+    deeper.layers += 2;
+    more.micro_batches *= 4;
+    const test::TrapCounts one = waits_of(shape, choice), by_depth = waits_of(shape, deeper) - one,
+                           by_number = waits_of(shape, more) - one;
+    EXPECT_EQ(by_depth.waits(), 0) << shape.architecture->name << ", " << what << ", of two layers: " << by_depth;
+    EXPECT_EQ(by_number.waits(), 0) << shape.architecture->name << ", " << what
+                                    << ", of 3 micro-batches: " << by_number;
+  }
+};
+
+TEST_F(WaitsOnTrap, DoNotGrowWithLayersNorWithMicroBatches) {
+  for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama(), test::tiny_vit(), test::tiny_bert()})
+    expect_no_more(shape, {}, "as it is");
+  const models::ModelShape llama = test::tiny_llama();
+  expect_no_more(llama, {.clip_by = "largest"}, "largest");
+  expect_no_more(llama, {.clip_by = "value"}, "value");
+  expect_no_more(llama, {.recompute = "block"}, "block");
+  expect_no_more(llama, {.recompute = "selective"}, "selective");
+  expect_no_more(llama, {.documents = "joined"}, "joined");
+  expect_no_more(llama, {.dropout = 0.1}, "dropout");
+  for (const std::string mode : {"bf16", "fp16", "fp8"}) expect_no_more(llama, {.precision = mode}, mode);
+  expect_no_more(llama, {.precision = "bf16", .rounded_by_chance = true}, "rounding by chance");
+}
+
+TEST_F(WaitsOnTrap, DoNotGrowUnderAnyRule) {
+  for (const std::string& rule : optim::rule_names())
+    if (rule != "adam8bit") expect_no_more(test::tiny_gpt2(), {.optimizer = rule}, rule);  // it stays on the CPU
+}
+
+TEST_F(WaitsOnTrap, AreForTheLossAndTheNormAndTheBatch) {
+  const test::TrapCounts step = waits_of(test::tiny_llama(), {});
+  EXPECT_EQ(step.copies_to_host, 2);
+  EXPECT_EQ(step.copies_to_device, 4) << "inputs, labels, positions, documents";
+  EXPECT_EQ(step.scalar_reads + step.sizes_read, 0);
+}
+
+TEST_F(WaitsOnTrap, OfEvaluationDoNotGrowWithLayers) {
+  const auto waits = [](int64_t layers) {
+    test::TrapCounts counts;
+    comm::run_ranks(1, [&](comm::World& world) {
+      models::ModelShape shape = test::tiny_llama();
+      shape.layers = layers;
+      const auto engine = initialize(world, run::Config{}, shape, test::trap_device());
+      const data::Batch batch = test::batch_of_ones(shape, 4, 8);
+      engine->evaluate(batch);
+      const test::TrapWaits during(test::trap_device());
+      engine->evaluate(batch);
+      counts = during.counts();
+    });
+    return counts;
+  };
+  EXPECT_EQ(waits(1).copies_to_host, 1);
+  EXPECT_EQ((waits(3) - waits(1)).waits(), 0);
+}
+
+TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
+  const auto waits = [](int64_t layers, int64_t tokens) {
+    test::TrapCounts counts;
+    comm::run_ranks(1, [&](comm::World& world) {
+      models::ModelShape shape = test::tiny_llama();
+      shape.layers = layers;
+      const distributed::ParallelConfig layout;
+      comm::Mesh mesh(world, layout.axes());
+      distributed::DistributedModel model(mesh, layout, shape, {at::kFloat, test::trap_device(), 5}, {});
+      const test::TrapWaits during(test::trap_device());
+      infer::generate(model, {3, 1, 4}, {.max_tokens = tokens});
+      counts = during.counts();
+    });
+    return counts;
+  };
+  const test::TrapCounts four = waits(1, 6) - waits(1, 2);
+  EXPECT_EQ(four.copies_to_host, 4) << "the logits";
+  EXPECT_EQ(four.waits(), 4);
+  EXPECT_EQ((waits(3, 6) - waits(3, 2)).waits(), 4);
+}
+
+}  // namespace
+}  // namespace colossal::train::waits_trap_test
