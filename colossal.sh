@@ -134,14 +134,14 @@ is_configured() {
   [ -d "$known/include" ] && [ "${LIBTORCH_ROOT:-$known}" = "$known" ]
 }
 
-configure() {  # ON or OFF: with the tests; the program alone needs no GoogleTest
+configure() {  # ON or OFF: with the tests and benchmarks; the program alone needs none of their packages
   is_configured && return
   need_tools
   need_packages "${build_packages[@]}"
   if [ "$1" = ON ]; then need_packages "${test_packages[@]}"; fi
   find_libtorch
   cd "$root"
-  step "configuring" cmake --preset release -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_TESTS="$1"
+  step "configuring" cmake --preset release -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_TESTS="$1" -DCOLOSSAL_BENCHMARKS="$1"
   printf '%s' "$LIBTORCH_ROOT" >"$stamp"
 }
 
@@ -172,9 +172,9 @@ build_target() {  # target, what
 
 configure_with_tests() {
   configure ON
-  grep -q '^COLOSSAL_TESTS:BOOL=ON' "$build/CMakeCache.txt" && return
+  grep -q '^COLOSSAL_TESTS:BOOL=ON' "$build/CMakeCache.txt" && grep -q '^COLOSSAL_BENCHMARKS:BOOL=ON' "$build/CMakeCache.txt" && return
   need_packages "${test_packages[@]}"
-  step "configuring the tests" cmake -S "$root" -B "$build" -DCOLOSSAL_TESTS=ON
+  step "configuring the tests" cmake -S "$root" -B "$build" -DCOLOSSAL_TESTS=ON -DCOLOSSAL_BENCHMARKS=ON
 }
 
 # The Python packages against which the interop tests compare. Without them those tests are skipped and say why.

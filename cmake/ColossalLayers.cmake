@@ -127,6 +127,7 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   endif()
   # One test of ctest a suite of gtest: see the script.
   set(suites ${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake)
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake)
   add_custom_command(TARGET ${target} POST_BUILD BYPRODUCTS ${suites} VERBATIM COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${target}>
     -D FOLDER=${folder} -D OUT=${suites} -D "PROPERTIES=TIMEOUT;900;${properties}" -P ${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
