@@ -87,6 +87,26 @@ TEST(Checkpoint, StoresEachElementOnce) {
   EXPECT_EQ(data_bytes(1), data_bytes(2));
 }
 
+TEST(Checkpoint, ATensorThatCannotBeFilledIsAnErrorOnEveryRank) {
+  test::TemporaryFolder folder;
+  const Layout layout{2, 2};
+  save_sample(folder.path(), 1, layout);
+  std::vector<std::string> said(layout.ranks(), "loaded");
+  on_layout(layout, [&](comm::Group& world, const tensor::Place& place) {
+    TrainingState state = sample_state(place, 1);
+    tensor::Stored& value = state.tensors[3].value;
+    if (world.rank() == 2)
+      value = tensor::Stored(at::TensorOptions().dtype(value.scalar_type()), value.sizes().vec(),
+                             [](bool) -> tensor::Held { throw Error("home", "its place is gone"); });
+    try {
+      load(*latest(folder.path()), state, world, place);
+    } catch (const Error& error) {
+      said[world.rank()] = error.what();
+    }
+  });
+  EXPECT_THAT(said, testing::Each(HasSubstr("its place is gone")));
+}
+
 TEST(Checkpoint, KeepsTheLastAndRemovesLeftovers) {
   test::TemporaryFolder folder;
   folder.write(".step-000002.partial/rank-00000.safetensors", "half");

@@ -1,11 +1,14 @@
 // Chunks that go and come under a module that knows nothing of them: the numbers, what is sent, what is held.
 #include "colossal/memory/chunk_store.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
 
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/parallel/data/gradient_reducer.h"
+#include "support/decorated_world.h"
 #include "support/ranks_values.h"
 
 namespace colossal::memory::chunk_store_test {
@@ -175,6 +178,64 @@ TEST(ChunkStore, ParametersOutliveTheStore) {
       weight = module.layers[0]->weight;
     }
     EXPECT_TRUE(at::equal(weight, alone.layers[0]->weight));
+  });
+}
+
+/// The all_gather of one number, counted from 0, throws on every rank and is not made.
+class LosesAGather final : public comm::GroupDecorator {
+ public:
+  LosesAGather(std::shared_ptr<comm::Group> inner, int left) : GroupDecorator(std::move(inner)), left_(left) {}
+  comm::Work issue(const comm::Call& call) override {
+    require(call.collective != comm::Collective::AllGather || left_-- != 0, "test", "the gather is lost");
+    return inner_->issue(call);
+  }
+
+ private:
+  int left_;
+};
+
+// Whoever asks first hears of it, here before the pass ends, as GradientReducer does. No policy names the chunk then:
+// it was not gathered.
+TEST(ChunkStore, NothingStaysOfAGatherThatFailed) {
+  Foreign alone;
+  const at::Tensor want = alone.forward(input());
+  comm::run_ranks(2, [&](comm::World& world) {
+    test::DecoratedWorld faulty(
+        world, [](std::shared_ptr<comm::Group> group) { return std::make_shared<LosesAGather>(std::move(group), 1); });
+    comm::Mesh mesh(faulty, {comm::Mesh::batch("data", 2)});
+    Foreign module;
+    const auto parameters = adopt(module, mesh);
+    ChunkStore store(*parameters, mesh, options_of(3), std::make_unique<GatherWithin>(int64_t{1} << 30));
+    EXPECT_TRUE(module.forward(input()).isnan().item<bool>());
+    EXPECT_THAT(test::thrown_message([&] { store.rethrow(); }), testing::HasSubstr("the gather is lost"));
+    store.end_pass();
+    for (const auto& chunk : store.chunks()) EXPECT_EQ(chunk->state(), Chunk::State::Sharded) << chunk->index();
+    EXPECT_EQ(store.counts().gathered, 0);
+    EXPECT_EQ(store.counts().releases, store.counts().gathers) << "what was not gathered is not counted";
+    EXPECT_TRUE(at::equal(module.forward(input()), want));
+    store.end_pass();
+  });
+}
+
+/// Begins the gather of a chunk that nobody uses, and keeps it.
+struct GatherInVain final : Placement {
+  explicit GatherInVain(size_t chunk) : chunk(chunk) {}
+  Plan before_use(const Situation&) override { return {{}, {chunk}}; }
+  std::vector<size_t> after_pass(const Situation&) override { return {}; }
+  size_t chunk;
+};
+
+// It would read what an optimizer writes.
+TEST(ChunkStore, NoGatherOutlivesAPass) {
+  comm::run_ranks(2, [](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
+    Foreign module;
+    const auto parameters = adopt(module, mesh);
+    ChunkStore store(*parameters, mesh, options_of(3), std::make_unique<GatherInVain>(3));
+    module.forward(input());
+    ASSERT_EQ(store.chunks()[3]->state(), Chunk::State::Gathering);
+    store.end_pass();
+    EXPECT_EQ(store.chunks()[3]->state(), Chunk::State::Gathered);
   });
 }
 

@@ -63,6 +63,9 @@ TEST(Tokens, OfNeighboursTogetherAreInTheOrderOfTheSequence) {
 TEST(Tokens, OfACutThatDoesNotDealOutEachRunOnceAreRefused) {
   EXPECT_EQ(test::complaint([] { SequenceCut{.lengths = {2, 2}, .held = {{0}, {0}}}.share(0, 2); }),
             "[parallel] each of the 2 runs that a sequence is cut in must be held by one rank: got indices [0, 0]");
+  EXPECT_EQ(test::complaint([] { SequenceCut{.lengths = {8}, .held = {{0}, {}}}.share(1, 2); }),
+            "[parallel] each rank must hold a run of the sequence: got none for rank 1 of 2; cut it in more runs, or "
+            "split it over fewer ranks");
   EXPECT_EQ(test::complaint([] { SequenceCut{.lengths = {2, 2}, .held = {{0}, {1}}}.share(0, 4); }),
             "[parallel] a cut of the sequence for 2 ranks cannot be shared by 4; plan it for the ranks that split the "
             "sequence");

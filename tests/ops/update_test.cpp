@@ -268,6 +268,20 @@ TEST(Update, ChanceEqualsItsReference) {
   });
 }
 
+// The reference draws words in slices of 2^20: behind a border they are those of the element's index, too.
+TEST(Update, ChanceOfManyElementsIsThatOfEachAlone) {
+  constexpr int64_t kSlice = 1 << 20, kTail = 5;
+  const auto stepped = [](int64_t from, int64_t size) {
+    const auto options = at::TensorOptions().dtype(at::kBFloat16);
+    const at::Tensor values = at::ones({size}, options), step = at::full({size}, 0x1p-11, options);
+    sgd_reference_({values, step, {}, 1, FlatUpdate::Chance{9, static_cast<uint64_t>(from)}}, {}, {.learning_rate = 1});
+    return values;
+  };
+  const at::Tensor whole = stepped(0, kSlice + kTail);
+  EXPECT_TRUE(at::equal(whole.slice(0, kSlice - 64), stepped(kSlice - 64, 64 + kTail)));
+  EXPECT_TRUE(whole.lt(1).any().item<bool>()) << "some were moved";
+}
+
 TEST(Update, StepsRangesOfALargerBuffer) {
   Buffers whole(100, {at::kFloat, at::kFloat}), parts(100, {at::kFloat, at::kFloat});
   adam_(whole.u, whole.m, whole.v, adam_of(1));

@@ -151,6 +151,36 @@ TEST(SequenceCut, OfUnequalSharesIsRefusedWhereTokensAreGathered) {
                          "for 3"));
 }
 
+// Two neighbours of four hold unequal shares of what is gathered, the other two do not: no rank goes on alone.
+TEST(SequenceCut, OfUnequalSharesOfSomeRanksIsRefusedOnAll) {
+  std::vector<std::string> said(4);
+  comm::run_ranks(4, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::sequence("outer", 2), comm::Mesh::sequence("inner", 2)});
+    parallel::Layout layout = parallel::make_layout({}, mesh);
+    layout.outside.sequence = {"outer", "inner"};
+    layout.inside.sequence = {"outer"};
+    layout.cut = [](auto...) { return nn::SequenceCut{.lengths = {4, 2, 3, 3}, .held = {{0}, {1}, {2}, {3}}}; };
+    said[world.rank()] = thrown_message([&] { layout.with_cut({}, kSequence); });
+  });
+  EXPECT_THAT(said, testing::Each(testing::HasSubstr("must hold equally many: got 4 and 2")));
+}
+
+// Layers that gather nothing take unequal shares; logits of all tokens are gathered.
+TEST(SequenceCut, OfUnequalSharesIsRefusedByLogitsBeforeTheyAreSent) {
+  comm::run_ranks(2, [](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::sequence("sequence", 2)});
+    nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+    parallel::Layout layout = parallel::make_layout({}, mesh);
+    layout.outside.sequence = layout.inside.sequence = {"sequence"};
+    layout.cut = [](auto...) { return nn::SequenceCut{.lengths = {7, 5}, .held = {{0}, {1}}}; };
+    const auto head = parallel::TensorLayers(parameters, layout).lm_head("head", kHidden, 5, {});
+    const nn::Step step = layout.with_cut({}, kSequence);
+    const at::Tensor own = at::ones({2, world.rank() == 0 ? 7 : 5, kHidden}, at::kDouble);
+    EXPECT_THAT(thrown_message([&] { head->logits(own, step); }), testing::HasSubstr("must hold equally many"));
+    EXPECT_EQ(world.traffic().total().calls, 0);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, AttentionParity, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 

@@ -168,10 +168,16 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << "data" << c.data << "_" << name_of(c.tensor) << (schedule.empty() ? "" : "_") << schedule;
 }
 
-/// Every mode, alone, and on four ranks with two replicas too, where it has such; pipelines that put weight gradients
-/// off and that do not.
+/// Every mode, alone, and with two replicas where it has a form on four ranks; the sequence form and 3D, which have
+/// none, on two and on eight; pipelines that put weight gradients off and that do not.
 std::vector<Case> cases() {
-  std::vector<Case> result{{2, {}}, {3, {}}, {1, {}, "1f1b"}, {2, {}, "zero-bubble-h1"}, {2, {.size = 2}, "1f1b"}};
+  std::vector<Case> result{{2, {}},
+                           {3, {}},
+                           {1, {}, "1f1b"},
+                           {2, {}, "zero-bubble-h1"},
+                           {2, {.size = 2}, "1f1b"},
+                           {2, {.size = 2, .sequence = true}},
+                           {2, {.size = 8, .mode = "3d"}}};
   for (const parallel::TensorConfig& tensor : tensor_modes())
     for (const int data : {1, 2})
       if (data == 1 || tensor.size == 4) result.push_back({data, tensor});

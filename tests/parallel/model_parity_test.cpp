@@ -111,7 +111,7 @@ TEST_P(ModeModelParity, AccumulationEqualsSingleProcess) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, ModeModelParity,
-                         testing::Values(Layout{2, 4}, Layout{1, 4, "2d"}, Layout{1, 8, "2.5d", 2}, Layout{1, 8, "3d"}),
+                         testing::Values(Layout{2, 4}, Layout{2, 4, "2d"}, Layout{1, 8, "2.5d", 2}, Layout{2, 8, "3d"}),
                          testing::PrintToStringParamName());
 
 /// Megatron's sequence form, of text; images are refused.
@@ -183,10 +183,13 @@ INSTANTIATE_TEST_SUITE_P(Layouts, WideModelParity,
 
 // The ends that the blocks of LLaMA do not show: learned positions, patches and a class token, dense and tied heads.
 TEST(WideEnds, EqualSingleProcessIn2d) {
-  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_vit(), tiny_bert()})
-    EXPECT_NO_THROW(
-        check_parity({.shape = shape, .tensor = {.size = 9, .mode = "2d"}, .batch = 6, .steps = 3, .clip = 0.05}))
-        << shape.architecture->name;
+  for (const models::ModelShape& shape : {tiny_gpt2(), tiny_vit(), tiny_bert()}) {
+    ParityCase c{.shape = shape, .tensor = {.size = 9, .mode = "2d"}, .batch = 6, .steps = 3, .clip = 0.05};
+    EXPECT_NO_THROW(check_parity(c)) << shape.architecture->name;
+    c.collectives_off = true;
+    c.steps = 1;
+    EXPECT_THROW(check_parity(c), ParityError) << shape.architecture->name;
+  }
 }
 
 }  // namespace

@@ -69,7 +69,7 @@ TEST_P(PipelineParity, LlamaIsThatOfASingleProcessBitByBit) {
   check_parity(c);
 }
 
-/// On two ranks: what a larger pipeline loses is a transfer like theirs.
+/// On two ranks, and where stages have neighbours on both sides.
 class PipelineFault : public PipelineParity {};
 
 TEST_P(PipelineFault, ShowsThatOneTransferIsLost) {
@@ -97,6 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Placements, PipelineEnds,
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Schedules, PipelineParity, testing::ValuesIn(cases({2, 3, 4})), name_of_case);
 INSTANTIATE_TEST_SUITE_P(Schedules, PipelineFault, testing::ValuesIn(cases({2})), name_of_case);
+INSTANTIATE_TEST_SUITE_P(ThreeStages, PipelineFault, testing::Values(Case{"1f1b", 3, 1}), name_of_case);
 
 TEST(PipelineOrder, MostSchedulesAccumulateInTheOrderOfMicroBatches) {
   int in_order = 0, all = 0;
@@ -186,6 +187,16 @@ TEST_P(ProductParity, ShowsThatCollectivesAreOff) {
   ParityCase c = make("1f1b");
   c.steps = 1;
   c.collectives_off = true;
+  EXPECT_THROW(check_parity(c), ParityError);
+}
+
+TEST(ProductFault, ShowsThatOneTransferIsLost) {
+  ParityCase c{.shape = tiny_gpt2(), .data = 2, .tensor = {.size = 2}};
+  c.pipeline = {.size = 2, .schedule = "1f1b", .micro_batches = 2};
+  c.batch = 4;
+  c.steps = 1;
+  EXPECT_NO_THROW(check_parity(c));
+  c.lost_transfer = 1;
   EXPECT_THROW(check_parity(c), ParityError);
 }
 

@@ -41,6 +41,10 @@ std::vector<Piece> pieces_of(const Chunk& chunk, bool counts) {
   return pieces;
 }
 
+bool is_among(const std::vector<size_t>& numbers, const Chunk& chunk) {
+  return std::find(numbers.begin(), numbers.end(), chunk.index()) != numbers.end();
+}
+
 }  // namespace
 
 ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options,
@@ -124,10 +128,18 @@ void ChunkStore::updated(bool loaded) {
 void ChunkStore::end_pass() {
   timeline_.end_pass();
   const std::vector<size_t> gone = placement_->after_pass(situation());
-  const bool failed = failure_ != nullptr;  // then some have NaN
   for_chunks([&](Chunk& chunk) {
-    if (failed || std::find(gone.begin(), gone.end(), chunk.index()) != gone.end()) release(chunk);
+    if (is_among(gone, chunk))
+      release(chunk);
+    else if (chunk.state() == Chunk::State::Gathering)  // the gather reads part(), which an update would write to
+      chunk.ready();
   });
+  // A chunk that is whole and was not gathered has NaN, also where rethrow() has told of it already.
+  const bool failed =
+      failure_ || std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
+        return !chunk->stays() && chunk->state() != Chunk::State::Sharded && !is_among(gathered_, *chunk);
+      });
+  if (failed) for_chunks([&](Chunk& chunk) { release(chunk); });
   rethrow();
 }
 
@@ -155,10 +167,17 @@ void ChunkStore::gather(Chunk& chunk) {
 }
 
 void ChunkStore::release(Chunk& chunk) {
-  if (!chunk.release()) return;
-  std::erase(gathered_, chunk.index());
-  ++counts_.releases;
-  counts_.gathered -= chunk.bytes();
+  const auto count = [&] {
+    if (std::erase(gathered_, chunk.index()) == 0) return;  // NaN, which nobody gathered
+    ++counts_.releases;
+    counts_.gathered -= chunk.bytes();
+  };
+  try {
+    if (chunk.release()) count();
+  } catch (...) {
+    count();  // it is gone, whatever became of a gather under way
+    throw;
+  }
 }
 
 void ChunkStore::before_use(Chunk& chunk) {
@@ -177,6 +196,7 @@ void ChunkStore::before_use(Chunk& chunk) {
   } catch (...) {
     failure_ = std::current_exception();
     if (chunk.state() != Chunk::State::Computing) {
+      if (std::erase(gathered_, chunk.index()) > 0) counts_.gathered -= chunk.bytes();
       chunk.fill_with_nan();
       chunk.begin_use();
     }

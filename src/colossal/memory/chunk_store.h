@@ -60,7 +60,8 @@ struct ChunkOptions {
 /// Communication: none where nothing is shared. States: all_gather of every chunk in updated(). Parameters: all_gather
 ///                of a chunk at each use that finds it gone; all ranks that share must use chunks in the same order.
 /// Errors:        of the all_gathers; what happens inside an operator is thrown by the next call of rethrow(),
-///                updated() or end_pass(), until then readers see NaN.
+///                updated() or end_pass(). Readers of a chunk that did not come see NaN until the pass ends: then all
+///                chunks are released, whoever has heard of it before.
 /// Thread safety: one thread at a time uses parameters. It need not be the one that made the store.
 class ChunkStore final : public Chunk::Watcher {
  public:
@@ -84,7 +85,7 @@ class ChunkStore final : public Chunk::Watcher {
   /// so copies of masters are made here.
   void updated(bool loaded = false);
   /// A micro-batch has gone forward and backward, or forward only. Without memory of it nothing is foretold; chunks are
-  /// released, as Placement::after_pass() says.
+  /// released, as Placement::after_pass() says, and gathers of the others are over: parts may be written to.
   void end_pass();
   /// What went wrong inside an operator since.
   void rethrow();

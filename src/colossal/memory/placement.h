@@ -45,8 +45,8 @@ class GatherNext final : public Placement {
 };
 
 /// The same within a budget: as many chunks stay as it holds, also from one pass to the next. The one that is needed
-/// last goes first (Belady 1966, which no order of leaving beats); where nothing is foretold, the one that was used
-/// longest ago.
+/// last goes first (Belady 1966, which no order of leaving beats where chunks are of one size); where nothing is
+/// foretold, the one that was used longest ago.
 ///
 /// Memory: the budget, or the chunk in use and the next one, whichever is more; and what one operator reads.
 /// Cost:   a pass over the chunks that are whole, and over the timeline for each, at every change of chunk that does

@@ -114,6 +114,8 @@ class Shard {
   /// A lease of `needs` is near.
   void expect(const Needs& needs) const;
   /// Errors: of Kept::bring(). What came before is given back, and no lease begins; one that somebody has goes on.
+  ///         And what Home::keep() threw when an earlier lease ended with another tensor in place of one that it got:
+  ///         once, and the tensor is kept in memory.
   Lease lease(const Needs& needs = Needs::all()) const;
 
  private:

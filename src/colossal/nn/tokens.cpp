@@ -48,6 +48,8 @@ Share SequenceCut::share(int64_t part, int64_t parts) const {
           " ranks cannot be shared by ", parts, "; plan it for the ranks that split the sequence");
   std::vector<int64_t> all, own;
   for (int64_t rank = 0; rank < ranks; ++rank) {
+    require(!held[rank].empty(), "parallel", "each rank must hold a run of the sequence: got none for rank ", rank,
+            " of ", ranks, "; cut it in more runs, or split it over fewer ranks");
     all.insert(all.end(), held[rank].begin(), held[rank].end());
     if (rank / (ranks / parts) == part) own.insert(own.end(), held[rank].begin(), held[rank].end());
   }

@@ -45,7 +45,8 @@ struct SequenceCut {
 
   /// The ranks in `parts` equal runs of neighbours: what those of run `part` hold together, in the order of the
   /// sequence. With as many parts as ranks that is what rank `part` holds.
-  /// Errors ("parallel"): parts that do not divide the ranks; a run that nobody holds, or that several do.
+  /// Errors ("parallel"): parts that do not divide the ranks; a rank without a run; a run that nobody holds, or that
+  ///                      several do.
   Share share(int64_t part, int64_t parts) const;
 };
 

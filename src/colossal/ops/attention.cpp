@@ -216,8 +216,8 @@ at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::
 AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const int64_t queries = q.size(2), keys = k.size(2) - unreached(q, k, mask);
   if (q.numel() == 0 || k.numel() == 0) has_kernel = false;
-  const bool ours =
-      mask.soft_cap != 0 || !mask.queries.empty();  // LibTorch's knows no caps, nor queries that see nothing
+  // LibTorch's knows no caps, nor queries that see nothing.
+  const bool ours = mask.soft_cap != 0 || !mask.queries.empty();
   if (has_kernel && (ours || queries >= kFewestQueries)) return AttentionPath::Kernel;
   if (ours) return AttentionPath::Reference;
   const bool window_sees_all = mask.window == 0 || reach_of(mask) >= keys - 1;

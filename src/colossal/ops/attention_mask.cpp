@@ -105,8 +105,8 @@ void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& m
   if (mask.documents.defined())
     require(mask.documents.dim() == 2 && mask.documents.size(0) == k.size(0) && mask.documents.size(1) == keys &&
                 (!follow || keys >= queries) && mask.documents.scalar_type() == at::kLong,
-            "attention", "document ids must be int64 [B,T] with T >= S: got ", mask.documents.sizes(), " for keys ",
-            k.sizes());
+            "attention", "document ids must be int64 [B,T]", follow ? " with T >= S" : "", ": got ",
+            mask.documents.sizes(), " for keys ", k.sizes());
   if (mask.alibi.defined())
     require(mask.alibi.dim() == 1 && mask.alibi.size(0) == q.size(1), "attention",
             "there must be a slope for each of the ", q.size(1), " query heads: got ", mask.alibi.sizes());

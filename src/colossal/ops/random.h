@@ -17,7 +17,9 @@ std::array<uint32_t, 4> philox(uint64_t counter, uint64_t seed);
 void random_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out);
 
 /// The words of logical indices `index` (int64, not negative), each in an int64, by ATen integer operators on the
-/// device of `index`: the reference, and the path of accelerators. Cost: some sixty passes over int64 numbers.
+/// device of `index`: the reference, and the path of accelerators.
+/// Cost: some sixty passes over int64 numbers, and about ten of those for each word at one time, 80 bytes: who wants
+///       many draws them in slices.
 at::Tensor random_words_reference(const at::Tensor& index, uint64_t seed);
 
 /// Fills local[local_start, local_start+size) where the element of logical index (start + offset) gets the value of its

@@ -17,7 +17,8 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kUpdateGrain = 16384;
-constexpr int64_t kUpdateRun = 1024;  // random words drawn at a time
+constexpr int64_t kUpdateRun = 1024;     // random words drawn at a time
+constexpr int64_t kWordSlice = 1 << 20;  // the same by tensor operators, each of which makes int64 numbers of them
 
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
@@ -83,14 +84,21 @@ void run(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tenso
 at::Tensor wide(const at::Tensor& x, const FlatUpdate& u) { return x.to(wide_type(u.values)); }
 at::Tensor scaled_gradient(const FlatUpdate& u) { return wide(u.gradients, u) * u.gradient_scale; }
 
-/// `x` (fp32) rounded to bf16 by 16 bits of the elements' random words, from bit `shift` on.
+/// `x` [n] (fp32) rounded to bf16 by 16 bits of the elements' random words, from bit `shift` on. In slices: a shard of
+/// a whole model would need many times its own memory.
 at::Tensor rounded_by_chance(const at::Tensor& x, const FlatUpdate::Chance& chance, int shift) {
   const auto first = static_cast<int64_t>(chance.first);
-  const at::Tensor index = at::arange(first, first + x.numel(), x.options().dtype(at::kLong)),
-                   words = random_words_reference(index, chance.seed),
-                   bits = words.bitwise_right_shift(shift).bitwise_and(0xFFFF).to(at::kInt);
-  const at::Tensor sum = x.contiguous().view(at::kInt) + bits.view(x.sizes());
-  return at::where(x.isnan(), x, sum.bitwise_and(-65536).view(at::kFloat));
+  at::Tensor rounded = at::empty_like(x);
+  for (int64_t from = 0; from < x.numel(); from += kWordSlice) {
+    const int64_t size = std::min(kWordSlice, x.numel() - from);
+    const at::Tensor part = x.narrow(0, from, size),
+                     index = at::arange(first + from, first + from + size, x.options().dtype(at::kLong)),
+                     words = random_words_reference(index, chance.seed),
+                     bits = words.bitwise_right_shift(shift).bitwise_and(0xFFFF).to(at::kInt);
+    const at::Tensor sum = part.view(at::kInt) + bits;
+    rounded.narrow(0, from, size).copy_(at::where(part.isnan(), part, sum.bitwise_and(-65536).view(at::kFloat)));
+  }
+  return rounded;
 }
 
 void write(const FlatUpdate& u, at::Tensor values, const std::vector<at::Tensor>& states,

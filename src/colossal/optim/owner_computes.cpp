@@ -32,12 +32,17 @@ OwnerComputes::OwnerComputes(comm::Group& group, std::vector<Matrix> matrices)
   }
 }
 
+std::set<size_t> OwnerComputes::shards_of(size_t window) const {
+  std::set<size_t> numbers;
+  for (size_t k = windows_[window]; k < windows_[window + 1]; ++k)
+    numbers.insert(matrices_[k].shards.begin(), matrices_[k].shards.end());
+  return numbers;
+}
+
 OwnerComputes::Leases OwnerComputes::leases_of(size_t window, const std::vector<memory::Shard>& shards,
                                                const memory::Needs& needs) const {
   Leases leases;
-  for (size_t k = windows_[window]; k < windows_[window + 1]; ++k)
-    for (const size_t i : matrices_[k].shards)
-      if (!leases.count(i)) leases[i] = shards[i].lease(needs);
+  for (const size_t i : shards_of(window)) leases[i] = shards[i].lease(needs);
   return leases;
 }
 
@@ -46,6 +51,9 @@ void OwnerComputes::run(const std::vector<memory::Shard>& shards, const at::Tens
   Leases leases;
   for (size_t w = 0; w + 1 < windows_.size(); ++w) {
     leases = leases_of(w, shards, work.needs);  // those before end behind it: a shard of both is not brought again
+    if (w + 2 < windows_.size())
+      for (const size_t i : shards_of(w + 1))
+        if (!leases.count(i)) shards[i].expect(work.needs);
     std::map<size_t, at::Tensor> own;
     for (size_t k = windows_[w]; k < windows_[w + 1]; ++k) {
       at::Tensor whole = at::zeros(matrices_[k].shape, options);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "colossal/comm/group.h"
@@ -24,8 +25,8 @@ namespace colossal::optim {
 ///
 /// Matrices are taken in windows of neighbours that have as many elements as the largest one times the ranks, at most;
 /// inside a window the most expensive goes first to the rank that has least to do. Those of a window are on their
-/// owners at one time, and the shards that hold parts of them are leased meanwhile: a shard is brought once, if the
-/// matrices of a shard are neighbours.
+/// owners at one time, and the shards that hold parts of them are leased meanwhile, those of the next window expected:
+/// a shard is brought once, if the matrices of a shard are neighbours.
 ///
 /// Memory:        about one largest matrix a rank, and one more on its way; the shards of two windows.
 /// Communication: for each matrix a reduce to its owner and a broadcast of the result.
@@ -54,6 +55,7 @@ class OwnerComputes {
   void run(const std::vector<memory::Shard>& shards, const at::TensorOptions& options, const Work& work) const;
 
  private:
+  std::set<size_t> shards_of(size_t window) const;
   Leases leases_of(size_t window, const std::vector<memory::Shard>& shards, const memory::Needs& needs) const;
 
   comm::Group& group_;

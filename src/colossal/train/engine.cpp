@@ -42,10 +42,10 @@ data::Batch part_of(const data::Batch& b, int64_t part, int64_t parts) {
 
 /// The ranks of this stage that are given other rows: their labels, and what they lost, add up to those of the global
 /// batch.
-comm::Group& rows_of(comm::Mesh& mesh) { return mesh.group(mesh.place().row_axes()); }
+comm::Group& ranks_of_other_rows(comm::Mesh& mesh) { return mesh.group(mesh.place().row_axes()); }
 
 /// Those and their counterparts in the other stages.
-comm::Group& all_rows_of(comm::Mesh& mesh) {
+comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
   std::vector<std::string> axes = mesh.place().row_axes();
   axes.insert(axes.begin(), "pipeline");
   return mesh.group(axes);
@@ -94,8 +94,8 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
   // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
-  rows_of(mesh_);
-  all_rows_of(mesh_);
+  ranks_of_other_rows(mesh_);
+  ranks_of_all_rows(mesh_);
   mesh_.all();
   if (fp8_) holders_of(mesh_, *fp8_);
 }
@@ -140,7 +140,7 @@ double Engine::train_step(const data::Batch& batch) {
   const data::Batch b = checked(batch);
   const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
-  const double labels = std::max(1.0, comm::sum(rows_of(mesh_), tensor::host_value(counted(batch.labels))));
+  const double labels = std::max(1.0, comm::sum(ranks_of_other_rows(mesh_), tensor::host_value(counted(batch.labels))));
   const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
   const auto pass = [&](int i) {
     const data::Batch part = micro(i);
@@ -166,7 +166,7 @@ double Engine::train_step(const data::Batch& batch) {
     optimization_->reducer().finish();
   }
   optimization_->store().end_pass();
-  return comm::sum(all_rows_of(mesh_), sum_of(losses, labels));
+  return comm::sum(ranks_of_all_rows(mesh_), sum_of(losses, labels));
 }
 
 StepResult Engine::step() {
@@ -202,7 +202,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
   values.resize(3);
   at::Tensor sums = at::tensor(values, at::kDouble);
-  all_rows_of(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
+  ranks_of_all_rows(mesh_).all_reduce(sums, comm::Reduce::Sum).wait();
   Evaluation result{.loss_sum = sums[0].item<double>(), .labels = sums[1].item<double>()};
   if (task.has_accuracy()) result.found = sums[2].item<double>();
   return result;

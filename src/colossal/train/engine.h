@@ -69,11 +69,9 @@ class Engine : public Resumable {
   /// Returns:       that mean loss, the same on all ranks.
   /// Communication: over the axes that deal out rows: all_reduce of [1] (count of labels); gradients: see
   ///                parallel::GradientReducer; parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the
-  ///                axes of rows of [1] (loss);
-  ///                along the pipeline: see parallel::PipelineExecutor; over the axes of the tensor mode: see
-  ///                parallel::TensorLayers.
-  /// Errors:        inputs or labels that the model does not have (models::check_batch); before any
-  ///                communication.
+  ///                axes of rows of [1] (loss); along the pipeline: see parallel::PipelineExecutor; over the axes of
+  ///                the tensor mode: see parallel::TensorLayers.
+  /// Errors:        inputs or labels that the model does not have (models::check_batch); before any communication.
   double train_step(const data::Batch& batch);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks.
   StepResult step();

@@ -124,6 +124,11 @@ std::vector<SequenceOrder::Run> SequenceOrder::runs(const nn::SequenceCut& cut) 
   return runs;
 }
 
+void SequenceOrder::check(const nn::Step& step) const {
+  if (ranks_ == 1 || !step.cut) return;
+  for (int64_t first = 0; first < parts_; first += ranks_) SequenceOrder(first, ranks_, parts_).runs(*step.cut);
+}
+
 at::Tensor SequenceOrder::by_sequence(const at::Tensor& by_rank, const nn::Step& step) const {
   if (ranks_ == 1) return by_rank;
   require(by_rank.dim() >= 2, "parallel", "gathered tokens must be [ranks * B, S / ranks, ...]: got ", by_rank.sizes());

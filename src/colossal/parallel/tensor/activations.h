@@ -51,10 +51,8 @@ class SequenceOrder {
   /// From `split`, layout.outside or layout.inside, to all tokens: of all ranks along split.sequence.
   static SequenceOrder whole(const Layout& layout, const Split& split);
   int64_t ranks() const { return ranks_; }
-  /// Throws what by_sequence() would, of the cut of `step`.
-  void check(const nn::Step& step) const {
-    if (ranks_ > 1 && step.cut) runs(*step.cut);
-  }
+  /// Throws what by_sequence() would on any rank, of the cut of `step`: on all of them alike.
+  void check(const nn::Step& step) const;
   /// [ranks * B, S / ranks, ...] -> [B, S, ...]
   at::Tensor by_sequence(const at::Tensor& by_rank, const nn::Step& step) const;
   /// [B, S, ...] -> [ranks * B, S / ranks, ...]

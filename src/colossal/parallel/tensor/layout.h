@@ -61,7 +61,8 @@ struct Layout {
   /// Axes along which ranks hold the same hidden states outside.
   std::vector<std::string> copies{};
   /// How outside.sequence deals out the `tokens` of each row of a batch, planned for each batch from its step, on every
-  /// rank alike; none: in equal runs. Products that gather tokens want equally many of each rank.
+  /// rank alike; none: in equal runs. Products that gather tokens want equally many of each rank, and a pipeline wants
+  /// as many of a rank in each micro-batch of a step. (Nobody plans one yet: a mode of parallel sequences will.)
   std::function<nn::SequenceCut(int64_t tokens, const nn::Step& step)> cut{};
 
   /// `step`, of a batch of `tokens` a row, as layers of this layout want it: with the cut of that batch.

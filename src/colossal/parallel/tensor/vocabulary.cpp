@@ -22,8 +22,10 @@ std::vector<std::string> token_axes(const Split& split) {
 
 /// Of the tokens of each rank, x [B_local, S_local, ...], all: [B, S, ...].
 at::Tensor gathered_tokens(at::Tensor x, const Layout& layout, const Split& split, const nn::Step& step) {
-  if (const SequenceOrder order = SequenceOrder::whole(layout, split); order.ranks() > 1)
+  if (const SequenceOrder order = SequenceOrder::whole(layout, split); order.ranks() > 1) {
+    order.check(step);
     x = order.by_sequence(comm::gather_from(x, 0, layout.mesh->group(split.sequence)), step);
+  }
   return comm::gather_from(x, 0, layout.mesh->group(split.batch));
 }
 

@@ -1,0 +1,71 @@
+// Whole matrices dealt to ranks: how much each has to do, what all get, which shards are asked for before their turn.
+#include "colossal/optim/owner_computes.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/run_ranks.h"
+#include "support/counting_home.h"
+
+namespace colossal::optim::owner_computes_test {
+namespace {
+
+constexpr int kRanks = 2;
+
+// One of cost 8 and eight of cost 1, all in one window. Dealt in turn, one rank would have 12 to do.
+TEST(OwnerComputes, DealsRanksTheSameToDo) {
+  std::vector<double> done(kRanks);
+  comm::run_ranks(kRanks, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", kRanks)});
+    std::vector<OwnerComputes::Matrix> matrices{{.shape = {8, 1}, .result = {1}, .cost = 8}};
+    for (int i = 0; i < 8; ++i) matrices.push_back({.shape = {1, 1}, .result = {1}, .cost = 1});
+    const OwnerComputes owners(mesh.all(), matrices);
+    std::vector<double> results;
+    owners.run(
+        {}, at::kDouble,
+        {.needs = {},
+         .collect = [](size_t k, const at::Tensor& whole, const auto&) { whole.fill_(static_cast<double>(k)); },
+         .compute =
+             [&](size_t k, const at::Tensor& whole) {
+               done[world.rank()] += matrices[k].cost;
+               return whole.sum().view({1});
+             },
+         .hand_out = [&](size_t, const at::Tensor& all, const auto&) { results.push_back(all.item<double>()); }});
+    ASSERT_EQ(results.size(), matrices.size());
+    for (size_t k = 0; k < results.size(); ++k)
+      EXPECT_EQ(results[k], static_cast<double>(kRanks * k) * matrices[k].cost) << "matrix " << k;
+  });
+  EXPECT_EQ(done, (std::vector<double>{8, 8}));
+}
+
+// Two windows of two matrices, each of which has a shard; the second shares one with the first.
+TEST(OwnerComputes, ExpectsTheShardsOfTheNextWindow) {
+  comm::run_ranks(kRanks, [](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", kRanks)});
+    const auto home = std::make_shared<test::CountingHome>();
+    std::vector<memory::Shard> shards;
+    for (int i = 0; i < 3; ++i)
+      shards.emplace_back(memory::Shard::Parts{.values = at::zeros({4}, at::kDouble), .home = home},
+                          std::vector<memory::Piece>());
+    std::vector<OwnerComputes::Matrix> matrices;
+    for (const size_t shard : {0, 1, 1, 2})
+      matrices.push_back({.shape = {2, 2}, .result = {1}, .cost = 1, .shards = {shard}});
+    const OwnerComputes owners(mesh.all(), matrices);
+    owners.run(shards, at::kDouble,
+               {.needs = {.values = memory::Access::Read},
+                .collect =
+                    [&](size_t k, const at::Tensor&, const auto& leases) {
+                      EXPECT_EQ(home->counts[2].expected, 1) << "from the first window on";
+                      EXPECT_EQ(home->counts[2].brought, k < 2 ? 0 : 1);
+                      EXPECT_EQ(leases.count(matrices[k].shards[0]), 1u);
+                    },
+                .compute = [](size_t, const at::Tensor& whole) { return whole.sum().view({1}); },
+                .hand_out = [](size_t, const at::Tensor&, const auto&) {}});
+    for (const size_t leased : {0, 1}) EXPECT_EQ(home->counts[leased].expected, 0) << "shard " << leased;
+    EXPECT_EQ(home->brought(), 3) << "the shard of both windows once";
+  });
+}
+
+}  // namespace
+}  // namespace colossal::optim::owner_computes_test
