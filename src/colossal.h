@@ -43,6 +43,7 @@
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"
 #include "colossal/run/config.h"
+#include "colossal/tensor/flops.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/module_training.h"
 #include "colossal/train/trainer.h"

@@ -290,12 +290,12 @@ TEST(Config, HostileTextNeverCrashes) {
   std::string dotted, nested;
   for (int i = 0; i < 1'000'000; ++i) dotted += "a.";
   for (int i = 0; i < 10; ++i) nested += "{a.a.a.a.a.a.a.a.a.a = ";
-  EXPECT_THAT(complaint("b = 1\n" + dotted + "a = 1"), HasSubstr("[config] x.toml:2: a line with more than 100 dots"));
-  EXPECT_THAT(complaint("[" + dotted + "a]"), HasSubstr("[config] x.toml:1: a line with more than 100 dots"));
+  EXPECT_THAT(complaint("b = 1\n" + dotted + "a = 1"), HasSubstr("[config] x.toml:2: a key of more than 100 dots"));
+  EXPECT_THAT(complaint("[" + dotted + "a]"), HasSubstr("[config] x.toml:1: a key of more than 100 dots"));
   for (const std::string part : {"\"=\".", "',' . ", "\"\\\"=\\n\"."}) {  // signs that end a key, but not within quotes
     std::string quoted;
     for (int i = 0; i < 300'000; ++i) quoted += part;
-    EXPECT_THAT(complaint(quoted + "a = 1"), HasSubstr("[config] x.toml:1: a line with more than 100 dots"));
+    EXPECT_THAT(complaint(quoted + "a = 1"), HasSubstr("[config] x.toml:1: a key of more than 100 dots"));
     EXPECT_EQ(read("", {"--name={" + quoted + "a = 1}"}).name, "{" + quoted + "a = 1}");
   }
   EXPECT_THAT(complaint("b = " + nested + "1" + std::string(10, '}')),
@@ -308,6 +308,26 @@ TEST(Config, HostileTextNeverCrashes) {
   EXPECT_EQ(read("", {"--name=" + std::string(200, '.')}).name, std::string(200, '.'));
   EXPECT_EQ(read("# " + std::string(100, '.') + "\nname = \"" + std::string(100, '.') + "\"").name,
             std::string(100, '.'));
+}
+
+TEST(Config, DotsWithinQuotesAreNoPartOfAKey) {
+  Config config;
+  config.training.skip = {"a\".\\", "'''", "#"};
+  std::string list = "['.\"', \"\\\".#\", ";
+  for (int i = 0; i < 150; ++i) {
+    config.training.skip.push_back("cs.AI" + std::to_string(i));
+    list += "'cs.AI', ";
+  }
+  EXPECT_EQ(read(to_toml(config)), config);
+  EXPECT_EQ(read("", {"--training.skip=" + list + "]"}).training.skip.size(), 152u);
+  const std::string dots(300, '.');
+  std::string deep;
+  for (int i = 0; i < 101; ++i) deep += "a.";
+  for (const std::string& text :
+       {"\"\"\"" + dots + "\n\\\"\"\"\"\"\"", "''' \" " + dots + "\n'''''", std::string("'' # \"'\n")})
+    EXPECT_THAT(complaint("name = " + text + "\n" + deep + "a = 1"),
+                HasSubstr("[config] x.toml:3: a key of more than 100 dots"))
+        << text;
 }
 
 TEST(Config, TextFindsValuesBeforeTheRead) {

@@ -206,6 +206,8 @@ TEST(Batches, AStateOfOtherDataIsRefused) {
               HasSubstr("what it reads changed: sequence was 3, now it is 2"));
   EXPECT_THAT(refused([](auto& s) { s["vocabulary"] = 3; }), HasSubstr("vocabulary was 3"));
   EXPECT_THAT(refused([](auto& s) { s["seed"] = 5; }), HasSubstr("seed"));
+  EXPECT_THAT(refused([](auto& s) { s.erase("vocabulary"); }),
+              HasSubstr("the checkpoint does not say the vocabulary of its data: it was saved by a version that "));
   EXPECT_THAT(refused([](auto& s) { s["position"] = 24; }), HasSubstr("damaged"));
   EXPECT_THAT(refused([](auto& s) { s["position"] = -1; }), HasSubstr("damaged"));
   EXPECT_THAT(refused([](auto& s) { s.erase("epoch"); }), HasSubstr("damaged"));

@@ -50,6 +50,20 @@ TEST(LabelledTexts, AreNumberedAsAModelNamesItsClasses) {
   EXPECT_THAT(numbers.labels, ElementsAre(1, 0));
 }
 
+TEST(LabelledTexts, OfClassesWithoutNamesHaveTheirNumbers) {
+  const std::string content = "LABEL_10\ta\nLABEL_2\tb\nLABEL_0\tc\n";
+  LabelledTexts texts = read_labelled_texts(file("n.tsv", content));
+  EXPECT_THAT(texts.labels, ElementsAre(10, 2, 0));
+  EXPECT_EQ(texts.classes, 11);
+  EXPECT_THAT(texts.names, ElementsAre());
+  EXPECT_THAT(test::thrown_message([&] { texts.number_as({"spam", "ham"}); }), HasSubstr("got LABEL_10; set"));
+  texts = read_labelled_texts(file("n.tsv", content));
+  texts.number_as({"LABEL_2", "LABEL_10", "LABEL_0"});
+  EXPECT_THAT(texts.labels, ElementsAre(1, 0, 2));
+  EXPECT_THAT(read_labelled_texts(file("o.tsv", "LABEL_2\ta\nother\tb\n")).labels, ElementsAre(0, 1));
+  EXPECT_THAT(read_labelled_texts(file("p.tsv", "LABEL_02\ta\nLABEL_1\tb\n")).labels, ElementsAre(0, 1));
+}
+
 TEST(LabelledTexts, SayWhichLineIsWrong) {
   const auto refusal = [](const std::string& name, const std::string& content) {
     return test::thrown_message([&] { read_labelled_texts(file(name, content)); });
@@ -57,6 +71,8 @@ TEST(LabelledTexts, SayWhichLineIsWrong) {
   EXPECT_THAT(refusal("b.tsv", "1\tgood\nno tab\n"), HasSubstr("b.tsv:2: a line must be `label<tab>text`: got no tab"));
   EXPECT_THAT(refusal("b.jsonl", "{\"text\": \"x\"}\n"), HasSubstr("b.jsonl:1: a line must be an object"));
   EXPECT_THAT(refusal("c.jsonl", "{\"text\": \"x\", \"label\": [1]}\n"), HasSubstr("label must be a number or a name"));
+  EXPECT_THAT(refusal("q.tsv", "tea\ta\ncaf\xe9\tb\n"), HasSubstr("q.tsv:2: a label must be UTF-8: got caf"));
+  EXPECT_THAT(refusal("q.tsv", "tea\ta\ncaf\xc3\tb\n"), HasSubstr("q.tsv:2: a label must be UTF-8"));
   EXPECT_THAT(refusal("c.tsv", "\n\n"), HasSubstr("holds no texts"));
   EXPECT_THAT(test::thrown_message([] { read_labelled_texts("/absent.tsv"); }), HasSubstr("/absent.tsv"));
 }

@@ -93,15 +93,6 @@ def gradient_norm(model):
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm().item()
 
 
-def compare_export(name, run, model):
-    interop.colossal("export", "--from", run, "--to", f"{run}-export")
-    again, report = type(model).from_pretrained(f"{run}-export", output_loading_info=True)
-    assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
-    for (key, a), (other, b) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
-        assert key == other and torch.equal(a, b.double()), (name, key)
-    return again.config
-
-
 def check_masked_tokens():
     model = transformers.BertForMaskedLM(config())
     folder = interop.save("masked", model)
@@ -116,7 +107,7 @@ def check_masked_tokens():
     run, ours = train("masked", folder, "pipeline = { size = 2, micro_batches = 1 }",
                       f"path = '{interop.temp_dir}/text.txt'\nheld_out = 0", 1, 0)
     compare("masked", ours, made.loss, gradient_norm(model))
-    compare_export("masked", run, model)
+    interop.compare_export("masked", run, model, input_ids=shown)
     done = subprocess.run([interop.binary, "generate", "--from", str(run), "--prompt", "a"], capture_output=True, text=True)
     assert done.returncode == 1 and "bert, which fills in hidden tokens" in done.stderr, done
     return folder
@@ -159,7 +150,7 @@ def check_classes(masked_folder):
     compare("class", ours, loss, gradient_norm(model))
     assert abs(ours["eval_loss"] - wanted.item()) < 1e-4, (ours["eval_loss"], wanted.item())
     assert abs(ours["accuracy"] - accuracy) < 1e-9, (ours["accuracy"], accuracy)
-    assert compare_export("class", run, model).id2label == dict(enumerate(NAMES))
+    assert interop.compare_export("class", run, model, **texts).id2label == dict(enumerate(NAMES))
 
     # Trained blocks under a new head.
     run, _ = train("new-head", masked_folder, "", data, batch_size, 0, f'objective = "class"\nclasses = {CLASSES}')

@@ -1,5 +1,5 @@
-"""Random transformers models, in and out: loss and gradient norm of our first step, greedy tokens or held-out accuracy, and the exported
-weights agree."""
+"""Random transformers models, in and out: loss and gradient norm of our first step, greedy tokens or held-out accuracy, and the model
+that a run exports agree."""
 
 import json
 import random
@@ -77,14 +77,6 @@ def compare(name, tensor, ours, loss, norm):
     assert abs(ours["grad_norm"] - norm) < 1e-4 * norm, (name, tensor, ours["grad_norm"], norm)
 
 
-def compare_export(name, run, model):
-    interop.colossal("export", "--from", run, "--to", f"{run}-export")
-    again, report = type(model).from_pretrained(f"{run}-export", output_loading_info=True)
-    assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
-    for (key, a), (other, b) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
-        assert key == other and torch.equal(a, b), (name, key)
-
-
 def check_text(name, model):
     folder = interop.save(name, model)
     generator = random.Random(2)
@@ -97,7 +89,7 @@ def check_text(name, model):
     for tensor in 1, 2:
         run, ours = first_step(name, folder, tensor, data, batch_size=1, evaluate_batches=0)
         compare(name, tensor, ours, loss, norm)
-    compare_export(name, run, model)
+    interop.compare_export(name, run, model, input_ids=ids)
 
     prompt = "abcdefgh"
     wanted = model.generate(torch.tensor([list(prompt.encode())]), max_new_tokens=24, do_sample=False)[0, len(prompt):].tolist()
@@ -156,7 +148,7 @@ def check_images(name, model):
         compare(name, tensor, ours, loss, norm)
         assert abs(ours["eval_loss"] - held_out_loss) < 1e-4, (name, tensor, ours["eval_loss"], held_out_loss)
         assert abs(ours["accuracy"] - accuracy) < 1e-9, (name, tensor, ours["accuracy"], accuracy)
-    compare_export(name, run, model)
+    interop.compare_export(name, run, model, pixel_values=images)
     print(name, "agrees: loss", loss.item(), "gradient norm", norm, "held-out loss", held_out_loss, "accuracy", accuracy)
 
 

@@ -1,5 +1,6 @@
 """What the interop scripts share. A new script is one file here, named x_interop.py; ctest finds it."""
 
+import copy
 import importlib
 import os
 import pathlib
@@ -83,3 +84,18 @@ def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *,
             assert off <= limit * largest, (name, flags, key, off, limit * largest)
     print(name, "agrees: logits and", len(wanted), "gradients in", len(layouts), "layouts, within", limit)
     return weights
+
+
+def compare_export(name, run, model, **inputs):
+    """The model that a run exported, read by transformers, is `model`: its weights, and its logits of `inputs` to the last bit in fp64,
+    so that what config.json says of norms, positions and activations counts. Returns its config."""
+    import torch
+    colossal("export", "--from", run, "--to", f"{run}-export")
+    again, report = type(model).from_pretrained(f"{run}-export", output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
+    again, model = again.double().eval(), copy.deepcopy(model).double().eval()
+    for (key, a), (other, b) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
+        assert key == other and torch.equal(a, b), (name, key)
+    with torch.no_grad():
+        assert torch.equal(model(**inputs).logits, again(**inputs).logits), (name, "another config.json", model.config, again.config)
+    return again.config

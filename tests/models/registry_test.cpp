@@ -190,6 +190,15 @@ TEST(Registry, BlocksThatLookAtNumbersCannotTellTheirCosts) {
   EXPECT_THAT(
       test::thrown_message([&] { costs_of(shape, 5); }),
       HasSubstr("what the blocks of strange cost cannot be told: they must take tensors that have sizes and no"));
+  row.make = [](const ModelShape& s, nn::Layers& layers) {
+    Model model = make(s, layers);
+    model.blocks.back() = [](const at::Tensor& x, const nn::Step&) { return x.abs(); };
+    return model;
+  };
+  Registry other = built_in();
+  const ModelShape without_kernel = other.add(row).resolve({.name = "strange-tiny"});
+  EXPECT_THAT(test::thrown_message([&] { costs_of(without_kernel, 5); }),
+              testing::AllOf(HasSubstr("aten::abs"), testing::Not(HasSubstr("\n"))));
 }
 
 /// What make_model() says of the strange architecture when its model is made by `make`.

@@ -133,6 +133,17 @@ TEST(HuggingFaceConfig, KeepsTheNamesOfClasses) {
   }
 }
 
+TEST(HuggingFaceConfig, NamesOfClassesAreAskedForWhereThereIsUseForThem) {
+  const ModelShape masked = built_in().resolve({.name = "bert-tiny"});
+  nlohmann::json j = masked.architecture->hugging_face.to_json(masked);
+  j["id2label"] = {{"0", nullptr}, {"7", 1}};
+  EXPECT_EQ(built_in().shape_of(j).task().objective, Objective::MaskedToken);
+  const ModelShape classifier = built_in().resolve({.name = "bert-tiny", .own = own_keys({"objective=class"})});
+  j = classifier.architecture->hugging_face.to_json(classifier);
+  j["id2label"] = {{"0", 7}, {"1", "crane"}, {"2", "crane"}};  // ImageNet has two classes of that name
+  EXPECT_EQ(built_in().shape_of(j).task().class_names, (std::vector<std::string>{"7", "crane", "crane"}));
+}
+
 TEST(HuggingFaceConfig, OwnSizesOutsideTheirRangesAreRefused) {
   const auto refusal = [](const char* preset, const char* key, const nlohmann::json& value) {
     const ModelShape shape = built_in().resolve({.name = preset});

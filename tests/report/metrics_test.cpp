@@ -25,9 +25,9 @@ StepMetrics step(int64_t number) {
           .grad_norm = 0.1,
           .tokens = 2048,
           .tokens_per_second = 12345.678,
-          .mfu = 0.4,
           .peak_bytes = int64_t{3} << 40,
-          .seconds = 0.25};
+          .seconds = 0.25,
+          .mfu = 0.4};
 }
 
 std::vector<int64_t> steps_of(const std::string& path) {
@@ -47,9 +47,9 @@ TEST(Metrics, ALineHoldsTheKeysInOrder) {
                       .grad_norm = 1,
                       .tokens = 64,
                       .tokens_per_second = 10,
-                      .mfu = 0.5,
                       .peak_bytes = 100,
-                      .seconds = 2};
+                      .seconds = 2,
+                      .mfu = 0.5};
   EXPECT_EQ(
       to_json_line(metrics),
       R"({"step":7,"loss":2.5,"learning_rate":0.001,"grad_norm":1.0,"tokens":64,"tokens_per_second":10.0,"mfu":0.5,)"

@@ -37,9 +37,9 @@ Report report_of(int64_t steps) {
                         .grad_norm = 1,
                         .tokens = 100,
                         .tokens_per_second = 1000,
-                        .mfu = 0.25,
                         .peak_bytes = int64_t{3} << 30,
-                        .seconds = 0.1};
+                        .seconds = 0.1,
+                        .mfu = 0.25};
     if (i % 10 == 0) metrics.eval_loss = 1.5;
     report.steps.push_back(metrics);
   }

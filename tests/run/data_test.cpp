@@ -83,6 +83,30 @@ TEST_F(OfABert, ClassesKeepTheNamesOfTheTexts) {
   EXPECT_THAT(refusal(c), HasSubstr("class_names must be one for each of the classes: got 2 for 3 classes"));
 }
 
+TEST_F(OfABert, ManyNamesOfClassesOutliveTheirConfig) {
+  std::string texts;
+  for (int i = 0; i < 150; ++i) texts += "cs.\"A\\" + std::to_string(i) + "\ttext\n";
+  folder.write("texts.tsv", texts);
+  Config c = config("class");
+  c.model.own = models::own_keys({"objective=class", "classes=150"});
+  const RunData learnt = open_data(c, models::built_in(), "", 0);
+  c.model = learnt.model;
+  Config again;  // as `colossal export` reads it
+  ConfigDocument::parse(to_toml(c), "config.toml").read(again);
+  const models::ModelShape shape = resolve_model(again, models::built_in()).shape;
+  EXPECT_EQ(shape, learnt.shape);
+  EXPECT_EQ(models::built_in().shape_of(nlohmann::json::parse(shape.architecture->hugging_face.to_json(shape).dump())),
+            shape);
+}
+
+TEST_F(OfABert, NoTwoClassesHaveOneName) {
+  folder.write("texts.tsv", "LABEL_2\ta\nother\tb\n");
+  Config c = config("class");
+  EXPECT_THAT(refusal(c), HasSubstr("a class that no text has would be called LABEL_2, as another one is in "));
+  c.model.own = models::own_keys({"objective=class", "classes=3", R"(class_names=["a","b","a"])"});
+  EXPECT_THAT(refusal(c), HasSubstr("class_names must differ: got a twice"));
+}
+
 TEST_F(OfABert, AnEvaluationCountsEachHeldOutTextOnce) {
   const RunData data = open_data(config("class"), models::built_in(), "", 0);
   int64_t counted = 0;

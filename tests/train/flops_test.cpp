@@ -12,8 +12,11 @@
 #include "colossal/models/task.h"
 #include "colossal/models/vit.h"
 #include "colossal/nn/serial_layers.h"
+#include "colossal/report/metrics.h"
 #include "colossal/train/engine.h"
+#include "colossal/train/trainer.h"
 #include "support/parity.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::train::flops_test {
 namespace {
@@ -154,6 +157,47 @@ TEST(Flops, OfRecomputedBlocksAreAnnouncedAgain) {
   const double block = formula(more) - formula(even_gpt2());
   EXPECT_EQ(announced(even_gpt2(), {}, "block") - announced(even_gpt2(), {}),
             kRows * static_cast<double>(even_gpt2().layers) * block / 3);
+}
+
+TEST(Flops, WhereTheyCannotBeToldARunGoesOnWithoutAShareOfThePeak) {
+  models::Architecture row = *models::built_in().at("gpt2");
+  row.name = "positive";
+  row.hugging_face = {};
+  row.presets = {{"positive-tiny", test::tiny_gpt2()}};
+  row.make = [](const models::ModelShape& s, nn::Layers& layers) {
+    models::Model model = models::built_in().at("gpt2")->make(s, layers);
+    model.blocks.back() = [block = model.blocks.back()](const at::Tensor& x, const nn::Step& step) {
+      return block(x, step).abs();  // which LibTorch cannot run on shapes alone
+    };
+    return model;
+  };
+  const test::TemporaryFolder folder;
+  run::Config c;
+  c.run.folder = folder / "run";
+  c.run.device = "cpu";
+  c.run.matmul = "mkl";
+  c.model.name = "positive-tiny";
+  c.data.path = folder.write("text.txt", std::string(500, 'a'));
+  c.data.sequence = kSequence;
+  c.training = {.steps = 2, .batch_size = 2, .evaluate_batches = 0};
+  c.optimizer.warmup_steps = 0;
+  comm::run_ranks(1, [&](comm::World& world) {
+    TrainerOptions options;
+    options.models.add(row);
+    Trainer trainer(world, c, options);
+    EXPECT_TRUE(trainer.run());
+    trainer.write_report("");
+  });
+  const auto contains = [&](const char* file, const char* words) {
+    return test::read_all(c.run.folder + file).find(words) != std::string::npos;
+  };
+  EXPECT_TRUE(contains("/log-rank-0.txt", "aten::abs"));
+  EXPECT_TRUE(contains("/log-rank-0.txt", "the run goes on, and reports no share of the peak"));
+  const auto steps = report::read_metrics(c.run.folder + "/metrics.jsonl");
+  ASSERT_EQ(steps.size(), 2u);
+  EXPECT_FALSE(steps.back().mfu);
+  EXPECT_TRUE(contains("/report.html", "tokens per second"));
+  EXPECT_FALSE(contains("/report.html", "of the matmul peak"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -42,16 +43,39 @@ decltype(ConfigValue::value) value_of(const toml::node& node) {
   return ConfigValue::Unsupported{"a date or time"};
 }
 
-/// The first line of very many dots, if there is one: the library bounds how deep values nest, but calls itself for
-/// each table that a dotted key opens, at each of these levels. A key lies on one line, and where in it a quoted part
-/// begins and ends is the library's to tell: so all dots count.
-std::optional<int64_t> line_of_many_dots(std::string_view text) {
-  int64_t line = 1, dots = 0;
-  for (const char c : text) {
-    if (c == '.' && ++dots > kMostDots) return line;
-    if (c != '\n') continue;
-    ++line;
-    dots = 0;
+/// The place behind the TOML string that begins with the quote at `i`.
+size_t behind_string(std::string_view text, size_t i) {
+  const char quote = text[i];
+  const std::string_view three = quote == '"' ? "\"\"\"" : "'''";
+  const bool has_lines = text.substr(i, 3) == three;
+  for (i += has_lines ? 3 : 1; i < text.size(); ++i) {
+    if (text[i] == '\\' && quote == '"') {
+      ++i;
+    } else if (!has_lines && (text[i] == quote || text[i] == '\n')) {
+      return i + (text[i] == quote ? 1 : 0);
+    } else if (has_lines && text.substr(i, 3) == three) {
+      i += 3;
+      for (int last = 0; last < 2 && i < text.size() && text[i] == quote; ++last) ++i;  // quotes that end its text
+      return i;
+    }
+  }
+  return text.size();
+}
+
+/// The line of the first key of very many dots, if there is one: the library bounds how deep values nest, but calls
+/// itself for each table that a dotted key opens, at each of these levels. Dots within quotes open none. Where this
+/// takes a quote otherwise than the library does, the library has found an error before it and stopped.
+std::optional<int64_t> line_of_deep_key(std::string_view text) {
+  constexpr std::string_view kNoKeyGoesOnBehind = "=,[]{}\n";
+  int64_t dots = 0;
+  for (size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    if (c == '.' && ++dots > kMostDots) return 1 + std::count(text.begin(), text.begin() + i, '\n');
+    if (kNoKeyGoesOnBehind.find(c) != std::string_view::npos) dots = 0;
+    if (c == '"' || c == '\'')
+      i = behind_string(text, i);
+    else
+      i = c == '#' ? std::min(text.find('\n', i), text.size()) : i + 1;
   }
   return std::nullopt;
 }
@@ -80,8 +104,8 @@ ConfigDocument ConfigDocument::load(const std::string& path) {
 }
 
 ConfigDocument ConfigDocument::parse(std::string_view toml, const std::string& name) {
-  const std::optional<int64_t> line = line_of_many_dots(toml);
-  require(!line, "config", name, ":", line.value_or(0), ": a line with more than ", kMostDots, " dots");
+  const std::optional<int64_t> line = line_of_deep_key(toml);
+  require(!line, "config", name, ":", line.value_or(0), ": a key of more than ", kMostDots, " dots");
   ConfigDocument document;
   try {
     const toml::table root = toml::parse(toml, std::string_view(name));
@@ -106,7 +130,7 @@ void ConfigDocument::set(const std::string& flag) {
   const int64_t order = kFirstFlag + ++flags_;
   ConfigValue text{raw, where, raw, order};
   try {
-    const toml::table parsed = toml::parse(line_of_many_dots(raw) ? "" : "v = " + raw);
+    const toml::table parsed = toml::parse(line_of_deep_key(raw) ? "" : "v = " + raw);
     if (parsed.size() == 1 && parsed.begin()->first.str() == "v") {
       walk(key, parsed.begin()->second, [&](const std::string& name, const toml::node& node) {
         values_[name] = {value_of(node), where, name == key ? std::optional(raw) : std::nullopt, order};

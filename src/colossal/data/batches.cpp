@@ -117,12 +117,16 @@ void Batches::restore(const nlohmann::json& state) {
   try {
     nlohmann::json traits = samples_->traits();
     traits["seed"] = options_.seed;
-    for (const auto& [key, mine] : traits.items())
+    for (const auto& [key, mine] : traits.items()) {
+      require(!state.is_object() || state.contains(key), "data", "the checkpoint does not say the ", key,
+              " of its data: it was saved by a version that did not keep this, or over data of another kind; start "
+              "anew with --overwrite or in another run.folder, for instance from an export of this run (model.from)");
       require(state.at(key) == mine, "data",
               "the run cannot go on where the checkpoint stopped, what it reads changed: ",
               difference(key, state.at(key), mine),
               "; put back the data and the keys that the run folder's config.toml shows, or start anew "
               "with --overwrite or in another run.folder");
+    }
     const int64_t epoch = state.at("epoch"), position = state.at("position");
     require(epoch >= 0 && epoch < (int64_t{1} << 31) && position >= 0 && position < count_, "data",
             "the checkpoint's data position is damaged: epoch ", epoch, ", position ", position);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "colossal/base/checksum.h"
@@ -13,12 +14,14 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
+#include "colossal/data/utf8.h"
 
 namespace colossal::data {
 namespace {
 
 constexpr int64_t kLargestFile = int64_t{1} << 30;
 constexpr int64_t kMostClasses = 1 << 24;
+constexpr std::string_view kUnnamed = "LABEL_";  // transformers' LABEL_3 is class 3 of a model that has no names
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 struct LabelledLine {
@@ -42,6 +45,25 @@ LabelledLine parse_tab_line(const std::string& line, const std::string& where) {
   require(tab != std::string::npos && tab > 0, "data", where, ": a line must be `label<tab>text`: got ",
           printable(line.substr(0, 40)));
   return {line.substr(0, tab), line.substr(tab + 1)};
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const Utf8Character next = first_character(text);
+    if (next.kind != Utf8::Complete) return false;
+    text.remove_prefix(next.length);
+  }
+  return true;
+}
+
+/// The i of `LABEL_i`, or nothing of any other label.
+std::optional<int64_t> number_of_unnamed(std::string_view label) {
+  if (!label.starts_with(kUnnamed)) return std::nullopt;
+  const std::string_view digits = label.substr(kUnnamed.size());
+  int64_t number = -1;
+  const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const bool is_number = parsed.ec == std::errc() && std::to_string(number) == digits;
+  return is_number && number >= 0 && number < kMostClasses ? std::optional(number) : std::nullopt;
 }
 
 /// An integer of any size, also one that is no label.
@@ -71,6 +93,23 @@ bool are_numbers(const std::vector<std::string>& labels, const std::vector<std::
   return true;
 }
 
+/// Numbers, and names where labels have some, of the texts that `read` holds.
+void number_classes(const std::vector<std::string>& labels, bool are_numbers, LabelledTexts& read) {
+  read.are_unnamed =
+      std::all_of(labels.begin(), labels.end(), [](const auto& label) { return number_of_unnamed(label).has_value(); });
+  std::map<std::string, int64_t> names;
+  if (!are_numbers && !read.are_unnamed) {
+    for (const std::string& label : labels) names[label] = 0;
+    for (auto& [name, index] : names) index = read.classes++, read.names.push_back(name);
+  }
+  for (const std::string& label : labels) {
+    read.labels.push_back(read.are_unnamed ? *number_of_unnamed(label)
+                          : are_numbers    ? std::stoll(label)
+                                           : names.at(label));
+    read.classes = std::max(read.classes, read.labels.back() + 1);
+  }
+}
+
 }  // namespace
 
 LabelledTexts read_labelled_texts(const std::string& path) {
@@ -86,41 +125,45 @@ LabelledTexts read_labelled_texts(const std::string& path) {
     if (line.empty()) continue;
     const std::string where = concat(path, ":", number);
     LabelledLine parsed = is_json ? parse_json_line(line, where) : parse_tab_line(line, where);
+    require(is_utf8(parsed.label), "data", where, ": a label must be UTF-8: got ", printable(parsed.label),
+            "; convert the file, for instance with iconv -f LATIN1 -t UTF-8");
     labels.push_back(std::move(parsed.label));
     places.push_back(where);
     read.texts.push_back(std::move(parsed.text));
   }
   require(!labels.empty(), "data", path, " holds no texts");
-  std::map<std::string, int64_t> names;
-  if (!are_numbers(labels, places)) {
-    for (const std::string& label : labels) names[label] = 0;
-    for (auto& [name, index] : names) index = read.classes++, read.names.push_back(name);
-  }
-  for (const std::string& label : labels) {
-    read.labels.push_back(names.empty() ? std::stoll(label) : names.at(label));
-    read.classes = std::max(read.classes, read.labels.back() + 1);
-  }
+  number_classes(labels, are_numbers(labels, places), read);
   read.fingerprint = concat(read.texts.size(), " texts, ", checksum(content));
   return read;
 }
 
 void LabelledTexts::number_as(const std::vector<std::string>& order) {
-  if (names.empty()) return;
-  std::vector<int64_t> numbers;
-  for (const std::string& name : names) {
-    const auto found = std::find(order.begin(), order.end(), name);
-    require(found != order.end(), "data", "the classes of the texts must be those of the model: got ", printable(name),
+  if (names.empty() && !are_unnamed) return;
+  std::map<std::string, int64_t> places;
+  for (size_t i = 0; i < order.size(); ++i) places.emplace(order[i], i);
+  const auto place_of = [&](const std::string& name) {
+    const auto found = places.find(name);
+    require(found != places.end(), "data", "the classes of the texts must be those of the model: got ", printable(name),
             "; set model.class_names, or [] to take the names of the texts");
-    numbers.push_back(found - order.begin());
-  }
-  for (int64_t& label : labels) label = numbers[static_cast<size_t>(label)];
+    return found->second;
+  };
+  std::vector<int64_t> numbers;
+  for (const std::string& name : names) numbers.push_back(place_of(name));
+  for (int64_t& label : labels)
+    label = are_unnamed ? place_of(concat(kUnnamed, label)) : numbers[static_cast<size_t>(label)];
+  are_unnamed = false;
   names = order;
   classes = static_cast<int64_t>(order.size());
 }
 
 std::pair<LabelledTexts, LabelledTexts> LabelledTexts::split(double held_out) const {
   LabelledTexts parts[2];
-  for (LabelledTexts& part : parts) part.classes = classes, part.names = names, part.fingerprint = fingerprint;
+  for (LabelledTexts& part : parts) {
+    part.classes = classes;
+    part.names = names;
+    part.are_unnamed = are_unnamed;
+    part.fingerprint = fingerprint;
+  }
   const uint64_t seed = derive_seed(0, "held out");
   for (size_t i = 0; i < texts.size(); ++i) {
     LabelledTexts& part = parts[static_cast<double>(derive_seed(seed, i) >> 11) * 0x1p-53 < held_out ? 1 : 0];

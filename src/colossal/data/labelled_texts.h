@@ -15,9 +15,10 @@ struct LabelledTexts {
   std::vector<int64_t> labels;
   int64_t classes = 0;               ///< labels are below it
   std::vector<std::string> names{};  ///< of the classes, in their order; empty: labels are numbers
+  bool are_unnamed = false;          ///< every label is LABEL_i, as transformers calls class i where it has no name
   std::string fingerprint;           ///< changes with the file: what a data position in a checkpoint refers to
 
-  /// Numbers the classes as `order` has their names. Nothing where labels are numbers.
+  /// Numbers the classes as `order` has their names; LABEL_i is a name here. Nothing where labels are numbers.
   /// Errors ("data"): a name that is not in `order`.
   void number_as(const std::vector<std::string>& order);
   /// Training and held-out part: each text is held out with that probability, by its number alone.
@@ -26,9 +27,10 @@ struct LabelledTexts {
 
 /// Reads a file of one text a line: of a .jsonl objects {"text": "...", "label": 1}, of any other file
 /// `label<tab>text`. Empty lines are passed over. Labels are all numbers from 0, or all names, which get numbers in the
-/// order of the alphabet.
+/// order of the alphabet; where all are LABEL_i, these are classes i, without names.
 /// Errors ("data"): no such file, one of more than 1 GiB, no text in it, or a line that is none of this (with its
-///                  number): a name where others have numbers, such as a header, or a number that is no class.
+///                  number): a name where others have numbers, such as a header, a number that is no class, or a label
+///                  that is not UTF-8 (config.toml and config.json keep the names).
 LabelledTexts read_labelled_texts(const std::string& path);
 
 /// Sample i is text i: the tokenizer's begin token (its end token where it has none), the first tokens of the text, and

@@ -131,11 +131,12 @@ ModelShape from_json(const nlohmann::json& j) {
   s.norm_epsilon = j.value("layer_norm_eps", 1e-12);
   s.dropout = j.value("hidden_dropout_prob", 0.0);
   s.tied = j.value("tie_word_embeddings", true);
-  const Classes known = classes_of(j);
-  BertSizes own{.classes = known.count, .types = j.value("type_vocab_size", int64_t{2}), .class_names = known.names};
+  BertSizes own{.classes = count_classes(j), .types = j.value("type_vocab_size", int64_t{2})};
   const auto classes = j.value("architectures", nlohmann::json::array());
-  if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end())
+  if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end()) {
     own.objective = "class";
+    own.class_names = classes_of(j).names;  // the head for hidden tokens has no use for them, whatever they are
+  }
   s.own = own;
   require(j.value("hidden_act", "gelu") == "gelu", "model", "hidden_act of a BERT must be gelu: got ",
           j.value("hidden_act", ""));

@@ -1,7 +1,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <numeric>
+#include <string>
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
@@ -48,6 +50,11 @@ Costs announced(const ModelShape& shape, int64_t sequence) {
   return costs;
 }
 
+/// What LibTorch says, which begins with the operator, without the backends that it lists behind.
+std::string first_sentence(const std::string& message) {
+  return message.substr(0, std::min(message.find(". "), message.find('\n')));
+}
+
 }  // namespace
 
 double Costs::sum() const { return std::accumulate(blocks.begin(), blocks.end(), first + last); }
@@ -59,7 +66,7 @@ Costs costs_of(const ModelShape& shape, int64_t sequence) {
     throw Error("model",
                 concat("what the blocks of ", shape.architecture->name,
                        " cost cannot be told: they must take tensors that have sizes and no numbers (at::kMeta): ",
-                       error.what_without_backtrace()));
+                       first_sentence(error.what_without_backtrace())));
   }
 }
 

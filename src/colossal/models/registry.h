@@ -122,8 +122,10 @@ Model make_model(const ModelShape& shape, nn::Layers& layers);
 
 /// What a training step on one sample costs, `sequence` tokens of text, or an image: found by taking one through the
 /// model, a block after the other, on tensors that have sizes and no numbers (at::kMeta). What a mask hides, a window
-/// too, does not count; documents are not looked at. Time: some microseconds a layer.
-/// Errors: those of make_model(); Error("model", ...) of blocks that look at numbers.
+/// too, does not count; documents are not looked at. Time: some microseconds a layer, and as many steps as the sequence
+/// has tokens for the pairs that each attention lets through.
+/// Errors: those of make_model(); Error("model", ...), with the operator, of blocks that look at numbers or call an
+/// operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs, index_select).
 Costs costs_of(const ModelShape& shape, int64_t sequence);
 
 }  // namespace colossal::models

@@ -3,6 +3,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
+#include "colossal/models/class_names.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 
@@ -107,7 +108,9 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
                          ? read_shape(read_json_object(config.from + "/config.json", "model", {.bytes = 16 << 20}))
                          : preset(config.name);
   const OwnSizes own = shape.own;
+  const std::vector<std::string> known = shape.task().class_names;
   read_own(config, shape);
+  if (const auto named = shape.task().class_names; named != known) check_class_names_differ(named);
   const bool changes_text = config.vocabulary || config.positions;
   if (from_folder) {
     std::vector<std::string> changed = changed_names(own, shape.own, shape.architecture->hugging_face.own_head);

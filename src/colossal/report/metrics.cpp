@@ -41,7 +41,7 @@ StepMetrics parse_line(std::string_view line) {
   metrics.grad_norm = number_of(object.at("grad_norm"));
   metrics.tokens = object.at("tokens").get<int64_t>();
   metrics.tokens_per_second = number_of(object.at("tokens_per_second"));
-  metrics.mfu = number_of(object.at("mfu"));
+  if (object.contains("mfu")) metrics.mfu = number_of(object.at("mfu"));
   metrics.peak_bytes = object.at("peak_bytes").get<int64_t>();
   metrics.seconds = number_of(object.at("seconds"));
   if (object.contains("stall_seconds")) metrics.stall_seconds = number_of(object.at("stall_seconds"));
@@ -87,10 +87,10 @@ std::string to_json_line(const StepMetrics& metrics) {
                  {"learning_rate", number(metrics.learning_rate)},
                  {"grad_norm", number(metrics.grad_norm)},
                  {"tokens", metrics.tokens},
-                 {"tokens_per_second", number(metrics.tokens_per_second)},
-                 {"mfu", number(metrics.mfu)},
-                 {"peak_bytes", metrics.peak_bytes},
-                 {"seconds", number(metrics.seconds)}};
+                 {"tokens_per_second", number(metrics.tokens_per_second)}};
+  if (metrics.mfu) object["mfu"] = number(*metrics.mfu);
+  object["peak_bytes"] = metrics.peak_bytes;
+  object["seconds"] = number(metrics.seconds);
   if (metrics.stall_seconds) object["stall_seconds"] = number(*metrics.stall_seconds);
   if (metrics.eval_loss) object["eval_loss"] = number(*metrics.eval_loss);
   if (metrics.perplexity) object["perplexity"] = number(*metrics.perplexity);

@@ -16,9 +16,9 @@ struct StepMetrics {
   double grad_norm = 0;  // before clipping
   int64_t tokens = 0;    // of the global batch; of an image its patches and the class token
   double tokens_per_second = 0;
-  double mfu = 0;                            // share of the measured matmul peak, 0 to 1
-  int64_t peak_bytes = 0;                    // of the rank that uses most
-  double seconds = 0;                        // of this step
+  int64_t peak_bytes = 0;          // of the rank that uses most
+  double seconds = 0;              // of this step
+  std::optional<double> mfu = {};  // share of the measured matmul peak, 0 to 1, of models that tell their costs
   std::optional<double> stall_seconds = {};  // of stalls that ended since the step before
   std::optional<double> eval_loss = {};      // on the steps that evaluated
   std::optional<double> perplexity = {};     // exp(eval_loss), of models that continue text

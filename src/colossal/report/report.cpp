@@ -84,10 +84,12 @@ std::vector<Plot> plots_of(const std::vector<StepMetrics>& steps) {
 }
 
 /// Median over all steps but the first, which warms up; of the only one if there is one.
-double median(const std::vector<StepMetrics>& steps, double StepMetrics::* member) {
+template <class Number>
+double median(const std::vector<StepMetrics>& steps, Number StepMetrics::* member) {
   std::vector<double> values;
   for (const auto& metrics : steps) {
-    if (std::isfinite(metrics.*member)) values.push_back(metrics.*member);
+    const std::optional<double> value = metrics.*member;
+    if (value && std::isfinite(*value)) values.push_back(*value);
   }
   if (values.size() > 1) values.erase(values.begin());
   if (values.empty()) return 0;
@@ -127,7 +129,7 @@ std::string tiles_of(const std::vector<StepMetrics>& steps) {
   }
   out += tile(short_number(std::round(median(steps, &StepMetrics::tokens_per_second))), "tokens per second",
               "median of the steps");
-  out += tile(percent(median(steps, &StepMetrics::mfu)), "of the matmul peak", "model FLOPs");
+  if (steps.back().mfu) out += tile(percent(median(steps, &StepMetrics::mfu)), "of the matmul peak", "model FLOPs");
   out += tile(readable_bytes(peak), "peak memory", "of the largest rank");
   out += tile(short_number(static_cast<double>(tokens)), "tokens seen");
   return out + "</section>\n";

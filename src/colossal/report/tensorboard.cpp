@@ -109,7 +109,7 @@ void EventWriter::write(const StepMetrics& metrics) {
   scalar("train/learning_rate", metrics.step, metrics.learning_rate);
   scalar("train/grad_norm", metrics.step, metrics.grad_norm);
   scalar("speed/tokens_per_second", metrics.step, metrics.tokens_per_second);
-  scalar("speed/mfu", metrics.step, metrics.mfu);
+  if (metrics.mfu) scalar("speed/mfu", metrics.step, *metrics.mfu);
   scalar("speed/peak_gigabytes", metrics.step, static_cast<double>(metrics.peak_bytes) / 1e9);
   if (metrics.stall_seconds) scalar("speed/stall_seconds", metrics.step, *metrics.stall_seconds);
   if (metrics.eval_loss) scalar("eval/loss", metrics.step, *metrics.eval_loss);

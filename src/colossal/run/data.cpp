@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
@@ -71,7 +72,12 @@ Parts open_labelled(const Config& config, const models::Task& task, const data::
   const bool has_names = !all.names.empty();
   require(all.classes <= task.classes, "model", "classes must hold those of the texts: got ", task.classes, ", ",
           d.path, " has ", all.classes, "; set model.classes");
-  for (int64_t i = all.classes; has_names && i < task.classes; ++i) all.names.push_back(concat("LABEL_", i));
+  const std::set<std::string> taken(all.names.begin(), all.names.end());
+  for (int64_t i = all.classes; has_names && i < task.classes; ++i) {
+    all.names.push_back(concat("LABEL_", i));
+    require(!taken.contains(all.names.back()), "data", "a class that no text has would be called ", all.names.back(),
+            ", as another one is in ", d.path, "; set model.class_names, or model.classes=", all.classes);
+  }
   const auto [training, held_out] = all.split(d.held_out);
   Parts parts{std::make_shared<data::LabelledSamples>(training, tokenizer, d.sequence), {}, all.names};
   if (evaluates(config) && d.held_out > 0)

@@ -303,11 +303,21 @@ double Trainer::peak_flops() {
   return comm::sum(all_ranks(), ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1));
 }
 
+std::optional<double> Trainer::step_flops() {
+  try {
+    return models::costs_of(engine_->model().shape, data_.sample_tokens).sum() *
+           static_cast<double>(config_.training.batch_size);
+  } catch (const Error& error) {
+    // A pipeline was cut by them and is not here; nothing else needs them.
+    if (is_first()) log_.warning(error.message(), "; the run goes on, and reports no share of the peak");
+    return std::nullopt;
+  }
+}
+
 bool Trainer::run() {
   const run::TrainingConfig& t = config_.training;
   const double peak = peak_flops();
-  const models::ModelShape& shape = engine_->model().shape;
-  const double flops = models::costs_of(shape, data_.sample_tokens).sum() * static_cast<double>(t.batch_size);
+  const std::optional<double> flops = step_flops();
   bool stopped = false;
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
@@ -322,7 +332,7 @@ bool Trainer::run() {
     m.grad_norm = result.gradient_norm;
     m.tokens = t.batch_size * data_.sample_tokens;
     m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
-    m.mfu = flops / m.seconds / peak;
+    if (flops) m.mfu = *flops / m.seconds / peak;
     stopped = agree_on_step(m);
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.stall_seconds = stalled;
     const bool is_last = m.step == t.steps;

@@ -92,6 +92,8 @@ class Trainer {
   /// stop.
   bool agree_on_step(report::StepMetrics& metrics);
   double peak_flops();
+  /// Operations of a step of all ranks, or nothing, with a warning, of a model that cannot tell (models::costs_of).
+  std::optional<double> step_flops();
   report::Report report_of(const std::string& sample) const;
   bool is_first() const { return world_.rank() == 0; }
   comm::Group& all_ranks();
