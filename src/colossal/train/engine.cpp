@@ -93,7 +93,9 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
       mesh_, config.parallel, shape, options,
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
-  // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
+  mesh_.connect(device);
+  // What steps will ask for, for numbers of the host: made there, a group would wait for ranks that still compute. All
+  // ranks go by one order.
   ranks_of_other_rows(mesh_);
   ranks_of_all_rows(mesh_);
   mesh_.all();
