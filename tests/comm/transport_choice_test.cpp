@@ -13,16 +13,22 @@ using comm::choose_transport;
 using comm::RankFacts;
 using testing::HasSubstr;
 
-/// `ranks` ranks that see `gpus` GPUs on a host.
+/// `ranks` ranks that all see the `gpus` GPUs of a host.
 struct Host {
   std::string name;
   int ranks, gpus;
 };
 
+std::string bus(int gpu) { return concat("0000:", 10 + gpu, ":00.0"); }
+
 std::vector<RankFacts> run_on(const std::vector<Host>& hosts, const std::string& backend = "auto",
                               bool has_nccl = true) {
   std::vector<RankFacts> facts;
-  for (const auto& host : hosts) facts.insert(facts.end(), host.ranks, {host.name, backend, host.gpus, has_nccl});
+  for (const auto& host : hosts) {
+    std::vector<std::string> gpus;
+    for (int gpu = 0; gpu < host.gpus; ++gpu) gpus.push_back(bus(gpu));
+    facts.insert(facts.end(), host.ranks, {host.name, backend, gpus, has_nccl});
+  }
   return facts;
 }
 
@@ -35,7 +41,8 @@ TEST(TransportChoice, IsNcclWhenEveryRankOfEveryHostHasAGpu) {
 TEST(TransportChoice, IsOneForAllWhenASingleHostLacksGpus) {
   const auto choice = choose_transport(run_on({{"a", 4, 4}, {"b", 4, 2}}));
   EXPECT_EQ(choice.backend, "gloo") << "the ranks of host a have GPUs enough, but b's do not";
-  EXPECT_THAT(choice.why, HasSubstr("by gloo and not nccl: the host of rank 4 has 2 GPUs for its 4 ranks"));
+  EXPECT_THAT(choice.why, HasSubstr("by gloo and not nccl: ranks 4 and 6 share the GPU at 0000:10:00.0 of their "
+                                    "host, where rank 6 sees 2 GPUs"));
   EXPECT_EQ(choose_transport(run_on({{"a", 1, 0}, {"b", 1, 1}})).backend, "gloo");
   EXPECT_EQ(choose_transport(run_on({{"a", 2, 1}})).backend, "shm");
 }
@@ -43,7 +50,27 @@ TEST(TransportChoice, IsOneForAllWhenASingleHostLacksGpus) {
 TEST(TransportChoice, CountsRanksOfAHostThatAreNotNeighbours) {
   const auto choice = choose_transport(run_on({{"a", 1, 1}, {"b", 1, 1}, {"a", 1, 1}}));
   EXPECT_EQ(choice.backend, "gloo");
-  EXPECT_THAT(choice.why, HasSubstr("the host of rank 0 has 1 GPU for its 2 ranks"));
+  EXPECT_THAT(choice.why, HasSubstr("ranks 0 and 2 share the GPU at 0000:10:00.0"));
+}
+
+// As Slurm does with --gpus-per-task=1: each task sees one, which is number 0 to it.
+TEST(TransportChoice, ComparesGpusAndNotHowManyEachRankSees) {
+  auto ranks = run_on({{"a", 4, 0}, {"b", 4, 0}});
+  for (size_t r = 0; r < ranks.size(); ++r) ranks[r].gpus = {bus(static_cast<int>(r % 4))};
+  EXPECT_EQ(choose_transport(ranks).backend, "nccl");
+  ranks[6].gpus = ranks[5].gpus;
+  const auto choice = choose_transport(ranks);
+  EXPECT_EQ(choice.backend, "gloo");
+  EXPECT_THAT(choice.why, HasSubstr("ranks 5 and 6 share the GPU at 0000:11:00.0 of their host, where rank 6 sees 1 "
+                                    "GPU"));
+  ranks[5].gpus = {bus(7), bus(0), bus(6)};  // its local rank is 1
+  EXPECT_THAT(choose_transport(ranks).why, HasSubstr("ranks 4 and 5 share the GPU at 0000:10:00.0"));
+}
+
+TEST(TransportChoice, RefusesNcclWhereRanksShareAGpu) {
+  EXPECT_EQ(choose_transport(run_on({{"a", 2, 2}}, "nccl")).backend, "nccl");
+  EXPECT_THAT(thrown_message([] { choose_transport(run_on({{"a", 2, 1}}, "nccl")); }),
+              HasSubstr("[launch] backend = \"nccl\" takes a GPU a rank: ranks 0 and 1 share the GPU at 0000:10:00.0"));
 }
 
 TEST(TransportChoice, NeedsNcclInEveryBuild) {
@@ -73,12 +100,13 @@ TEST(TransportChoice, IsWhatAllRanksWereAskedFor) {
 }
 
 TEST(RankFacts, TravelAsText) {
-  const RankFacts facts{"host with spaces 1:2", "auto", 3, true};
+  const RankFacts facts{"host with spaces 1:2", "auto", {bus(0), bus(3)}, true};
   const RankFacts read = RankFacts::read(facts.text(), 0);
   EXPECT_EQ(read.host, facts.host);
   EXPECT_EQ(read.backend, facts.backend);
   EXPECT_EQ(read.gpus, facts.gpus);
   EXPECT_EQ(read.has_nccl, facts.has_nccl);
+  EXPECT_TRUE(RankFacts::read(RankFacts{"host", "auto"}.text(), 0).gpus.empty());
 }
 
 TEST(RankFacts, OfAnotherBuildAreRefused) {

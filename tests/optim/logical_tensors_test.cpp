@@ -34,8 +34,9 @@ TEST(LogicalTensors, AreTheSameOnEveryStageAndNothingIsSentForThem) {
     at::Tensor squares = tensors.zeros();
     tensors.add_squares(shard.pieces(), shard.lease()->values, squares);
     const auto norms = tensors.norms({squares});
-    EXPECT_DOUBLE_EQ(norms[0][0], std::sqrt(7.0));  // each is on one rank, and known on both
-    EXPECT_DOUBLE_EQ(norms[0][1], std::sqrt(15.0));
+    EXPECT_DOUBLE_EQ(norms[0][0].item<double>(), std::sqrt(7.0));  // each is on one rank, and known on both
+    EXPECT_DOUBLE_EQ(norms[0][1].item<double>(), std::sqrt(15.0));
+    EXPECT_TRUE(at::equal(norms[0], tensors.roots_of_sizes())) << "the elements are ones";
   });
 }
 

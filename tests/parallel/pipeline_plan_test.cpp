@@ -3,6 +3,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/parallel/pipeline/plan.h"
+#include "colossal/parallel/pipeline/transfers.h"
 #include "colossal/schedule/make.h"
 
 namespace colossal::parallel::pipeline_plan_test {
@@ -11,6 +12,29 @@ namespace {
 using testing::ElementsAre;
 
 ModelCosts blocks(int64_t count, double last = 0) { return {0, std::vector<double>(count, 1), last}; }
+
+/// How many connections one after another it takes, each as soon as both of its ranks have made those before.
+int rounds_of(const schedule::Placement& placement) {
+  std::vector<int> made(static_cast<size_t>(placement.ranks()), 0);
+  for (const auto& [from, to] : ways_of(placement))
+    made[static_cast<size_t>(from)] = made[static_cast<size_t>(to)] =
+        std::max(made[static_cast<size_t>(from)], made[static_cast<size_t>(to)]) + 1;
+  return *std::max_element(made.begin(), made.end());
+}
+
+TEST(WaysOfAPipeline, ConnectInFewRoundsHoweverManyStages) {
+  using schedule::Placement;
+  for (const int ranks : {4, 7, 64}) {
+    EXPECT_EQ(rounds_of(Placement::looped(ranks, 1)), 4) << ranks;
+    EXPECT_EQ(rounds_of(Placement::zigzag(ranks, 2)), 4) << ranks;
+    EXPECT_EQ(rounds_of(Placement::looped(ranks, 3)), ranks % 2 == 0 ? 4 : 6) << ranks << ", the last to the first";
+    EXPECT_EQ(ways_of(Placement::looped(ranks, 1)).size(), static_cast<size_t>(2 * (ranks - 1)));
+  }
+  EXPECT_EQ(rounds_of(Placement::opposed(8)), 4);
+  EXPECT_EQ(rounds_of(Placement::looped(2, 1)), 2);
+  EXPECT_THAT(ways_of(Placement::looped(3, 1)),
+              ElementsAre(std::pair(0, 1), std::pair(1, 0), std::pair(1, 2), std::pair(2, 1)));
+}
 
 TEST(CutBlocks, TheDearestStageIsAsCheapAsCanBe) {
   EXPECT_THAT(cut_blocks(blocks(8), 4), ElementsAre(0, 2, 4, 6, 8));

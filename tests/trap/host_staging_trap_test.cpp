@@ -37,5 +37,23 @@ TEST_F(HostStagingOnTrap, CopiesWhatIsReadAndWhatIsWritten) {
   });
 }
 
+TEST_F(HostStagingOnTrap, EveryGroupConnectsByANumber) {
+  comm::run_ranks(2, [](comm::World& world) {
+    comm::Mesh mesh(world, {{"pipeline", 2}, {"data", 1}});
+    mesh.one_way("pipeline", 0, 1);
+    mesh.group("pipeline");
+    mesh.group("data");
+    mesh.one_way("pipeline", 1, 0);
+    mesh.connect(trap_device(world.local_rank()));
+    const auto calls = [&](const char* collective) { return world.traffic().total("pipeline", collective).calls; };
+    EXPECT_EQ(calls("all_reduce"), 1);
+    EXPECT_EQ(calls("send"), 1);
+    EXPECT_EQ(calls("recv"), 1);
+    EXPECT_EQ(world.traffic().total("pipeline", "send").elements, 1);
+    mesh.connect(at::kCPU);
+    EXPECT_EQ(world.traffic().total("pipeline").calls, 3);
+  });
+}
+
 }  // namespace
 }  // namespace colossal::test::host_staging_trap_test

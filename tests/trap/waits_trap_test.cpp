@@ -2,6 +2,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
@@ -18,7 +20,7 @@ struct Choice {
   int64_t layers = 1, micro_batches = 1;
   std::string clip_by = "norm", optimizer = "adamw", precision = "fp32", recompute = "none", documents = "separate";
   double dropout = 0;
-  bool rounded_by_chance = false;
+  bool rounded_by_chance = false, pinned = false;
 };
 
 /// Of the second step: in the first GaLore finds its projections, and tables are made.
@@ -43,8 +45,9 @@ test::TrapCounts waits_of(models::ModelShape shape, const Choice& choice) {
     const at::Device device = test::trap_device();
     auto engine = initialize(world, config, shape, device);
     const auto step = [&] {
+      const data::Batch batch = test::batch_of_ones(shape, 4, 8);
       engine->zero_grad();
-      engine->train_step(test::batch_of_ones(shape, 4, 8));
+      engine->train_step(choice.pinned ? data::pinned(batch) : batch);
       engine->step();
     };
     step();
@@ -87,14 +90,35 @@ TEST_F(WaitsOnTrap, DoNotGrowWithLayersNorWithMicroBatches) {
 
 TEST_F(WaitsOnTrap, DoNotGrowUnderAnyRule) {
   for (const std::string& rule : optim::rule_names())
-    if (rule != "adam8bit") expect_no_more(test::tiny_gpt2(), {.optimizer = rule}, rule);  // it stays on the CPU
+    if (rule != "adam8bit") {  // it stays on the CPU
+      expect_no_more(test::tiny_gpt2(), {.optimizer = rule}, rule);
+      EXPECT_EQ(waits_of(test::tiny_gpt2(), {.optimizer = rule, .pinned = true}).waits(), 1) << rule;
+    }
 }
 
-TEST_F(WaitsOnTrap, AreForTheLossAndTheNormAndTheBatch) {
-  const test::TrapCounts step = waits_of(test::tiny_llama(), {});
-  EXPECT_EQ(step.copies_to_host, 2);
-  EXPECT_EQ(step.copies_to_device, 4) << "inputs, labels, positions, documents";
-  EXPECT_EQ(step.scalar_reads + step.sizes_read, 0);
+TEST_F(WaitsOnTrap, AreOneForTheLossAndTheNormTogether) {
+  const test::TrapCounts step = waits_of(test::tiny_llama(), {.pinned = true});
+  EXPECT_EQ(step.copies_to_host, 1);
+  EXPECT_EQ(step.waits(), 1) << step;
+  EXPECT_EQ(step.copies_not_awaited, 4) << "inputs, labels, positions, documents";
+  EXPECT_EQ(waits_of(test::tiny_llama(), {}).copies_to_device, 4) << "of a batch that may be swapped out";
+}
+
+class Sevens : public data::Samples {
+ public:
+  int64_t count() const override { return 4; }
+  data::Batch make(int64_t rows) const override { return {at::zeros({rows, 3}), at::zeros({rows, 1}, at::kLong)}; }
+  void fill(int64_t, uint64_t, data::Batch& batch, int64_t row) const override { batch.inputs[row].fill_(7); }
+  nlohmann::json traits() const override { return nlohmann::json::object(); }
+};
+
+TEST_F(WaitsOnTrap, AreForNoBatchThatAStreamPinned) {
+  const auto samples = std::make_shared<Sevens>();
+  data::Batches batches(samples, {.batch_size = 2, .pinned = true});
+  const data::Batch batch = batches.next();
+  EXPECT_TRUE(batch.inputs.is_pinned() && batch.labels.is_pinned() && !batch.documents.defined());
+  EXPECT_TRUE(at::equal(batch.inputs, at::full({2, 3}, 7.0F)));
+  EXPECT_FALSE(data::Batches(samples, {.batch_size = 2}).next().inputs.is_pinned());
 }
 
 TEST_F(WaitsOnTrap, OfEvaluationDoNotGrowWithLayers) {

@@ -1,5 +1,7 @@
 #include "colossal/comm/mesh.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 #include "colossal/base/error.h"
@@ -119,14 +121,34 @@ Group& Mesh::one_way(const std::string& axis, int from, int to) {
           "a one-way group joins a rank and another one along ", axis, " of size ", size(axis), ": got ", from, ">", to,
           " at index ", index(axis));
   const std::vector<int> along = ranks_along({axis});
-  return made(concat(axis, " ", from, ">", to), {along[from], along[to]});
+  return made(concat(axis, " ", from, ">", to), {along[from], along[to]}, true);
 }
 
-Group& Mesh::made(const std::string& name, const std::vector<int>& ranks) {
+Group& Mesh::made(const std::string& name, const std::vector<int>& ranks, bool is_one_way) {
   const std::lock_guard lock(mutex_);
   auto& group = groups_[name];
-  if (!group) group = world_.make_group(name, ranks);
+  if (!group) {
+    group = world_.make_group(name, ranks);
+    in_order_.push_back({group.get(), is_one_way});
+  }
   return *group;
+}
+
+void Mesh::connect(at::Device device) {
+  if (device.is_cpu() || device.is_meta()) return;
+  std::vector<Made> groups;
+  {
+    const std::lock_guard lock(mutex_);
+    groups = in_order_;
+  }
+  at::Tensor number = at::zeros({1}, device);
+  for (const auto& [group, is_one_way] : groups) {
+    if (group->size() == 1) continue;
+    Work work = !is_one_way          ? group->all_reduce(number, Reduce::Sum)
+                : group->rank() == 0 ? group->send(number, 1)
+                                     : group->recv(number, 0);
+    work.wait();
+  }
 }
 
 }  // namespace colossal::comm

@@ -5,6 +5,8 @@
 //   mesh.group("data").all_reduce(gradient, comm::Reduce::Sum).wait();
 //   mesh.group({"data", "tensor"}).size();                                      // 8
 #pragma once
+#include <c10/core/Device.h>
+
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -61,11 +63,16 @@ class Mesh {
   /// `axis`, of which this rank is one; the way back is a group of its own, so neither stands in the other's way.
   /// Collective between these two: ranks that make several do so in one order of (from, to). Name: "axis from>to".
   Group& one_way(const std::string& axis, int from, int to);
+  /// Sends a number over every group made so far, in the order in which they were made: so transports between devices,
+  /// which connect at the first tensor (DeviceLinks), do so before ranks depend on one another in other ways. For
+  /// groups that will carry tensors of `device`; nothing happens for the CPU. Collective among all ranks.
+  /// Communication: of each group an all_reduce of [1], or the transfer of [1] that goes its one way.
+  void connect(at::Device device);
   World& world() { return world_; }
 
  private:
   static std::string name_of(const std::vector<std::string>& axes);
-  Group& made(const std::string& name, const std::vector<int>& ranks);
+  Group& made(const std::string& name, const std::vector<int>& ranks, bool is_one_way = false);
   std::vector<std::string> axes_but(const std::string& left_out) const;
   std::vector<int> ranks_along(const std::vector<std::string>& axes) const;
 
@@ -73,6 +80,11 @@ class Mesh {
   tensor::Place place_;
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Group>> groups_;
+  struct Made {
+    Group* group;
+    bool is_one_way;
+  };
+  std::vector<Made> in_order_;
 };
 
 }  // namespace colossal::comm

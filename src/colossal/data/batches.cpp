@@ -40,6 +40,11 @@ std::string difference(const std::string& name, const nlohmann::json& stored, co
 
 }  // namespace
 
+Batch pinned(const Batch& batch) {
+  const auto pin = [](const at::Tensor& t) { return t.defined() ? t.pin_memory() : t; };
+  return {pin(batch.inputs), pin(batch.labels), pin(batch.positions), pin(batch.documents)};
+}
+
 Batches::Batches(std::shared_ptr<const Samples> samples, BatchOptions options)
     : samples_(std::move(samples)), options_(options), count_(samples_->count()) {
   const int64_t batch = options_.batch_size;
@@ -62,7 +67,7 @@ Batch Batches::make(int64_t first_row) const {
     samples_->fill(sample, derive_seed(epoch_seed, static_cast<uint64_t>(sample)), batch, row);
     if (options_.counts_once && epoch > 0) batch.labels.select(0, row).fill_(kIgnored);
   }
-  return batch;
+  return options_.pinned ? pinned(batch) : batch;
 }
 
 void Batches::seek(int64_t row) {

@@ -23,6 +23,7 @@ struct BatchOptions {
   bool shuffle = true;  ///< false: samples in their own order (evaluation)
   /// The labels of rows behind the first epoch are kIgnored: no sample counts twice (evaluation).
   bool counts_once = false;
+  bool pinned = false;  ///< as pinned() makes them, by the thread that prepares them
 };
 
 /// Some samples, a row each, on the host. Text: int64 [B, S] each. Images: float [B, C, side, side] and labels [B, 1].
@@ -32,6 +33,11 @@ struct Batch {
   at::Tensor positions;  ///< within the document, counted from the start of the sample; undefined for images
   at::Tensor documents;  ///< 0, 1, ... within the sample; undefined for images
 };
+
+/// The same batch in page-locked memory, from which the accelerator of this process copies (non_blocking) while the
+/// host goes on. Cost: a copy on the host, and such memory as long as the batch lives and its copies are under way.
+/// Errors: of LibTorch, where there is no accelerator.
+Batch pinned(const Batch& batch);
 
 /// What a stream of batches is made of. Thread safety: const members may be called from several threads.
 class Samples {

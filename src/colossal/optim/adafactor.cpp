@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <cmath>
 
 namespace colossal::optim {
@@ -25,14 +24,15 @@ void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) 
                                        squares_of_directions);
                        tensors().add_squares(shard.pieces, shard.values, squares_of_values);
                      });
-  const auto norms = tensors().norms({squares_of_values, squares_of_directions});
+  const at::Tensor mean_squares =
+      tensors().norms({squares_of_values, squares_of_directions}) / tensors().roots_of_sizes();
+  const TensorFactors factors(mean_squares[0].clamp_min(1e-3) / mean_squares[1].clamp_min(1.0));
   for_pieces([&](size_t i, memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
-    const double root = std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
-    const double of_values = norms[0][tensor] / root, of_direction = norms[1][tensor] / root;
-    descend(shard, piece, directions.of(i, shard),
+    const at::Tensor direction = directions.of(i, shard);
+    descend(shard, piece, direction,
             {.rate = learning_rate,
              .weight_decay = config().weight_decay,
-             .scale = std::max(1e-3, of_values) / std::max(1.0, of_direction)});
+             .scale = factors.take(of_piece(direction, piece), tensor)});
   });
 }
 

@@ -3,9 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-#include <cmath>
-
 namespace colossal::optim {
 
 Came::Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
@@ -27,20 +24,20 @@ void Came::step(int64_t, double learning_rate, double gradient_scale) {
                      [&](size_t i, memory::Resident& shard) {
                        moments_.divide(i, shard, shard.gradients, gradient_scale, updates.of(i, shard), squares);
                      });
-  const auto norms = tensors().norms({squares})[0];
+  const at::Tensor mean_squares = tensors().norms({squares})[0] / tensors().roots_of_sizes();
+  const TensorFactors factors(1 / mean_squares.clamp_min(1.0));
   instability_.begin(1, betas[2], 1e-16);
   // from here on updates are how far they are from what was expected
-  memory::for_leases(
-      shards(), {.gradients = Access::Write, .states = Access::Write, .places = averages_.places()},
-      [&](size_t i, memory::Resident& shard) {
-        const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
-        for (const memory::Piece& piece : shard.pieces) {
-          const double rms =
-              norms[tensors().index(*piece.parameter)] / std::sqrt(static_cast<double>(piece.parameter->spec.numel()));
-          ops::average_(of_piece(update, piece), 1 / std::max(1.0, rms), of_piece(average, piece), 1 - betas[0]);
-        }
-        instability_.add(shard.pieces, update);
-      });
+  memory::for_leases(shards(), {.gradients = Access::Write, .states = Access::Write, .places = averages_.places()},
+                     [&](size_t i, memory::Resident& shard) {
+                       const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
+                       for (const memory::Piece& piece : shard.pieces) {
+                         const at::Tensor own = of_piece(update, piece);
+                         const double factor = factors.take(own, tensors().index(*piece.parameter));
+                         ops::average_(own, factor, of_piece(average, piece), 1 - betas[0]);
+                       }
+                       instability_.add(shard.pieces, update);
+                     });
   instability_.update();
   memory::for_leases(
       shards(),

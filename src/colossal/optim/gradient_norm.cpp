@@ -42,15 +42,22 @@ at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place
 
 }  // namespace
 
-double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh, NormOrder order) {
+at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::Place& place, NormOrder order) {
+  return order == NormOrder::Infinity ? largest(shards) : squares(shards, place);
+}
+
+double joint_norm(double own, comm::Mesh& mesh, NormOrder order) {
   const bool is_max = order == NormOrder::Infinity;
-  const at::Tensor mine = is_max ? largest(shards) : squares(shards, mesh.place());
-  double value = mine.defined() ? tensor::host_value(mine) : 0;
   // backends differ in what Max makes of NaN
-  if (is_max && std::isnan(value)) value = std::numeric_limits<double>::infinity();
-  at::Tensor total = at::full({1}, value, at::kDouble);
+  if (is_max && std::isnan(own)) own = std::numeric_limits<double>::infinity();
+  at::Tensor total = at::full({1}, own, at::kDouble);
   mesh.all().all_reduce(total, is_max ? comm::Reduce::Max : comm::Reduce::Sum).wait();
   return is_max ? tensor::host_value(total) : std::sqrt(tensor::host_value(total));
+}
+
+double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh, NormOrder order) {
+  const at::Tensor own = own_norm(shards, mesh.place(), order);
+  return joint_norm(own.defined() ? tensor::host_value(own) : 0, mesh, order);
 }
 
 double clip_factor(double norm, double limit) { return limit > 0 && norm > limit ? limit / norm : 1; }

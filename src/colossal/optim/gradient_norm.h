@@ -9,11 +9,19 @@ namespace colossal::optim {
 
 enum class NormOrder { Two, Infinity };
 
-/// Norm of the logical gradient: every element counted once, by the rank that holds its first copy; padding counts as
-/// zero. A gradient with a NaN or an infinity has a norm that is not finite, on every rank. Gradients must already be
-/// summed over the ranks whose partial sums they are.
-///
+/// What this rank knows of the norm: the sum of the squares that it counts, or its largest magnitude; a 0-dim fp64
+/// tensor on the device of the gradients, for which nobody waits here; undefined: this rank has none.
+at::Tensor own_norm(const std::vector<memory::Shard>& shards, const tensor::Place& place, NormOrder order);
+
+/// The norm of all ranks' gradient, of which this one knows `own`, the number of own_norm(), 0 for an undefined one.
 /// Communication: one all_reduce of one double over all ranks. Every rank must call, with or without gradients.
+double joint_norm(double own, comm::Mesh& mesh, NormOrder order);
+
+/// joint_norm() of own_norm(): norm of the logical gradient, every element counted once, by the rank that holds its
+/// first copy; padding counts as zero. A gradient with a NaN or an infinity has a norm that is not finite, on every
+/// rank. Gradients must already be summed over the ranks whose partial sums they are.
+///
+/// Communication: joint_norm()'s.
 /// Cost:          a pass over the gradients; the host waits for the device once, whatever the number of parameters.
 double gradient_norm(const std::vector<memory::Shard>& shards, comm::Mesh& mesh, NormOrder order = NormOrder::Two);
 

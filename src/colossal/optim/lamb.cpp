@@ -24,11 +24,12 @@ void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
                        tensors().add_squares(shard.pieces, shard.values, squares_of_values);
                        tensors().add_squares(shard.pieces, direction, squares_of_directions);
                      });
-  const auto norms = tensors().norms({squares_of_values, squares_of_directions});
+  const at::Tensor norms = tensors().norms({squares_of_values, squares_of_directions});
+  const TensorFactors trust(at::where((norms[0] > 0).logical_and(norms[1] > 0), norms[0] / norms[1], 1.0));
   for_pieces([&](size_t i, memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
-    const double of_values = norms[0][tensor], of_direction = norms[1][tensor];
-    const double trust = of_values > 0 && of_direction > 0 ? of_values / of_direction : 1;
-    descend(shard, piece, directions.of(i, shard), {.rate = learning_rate, .weight_decay = 0, .scale = trust});
+    const at::Tensor direction = directions.of(i, shard);
+    descend(shard, piece, direction,
+            {.rate = learning_rate, .weight_decay = 0, .scale = trust.take(of_piece(direction, piece), tensor)});
   });
 }
 

@@ -6,6 +6,28 @@
 #include "colossal/optim/sgd.h"
 
 namespace colossal::optim {
+namespace {
+
+/// trust |w| / (|g| + decay |w|), and 1 where a norm is 0: fp64, as many as there are norms.
+at::Tensor local_rates(const at::Tensor& of_values, const at::Tensor& of_gradients, double trust, double decay) {
+  const at::Tensor both = (of_values > 0).logical_and(of_gradients > 0);
+  return at::where(both, trust * of_values / (of_gradients + decay * of_values), 1.0);
+}
+
+/// The run with a gradient that decay and `rate`, a number of a device, are in: nobody waits for it. Cost: a buffer as
+/// long as the run.
+ops::FlatUpdate rated(const Run& run, const at::Tensor& rate) {
+  ops::FlatUpdate update = run.update;
+  const at::ScalarType type = update.values.scalar_type(), wide = type == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor gradient =
+      update.gradients.to(wide) * update.gradient_scale + run.weight_decay * update.values.to(wide);
+  update.gradients = (gradient * rate).to(type);
+  update.gradient_scale = 1;
+  return update;
+}
+
+}  // namespace
+
 Lars::Lars(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical), states_(shards, momentum_states(config)) {}
 
@@ -17,19 +39,22 @@ void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
                        tensors().add_squares(shard.pieces, shard.values, squares_of_values);
                        tensors().add_squares(shard.pieces, shard.gradients, squares_of_gradients);
                      });
-  const auto norms = tensors().norms({squares_of_values, squares_of_gradients});
+  const at::Tensor norms = tensors().norms({squares_of_values, squares_of_gradients});
+  const at::Tensor of_values = norms[0], of_gradients = norms[1] * gradient_scale;
   memory::for_leases(shards(), kUpdate, [&](size_t, memory::Resident& shard) {
     for_updates(config(), shard, step, gradient_scale, true, [&](const Run& run) {
-      const size_t tensor = tensors().index(run.first);
-      const double of_values = norms[0][tensor], of_gradient = norms[1][tensor] * gradient_scale;
-      const bool adapts = run.first.spec.shape.size() > 1 && of_values > 0 && of_gradient > 0;
-      const double local_rate = adapts ? config().trust * of_values / (of_gradient + run.weight_decay * of_values) : 1;
+      const auto tensor = static_cast<int64_t>(tensors().index(run.first));
+      const bool adapts = run.first.spec.shape.size() > 1;
+      const at::Tensor rate =
+          adapts ? local_rates(of_values[tensor], of_gradients[tensor], config().trust, run.weight_decay)
+                 : at::Tensor();
+      const bool on_host = !adapts || rate.is_cpu();
       const auto states = states_.of(shard, run.offset, run.size);
-      ops::sgd_(run.update, states.empty() ? at::Tensor() : states[0],
+      ops::sgd_(on_host ? run.update : rated(run, rate), states.empty() ? at::Tensor() : states[0],
                 {.learning_rate = 1,
                  .momentum = config().momentum,
-                 .weight_decay = run.weight_decay,
-                 .intake = learning_rate * run.rate * local_rate});
+                 .weight_decay = on_host ? run.weight_decay : 0,
+                 .intake = learning_rate * run.rate * (adapts && on_host ? *rate.const_data_ptr<double>() : 1)});
     });
   });
 }

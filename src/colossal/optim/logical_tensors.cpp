@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
+
 #include "colossal/base/error.h"
 #include "colossal/tensor/host_value.h"
 
@@ -23,6 +25,13 @@ LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mes
   }
   for (const nn::Parameter& p : parameters.declared())
     if (trained.count(p.name)) as_declared_.push_back(index_.at(p.name));
+  std::vector<double> roots;
+  for (const Entry& entry : entries_) {
+    int64_t elements = 1;
+    for (const int64_t length : entry.spec.shape) elements *= length;
+    roots.push_back(std::sqrt(static_cast<double>(elements)));
+  }
+  roots_of_sizes_ = at::tensor(roots, at::kDouble).to(device_);
 }
 
 at::Tensor LogicalTensors::zeros() const {
@@ -36,16 +45,20 @@ void LogicalTensors::add_squares(const std::vector<memory::Piece>& pieces, const
         .add_(memory::counted_squares(buffer, piece, mesh_.place()));
 }
 
-std::vector<std::vector<double>> LogicalTensors::norms(const std::vector<at::Tensor>& squares) const {
+at::Tensor LogicalTensors::norms(const std::vector<at::Tensor>& squares) const {
   at::Tensor sums = at::stack(squares);
   mesh_.all().all_reduce(sums, comm::Reduce::Sum).wait();
-  const std::vector<double> values = tensor::host_values(sums.sqrt_());
-  const auto tensors = static_cast<std::ptrdiff_t>(entries_.size());
-  std::vector<std::vector<double>> norms;
-  auto of_tensors = values.begin();
-  for (size_t k = 0; k < squares.size(); ++k, of_tensors += tensors)
-    norms.emplace_back(of_tensors, of_tensors + tensors);
-  return norms;
+  return sums.sqrt_();
+}
+
+TensorFactors::TensorFactors(const at::Tensor& factors) : factors_(factors) {
+  if (factors.is_cpu()) known_ = tensor::host_values(factors);
+}
+
+double TensorFactors::take(const at::Tensor& x, size_t tensor) const {
+  if (factors_.is_cpu()) return known_[tensor];
+  at::Tensor(x).mul_(factors_.select(0, static_cast<int64_t>(tensor)));
+  return 1;
 }
 
 }  // namespace colossal::optim

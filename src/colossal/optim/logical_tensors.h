@@ -32,9 +32,12 @@ class LogicalTensors {
   /// squares += sums of the squares that this rank counts of each tensor in `buffer`, as long as the shard that has
   /// `pieces`. Every element counts on one rank, whatever the layout. Nobody waits for the device here.
   void add_squares(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer, at::Tensor& squares) const;
-  /// L2 norms of whole tensors: norms()[k][i] of tensor i, whose squares (add_squares) on this rank are squares[k][i].
-  /// Communication: one all_reduce of numbers times tensors doubles among all ranks. Cost: one wait for the device.
-  std::vector<std::vector<double>> norms(const std::vector<at::Tensor>& squares) const;
+  /// L2 norms of whole tensors: norms()[k][i] of tensor i, whose squares (add_squares) on this rank are squares[k][i];
+  /// fp64 [numbers, tensors] on the device of the parameters. Nobody waits for it here.
+  /// Communication: one all_reduce of numbers times tensors doubles among all ranks.
+  at::Tensor norms(const std::vector<at::Tensor>& squares) const;
+  /// Square roots of the numbers of elements, by which norms are root mean squares: fp64 [tensors], likewise.
+  const at::Tensor& roots_of_sizes() const { return roots_of_sizes_; }
 
  private:
   comm::Mesh& mesh_;
@@ -42,6 +45,24 @@ class LogicalTensors {
   std::vector<Entry> entries_;
   std::map<std::string, size_t> index_;
   std::vector<size_t> as_declared_;
+  at::Tensor roots_of_sizes_;
+};
+
+/// A factor for each tensor, which a device may still be computing.
+///
+///   const TensorFactors trust(norms[0] / norms[1]);
+///   descend(shard, piece, direction, {.rate = rate, .scale = trust.take(of_piece(direction, piece), tensor)});
+class TensorFactors {
+ public:
+  /// `factors`: fp64 [tensors].
+  explicit TensorFactors(const at::Tensor& factors);
+  /// What is left to multiply `x`, elements of tensor number `tensor`, by: on the host the factor itself, for a pass to
+  /// come; on a device 1, as `x` is multiplied here, and nobody waits for the number. Cost there: a pass over x.
+  double take(const at::Tensor& x, size_t tensor) const;
+
+ private:
+  at::Tensor factors_;
+  std::vector<double> known_;  // on the host alone
 };
 
 }  // namespace colossal::optim

@@ -6,6 +6,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/data/cifar.h"
 #include "colossal/data/corpus.h"
 #include "colossal/data/labelled_texts.h"
@@ -149,7 +150,8 @@ RunData open_data(const Config& config, const models::Registry& registry, const 
   data::BatchOptions options{.batch_size = config.training.batch_size,
                              .rank = replica,
                              .ranks = static_cast<int>(config.parallel.data),
-                             .seed = static_cast<uint64_t>(config.training.seed)};
+                             .seed = static_cast<uint64_t>(config.training.seed),
+                             .pinned = !comm::choose_device(config.run.device, 0).is_cpu()};
   RunData run{model.shape,
               std::move(model.tokenizer),
               std::make_unique<data::Batches>(parts.training, options),

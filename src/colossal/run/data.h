@@ -36,7 +36,8 @@ struct RunData {
   models::ModelConfig model{};
 };
 
-/// Opens the data of replica `replica`. `builtin`: what data.path = "builtin" stands for.
+/// Opens the data of replica `replica`, in batches that are pinned where the run computes on a device. `builtin`: what
+/// data.path = "builtin" stands for.
 /// Errors: resolve_model()'s; data that is missing, damaged, too short, or not what the model reads.
 RunData open_data(const Config& config, const models::Registry& registry, const std::string& builtin, int replica);
 

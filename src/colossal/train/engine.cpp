@@ -54,18 +54,6 @@ comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
 /// Labels that count, on their device.
 at::Tensor counted(const at::Tensor& labels) { return (labels != data::kIgnored).sum(); }
 
-/// Sum of what the micro-batches lost, in their order whatever the schedule; undefined: others than this rank's. Read
-/// at once: a micro-batch more is no wait more.
-double sum_of(const std::vector<at::Tensor>& losses, double labels) {
-  std::vector<at::Tensor> mine;
-  for (const at::Tensor& loss : losses)
-    if (loss.defined()) mine.push_back(loss);
-  double sum = 0;
-  if (!mine.empty())
-    for (const double loss : tensor::host_values(at::stack(mine))) sum += loss / labels;
-  return sum;
-}
-
 /// The ranks that hold the layers that this one does: those of its stage, which chimera has at two indices.
 comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
   if (layers.states().empty() || layers.states().front()->spec.stages.size() < 2) return mesh.all_but("pipeline");
@@ -93,7 +81,9 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
       mesh_, config.parallel, shape, options,
       distributed::DistributedModel::Workload{config.micro_batches(), config.data.sequence});
   optimization_ = std::make_unique<Optimization>(parameters(), mesh_, config);
-  // What steps will ask for: made there, a group would wait for ranks that still compute. All ranks go by one order.
+  mesh_.connect(device);
+  // What steps will ask for, for numbers of the host: made there, a group would wait for ranks that still compute. All
+  // ranks go by one order.
   ranks_of_other_rows(mesh_);
   ranks_of_all_rows(mesh_);
   mesh_.all();
@@ -124,7 +114,10 @@ at::Device Engine::device() const { return model_->parameters().options().device
 
 data::Batch Engine::checked(const data::Batch& b) const {
   models::check_batch(model_->model().shape, b.inputs, b.labels);
-  auto here = [&](const at::Tensor& t) { return t.defined() ? t.to(device()) : t; };
+  // Of pinned batches (data::pinned) nobody waits for the copies: kernels come behind them.
+  auto here = [&](const at::Tensor& t) {
+    return t.defined() ? t.to(t.options().device(device()), /*non_blocking=*/true) : t;
+  };
   return {here(b.inputs), here(b.labels), here(b.positions), here(b.documents)};
 }
 
@@ -166,7 +159,11 @@ double Engine::train_step(const data::Batch& batch) {
     optimization_->reducer().finish();
   }
   optimization_->store().end_pass();
-  return comm::sum(ranks_of_all_rows(mesh_), sum_of(losses, labels));
+  // In the order of the micro-batches, whatever the schedule; undefined: others than this rank's.
+  std::erase_if(losses, [](const at::Tensor& lost) { return !lost.defined(); });
+  double mean = 0;
+  for (const double lost : optimization_->read_before_step(losses)) mean += lost / labels;
+  return comm::sum(ranks_of_all_rows(mesh_), mean);
 }
 
 StepResult Engine::step() {

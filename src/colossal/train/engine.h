@@ -71,9 +71,12 @@ class Engine : public Resumable {
   ///                parallel::GradientReducer; parameters under ZeRO: see memory::ChunkStore; over "pipeline" and the
   ///                axes of rows of [1] (loss); along the pipeline: see parallel::PipelineExecutor; over the axes of
   ///                the tensor mode: see parallel::TensorLayers.
+  /// Cost:          on a device the host waits once, at the end, and for no batch that is data::pinned(). It reads with
+  ///                the loss what step() has to know of the gradients; who changes these in between does so by store().
   /// Errors:        inputs or labels that the model does not have (models::check_batch); before any communication.
   double train_step(const data::Batch& batch);
-  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks.
+  /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks. Cost: no wait for the
+  /// device.
   StepResult step();
   /// Loss and accuracy of `batch` over all ranks, without gradients or dropout. Communication: over "pipeline" and
   /// the axes that deal out rows all_reduce of [3].

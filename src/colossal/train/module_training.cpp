@@ -110,6 +110,7 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
   for (const nn::Parameter& p : parameters_) start_from_first(p.value, replicas);
   for (const auto& [name, value] : buffers_) start_from_first(value, replicas);
   optimization_ = std::make_unique<Optimization>(parameters_, mesh_, config_);
+  mesh_.connect(device);
 }
 
 ModuleTraining::~ModuleTraining() = default;

@@ -6,11 +6,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
-#include "colossal/optim/gradient_norm.h"
 #include "colossal/optim/learning_rate.h"
+#include "colossal/tensor/host_value.h"
 
 namespace colossal::train {
 namespace {
@@ -71,12 +72,26 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
   optimizer_ = optim::make_optimizer(config.optimizer, store_.shards(), {parameters, mesh});
 }
 
+optim::NormOrder Optimization::norm_order() const {
+  return config_.training.clip_by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two;
+}
+
+std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>& numbers) {
+  const memory::KindScope kind(memory::Kind::Buffers);  // as in step(), not those of the caller
+  std::vector<at::Tensor> read;
+  for (const at::Tensor& number : numbers) read.push_back(number.detach().reshape({}).to(at::kDouble));
+  const at::Tensor own = optim::own_norm(store_.shards(), mesh_.place(), norm_order());
+  if (own.defined()) read.push_back(own);
+  std::vector<double> values = read.empty() ? std::vector<double>{} : tensor::host_values(at::stack(read));
+  own_norm_ = own.defined() ? values.back() : 0;
+  values.resize(numbers.size());
+  return values;
+}
+
 StepResult Optimization::step() {
   const double clip = config_.training.clip, scale = loss_scale_.value();
-  const std::string& by = config_.training.clip_by;
-  const double norm = optim::gradient_norm(store_.shards(), mesh_,
-                                           by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two) /
-                      scale;
+  if (!own_norm_) read_before_step({});
+  const double norm = optim::joint_norm(*std::exchange(own_norm_, std::nullopt), mesh_, norm_order()) / scale;
   const double rate =
       optim::learning_rate(config_.optimizer, steps_done_ + 1, config_.training.steps, config_.training.batch_size);
   if (!loss_scale_.accepts(norm)) {
@@ -85,7 +100,7 @@ StepResult Optimization::step() {
   }
   require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
-  const bool by_value = clip > 0 && by == "value";
+  const bool by_value = clip > 0 && config_.training.clip_by == "value";
   if (by_value) optim::clip_by_value(store_.shards(), clip * scale);
   // Steps that were skipped do not count for what corrects the first moments' bias.
   optimizer_->step(++steps_done_ - loss_scale_.skipped(), rate,

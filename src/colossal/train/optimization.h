@@ -1,11 +1,13 @@
 // From gradients to new parameters, whatever made the gradients: chunks, reduction, clipping, loss scale, update.
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/optim/gradient_norm.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/run/config.h"
@@ -25,17 +27,30 @@ class Optimization {
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::Home> home = nullptr);
 
-  void zero_grad() { reducer_.zero(); }
+  void zero_grad() {
+    own_norm_.reset();
+    reducer_.zero();
+  }
   /// What losses are to be multiplied by before they go backward.
   double loss_scale() const { return loss_scale_.value(); }
+  /// The values of `numbers`, tensors of one element, and on the way what step() has to know of the gradients, which
+  /// are complete: the host waits for the device here, and not in step(). What it knows is forgotten when somebody asks
+  /// for the store() or the reducer(), through which gradients may be changed.
+  std::vector<double> read_before_step(const std::vector<at::Tensor>& numbers);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks; that of the optimizer
   /// and of ChunkStore::updated().
   /// Errors ("training"): gradients that are not finite, unless the loss scale is to blame; before anything is changed.
   StepResult step();
   int64_t steps_done() const { return steps_done_; }
 
-  memory::ChunkStore& store() { return store_; }
-  parallel::GradientReducer& reducer() { return reducer_; }
+  memory::ChunkStore& store() {
+    own_norm_.reset();
+    return store_;
+  }
+  parallel::GradientReducer& reducer() {
+    own_norm_.reset();
+    return reducer_;
+  }
 
   /// Parameters (masters, where there are some), optimizer states, the step and the optimizer's name: to be saved, or
   /// filled from a checkpoint.
@@ -50,12 +65,15 @@ class Optimization {
   void weights_loaded() { store_.updated(true); }
 
  private:
+  optim::NormOrder norm_order() const;
+
   run::Config config_;
   comm::Mesh& mesh_;
   memory::ChunkStore store_;
   parallel::GradientReducer reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   LossScale loss_scale_;
+  std::optional<double> own_norm_;  // of the gradients as they are, times the loss scale
   int64_t steps_done_ = 0;
 };
 

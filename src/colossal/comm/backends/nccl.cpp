@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
+#include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -70,9 +72,19 @@ class NcclWork : public Work::State {
 
 class NcclGroup : public Backend {
  public:
-  NcclGroup(const NcclOptions& options, c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl, std::shared_ptr<Backend> host)
-      : name_(options.name), rank_(options.rank), size_(options.size), nccl_(std::move(nccl)), host_(std::move(host)) {}
-  ~NcclGroup() override { nccl_->shutdown(); }  // else its own watchdog complains at exit
+  NcclGroup(const NcclOptions& options, c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl)
+      : name_(options.name), rank_(options.rank), size_(options.size), nccl_(std::move(nccl)) {}
+  /// c10d's shutdown() lets peers finish with this rank's memory, and may wait for them: where the run has failed they
+  /// need not come.
+  ~NcclGroup() override {
+    try {
+      if (reason_ || std::uncaught_exceptions() > exceptions_)
+        nccl_->abort();
+      else
+        nccl_->shutdown();
+    } catch (const std::exception&) {  // a broken device: whoever used it has heard of it
+    }
+  }
 
   const std::string& name() const override { return name_; }
   int rank() const override { return rank_; }
@@ -83,7 +95,6 @@ class NcclGroup : public Backend {
       const std::lock_guard lock(mutex_);
       if (!reason_) reason_ = reason;
     }
-    host_->abort(reason);
     try {
       nccl_->abort();
     } catch (const std::exception&) {  // it is going away in any case
@@ -94,9 +105,8 @@ class NcclGroup : public Backend {
   C10dWork start(const Call& call, at::Tensor out, at::Tensor in);
 
   const std::string name_;
-  const int rank_, size_;
+  const int rank_, size_, exceptions_ = std::uncaught_exceptions();
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> nccl_;
-  std::shared_ptr<Backend> host_;
   std::mutex mutex_;
   std::optional<std::string> reason_;
 };
@@ -147,8 +157,9 @@ C10dWork NcclGroup::start(const Call& call, at::Tensor out, at::Tensor in) {
 }
 
 Work NcclGroup::issue(const Call& call) {
-  if (!call.tensor() || !call.tensor()->is_cuda()) return host_->issue(call);
   check(*this, call);
+  require(call.tensor() && call.tensor()->is_cuda(), "comm", "group \"", name_,
+          "\": NCCL has tensors of GPUs only: got ", to_string(call.collective));
   {
     const std::lock_guard lock(mutex_);
     if (reason_) throw Error("comm", *reason_);
@@ -168,8 +179,13 @@ Work NcclGroup::issue(const Call& call) {
 
 bool has_nccl() { return true; }
 
-std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store,
-                                         std::shared_ptr<Backend> host) {
+std::string pci_id_of_gpu(int index) {
+  char id[32] = "";
+  C10_CUDA_CHECK(cudaDeviceGetPCIBusId(id, sizeof(id), index));
+  return id;
+}
+
+std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store) {
   try {
     const at::Device device(at::kCUDA, static_cast<c10::DeviceIndex>(options.device));
     const c10::cuda::CUDAGuard guard(device);
@@ -181,7 +197,7 @@ std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared
     auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(keys), options.rank, options.size, nccl_options);
     nccl->setBoundDeviceId(device);
     nccl->eagerConnectSingleDevice(device);
-    return std::make_shared<NcclGroup>(options, std::move(nccl), std::move(host));
+    return std::make_shared<NcclGroup>(options, std::move(nccl));
   } catch (const std::exception& error) {
     throw Error("comm", concat("group \"", options.name, "\": cannot connect its GPUs by NCCL: ", plain_message(error),
                                "; NCCL takes one rank a GPU: use fewer ranks, or backend = \"shm\""));

@@ -12,6 +12,9 @@
 namespace colossal::comm {
 
 bool has_nccl();
+/// Where CUDA's device `index` of this process sits on the bus, "0000:3b:00.0"; only its number where this build has no
+/// NCCL to ask for it.
+std::string pci_id_of_gpu(int index);
 
 struct NcclOptions {
   std::string name;
@@ -22,10 +25,10 @@ struct NcclOptions {
 };
 
 /// Collective among the members. CUDA tensors travel by NCCL: Work::wait() makes the current stream wait, not the host;
-/// Work::done() then says whether that stream has come past it.
-/// CPU tensors are passed to `host`, a group of the same ranks. Errors: throws Error("comm", ...) where this build has
-/// no NCCL. bf16 and fp16 sums are NCCL's own: accumulated per hop.
-std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store,
-                                         std::shared_ptr<Backend> host);
+/// Work::done() then says whether that stream has come past it. The destructor does not throw, and waits for no peer
+/// once the group was aborted or an exception ends its owner. bf16 and fp16 sums are NCCL's own: accumulated per hop.
+/// Errors: throws Error("comm", ...) where this build has no NCCL; of the group: tensors of the CPU, which DeviceGroup
+///         keeps away.
+std::shared_ptr<Backend> make_nccl_group(const NcclOptions& options, std::shared_ptr<Store> store);
 
 }  // namespace colossal::comm

@@ -1,6 +1,7 @@
 // Which device a rank computes on, and exchanges tensors of.
 //
 //   const at::Device device = comm::choose_device("auto", world.local_rank());
+//   comm::make_current(device);     // launch() has done so when it is asked for "cuda"
 #pragma once
 #include <c10/core/Device.h>
 
@@ -8,9 +9,32 @@
 
 namespace colossal::comm {
 
-/// The device that `name` ("cpu", "cuda", "auto") means for rank `local_rank` of this host: GPU number `local_rank`,
-/// counted around where there are fewer. "auto" is "cuda" where there is a GPU that this build can use, else "cpu".
+/// The accelerators that this process may use, numbered from 0: all of the host's, or those that its launcher left it
+/// (CUDA_VISIBLE_DEVICES, Slurm's --gpus-per-task).
+class Devices {
+ public:
+  virtual ~Devices() = default;
+  virtual at::DeviceType type() const = 0;
+  virtual int count() const = 0;
+  /// Where device `index` sits on the bus of its host, "0000:3b:00.0": the same for every process of the host, however
+  /// many devices each of them may use and whatever numbers they have there.
+  virtual std::string pci_id(int index) const = 0;
+};
+
+/// CUDA's; none where LibTorch is built without it.
+const Devices& cuda_devices();
+
+/// The one rule by which the ranks of a host take devices: which of `count` is local rank `local_rank`'s.
+inline int device_of(int local_rank, int count) { return local_rank % count; }
+
+/// The device that `name` ("cpu", "cuda", "auto") means for rank `local_rank` of this host: that of device_of(),
+/// of those that this process may use. "auto" is "cuda" where there is a GPU that this build can use, else "cpu".
 /// Errors: throws Error("run", ...) for "cuda" without one.
-at::Device choose_device(const std::string& name, int local_rank);
+at::Device choose_device(const std::string& name, int local_rank, const Devices& devices = cuda_devices());
+
+/// From now on what this thread makes, waits for and launches without naming a device is `device`'s. Every library that
+/// looks at the current device (NCCL, CUDA's runtime, LibTorch's pinned memory) would else start a context on number 0,
+/// for each rank of the host. Nothing happens for the CPU.
+void make_current(at::Device device);
 
 }  // namespace colossal::comm

@@ -1,11 +1,12 @@
 #include "colossal/comm/launch/launch.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/detail/CUDAHooksInterface.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/backends/device_group.h"
 #include "colossal/comm/backends/gloo.h"
 #include "colossal/comm/backends/nccl.h"
 #include "colossal/comm/backends/shared_memory.h"
@@ -45,8 +46,10 @@ std::shared_ptr<Store> connect_to_store(const LaunchOptions& options, const Envi
 }
 
 RankFacts own_facts(const LaunchOptions& options, const Environment& environment) {
-  const int gpus = options.device == "cuda" ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
-  return {host_identity(environment.host_name), options.backend, gpus, has_nccl()};
+  RankFacts facts{host_identity(environment.host_name), options.backend, {}, has_nccl()};
+  const int gpus = options.device == "cuda" ? options.devices->count() : 0;
+  for (int i = 0; i < gpus; ++i) facts.gpus.push_back(options.devices->pci_id(i));
+  return facts;
 }
 
 Neighbourhood rendezvous(const LaunchOptions& options, const Environment& environment) {
@@ -72,24 +75,44 @@ Neighbourhood rendezvous(const LaunchOptions& options, const Environment& enviro
   return result;
 }
 
+/// Nothing interrupts NCCL while it waits for a rank: it is begun when all have come.
+std::shared_ptr<Backend> connect_gpus(const Store& store, int device, const Membership& member,
+                                      const std::function<void()>& go_on) {
+  const auto come = store.with_prefix("come");
+  come->set(concat(member.rank), "");
+  for (int r = 0; r < member.size(); ++r)
+    for (auto pause = std::chrono::milliseconds(1); !come->holds(concat(r)); std::this_thread::sleep_for(pause)) {
+      go_on();
+      pause = std::min(2 * pause, std::chrono::milliseconds(100));
+    }
+  NcclOptions nccl;
+  nccl.name = member.name;
+  nccl.rank = member.rank;
+  nccl.size = member.size();
+  nccl.world_ranks = member.ranks;
+  nccl.device = device;
+  return make_nccl_group(nccl, store.with_prefix("nccl"));
+}
+
 /// Makes the groups of a process: picks the transport for each.
 class Transports {
  public:
-  Transports(const LaunchOptions& options, Neighbourhood around, std::string backend)
-      : options_(options), around_(std::move(around)), backend_(std::move(backend)) {}
+  Transports(const LaunchOptions& options, Neighbourhood around, const std::string& backend)
+      : options_(options), around_(std::move(around)) {
+    if (backend != "nccl") return;
+    const int device = choose_device("cuda", around_.local_rank, *options_.devices).index();
+    links_ = std::make_shared<DeviceLinks>(
+        [store = around_.store, device](const Membership& member, const std::function<void()>& go_on) {
+          return connect_gpus(*store->with_prefix("gpus/" + member.key), device, member, go_on);
+        });
+  }
 
   std::shared_ptr<Backend> operator()(const Membership& member) const {
     const auto store = around_.store->with_prefix("group/" + member.key);
     auto host = std::make_shared<HostStaging>(share_memory(member) ? make_shared_memory(member, store)
                                                                    : make_gloo(member, store));
-    if (backend_ != "nccl") return host;
-    NcclOptions nccl;
-    nccl.name = member.name;
-    nccl.rank = member.rank;
-    nccl.size = member.size();
-    nccl.world_ranks = member.ranks;
-    nccl.device = choose_device("cuda", around_.local_rank).index();
-    return make_nccl_group(nccl, store->with_prefix("nccl"), host);
+    if (!links_) return host;
+    return std::make_shared<DeviceGroup>(member, std::move(host), links_);
   }
 
  private:
@@ -127,7 +150,7 @@ class Transports {
 
   const LaunchOptions options_;
   const Neighbourhood around_;
-  const std::string backend_;
+  std::shared_ptr<DeviceLinks> links_;  // null: tensors of devices are staged
 };
 
 void bind(const Environment& environment, const Neighbourhood& around) {
@@ -155,7 +178,10 @@ std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& e
   world.watchdog = options.watchdog;
   world.notice = options.notice;
   world.backend = "null";
-  if (environment.size == 1) return std::make_unique<RankWorld>(world, Connect(), nullptr);
+  if (environment.size == 1) {
+    make_current(choose_device(options.device, 0, *options.devices));
+    return std::make_unique<RankWorld>(world, Connect(), nullptr);
+  }
   Neighbourhood around = rendezvous(options, environment);
   if (options.bind_cores) bind(environment, around);
   world.rank = environment.rank;
@@ -163,6 +189,8 @@ std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& e
   world.local_rank = around.local_rank;
   world.local_size = around.local_size;
   const TransportChoice choice = choose_transport(around.ranks);
+  // Before the first group, and on the thread that makes it.
+  make_current(choose_device(options.device, around.local_rank, *options.devices));
   if (options.note && world.rank == 0 && !choice.why.empty()) options.note(choice.why);
   world.backend = choice.backend;
   auto watchdog_store = connect_to_store(options, environment, false)->with_prefix("watchdog");

@@ -8,13 +8,14 @@
 #include <memory>
 #include <string>
 
+#include "colossal/comm/launch/device.h"
 #include "colossal/comm/launch/environment.h"
 #include "colossal/comm/world.h"
 
 namespace colossal::comm {
 
 struct LaunchOptions {
-  /// "auto": nccl when `device` is "cuda" and every rank, on every host, has a GPU of its own, else for each group shm
+  /// "auto": nccl when `device` is "cuda" and no two ranks of a host were given the same GPU, else for each group shm
   /// when its ranks are on one host and gloo when not. Or one of "shm", "gloo", "nccl" for all groups.
   std::string backend = "auto";
   std::chrono::milliseconds timeout{60000};   ///< for the ranks to find each other
@@ -23,16 +24,17 @@ struct LaunchOptions {
   /// Splits the cores this process may use evenly among the ranks of the host, binds this rank to its share and gives
   /// LibTorch as many threads. Ranks that their launcher has bound already (mpirun, srun) keep what they have.
   bool bind_cores = true;
-  std::string device = "cpu";  ///< "cpu" or "cuda"
+  std::string device = "cpu";  ///< "cpu", or "cuda": then choose_device()'s is this thread's current one from now on
   /// Told, on any thread, what people should know though the run goes on: why GPUs do without nccl (rank 0), that
   /// somebody without the run's secret wrote into its store.
   std::function<void(const std::string&)> note = {};
+  const Devices* devices = &cuda_devices();  ///< that "cuda" means
 };
 
 /// Joins the other ranks of the run; collective among all of them. Without a launcher the world has one rank.
 ///
 /// Errors: throws Error("launch", ...): a broken environment, a port in use, ranks that do not come within `timeout`
-///         (they are named), a transport that these hosts cannot use.
+///         (they are named), a transport that these hosts cannot use. Error("run", ...): no GPU for "cuda".
 std::unique_ptr<World> launch(const LaunchOptions& options);
 std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& environment);
 

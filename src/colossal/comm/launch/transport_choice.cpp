@@ -2,55 +2,75 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/launch/device.h"
 
 namespace colossal::comm {
 namespace {
 
 /// The reason why not every rank has a GPU of its own that NCCL can use; empty when every rank has.
-std::string obstacle_to_nccl(const std::vector<RankFacts>& ranks, const std::map<std::string, int>& ranks_of_host) {
+std::string obstacle_to_nccl(const std::vector<RankFacts>& ranks) {
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (!ranks[r].has_nccl) return concat("the build of rank ", r, " has no NCCL");
-    const int sharing = ranks_of_host.at(ranks[r].host);
-    if (ranks[r].gpus >= sharing) continue;
-    return concat("the host of rank ", r, " has ", ranks[r].gpus, ranks[r].gpus == 1 ? " GPU" : " GPUs", " for its ",
-                  sharing, sharing == 1 ? " rank" : " ranks");
+    if (ranks[r].gpus.empty()) return concat("rank ", r, " has no GPU");
+  }
+  std::map<std::string, int> ranks_of_host;                      // so far
+  std::map<std::pair<std::string, std::string>, size_t> takers;  // by host and GPU
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const std::vector<std::string>& gpus = ranks[r].gpus;
+    const int local_rank = ranks_of_host[ranks[r].host]++;
+    const std::string& gpu = gpus[static_cast<size_t>(device_of(local_rank, static_cast<int>(gpus.size())))];
+    const auto [other, is_first] = takers.insert({{ranks[r].host, gpu}, r});
+    if (!is_first)
+      return concat("ranks ", other->second, " and ", r, " share the GPU at ", gpu, " of their host, where rank ", r,
+                    " sees ", gpus.size(), gpus.size() == 1 ? " GPU" : " GPUs");
   }
   return "";
 }
 
 }  // namespace
 
-std::string RankFacts::text() const { return concat(backend, " ", gpus, " ", has_nccl, " ", host); }
+std::string RankFacts::text() const {
+  std::string text = concat(backend, " ", gpus.size());
+  for (const std::string& gpu : gpus) text += " " + gpu;
+  return concat(text, " ", has_nccl, " ", host);
+}
 
 RankFacts RankFacts::read(const std::string& text, int rank) {
   RankFacts facts;
   std::istringstream stream(text);
-  stream >> facts.backend >> facts.gpus >> facts.has_nccl;
+  int gpus = -1;
+  stream >> facts.backend >> gpus;
+  for (std::string gpu; gpus > static_cast<int>(facts.gpus.size()) && stream >> gpu;) facts.gpus.push_back(gpu);
+  stream >> facts.has_nccl;
   std::getline(stream >> std::ws, facts.host);
-  require(!stream.fail() && facts.gpus >= 0, "launch", "rank ", rank, " says \"", text,
+  require(!stream.fail() && gpus >= 0, "launch", "rank ", rank, " says \"", text,
           "\" of itself, which this build does not understand; do all ranks run the same build?");
   return facts;
 }
 
 TransportChoice choose_transport(const std::vector<RankFacts>& ranks) {
-  std::map<std::string, int> ranks_of_host;
+  std::set<std::string> named;
   bool any_gpu = false;
   for (size_t r = 0; r < ranks.size(); ++r) {
     require(ranks[r].backend == ranks[0].backend, "launch",
             "all ranks must be asked for the same backend: rank 0 for \"", ranks[0].backend, "\", rank ", r, " for \"",
             ranks[r].backend, "\"; start all with the same config");
-    ++ranks_of_host[ranks[r].host];
-    any_gpu = any_gpu || ranks[r].gpus > 0;
+    named.insert(ranks[r].host);
+    any_gpu = any_gpu || !ranks[r].gpus.empty();
   }
-  const size_t hosts = ranks_of_host.size();
+  const size_t hosts = named.size();
   const std::string& asked = ranks[0].backend;
   require(asked != "shm" || hosts == 1, "launch", "backend = \"shm\" needs all ranks on one host: they are on ", hosts,
           "; use backend = \"auto\", which picks for each group");
-  if (asked != "auto") return {asked, ""};
-  const std::string obstacle = obstacle_to_nccl(ranks, ranks_of_host);
+  if (asked != "auto" && asked != "nccl") return {asked, ""};
+  const std::string obstacle = obstacle_to_nccl(ranks);
+  require(asked != "nccl" || !any_gpu || obstacle.empty(), "launch",
+          "backend = \"nccl\" takes a GPU a rank: ", obstacle, "; use backend = \"auto\", or a rank for each GPU");
+  if (asked == "nccl") return {asked, ""};
   if (obstacle.empty()) return {"nccl", ""};
   const std::string backend = hosts == 1 ? "shm" : "gloo";
   if (!any_gpu) return {backend, ""};

@@ -9,8 +9,9 @@ namespace colossal::comm {
 struct RankFacts {
   std::string host;              ///< host_identity()
   std::string backend = "auto";  ///< that it was asked for
-  int gpus = 0;                  ///< that it sees, when it is to compute on them
-  bool has_nccl = false;         ///< its build has NCCL
+  /// Devices::pci_id() of those that it may use, when it is to compute on them; it takes that of device_of()
+  std::vector<std::string> gpus{};
+  bool has_nccl = false;  ///< its build has NCCL
 
   /// For the store, and back. Errors: throws Error("launch", ...) for a text that no rank of this build says.
   std::string text() const;
@@ -22,10 +23,10 @@ struct TransportChoice {
   std::string why;      ///< for people: why GPUs exchange through host memory; empty when they do not
 };
 
-/// The choice for a run of these ranks: what they were asked for; for "auto", nccl when every host has a GPU for each
-/// of its ranks, else shm on one host and gloo on several. A pure function: ranks that know the same facts choose
-/// alike. Errors: throws Error("launch", ...), on all ranks alike, when ranks were asked for different backends, or for
-/// shm on several hosts.
+/// The choice for a run of these ranks: what they were asked for; for "auto", nccl when every rank takes a GPU that no
+/// other rank of its host takes, whatever each of them sees, else shm on one host and gloo on several. A pure function:
+/// ranks that know the same facts choose alike. Errors: throws Error("launch", ...), on all ranks alike, when ranks
+/// were asked for different backends, for shm on several hosts, or for nccl where ranks share a GPU.
 TransportChoice choose_transport(const std::vector<RankFacts>& ranks);
 
 }  // namespace colossal::comm

@@ -16,18 +16,27 @@ using schedule::Step;
 // The two sides of a group of one way.
 constexpr int kSender = 0, kReceiver = 1;
 
-/// Pairs of ranks of which the first sends to the second: hidden states one way, gradients the other.
-std::set<std::pair<int, int>> ways_of(const schedule::Placement& placement) {
+/// In which round a pair connects: neighbours with an even first rank, those with an odd one, and the rest, which join
+/// the last rank of a ring to the first.
+int round_of(const std::pair<int, int>& way) {
+  const auto [low, high] = std::minmax(way.first, way.second);
+  return high - low == 1 ? low % 2 : 2;
+}
+
+}  // namespace
+
+std::vector<std::pair<int, int>> ways_of(const schedule::Placement& placement) {
   std::set<std::pair<int, int>> ways;
   for (int pipe = 0; pipe < placement.pipes(); ++pipe)
     for (int stage = 0; stage + 1 < placement.stages(); ++stage) {
       const int rank = placement.rank_of(pipe, stage), next = placement.rank_of(pipe, stage + 1);
       if (rank != next) ways.insert({{rank, next}, {next, rank}});
     }
-  return ways;
+  std::vector<std::pair<int, int>> ordered(ways.begin(), ways.end());
+  std::stable_sort(ordered.begin(), ordered.end(),
+                   [](const auto& a, const auto& b) { return round_of(a) < round_of(b); });
+  return ordered;
 }
-
-}  // namespace
 
 PipelineTransfers::PipelineTransfers(comm::Mesh& mesh, const schedule::Placement& placement, comm::Group& copies,
                                      at::TensorOptions hidden)

@@ -4,12 +4,19 @@
 
 #include <deque>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "colossal/comm/mesh.h"
 #include "colossal/schedule/schedule.h"
 
 namespace colossal::parallel {
+
+/// Pairs of ranks of a pipeline of which the first sends to the second, hidden states one way, gradients the other, in
+/// the order in which they connect. A connection takes both ranks for a while: first those of even edges (0-1, 2-3,
+/// ...) all at once, then those of odd ones (1-2, ...), so that it takes four such whiles, or six in a ring of an
+/// odd number, and not two for each stage.
+std::vector<std::pair<int, int>> ways_of(const schedule::Placement& placement);
 
 /// The transfers of one rank during one run of its list. Sends never block; receives are posted where the list has them
 /// and awaited when they are needed. So every rank calls sends and receives in the order of its list, which

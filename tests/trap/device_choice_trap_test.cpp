@@ -1,0 +1,67 @@
+// Which device a rank takes and makes its current one, of devices that are not CUDA's.
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/launch/launch.h"
+#include "colossal/comm/store.h"
+#include "support/trap_device.h"
+
+namespace colossal::comm::device_choice_trap_test {
+namespace {
+
+class TrapDevices final : public Devices {
+ public:
+  explicit TrapDevices(std::vector<std::string> ids) : ids_(std::move(ids)) { test::trap_device(); }
+  at::DeviceType type() const override { return at::kPrivateUse1; }
+  int count() const override { return static_cast<int>(ids_.size()); }
+  std::string pci_id(int index) const override { return ids_.at(static_cast<size_t>(index)); }
+
+ private:
+  std::vector<std::string> ids_;
+};
+
+int current() { return c10::impl::VirtualGuardImpl(at::kPrivateUse1).getDevice().index(); }
+
+TEST(DeviceChoice, CountsAroundWhatTheProcessMayUse) {
+  const TrapDevices three({"a", "b", "c"}), none({});
+  EXPECT_EQ(choose_device("cuda", 0, three), test::trap_device(0));
+  EXPECT_EQ(choose_device("auto", 5, three), test::trap_device(2));
+  EXPECT_EQ(choose_device("cpu", 1, three), at::Device(at::kCPU));
+  EXPECT_EQ(choose_device("auto", 1, none), at::Device(at::kCPU));
+  EXPECT_THROW(choose_device("cuda", 0, none), Error);
+}
+
+// What is made without a device's number lies on the current one: another one would be a context for nothing.
+TEST(DeviceChoice, IsTheCurrentDeviceBeforeTheFirstGroup) {
+  const TrapDevices devices({"a", "b", "c", "d"});
+  std::thread([&] {
+    make_current(test::trap_device(3));
+    const auto world = launch({.device = "cpu", .devices = &devices}, Environment{});
+    EXPECT_EQ(current(), 3) << "nobody asked for another one";
+    launch({.device = "cuda", .devices = &devices}, Environment{});
+    EXPECT_EQ(current(), 0);
+  }).join();
+}
+
+TEST(DeviceChoice, IsThatOfTheLocalRank) {
+  const TrapDevices devices({"a", "b", "c", "d"});
+  const auto server = Store::tcp({.host = "127.0.0.1", .server = true});
+  int taken[2] = {-1, -1};
+  const auto join = [&](int rank) {
+    Environment environment{.rank = rank, .size = 2, .host = "127.0.0.1", .port = server->port(), .hosted_store = true};
+    const auto world = launch({.bind_cores = false, .device = "cuda", .devices = &devices}, environment);
+    taken[rank] = current();
+  };
+  std::thread other(join, 1);
+  std::thread(join, 0).join();
+  other.join();
+  EXPECT_EQ(taken[0], 0);
+  EXPECT_EQ(taken[1], 1);
+}
+
+}  // namespace
+}  // namespace colossal::comm::device_choice_trap_test
