@@ -125,7 +125,7 @@ at::Device Engine::device() const { return model_->parameters().options().device
 data::Batch Engine::checked(const data::Batch& b) const {
   models::check_batch(model_->model().shape, b.inputs, b.labels);
   auto here = [&](const at::Tensor& t) { return t.defined() ? t.to(device()) : t; };
-  return {here(b.inputs), here(b.labels), here(b.positions), here(b.documents)};
+  return {here(b.inputs), here(b.labels), here(b.positions), b.documents};  // whose borders the host reads
 }
 
 nn::Step Engine::step_of(const data::Batch& micro_batch) const {
