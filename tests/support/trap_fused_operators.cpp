@@ -130,12 +130,42 @@ std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& dout, const Tens
   return {dq, dk, dv};
 }
 
+// --- norms ---
+
+at::ScalarType statistics_of(const Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+void check_norm(const Tensor& x, at::IntArrayRef width, const Optional& weight) {
+  TORCH_CHECK(width.size() == 1 && x.size(-1) == width[0], "only the last dimension is normed here");
+  TORCH_CHECK(weight && weight->sizes() == width && weight->scalar_type() == x.scalar_type(),
+              "weight must be like a row of the input");
+}
+
+std::tuple<Tensor, Tensor> rms_forward(const Tensor& x, at::IntArrayRef width, const Optional& weight,
+                                       std::optional<double> epsilon) {
+  check_norm(x, width, weight);
+  const Tensor wide = x.to(statistics_of(x)), scale = (wide.square().mean(-1, true) + epsilon.value()).rsqrt();
+  return {(wide * scale * weight->to(wide.scalar_type())).to(x.scalar_type()), scale};
+}
+
+std::tuple<Tensor, Tensor> rms_backward(const Tensor& dy, const Tensor& x, at::IntArrayRef width, const Tensor& scale,
+                                        const Optional& weight, std::array<bool, 2> wanted) {
+  check_norm(x, width, weight);
+  TORCH_CHECK(dy.sizes() == x.sizes() && dy.scalar_type() == x.scalar_type(), "gradients must be like the input");
+  const Tensor normed = x.to(scale.scalar_type()) * scale, wide = dy.to(scale.scalar_type());
+  const Tensor scaled = wide * weight->to(scale.scalar_type());
+  const Tensor dx = (scaled - normed * (scaled * normed).mean(-1, true)) * scale;
+  return {wanted[0] ? dx.to(x.scalar_type()) : Tensor(),
+          wanted[1] ? (wide * normed).reshape({-1, width[0]}).sum(0).to(weight->scalar_type()) : Tensor()};
+}
+
 }  // namespace
 
 void register_trap_fused_operators(torch::Library& aten) {
   aten.impl("mm.dtype", TORCH_FN(wide_mm));
   aten.impl("_flash_attention_forward", TORCH_FN(flash_forward));
   aten.impl("_flash_attention_backward", TORCH_FN(flash_backward));
+  aten.impl("_fused_rms_norm", TORCH_FN(rms_forward));
+  aten.impl("_fused_rms_norm_backward", TORCH_FN(rms_backward));
 }
 
 }  // namespace colossal::test

@@ -156,5 +156,134 @@ TEST_F(FusedOnTrap, NobodyWaitsForDocuments) {
   }
 }
 
+// --- norms and activations ---
+
+// Beside numbers of a narrow dtype the CPU's kernel of LayerNorm keeps statistics in it, which a GPU's does not.
+constexpr double kNarrowStatistics = 4;
+
+TEST_F(FusedOnTrap, NormsEqualTheirReferences) {
+  const Called called;
+  for (const auto type : float_types())
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3, 7}, {2, 5, 64}, {7}}) {
+      const Tensors in{normal(shape, 1) + 0.5, normal({shape.back()}, 3), normal({shape.back()}, 4)};
+      expect_equal_operators(on_trap([](const Tensors& t) { return Tensors{layer_norm(t[0], t[1], t[2], 1e-5)}; }),
+                             [](const Tensors& t) { return Tensors{layer_norm_reference(t[0], t[1], t[2], 1e-5)}; }, in,
+                             type, in[0].numel(), kNarrowStatistics);
+      expect_equal_operators(on_trap([](const Tensors& t) { return Tensors{layer_norm(t[0], t[1], {}, 1e-5)}; }),
+                             [](const Tensors& t) { return Tensors{layer_norm_reference(t[0], t[1], {}, 1e-5)}; },
+                             {in[0], in[1]}, type, in[0].numel(), kNarrowStatistics);
+      expect_equal_operators(on_trap([](const Tensors& t) { return Tensors{rms_norm(t[0], t[1], 1e-5)}; }),
+                             [](const Tensors& t) { return Tensors{rms_norm_reference(t[0], t[1], 1e-5)}; },
+                             {in[0], in[1]}, type, in[0].numel());
+    }
+  for (const char* name :
+       {"native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"})
+    EXPECT_TRUE(called(name)) << name;
+}
+
+TEST_F(FusedOnTrap, GatedActivationsEqualTheirReferences) {
+  const Called called;
+  for (const auto type : float_types()) {
+    expect_equal_operators(
+        on_trap([](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; }),
+        [](const Tensors& t) { return Tensors{swiglu_reference(t[0], t[1])}; },
+        {normal({3, 5, 9}, 1), normal({3, 5, 9}, 2)}, type, 4, 3);
+    expect_equal_operators(
+        on_trap([](const Tensors& t) { return Tensors{swiglu(t[0])}; }),
+        [](const Tensors& t) {
+          const auto halves = t[0].chunk(2, -1);
+          return Tensors{swiglu_reference(halves[0], halves[1])};
+        },
+        {normal({3, 5, 18}, 1)}, type, 4, 3);
+  }
+  EXPECT_TRUE(called("silu_backward"));
+}
+
+// --- optimizers ---
+
+struct Buffers {
+  FlatUpdate u;
+  at::Tensor m, v;
+};
+
+Buffers buffers_of(int64_t n, at::ScalarType type, at::ScalarType gradients, bool copy, double scale,
+                   at::Device device) {
+  const auto of = [&](uint64_t seed, at::ScalarType dtype) { return normal({n}, seed).to(dtype).to(device); };
+  Buffers b{{of(1, type), of(2, gradients), {}, scale}, of(3, type).mul_(0.1), of(4, type).square_()};
+  if (copy) b.u.copy = at::empty({n}, at::TensorOptions(device).dtype(at::kBFloat16));
+  return b;
+}
+
+constexpr AdamStep kAdamW{.learning_rate = 0.01, .weight_decay = 0.1, .step = 3},
+    kAdam{.learning_rate = 0.01, .penalty = 0.1, .step = 3},
+    kBoth{.learning_rate = 0.01, .weight_decay = 0.1, .penalty = 0.1, .step = 3};
+
+void expect_adam(int64_t n, at::ScalarType type, at::ScalarType gradients, bool copy, double scale,
+                 const AdamStep& step, const std::string& what) {
+  const Buffers there = buffers_of(n, type, gradients, copy, scale, test::trap_device());
+  const at::Tensor before = test::peek(there.u.gradients);
+  const test::TrapWaits waits(test::trap_device());
+  adam_(there.u, there.m, there.v, step);
+  EXPECT_EQ(waits.counts().waits(), 0) << what;
+  // In fp64, of the same numbers.
+  const Buffers host = buffers_of(n, type, gradients, false, scale, at::kCPU);
+  const FlatUpdate exact{host.u.values.to(at::kDouble), host.u.gradients.to(at::kDouble), {}, scale};
+  const at::Tensor m = host.m.to(at::kDouble), v = host.v.to(at::kDouble);
+  adam_reference_(exact, m, v, step);
+  expect_close(test::peek(there.u.values), exact.values, type, 16, what + ", values");
+  expect_close(test::peek(there.m), m, type, 16, what + ", average");
+  expect_close(test::peek(there.v), v, type, 16, what + ", average of squares");
+  EXPECT_TRUE(at::equal(test::peek(there.u.gradients), before)) << what << ": gradients are only read";
+  if (copy) {
+    EXPECT_TRUE(at::equal(test::peek(there.u.copy), test::peek(there.u.values).to(at::kBFloat16))) << what;
+  }
+}
+
+TEST_F(FusedOnTrap, AdamEqualsItsReference) {
+  const auto adam = [](at::ScalarType type, at::ScalarType gradients, bool copy, double scale, const AdamStep& step,
+                       const char* runs) {
+    const Called called;
+    const std::string what = concat(type, ", gradients ", gradients, " times ", scale);
+    expect_adam(33, type, gradients, copy, scale, step, what);
+    for (const char* name : {"_fused_adamw_", "_fused_adam_"})
+      EXPECT_EQ(called(name), std::string(name) == runs) << what << ": " << name;
+  };
+  for (const double scale : {1.0, 0.5}) {
+    adam(at::kDouble, at::kDouble, false, scale, kAdamW, "_fused_adamw_");
+    adam(at::kFloat, at::kFloat, true, scale, kAdamW, "_fused_adamw_");
+    adam(at::kFloat, at::kBFloat16, true, scale, kAdamW, "_fused_adamw_");
+    adam(at::kFloat, at::kHalf, false, scale, kAdam, "_fused_adam_");
+    adam(at::kFloat, at::kFloat, false, scale, kBoth, "our own");
+  }
+  adam(at::kBFloat16, at::kBFloat16, false, 1, kAdamW, "_fused_adamw_");
+  adam(at::kBFloat16, at::kBFloat16, false, 0.5, kAdamW, "our own");
+}
+
+constexpr int64_t kMoreThanASlice = (1 << 22) + 5;
+
+TEST_F(FusedOnTrap, UpdatesInSlicesLeaveNothingOut) {
+  expect_adam(kMoreThanASlice, at::kFloat, at::kFloat, false, 0.5, kAdamW, "slices");
+  Buffers one = buffers_of(kMoreThanASlice, at::kFloat, at::kFloat, false, 0.5, test::trap_device()), other = one;
+  for (at::Tensor* t : {&other.u.values, &other.m}) *t = t->clone();
+  const LionStep lion{.learning_rate = 0.01, .weight_decay = 0.1};
+  lion_(one.u, one.m, lion);
+  lion_reference_(other.u, other.m, lion);
+  EXPECT_TRUE(at::equal(test::peek(one.u.values), test::peek(other.u.values)));
+  EXPECT_TRUE(at::equal(test::peek(one.m), test::peek(other.m)));
+}
+
+TEST_F(FusedOnTrap, SumsInSlicesLeaveNothingOut) {
+  const at::Tensor x = normal({kMoreThanASlice}, 1).to(at::kFloat);
+  expect_close(test::peek(sum_of_squares(x.to(test::trap_device()))), sum_of_squares_reference(x), at::kDouble,
+               kMoreThanASlice, "sum");
+}
+
+TEST_F(FusedOnTrap, DropsInSlicesWhatTheCpuDrops) {
+  const at::Tensor x = at::ones({1100, 1000});
+  const LogicalRows rows{7, 100, 230};
+  const at::Tensor want = dropout(x, 0.4, 11, rows, 3, 1010);
+  EXPECT_TRUE(at::equal(test::peek(dropout(x.to(test::trap_device()), 0.4, 11, rows, 3, 1010)), want));
+}
+
 }  // namespace
 }  // namespace colossal::ops::fused_trap_test
