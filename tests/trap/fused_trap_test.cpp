@@ -285,5 +285,30 @@ TEST_F(FusedOnTrap, DropsInSlicesWhatTheCpuDrops) {
   EXPECT_TRUE(at::equal(test::peek(dropout(x.to(test::trap_device()), 0.4, 11, rows, 3, 1010)), want));
 }
 
+// --- head ---
+
+TEST_F(FusedOnTrap, HeadsOfOddVocabulariesEqualTheReference) {
+  const at::Tensor labels = at::tensor(std::vector<int64_t>{3, 0, 36, kIgnoredLabel, 7}, at::kLong);
+  for (const auto type : {at::kFloat, at::kBFloat16})
+    expect_equal_operators(
+        on_trap([&](const Tensors& t) {
+          return Tensors{linear_cross_entropy(t[0], t[1], labels.to(t[0].device()), {}, nullptr, 2)};
+        }),
+        [&](const Tensors& t) { return Tensors{cross_entropy(t[0].matmul(t[1].t()), labels)}; },
+        {normal({5, 6}, 1), normal({37, 6}, 2)}, type, 37 + 6 + 5, 3);
+}
+
+TEST_F(FusedOnTrap, HeadsTakeLargerSlices) {
+  EXPECT_EQ(slice_tokens(1 << 20, 128 << 10), 128);
+  EXPECT_EQ(slice_tokens(1 << 20, 128 << 10, test::trap_device()), 1024);
+  EXPECT_EQ(slice_tokens(1 << 20, 128 << 10, at::kMeta), 128);
+}
+
+TEST_F(FusedOnTrap, ThePeakIsMeasuredBetweenEvents) {
+  const test::TrapWaits waits(test::trap_device());
+  EXPECT_GT(matmul_peak(at::kFloat, test::trap_device(), 0), 0);
+  EXPECT_EQ(waits.counts().waits(), 0) << "nothing is read";
+}
+
 }  // namespace
 }  // namespace colossal::ops::fused_trap_test
