@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
+#include <torch/library.h>
 
 #include "support/trap_device.h"
 
@@ -34,5 +35,7 @@ TrapCounts counted(c10::Device device);
 
 /// The operators: the CPU's, behind one boxed function, and the few that cross between the host and the device.
 void register_trap_operators();
+/// Plain versions of fused operators that LibTorch has for GPUs alone: their checks of operands, and their numbers.
+void register_trap_fused_operators(torch::Library& aten);
 
 }  // namespace colossal::test

@@ -7,6 +7,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -122,6 +123,8 @@ at::Generator new_generator(c10::DeviceIndex index) {
 
 thread_local c10::DeviceIndex current_index = 0;
 
+using Clock = std::chrono::steady_clock;
+
 /// Which device a thread is at. Everything that was asked for is done: streams are empty and events have passed.
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -147,7 +150,17 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream&) const override {}
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 
-  void record(void**, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {}
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {
+    if (!*event) *event = new Clock::time_point();
+    *static_cast<Clock::time_point*>(*event) = Clock::now();
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    delete static_cast<Clock::time_point*>(event);
+  }
+  double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
+    const auto at = [](void* event) { return *static_cast<Clock::time_point*>(event); };
+    return std::chrono::duration<double, std::milli>(at(to) - at(from)).count();
+  }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
   void synchronizeEvent(void*) const override {}

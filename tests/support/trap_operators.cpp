@@ -241,11 +241,6 @@ at::Scalar read_scalar(const at::Tensor& t) {
   return peek(t).item();
 }
 
-/// In place of a fused kernel of GPUs: the plain operators that it stands for. Sums and results in `dtype`.
-at::Tensor wide_mm(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
-  return at::mm(a.to(dtype), b.to(dtype));
-}
-
 }  // namespace
 
 at::Tensor peek(const at::Tensor& x) {
@@ -264,9 +259,9 @@ void register_trap_operators() {
   aten->impl("empty_strided", TORCH_FN(empty_strided));
   aten->impl("_copy_from", TORCH_FN(copy_from));
   aten->impl("_local_scalar_dense", TORCH_FN(read_scalar));
-  aten->impl("mm.dtype", TORCH_FN(wide_mm));
   // What LibTorch would compose of other operators on a device without a kernel for it; GPUs have one.
   aten->impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
+  register_trap_fused_operators(*aten);
 }
 
 }  // namespace colossal::test

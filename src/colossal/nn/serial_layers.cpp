@@ -147,7 +147,7 @@ struct SerialLossHead : LossHead {
   }
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) override {
     const at::Tensor tokens = hidden.flatten(0, -2), answers = labels.flatten();
-    const int64_t slice = ops::slice_tokens(tokens.size(0), weight.value.size(0));
+    const int64_t slice = ops::slice_tokens(tokens.size(0), weight.value.size(0), tokens.device());
     at::Tensor count = at::zeros({}, labels.options());
     for (int64_t from = 0; from < tokens.size(0); from += slice) {
       const int64_t size = std::min(slice, tokens.size(0) - from);

@@ -114,6 +114,42 @@ struct FusedSwiglu : Function<FusedSwiglu> {
   }
 };
 
+// By LibTorch's kernels, each with one pass: silu is made again in backward instead of kept.
+at::Tensor library_swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate).mul_(up); }
+
+void library_swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up, at::Tensor dgate,
+                             at::Tensor dup) {
+  at::mul_out(dup, dy, at::silu(gate));
+  at::silu_backward_out(dgate, dy * up, gate);
+}
+
+struct LibrarySwiglu : Function<LibrarySwiglu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate, const at::Tensor& up) {
+    context->save_for_backward({gate, up});
+    return library_swiglu(gate, up);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor dgate = at::empty_like(saved[0]), dup = at::empty_like(saved[1]);
+    library_swiglu_backward(gradients[0], saved[0], saved[1], dgate, dup);
+    return {dgate, dup};
+  }
+};
+
+struct LibraryFusedSwiglu : Function<LibraryFusedSwiglu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up) {
+    context->save_for_backward({gate_up});
+    const auto halves = gate_up.chunk(2, -1);
+    return library_swiglu(halves[0], halves[1]);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const at::Tensor gate_up = context->get_saved_variables()[0], gradient = at::empty_like(gate_up);
+    const auto halves = gate_up.chunk(2, -1), out = gradient.chunk(2, -1);
+    library_swiglu_backward(gradients[0], halves[0], halves[1], out[0], out[1]);
+    return {gradient};
+  }
+};
+
 }  // namespace
 
 at::Tensor gelu_reference(const at::Tensor& x) { return at::gelu(x, "tanh"); }
@@ -142,6 +178,7 @@ at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input) {
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   require(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type(), "swiglu",
           "gate and up must have one shape and dtype: got ", gate.sizes(), " and ", up.sizes());
+  if (is_elsewhere(gate)) return LibrarySwiglu::apply(gate, up);
   return has_kernel(gate) && gate.dim() > 0 ? Swiglu::apply(gate, up) : swiglu_reference(gate, up);
 }
 
@@ -149,6 +186,7 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
   require(gate_up.dim() > 0 && gate_up.size(-1) % 2 == 0, "swiglu", "the last dimension must be even: got ",
           gate_up.sizes());
   if (has_kernel(gate_up)) return FusedSwiglu::apply(gate_up);
+  if (is_elsewhere(gate_up)) return LibraryFusedSwiglu::apply(gate_up);
   const auto halves = gate_up.chunk(2, -1);
   return swiglu_reference(halves[0], halves[1]);
 }

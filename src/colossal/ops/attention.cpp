@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/attention_mask.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/packed_attention.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/flops.h"
 
@@ -221,10 +222,10 @@ AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Ten
   if (has_kernel && (ours || queries >= kFewestQueries)) return AttentionPath::Kernel;
   if (ours) return AttentionPath::Reference;
   const bool window_sees_all = mask.window == 0 || reach_of(mask) >= keys - 1;
-  if (mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all)
-    return AttentionPath::Masked;
+  const bool is_ruled = mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all;
   // LibTorch aligns its causal mask to the first key, which is ours only if S = T; a single query sees everything.
-  return !mask.causal || queries == 1 || queries == keys ? AttentionPath::Library : AttentionPath::Masked;
+  if (!is_ruled && (!mask.causal || queries == 1 || queries == keys)) return AttentionPath::Library;
+  return is_packable(q, k, mask) ? AttentionPath::Packed : AttentionPath::Masked;
 }
 
 at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -238,12 +239,19 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
     return attention_on(path, q, k.slice(2, first), v.slice(2, first), rest);
   }
   if (path == AttentionPath::Masked) return masked_attention(q, k, v, mask);
+  if (path == AttentionPath::Packed) return packed_attention(q, k, v, mask, scale_of(q, mask));
   return at::scaled_dot_product_attention(q, k, v, {}, 0.0, mask.causal && q.size(2) > 1, scale_of(q, mask),
                                           q.size(1) != k.size(1));
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check(q, k, v, mask);
+  if (!q.is_cpu() && !q.is_meta() && mask.queries.empty() && mask.documents.defined() &&
+      is_document_a_row(mask.documents)) {
+    AttentionMask rest = mask;
+    rest.documents = at::Tensor();
+    return attention(q, k, v, rest);
+  }
   const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();
   const AttentionPath path =
       q.is_meta() ? AttentionPath::Kernel : attention_path(has_kernel(q) && same_type, q, k, mask);

@@ -119,6 +119,31 @@ void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& m
 
 int64_t reach_of(const AttentionMask& mask) { return mask.causal ? mask.window - 1 : mask.window; }
 
+std::optional<std::vector<int32_t>> document_borders(const at::Tensor& documents) {
+  const at::Tensor ids = documents.contiguous();
+  const int64_t rows = ids.size(0), keys = ids.size(1);
+  std::vector<int32_t> borders;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t* own = pointer<int64_t>(ids) + row * keys;
+    if (!document_spans(own, keys).are_apart) return std::nullopt;
+    for (int64_t i = 0; i < keys; ++i)
+      if (i == 0 || own[i] != own[i - 1]) borders.push_back(static_cast<int32_t>(row * keys + i));
+  }
+  borders.push_back(static_cast<int32_t>(rows * keys));
+  return borders;
+}
+
+bool is_document_a_row(const at::Tensor& documents) {
+  if (!documents.is_cpu() || documents.numel() == 0) return false;
+  return documents.eq(documents.narrow(1, 0, 1)).all().item<bool>();
+}
+
+at::Tensor brought_to(const at::Tensor& q, const at::Tensor& numbers) {
+  if (numbers.device() == q.device()) return numbers;
+  if (q.is_cpu() || q.is_meta() || !numbers.is_cpu()) return numbers.to(q.device());
+  return numbers.pin_memory().to(q.device(), /*non_blocking=*/true);
+}
+
 at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const at::Tensor positions = query_positions(q, k, mask), distance = distances(k, positions);
   at::Tensor allowed = mask.causal ? distance.le(0) : at::ones_like(distance, at::kBool);
@@ -127,9 +152,10 @@ at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask
     allowed = allowed.logical_and(
         at::arange(k.size(2), positions.options()).le(positions.slice(1, -1)).view({-1, 1, 1, k.size(2)}));
   if (!mask.documents.defined()) return allowed;
-  const at::Tensor own = mask.query_documents.defined() ? mask.query_documents
-                                                        : mask.documents.gather(1, positions.expand({q.size(0), -1}));
-  return (own.unsqueeze(2) == mask.documents.unsqueeze(1)).unsqueeze(1).logical_and(allowed);
+  const at::Tensor documents = brought_to(q, mask.documents),
+                   own = mask.query_documents.defined() ? brought_to(q, mask.query_documents)
+                                                        : documents.gather(1, positions.expand({q.size(0), -1}));
+  return (own.unsqueeze(2) == documents.unsqueeze(1)).unsqueeze(1).logical_and(allowed);
 }
 
 at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, at::ScalarType type) {

@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "colossal/ops/attention.h"
 
@@ -14,6 +16,16 @@ void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& m
 
 /// How far to the left a window reaches.
 int64_t reach_of(const AttentionMask& mask);
+
+/// Where documents [B, T] of the host begin, counted through all rows, and B T behind them; none where a row takes a
+/// document up again. Cost: one pass.
+std::optional<std::vector<int32_t>> document_borders(const at::Tensor& documents);
+
+/// Whether every row of documents that the host knows is one, so that they hide nothing.
+bool is_document_a_row(const at::Tensor& documents);
+
+/// `numbers` on the device of `q`: those of the host from pinned memory, so that it does not wait.
+at::Tensor brought_to(const at::Tensor& q, const at::Tensor& numbers);
 
 /// True where a query may look: [rows, 1, S, T], rows 1 or B.
 at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);

@@ -21,7 +21,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-constexpr int64_t kSliceBytes = int64_t{64} << 20;
+// Of logits in fp32. Accelerators have the room, and need it: their products of few tokens wait for the weight.
+constexpr int64_t kSliceBytes = int64_t{64} << 20, kSliceBytesElsewhere = int64_t{512} << 20;
 
 struct Problem {
   at::Tensor hidden, weight, bias, labels;
@@ -211,12 +212,21 @@ class LocalProjection final : public Projection {
     return logits;
   }
   void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) override {
-    const auto d = logits_gradient.to(weight_.scalar_type());
+    const auto d = narrowed(logits_gradient);
     if (hidden) matmul_nn_(*hidden, d, weight_);
     if (weight) matmul_tn(d, hidden_, *weight);
   }
 
  private:
+  // Elsewhere with rows as far apart as those of the logits: products of rows of 50257 numbers are not aligned.
+  at::Tensor narrowed(const at::Tensor& logits_gradient) const {
+    const auto type = weight_.scalar_type();
+    if (!is_elsewhere(logits_gradient) || logits_gradient.scalar_type() == type) return logits_gradient.to(type);
+    const at::Tensor rounded =
+        empty_rows(logits_gradient.size(0), logits_gradient.size(1), logits_gradient.options().dtype(type));
+    return rounded.copy_(logits_gradient);
+  }
+
   at::Tensor buffer_, weight_, hidden_;
 };
 
@@ -313,8 +323,9 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
 
 }  // namespace
 
-int64_t slice_tokens(int64_t tokens, int64_t columns) {
-  const int64_t most = std::max<int64_t>(kSliceBytes / (4 * std::max<int64_t>(columns, 1)), 16);
+int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device) {
+  const int64_t bytes = device.is_cpu() || device.is_meta() ? kSliceBytes : kSliceBytesElsewhere;
+  const int64_t most = std::max<int64_t>(bytes / (4 * std::max<int64_t>(columns, 1)), 16);
   const int64_t slices = std::max<int64_t>((tokens + most - 1) / most, 1);
   return std::max<int64_t>((tokens + slices - 1) / slices, 1);
 }
@@ -327,7 +338,7 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   require(!bias.defined() || (bias.dim() == 1 && (projection || bias.size(0) == weight.size(0))), "cross_entropy",
           "the bias must be [rows]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef(), " for ", weight.size(0),
           " rows");
-  if (slice <= 0) slice = slice_tokens(hidden.size(0), weight.size(0));
+  if (slice <= 0) slice = slice_tokens(hidden.size(0), weight.size(0), hidden.device());
   const bool wanted = hidden.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad());
   if (!at::GradMode::is_enabled() || !wanted) {
     at::NoGradGuard no_grad;

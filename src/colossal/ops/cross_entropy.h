@@ -31,8 +31,8 @@ struct Projection {
   virtual void gradients(const at::Tensor& logits_gradient, at::Tensor* hidden, at::Tensor* weight) = 0;
 };
 
-/// Rows of a slice whose logits take about 64 MiB: `tokens` in equal slices.
-int64_t slice_tokens(int64_t tokens, int64_t columns);
+/// Rows of a slice whose logits take about 64 MiB, on accelerators 512: `tokens` in equal slices.
+int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device = at::kCPU);
 
 /// Sum over counted tokens of -log softmax(hidden weightT + bias)[label], the gradients computed along with it.
 ///

@@ -12,6 +12,9 @@ inline bool has_kernel(const at::Tensor& x) {
   return x.is_cpu() && (type == at::kDouble || type == at::kFloat || type == at::kBFloat16);
 }
 
+/// True on accelerators, which take LibTorch's fused operators. Meta is none: there the references say what there is.
+inline bool is_elsewhere(const at::Tensor& x) { return !x.is_cpu() && !x.is_meta(); }
+
 /// The dtype kernels compute in: fp64 for fp64, else fp32.
 inline at::ScalarType wide_type(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

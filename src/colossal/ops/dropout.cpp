@@ -17,7 +17,8 @@ using torch::autograd::Function;
 using torch::autograd::variable_list;
 
 constexpr int64_t kDropoutGrain = 16384;
-constexpr int64_t kDropoutRun = 1024;  // words drawn at a time
+constexpr int64_t kDropoutRun = 1024;       // words drawn at a time
+constexpr int64_t kDropoutSlice = 1 << 20;  // the same by tensor operators, each of which makes int64 numbers of them
 
 struct Mask {
   double p;
@@ -48,14 +49,33 @@ void apply_on_cpu(const Mask& mask, const T* x, T* y, int64_t rows, int64_t cols
   });
 }
 
+// Rows [from, from + count) of the mask, true: kept.
+at::Tensor kept_rows(int64_t from, int64_t count, int64_t cols, const Mask& mask, at::Device device) {
+  const auto words = at::TensorOptions(at::kLong).device(device);
+  const LogicalRows& rows = mask.rows;
+  const auto local = at::arange(from, from + count, words), run = at::floor_divide(local, rows.run);
+  const auto row = (rows.first + run * rows.stride + (local - run * rows.run)).unsqueeze(1);
+  const auto col = at::arange(mask.first_col, mask.first_col + cols, words).unsqueeze(0);
+  return random_words_reference(row * mask.logical_cols + col, mask.seed) >= static_cast<int64_t>(mask.threshold());
+}
+
+// In slices of rows: of a whole activation the words alone would need many times its memory.
+at::Tensor apply_by_slices(const at::Tensor& x, const Mask& mask, int64_t rows, int64_t cols) {
+  const at::Tensor input = x.contiguous(), in = input.view({rows, cols}), y = at::empty_like(input),
+                   out = y.view({rows, cols});
+  const int64_t slice = std::max<int64_t>(kDropoutSlice / std::max<int64_t>(cols, 1), 1);
+  for (int64_t from = 0; from < rows; from += slice) {
+    const int64_t count = std::min(slice, rows - from);
+    const at::Tensor keep = kept_rows(from, count, cols, mask, x.device()).to(x.scalar_type());
+    out.narrow(0, from, count).copy_(in.narrow(0, from, count) * keep * (1.0 / (1.0 - mask.p)));
+  }
+  return y;
+}
+
 at::Tensor apply_mask(const at::Tensor& x, const Mask& mask) {
   const int64_t cols = x.dim() == 0 ? 1 : x.size(-1), rows = cols == 0 ? 0 : x.numel() / cols;
   if (x.is_meta()) return at::empty_like(x);
-  if (!x.is_cpu()) {
-    const auto keep =
-        dropout_mask_reference(rows, cols, mask.p, mask.seed, mask.rows, mask.first_col, mask.logical_cols, x.device());
-    return x * keep.view(x.sizes()).to(x.scalar_type()) * (1.0 / (1.0 - mask.p));
-  }
+  if (!x.is_cpu()) return apply_by_slices(x, mask, rows, cols);
   const auto input = x.contiguous();
   auto y = at::empty_like(input);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "dropout", [&] {
@@ -84,12 +104,7 @@ struct Dropout : Function<Dropout> {
 
 at::Tensor dropout_mask_reference(int64_t count, int64_t cols, double p, uint64_t seed, const LogicalRows& rows,
                                   int64_t first_col, int64_t logical_cols, at::Device device) {
-  const auto words = at::TensorOptions(at::kLong).device(device);
-  const auto local = at::arange(count, words), run = at::floor_divide(local, rows.run);
-  const auto row = (rows.first + run * rows.stride + (local - run * rows.run)).unsqueeze(1);
-  const auto col = at::arange(first_col, first_col + cols, words).unsqueeze(0);
-  const Mask mask{p, seed, rows, first_col, logical_cols};
-  return random_words_reference(row * logical_cols + col, seed) >= static_cast<int64_t>(mask.threshold());
+  return kept_rows(0, count, cols, {p, seed, rows, first_col, logical_cols}, device);
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, const LogicalRows& rows, int64_t first_col,

@@ -106,10 +106,18 @@ struct Norm : Function<Norm> {
   }
 };
 
+// LibTorch's fused kernels of accelerators, which it differentiates.
+at::Tensor library_norm(Kind kind, const at::Tensor& x, const at::Tensor& weight, const Optional& bias,
+                        double epsilon) {
+  if (kind == Kind::Layer) return std::get<0>(at::native_layer_norm(x, weight.sizes(), weight, bias, epsilon));
+  return std::get<0>(at::_fused_rms_norm(x, weight.sizes(), weight, epsilon));
+}
+
 at::Tensor run(Kind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
   check(x, weight, bias);
   const auto same = [&](const at::Tensor& t) { return t.defined() ? t.to(x.scalar_type()) : t; };
   if (has_kernel(x)) return Norm::apply(x, same(weight), optional(same(bias)), epsilon, kind == Kind::Layer);
+  if (is_elsewhere(x)) return library_norm(kind, x, same(weight), optional(same(bias)), epsilon);
   return kind == Kind::Layer ? layer_norm_reference(x, weight, bias, epsilon) : rms_norm_reference(x, weight, epsilon);
 }
 

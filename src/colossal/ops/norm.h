@@ -11,6 +11,7 @@ namespace colossal::ops {
 /// Shapes:   x [..., H], weight [H] -> y [..., H].
 /// Numbers:  statistics in fp32 for bf16 and fp32, in fp64 for fp64; saved for backward: x and one statistic a row.
 /// Gradient: of x and weight.
+/// Elsewhere: LibTorch's fused operators of accelerators (_fused_rms_norm, native_layer_norm), same statistics.
 /// Errors:   throws if weight is not [H].
 /// See:      Zhang and Sennrich, arXiv:1910.07467.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);

@@ -2,27 +2,63 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "colossal/base/clock.h"
 #include "colossal/ops/matmul.h"
 
 namespace colossal::ops {
+namespace {
+
+constexpr int64_t kSide = 1024, kLargestSide = 8192;
+constexpr double kLongEnough = 2e-3;  // seconds: beside it, some microseconds of a launch are nothing
+
+struct Product {
+  at::Tensor a, b;
+  Product(int64_t side, at::ScalarType dtype, at::Device device)
+      : a(at::ones({side, side}, at::TensorOptions(device).dtype(dtype))), b(at::ones_like(a)) {}
+};
+
+double operations(int64_t side) { return 2.0 * std::pow(static_cast<double>(side), 3); }
+
+double seconds_on_host(const Product& x) {
+  const Stopwatch watch;
+  matmul_nt(x.a, x.b);
+  return watch.seconds();
+}
+
+/// By the device's clock: the host's would add what a launch and the way back take.
+double seconds_between_events(const Product& x) {
+  const at::Device device = x.a.device();
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  c10::Event before(device.type(), c10::EventFlag::BACKEND_DEFAULT), after(device.type(), before.flag());
+  before.record(stream);
+  matmul_nt(x.a, x.b);
+  after.record(stream);
+  after.synchronize();
+  return before.elapsedTime(after) / 1e3;
+}
+
+}  // namespace
 
 double matmul_peak(at::ScalarType dtype, at::Device device, double seconds) {
-  constexpr int64_t kSide = 1024;
   const at::NoGradGuard no_grad;
-  const at::Tensor a = at::ones({kSide, kSide}, at::TensorOptions(device).dtype(dtype)), b = at::ones_like(a);
-  auto once = [&] {
-    const Stopwatch watch;
-    matmul_nt(a, b).select(0, 0).select(0, 0).item();  // reading an element waits for an accelerator
-    return watch.seconds();
-  };
-  once();
-  double best = once();
-  for (const Stopwatch all; all.seconds() < seconds;) best = std::min(best, once());
-  return 2.0 * kSide * kSide * kSide / best;
+  const auto once = [&](const Product& x) { return device.is_cpu() ? seconds_on_host(x) : seconds_between_events(x); };
+  int64_t side = kSide;
+  Product product(side, dtype, device);
+  once(product);
+  double best = once(product);
+  while (!device.is_cpu() && best < kLongEnough && side < kLargestSide) {
+    product = Product(side *= 2, dtype, device);
+    once(product);
+    best = once(product);
+  }
+  for (const Stopwatch all; all.seconds() < seconds;) best = std::min(best, once(product));
+  return operations(side) / best;
 }
 
 }  // namespace colossal::ops

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -13,12 +14,22 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kReduceGrain = 65536;
+constexpr int64_t kReduceSlice =
+    1 << 22;  // elements that tensor operators make fp64 numbers of at a time: 16 bytes each
+
+at::Tensor sum_of_slices(const at::Tensor& flat) {
+  at::Tensor total = at::zeros({}, flat.options().dtype(at::kDouble).requires_grad(false));
+  for (int64_t from = 0; from < flat.numel(); from += kReduceSlice)
+    total += sum_of_squares_reference(flat.narrow(0, from, std::min(kReduceSlice, flat.numel() - from)));
+  return total;
+}
 
 }  // namespace
 
 at::Tensor sum_of_squares_reference(const at::Tensor& flat) { return flat.detach().to(at::kDouble).square().sum(); }
 
 at::Tensor sum_of_squares(const at::Tensor& flat) {
+  if (is_elsewhere(flat) && flat.dim() == 1) return sum_of_slices(flat);
   const bool is_half = flat.is_cpu() && flat.scalar_type() == at::kHalf;
   if (!(has_kernel(flat) || is_half) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
   std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kReduceGrain)), 0.0);

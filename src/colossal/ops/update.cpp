@@ -17,8 +17,9 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kUpdateGrain = 16384;
-constexpr int64_t kUpdateRun = 1024;     // random words drawn at a time
-constexpr int64_t kWordSlice = 1 << 20;  // the same by tensor operators, each of which makes int64 numbers of them
+constexpr int64_t kUpdateRun = 1024;       // random words drawn at a time
+constexpr int64_t kWordSlice = 1 << 20;    // the same by tensor operators, each of which makes int64 numbers of them
+constexpr int64_t kUpdateSlice = 1 << 22;  // elements of which tensor operators make some six fp32 numbers at a time
 
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
@@ -79,6 +80,24 @@ void run(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tenso
     });
   });
   changed(u, out, states);
+}
+
+/// rule(part, its states): the whole on the CPU and on meta; elsewhere in slices, as rules by tensor operators make
+/// many tensors as large as what they are given.
+template <class Rule>
+void in_slices(const FlatUpdate& u, const std::vector<at::Tensor>& states, const Rule& rule) {
+  const int64_t size = u.values.numel();
+  if (!is_elsewhere(u.values) || size <= kUpdateSlice) return rule(u, states);
+  for (int64_t from = 0; from < size; from += kUpdateSlice) {
+    const auto of = [&](const at::Tensor& t) {
+      return t.defined() ? t.narrow(0, from, std::min(kUpdateSlice, size - from)) : t;
+    };
+    FlatUpdate part{of(u.values), of(u.gradients), of(u.copy), u.gradient_scale, u.chance};
+    if (part.chance) part.chance->first += static_cast<uint64_t>(from);
+    std::vector<at::Tensor> part_states;
+    for (const at::Tensor& state : states) part_states.push_back(of(state));
+    rule(part, part_states);
+  }
 }
 
 at::Tensor wide(const at::Tensor& x, const FlatUpdate& u) { return x.to(wide_type(u.values)); }
@@ -146,6 +165,33 @@ AdamMoments adam_moments(const FlatUpdate& u, const at::Tensor& p, const at::Ten
   return {m, v, m / (v.sqrt() / std::sqrt(AdamCorrections(step).second) + step.epsilon)};
 }
 
+/// Whether gradients must be scaled or widened before a rule that takes them as the values are.
+bool is_prepared(const FlatUpdate& u) {
+  return u.gradient_scale != 1 || u.gradients.scalar_type() != u.values.scalar_type();
+}
+
+/// Whether LibTorch's fused step gives adam_()'s numbers: it decays by one of the two ways, rounds only to the nearest,
+/// and takes gradients in the values' dtype, where a factor would cost bf16 ones a rounding more.
+bool has_library_step(const FlatUpdate& u, const AdamStep& step) {
+  return is_elsewhere(u.values) && !u.chance && (step.penalty == 0 || step.weight_decay == 0) &&
+         !(is_prepared(u) && u.values.scalar_type() == at::kBFloat16);
+}
+
+/// The library could scale too, but divides by what it is given and writes what comes of it over the gradients.
+void library_adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step,
+                   const at::Tensor& steps) {
+  const at::Tensor gradient = is_prepared(u) ? scaled_gradient(u) : u.gradients;
+  const at::Tensor &values = u.values, &m = exp_avg, &v = exp_avg_sq;
+  constexpr bool kAmsgrad = false, kMaximize = false;
+  if (step.penalty != 0)
+    at::_fused_adam_(values, gradient, m, v, {}, steps, step.learning_rate, step.beta1, step.beta2, step.penalty,
+                     step.epsilon, kAmsgrad, kMaximize);
+  else
+    at::_fused_adamw_(values, gradient, m, v, {}, steps, step.learning_rate, step.beta1, step.beta2, step.weight_decay,
+                      step.epsilon, kAmsgrad, kMaximize);
+  if (u.copy.defined()) at::Tensor(u.copy).copy_(u.values);
+}
+
 }  // namespace
 
 void sgd_reference_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
@@ -158,8 +204,9 @@ void sgd_reference_(const FlatUpdate& u, const at::Tensor& momentum, const SgdSt
 }
 
 void sgd_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
-  if (!has_kernel(u.values)) return sgd_reference_(u, momentum, step);
   check_sgd(u, momentum, step);
+  if (!has_kernel(u.values))
+    return in_slices(u, {momentum}, [&](const FlatUpdate& part, const auto& s) { sgd_reference_(part, s[0], step); });
   run(u, u.values, if_defined(momentum), [&](auto element) {
     using W = WideOf<decltype(element)>;
     const SgdFactors<W> factors{static_cast<W>(step.weight_decay),
@@ -184,8 +231,16 @@ void adam_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::T
 }
 
 void adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp_avg_sq, const AdamStep& step) {
-  if (!has_kernel(u.values)) return adam_reference_(u, exp_avg, exp_avg_sq, step);
   check_adam(u, exp_avg, exp_avg_sq, step);
+  if (has_library_step(u, step)) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor steps = at::full({}, step.step, u.values.options().dtype(at::kFloat));
+    return in_slices(u, {exp_avg, exp_avg_sq},
+                     [&](const FlatUpdate& part, const auto& s) { library_adam_(part, s[0], s[1], step, steps); });
+  }
+  if (!has_kernel(u.values))
+    return in_slices(u, {exp_avg, exp_avg_sq},
+                     [&](const FlatUpdate& part, const auto& s) { adam_reference_(part, s[0], s[1], step); });
   run(u, u.values, {exp_avg, exp_avg_sq}, [&](auto element) {
     return [factors = adam_factors<WideOf<decltype(element)>>(step), kernel = kernels<decltype(element)>().adam](
                const auto& part, int64_t n) { kernel(part, factors, n); };
@@ -204,8 +259,11 @@ void adam_direction_reference_(const FlatUpdate& u, const at::Tensor& direction,
 
 void adam_direction_(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg,
                      const at::Tensor& exp_avg_sq, const AdamStep& step) {
-  if (!has_kernel(u.values)) return adam_direction_reference_(u, direction, exp_avg, exp_avg_sq, step);
   check_direction(u, direction, exp_avg, exp_avg_sq, step);
+  if (!has_kernel(u.values))
+    return in_slices(u, {direction, exp_avg, exp_avg_sq}, [&](const FlatUpdate& part, const auto& s) {
+      adam_direction_reference_(part, s[0], s[1], s[2], step);
+    });
   run(u, direction, {exp_avg, exp_avg_sq}, [&](auto element) {
     using W = WideOf<decltype(element)>;
     AdamFactors<W> factors = adam_factors<W>(step);  // the kernel's decay p - step_size ratio
@@ -226,8 +284,9 @@ void lion_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionS
 }
 
 void lion_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionStep& step) {
-  if (!has_kernel(u.values)) return lion_reference_(u, exp_avg, step);
   check("lion", u, {exp_avg});
+  if (!has_kernel(u.values))
+    return in_slices(u, {exp_avg}, [&](const FlatUpdate& part, const auto& s) { lion_reference_(part, s[0], step); });
   run(u, u.values, {exp_avg}, [&](auto element) {
     using W = WideOf<decltype(element)>;
     const LionFactors<W> factors{static_cast<W>(1 - step.learning_rate * step.weight_decay),
@@ -248,9 +307,11 @@ void average_reference_(const at::Tensor& x, double scale, const at::Tensor& ave
 }
 
 void average_(const at::Tensor& x, double scale, const at::Tensor& average, double mix) {
-  if (!has_kernel(x)) return average_reference_(x, scale, average, mix);
   const FlatUpdate u{x, x, {}, scale};
   check("average", u, {average});
+  if (!has_kernel(x))
+    return in_slices(u, {average},
+                     [&](const FlatUpdate& part, const auto& s) { average_reference_(part.values, scale, s[0], mix); });
   run(u, x, {average}, [&](auto element) {
     using T = decltype(element);
     return [mix = static_cast<WideOf<T>>(mix), kernel = kernels<T>().average](const auto& part, int64_t n) {

@@ -118,7 +118,8 @@ data::Batch Engine::checked(const data::Batch& b) const {
   auto here = [&](const at::Tensor& t) {
     return t.defined() ? t.to(t.options().device(device()), /*non_blocking=*/true) : t;
   };
-  return {here(b.inputs), here(b.labels), here(b.positions), here(b.documents)};
+  // Documents stay: the host reads their borders.
+  return {here(b.inputs), here(b.labels), here(b.positions), b.documents.defined() ? b.documents.cpu() : b.documents};
 }
 
 nn::Step Engine::step_of(const data::Batch& micro_batch) const {

@@ -138,7 +138,7 @@ at::Tensor VocabularyLossHead::own_labels(const at::Tensor& labels, const nn::St
 }
 
 int64_t VocabularyLossHead::slice_of(const at::Tensor& own_labels, int64_t columns) {
-  return std::max<int64_t>(1, ops::slice_tokens(own_labels.numel(), columns) / own_labels.size(0));
+  return std::max<int64_t>(1, ops::slice_tokens(own_labels.numel(), columns, own_labels.device()) / own_labels.size(0));
 }
 
 at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
