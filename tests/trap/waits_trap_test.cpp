@@ -135,7 +135,8 @@ TEST_F(WaitsOnTrap, OfEvaluationDoNotGrowWithLayers) {
       models::ModelShape shape = test::tiny_llama();
       shape.layers = layers;
       const auto engine = initialize(world, run::Config{}, shape, test::trap_device());
-        engine->evaluate(batch);
+      const data::Batch batch = test::batch_of_ones(shape, 4, 8);
+      engine->evaluate(batch);
       const test::TrapWaits during(test::trap_device());
       engine->evaluate(batch);
       counts = during.counts();
