@@ -13,6 +13,7 @@
 #include "support/course.h"
 #include "support/parity.h"
 #include "support/trap_device.h"
+#include "support/trap_kernels.h"
 
 namespace colossal::train::training_trap_test {
 namespace {
@@ -70,7 +71,7 @@ std::vector<double> learn(Engine& engine, int64_t steps, const test::Text& text 
 TEST_F(TrainingOnTrap, LearnsByEveryRuleWhatTheCpuLearns) {
   for (const std::string& rule : optim::rule_names())
     for (const int64_t ranks : {1, 2}) {
-      if (rule == "adam8bit") continue;  // keeps its moments on the CPU, and says so
+      if (rule == "adam8bit") continue;  // needs our kernels, and says so
       run::Config config = config_of(rule);
       config.parallel.data = ranks;
       config.parallel.zero = ranks == 1 ? 0 : 1;
@@ -78,6 +79,21 @@ TEST_F(TrainingOnTrap, LearnsByEveryRuleWhatTheCpuLearns) {
       expect_same_course(on(true, config, test::tiny_llama(), course), on(false, config, test::tiny_llama(), course),
                          concat(rule, ", ", ranks, " ranks"));
     }
+}
+
+TEST_F(TrainingOnTrap, LearnsByOurKernelsWhatTheCpuLearns) {
+  const test::TrapKernels kernels;
+  for (const std::string rule : {"adam8bit", "adamw", "sgd", "lion", "lamb"}) {
+    run::Config config = config_of(rule);
+    config.parallel.data = 2;
+    config.parallel.zero = 1;
+    models::ModelShape shape = test::tiny_llama();
+    shape.dropout = 0.1;
+    const int64_t before = kernels.launches();
+    const auto course = [](Engine& engine) { return learn(engine, kSteps, kText); };
+    expect_same_course(on(true, config, shape, course), on(false, config, shape, course), rule);
+    EXPECT_GT(kernels.launches(), before) << rule;
+  }
 }
 
 std::vector<double> gradient_of(Engine& engine, double scale) {
@@ -105,6 +121,19 @@ double error_of(const std::string& format) {
   if (format == "fp32") return std::sqrt(48.0) * 0x1p-24 * 16;  // and sums of up to 16 * 16 terms, which round as well
   return format == "fp8" ? std::sqrt(16) * std::hypot(0.026, 0.053)
                          : std::sqrt(48.0) * (format == "fp16" ? 0x1p-11 : 0x1p-8);
+}
+
+TEST_F(TrainingOnTrap, HasTheGradientsOfTheCpuByOurKernels) {
+  const test::TrapKernels kernels;
+  run::Config config = test::course_config();
+  const auto want = on(false, config, test::tiny_llama(), [](Engine& e) { return gradient_of(e, 1); });
+  for (const std::string format : {"fp32", "bf16", "fp16"}) {
+    config.precision.mode = format;
+    const double scale = format == "fp16" ? config.precision.loss_scale : 1;
+    const auto got = on(true, config, test::tiny_llama(), [&](Engine& e) { return gradient_of(e, scale); });
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_LT(relative_error(got, want), error_of(format)) << format;
+  }
 }
 
 TEST_F(TrainingOnTrap, HasTheGradientsOfTheCpuInEveryFormat) {
