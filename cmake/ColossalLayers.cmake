@@ -81,7 +81,7 @@ function(colossal_add_cuda_kernels target)
     add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Compiling ${name}.cu with nvcc"
       COMMAND ${COLOSSAL_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 -DNDEBUG --extended-lambda
         -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I ${PROJECT_SOURCE_DIR}/src
-        -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90])
+        -gencode=arch=compute_75,code=compute_75 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90])
     list(APPEND objects ${object})
   endforeach()
   add_custom_target(colossal_cuda_kernels ALL DEPENDS ${objects})
