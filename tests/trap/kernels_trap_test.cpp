@@ -283,12 +283,13 @@ TEST_F(KernelsOnTrap, DropsWhatTheCpuDrops) {
   for (const auto type : float_types())
     for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 3}, {700, 13}, {5, 5000}}) {
       const at::Tensor x = normal({rows, columns}, 1).to(type);
-      const LogicalRows place{7, 100, 230};
-      const at::Tensor want = dropout(x, 0.4, 11, place, 3, columns + 10);
-      const int64_t before = kernels.launches();
-      const at::Tensor got = dropout(x.to(device), 0.4, 11, place, 3, columns + 10);
-      EXPECT_EQ(kernels.launches() - before, 1);
-      EXPECT_TRUE(at::equal(test::peek(got), want)) << type << ", " << rows << " x " << columns;
+      for (const LogicalRows& place : {LogicalRows{7, 100, 230}, LogicalRows{7}}) {
+        const at::Tensor want = dropout(x, 0.4, 11, place, 3, columns + 10);
+        const int64_t before = kernels.launches();
+        const at::Tensor got = dropout(x.to(device), 0.4, 11, place, 3, columns + 10);
+        EXPECT_EQ(kernels.launches() - before, 1);
+        EXPECT_TRUE(at::equal(test::peek(got), want)) << type << ", " << rows << " x " << columns;
+      }
     }
   EXPECT_EQ(dropout(at::empty({0, 5}, device), 0.4, 11, {0}, 0, 5).numel(), 0);
 }
@@ -311,7 +312,7 @@ TEST_F(KernelsOnTrap, RotaryEqualsItsReferenceAndNobodyWaits) {
         return Tensors{rotary_reference(t[0], positions, table),
                        rotary_reference(t[1].view({2, 70, 3, head}).slice(2, 0, 2), positions, table)};
       };
-      expect_equal_operators(on_device(turned), reference, {normal({2, 70, 4, head}, 1), normal({2, 70, 3 * head}, 2)},
+      expect_equal_operators(on_device(turned), reference, {normal({2, 70, 21, head}, 1), normal({2, 70, 3 * head}, 2)},
                              type, 4);
     }
   EXPECT_GT(kernels.launches(), 0);
