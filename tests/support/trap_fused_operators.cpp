@@ -231,13 +231,14 @@ std::vector<Tensor> foreach_norm(at::TensorList parts, const at::Scalar& order, 
   TORCH_CHECK(!parts.empty(), "a list must not be empty");
   const double p = order.toDouble();
   TORCH_CHECK(p == 1 || p == 2 || p == std::numeric_limits<double>::infinity(), "other orders go part by part");
-  TORCH_CHECK(dtype && at::promoteTypes(parts[0].scalar_type(), *dtype) == *dtype, "results must not be narrower");
+  const at::ScalarType type = dtype.value_or(parts[0].scalar_type());
+  TORCH_CHECK(at::promoteTypes(parts[0].scalar_type(), type) == type, "results must not be narrower");
   std::vector<Tensor> norms;
   for (const Tensor& part : parts) {
     TORCH_CHECK(part.scalar_type() == parts[0].scalar_type() && part.device() == parts[0].device() &&
                     part.is_non_overlapping_and_dense(),
                 "lists of several dtypes or devices, or with gaps, go part by part");
-    norms.push_back(at::linalg_vector_norm(part.to(*dtype), order));
+    norms.push_back(at::linalg_vector_norm(part.to(type), order));
   }
   return norms;
 }

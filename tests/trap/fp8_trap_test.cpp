@@ -90,6 +90,17 @@ TEST_F(Fp8OnTrap, ScalesThatAreNoPowersOfTwoAreUndone) {
     ops::expect_close(codes.tensors[i], emulated.tensors[i], at::kFloat, 48, concat("value or gradient ", i));
 }
 
+TEST_F(Fp8OnTrap, CodesAreThoseOfTheCpu) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const ops::Fp8 format : {ops::Fp8::E4m3, ops::Fp8::E5m2})
+      for (const double scale : {0.3, 1000.0, 3e5}) {  // which saturates
+        const at::Tensor x = normal({7, 9}, 1).to(type), factor = at::full({}, scale, at::kFloat);
+        const at::Tensor there = ops::quantize(x.to(test::trap_device()), format, factor.to(test::trap_device()));
+        EXPECT_TRUE(at::equal(test::peek(there).view(at::kByte), ops::quantize(x, format, factor).view(at::kByte)))
+            << type << " times " << scale;
+      }
+}
+
 TEST_F(Fp8OnTrap, SizesAndTypesThatHardwareDoesNotTakeAreEmulated) {
   const auto products = [](const Case& c) {
     const Result got = run(c), want = run_emulated(c);

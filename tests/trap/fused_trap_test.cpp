@@ -115,21 +115,21 @@ TEST_F(FusedOnTrap, APathIsChosenByTypeAndMask) {
 
 TEST_F(FusedOnTrap, DecodingAsksForFlashAttentionByName) {
   using enum AttentionPath;
-  const AttentionMask lengths{.lengths = {5, 13}};
+  const AttentionMask grows{.grows = true}, lengths{.lengths = {5, 13}, .grows = true};
   const auto path = [](int64_t queries, int64_t keys, at::ScalarType type, const AttentionMask& mask) {
     const Tensors t = there_of({queries, keys}, type);
     return attention_path(false, t[0], t[1], mask);
   };
-  EXPECT_EQ(path(1, 13, at::kBFloat16, {}), Library) << "in training LibTorch chooses";
-  EXPECT_EQ(path(1, 13, at::kBFloat16, lengths), Masked) << "its derivative would not know of lengths";
+  EXPECT_EQ(path(13, 13, at::kBFloat16, {}), Library) << "in training and evaluation LibTorch chooses";
+  EXPECT_EQ(path(13, 13, at::kBFloat16, grows), Flash) << "of a prompt";
+  EXPECT_EQ(path(1, 13, at::kBFloat16, grows), Flash);
+  EXPECT_EQ(path(1, 13, at::kFloat, grows), Library);
+  EXPECT_EQ(path(1, 13, at::kBFloat16, lengths), Masked) << "the derivative would not know of lengths";
   const at::NoGradGuard no_grad;
-  EXPECT_EQ(path(1, 13, at::kBFloat16, {}), Flash);
-  EXPECT_EQ(path(13, 13, at::kBFloat16, {}), Library) << "of a prompt, or in evaluation";
   EXPECT_EQ(path(1, 13, at::kHalf, lengths), Flash);
-  EXPECT_EQ(path(1, 13, at::kFloat, {}), Library);
   EXPECT_EQ(path(1, 13, at::kFloat, lengths), Masked);
   const WithoutDeviceOperator none(DeviceOperator::FlashAttention);
-  EXPECT_EQ(path(1, 13, at::kBFloat16, {}), Library) << "a GPU too old";
+  EXPECT_EQ(path(1, 13, at::kBFloat16, grows), Library) << "a GPU too old";
 }
 
 /// [2, heads, keys, 8] of a cache that has room for `room` keys.
@@ -150,7 +150,7 @@ TEST_F(FusedOnTrap, DecodingEqualsItsReferenceAndNobodyWaits) {
             for (const auto type : {at::kBFloat16, at::kHalf, at::kFloat}) {
               SCOPED_TRACE(concat(queries, " queries, causal ", causal, " window ", window, " room ", room, " ", type,
                                   " lengths ", lengths.empty() ? 0 : lengths[0]));
-              const AttentionMask mask{.causal = causal, .window = window, .lengths = lengths};
+              const AttentionMask mask{.causal = causal, .window = window, .lengths = lengths, .grows = true};
               const Tensors host = inputs_of({queries, 13}), t = there_of({queries, 13}, type);
               const at::Tensor k = in_cache(t[1], room), v = in_cache(t[2], room);
               const test::CalledOperators called;

@@ -48,15 +48,16 @@ class WholeAttention final : public Attention {
         .to(heads.q.device());
   }
 
-  // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D].
+  // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D]. `grows`: k and v are those of a cache.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& documents,
-                    const std::vector<int64_t>& lengths) const {
+                    const std::vector<int64_t>& lengths, bool grows) const {
     ops::AttentionMask mask{.causal = options_.causal,
                             .documents = documents,
                             .scale = options_.scale,
                             .window = options_.window,
                             .alibi = slopes_,
-                            .soft_cap = options_.soft_cap};
+                            .soft_cap = options_.soft_cap,
+                            .grows = grows};
     if (!lengths.empty() && !(all_equal(lengths) && lengths.front() == k.size(1))) mask.lengths = lengths;
     return ops::attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2);
   }
@@ -66,8 +67,9 @@ class WholeAttention final : public Attention {
     const auto cut = [&](const at::Tensor& x) {
       return count == 1 || !x.defined() ? x : x.unflatten(1, {count, -1}).flatten(0, 1);
     };
-    const at::Tensor out = held.k.defined() ? attend(cut(heads.q), held.k, held.v, cut(documents), held.lengths)
-                                            : attend(cut(heads.q), cut(heads.k), cut(heads.v), cut(documents), {});
+    const at::Tensor out = held.k.defined()
+                               ? attend(cut(heads.q), held.k, held.v, cut(documents), held.lengths, true)
+                               : attend(cut(heads.q), cut(heads.k), cut(heads.v), cut(documents), {}, false);
     return count == 1 ? out : out.unflatten(0, {-1, count}).flatten(1, 2);
   }
 
@@ -86,8 +88,8 @@ class WholeAttention final : public Attention {
       const auto own = [&](const at::Tensor& all) {
         return all.unflatten(0, {-1, count}).select(1, i).narrow(1, 0, held.lengths[i]);
       };
-      out.push_back(held.k.defined() ? attend(q[i], own(held.k), own(held.v), ids[i], {})
-                                     : attend(q[i], k[i], v[i], ids[i], {}));
+      out.push_back(held.k.defined() ? attend(q[i], own(held.k), own(held.v), ids[i], {}, true)
+                                     : attend(q[i], k[i], v[i], ids[i], {}, false));
     }
     return at::cat(out, 1);
   }

@@ -41,6 +41,8 @@ struct AttentionMask {
   std::vector<PositionRun> queries{};
   int64_t first_key = 0;         ///< position of the first key, where `queries` says those of queries
   at::Tensor query_documents{};  ///< int64 [B, S]: the document of each query, where there are documents and `queries`
+  /// The number of keys is another in nearly every call, as in decoding: what plans once for each size is avoided
+  bool grows = false;
 };
 
 /// The slopes of ALiBi for `heads` heads, fp64 [heads]: 2^(-8 i / heads) for i = 1, 2, ... where `heads` is a power of
