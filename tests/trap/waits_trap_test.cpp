@@ -161,7 +161,7 @@ TEST_F(WaitsOnTrap, OfEvaluationDoNotGrowWithLayers) {
 }
 
 TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
-  const auto waits = [](int64_t layers, int64_t tokens) {
+  const auto waits = [](int64_t layers, int64_t tokens, const infer::SamplingOptions& sampling) {
     test::TrapCounts counts;
     comm::run_ranks(1, [&](comm::World& world) {
       models::ModelShape shape = test::tiny_llama();
@@ -170,15 +170,19 @@ TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
       comm::Mesh mesh(world, layout.axes());
       distributed::DistributedModel model(mesh, layout, shape, {at::kFloat, test::trap_device(), 5}, {});
       const test::TrapWaits during(test::trap_device());
-      infer::generate(model, {3, 1, 4}, {.max_tokens = tokens});
+      infer::generate(model, {3, 1, 4}, {.max_tokens = tokens, .sampling = sampling});
       counts = during.counts();
     });
     return counts;
   };
-  const test::TrapCounts four = waits(1, 6) - waits(1, 2);
-  EXPECT_EQ(four.copies_to_host, 4) << "the logits";
-  EXPECT_EQ(four.waits(), 4);
-  EXPECT_EQ((waits(3, 6) - waits(3, 2)).waits(), 4);
+  for (const infer::SamplingOptions& sampling :
+       {infer::SamplingOptions{}, infer::SamplingOptions{.temperature = 1, .top_k = 9, .top_p = 0.9}}) {
+    const test::TrapCounts four = waits(1, 6, sampling) - waits(1, 2, sampling);
+    EXPECT_EQ(four.copies_to_host, 4);
+    EXPECT_EQ(four.bytes_to_host, 4 * 8) << "a number each, and no logits";
+    EXPECT_EQ(four.waits(), 4);
+    EXPECT_EQ((waits(3, 6, sampling) - waits(3, 2, sampling)).waits(), 4);
+  }
 }
 
 }  // namespace
