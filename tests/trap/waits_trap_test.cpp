@@ -19,7 +19,7 @@ namespace {
 struct Choice {
   int64_t layers = 1, micro_batches = 1;
   std::string clip_by = "norm", optimizer = "adamw", precision = "fp32", recompute = "none", documents = "separate";
-  double dropout = 0;
+  double dropout = 0, loss_scale = 0;  // 0: the default
   bool rounded_by_chance = false, pinned = false;
   bool several_documents = false;  ///< in each row
 };
@@ -37,6 +37,7 @@ test::TrapCounts waits_of(models::ModelShape shape, const Choice& choice) {
     config.optimizer.name = choice.optimizer;
     config.precision.mode = choice.precision;
     config.precision.masters = !choice.rounded_by_chance;
+    if (choice.loss_scale > 0) config.precision.loss_scale = choice.loss_scale;
     config.optimizer.stochastic_rounding = choice.rounded_by_chance;
     config.memory.recompute = choice.recompute;
     config.data.documents = choice.documents;
@@ -109,6 +110,18 @@ TEST_F(WaitsOnTrap, AreOneForTheLossAndTheNormTogether) {
   EXPECT_EQ(step.copies_not_awaited, 3) << "inputs, labels, positions; documents stay with the host";
   EXPECT_EQ(step.scalar_reads + step.sizes_read, 0);
   EXPECT_EQ(waits_of(test::tiny_llama(), {}).copies_to_device, 3) << "of a batch that may be swapped out";
+}
+
+TEST_F(WaitsOnTrap, AreOneInEveryFormatWhetherTheStepIsTakenOrNot) {
+  for (const std::string format : {"fp32", "bf16", "fp16", "fp8"})
+    for (const std::string clip_by : {"norm", "largest", "value"}) {
+      const test::TrapCounts step =
+          waits_of(test::tiny_llama(), {.clip_by = clip_by, .precision = format, .pinned = true});
+      EXPECT_EQ(step.waits(), 1) << format << ", " << clip_by << ": " << step;
+    }
+  const test::TrapCounts skipped =
+      waits_of(test::tiny_llama(), {.precision = "fp16", .loss_scale = 0x1p60, .pinned = true});
+  EXPECT_EQ(skipped.waits(), 1) << "the norm says whether anything overflowed: " << skipped;
 }
 
 class Sevens : public data::Samples {
