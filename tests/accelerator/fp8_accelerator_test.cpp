@@ -6,11 +6,13 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/nn/linear.h"
 #include "colossal/ops/device_operators.h"
 #include "colossal/ops/fp8.h"
 #include "colossal/ops/scaled_product.h"
+#include "colossal/parallel/tensor/layout.h"
 #include "colossal/tensor/flops.h"
 #include "ops/compare.h"
 #include "support/accelerator.h"
@@ -109,6 +111,43 @@ TEST_F(Fp8OnAccelerator, SizesAndTypesThatHardwareDoesNotTakeAreEmulated) {
   EXPECT_EQ(products({.rows = 32, .in = 40, .out = 16}), 0) << "every product has the inputs as a side";
   EXPECT_EQ(products({.rows = 32, .in = 48, .out = 24}), 1) << "dW takes any number of outputs";
   EXPECT_EQ(products({.rows = 32, .in = 48, .out = 16, .type = at::kDouble}), 0) << "of fp64 nothing is lost";
+}
+
+/// Of an expand and a contract that two ranks split: y, dx and dW of both, on rank 0 and on rank 1.
+Tensors split_layers() {
+  std::vector<Tensors> of_ranks(2);
+  comm::run_ranks(2, [&](comm::World& world) {
+    const at::Device device = test::accelerator(world.local_rank());
+    comm::Mesh mesh(world, {{"tensor", 2}});
+    const parallel::Layout layout = parallel::make_layout({.size = 2}, mesh);
+    const auto there = [&](at::IntArrayRef shape, uint64_t seed) {
+      return normal(shape, 10 * seed + static_cast<uint64_t>(world.rank())).to(at::kBFloat16).to(device);
+    };
+    Fp8Layers fp8({});
+    for (const auto& inner : {layout.expand.product, layout.contract.product}) {
+      const Parameter weight{.name = "w", .value = there({16, 48}, 2)};
+      const auto product = fp8.wrap(inner, weight);
+      Product::Saved saved;
+      const at::Tensor x = there({32, 48}, 1), bias = there({16}, 3), dy = there({32, 16}, 4);
+      const at::Tensor y = product->forward(x, weight.value, bias, 16, &saved);
+      const Product::Gradients d = product->backward(dy, saved, {});
+      for (const at::Tensor& t : {y, d.x, d.weight}) of_ranks[world.rank()].push_back(test::peek(t));
+    }
+  });
+  of_ranks[0].insert(of_ranks[0].end(), of_ranks[1].begin(), of_ranks[1].end());
+  return of_ranks[0];
+}
+
+TEST_F(Fp8OnAccelerator, RanksThatSplitLayersMultiplyCodesToo) {
+  if (!test::has_accelerators_for(2)) GTEST_SKIP() << "two ranks that are threads need two devices";
+  const test::CalledOperators called;
+  const Tensors codes = split_layers();
+  EXPECT_EQ(called("_scaled_mm"), 2 * 2 * 3) << "ranks, layers, products";
+  const ops::WithoutDeviceOperator none(DeviceOperator::ScaledProduct);
+  const Tensors emulated = split_layers();
+  EXPECT_EQ(called("_scaled_mm"), 2 * 2 * 3);
+  for (size_t i = 0; i < codes.size(); ++i)  // a sum of two that were rounded each
+    ops::expect_close(codes[i], emulated[i], at::kBFloat16, 48, concat("number ", i), 3);
 }
 
 TEST_F(Fp8OnAccelerator, WhatIsNotFiniteShows) {
