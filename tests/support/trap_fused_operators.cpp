@@ -131,13 +131,11 @@ Tensor by_rows(const Tensor& log_sums, int64_t rows) {
 }
 Tensor by_heads(const Tensor& log_sums) { return log_sums.transpose(0, 1).flatten(1, 2); }
 
-std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(const Tensor& q, const Tensor& k, const Tensor& v,
-                                                                 const Optional& first_q, const Optional& first_k,
-                                                                 int64_t max_q, int64_t max_k, double dropout,
-                                                                 bool causal, bool debug, std::optional<double> scale,
-                                                                 std::optional<int64_t> left,
-                                                                 std::optional<int64_t> right, const Optional& used) {
-  TORCH_CHECK(dropout == 0 && !debug, "the plain version drops nothing");
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(
+    const Tensor& q, const Tensor& k, const Tensor& v, const Optional& first_q, const Optional& first_k, int64_t max_q,
+    int64_t max_k, double dropout, bool causal, bool debug, std::optional<double> scale, std::optional<int64_t> left,
+    std::optional<int64_t> right, const Optional& used, const Optional& slopes) {
+  TORCH_CHECK(dropout == 0 && !debug && !slopes, "the plain version knows sequences, and nothing of dropout or slopes");
   TORCH_CHECK(first_q.has_value() == first_k.has_value(), "both or neither have borders");
   const Tensor none;
   const Sequences queries = sequences_of("query", q, first_q.value_or(none), max_q),
@@ -162,17 +160,20 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(const Tensor& q
   return {out.view(q.sizes()), first_q ? log_sums : by_rows(log_sums, q.size(0)), seeds, unused, unused};
 }
 
-/// Boxed, since versions of LibTorch differ in what follows the lengths.
-void flash_forward_boxed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const std::vector<c10::IValue> all = torch::jit::pop(*stack, op.schema().arguments().size());
-  constexpr size_t kKnown = 14;
-  for (size_t i = kKnown; i < all.size(); ++i)
-    TORCH_CHECK(all[i].isNone(), "the plain version knows nothing of ", op.schema().arguments()[i].name());
-  auto [out, log_sums, seeds, unused, debug] = flash_forward(
-      all[0].toTensor(), all[1].toTensor(), all[2].toTensor(), all[3].toOptional<Tensor>(), all[4].toOptional<Tensor>(),
-      all[5].toInt(), all[6].toInt(), all[7].toDouble(), all[8].toBool(), all[9].toBool(), all[10].toOptional<double>(),
-      all[11].toOptional<int64_t>(), all[12].toOptional<int64_t>(), all[13].toOptional<Tensor>());
-  torch::jit::push(*stack, out, log_sums, seeds, unused, debug);
+/// As LibTorch 2.13 has it.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward_of_pages(
+    const Tensor& q, const Tensor& k, const Tensor& v, const Optional& first_q, const Optional& first_k, int64_t max_q,
+    int64_t max_k, double dropout, bool causal, bool debug, std::optional<double> scale, std::optional<int64_t> left,
+    std::optional<int64_t> right, const Optional& used, const Optional& slopes, const Optional& blocks,
+    std::optional<int64_t> splits) {
+  TORCH_CHECK(!blocks && !splits, "the plain version knows nothing of pages and of splits, which 2.11 does not have");
+  return flash_forward(q, k, v, first_q, first_k, max_q, max_k, dropout, causal, debug, scale, left, right, used,
+                       slopes);
+}
+
+template <class Result, class... Arguments>
+constexpr size_t arity(Result (*)(Arguments...)) {
+  return sizeof...(Arguments);
 }
 
 std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -262,7 +263,10 @@ void register_trap_fused_operators(torch::Library& aten) {
   aten.impl("mm.dtype", TORCH_FN(wide_mm));
   aten.impl("_scaled_mm", TORCH_FN(scaled_mm));
   aten.impl("_foreach_norm.Scalar", TORCH_FN(foreach_norm));
-  aten.impl("_flash_attention_forward", torch::CppFunction::makeFromBoxedFunction<&flash_forward_boxed>());
+  if constexpr (arity(&at::_ops::_flash_attention_forward::call) == arity(&flash_forward))
+    aten.impl("_flash_attention_forward", TORCH_FN(flash_forward));
+  else
+    aten.impl("_flash_attention_forward", TORCH_FN(flash_forward_of_pages));
   aten.impl("_flash_attention_backward", TORCH_FN(flash_backward));
   aten.impl("_fused_rms_norm", TORCH_FN(rms_forward));
   aten.impl("_fused_rms_norm_backward", TORCH_FN(rms_backward));
