@@ -79,7 +79,8 @@ void* TrapMemory::allocate(size_t bytes) {
 
 size_t TrapMemory::bytes_at(const void* address) {
   const std::lock_guard lock(mutex_);
-  return in_use_.at(static_cast<size_t>(static_cast<const std::byte*>(address) - forbidden_)).size;
+  const size_t asked = in_use_.at(static_cast<size_t>(static_cast<const std::byte*>(address) - forbidden_)).asked;
+  return (asked + kTrapLine - 1) / kTrapLine * kTrapLine;
 }
 
 void TrapMemory::free(void* address) {
