@@ -120,7 +120,7 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   if(NOT folder STREQUAL "ops")  # ranks are the parallelism of these tests: a pool of threads for each would only crowd the cores
     list(APPEND properties ENVIRONMENT OMP_NUM_THREADS=1)
   endif()
-  if(NOT arg_LABEL STREQUAL "unit")
+  if(NOT arg_LABEL MATCHES "^(unit|gpu|trap)$")
     if(NOT arg_TIMEOUT)
       set(arg_TIMEOUT 300)
     endif()

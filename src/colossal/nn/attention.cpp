@@ -55,15 +55,16 @@ class WholeAttention final : public Attention {
         .to(heads.q.device());
   }
 
-  // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D].
+  // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D]. `grows`: k and v are those of a cache.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Documents& documents,
-                    const std::vector<int64_t>& lengths) const {
+                    const std::vector<int64_t>& lengths, bool grows) const {
     ops::AttentionMask mask{.causal = options_.causal,
                             .documents = documents.ids,
                             .scale = options_.scale,
                             .window = options_.window,
                             .alibi = slopes_,
                             .soft_cap = options_.soft_cap,
+                            .grows = grows,
                             .runs = documents.runs};
     if (!lengths.empty() && !(all_equal(lengths) && lengths.front() == k.size(1))) mask.lengths = lengths;
     return ops::attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2);
@@ -75,8 +76,8 @@ class WholeAttention final : public Attention {
       return count == 1 || !x.defined() ? x : x.unflatten(1, {count, -1}).flatten(0, 1);
     };
     const Documents own = count == 1 ? documents : Documents{cut(documents.ids), nullptr};
-    const at::Tensor out = held.k.defined() ? attend(cut(heads.q), held.k, held.v, own, held.lengths)
-                                            : attend(cut(heads.q), cut(heads.k), cut(heads.v), own, {});
+    const at::Tensor out = held.k.defined() ? attend(cut(heads.q), held.k, held.v, own, held.lengths, true)
+                                            : attend(cut(heads.q), cut(heads.k), cut(heads.v), own, {}, false);
     return count == 1 ? out : out.unflatten(0, {-1, count}).flatten(1, 2);
   }
 
@@ -95,8 +96,9 @@ class WholeAttention final : public Attention {
       const auto own = [&](const at::Tensor& all) {
         return all.unflatten(0, {-1, count}).select(1, i).narrow(1, 0, held.lengths[i]);
       };
-      out.push_back(held.k.defined() ? attend(q[i], own(held.k), own(held.v), {ids[i], nullptr}, {})
-                                     : attend(q[i], k[i], v[i], {ids[i], nullptr}, {}));
+      const Documents none_known{ids[i], nullptr};
+      out.push_back(held.k.defined() ? attend(q[i], own(held.k), own(held.v), none_known, {}, true)
+                                     : attend(q[i], k[i], v[i], none_known, {}, false));
     }
     return at::cat(out, 1);
   }

@@ -1,7 +1,6 @@
 #include "colossal/ops/attention.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -227,9 +226,8 @@ AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Ten
   const bool is_ruled = mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all;
   // LibTorch aligns its causal mask to the first key, which is ours only if S = T; a single query sees everything.
   const bool is_plain = !is_ruled && (!mask.causal || queries == 1 || queries == keys);
-  // Decoding: of what LibTorch may choose cuDNN's attention makes a plan for each number of keys, and they grow.
-  const bool decodes = queries < keys && !at::GradMode::is_enabled();
-  if (is_plain && !decodes) return AttentionPath::Library;
+  // Of what LibTorch may choose cuDNN's attention makes a plan for every size.
+  if (is_plain && !mask.grows) return AttentionPath::Library;
   if (takes_flash_attention(q, k, mask)) return AttentionPath::Flash;
   return is_plain ? AttentionPath::Library : AttentionPath::Masked;
 }

@@ -44,6 +44,8 @@ struct AttentionMask {
   std::vector<PositionRun> queries{};
   int64_t first_key = 0;         ///< position of the first key, where `queries` says those of queries
   at::Tensor query_documents{};  ///< int64 [B, S]: the document of each query, where there are documents and `queries`
+  /// The number of keys is another in nearly every call, as in decoding: what plans once for each size is avoided
+  bool grows = false;
   /// document_runs() of `documents` for the queries' device, found out once for many layers; null: accelerators look at
   /// documents in each
   std::shared_ptr<const DocumentRuns> runs{};
