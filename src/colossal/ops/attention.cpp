@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/attention_mask.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/document_runs.h"
 #include "colossal/ops/flash_attention.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/flops.h"
@@ -238,6 +239,7 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
   if (path == AttentionPath::Reference) return attention_reference(q, k, v, mask);
   if (const int64_t first = unreached(q, k, mask); first > 0) {
     AttentionMask rest = mask;
+    rest.runs = nullptr;
     if (mask.documents.defined()) rest.documents = mask.documents.slice(1, first);
     return attention_on(path, q, k.slice(2, first), v.slice(2, first), rest);
   }
@@ -250,9 +252,10 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check(q, k, v, mask);
   if (!q.is_cpu() && !q.is_meta() && mask.queries.empty() && mask.documents.defined() &&
-      is_document_a_row(mask.documents)) {
+      (mask.runs ? mask.runs->is_one_a_row : is_document_a_row(mask.documents))) {
     AttentionMask rest = mask;
     rest.documents = at::Tensor();
+    rest.runs = nullptr;
     return attention(q, k, v, rest);
   }
   const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();
