@@ -1,6 +1,7 @@
 # One static library a layer, its dependencies read from src/colossal/LAYERS; sources are found by folder, so that a new
 # model or command needs no edit here. Suffixes carry meaning:
-#   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time
+#   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a unit of its own,
+#                              where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
 #   nccl.cpp / no_nccl.cpp     the second stands in where the headers of the first are missing
 
@@ -48,7 +49,9 @@ function(colossal_select_sources layer out)
   list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp" OUTPUT_VARIABLE single)
   set_source_files_properties(${single} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   foreach(source ${sources})
-    if(source MATCHES "_avx2\\.cpp$")
+    if(source MATCHES "_cpu\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+    elseif(source MATCHES "_avx2\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c" SKIP_PRECOMPILE_HEADERS ON
         SKIP_UNITY_BUILD_INCLUSION ON)
     elseif(source MATCHES "_avx512\\.cpp$")
@@ -156,7 +159,7 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   if(NOT folder STREQUAL "ops")  # ranks are the parallelism of these tests: a pool of threads for each would only crowd the cores
     list(APPEND properties ENVIRONMENT OMP_NUM_THREADS=1)
   endif()
-  if(NOT arg_LABEL STREQUAL "unit")
+  if(NOT arg_LABEL MATCHES "^(unit|gpu|trap)$")
     if(NOT arg_TIMEOUT)
       set(arg_TIMEOUT 300)
     endif()

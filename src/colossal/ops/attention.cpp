@@ -11,7 +11,8 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/attention_mask.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/packed_attention.h"
+#include "colossal/ops/document_runs.h"
+#include "colossal/ops/flash_attention.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/flops.h"
 
@@ -224,8 +225,11 @@ AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Ten
   const bool window_sees_all = mask.window == 0 || reach_of(mask) >= keys - 1;
   const bool is_ruled = mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all;
   // LibTorch aligns its causal mask to the first key, which is ours only if S = T; a single query sees everything.
-  if (!is_ruled && (!mask.causal || queries == 1 || queries == keys)) return AttentionPath::Library;
-  return is_packable(q, k, mask) ? AttentionPath::Packed : AttentionPath::Masked;
+  const bool is_plain = !is_ruled && (!mask.causal || queries == 1 || queries == keys);
+  // Of what LibTorch may choose cuDNN's attention makes a plan for every size.
+  if (is_plain && !mask.grows) return AttentionPath::Library;
+  if (takes_flash_attention(q, k, mask)) return AttentionPath::Flash;
+  return is_plain ? AttentionPath::Library : AttentionPath::Masked;
 }
 
 at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -235,11 +239,12 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
   if (path == AttentionPath::Reference) return attention_reference(q, k, v, mask);
   if (const int64_t first = unreached(q, k, mask); first > 0) {
     AttentionMask rest = mask;
+    rest.runs = nullptr;
     if (mask.documents.defined()) rest.documents = mask.documents.slice(1, first);
     return attention_on(path, q, k.slice(2, first), v.slice(2, first), rest);
   }
   if (path == AttentionPath::Masked) return masked_attention(q, k, v, mask);
-  if (path == AttentionPath::Packed) return packed_attention(q, k, v, mask, scale_of(q, mask));
+  if (path == AttentionPath::Flash) return flash_attention(q, k, v, mask, scale_of(q, mask));
   return at::scaled_dot_product_attention(q, k, v, {}, 0.0, mask.causal && q.size(2) > 1, scale_of(q, mask),
                                           q.size(1) != k.size(1));
 }
@@ -247,9 +252,10 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check(q, k, v, mask);
   if (!q.is_cpu() && !q.is_meta() && mask.queries.empty() && mask.documents.defined() &&
-      is_document_a_row(mask.documents)) {
+      (mask.runs ? mask.runs->is_one_a_row : is_document_a_row(mask.documents))) {
     AttentionMask rest = mask;
     rest.documents = at::Tensor();
+    rest.runs = nullptr;
     return attention(q, k, v, rest);
   }
   const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();

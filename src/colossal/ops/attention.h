@@ -7,9 +7,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace colossal::ops {
+
+struct DocumentRuns;  // ops/document_runs.h
 
 /// Positions [first, first + size).
 struct PositionRun {
@@ -24,7 +27,7 @@ struct PositionRun {
 struct AttentionMask {
   bool causal = true;  ///< a query sees no later position
   /// int64 [B, T] or undefined: a query sees only keys of its own document id. Of the host or of the queries' device;
-  /// best of the host, where accelerators too get by without a mask (AttentionPath::Packed) or a wait
+  /// best of the host, where accelerators too get by without a mask (AttentionPath::Flash) or a wait
   at::Tensor documents;
   double scale = 0;  ///< factor of the scores; 0: 1 / sqrt(D)
   /// 0: none. Causal: a query sees `window` positions, its own the last of them. Else it sees those at most `window`
@@ -41,6 +44,11 @@ struct AttentionMask {
   std::vector<PositionRun> queries{};
   int64_t first_key = 0;         ///< position of the first key, where `queries` says those of queries
   at::Tensor query_documents{};  ///< int64 [B, S]: the document of each query, where there are documents and `queries`
+  /// The number of keys is another in nearly every call, as in decoding: what plans once for each size is avoided
+  bool grows = false;
+  /// document_runs() of `documents` for the queries' device, found out once for many layers; null: accelerators look at
+  /// documents in each
+  std::shared_ptr<const DocumentRuns> runs{};
 };
 
 /// The slopes of ALiBi for `heads` heads, fp64 [heads]: 2^(-8 i / heads) for i = 1, 2, ... where `heads` is a power of
@@ -69,12 +77,12 @@ at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const a
 enum class AttentionPath {
   Kernel,     ///< ours, on the CPU; on meta it gives tensors of the right sizes
   Library,    ///< LibTorch's fused attention without a mask or with its own causal one
-  Packed,     ///< LibTorch's flash attention of runs of a row, on accelerators: ops/packed_attention.h
+  Flash,      ///< LibTorch's flash attention by name, on accelerators: ops/flash_attention.h
   Masked,     ///< LibTorch's, with a mask [.., S, T] of what is allowed, or of biases in q's dtype
   Reference,  ///< for capped scores, which LibTorch's does not know, and for queries that may see nothing
 };
 
-/// A function of sizes, dtype, device and mask alone, so that the choice for a GPU can be seen without one:
+/// A function of sizes, dtype, device, mask and grad mode alone, so that the choice for a GPU can be seen without one:
 /// `has_kernel` is true where our kernel takes the tensors (CPU; fp64, fp32, bf16). attention() has dropped documents
 /// that hide nothing before, one a row, where tensors are on an accelerator.
 AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
