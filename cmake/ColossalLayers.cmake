@@ -1,7 +1,7 @@
 # One static library a layer, its dependencies read from src/colossal/LAYERS; sources are found by folder, so that a new
 # model or command needs no edit here. Suffixes carry meaning:
 #   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time
-#   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch (else no_cuda.cpp)
+#   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
 #   nccl.cpp / no_nccl.cpp     the second stands in where the headers of the first are missing
 
 # The first torch layer owns the precompiled header, the others reuse it. What is in it, GCC instantiates anew in every unit: with
@@ -59,6 +59,41 @@ function(colossal_select_sources layer out)
   set(${out} ${sources} PARENT_SCOPE)
 endfunction()
 
+# Kernels for GPUs. Compiled wherever nvcc is found, so that a mistake shows on machines without a GPU too; linked where LibTorch has CUDA
+# and brings the runtime that nvcc compiles for. Not CMake's own CUDA language, which must link a program to begin with: headers and the
+# compiler are enough here.
+function(colossal_add_cuda_kernels target)
+  find_program(COLOSSAL_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  if(NOT COLOSSAL_NVCC)
+    return()
+  endif()
+  execute_process(COMMAND ${COLOSSAL_NVCC} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  string(REGEX MATCH "release ([0-9]+)" _ "${version}")
+  set(major "${CMAKE_MATCH_1}")
+  if(NOT major OR major LESS 12)
+    message(STATUS "nvcc ${major} at ${COLOSSAL_NVCC} is too old for the kernels for GPUs: 12 or later, for C++20")
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/*/*_cuda.cu)
+  foreach(source ${sources})
+    cmake_path(GET source STEM name)
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
+    add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Compiling ${name}.cu with nvcc"
+      COMMAND ${COLOSSAL_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 -DNDEBUG --extended-lambda
+        -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I ${PROJECT_SOURCE_DIR}/src
+        -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90])
+    list(APPEND objects ${object})
+  endforeach()
+  add_custom_target(colossal_cuda_kernels ALL DEPENDS ${objects})
+  if(LibTorch_CUDART MATCHES "cudart.so.${major}" OR (LibTorch_CUDART AND NOT LibTorch_CUDART MATCHES "so.[0-9]+$"))
+    set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    target_sources(${target} PRIVATE ${objects})
+    target_compile_definitions(${target} PRIVATE COLOSSAL_CUDA_KERNELS)
+  elseif(LibTorch_CUDA)
+    message(WARNING "Kernels for GPUs are left out: nvcc ${major} compiles for another runtime than LibTorch's, ${LibTorch_CUDART}")
+  endif()
+endfunction()
+
 function(colossal_add_layers)
   file(STRINGS ${PROJECT_SOURCE_DIR}/src/colossal/LAYERS rows REGEX "^[a-z]")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/LAYERS)
@@ -84,6 +119,7 @@ function(colossal_add_layers)
       colossal_share_pch(colossal_${layer})
     endif()
   endforeach()
+  colossal_add_cuda_kernels(colossal_ops)
   # The few layers with third-party needs of their own.
   target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}")
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads

@@ -68,7 +68,7 @@ TEST_F(TrainingOnAccelerator, LearnsByEveryRuleWhatTheCpuLearns) {
   for (const std::string& rule : optim::rule_names())
     for (const int64_t ranks : {1, 2}) {
       if (!test::has_accelerators_for(ranks)) continue;
-      if (rule == "adam8bit") continue;  // keeps its moments on the CPU, and says so
+      if (rule == "adam8bit") continue;  // needs our kernels, and says so
       run::Config config = config_of(rule);
       config.parallel.data = ranks;
       config.parallel.zero = ranks == 1 ? 0 : 1;
@@ -95,6 +95,7 @@ TEST_F(TrainingOnAccelerator, FindsWhatTheCpuFinds) {
   for (const auto& shape : {test::tiny_vit(), test::tiny_bert(), test::tiny_bert("class")})
     for (const int64_t stages : {1, 2}) {
       run::Config config = config_of("adamw");
+      if (!test::has_accelerators_for(stages)) continue;
       if (stages > 1) config.parallel.pipeline = {.size = stages, .micro_batches = 2};
       const auto found = [&](Engine& engine) {
         const data::Batch batch = evaluated_batch(shape);
@@ -114,6 +115,21 @@ TEST_F(TrainingOnAccelerator, FindsWhatTheCpuFinds) {
       EXPECT_EQ(*got.found, *want.found) << what;
       EXPECT_NEAR(got.loss() / want.loss(), 1, std::sqrt(std::numeric_limits<double>::epsilon())) << what;
     }
+}
+
+TEST_F(TrainingOnAccelerator, LearnsByOurKernelsWhatTheCpuLearns) {
+  if (!test::AcceleratorKernels::are_there()) GTEST_SKIP() << "nvcc did not compile our kernels";
+  test::AcceleratorKernels kernels;
+  for (const std::string rule : {"adam8bit", "adamw", "sgd", "lion", "lamb"}) {
+    run::Config config = config_of(rule);
+    config.parallel.data = test::has_accelerators_for(2) ? 2 : 1;
+    config.parallel.zero = 1;
+    models::ModelShape shape = test::tiny_llama();
+    shape.dropout = 0.1;
+    const auto course = [](Engine& engine) { return learn(engine, kSteps, kText); };
+    expect_same_course(on(true, config, shape, course), on(false, config, shape, course), rule);
+    EXPECT_GT(kernels.launches().value_or(1), 0) << rule;
+  }
 }
 
 std::vector<double> gradient_of(Engine& engine, double scale) {
@@ -141,6 +157,20 @@ double error_of(const std::string& format) {
   if (format == "fp32") return std::sqrt(48.0) * 0x1p-24 * 16;  // and sums of up to 16 * 16 terms, which round as well
   return format == "fp8" ? std::sqrt(16) * std::hypot(0.026, 0.053)
                          : std::sqrt(48.0) * (format == "fp16" ? 0x1p-11 : 0x1p-8);
+}
+
+TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuByOurKernels) {
+  if (!test::AcceleratorKernels::are_there()) GTEST_SKIP() << "nvcc did not compile our kernels";
+  test::AcceleratorKernels kernels;
+  run::Config config = test::course_config();
+  const auto want = on(false, config, test::tiny_llama(), [](Engine& e) { return gradient_of(e, 1); });
+  for (const std::string format : {"fp32", "bf16", "fp16"}) {
+    config.precision.mode = format;
+    const double scale = format == "fp16" ? config.precision.loss_scale : 1;
+    const auto got = on(true, config, test::tiny_llama(), [&](Engine& e) { return gradient_of(e, scale); });
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_LT(relative_error(got, want), error_of(format)) << format;
+  }
 }
 
 TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuInEveryFormat) {

@@ -2,6 +2,8 @@
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+
+#include "colossal/ops/device_tables.h"
 #ifdef USE_C10D_NCCL  // then the headers of CUDA's runtime are there
 #include <c10/cuda/CUDAFunctions.h>
 #endif
@@ -30,5 +32,11 @@ AcceleratorWaits::~AcceleratorWaits() = default;
 TrapCounts AcceleratorWaits::counts() { return {}; }
 #endif
 bool AcceleratorWaits::are_counted() { return false; }
+
+struct AcceleratorKernels::State {};
+AcceleratorKernels::AcceleratorKernels() = default;
+AcceleratorKernels::~AcceleratorKernels() = default;
+std::optional<int64_t> AcceleratorKernels::launches() { return std::nullopt; }
+bool AcceleratorKernels::are_there() { return ops::device_tables(c10::kCUDA) != nullptr; }
 
 }  // namespace colossal::test

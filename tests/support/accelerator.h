@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 
 #include "support/trap_device.h"
 
@@ -34,6 +35,24 @@ class AcceleratorWaits {
   TrapCounts counts();
   /// False on GPUs: then a number that is not 0 cannot be expected.
   static bool are_counted();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Gives accelerator() our kernels (ops/device_kernels.h) while it lives: the trap device has LibTorch's operators
+/// otherwise. GPUs have ours anyway, where nvcc compiled them.
+class AcceleratorKernels {
+ public:
+  AcceleratorKernels();
+  ~AcceleratorKernels();
+  AcceleratorKernels(const AcceleratorKernels&) = delete;
+  AcceleratorKernels& operator=(const AcceleratorKernels&) = delete;
+  /// Since this was made or asked last, by any thread; none on GPUs, where nobody counts.
+  std::optional<int64_t> launches();
+  /// Whether there are any.
+  static bool are_there();
 
  private:
   struct State;

@@ -12,6 +12,7 @@
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 #include "support/trap_device.h"
+#include "support/trap_kernels.h"
 
 namespace colossal::train::waits_trap_test {
 namespace {
@@ -111,10 +112,19 @@ TEST_F(WaitsOnTrap, OfDocumentsAreNoneAndTheirBordersGoThereOnceABatch) {
 
 TEST_F(WaitsOnTrap, DoNotGrowUnderAnyRule) {
   for (const std::string& rule : optim::rule_names())
-    if (rule != "adam8bit") {  // it stays on the CPU
+    if (rule != "adam8bit") {  // it needs our kernels
       expect_no_more(test::tiny_gpt2(), {.optimizer = rule}, rule);
       EXPECT_EQ(waits_of(test::tiny_gpt2(), {.optimizer = rule, .pinned = true}).waits(), 1) << rule;
     }
+}
+
+TEST_F(WaitsOnTrap, DoNotGrowByOurKernels) {
+  const test::TrapKernels kernels;
+  expect_no_more(test::tiny_llama(), {.dropout = 0.1}, "dropout");
+  expect_no_more(test::tiny_llama(), {.precision = "bf16", .rounded_by_chance = true}, "rounding by chance");
+  expect_no_more(test::tiny_llama(), {.optimizer = "adam8bit"}, "adam8bit");
+  EXPECT_EQ(waits_of(test::tiny_llama(), {.pinned = true}).waits(), 1);
+  EXPECT_GT(kernels.launches(), 0);
 }
 
 TEST_F(WaitsOnTrap, AreOneForTheLossAndTheNormTogether) {
