@@ -1,5 +1,5 @@
-// Attention of queries over a part of their keys, for sequences of which a rank has a part: partial results of all parts
-// of the keys, merged in any order, are those of ops::attention over all of them.
+// Attention of queries over a part of their keys, for sequences of which a rank has a part: partial results of all
+// parts of the keys, merged in any order, are those of ops::attention over all of them.
 //
 //   PartialAttention whole;
 //   for (const Keys& part : parts) {                 // of a ring of ranks for instance

@@ -171,6 +171,12 @@ std::unique_ptr<nn::HeadProjection> TensorLayers::heads(const std::string& name,
   return std::make_unique<TensorHeads>(parameters(), layout_, name, s, o);
 }
 
+std::unique_ptr<nn::Attention> TensorLayers::attention(const std::string& name, const nn::AttentionShape& s,
+                                                       const nn::AttentionOptions& o) {
+  std::unique_ptr<nn::Attention> whole = Layers::attention(name, s, o);
+  return layout_->attention ? layout_->attention(s, o) : std::move(whole);
+}
+
 std::unique_ptr<nn::OutputProjection> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s,
                                                                const nn::LinearOptions& o) {
   nn::LinearOptions options = o;

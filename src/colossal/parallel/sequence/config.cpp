@@ -1,0 +1,44 @@
+#include "colossal/parallel/sequence/config.h"
+
+#include "colossal/base/error.h"
+#include "colossal/parallel/sequence/modes.h"
+
+namespace colossal::parallel {
+namespace {
+
+std::vector<comm::Mesh::Axis> one_axis(const SequenceConfig& config) {
+  return {comm::Mesh::sequence("sequence", static_cast<int>(config.size))};
+}
+
+}  // namespace
+
+void SequenceConfig::fields(Fields& f) {
+  f.integer("size", size, "ranks", "among which the tokens of each row are dealt out, zigzag: contexts grow with it", 1,
+            65536);
+  f.choice("mode", mode, sequence_mode_names(),
+           "how queries meet the keys of other ranks: docs/sequence-parallel.md says when to take which");
+}
+
+std::vector<comm::Mesh::Axis> SequenceGather::axes(const SequenceConfig& c) { return one_axis(c); }
+
+std::vector<std::string> sequence_mode_names() {
+  std::vector<std::string> names;
+  for_each_sequence_mode([&](auto mode) { names.emplace_back(mode.name); });
+  return names;
+}
+
+std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config) {
+  return with_sequence_mode(config, [&](auto mode) { return mode.axes(config); });
+}
+
+void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares) {
+  if (config.size == 1) return;
+  require(tokens >= config.size, "parallel", "each of the ", config.size,
+          " ranks of parallel.sequence must have a token of each row: got rows of ", tokens,
+          "; take longer ones (data.sequence), or fewer ranks");
+  const int64_t runs = 2 * config.size * shares, nearest = std::max<int64_t>(1, (tokens + runs / 2) / runs) * runs;
+  require(shares == 1 || tokens % runs == 0, "parallel", "with tensor.sequence the tokens of a row must divide by 2 * ",
+          config.size, " (sequence.size) * ", shares, " (tensor.size): got ", tokens, "; nearest: ", nearest);
+}
+
+}  // namespace colossal::parallel

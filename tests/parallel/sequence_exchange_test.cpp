@@ -1,0 +1,258 @@
+// Attention of a sequence that is dealt out to ranks, in every mode, against attention of the whole: results and
+// gradients of queries, keys and values, for every mask. What each rank sends, and how many pairs of a query and a key
+// it has, to the element. With collectives off, or a message lost, it must fail.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/seed.h"
+#include "colossal/comm/backends/idle_groups.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/parallel/sequence/exchange.h"
+#include "colossal/parallel/sequence/modes.h"
+#include "colossal/parallel/sequence/runs.h"
+#include "colossal/tensor/flops.h"
+#include "support/decorated_world.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::test::sequence_exchange_test {
+namespace {
+
+using comm::Phase;
+using comm::PhaseScope;
+using parallel::runs_of;
+using parallel::SequenceConfig;
+using parallel::size_of;
+
+constexpr int64_t kBatch = 2, kSize = 4;
+
+at::Tensor values(std::vector<int64_t> sizes, const std::string& name) {
+  auto generator = at::detail::createCPUGenerator(derive_seed(7, name));
+  return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble));
+}
+
+struct Case {
+  SequenceConfig config;
+  int64_t tokens = 24, heads = 12, kv_heads = 12;
+  nn::AttentionOptions options{};
+  int documents = 0;  ///< 0: one a row; 1: runs, of other borders in each row; 2: every third token is of the same
+};
+
+std::string name_of(const Case& c) {
+  return concat(c.config.mode, " of ", c.config.size, ": ", c.tokens, " tokens, heads ", c.heads, "/", c.kv_heads,
+                ", causal ", c.options.causal, ", window ", c.options.window, ", alibi ", c.options.alibi,
+                ", documents ", c.documents);
+}
+
+at::Tensor documents_of(const Case& c) {
+  if (c.documents == 0) return {};
+  const at::Tensor at = at::arange(c.tokens, at::kLong) + at::arange(kBatch, at::kLong).unsqueeze(1) * 3;
+  return c.documents == 1 ? at.div(7, "floor") : at.remainder(3);
+}
+
+struct Inputs {
+  explicit Inputs(const Case& c)
+      : q(values({kBatch, c.tokens, c.heads, kSize}, "q")),
+        k(values({kBatch, c.tokens, c.kv_heads, kSize}, "k")),
+        v(values({kBatch, c.tokens, c.kv_heads, kSize}, "v")),
+        gradient(values({kBatch, c.tokens, c.heads, kSize}, "gradient")) {}
+  at::Tensor q, k, v, gradient;
+};
+
+/// The result and the gradients of q, k and v.
+using Results = std::vector<at::Tensor>;
+
+template <class Attend>
+Results run(const Inputs& in, const Attend& attend) {
+  const Results leaves{in.q.detach().clone().requires_grad_(), in.k.detach().clone().requires_grad_(),
+                       in.v.detach().clone().requires_grad_()};
+  const at::Tensor out = attend(leaves);
+  out.backward(in.gradient);
+  return {out.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
+}
+
+Results run_whole(const Case& c) {
+  const ops::AttentionMask mask{.causal = c.options.causal,
+                                .documents = documents_of(c),
+                                .scale = c.options.scale,
+                                .window = c.options.window,
+                                .alibi = c.options.alibi ? ops::alibi_slopes(c.heads) : at::Tensor(),
+                                .soft_cap = c.options.soft_cap};
+  return run(Inputs(c), [&](const Results& x) {
+    return ops::attention(x[0].transpose(1, 2), x[1].transpose(1, 2), x[2].transpose(1, 2), mask).transpose(1, 2);
+  });
+}
+
+/// What this rank has of it, by its mode.
+struct Rank {
+  Rank(comm::World& world, const Case& c)
+      : world(world),
+        mesh(world, parallel::sequence_axes(c.config)),
+        exchange(with_sequence_mode(c.config, [&](auto mode) { return mode.exchange(mesh, c.config); })),
+        cut(parallel::zigzag(c.tokens, c.config.size)),
+        runs(parallel::runs_of(cut, world.rank(), world.size())) {
+    exchange->check(c.heads, c.kv_heads);
+  }
+
+  at::Tensor own(const at::Tensor& whole) const { return parallel::tokens_at(whole, 1, runs).contiguous(); }
+
+  Results run_part(const Case& c) {
+    Inputs in(c);
+    for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.gradient}) *x = own(*x);
+    const parallel::SequenceMask mask{c.options, c.options.alibi ? ops::alibi_slopes(c.heads) : at::Tensor(),
+                                      documents_of(c)};
+    const PhaseScope backward(world.traffic(), Phase::Backward);
+    return run(in, [&](const Results& x) {
+      const PhaseScope forward(world.traffic(), Phase::Forward);
+      return exchange->attend({x[0], x[1], x[2]}, cut, mask);
+    });
+  }
+
+  comm::World& world;
+  comm::Mesh mesh;
+  std::shared_ptr<const parallel::SequenceExchange> exchange;
+  nn::SequenceCut cut;
+  std::vector<ops::PositionRun> runs;
+};
+
+/// Throws ParityError on the first difference.
+void check(const Case& c, const std::function<DecoratedWorld(comm::World&)>& decorate = {}) {
+  SCOPED_TRACE(name_of(c));
+  const Results want = run_whole(c);
+  comm::run_ranks(static_cast<int>(c.config.size), [&](comm::World& true_world) {
+    std::optional<DecoratedWorld> decorated;
+    if (decorate) decorated.emplace(decorate(true_world));
+    Rank rank(decorated ? *decorated : true_world, c);
+    const Results got = rank.run_part(c);
+    const char* const names[] = {"result", "gradient of q", "gradient of k", "gradient of v"};
+    for (size_t i = 0; i < want.size(); ++i)
+      // The size of the whole says what rounding may do: a first token's gradients of scores are zero.
+      expect_within(got[i], rank.own(want[i]), tolerance(want[i], c.tokens * c.heads),
+                    concat(name_of(c), ": ", names[i]));
+  });
+}
+
+class SequenceExchange : public testing::TestWithParam<const char*> {
+ protected:
+  SequenceConfig of(int64_t size) const { return {.size = size, .mode = GetParam()}; }
+};
+
+TEST_P(SequenceExchange, IsAttentionUnderEveryMask) {
+  for (const bool causal : {true, false})
+    for (const int documents : {0, 1, 2})
+      for (const int64_t window : {0, 5}) {
+        EXPECT_NO_THROW(
+            check({.config = of(3), .options = {.causal = causal, .window = window}, .documents = documents}));
+        EXPECT_NO_THROW(
+            check({.config = of(2),
+                   .tokens = 21,
+                   .options = {.causal = causal, .window = window, .alibi = true, .soft_cap = 2, .scale = 0.7},
+                   .documents = documents}));
+      }
+}
+
+TEST_P(SequenceExchange, OfAnyNumberOfRanksAndTokensIsAttention) {
+  for (const int64_t ranks : {1, 2, 3, 4, 6})
+    for (const int64_t tokens : {6, 13, 24}) EXPECT_NO_THROW(check({.config = of(ranks), .tokens = tokens}));
+}
+
+// Key-value heads that divide by the ranks, that are fewer, and that share them out unevenly.
+TEST_P(SequenceExchange, OfGroupedQueriesIsAttention) {
+  for (const int64_t kv_heads : {1, 2, 3, 4, 6})
+    for (const int64_t ranks : {2, 4}) EXPECT_NO_THROW(check({.config = of(ranks), .kv_heads = kv_heads}));
+}
+
+TEST_P(SequenceExchange, NeedsItsCollectives) {
+  EXPECT_THROW(check({.config = of(2)},
+                     [](comm::World& world) {
+                       return DecoratedWorld(world, [](const std::shared_ptr<comm::Group>& group) {
+                         return std::make_shared<comm::IdleGroup>(group->name(), group->rank(), group->size());
+                       });
+                     }),
+               ParityError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange, testing::Values("gather"));
+
+struct Sent {
+  double forward, backward;
+  int64_t forward_calls, backward_calls;
+  bool operator==(const Sent&) const = default;
+};
+
+void PrintTo(const Sent& s, std::ostream* out) {
+  *out << s.forward << " in " << s.forward_calls << " forward, " << s.backward << " in " << s.backward_calls;
+}
+
+/// Of each rank.
+std::vector<Sent> sent_by(const Case& c) {
+  std::vector<Sent> sent(c.config.size);
+  comm::run_ranks(static_cast<int>(c.config.size), [&](comm::World& world) {
+    Rank rank(world, c);
+    world.traffic().reset();
+    rank.run_part(c);
+    const auto f = world.traffic().total("", "", Phase::Forward), b = world.traffic().total("", "", Phase::Backward);
+    sent[world.rank()] = {f.elements, b.elements, f.calls, b.calls};
+  });
+  return sent;
+}
+
+constexpr double kTokens = 24;
+
+// Forward one all_gather of keys and values, backward one reduce_scatter of their gradients.
+TEST(SequenceTraffic, OfGatherIsKeysAndValuesOnceEachWay) {
+  for (const int64_t kv_heads : {12, 3})
+    for (const int64_t ranks : {2, 3, 4}) {
+      const double n = static_cast<double>(ranks),
+                   both = 2 * (n - 1) / n * kBatch * kTokens * static_cast<double>(kv_heads * kSize);
+      EXPECT_THAT(sent_by({.config = {ranks, "gather"}, .kv_heads = kv_heads}), testing::Each(Sent{both, both, 1, 1}));
+    }
+}
+
+// Zigzag: all ranks have the same number of pairs of a query and a key that it sees.
+TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
+  for (const char* mode : {"gather"})
+    for (const int64_t ranks : {2, 3, 4}) {
+      const Case c{.config = {ranks, mode}};
+      std::vector<double> operations(ranks);
+      comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
+        Rank rank(world, c);
+        const tensor::FlopCount count;
+        rank.run_part(c);
+        operations[world.rank()] = count.total();
+      });
+      const double pairs = kTokens * (kTokens + 1) / 2 * kBatch * static_cast<double>(c.heads);
+      EXPECT_THAT(operations, testing::Each(12 * kSize * pairs / static_cast<double>(ranks))) << mode;
+    }
+}
+
+TEST(SequenceRuns, OfZigzagDifferByATokenAtMost) {
+  for (const int64_t ranks : {1, 2, 3, 5})
+    for (const int64_t shares : {1, 2, 3})
+      for (int64_t tokens = ranks * shares; tokens < 40; ++tokens) {
+        const nn::SequenceCut cut = parallel::zigzag(tokens, ranks, shares);
+        std::vector<int64_t> together, apart;
+        for (int64_t rank = 0; rank < ranks; ++rank) together.push_back(size_of(runs_of(cut, rank, ranks)));
+        for (int64_t rank = 0; rank < ranks * shares; ++rank)
+          apart.push_back(size_of(runs_of(cut, rank, ranks * shares)));
+        const auto [least, most] = std::minmax_element(together.begin(), together.end());
+        EXPECT_LE(*most - *least, 1) << tokens << " tokens, " << ranks << " ranks of " << shares;
+        EXPECT_GE(*std::min_element(apart.begin(), apart.end()), 1)
+            << tokens << " tokens, " << ranks << " of " << shares;
+        if (tokens % (2 * ranks * shares) == 0) EXPECT_THAT(apart, testing::Each(tokens / (ranks * shares)));
+      }
+}
+
+TEST(SequenceRuns, OfZigzagAreThoseOfBothEnds) {
+  const nn::SequenceCut cut = parallel::zigzag(12, 3);
+  EXPECT_THAT(cut.lengths, testing::Each(2));
+  EXPECT_THAT(cut.held,
+              testing::ElementsAre(testing::ElementsAre(0, 5), testing::ElementsAre(1, 4), testing::ElementsAre(2, 3)));
+  EXPECT_EQ(runs_of(cut, 2, 3).size(), 1u) << "runs that touch are one";
+  EXPECT_THAT(thrown_message([] { parallel::zigzag(3, 4); }),
+              testing::HasSubstr("each of the 4 ranks that split a row must have a token of it: got 3"));
+}
+
+}  // namespace
+}  // namespace colossal::test::sequence_exchange_test
