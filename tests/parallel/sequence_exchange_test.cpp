@@ -90,7 +90,7 @@ struct Rank {
       : world(world),
         mesh(world, parallel::sequence_axes(c.config)),
         exchange(with_sequence_mode(c.config, [&](auto mode) { return mode.exchange(mesh, c.config); })),
-        cut(parallel::zigzag(c.tokens, c.config.size)),
+        cut(parallel::sequence_cut(c.config, c.tokens)),
         runs(parallel::runs_of(cut, world.rank(), world.size())) {
     exchange->check(c.heads, c.kv_heads);
   }
@@ -133,9 +133,14 @@ void check(const Case& c, const std::function<DecoratedWorld(comm::World&)>& dec
   });
 }
 
+/// usp: pairs exchange heads, and pairs stand in a ring.
+SequenceConfig config_of(const char* mode, int64_t size) {
+  return {.size = size, .mode = mode, .ulysses = mode == std::string("usp") && size % 2 == 0 ? 2 : 1};
+}
+
 class SequenceExchange : public testing::TestWithParam<const char*> {
  protected:
-  SequenceConfig of(int64_t size) const { return {.size = size, .mode = GetParam()}; }
+  SequenceConfig of(int64_t size) const { return config_of(GetParam(), size); }
 };
 
 TEST_P(SequenceExchange, IsAttentionUnderEveryMask) {
@@ -173,7 +178,7 @@ TEST_P(SequenceExchange, NeedsItsCollectives) {
                ParityError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange, testing::Values("gather"));
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange, testing::Values("gather", "ulysses", "ring", "usp"));
 
 struct Sent {
   double forward, backward;
@@ -210,11 +215,83 @@ TEST(SequenceTraffic, OfGatherIsKeysAndValuesOnceEachWay) {
     }
 }
 
+// One all_to_all of q, k and v and one of the result, and as much in backward. Fewer kv heads than ranks: as if each
+// rank's query heads had one of their own.
+TEST(SequenceTraffic, OfUlyssesIsAnExchangeEachWay) {
+  for (const int64_t kv_heads : {12, 3, 1})
+    for (const int64_t ranks : {2, 3, 4}) {
+      if (kv_heads % ranks != 0 && ranks % kv_heads != 0) continue;  // some ranks read more kv heads than others
+      const double n = static_cast<double>(ranks), kv = static_cast<double>(std::max(kv_heads, ranks)),
+                   sent = (n - 1) / (n * n) * kBatch * kTokens * kSize * (2 * 12 + 2 * kv);
+      EXPECT_THAT(sent_by({.config = {ranks, "ulysses"}, .kv_heads = kv_heads}), testing::Each(Sent{sent, sent, 2, 2}));
+    }
+}
+
+// Keys and values go to all other ranks; in backward again, and their gradients all the way round. Sends and receives
+// are two calls.
+TEST(SequenceTraffic, OfTheRingIsTwoRoundsAndOneOfGradients) {
+  for (const int64_t kv_heads : {12, 3})
+    for (const int64_t ranks : {2, 3, 4}) {
+      const double n = static_cast<double>(ranks),
+                   both = 2 / n * kBatch * kTokens * static_cast<double>(kv_heads * kSize);
+      EXPECT_THAT(sent_by({.config = {ranks, "ring"}, .kv_heads = kv_heads}),
+                  testing::Each(Sent{(n - 1) * both, (2 * n - 1) * both, 2 * (ranks - 1), 2 * (2 * ranks - 1)}));
+    }
+}
+
+// Ulysses' terms among U neighbours, of the tokens of all of them, and the ring's among N / U groups with their heads.
+TEST(SequenceTraffic, OfUspIsThatOfBothInside) {
+  const double ulysses = 1.0 / 4 * kBatch * kTokens / 3 * kSize * (2 * 12 + 2 * 12),
+               ring = 2.0 / 3 * kBatch * kTokens * kSize * 12 / 2;
+  EXPECT_THAT(sent_by({.config = {6, "usp", 2}}),
+              testing::Each(Sent{ulysses + 2 * ring, ulysses + 5 * ring, 2 + 2 * 2, 2 + 2 * 5}));
+}
+
+// Whatever message is lost, of the keys, of the keys in backward, or of their gradients: somebody's numbers are wrong.
+TEST(SequenceRing, NeedsEveryMessage) {
+  for (const char* axis : {"sequence", "ring"}) {
+    const Case c{.config = axis == std::string("ring") ? config_of("usp", 6) : config_of("ring", 3)};
+    const auto losing = [&](int lost) {
+      return [=](comm::World& world) { return losing_a_transfer(world, lost, axis); };
+    };
+    for (int lost = 0; lost < 2 + 2 + 3; ++lost)
+      EXPECT_THROW(check(c, losing(lost)), ParityError) << "message " << lost;
+    EXPECT_NO_THROW(check(c, losing(2 + 2 + 3))) << "there are no more";
+  }
+}
+
+// What is moved is moved bit for bit, and each head is computed as one process computes it.
+TEST(SequenceUlysses, IsAttentionToTheLastBit) {
+  for (const int64_t kv_heads : {12, 6})
+    for (const int64_t ranks : {2, 3}) {
+      const Case c{.config = {ranks, "ulysses"}, .tokens = 25, .kv_heads = kv_heads, .options = {.alibi = true}};
+      const Results want = run_whole(c);
+      comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
+        Rank rank(world, c);
+        const Results got = rank.run_part(c);
+        for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], rank.own(want[i]))) << i;
+      });
+    }
+}
+
+TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
+  for (const char* mode : {"ulysses", "usp"})
+    EXPECT_THAT(
+        thrown_message([&] { check({.config = config_of(mode, 2), .heads = 9, .kv_heads = 3}); }),
+        testing::HasSubstr("[parallel] the 9 attention heads of a rank must divide by the 2 ranks that exchange "
+                           "tokens for heads (sequence.mode ulysses, usp): take another number of ranks, or "
+                           "mode ring or gather"));
+  EXPECT_THAT(thrown_message([] { parallel::sequence_axes({.size = 4, .mode = "usp", .ulysses = 3}); }),
+              testing::HasSubstr("sequence.ulysses must divide sequence.size: got 3 of 4"));
+  EXPECT_THAT(thrown_message([] { parallel::sequence_axes({.size = 4, .mode = "ring", .ulysses = 2}); }),
+              testing::HasSubstr("sequence.ulysses belongs to mode usp: got 2 with mode ring"));
+}
+
 // Zigzag: all ranks have the same number of pairs of a query and a key that it sees.
 TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
-  for (const char* mode : {"gather"})
+  for (const char* mode : {"gather", "ulysses", "ring", "usp"})
     for (const int64_t ranks : {2, 3, 4}) {
-      const Case c{.config = {ranks, mode}};
+      const Case c{.config = config_of(mode, ranks)};
       std::vector<double> operations(ranks);
       comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
         Rank rank(world, c);

@@ -21,7 +21,11 @@ void both(ParityCase c) {
 class SequenceParity : public testing::TestWithParam<const char*> {
  protected:
   ParityCase make(models::ModelShape shape, int64_t ranks, int64_t tokens, int64_t steps = 3) const {
-    return {.shape = std::move(shape), .sequences = {ranks, GetParam()}, .sequence = tokens, .steps = steps};
+    const bool is_usp = GetParam() == std::string("usp");
+    return {.shape = std::move(shape),
+            .sequences = {.size = ranks, .mode = GetParam(), .ulysses = is_usp ? 2 : 1},
+            .sequence = tokens,
+            .steps = steps};
   }
 };
 
@@ -72,7 +76,7 @@ TEST_P(SequenceParity, InAPipelineWithRecomputationEqualsSingleProcess) {
 
 TEST_P(SequenceParity, OfMaskedTokensEqualsSingleProcess) { both(make(tiny_bert(), 2, 7)); }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity, testing::Values("gather"));
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity, testing::Values("gather", "ulysses", "ring", "usp"));
 
 TEST(SequenceParallelism, OfRowsWithFewerTokensThanRanksIsRefused) {
   run::Config config;

@@ -17,9 +17,21 @@ void SequenceConfig::fields(Fields& f) {
             65536);
   f.choice("mode", mode, sequence_mode_names(),
            "how queries meet the keys of other ranks: docs/sequence-parallel.md says when to take which");
+  f.integer(
+      "ulysses", ulysses, "ranks",
+      "usp: neighbours that exchange heads, as those of a node; size / ulysses such groups pass keys on in a ring", 1,
+      65536);
 }
 
 std::vector<comm::Mesh::Axis> SequenceGather::axes(const SequenceConfig& c) { return one_axis(c); }
+std::vector<comm::Mesh::Axis> SequenceUlysses::axes(const SequenceConfig& c) { return one_axis(c); }
+std::vector<comm::Mesh::Axis> SequenceRing::axes(const SequenceConfig& c) { return one_axis(c); }
+std::vector<comm::Mesh::Axis> SequenceUsp::axes(const SequenceConfig& c) {
+  require(c.size % c.ulysses == 0, "parallel", "sequence.ulysses must divide sequence.size: got ", c.ulysses, " of ",
+          c.size);
+  return {comm::Mesh::sequence("ring", static_cast<int>(c.size / c.ulysses)),
+          comm::Mesh::sequence("ulysses", static_cast<int>(c.ulysses))};
+}
 
 std::vector<std::string> sequence_mode_names() {
   std::vector<std::string> names;
@@ -28,6 +40,8 @@ std::vector<std::string> sequence_mode_names() {
 }
 
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config) {
+  require(config.mode == SequenceUsp::name || config.ulysses == 1, "parallel",
+          "sequence.ulysses belongs to mode usp: got ", config.ulysses, " with mode ", config.mode);
   return with_sequence_mode(config, [&](auto mode) { return mode.axes(config); });
 }
 

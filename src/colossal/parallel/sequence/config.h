@@ -14,6 +14,7 @@ namespace colossal::parallel {
 struct SequenceConfig {
   int64_t size = 1;
   std::string mode = "gather";
+  int64_t ulysses = 1;
   void fields(Fields& f);
 };
 
@@ -22,6 +23,7 @@ std::vector<std::string> sequence_mode_names();
 
 /// The axes that a mesh needs for `config`, outermost first, to stand between those of rows and those of the tensor
 /// mode; each deals out tokens, and their sizes multiply to config.size.
+/// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or beside another mode than usp.
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config);
 
 /// Errors ("parallel"): rows of `tokens` that have none for some rank; where ranks that share matrices deal out the

@@ -55,6 +55,11 @@ ops::AttentionMask SequenceMask::between(const std::vector<ops::PositionRun>& qu
   return mask;
 }
 
+nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, int64_t shares) {
+  // Neighbours that exchange heads have one another's tokens all the same: the groups of them are to be balanced.
+  return zigzag(tokens, config.size / config.ulysses, config.ulysses * shares);
+}
+
 Layout with_sequence(Layout layout, const SequenceConfig& config) {
   if (config.size == 1) return layout;
   const int64_t shares = layout.mesh->place().size(layout.outside.sequence);
@@ -69,7 +74,7 @@ Layout with_sequence(Layout layout, const SequenceConfig& config) {
     exchange->check(here.heads_local, here.kv_heads_local);
     return std::make_unique<SplitAttention>(exchange, shape.heads, options);
   };
-  layout.cut = [ranks = config.size, shares](int64_t tokens, const nn::Step&) { return zigzag(tokens, ranks, shares); };
+  layout.cut = [config, shares](int64_t tokens, const nn::Step&) { return sequence_cut(config, tokens, shares); };
   return layout;
 }
 

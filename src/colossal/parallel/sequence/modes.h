@@ -24,7 +24,28 @@ struct SequenceGather {
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
 };
 
-using SequenceModes = std::tuple<SequenceGather>;
+/// Ranks exchange tokens for heads before attention, and back behind it: DeepSpeed-Ulysses, arXiv:2309.14509.
+struct SequenceUlysses {
+  static constexpr const char* name = "ulysses";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+};
+
+/// Keys and values go from rank to rank while those that are there are used: ring attention, arXiv:2310.01889.
+struct SequenceRing {
+  static constexpr const char* name = "ring";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+};
+
+/// Ulysses among neighbours inside a ring, axes "ring" and "ulysses": USP, arXiv:2405.07719.
+struct SequenceUsp {
+  static constexpr const char* name = "usp";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+};
+
+using SequenceModes = std::tuple<SequenceGather, SequenceUlysses, SequenceRing, SequenceUsp>;
 
 /// visit(mode) for each mode, in the order of the list.
 template <class Visit>

@@ -53,6 +53,18 @@ std::vector<ops::PositionRun> runs_of(const nn::SequenceCut& cut, int64_t part, 
   return runs;
 }
 
+std::vector<ops::PositionRun> places_in(const std::vector<ops::PositionRun>& whole,
+                                        const std::vector<ops::PositionRun>& part) {
+  std::vector<ops::PositionRun> places;
+  for (const ops::PositionRun& run : part) {
+    int64_t before = 0;
+    for (const ops::PositionRun& around : whole)
+      before += std::clamp<int64_t>(run.first - around.first, 0, around.size);
+    places.push_back({before, run.size});
+  }
+  return places;
+}
+
 int64_t size_of(const std::vector<ops::PositionRun>& runs) {
   int64_t size = 0;
   for (const ops::PositionRun& run : runs) size += run.size;

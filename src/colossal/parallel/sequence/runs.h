@@ -23,6 +23,10 @@ nn::SequenceCut zigzag(int64_t tokens, int64_t ranks, int64_t shares = 1);
 /// sequence; runs that touch are one.
 std::vector<ops::PositionRun> runs_of(const nn::SequenceCut& cut, int64_t part, int64_t parts);
 
+/// Where the tokens of `part` stand among those of `whole`, runs that hold them all.
+std::vector<ops::PositionRun> places_in(const std::vector<ops::PositionRun>& whole,
+                                        const std::vector<ops::PositionRun>& part);
+
 /// Tokens in them.
 int64_t size_of(const std::vector<ops::PositionRun>& runs);
 
