@@ -58,17 +58,14 @@ void train(colossal::comm::World& world, const colossal::Config& config) {
   const int64_t parts = config.training.accumulate, rows = config.training.batch_size / (world.size() * parts);
   while (training->steps_done() < config.training.steps) {
     training->zero_grad();
-    double loss = 0;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t turn = training->steps_done() * parts + part;
-      const at::Tensor mean = loss_of(spirals(rows, turn * world.size() + world.rank()));  // other rows on every rank
-      training->backward(mean);
-      loss += mean.item<double>() / static_cast<double>(parts);
+      training->backward(loss_of(spirals(rows, turn * world.size() + world.rank())));  // other rows on every rank
     }
     training->step();
     const int64_t step = training->steps_done();
     if (step % 20 == 0 || step == 1) {
-      loss = training->mean(loss);  // every rank must call
+      const double loss = training->mean(training->loss());  // every rank must call
       if (is_first) std::printf("step %4ld  loss %.4f\n", static_cast<long>(step), loss);
     }
     if (step == config.training.steps || (config.training.save_every > 0 && step % config.training.save_every == 0))

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "colossal/base/error.h"
 #include "colossal/comm/launch/host.h"
 #include "colossal/comm/launch/local_ranks.h"
 #include "support/ranks_values.h"
@@ -191,6 +195,46 @@ TEST(ShareOfCores, IsEvenAndDisjoint) {
   EXPECT_EQ(comm::share_of_cores(cores, 1, 2), (std::vector<int>{4, 5, 8}));
   EXPECT_EQ(comm::share_of_cores({3, 6}, 3, 4), (std::vector<int>{6})) << "fewer cores than ranks: in turn";
   EXPECT_TRUE(comm::share_of_cores({}, 0, 2).empty());
+}
+
+class Sysfs : public testing::Test {
+ protected:
+  Sysfs() { std::filesystem::remove_all(root_); }
+  ~Sysfs() override { std::filesystem::remove_all(root_); }
+  void add(const std::string& device, const std::string& node, const std::string& cores) {
+    const std::string folder = concat(root_, "/bus/pci/devices/", device);
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/numa_node") << node << "\n";
+    std::ofstream(folder + "/local_cpulist") << cores << "\n";
+  }
+  const std::string root_ = testing::TempDir() + "/sysfs";
+};
+
+TEST_F(Sysfs, GivesRanksTheCoresOfTheirGpus) {
+  add("0000:3b:00.0", "0", "0-3,8-9");
+  add("0000:5e:00.0", "0", "0-3,8-9");
+  add("0000:af:00.0", "1", "4-7,10");
+  const std::vector<int> all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  using Cores = std::vector<int>;
+  EXPECT_EQ(comm::cores_near(all, "0000:AF:00.0", root_), (Cores{4, 5, 6, 7, 10}));
+  EXPECT_EQ(comm::cores_near({9, 5, 1}, "0000:3B:00.0", root_), (Cores{1, 9})) << "of those it may use";
+  const std::vector<std::string> gpus{"0000:3B:00.0", "0000:AF:00.0", "0000:5E:00.0"};
+  EXPECT_EQ(comm::share_of_cores(all, 0, gpus, root_), (Cores{0, 1, 2}));
+  EXPECT_EQ(comm::share_of_cores(all, 1, gpus, root_), (Cores{4, 5, 6, 7, 10})) << "alone on its node";
+  EXPECT_EQ(comm::share_of_cores(all, 2, gpus, root_), (Cores{3, 8, 9}));
+}
+
+TEST_F(Sysfs, ThatSaysNothingLeavesEvenShares) {
+  add("0000:3b:00.0", "0", "0-1");
+  add("0000:5e:00.0", "-1", "0-5");
+  add("0000:af:00.0", "1", "6-7");
+  add("0000:d8:00.0", "1", "none");
+  const std::vector<int> all{0, 1, 2, 3, 4, 5};
+  for (const char* other : {"0000:5E:00.0", "0000:AF:00.0", "0000:D8:00.0", "0000:00:00.0"}) {
+    EXPECT_TRUE(comm::cores_near(all, other, root_).empty()) << other;
+    EXPECT_EQ(comm::share_of_cores(all, 0, {"0000:3B:00.0", other}, root_), (std::vector<int>{0, 1, 2})) << other;
+    EXPECT_EQ(comm::share_of_cores(all, 1, {"0000:3B:00.0", other}, root_), (std::vector<int>{3, 4, 5})) << other;
+  }
 }
 
 TEST(SignalName, SaysWhatKilledARank) {

@@ -45,6 +45,25 @@ TEST(Sampler, TopKAndTopPKeepTheMostProbable) {
   EXPECT_EQ(ids(draw({.temperature = 1, .top_p = 1e-9}, 500)), (std::vector<int64_t>{1}));
 }
 
+TEST(Sampler, PicksWhatAWalkThroughTheNumbersPicks) {
+  const at::Tensor wide = at::arange(40, at::kDouble).mul(1.3).sin().mul(2);
+  for (const auto type : {at::kDouble, at::kBFloat16, at::kHalf}) {
+    const at::Tensor logits = wide.to(type), numbers = logits.to(at::kDouble);  // with ties, in the narrow ones
+    const auto* first = numbers.const_data_ptr<double>();
+    const std::vector<double> walked(first, first + numbers.numel());
+    for (const SamplingOptions& options :
+         {SamplingOptions{}, SamplingOptions{.temperature = 1}, SamplingOptions{.temperature = 0.5, .top_k = 7},
+          SamplingOptions{.temperature = 2, .top_p = 0.6}, SamplingOptions{.temperature = 1, .top_k = 3, .top_p = 0.9},
+          SamplingOptions{.temperature = 1, .top_k = 99, .top_p = 1e-9}})
+      for (int i = 0; i < 101; ++i) {
+        const double uniform = i / 101.0;
+        EXPECT_EQ(pick(logits, options, uniform).item<int64_t>(), pick_reference(walked, options, uniform))
+            << type << ", temperature " << options.temperature << ", " << options.top_k << ", " << options.top_p
+            << ", at " << uniform;
+      }
+  }
+}
+
 TEST(Sampler, IsAFunctionOfTheSeed) {
   auto sequence = [](int64_t seed) {
     Sampler sampler({.temperature = 1, .seed = seed});

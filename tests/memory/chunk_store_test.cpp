@@ -51,6 +51,54 @@ ChunkOptions options_of(int zero, int64_t capacity = 300) {
   return options;
 }
 
+/// Writes down when a collective of its group begins (its number) and when somebody waits for it (minus that).
+class Diary final : public comm::GroupDecorator {
+ public:
+  Diary(std::shared_ptr<comm::Group> inner, std::vector<int>& entries)
+      : GroupDecorator(std::move(inner)), entries_(entries) {}
+  comm::Work issue(const comm::Call& call) override {
+    entries_.push_back(++begun_);
+    return comm::Work(std::make_shared<Waited>(inner_->issue(call), entries_, begun_));
+  }
+
+ private:
+  class Waited final : public comm::Work::State {
+   public:
+    Waited(comm::Work inner, std::vector<int>& entries, int number)
+        : inner_(std::move(inner)), entries_(entries), number_(number) {}
+    void wait() override {
+      entries_.push_back(-number_);
+      inner_.wait();
+    }
+    bool done() override { return inner_.done(); }
+
+   private:
+    comm::Work inner_;
+    std::vector<int>& entries_;
+    const int number_;
+  };
+  std::vector<int>& entries_;
+  int begun_ = 0;
+};
+
+TEST(ChunkStore, BeginsToShareSeveralChunksBeforeItWaitsForOne) {
+  comm::run_ranks(2, [&](comm::World& world) {
+    std::vector<int> entries;
+    test::DecoratedWorld written(world, [&](auto group) { return std::make_shared<Diary>(std::move(group), entries); });
+    comm::Mesh mesh(written, {comm::Mesh::batch("data", 2)});
+    Foreign module, alone;
+    const auto parameters = adopt(module, mesh);
+    ChunkStore store(*parameters, mesh, options_of(1, 256));
+    for (Shard& shard : store.shards()) shard.lease({.values = Access::Write})->values.mul_(2);
+    entries.clear();
+    store.updated();
+    ASSERT_EQ(store.chunks().size(), 9u);
+    EXPECT_THAT(entries, testing::ElementsAre(1, 2, 3, 4, -1, 5, -2, 6, -3, 7, -4, 8, -5, 9, -6, -7, -8, -9));
+    for (const nn::Parameter& p : *parameters)
+      EXPECT_TRUE(at::equal(p.value, 2 * alone.named_parameters()[p.name])) << p.name;
+  });
+}
+
 class Ranks : public testing::TestWithParam<int> {};
 
 TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {

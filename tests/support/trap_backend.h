@@ -9,7 +9,8 @@
 
 namespace colossal::test {
 
-/// Gives tensors of the current trap device forbidden addresses.
+/// Gives tensors of the current trap device forbidden addresses, and counts as allocators of GPUs do
+/// (c10::DeviceAllocator::getDeviceStats): bytes in lines of 64.
 c10::Allocator& trap_allocator();
 /// Gives tensors of the host that stand for those of the device memory of it, by its accessible address.
 c10::Allocator& trap_alias_allocator();
@@ -28,6 +29,9 @@ at::Generator host_generator_of(const at::Generator& generator);
 /// The device whose turn it is on this thread.
 c10::DeviceIndex current_trap_device();
 void set_current_trap_device(c10::DeviceIndex index);
+
+/// An operator has run there, which moves the device's clock.
+void count_operator(c10::Device device);
 
 /// Adds to what happened on a device.
 void count(c10::Device device, const TrapCounts& happened);

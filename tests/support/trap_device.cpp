@@ -7,10 +7,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <array>
-#include <chrono>
-#include <cstdlib>
-#include <cstring>
-#include <map>
+#include <atomic>
 #include <mutex>
 #include <ostream>
 
@@ -29,70 +26,6 @@ c10::DeviceIndex checked_index(c10::DeviceIndex index) {
   require(index < kTrapDevices, "trap", "there are ", kTrapDevices, " devices: got number ", int{index});
   return index < 0 ? current_trap_device() : index;
 }
-
-void free_forbidden(void* address) { TrapMemory::of_process().free(address); }
-
-class ForbiddenAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    const at::Device device = on_trap(current_trap_device());
-    if (bytes == 0) return {nullptr, device};
-    void* address = TrapMemory::of_process().allocate(bytes);
-    return {address, address, &free_forbidden, device};
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override {
-    TrapMemory& memory = TrapMemory::of_process();
-    default_copy_data(memory.accessible(to), memory.accessible(from), bytes);
-  }
-};
-
-class AliasAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    if (bytes == 0) return {nullptr, at::kCPU};
-    TrapMemory& memory = TrapMemory::of_process();
-    void* address = memory.allocate(bytes);
-    return {memory.accessible(address), address, &free_forbidden, at::kCPU};
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-};
-
-/// Runs of bytes that were promised to stay where they are.
-class PinnedAllocator final : public c10::Allocator {
- public:
-  static PinnedAllocator& instance() {
-    static auto* allocator = new PinnedAllocator();
-    return *allocator;
-  }
-  c10::DataPtr allocate(size_t bytes) override {
-    if (bytes == 0) return {nullptr, at::kCPU};
-    auto* address = static_cast<std::byte*>(std::malloc(bytes));
-    require(address, "trap", "there is no room for ", bytes, " bytes more");
-    const std::lock_guard lock(mutex_);
-    blocks_[address] = bytes;
-    return {address, address, &release, at::kCPU};
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-  bool holds(const void* address) {
-    const auto* byte = static_cast<const std::byte*>(address);
-    const std::lock_guard lock(mutex_);
-    const auto after = blocks_.upper_bound(byte);
-    if (after == blocks_.begin()) return false;
-    const auto& [first, bytes] = *std::prev(after);
-    return byte < first + bytes;
-  }
-
- private:
-  static void release(void* address) {
-    {
-      const std::lock_guard lock(instance().mutex_);
-      instance().blocks_.erase(static_cast<std::byte*>(address));
-    }
-    std::free(address);
-  }
-  std::mutex mutex_;
-  std::map<const std::byte*, size_t> blocks_;
-};
 
 /// The generator of the CPU under the name of the device.
 class TrapGenerator final : public c10::GeneratorImpl {
@@ -123,9 +56,14 @@ at::Generator new_generator(c10::DeviceIndex index) {
 
 thread_local c10::DeviceIndex current_index = 0;
 
-using Clock = std::chrono::steady_clock;
+/// What a device has computed so far, in operators.
+std::array<std::atomic<int64_t>, kTrapDevices>& operators_run() {
+  static std::array<std::atomic<int64_t>, kTrapDevices> counts{};
+  return counts;
+}
 
-/// Which device a thread is at. Everything that was asked for is done: streams are empty and events have passed.
+/// Which device a thread is at. Everything that was asked for is done: streams are empty and events have passed. The
+/// clock that events read is the device's own (kTrapMilliseconds).
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   at::DeviceType type() const override { return kTrap; }
@@ -150,16 +88,15 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream&) const override {}
   void synchronizeDevice(const c10::DeviceIndex) const override {}
 
-  void record(void** event, const c10::Stream&, const c10::DeviceIndex, const c10::EventFlag) const override {
-    if (!*event) *event = new Clock::time_point();
-    *static_cast<Clock::time_point*>(*event) = Clock::now();
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
+    if (!*event) *event = new int64_t();
+    *static_cast<int64_t*>(*event) = operators_run().at(static_cast<size_t>(stream.device_index()));
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
-    delete static_cast<Clock::time_point*>(event);
+    delete static_cast<int64_t*>(event);
   }
   double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
-    const auto at = [](void* event) { return *static_cast<Clock::time_point*>(event); };
-    return std::chrono::duration<double, std::milli>(at(to) - at(from)).count();
+    return kTrapMilliseconds * static_cast<double>(*static_cast<int64_t*>(to) - *static_cast<int64_t*>(from));
   }
   void block(void*, const c10::Stream&) const override {}
   bool queryEvent(void*) const override { return true; }
@@ -218,27 +155,6 @@ TrapCounts sum(const TrapCounts& a, const TrapCounts& b, int64_t sign) {
 
 }  // namespace
 
-c10::Allocator& trap_allocator() {
-  static auto* allocator = new ForbiddenAllocator();
-  return *allocator;
-}
-
-c10::Allocator& trap_alias_allocator() {
-  static auto* allocator = new AliasAllocator();
-  return *allocator;
-}
-
-c10::DataPtr forbidden_of(c10::DataPtr alias, c10::Device device) {
-  if (!alias.get()) return {nullptr, device};
-  require(alias.get_deleter() == &free_forbidden, "trap", "a kernel put memory of its own into a tensor of the device");
-  void* address = alias.release_context();
-  return {address, address, &free_forbidden, device};
-}
-
-c10::Allocator& trap_pinned_allocator() { return PinnedAllocator::instance(); }
-
-bool is_trap_pinned(const void* address) { return PinnedAllocator::instance().holds(address); }
-
 const at::Generator& trap_generator(c10::DeviceIndex index) {
   static const auto* all = [] {
     auto* made = new std::array<at::Generator, kTrapDevices>();
@@ -257,6 +173,8 @@ at::Generator host_generator_of(const at::Generator& generator) {
 c10::DeviceIndex current_trap_device() { return current_index; }
 
 void set_current_trap_device(c10::DeviceIndex index) { current_index = checked_index(index); }
+
+void count_operator(c10::Device device) { ++operators_run().at(static_cast<size_t>(device.index())); }
 
 void count(c10::Device device, const TrapCounts& happened) {
   const std::lock_guard lock(counts_mutex());

@@ -39,6 +39,10 @@ std::ostream& operator<<(std::ostream& out, const TrapCounts& counts);
 /// engine belong to a device: ranks that shared one would wait for one another's backward.
 constexpr int kTrapDevices = 8;
 
+/// What an operator takes by the clock of the device that ran it, which is what events read: nothing else takes time
+/// there, so that times between events are known numbers.
+constexpr double kTrapMilliseconds = 4;
+
 /// Device number `index`. The first call registers the backend: for the process and for ever, as LibTorch registers all
 /// of them; it has to come before the first backward of the process, which counts the devices.
 at::Device trap_device(int index = 0);

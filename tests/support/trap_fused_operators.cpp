@@ -2,6 +2,8 @@
 // the checks of LibTorch's own. What is right here has the right operands and the right numbers there.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "support/trap_backend.h"
@@ -12,39 +14,98 @@ namespace {
 using at::Tensor;
 using Optional = std::optional<Tensor>;
 
+// --- products ---
+
 /// Sums and results in `dtype`.
 Tensor wide_mm(const Tensor& a, const Tensor& b, at::ScalarType dtype) { return at::mm(a.to(dtype), b.to(dtype)); }
 
-// --- attention of sequences one behind another ---
+void check_codes(const char* name, const Tensor& codes, bool by_rows, const Tensor& scale) {
+  const auto type = codes.scalar_type();
+  TORCH_CHECK(codes.dim() == 2 && (type == at::kFloat8_e4m3fn || type == at::kFloat8_e5m2), name,
+              " must be a matrix of Float8");
+  TORCH_CHECK((by_rows ? codes : codes.t()).is_contiguous(),
+              "Only multiplication of row-major and column-major matrices is supported by cuBLASLt: ", name);
+  TORCH_CHECK(reinterpret_cast<uintptr_t>(codes.const_data_ptr()) % 16 == 0, name, " must begin at 16 bytes");
+  TORCH_CHECK(scale.numel() == 1 && scale.scalar_type() == at::kFloat && scale.device() == codes.device(),
+              "the scale of ", name, " must be one fp32 number of the device");
+}
 
-std::vector<int64_t> numbers_of(const Tensor& borders) {
-  const Tensor host = peek(borders).to(at::kLong);
+Tensor scaled_mm(const Tensor& a, const Tensor& b, const Tensor& scale_a, const Tensor& scale_b, const Optional& bias,
+                 const Optional& scale_result, std::optional<at::ScalarType> dtype, bool fast) {
+  TORCH_CHECK(!scale_result && !fast, "results are not scaled here, nor sums made with fewer bits");
+  check_codes("mat1", a, true, scale_a);
+  check_codes("mat2", b, false, scale_b);
+  TORCH_CHECK(a.scalar_type() != at::kFloat8_e5m2 || b.scalar_type() != at::kFloat8_e5m2,
+              "Multiplication of two Float8_e5m2 matrices is not supported");
+  TORCH_CHECK(a.size(1) == b.size(0) && a.size(1) % 16 == 0 && b.size(1) % 16 == 0,
+              "the sides of the second matrix must be divisible by 16: ", a.sizes(), " and ", b.sizes());
+  const at::ScalarType type = dtype.value_or(a.scalar_type());
+  TORCH_CHECK(type == at::kFloat || type == at::kBFloat16 || type == at::kHalf, "results are fp32, bf16 or fp16 here");
+  TORCH_CHECK(!bias || (type != at::kFloat && bias->scalar_type() == type && bias->numel() == b.size(1)),
+              "a bias must be of the dtype of the result, and that not fp32");
+  const Tensor product = at::mm(a.to(at::kFloat), b.to(at::kFloat)) * (scale_a * scale_b);
+  return (bias ? product + bias->to(at::kFloat) : product).to(type);
+}
+
+// --- flash attention: of rows of a batch, or of sequences one behind another ---
+
+std::vector<int64_t> numbers_of(const Tensor& integers) {
+  const Tensor host = peek(integers).to(at::kLong);
   return {host.const_data_ptr<int64_t>(), host.const_data_ptr<int64_t>() + host.numel()};
 }
 
-void check_tokens(const char* name, const Tensor& x, const Tensor& borders, int64_t longest) {
+void check_integers(const char* name, const Tensor& x, const Tensor& beside) {
+  TORCH_CHECK(x.scalar_type() == at::kInt && x.dim() == 1 && x.is_contiguous() && x.device() == beside.device(), name,
+              " must be int32 of the device");
+}
+
+void check_heads(const char* name, const Tensor& x, int64_t dims) {
   TORCH_CHECK(x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16, name, " must be fp16 or bf16");
-  TORCH_CHECK(x.dim() == 3 && x.stride(-1) == 1, name, " must be [tokens, heads, size], dense in the last");
-  TORCH_CHECK(x.size(2) % 8 == 0 && x.size(2) <= 256, "head_size must be a multiple of 8, up to 256");
-  TORCH_CHECK(borders.scalar_type() == at::kInt && borders.is_contiguous() && borders.device() == x.device(),
-              "borders must be int32 of the device");
-  const std::vector<int64_t> at = numbers_of(borders);
-  TORCH_CHECK(!at.empty() && at.front() == 0 && at.back() == x.size(0), "borders must span the tokens of ", name);
-  int64_t found = 0;
-  for (size_t i = 1; i < at.size(); ++i) {
-    TORCH_CHECK(at[i] >= at[i - 1], "borders must not fall");
-    found = std::max(found, at[i] - at[i - 1]);
+  TORCH_CHECK(x.dim() == dims && x.stride(-1) == 1, name, " must be [.., tokens, heads, size], dense in the last");
+  TORCH_CHECK(x.size(-1) % 8 == 0 && x.size(-1) <= 256, "head_size must be a multiple of 8, up to 256");
+}
+
+/// Tokens of all sequences, [tokens, heads, size], and of sequence i those from first[i] on, count[i] of them.
+struct Sequences {
+  Tensor tokens;
+  std::vector<int64_t> first, count;
+};
+
+/// As the operator is told: by borders among tokens, of which `used` may count fewer, or by the sizes of a batch.
+Sequences sequences_of(const char* name, const Tensor& x, const Tensor& borders, int64_t longest,
+                       const Optional& used = {}) {
+  check_heads(name, x, borders.defined() ? 3 : 4);
+  Sequences all{borders.defined() ? x : x.flatten(0, 1)};
+  if (borders.defined()) {
+    check_integers("borders", borders, x);
+    const std::vector<int64_t> at = numbers_of(borders);
+    TORCH_CHECK(!at.empty() && at.front() == 0 && at.back() == x.size(0), "borders must span the tokens of ", name);
+    for (size_t i = 1; i < at.size(); ++i) {
+      TORCH_CHECK(at[i] >= at[i - 1], "borders must not fall");
+      all.first.push_back(at[i - 1]), all.count.push_back(at[i] - at[i - 1]);
+    }
+  } else {
+    TORCH_CHECK(!used, "only sequences with borders have lengths");
+    for (int64_t i = 0; i < x.size(0); ++i) all.first.push_back(i * x.size(1)), all.count.push_back(x.size(1));
   }
+  if (used) {
+    check_integers("lengths", *used, x);
+    const std::vector<int64_t> lengths = numbers_of(*used);
+    TORCH_CHECK(lengths.size() == all.count.size(), "there must be a length for each sequence");
+    for (size_t i = 0; i < lengths.size(); ++i) TORCH_CHECK(lengths[i] <= all.count[i], "a length is beyond a border");
+    all.count = lengths;
+  }
+  const int64_t found = *std::max_element(all.count.begin(), all.count.end());
   TORCH_CHECK(found == longest, "the longest sequence of ", name, " has ", found, " tokens, not ", longest);
+  return all;
 }
 
 struct Reach {
-  bool causal;
   int64_t left, right;  // negative: any
 };
 
 Reach reach_of(bool causal, std::optional<int64_t> left, std::optional<int64_t> right) {
-  return {causal, left.value_or(-1), causal ? 0 : right.value_or(-1)};
+  return {left.value_or(-1), causal ? 0 : right.value_or(-1)};
 }
 
 /// [queries, keys]: which may not be seen. The last query stands at the last key.
@@ -58,76 +119,82 @@ Tensor hidden_of(int64_t queries, int64_t keys, const Reach& reach, const Tensor
   return hidden;
 }
 
-/// Of one sequence, [heads, tokens, size] in fp32, as many heads as queries have.
-Tensor run_of(const Tensor& tokens, int64_t from, int64_t to, int64_t heads) {
-  const Tensor x = tokens.narrow(0, from, to - from).to(at::kFloat).transpose(0, 1);
+/// Sequence i, [heads, tokens, size] in fp32, as many heads as queries have.
+Tensor run_of(const Sequences& all, size_t i, int64_t heads) {
+  const Tensor x = all.tokens.narrow(0, all.first[i], all.count[i]).to(at::kFloat).transpose(0, 1);
   return x.repeat_interleave(heads / x.size(0), 0);
 }
+
+/// [heads, tokens] <-> [rows, heads, tokens of each], as LibTorch's two forms have them.
+Tensor by_rows(const Tensor& log_sums, int64_t rows) {
+  return log_sums.unflatten(1, {rows, -1}).transpose(0, 1).contiguous();
+}
+Tensor by_heads(const Tensor& log_sums) { return log_sums.transpose(0, 1).flatten(1, 2); }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(
     const Tensor& q, const Tensor& k, const Tensor& v, const Optional& first_q, const Optional& first_k, int64_t max_q,
     int64_t max_k, double dropout, bool causal, bool debug, std::optional<double> scale, std::optional<int64_t> left,
     std::optional<int64_t> right, const Optional& used, const Optional& slopes, const Optional& blocks,
     std::optional<int64_t> splits) {
-  TORCH_CHECK(first_q && first_k && dropout == 0 && !debug && !used && !slopes && !blocks && !splits,
-              "the plain version knows sequences, and nothing of dropout, lengths, slopes and pages");
-  check_tokens("query", q, *first_q, max_q);
-  check_tokens("key", k, *first_k, max_k);
-  check_tokens("value", v, *first_k, max_k);
-  TORCH_CHECK(q.size(1) % k.size(1) == 0 && k.sizes() == v.sizes(), "heads must divide by key-value heads");
-  const std::vector<int64_t> of_q = numbers_of(*first_q), of_k = numbers_of(*first_k);
-  TORCH_CHECK(of_q.size() == of_k.size(), "there must be as many sequences of queries as of keys");
-  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(q.size(2))));
-  const Tensor out = at::empty(q.sizes(), q.options()),
-               log_sums = at::empty({q.size(1), q.size(0)}, q.options().dtype(at::kFloat));
-  for (size_t i = 1; i < of_q.size(); ++i) {
-    const int64_t from = of_q[i - 1], to = of_q[i], heads = q.size(1);
-    const Tensor keys = run_of(k, of_k[i - 1], of_k[i], heads), values = run_of(v, of_k[i - 1], of_k[i], heads);
-    const Tensor hidden = hidden_of(to - from, keys.size(1), reach_of(causal, left, right), q);
-    const Tensor scores = (run_of(q, from, to, heads).matmul(keys.transpose(1, 2)) * factor)
+  TORCH_CHECK(dropout == 0 && !debug && !slopes && !blocks && !splits,
+              "the plain version knows sequences, and nothing of dropout, slopes and pages");
+  TORCH_CHECK(first_q.has_value() == first_k.has_value(), "both or neither have borders");
+  const Tensor none;
+  const Sequences queries = sequences_of("query", q, first_q.value_or(none), max_q),
+                  keys = sequences_of("key", k, first_k.value_or(none), max_k, used),
+                  values = sequences_of("value", v, first_k.value_or(none), max_k, used);
+  const int64_t heads = q.size(-2);
+  TORCH_CHECK(heads % k.size(-2) == 0 && k.sizes() == v.sizes(), "heads must divide by key-value heads");
+  TORCH_CHECK(queries.count.size() == keys.count.size(), "there must be as many sequences of queries as of keys");
+  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
+  const Tensor out = at::empty(queries.tokens.sizes(), q.options()),
+               log_sums = at::empty({heads, queries.tokens.size(0)}, q.options().dtype(at::kFloat));
+  for (size_t i = 0; i < queries.count.size(); ++i) {
+    const Tensor own = run_of(keys, i, heads);
+    const Tensor hidden = hidden_of(queries.count[i], keys.count[i], reach_of(causal, left, right), q);
+    const Tensor scores = (run_of(queries, i, heads).matmul(own.transpose(1, 2)) * factor)
                               .masked_fill(hidden, -std::numeric_limits<double>::infinity());
-    log_sums.narrow(1, from, to - from).copy_(scores.logsumexp(-1));
-    out.narrow(0, from, to - from).copy_(scores.softmax(-1).matmul(values).transpose(0, 1));
+    log_sums.narrow(1, queries.first[i], queries.count[i]).copy_(scores.logsumexp(-1));
+    const Tensor mean = scores.softmax(-1).matmul(run_of(values, i, heads));
+    out.narrow(0, queries.first[i], queries.count[i]).copy_(mean.transpose(0, 1));
   }
-  const Tensor seeds = at::zeros({2}, q.options().dtype(at::kLong)), none = at::empty({0}, q.options());
-  return {out, log_sums, seeds, none, none};
+  const Tensor seeds = at::zeros({2}, q.options().dtype(at::kLong)), unused = at::empty({0}, q.options());
+  return {out.view(q.sizes()), first_q ? log_sums : by_rows(log_sums, q.size(0)), seeds, unused, unused};
 }
 
 std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
-                                                  const Tensor& out, const Tensor& log_sums, const Tensor& first_q,
+                                                  const Tensor& out, const Tensor& sums, const Tensor& first_q,
                                                   const Tensor& first_k, int64_t max_q, int64_t max_k, double dropout,
                                                   bool causal, const Tensor& seeds, const Tensor&,
                                                   std::optional<double> scale, std::optional<int64_t> left,
                                                   std::optional<int64_t> right) {
   TORCH_CHECK(dropout == 0 && seeds.defined(), "the plain version drops nothing");
-  check_tokens("gradient", dout.contiguous(), first_q, max_q);
-  check_tokens("key", k, first_k, max_k);
-  const std::vector<int64_t> of_q = numbers_of(first_q), of_k = numbers_of(first_k);
-  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(q.size(2))));
-  const int64_t heads = q.size(1), kv_heads = k.size(1);
-  const Tensor dq = at::empty(q.sizes(), q.options()), dk = at::empty(k.sizes(), k.options()),
-               dv = at::empty(v.sizes(), v.options());
+  const Sequences queries = sequences_of("query", q, first_q, max_q), keys = sequences_of("key", k, first_k, max_k),
+                  values = sequences_of("value", v, first_k, max_k),
+                  results = sequences_of("output", out, first_q, max_q),
+                  gradients = sequences_of("gradient", dout.contiguous(), first_q, max_q);
+  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
+  const int64_t heads = q.size(-2);
+  const Tensor log_sums = first_q.defined() ? sums : by_heads(sums);
+  const auto empty_like = [](const Sequences& all) { return at::empty(all.tokens.sizes(), all.tokens.options()); };
+  const Tensor dq = empty_like(queries), dk = empty_like(keys), dv = empty_like(values);
   const auto store = [&](const Tensor& to, int64_t first, const Tensor& per_head) {  // the sum over a group of heads
     const Tensor own = per_head.unflatten(0, {to.size(1), -1}).sum(1);
     to.narrow(0, first, own.size(1)).copy_(own.transpose(0, 1));
   };
-  for (size_t i = 1; i < of_q.size(); ++i) {
-    const int64_t from = of_q[i - 1], to = of_q[i], first = of_k[i - 1];
-    const Tensor queries = run_of(q, from, to, heads), keys = run_of(k, first, of_k[i], heads),
-                 values = run_of(v, first, of_k[i], heads), gradient = run_of(dout, from, to, heads);
-    const Tensor hidden = hidden_of(to - from, keys.size(1), reach_of(causal, left, right), q);
-    const Tensor weights =
-        (queries.matmul(keys.transpose(1, 2)) * factor - log_sums.narrow(1, from, to - from).unsqueeze(2))
-            .exp()
-            .masked_fill(hidden, 0);
-    const Tensor inner = (gradient * run_of(out, from, to, heads)).sum(-1, true);
-    const Tensor dscores = weights * (gradient.matmul(values.transpose(1, 2)) - inner) * factor;
-    store(dq, from, dscores.matmul(keys));
-    store(dk, first, dscores.transpose(1, 2).matmul(queries));
-    store(dv, first, weights.transpose(1, 2).matmul(gradient));
+  for (size_t i = 0; i < queries.count.size(); ++i) {
+    const Tensor query = run_of(queries, i, heads), key = run_of(keys, i, heads),
+                 gradient = run_of(gradients, i, heads);
+    const Tensor hidden = hidden_of(query.size(1), key.size(1), reach_of(causal, left, right), q);
+    const Tensor own = log_sums.narrow(1, queries.first[i], queries.count[i]).unsqueeze(2);
+    const Tensor weights = (query.matmul(key.transpose(1, 2)) * factor - own).exp().masked_fill(hidden, 0);
+    const Tensor inner = (gradient * run_of(results, i, heads)).sum(-1, true);
+    const Tensor dscores = weights * (gradient.matmul(run_of(values, i, heads).transpose(1, 2)) - inner) * factor;
+    store(dq, queries.first[i], dscores.matmul(key));
+    store(dk, keys.first[i], dscores.transpose(1, 2).matmul(query));
+    store(dv, keys.first[i], weights.transpose(1, 2).matmul(gradient));
   }
-  TORCH_CHECK(heads % kv_heads == 0, "heads must divide by key-value heads");
-  return {dq, dk, dv};
+  return {dq.view(q.sizes()), dk.view(k.sizes()), dv.view(v.sizes())};
 }
 
 // --- norms ---
@@ -158,10 +225,29 @@ std::tuple<Tensor, Tensor> rms_backward(const Tensor& dy, const Tensor& x, at::I
           wanted[1] ? (wide * normed).reshape({-1, width[0]}).sum(0).to(weight->scalar_type()) : Tensor()};
 }
 
+// --- norms of lists: what keeps LibTorch on its one pass over all of them ---
+
+std::vector<Tensor> foreach_norm(at::TensorList parts, const at::Scalar& order, std::optional<at::ScalarType> dtype) {
+  TORCH_CHECK(!parts.empty(), "a list must not be empty");
+  const double p = order.toDouble();
+  TORCH_CHECK(p == 1 || p == 2 || p == std::numeric_limits<double>::infinity(), "other orders go part by part");
+  TORCH_CHECK(dtype && at::promoteTypes(parts[0].scalar_type(), *dtype) == *dtype, "results must not be narrower");
+  std::vector<Tensor> norms;
+  for (const Tensor& part : parts) {
+    TORCH_CHECK(part.scalar_type() == parts[0].scalar_type() && part.device() == parts[0].device() &&
+                    part.is_non_overlapping_and_dense(),
+                "lists of several dtypes or devices, or with gaps, go part by part");
+    norms.push_back(at::linalg_vector_norm(part.to(*dtype), order));
+  }
+  return norms;
+}
+
 }  // namespace
 
 void register_trap_fused_operators(torch::Library& aten) {
   aten.impl("mm.dtype", TORCH_FN(wide_mm));
+  aten.impl("_scaled_mm", TORCH_FN(scaled_mm));
+  aten.impl("_foreach_norm.Scalar", TORCH_FN(foreach_norm));
   aten.impl("_flash_attention_forward", TORCH_FN(flash_forward));
   aten.impl("_flash_attention_backward", TORCH_FN(flash_backward));
   aten.impl("_fused_rms_norm", TORCH_FN(rms_forward));

@@ -74,6 +74,11 @@ void* TrapMemory::allocate(size_t bytes) {
   throw Error("trap", concat("there is no room for ", bytes, " bytes more"));
 }
 
+size_t TrapMemory::bytes_at(const void* address) {
+  const std::lock_guard lock(mutex_);
+  return in_use_.at(static_cast<size_t>(static_cast<const std::byte*>(address) - forbidden_));
+}
+
 void TrapMemory::free(void* address) {
   const std::lock_guard lock(mutex_);
   size_t offset = static_cast<size_t>(static_cast<std::byte*>(address) - forbidden_);

@@ -22,6 +22,8 @@ class TrapMemory {
   /// `bytes` of forbidden memory, aligned to 64, that hold 0xFF: numbers are NaN until something is written. Never
   /// null. Errors: throws when the 64 GiB of addresses are used up.
   void* allocate(size_t bytes);
+  /// Bytes of what allocate() gave, in whole lines of 64.
+  size_t bytes_at(const void* address);
   /// Gives back what allocate() gave.
   void free(void* address);
   bool contains(const void* address) const;

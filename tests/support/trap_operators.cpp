@@ -193,6 +193,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       if (is_late != tensors) arguments[i] = in(stand, arguments[i], wanted[i]);
     }
   if (waits) count(stand.device(), {.sizes_read = 1});
+  count_operator(stand.device());
   for (IValue& argument : arguments) stack->push_back(std::move(argument));
   {
     const at::AutoDispatchBelowAutograd below;

@@ -82,10 +82,11 @@ TEST(MemoryNeed, RefusesWhatIsCertainNotToFit) {
   c.parallel.data = 4;
   const models::ModelShape shape = models::built_in().resolve(c.model, 257);
   const double need = least_memory(c, shape).total();
-  check_memory(c, shape, 4, need);
-  check_memory(c, shape, 2, need / 2);  // half of the ranks are on another machine
-  check_memory(c, shape, 4, 0);         // a machine that does not say what it has
-  const std::string message = test::thrown_message([&] { check_memory(c, shape, 4, need - 1); });
+  check_memory(c, shape, at::kCPU, 4, need);
+  check_memory(c, shape, at::kCPU, 2, need / 2);  // half of the ranks are on another machine
+  check_memory(c, shape, at::kCPU, 4, 0);         // a machine that does not say what it has
+  check_memory(c, shape, at::kCUDA, 4, 1);
+  const std::string message = test::thrown_message([&] { check_memory(c, shape, at::kCPU, 4, need - 1); });
   EXPECT_THAT(message, HasSubstr("[model] a model of 4 layers, hidden 128 and vocabulary 257"));
   EXPECT_THAT(message, HasSubstr("parameters 12."));
   EXPECT_THAT(message, HasSubstr("states of adamw 25"));

@@ -1,28 +1,23 @@
 // Which device a rank takes and makes its current one, of devices that are not CUDA's.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/launch/host.h"
 #include "colossal/comm/launch/launch.h"
 #include "colossal/comm/store.h"
-#include "support/trap_device.h"
+#include "support/trap_devices.h"
 
 namespace colossal::comm::device_choice_trap_test {
 namespace {
 
-class TrapDevices final : public Devices {
- public:
-  explicit TrapDevices(std::vector<std::string> ids) : ids_(std::move(ids)) { test::trap_device(); }
-  at::DeviceType type() const override { return at::kPrivateUse1; }
-  int count() const override { return static_cast<int>(ids_.size()); }
-  std::string pci_id(int index) const override { return ids_.at(static_cast<size_t>(index)); }
-
- private:
-  std::vector<std::string> ids_;
-};
+using test::TrapDevices;
 
 int current() { return c10::impl::VirtualGuardImpl(at::kPrivateUse1).getDevice().index(); }
 
@@ -61,6 +56,37 @@ TEST(DeviceChoice, IsThatOfTheLocalRank) {
   other.join();
   EXPECT_EQ(taken[0], 0);
   EXPECT_EQ(taken[1], 1);
+}
+
+// Bound to the core that the other rank would have, were they dealt out in order.
+TEST(DeviceChoice, BindsARankBesideItsDevice) {
+  const std::vector<int> cores = allowed_cores();
+  if (cores.size() < 2) GTEST_SKIP() << "there is one core alone";
+  const std::string sysfs = testing::TempDir() + "/sysfs-of-trap";
+  const auto add = [&](const char* device, int node, int core) {
+    const std::string folder = concat(sysfs, "/bus/pci/devices/", device);
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/numa_node") << node << "\n";
+    std::ofstream(folder + "/local_cpulist") << core << "\n";
+  };
+  add("a", 0, cores.back());
+  add("b", 1, cores.front());
+  const TrapDevices devices({"a", "b"});
+  const auto server = Store::tcp({.host = "127.0.0.1", .server = true});
+  const int threads = at::get_num_threads();
+  std::vector<int> taken[2];
+  const auto join = [&](int rank) {
+    Environment environment{.rank = rank, .size = 2, .host = "127.0.0.1", .port = server->port(), .hosted_store = true};
+    const auto world = launch({.device = "cuda", .devices = &devices, .sysfs = sysfs}, environment);
+    taken[rank] = allowed_cores();
+  };
+  std::thread other(join, 1);
+  std::thread(join, 0).join();
+  other.join();
+  at::set_num_threads(threads);
+  EXPECT_EQ(taken[0], std::vector<int>{cores.back()});
+  EXPECT_EQ(taken[1], std::vector<int>{cores.front()});
+  std::filesystem::remove_all(sysfs);
 }
 
 }  // namespace

@@ -1,58 +1,24 @@
 // What accelerators run in place of our kernels: LibTorch's fused operators, by the schemas and checks of its own and
 // with the numbers of our references; and passes in slices over what is too large for tensor operators.
 #include <ATen/ATen.h>
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
-
-#include <memory>
-#include <mutex>
-#include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/attention.h"
 #include "colossal/ops/cross_entropy.h"
+#include "colossal/ops/device_operators.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/peak.h"
 #include "colossal/ops/random.h"
 #include "colossal/ops/reduce.h"
 #include "colossal/ops/update.h"
 #include "ops/compare.h"
+#include "support/called_operators.h"
 #include "support/trap_device.h"
 
 namespace colossal::ops::fused_trap_test {
 namespace {
-
-/// Names of the operators that ran on the device while it lives, by any thread.
-class Called {
- public:
-  Called() : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&note).scopes({at::RecordScope::FUNCTION}))) {
-    names().clear();
-  }
-  ~Called() { at::removeCallback(handle_); }
-  Called(const Called&) = delete;
-  Called& operator=(const Called&) = delete;
-  bool operator()(const std::string& name) const {
-    const std::lock_guard lock(mutex());
-    return names().contains("aten::" + name);
-  }
-
- private:
-  static std::mutex& mutex() {
-    static std::mutex one;
-    return one;
-  }
-  static std::set<std::string>& names() {
-    static std::set<std::string> all;
-    return all;
-  }
-  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& fn) {
-    const std::lock_guard lock(mutex());
-    names().insert(fn.name());
-    return nullptr;
-  }
-  at::CallbackHandle handle_;
-};
 
 class FusedOnTrap : public testing::Test {
  protected:
@@ -90,7 +56,7 @@ AttentionMask mask_of(const Case& c) {
   return {.causal = c.causal, .documents = c.documents ? runs_of(c.keys) : at::Tensor(), .window = c.window};
 }
 
-TEST_F(FusedOnTrap, PackedAttentionEqualsItsReference) {
+TEST_F(FusedOnTrap, FlashAttentionEqualsItsReference) {
   std::vector<Case> cases{{7, 13}, {7, 13, true, false, 4}, {7, 13, false, false, 4}};
   for (const bool causal : {true, false})
     for (const bool documents : {true, false})
@@ -101,7 +67,7 @@ TEST_F(FusedOnTrap, PackedAttentionEqualsItsReference) {
       SCOPED_TRACE(
           concat(c.queries, " of ", c.keys, " causal ", c.causal, " documents ", c.documents, " window ", c.window));
       const auto mask = mask_of(c);
-      const Called called;
+      const test::CalledOperators called;
       expect_equal_operators(
           on_trap([&](const Tensors& t) { return Tensors{attention(t[0], t[1], t[2], mask)}; }),
           [&](const Tensors& t) { return Tensors{attention_reference(t[0], t[1], t[2], mask)}; }, inputs_of(c), type,
@@ -131,16 +97,76 @@ TEST_F(FusedOnTrap, APathIsChosenByTypeAndMask) {
   const Tensors narrow = there_of({13, 13}, at::kBFloat16), wide = there_of({13, 13}, at::kFloat);
   const auto path = [](const Tensors& t, const AttentionMask& mask) { return attention_path(false, t[0], t[1], mask); };
   EXPECT_EQ(path(narrow, {}), Library);
-  EXPECT_EQ(path(narrow, {.window = 4}), Packed);
-  EXPECT_EQ(path(narrow, {.documents = runs_of(13)}), Packed);
+  EXPECT_EQ(path(narrow, {.window = 4}), Flash);
+  EXPECT_EQ(path(narrow, {.documents = runs_of(13)}), Flash);
   EXPECT_EQ(path(wide, {.documents = runs_of(13)}), Masked) << "flash attention is of narrow numbers";
   EXPECT_EQ(path(narrow, {.documents = runs_of(13).to(test::trap_device())}), Masked) << "the host knows no borders";
   EXPECT_EQ(path(narrow, {.documents = at::arange(13, at::kLong).remainder(3).expand({2, 13})}), Masked);
   EXPECT_EQ(path(narrow, {.alibi = alibi_slopes(4)}), Masked);
   EXPECT_EQ(path(narrow, {.soft_cap = 3}), Reference);
-  EXPECT_EQ(path(there_of({7, 13}, at::kHalf), {}), Packed) << "LibTorch's causal mask starts at the first key";
+  EXPECT_EQ(path(there_of({7, 13}, at::kHalf), {}), Flash) << "LibTorch's causal mask starts at the first key";
   const Tensors odd{narrow[0].narrow(3, 0, 7), narrow[1].narrow(3, 0, 7)};
   EXPECT_EQ(path(odd, {.window = 4}), Masked) << "heads of 7 numbers";
+  const WithoutDeviceOperator none(DeviceOperator::FlashAttention);
+  EXPECT_EQ(path(narrow, {.window = 4}), Masked) << "a GPU too old";
+}
+
+// --- decoding ---
+
+TEST_F(FusedOnTrap, DecodingAsksForFlashAttentionByName) {
+  using enum AttentionPath;
+  const AttentionMask lengths{.lengths = {5, 13}};
+  const auto path = [](int64_t queries, int64_t keys, at::ScalarType type, const AttentionMask& mask) {
+    const Tensors t = there_of({queries, keys}, type);
+    return attention_path(false, t[0], t[1], mask);
+  };
+  EXPECT_EQ(path(1, 13, at::kBFloat16, {}), Library) << "in training LibTorch chooses";
+  EXPECT_EQ(path(1, 13, at::kBFloat16, lengths), Masked) << "its derivative would not know of lengths";
+  const at::NoGradGuard no_grad;
+  EXPECT_EQ(path(1, 13, at::kBFloat16, {}), Flash);
+  EXPECT_EQ(path(13, 13, at::kBFloat16, {}), Library) << "of a prompt, or in evaluation";
+  EXPECT_EQ(path(1, 13, at::kHalf, lengths), Flash);
+  EXPECT_EQ(path(1, 13, at::kFloat, {}), Library);
+  EXPECT_EQ(path(1, 13, at::kFloat, lengths), Masked);
+  const WithoutDeviceOperator none(DeviceOperator::FlashAttention);
+  EXPECT_EQ(path(1, 13, at::kBFloat16, {}), Library) << "a GPU too old";
+}
+
+/// [2, heads, keys, 8] of a cache that has room for `room` keys.
+at::Tensor in_cache(const at::Tensor& heads, int64_t room) {
+  const at::Tensor cache = at::zeros({heads.size(0), room, heads.size(1), heads.size(3)}, heads.options());
+  const at::Tensor held = cache.narrow(1, 0, heads.size(2)).transpose(1, 2);
+  held.copy_(heads);
+  return held;
+}
+
+TEST_F(FusedOnTrap, DecodingEqualsItsReferenceAndNobodyWaits) {
+  const at::NoGradGuard no_grad;
+  for (const int64_t queries : {1, 3})
+    for (const std::vector<int64_t>& lengths : {std::vector<int64_t>{}, {13, 13}, {5, 13}, {12, 4}})
+      for (const bool causal : {true, false})
+        for (const int64_t window : {0, 4})
+          for (const int64_t room : {13, 20})
+            for (const auto type : {at::kBFloat16, at::kHalf, at::kFloat}) {
+              SCOPED_TRACE(concat(queries, " queries, causal ", causal, " window ", window, " room ", room, " ", type,
+                                  " lengths ", lengths.empty() ? 0 : lengths[0]));
+              const AttentionMask mask{.causal = causal, .window = window, .lengths = lengths};
+              const Tensors host = inputs_of({queries, 13}), t = there_of({queries, 13}, type);
+              const at::Tensor k = in_cache(t[1], room), v = in_cache(t[2], room);
+              const test::CalledOperators called;
+              const test::TrapWaits waits(test::trap_device());
+              const at::Tensor out = attention(t[0], k, v, mask);
+              EXPECT_EQ(waits.counts().waits(), 0) << waits.counts();
+              EXPECT_EQ(waits.counts().copies_not_awaited, lengths.empty() ? 0 : 1);
+              EXPECT_EQ(called("_flash_attention_forward"), type == at::kFloat ? 0 : 1);
+              if (type != at::kFloat)
+                EXPECT_TRUE(called.with("_flash_attention_forward", k) && called.with("_flash_attention_forward", v))
+                    << "the cache is read where it lies";
+              Tensors exact;
+              for (const at::Tensor& x : host) exact.push_back(x.to(type).to(at::kDouble));
+              expect_close(test::peek(out), attention_reference(exact[0], exact[1], exact[2], mask), type, 21, "out",
+                           2);
+            }
 }
 
 TEST_F(FusedOnTrap, NobodyWaitsForDocuments) {
@@ -162,19 +188,22 @@ TEST_F(FusedOnTrap, NobodyWaitsForDocuments) {
 constexpr double kNarrowStatistics = 4;
 
 TEST_F(FusedOnTrap, NormsEqualTheirReferences) {
-  const Called called;
+  const test::CalledOperators called;
   for (const auto type : float_types())
     for (const std::vector<int64_t>& shape : {std::vector<int64_t>{3, 7}, {2, 5, 64}, {7}}) {
       const Tensors in{normal(shape, 1) + 0.5, normal({shape.back()}, 3), normal({shape.back()}, 4)};
-      expect_equal_operators(on_trap([](const Tensors& t) { return Tensors{layer_norm(t[0], t[1], t[2], 1e-5)}; }),
-                             [](const Tensors& t) { return Tensors{layer_norm_reference(t[0], t[1], t[2], 1e-5)}; }, in,
-                             type, in[0].numel(), kNarrowStatistics);
-      expect_equal_operators(on_trap([](const Tensors& t) { return Tensors{layer_norm(t[0], t[1], {}, 1e-5)}; }),
-                             [](const Tensors& t) { return Tensors{layer_norm_reference(t[0], t[1], {}, 1e-5)}; },
-                             {in[0], in[1]}, type, in[0].numel(), kNarrowStatistics);
-      expect_equal_operators(on_trap([](const Tensors& t) { return Tensors{rms_norm(t[0], t[1], 1e-5)}; }),
-                             [](const Tensors& t) { return Tensors{rms_norm_reference(t[0], t[1], 1e-5)}; },
-                             {in[0], in[1]}, type, in[0].numel());
+      expect_equal_operators(
+          on_trap([](const Tensors& t) { return Tensors{layer_norm(t[0], t[1], t[2], 1e-5)}; }),
+          [](const Tensors& t) { return Tensors{layer_norm_reference(t[0], t[1], t[2], 1e-5)}; }, in, type,
+          in[0].numel(), kNarrowStatistics);
+      expect_equal_operators(
+          on_trap([](const Tensors& t) { return Tensors{layer_norm(t[0], t[1], {}, 1e-5)}; }),
+          [](const Tensors& t) { return Tensors{layer_norm_reference(t[0], t[1], {}, 1e-5)}; }, {in[0], in[1]}, type,
+          in[0].numel(), kNarrowStatistics);
+      expect_equal_operators(
+          on_trap([](const Tensors& t) { return Tensors{rms_norm(t[0], t[1], 1e-5)}; }),
+          [](const Tensors& t) { return Tensors{rms_norm_reference(t[0], t[1], 1e-5)}; }, {in[0], in[1]}, type,
+          in[0].numel());
     }
   for (const char* name :
        {"native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"})
@@ -182,7 +211,7 @@ TEST_F(FusedOnTrap, NormsEqualTheirReferences) {
 }
 
 TEST_F(FusedOnTrap, GatedActivationsEqualTheirReferences) {
-  const Called called;
+  const test::CalledOperators called;
   for (const auto type : float_types()) {
     expect_equal_operators(
         on_trap([](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; }),
@@ -242,11 +271,11 @@ void expect_adam(int64_t n, at::ScalarType type, at::ScalarType gradients, bool 
 TEST_F(FusedOnTrap, AdamEqualsItsReference) {
   const auto adam = [](at::ScalarType type, at::ScalarType gradients, bool copy, double scale, const AdamStep& step,
                        const char* runs) {
-    const Called called;
+    const test::CalledOperators called;
     const std::string what = concat(type, ", gradients ", gradients, " times ", scale);
     expect_adam(33, type, gradients, copy, scale, step, what);
     for (const char* name : {"_fused_adamw_", "_fused_adam_"})
-      EXPECT_EQ(called(name), std::string(name) == runs) << what << ": " << name;
+      EXPECT_EQ(called(name) > 0, std::string(name) == runs) << what << ": " << name;
   };
   for (const double scale : {1.0, 0.5}) {
     adam(at::kDouble, at::kDouble, false, scale, kAdamW, "_fused_adamw_");
@@ -272,10 +301,15 @@ TEST_F(FusedOnTrap, UpdatesInSlicesLeaveNothingOut) {
   EXPECT_TRUE(at::equal(test::peek(one.m), test::peek(other.m)));
 }
 
-TEST_F(FusedOnTrap, SumsInSlicesLeaveNothingOut) {
-  const at::Tensor x = normal({kMoreThanASlice}, 1).to(at::kFloat);
-  expect_close(test::peek(sum_of_squares(x.to(test::trap_device()))), sum_of_squares_reference(x), at::kDouble,
-               kMoreThanASlice, "sum");
+TEST_F(FusedOnTrap, SumsOfSquaresAreMadeInOnePass) {
+  for (const auto type : float_types()) {
+    const at::Tensor x = normal({1000}, 1).to(type);
+    const test::CalledOperators called;
+    const at::Tensor sum = sum_of_squares(x.to(test::trap_device()));
+    EXPECT_EQ(sum.scalar_type(), at::kDouble);
+    expect_close(test::peek(sum), sum_of_squares_reference(x), at::kDouble, 1000, at::toString(type));
+    EXPECT_TRUE(called("_foreach_norm"));
+  }
 }
 
 TEST_F(FusedOnTrap, DropsInSlicesWhatTheCpuDrops) {

@@ -6,6 +6,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
 #include "colossal/models/registry.h"
+#include "support/called_operators.h"
 #include "support/parity.h"
 #include "support/trap_device.h"
 
@@ -40,6 +41,20 @@ TEST_F(GenerationOnTrap, GivesTheTokensOfTheCpu) {
       EXPECT_EQ(tokens(true, shape, {}, sampling), want) << shape.architecture->name;
       EXPECT_EQ(tokens(true, shape, split, sampling), want) << shape.architecture->name << ", tensor 2";
     }
+}
+
+TEST_F(GenerationOnTrap, AsksForFlashAttentionByNameAfterThePrompt) {
+  models::ModelShape shape = test::tiny_llama();
+  shape.head_dim = 8;  // which flash attention takes
+  shape.layers = 2;
+  const test::CalledOperators called;
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, distributed::ParallelConfig{}.axes());
+    distributed::DistributedModel model(mesh, {}, shape, {at::kBFloat16, test::trap_device(), 5}, {});
+    EXPECT_EQ(generate(model, {3, 1, 4}, {.max_tokens = 5}).size(), 5u);
+  });
+  EXPECT_EQ(called("_flash_attention_forward"), 2 * 4) << "layers times tokens after the first";
+  EXPECT_EQ(called("scaled_dot_product_attention"), 2) << "of the prompt";
 }
 
 }  // namespace

@@ -62,7 +62,8 @@ std::vector<double> losses(bool trap, int64_t data, int64_t zero) {
       const at::Tensor loss = (module.forward(training->input(ids)) - 1).square().mean();
       training->backward(loss);
       training->step();
-      const double mean = training->mean(loss.item<double>());
+      EXPECT_EQ(training->loss(), loss.item<double>());
+      const double mean = training->mean(training->loss());
       if (world.rank() == 0) all.push_back(mean);
     }
   });
@@ -83,6 +84,31 @@ TEST_F(ModuleOnTrap, LearnsWhatItLearnsOnTheCpu) {
     for (const int64_t data : {1, 2})
       test::expect_close(at::tensor(losses(true, data, zero), at::kDouble), want, kTerms,
                          concat("zero ", zero, " over ", data));
+}
+
+TEST_F(ModuleOnTrap, WaitsOnceAStep) {
+  for (const int64_t parts : {1, 3})
+    comm::run_ranks(1, [&](comm::World& world) {
+      run::Config config;
+      config.training.batch_size = kRows;
+      config.training.accumulate = parts;
+      config.training.clip = 1;
+      const at::Device device = test::trap_device();
+      Foreign module(device);
+      const auto training = initialize(world, module, config, {}, device);
+      const at::Tensor ids = at::arange(kRows / parts, at::kLong).remainder(5).pin_memory();
+      const auto step = [&] {
+        training->zero_grad();
+        for (int64_t part = 0; part < parts; ++part)
+          training->backward((module.forward(training->input(ids)) - 1).square().mean());
+        training->step();
+      };
+      step();
+      const test::TrapWaits waits(device);
+      step();
+      EXPECT_EQ(waits.counts().waits(), 1) << parts << " micro-batches: " << waits.counts();
+      EXPECT_EQ(waits.counts().copies_not_awaited, parts);
+    });
 }
 
 }  // namespace

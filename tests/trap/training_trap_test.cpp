@@ -80,6 +80,44 @@ TEST_F(TrainingOnTrap, LearnsByEveryRuleWhatTheCpuLearns) {
     }
 }
 
+/// Batches that a model can learn a little of: images or texts by formula, labels that their place tells.
+data::Batch evaluated_batch(const models::ModelShape& shape) {
+  data::Batch batch = test::batch_of_ones(shape, 8, 6);
+  const int64_t words = shape.task().reads == models::Reads::Images ? 0 : 37, labels = batch.labels.numel();
+  if (words == 0)
+    batch.inputs.copy_(at::arange(batch.inputs.numel()).mul(0.37).sin().view_as(batch.inputs));
+  else
+    batch.inputs.copy_(at::arange(batch.inputs.numel()).mul(11).remainder(words).view_as(batch.inputs));
+  batch.labels.copy_(at::arange(labels).remainder(words == 0 ? 2 : 3).view_as(batch.labels));
+  batch.labels.view(-1)[1] = data::kIgnored;
+  return batch;
+}
+
+TEST_F(TrainingOnTrap, FindsWhatTheCpuFinds) {
+  for (const auto& shape : {test::tiny_vit(), test::tiny_bert(), test::tiny_bert("class")})
+    for (const int64_t stages : {1, 2}) {
+      run::Config config = config_of("adamw");
+      if (stages > 1) config.parallel.pipeline = {.size = stages, .micro_batches = 2};
+      const auto found = [&](Engine& engine) {
+        const data::Batch batch = evaluated_batch(shape);
+        for (int step = 0; step < 2; ++step) {
+          engine.zero_grad();
+          engine.train_step(batch);
+          engine.step();
+        }
+        return engine.evaluate(batch);
+      };
+      const Evaluation got = on(true, config, shape, found), want = on(false, config, shape, found);
+      const std::string what = concat(shape.architecture->name, " in ", stages, " stages");
+      EXPECT_EQ(got.labels, want.labels) << what;
+      ASSERT_TRUE(want.found && got.found) << what;
+      EXPECT_GT(*want.found, 0) << what;
+      EXPECT_LT(*want.found, want.labels) << what;
+      EXPECT_EQ(*got.found, *want.found) << what;
+      EXPECT_NEAR(got.loss() / want.loss(), 1, std::sqrt(std::numeric_limits<double>::epsilon())) << what;
+    }
+}
+
 std::vector<double> gradient_of(Engine& engine, double scale) {
   engine.zero_grad();
   engine.train_step(test::batch_of(0, 0, 1, kText));

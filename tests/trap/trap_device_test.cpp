@@ -2,11 +2,14 @@
 #include "support/trap_device.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Event.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 namespace colossal::test::trap_device_test {
@@ -265,6 +268,36 @@ TEST_F(TrapDevice, CountsWhatTheHostWaitsFor) {
   EXPECT_EQ(asynchronous.copies_not_awaited, 1);
   EXPECT_EQ(waits_of([&] { pinned.to(device_); }).waits(), 1);
   EXPECT_EQ(TrapWaits(trap_device(1)).counts().waits(), 0);
+}
+
+TEST_F(TrapDevice, HasAClockThatOperatorsMove) {
+  const c10::Stream stream(c10::Stream::DEFAULT, device_);
+  c10::Event before(device_.type(), c10::EventFlag::BACKEND_DEFAULT), after(device_.type(), before.flag());
+  const at::Tensor x = at::ones({3}, device_);
+  before.record(stream);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  x.mul_(2).add_(1);
+  at::ones({3}, trap_device(1)).mul_(2);
+  after.record(stream);
+  EXPECT_EQ(before.elapsedTime(after), 2 * kTrapMilliseconds);
+}
+
+TEST_F(TrapDevice, CountsItsBytesAsAllocatorsOfGpusDo) {
+  c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(device_.type());
+  const auto bytes = [&] { return allocator.getDeviceStats(0).allocated_bytes[0]; };
+  allocator.resetPeakStats(0);
+  const int64_t before = bytes().current, other = allocator.getDeviceStats(1).allocated_bytes[0].allocated;
+  EXPECT_EQ(bytes().peak, before);
+  at::Tensor x = at::empty({100}, device_);
+  EXPECT_EQ(bytes().current, before + 448) << "seven lines of 64";
+  x = at::Tensor();
+  x = at::ones({2}, device_);
+  x.resize_({1000});
+  EXPECT_EQ(bytes().current, before + 4032) << "what a kernel has made larger";
+  x = at::Tensor();
+  EXPECT_EQ(bytes().current, before);
+  EXPECT_EQ(bytes().peak, before + 4032 + 64) << "both while one becomes the other";
+  EXPECT_EQ(allocator.getDeviceStats(1).allocated_bytes[0].allocated, other);
 }
 
 TEST_F(TrapDevice, GivesMemoryBack) {

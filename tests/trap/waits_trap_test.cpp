@@ -19,7 +19,7 @@ namespace {
 struct Choice {
   int64_t layers = 1, micro_batches = 1;
   std::string clip_by = "norm", optimizer = "adamw", precision = "fp32", recompute = "none", documents = "separate";
-  double dropout = 0;
+  double dropout = 0, loss_scale = 0;  // 0: the default
   bool rounded_by_chance = false, pinned = false;
   bool several_documents = false;  ///< in each row
 };
@@ -37,6 +37,7 @@ test::TrapCounts waits_of(models::ModelShape shape, const Choice& choice) {
     config.optimizer.name = choice.optimizer;
     config.precision.mode = choice.precision;
     config.precision.masters = !choice.rounded_by_chance;
+    if (choice.loss_scale > 0) config.precision.loss_scale = choice.loss_scale;
     config.optimizer.stochastic_rounding = choice.rounded_by_chance;
     config.memory.recompute = choice.recompute;
     config.data.documents = choice.documents;
@@ -111,6 +112,18 @@ TEST_F(WaitsOnTrap, AreOneForTheLossAndTheNormTogether) {
   EXPECT_EQ(waits_of(test::tiny_llama(), {}).copies_to_device, 3) << "of a batch that may be swapped out";
 }
 
+TEST_F(WaitsOnTrap, AreOneInEveryFormatWhetherTheStepIsTakenOrNot) {
+  for (const std::string format : {"fp32", "bf16", "fp16", "fp8"})
+    for (const std::string clip_by : {"norm", "largest", "value"}) {
+      const test::TrapCounts step =
+          waits_of(test::tiny_llama(), {.clip_by = clip_by, .precision = format, .pinned = true});
+      EXPECT_EQ(step.waits(), 1) << format << ", " << clip_by << ": " << step;
+    }
+  const test::TrapCounts skipped =
+      waits_of(test::tiny_llama(), {.precision = "fp16", .loss_scale = 0x1p60, .pinned = true});
+  EXPECT_EQ(skipped.waits(), 1) << "the norm says whether anything overflowed: " << skipped;
+}
+
 class Sevens : public data::Samples {
  public:
   int64_t count() const override { return 4; }
@@ -148,7 +161,7 @@ TEST_F(WaitsOnTrap, OfEvaluationDoNotGrowWithLayers) {
 }
 
 TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
-  const auto waits = [](int64_t layers, int64_t tokens) {
+  const auto waits = [](int64_t layers, int64_t tokens, const infer::SamplingOptions& sampling) {
     test::TrapCounts counts;
     comm::run_ranks(1, [&](comm::World& world) {
       models::ModelShape shape = test::tiny_llama();
@@ -157,15 +170,19 @@ TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
       comm::Mesh mesh(world, layout.axes());
       distributed::DistributedModel model(mesh, layout, shape, {at::kFloat, test::trap_device(), 5}, {});
       const test::TrapWaits during(test::trap_device());
-      infer::generate(model, {3, 1, 4}, {.max_tokens = tokens});
+      infer::generate(model, {3, 1, 4}, {.max_tokens = tokens, .sampling = sampling});
       counts = during.counts();
     });
     return counts;
   };
-  const test::TrapCounts four = waits(1, 6) - waits(1, 2);
-  EXPECT_EQ(four.copies_to_host, 4) << "the logits";
-  EXPECT_EQ(four.waits(), 4);
-  EXPECT_EQ((waits(3, 6) - waits(3, 2)).waits(), 4);
+  for (const infer::SamplingOptions& sampling :
+       {infer::SamplingOptions{}, infer::SamplingOptions{.temperature = 1, .top_k = 9, .top_p = 0.9}}) {
+    const test::TrapCounts four = waits(1, 6, sampling) - waits(1, 2, sampling);
+    EXPECT_EQ(four.copies_to_host, 4);
+    EXPECT_EQ(four.bytes_to_host, 4 * 8) << "a number each, and no logits";
+    EXPECT_EQ(four.waits(), 4);
+    EXPECT_EQ((waits(3, 6, sampling) - waits(3, 2, sampling)).waits(), 4);
+  }
 }
 
 }  // namespace

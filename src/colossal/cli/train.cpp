@@ -52,13 +52,15 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
 int train_as_rank(const run::Config& config, train::TrainerOptions options) {
   memory::keep_host_memory();
   const std::chrono::seconds timeout(config.run.timeout);
+  const bool on_cpu = comm::choose_device(config.run.device, 0, *options.devices).is_cpu();
   const auto world = comm::launch({.backend = config.run.backend,
                                    .timeout = std::min(timeout, std::chrono::seconds(60)),
                                    .watchdog = timeout,
                                    .notice = std::chrono::seconds(config.run.stall_notice),
                                    .bind_cores = config.run.bind_cores,
-                                   .device = comm::choose_device(config.run.device, 0).is_cuda() ? "cuda" : "cpu",
-                                   .note = say});
+                                   .device = on_cpu ? "cpu" : "cuda",
+                                   .note = say,
+                                   .devices = options.devices});
   options.builtin_data = COLOSSAL_SOURCE_DIR;
   options.stop_requested = stop_requested;
   train::Trainer trainer(*world, config, std::move(options));
@@ -75,11 +77,16 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
 }  // namespace
 
 int train(const Arguments& arguments, const models::Registry* models) {
+  return train(arguments, models, comm::cuda_devices());
+}
+
+int train(const Arguments& arguments, const models::Registry* models, const comm::Devices& devices) {
   CLI::App app("Trains the model that CONFIG describes. Any key of the file is also a flag: --training.steps=30.",
                "colossal train");
   std::string path;
   bool resume = false, overwrite = false;
   train::TrainerOptions options;
+  options.devices = &devices;
   if (models) options.models = *models;
   app.add_option("config", path, "TOML file; `colossal help config` lists every key")->required();
   app.add_flag("--resume", resume,
@@ -99,7 +106,7 @@ int train(const Arguments& arguments, const models::Registry* models) {
   options.notices = given.notices;
   config.validate();
   options.models.resolve(config.model);  // refused here, it is said once
-  comm::choose_device(config.run.device, 0);
+  comm::choose_device(config.run.device, 0, devices);
   if (resume || options.resume_step) options.start = train::Start::Resume;
   if (overwrite) options.start = train::Start::Overwrite;
   return with_ranks(config.parallel.ranks(), "train", arguments, [&] { return train_as_rank(config, options); });

@@ -118,9 +118,7 @@ bool Chunk::release() {
   return true;
 }
 
-void Chunk::share() {
-  if (sharers_->size() > 1) gathered().wait();
-}
+comm::Work Chunk::share() { return sharers_->size() > 1 ? gathered() : comm::Work(); }
 
 void Chunk::fill_with_nan() {
   work_ = {};

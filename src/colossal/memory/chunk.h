@@ -83,8 +83,8 @@ class Chunk {
   void end_use();
   /// Frees the whole, unless it is in use or stays. Returns whether. What was written to it outside part() is lost.
   bool release();
-  /// Of a chunk that stays: what every rank owns becomes what all see. Collective likewise.
-  void share();
+  /// Of a chunk that stays: what every rank owns becomes what all see, once the Work is done. Collective likewise.
+  comm::Work share();
   /// After a gather that failed: stands in for the whole, all NaN, so that readers do no harm before the error reaches
   /// someone who can be told.
   void fill_with_nan();

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 
 #include "colossal/base/error.h"
@@ -12,6 +13,9 @@
 
 namespace colossal::memory {
 namespace {
+
+/// Each may need room beside the chunk: on the host, or for what is compressed.
+constexpr size_t kSharesUnderWay = 4;
 
 /// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes (and with them the replicas
 /// that may share), and `stages` where there are several.
@@ -121,8 +125,19 @@ void ChunkStore::updated(bool loaded) {
     for_leases(shards_, {.values = Access::Read}, [](size_t, Resident& shard) {
       if (shard.copy.defined()) shard.copy.copy_(shard.values);
     });
-  for (const auto& chunk : chunks_)
-    if (chunk->stays() && (chunk->trained() || loaded)) chunk->share();
+  std::deque<comm::Work> shares;  // oldest first
+  const auto end_oldest = [&] {
+    comm::Work oldest = std::move(shares.front());
+    shares.pop_front();
+    oldest.wait();
+  };
+  for_chunks([&](Chunk& chunk) {
+    if (!chunk.stays() || !(chunk.trained() || loaded)) return;
+    if (shares.size() == kSharesUnderWay) end_oldest();
+    shares.push_back(chunk.share());
+  });
+  while (!shares.empty()) attempt(end_oldest);
+  rethrow();
 }
 
 void ChunkStore::end_pass() {
@@ -144,14 +159,17 @@ void ChunkStore::end_pass() {
 }
 
 template <class Body>
-void ChunkStore::for_chunks(const Body& body) {
-  for (const auto& chunk : chunks_) {
-    try {
-      body(*chunk);
-    } catch (...) {
-      if (!failure_) failure_ = std::current_exception();
-    }
+void ChunkStore::attempt(const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    if (!failure_) failure_ = std::current_exception();
   }
+}
+
+template <class Body>
+void ChunkStore::for_chunks(const Body& body) {
+  for (const auto& chunk : chunks_) attempt([&] { body(*chunk); });
 }
 
 void ChunkStore::rethrow() {

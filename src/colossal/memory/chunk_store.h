@@ -57,7 +57,8 @@ struct ChunkOptions {
 ///                    gathers the chunk before. Which chunks come early and which go is what a Placement decides.
 ///
 /// Bytes:         parameters P (or P / N), shards P_masters / N.
-/// Communication: none where nothing is shared. States: all_gather of every chunk in updated(). Parameters: all_gather
+/// Communication: none where nothing is shared. States: all_gather of every chunk in updated(), four under way at a
+///                time. Parameters: all_gather
 ///                of a chunk at each use that finds it gone; all ranks that share must use chunks in the same order.
 /// Errors:        of the all_gathers; what happens inside an operator is thrown by the next call of rethrow(),
 ///                updated() or end_pass(). Readers of a chunk that did not come see NaN until the pass ends: then all
@@ -103,7 +104,10 @@ class ChunkStore final : public Chunk::Watcher {
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
   Situation situation() const { return {timeline_, gathered_, bytes_}; }
-  /// body(chunk) of all; what goes wrong is kept for rethrow().
+  /// body(), whose error is kept for rethrow().
+  template <class Body>
+  void attempt(const Body& body);
+  /// body(chunk) of all likewise.
   template <class Body>
   void for_chunks(const Body& body);
   void add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters);

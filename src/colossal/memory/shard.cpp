@@ -158,17 +158,24 @@ Lease Shard::lease(const Needs& needs) const {
   return held;
 }
 
-at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place) {
+std::vector<at::Tensor> counted_parts(const at::Tensor& flat, const Piece& piece, const tensor::Place& place) {
   const at::Tensor part = flat.narrow(0, piece.offset, piece.part.size);
   const auto blocks = tensor::blocks(piece.parameter->spec, place, piece.part);
-  bool all_primary = true, none_primary = true;
-  for (const tensor::Block& block : blocks) (block.primary ? none_primary : all_primary) = false;
-  if (all_primary && !none_primary) return ops::sum_of_squares(part);  // padding is zero: no need to cut it out
-  at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
+  const auto is_primary = [](const tensor::Block& block) { return block.primary; };
+  if (!blocks.empty() && std::all_of(blocks.begin(), blocks.end(), is_primary))
+    return {part};  // padding is zero: no need to cut it out
   const auto shape = piece.parameter->spec.local_shape(place);
+  std::vector<at::Tensor> parts;
   for (const tensor::Block& block : blocks)
-    if (block.primary)
-      sum.add_(ops::sum_of_squares(tensor::at_block(part, shape, piece.part, block).contiguous().view({-1})));
+    if (block.primary) parts.push_back(tensor::at_block(part, shape, piece.part, block));
+  return parts;
+}
+
+at::Tensor counted_squares(const at::Tensor& flat, const Piece& piece, const tensor::Place& place) {
+  const std::vector<at::Tensor> parts = counted_parts(flat, piece, place);
+  if (parts.size() == 1) return ops::sum_of_squares(parts.front().contiguous().view({-1}));
+  at::Tensor sum = at::zeros({}, flat.options().dtype(at::kDouble));
+  for (const at::Tensor& part : parts) sum.add_(ops::sum_of_squares(part.contiguous().view({-1})));
   return sum;
 }
 

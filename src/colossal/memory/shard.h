@@ -145,6 +145,10 @@ void for_runs(const std::vector<Piece>& pieces, const KeyOf& key_of, const Body&
   }
 }
 
+/// The elements of `flat` that belong to `piece` and that this rank counts, as views: over all ranks of the mesh each
+/// element of the logical tensor once, and padding, which is zero, at times. `flat` is as long as the piece's shard.
+std::vector<at::Tensor> counted_parts(const at::Tensor& flat, const Piece& piece, const tensor::Place& place);
+
 /// Sum of the squares of `flat`'s elements that belong to `piece` and that this rank counts: added up over all ranks of
 /// the mesh, that of the logical tensor. `flat` is as long as the piece's shard. The sum is a 0-dim fp64 tensor on the
 /// device of `flat`: nobody waits for it here.

@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/fp8.h"
+#include "colossal/ops/scaled_product.h"
 
 namespace colossal::nn {
 namespace {
@@ -15,9 +16,13 @@ enum Operand : int64_t { kInput, kWeight, kGradient, kOperands };
 
 Fp8 format_of(Operand operand) { return operand == kGradient ? Fp8::E5m2 : Fp8::E4m3; }
 
-at::Tensor dequantized(const at::Tensor& x, Operand operand, const at::Tensor& scale) {
-  return ops::dequantize(ops::quantize(x, format_of(operand), scale), scale, x.scalar_type());
+ops::Scaled quantized(const at::Tensor& x, Operand operand, const at::Tensor& scale) {
+  // What was forgotten and computed again is quantised again.
+  const bool has_codes = x.scalar_type() == ops::dtype_of(format_of(operand));
+  return {has_codes ? x : ops::quantize(x, format_of(operand), scale), scale};
 }
+
+at::Tensor dequantized(const ops::Scaled& x, at::ScalarType dtype) { return ops::dequantize(x.codes, x.scale, dtype); }
 
 class Fp8Product final : public Product {
  public:
@@ -26,45 +31,61 @@ class Fp8Product final : public Product {
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
-    const at::Tensor x_scale = scale_for(x, kInput, saved), weight_scale = scale_for(weight, kWeight, saved);
-    const at::Tensor codes = ops::quantize(x, Fp8::E4m3, x_scale);
-    const at::Tensor given_x = ops::dequantize(codes, x_scale, x.scalar_type());
-    const at::Tensor given_weight = dequantized(weight, kWeight, weight_scale);
+    const ops::Scaled x_codes = quantized(x, kInput, scale_for(x, kInput, saved)),
+                      weight_codes = quantized(weight, kWeight, scale_for(weight, kWeight, saved));
+    // The weight is there anyway: its codes would be bytes more, once a micro-batch.
+    const auto keep_x = [&] {
+      saved->x = x_codes.codes, saved->own[kInput] = x_codes.scale, saved->takes_given_x = true;
+    };
+    const auto keep_weight = [&] { saved->weight = weight, saved->own[kWeight] = weight_codes.scale; };
+    if (is_of_one_process() && ops::multiplies_scaled(x, x.size(1), weight.size(0))) {
+      if (saved) {
+        *saved = {.out = out, .own = std::vector<at::Tensor>(kOperands - 1)};
+        keep_x(), keep_weight();
+      }
+      return ops::scaled_nt(x_codes, weight_codes, bias, x.scalar_type());
+    }
+    const at::Tensor given_x = dequantized(x_codes, x.scalar_type());
+    const at::Tensor given_weight = dequantized(weight_codes, weight.scalar_type());
     const at::Tensor y = inner_->forward(given_x, given_weight, bias, out, saved);
     if (!saved) return y;
     require(saved->own.empty(), "fp8", "the product inside must keep nothing but its operands");
     saved->own.resize(kOperands - 1);  // scales of those operands that were kept as they were given
-    if (saved->x.is_same(given_x)) {
-      saved->x = codes;
-      saved->own[kInput] = x_scale;
-      saved->takes_given_x = true;
-    }
-    if (saved->weight.is_same(given_weight)) {
-      // The weight is there anyway: its codes would be bytes more, once a micro-batch.
-      saved->weight = weight;
-      saved->own[kWeight] = weight_scale;
-    }
+    if (saved->x.is_same(given_x)) keep_x();
+    if (saved->weight.is_same(given_weight)) keep_weight();
     return y;
   }
 
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
+    const at::ScalarType type = dy.scalar_type();
+    const ops::Scaled dy_codes = quantized(dy, kGradient, scale_for(dy, kGradient, true));
+    Gradients d;
+    Wanted rest = wanted;  // what is not made of codes
+    if (is_of_one_process() && wanted.x && ops::multiplies_scaled(dy, dy.size(1), saved.weight.size(1))) {
+      d.x = ops::scaled_nn(dy_codes, quantized(saved.weight, kWeight, saved.own[kWeight]), type);
+      rest.x = false;
+    }
+    if (is_of_one_process() && wanted.weight && ops::multiplies_scaled(dy, dy.size(0), saved.x.size(1))) {
+      d.weight = ops::scaled_tn(dy_codes, quantized(saved.x, kInput, saved.own[kInput]), type, wanted.sum);
+      rest.weight = false;
+    }
+    if (!rest.x && !rest.weight) return d;
     Saved given{.out = saved.out};
-    if (wanted.weight) given.x = input_of(saved, dy.scalar_type());
-    if (wanted.x) given.weight = weight_of(saved);
-    return inner_->backward(dequantized(dy, kGradient, scale_for(dy, kGradient, true)), given, wanted);
+    if (rest.weight) given.x = operand_of(saved.x, kInput, saved, type);
+    if (rest.x) given.weight = operand_of(saved.weight, kWeight, saved, saved.weight.scalar_type());
+    const Gradients others = inner_->backward(dequantized(dy_codes, type), given, rest);
+    if (rest.x) d.x = others.x;
+    if (rest.weight) d.weight = others.weight;
+    return d;
   }
 
  private:
-  static at::Tensor weight_of(const Saved& saved) {
-    const at::Tensor& scale = saved.own[kWeight];
-    return scale.defined() ? dequantized(saved.weight, kWeight, scale) : saved.weight;
-  }
+  bool is_of_one_process() const { return inner_.get() == &serial_product(); }
 
-  static at::Tensor input_of(const Saved& saved, at::ScalarType dtype) {
-    const at::Tensor& scale = saved.own[kInput];
-    if (!scale.defined()) return saved.x;
-    if (saved.x.scalar_type() == ops::dtype_of(Fp8::E4m3)) return ops::dequantize(saved.x, scale, dtype);
-    return dequantized(saved.x, kInput, scale);  // was forgotten and computed again
+  /// As the product inside wants it: dequantised, unless it kept it as it is.
+  static at::Tensor operand_of(const at::Tensor& kept, Operand operand, const Saved& saved, at::ScalarType dtype) {
+    const at::Tensor& scale = saved.own[operand];
+    return scale.defined() ? dequantized(quantized(kept, operand, scale), dtype) : kept;
   }
 
   at::Tensor scale_for(const at::Tensor& t, Operand operand, bool records) const {

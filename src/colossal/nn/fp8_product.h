@@ -35,15 +35,17 @@ struct Fp8Recipe {
 ///
 /// where q(t) is the dequantised codes of t: e4m3 of x and W, e5m2 of dy.
 ///
-/// Numbers:       the products are made of dequantised operands in the dtype of the model. They equal those of fp8
-///                hardware up to the order of a sum: a product of two such numbers has at most 8 significant bits, so
-///                it is exact in fp32, in which sums are made. Bias and its gradient, results and sums over ranks are
-///                not quantised. Scales are of a rank's own block; what ranks send is already dequantised, so all see
-///                one value.
+/// Numbers:       the products are made of dequantised operands in the dtype of the model; on a device that multiplies
+///                8-bit numbers of the codes themselves, where the product inside is that of one process, the dtype is
+///                fp32 or bf16 and the sizes fit (ops/scaled_product.h). Both agree up to the order of a sum: a product
+///                of two such numbers has at most 8 significant bits, so it is exact in fp32, in which sums are made.
+///                Bias and its gradient, results and sums over ranks are not quantised. Scales are of a rank's own
+///                block; what ranks send is already dequantised, so all see one value.
 /// Memory:        for backward the codes of x, 1 byte an element, and the weight itself, whose codes are made again.
 ///                What the product inside keeps other than the blocks it was given (gathered ones) is kept as it is.
 /// Communication: that of the product inside.
-/// Cost:          without fp8 hardware three passes more over each operand, each time it is used.
+/// Cost:          three passes more over each operand, each time it is used; with products of codes in place of one of
+///                them a copy, a byte an element, of W and x for dx and dW, and of dy for dW.
 /// Thread safety: none: the ranks of one process have one each.
 class Fp8Layers {
  public:

@@ -1,6 +1,7 @@
 #include "colossal/ops/attention.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 #include "colossal/ops/attention_mask.h"
 #include "colossal/ops/blocked_attention.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/packed_attention.h"
+#include "colossal/ops/flash_attention.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -137,8 +138,12 @@ AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Ten
   const bool window_sees_all = mask.window == 0 || reach_of(mask) >= keys - 1;
   const bool is_ruled = mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all;
   // LibTorch aligns its causal mask to the first key, which is ours only if S = T; a single query sees everything.
-  if (!is_ruled && (!mask.causal || queries == 1 || queries == keys)) return AttentionPath::Library;
-  return is_packable(q, k, mask) ? AttentionPath::Packed : AttentionPath::Masked;
+  const bool is_plain = !is_ruled && (!mask.causal || queries == 1 || queries == keys);
+  // Decoding: of what LibTorch may choose cuDNN's attention makes a plan for each number of keys, and they grow.
+  const bool decodes = queries < keys && !at::GradMode::is_enabled();
+  if (is_plain && !decodes) return AttentionPath::Library;
+  if (takes_flash_attention(q, k, mask)) return AttentionPath::Flash;
+  return is_plain ? AttentionPath::Library : AttentionPath::Masked;
 }
 
 at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -152,7 +157,7 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
     return attention_on(path, q, k.slice(2, first), v.slice(2, first), rest);
   }
   if (path == AttentionPath::Masked) return masked_attention(q, k, v, mask);
-  if (path == AttentionPath::Packed) return packed_attention(q, k, v, mask, scale_of(q, mask));
+  if (path == AttentionPath::Flash) return flash_attention(q, k, v, mask, scale_of(q, mask));
   return at::scaled_dot_product_attention(q, k, v, {}, 0.0, mask.causal && q.size(2) > 1, scale_of(q, mask),
                                           q.size(1) != k.size(1));
 }

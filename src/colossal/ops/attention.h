@@ -24,7 +24,7 @@ struct PositionRun {
 struct AttentionMask {
   bool causal = true;  ///< a query sees no later position
   /// int64 [B, T] or undefined: a query sees only keys of its own document id. Of the host or of the queries' device;
-  /// best of the host, where accelerators too get by without a mask (AttentionPath::Packed) or a wait
+  /// best of the host, where accelerators too get by without a mask (AttentionPath::Flash) or a wait
   at::Tensor documents;
   double scale = 0;  ///< factor of the scores; 0: 1 / sqrt(D)
   /// 0: none. Causal: a query sees `window` positions, its own the last of them. Else it sees those at most `window`
@@ -69,12 +69,12 @@ at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const a
 enum class AttentionPath {
   Kernel,     ///< ours, on the CPU; on meta it gives tensors of the right sizes
   Library,    ///< LibTorch's fused attention without a mask or with its own causal one
-  Packed,     ///< LibTorch's flash attention of runs of a row, on accelerators: ops/packed_attention.h
+  Flash,      ///< LibTorch's flash attention by name, on accelerators: ops/flash_attention.h
   Masked,     ///< LibTorch's, with a mask [.., S, T] of what is allowed, or of biases in q's dtype
   Reference,  ///< for capped scores, which LibTorch's does not know, and for queries that may see nothing
 };
 
-/// A function of sizes, dtype, device and mask alone, so that the choice for a GPU can be seen without one:
+/// A function of sizes, dtype, device, mask and grad mode alone, so that the choice for a GPU can be seen without one:
 /// `has_kernel` is true where our kernel takes the tensors (CPU; fp64, fp32, bf16). attention() has dropped documents
 /// that hide nothing before, one a row, where tensors are on an accelerator.
 AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);

@@ -40,7 +40,7 @@ at::Tensor query_positions(const at::Tensor& q, const at::Tensor& k, const Atten
     return at::cat(runs).unsqueeze(0);
   }
   const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options)  // filled there: nobody waits
-                                               : at::tensor(mask.lengths, options.device(at::kCPU)).to(q.device());
+                                               : brought_to(q, at::tensor(mask.lengths, at::kLong));
   return (ends.unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
 }
 

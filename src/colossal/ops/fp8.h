@@ -1,5 +1,6 @@
-// 8-bit floating point (Micikevicius et al. 2022, arXiv:2209.05433), with ATen's tensors of that type where the machine
-// has no arithmetic for it: exact, not fast. No autograd.
+// 8-bit floating point (Micikevicius et al. 2022, arXiv:2209.05433): codes, scales, and the numbers that codes stand
+// for, with which machines compute that have no arithmetic of 8 bits: exact, not fast. Those that have it:
+// ops/scaled_product.h. No autograd.
 #pragma once
 #include <ATen/core/Tensor.h>
 

@@ -17,9 +17,9 @@ using torch::autograd::variable_list;
 
 enum class Kind { Rms, Layer };
 
-constexpr int64_t kGrainElements = 8192;
+constexpr int64_t kNormGrain = 8192;
 
-int64_t grain_rows(int64_t columns) { return std::max<int64_t>(kGrainElements / std::max<int64_t>(columns, 1), 1); }
+int64_t grain_rows(int64_t columns) { return std::max<int64_t>(kNormGrain / std::max<int64_t>(columns, 1), 1); }
 
 void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   require(x.dim() > 0 && weight.dim() == 1 && weight.size(0) == x.size(-1), "norm",

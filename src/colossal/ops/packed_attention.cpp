@@ -1,27 +1,27 @@
 #include "colossal/ops/packed_attention.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
 #include "colossal/ops/attention_mask.h"
+#include "colossal/ops/flash_attention.h"
 
 namespace colossal::ops {
 namespace {
 
-constexpr int64_t kLargestHead = 256, kHeadStep = 8;  // of LibTorch's kernel
+// [B, N, S, D] -> [B S, N, D]: a view where heads lie as projections give them.
+at::Tensor tokens_of(const at::Tensor& heads) {
+  const at::Tensor tokens = heads.transpose(1, 2).flatten(0, 1);
+  return tokens.stride(2) == 1 ? tokens : tokens.contiguous();
+}
 
 /// Where sequences begin among the tokens of all rows, and where the last one ends: int32 [sequences + 1], there.
 struct Sequences {
   at::Tensor borders;
   int64_t longest;
 };
-
-Sequences rows_of(const at::Tensor& x) {
-  const int64_t rows = x.size(0), length = x.size(2);
-  const auto options = x.options().dtype(at::kInt).requires_grad(false);
-  return {at::arange(0, (rows + 1) * length, std::max<int64_t>(length, 1), options), length};
-}
 
 Sequences documents_of(const at::Tensor& documents, const at::Tensor& q) {
   const std::vector<int32_t> borders = *document_borders(documents);
@@ -30,33 +30,61 @@ Sequences documents_of(const at::Tensor& documents, const at::Tensor& q) {
   return {brought_to(q, at::tensor(borders, at::kInt)), longest};
 }
 
-// [B, N, S, D] -> [B S, N, D]: a view where heads lie as projections give them.
-at::Tensor tokens_of(const at::Tensor& heads) {
-  const at::Tensor tokens = heads.transpose(1, 2).flatten(0, 1);
-  return tokens.stride(2) == 1 ? tokens : tokens.contiguous();
+at::Tensor of_documents(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask,
+                        double scale) {
+  const Sequences tokens = documents_of(mask.documents, q);
+  const FlashWindow window = flash_window(mask);
+  return std::get<0>(at::_flash_attention_forward(
+      tokens_of(q), tokens_of(k), tokens_of(v), tokens.borders, tokens.borders, tokens.longest, tokens.longest,
+      /*dropout_p=*/0, mask.causal, /*return_debug_mask=*/false, scale, window.left, window.right));
+}
+
+/// Tokens of all rows one behind another, [.., N, D], with whatever lies between a row and the next.
+struct Rows {
+  at::Tensor tokens;
+  int64_t step;  // tokens from the beginning of a row to that of the next
+};
+
+Rows rows_of(const at::Tensor& heads) {
+  const int64_t rows = heads.size(0), length = heads.size(2), token = heads.stride(2);
+  const bool is_cut = heads.stride(3) != 1 || token == 0 || heads.stride(0) % token != 0;
+  const int64_t step = is_cut || rows == 1 ? length : heads.stride(0) / token;
+  if (is_cut || step < length) return {tokens_of(heads), length};
+  return {heads.as_strided({(rows - 1) * step + length, heads.size(1), heads.size(3)}, {token, heads.stride(1), 1},
+                           heads.storage_offset()),
+          step};
+}
+
+at::Tensor of_lengths(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask,
+                      double scale) {
+  Rows keys = rows_of(k), values = rows_of(v);
+  if (keys.step != values.step) keys = {tokens_of(k), k.size(2)}, values = {tokens_of(v), v.size(2)};
+  const int64_t rows = q.size(0), queries = q.size(2);
+  // Borders of queries, borders of keys, and how many keys count: in one message.
+  std::vector<int32_t> numbers;
+  const auto put = [&](int64_t number) { numbers.push_back(static_cast<int32_t>(number)); };
+  for (int64_t row = 0; row <= rows; ++row) put(row * queries);
+  for (int64_t row = 0; row < rows; ++row) put(row * keys.step);
+  put(keys.tokens.size(0));
+  for (const int64_t length : mask.lengths) put(length);
+  const at::Tensor there = brought_to(q, at::tensor(numbers, at::kInt));
+  const FlashWindow window = flash_window(mask);
+  return std::get<0>(at::_flash_attention_forward(
+      tokens_of(q), keys.tokens, values.tokens, there.narrow(0, 0, rows + 1), there.narrow(0, rows + 1, rows + 1),
+      queries, *std::max_element(mask.lengths.begin(), mask.lengths.end()), /*dropout_p=*/0, mask.causal,
+      /*return_debug_mask=*/false, scale, window.left, window.right, there.narrow(0, 2 * rows + 2, rows)));
 }
 
 }  // namespace
 
-bool is_packable(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const bool is_narrow = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
-  if (q.is_cpu() || q.is_meta() || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
-  if (q.size(3) % kHeadStep != 0 || q.size(3) > kLargestHead || q.numel() == 0 || k.numel() == 0) return false;
-  if (mask.alibi.defined() || mask.soft_cap != 0 || !mask.lengths.empty() || !mask.queries.empty()) return false;
-  if (!mask.documents.defined()) return true;
-  return mask.documents.is_cpu() && q.size(2) == k.size(2) && document_borders(mask.documents).has_value();
+bool is_packable(const at::Tensor& q, const AttentionMask& mask) {
+  if (!mask.lengths.empty()) return !mask.documents.defined() && !at::GradMode::is_enabled();
+  return mask.documents.is_cpu() && q.size(2) == mask.documents.size(1) && document_borders(mask.documents).has_value();
 }
 
 at::Tensor packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask,
                             double scale) {
-  const bool has_documents = mask.documents.defined();
-  const Sequences queries = has_documents ? documents_of(mask.documents, q) : rows_of(q);
-  const Sequences keys = has_documents ? queries : rows_of(k);
-  // The kernel counts from the last key, as we do, and a negative reach is none.
-  const int64_t reach = mask.window > 0 ? reach_of(mask) : -1, ahead = mask.causal ? 0 : reach;
-  const at::Tensor out = std::get<0>(at::_flash_attention_forward(
-      tokens_of(q), tokens_of(k), tokens_of(v), queries.borders, keys.borders, queries.longest, keys.longest,
-      /*dropout_p=*/0, mask.causal, /*return_debug_mask=*/false, scale, reach, ahead));
+  const at::Tensor out = mask.lengths.empty() ? of_documents(q, k, v, mask, scale) : of_lengths(q, k, v, mask, scale);
   return out.unflatten(0, {q.size(0), q.size(2)}).transpose(1, 2);
 }
 

@@ -1,5 +1,5 @@
-// Attention of sequences that lie one behind another, by LibTorch's flash attention: what accelerators run where rows
-// hold several documents or a window cuts them. Scores never exist, nor does a mask.
+// Attention of sequences of unequal lengths by LibTorch's flash attention: the documents of rows, or what a cache holds
+// of several sequences.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -7,16 +7,15 @@
 
 namespace colossal::ops {
 
-/// Whether packed_attention() takes them: bf16 or fp16 on an accelerator; D a multiple of 8, at most 256; no biases, no
-/// caps, no lengths, no queries of their own; documents only of as many queries as keys, known to the host, each a run
-/// of its row.
-bool is_packable(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
+/// Whether packed_attention() takes the mask's documents or lengths. Documents: of as many queries as keys, known to
+/// the host, each a run of its row. Lengths: while nothing records gradients, because LibTorch's derivative leaves
+/// lengths out of account.
+bool is_packable(const at::Tensor& q, const AttentionMask& mask);
 
-/// attention() of what is_packable(), with the scores' factor `scale`.
+/// flash_attention() where the mask is_packable().
 ///
-/// Cost: the host reads the documents, O(B S); where there are any, 4 bytes for each of them go to the device from
-///       pinned memory, for which nobody waits. LibTorch's kernel wants a GPU of compute capability 8.0.
-/// See:  Dao, arXiv:2307.08691; aten::_flash_attention_forward, which LibTorch differentiates.
+/// Cost: with documents the host reads them, O(B S), and 4 bytes for each go to the device from pinned memory; with
+///       lengths 12 bytes a row. Nobody waits for either. Keys and values of a cache are read where they lie.
 at::Tensor packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask,
                             double scale);
 

@@ -14,22 +14,13 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kReduceGrain = 65536;
-constexpr int64_t kReduceSlice =
-    1 << 22;  // elements that tensor operators make fp64 numbers of at a time: 16 bytes each
-
-at::Tensor sum_of_slices(const at::Tensor& flat) {
-  at::Tensor total = at::zeros({}, flat.options().dtype(at::kDouble).requires_grad(false));
-  for (int64_t from = 0; from < flat.numel(); from += kReduceSlice)
-    total += sum_of_squares_reference(flat.narrow(0, from, std::min(kReduceSlice, flat.numel() - from)));
-  return total;
-}
 
 }  // namespace
 
 at::Tensor sum_of_squares_reference(const at::Tensor& flat) { return flat.detach().to(at::kDouble).square().sum(); }
 
 at::Tensor sum_of_squares(const at::Tensor& flat) {
-  if (is_elsewhere(flat) && flat.dim() == 1) return sum_of_slices(flat);
+  if (is_elsewhere(flat)) return norms({flat}, 2).front().square();
   const bool is_half = flat.is_cpu() && flat.scalar_type() == at::kHalf;
   if (!(has_kernel(flat) || is_half) || !flat.is_contiguous()) return sum_of_squares_reference(flat);
   std::vector<double> partial(static_cast<size_t>(parallel_chunks(flat.numel(), kReduceGrain)), 0.0);
@@ -48,6 +39,12 @@ at::Tensor sum_of_squares(const at::Tensor& flat) {
   double total = 0;
   for (const double part : partial) total += part;  // in order: the same sum for the same number of chunks
   return at::scalar_tensor(total, at::kDouble);
+}
+
+std::vector<at::Tensor> norms(const std::vector<at::Tensor>& parts, double order) {
+  at::AutoDispatchBelowADInplaceOrView no_autograd;
+  if (parts.empty()) return {};
+  return at::_foreach_norm(parts, order, at::kDouble);
 }
 
 void zero_(at::Tensor& flat) {

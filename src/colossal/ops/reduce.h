@@ -2,12 +2,21 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace colossal::ops {
 
 /// Sum of x^2, accumulated in fp64: 0-dim fp64 tensor on the device of `flat`. Shapes: 1-D contiguous, fp64, fp32, bf16
 /// or fp16. The same value whenever the thread count is the same. Not differentiable.
 at::Tensor sum_of_squares(const at::Tensor& flat);
 at::Tensor sum_of_squares_reference(const at::Tensor& flat);
+
+/// Of each of `parts` its norm of order 2, or of order infinity: the largest magnitude. 0-dim fp64 tensors on the device
+/// of the parts; what is added up is fp64, too, and a NaN stays one. Not differentiable.
+/// Shapes: any, of one dtype and one device, dense in memory whatever the order of their strides.
+/// Cost:   on a GPU one pass over all parts together, in a launch for some hundred of them, without memory beside them
+///         (LibTorch's _foreach_norm: PyTorch's aten/src/ATen/native/cuda/ForeachReduceOp.cu).
+std::vector<at::Tensor> norms(const std::vector<at::Tensor>& parts, double order);
 
 /// Fills with zeros, all threads. Shapes: contiguous.
 void zero_(at::Tensor& flat);

@@ -122,8 +122,8 @@ void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   if ((step - 1) % config().update_every == 0) find_projections();
   const at::Tensor low = projected();  // gradients, then directions
-  ops::AdamStep s = adam_step(config(), step, learning_rate);
-  ops::adam_direction_({low, low, {}, gradient_scale}, low, moments_[0], moments_[1], s);
+  const ops::AdamStep adam = adam_step(config(), step, learning_rate);
+  ops::adam_direction_({low, low, {}, gradient_scale}, low, moments_[0], moments_[1], adam);
   Directions directions(shards());
   memory::for_leases(shards(), kUpdate, [&](size_t i, memory::Resident& shard) {
     const at::Tensor up = directions.of(i, shard);
@@ -134,18 +134,8 @@ void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
               ? ops::matmul_nn(cut(matrix.projection, row, block.size(0)), direction.narrow(1, column, block.size(1)))
               : ops::matmul_nt(direction.narrow(0, row, block.size(0)), cut(matrix.projection, column, block.size(1))));
     });
-    size_t p = 0;
-    for_updates(config(), shard, step, gradient_scale, true, [&](const Run& run) {
-      const memory::Piece& piece = shard.pieces[p];
-      const auto states = others_.of(i, shard, p++);
-      s.learning_rate = learning_rate * run.rate;
-      s.weight_decay = run.weight_decay;
-      if (states.empty())
-        descend(shard, piece, up,
-                {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = config().projection_scale});
-      else
-        ops::adam_(run.update, states[0], states[1], s);
-    });
+    adam_or_descend(others_, adam, gradient_scale, i, shard, up,
+                    {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = config().projection_scale});
   });
 }
 

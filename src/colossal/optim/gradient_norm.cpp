@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/reduce.h"
 #include "colossal/tensor/host_value.h"
 
 namespace colossal::optim {
@@ -14,30 +15,51 @@ namespace {
 
 using memory::Access;
 
+bool is_on_accelerator(const at::Tensor& x) { return !x.is_cpu() && !x.is_meta(); }
+
+/// On an accelerator: norms of what `parts_of` takes of each piece, a 0-dim fp64 tensor each, in launches of whole
+/// shards.
+template <class PartsOf>
+void add_norms(const memory::Resident& shard, double order, const PartsOf& parts_of, std::vector<at::Tensor>& norms) {
+  std::vector<at::Tensor> parts;
+  for (const memory::Piece& piece : shard.pieces)
+    for (const at::Tensor& part : parts_of(piece))
+      parts.push_back(part.is_non_overlapping_and_dense() ? part : part.contiguous());
+  for (at::Tensor& norm : ops::norms(parts, order)) norms.push_back(std::move(norm));
+}
+
 /// Largest magnitude of all gradients on their device; undefined: this rank has none. Copies do no harm to a maximum,
 /// so every rank looks at all that it has.
 at::Tensor largest(const std::vector<memory::Shard>& shards) {
-  at::Tensor most;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::vector<at::Tensor> norms;
   memory::for_leases(shards, {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
-    for (const memory::Piece& piece : shard.pieces) {
-      const at::Tensor part = shard.gradients.narrow(0, piece.offset, piece.part.size);
-      const at::Tensor here = at::linalg_vector_norm(part, std::numeric_limits<double>::infinity()).to(at::kDouble);
-      most = most.defined() ? at::maximum(most, here) : here;  // NaN wins
-    }
+    const auto whole = [&](const memory::Piece& piece) {
+      return std::vector{shard.gradients.narrow(0, piece.offset, piece.part.size)};
+    };
+    if (is_on_accelerator(shard.gradients)) return add_norms(shard, kInfinity, whole, norms);
+    for (const memory::Piece& piece : shard.pieces)
+      norms.push_back(at::linalg_vector_norm(whole(piece).front(), kInfinity).to(at::kDouble));
   });
-  return most;
+  return norms.empty() ? at::Tensor() : at::stack(norms).amax();  // NaN wins
 }
 
-/// Sum of the squares that this rank counts, on their device, added up in the order of the pieces; undefined: none.
+/// Sum of the squares that this rank counts, on their device; undefined: none. On the CPU added up in the order of the
+/// pieces.
 at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place& place) {
   at::Tensor sum;
+  std::vector<at::Tensor> norms;
   memory::for_leases(shards, {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
+    const auto counted = [&](const memory::Piece& piece) {
+      return memory::counted_parts(shard.gradients, piece, place);
+    };
+    if (is_on_accelerator(shard.gradients)) return add_norms(shard, 2, counted, norms);
     for (const memory::Piece& piece : shard.pieces) {
       const at::Tensor here = memory::counted_squares(shard.gradients, piece, place);
       sum = sum.defined() ? sum + here : here;
     }
   });
-  return sum;
+  return norms.empty() ? sum : at::stack(norms).square().sum();
 }
 
 }  // namespace

@@ -139,27 +139,17 @@ void Muon::step(int64_t step, double learning_rate, double gradient_scale) {
                          }
                      });
   orthogonalize(directions);
-  ops::AdamStep s{.learning_rate = learning_rate,
-                  .beta1 = config().betas[1],
-                  .beta2 = config().betas[2],
-                  .epsilon = config().epsilon,
-                  .step = step};
+  const ops::AdamStep adam{.learning_rate = learning_rate,
+                           .beta1 = config().betas[1],
+                           .beta2 = config().betas[2],
+                           .epsilon = config().epsilon,
+                           .step = step};
   memory::for_leases(
       shards(),
       {.values = Access::Write, .gradients = Access::Read, .states = Access::Write, .places = others_.places()},
       [&](size_t i, memory::Resident& shard) {
-        size_t p = 0;
-        for_updates(config(), shard, step, gradient_scale, true, [&](const Run& run) {
-          const memory::Piece& piece = shard.pieces[p];
-          const auto states = others_.of(i, shard, p++);
-          s.learning_rate = learning_rate * run.rate;
-          s.weight_decay = run.weight_decay;
-          if (states.empty())
-            descend(shard, piece, directions.of(i, shard),
-                    {.rate = learning_rate, .weight_decay = config().weight_decay});
-          else
-            ops::adam_(run.update, states[0], states[1], s);
-        });
+        adam_or_descend(others_, adam, gradient_scale, i, shard, directions.of(i, shard),
+                        {.rate = learning_rate, .weight_decay = config().weight_decay});
       });
 }
 

@@ -1,5 +1,6 @@
 // What rules have in common that look at whole tensors.
 #pragma once
+#include "colossal/ops/adam_step.h"
 #include "colossal/optim/logical_tensors.h"
 #include "colossal/optim/shard_states.h"
 
@@ -31,6 +32,11 @@ class TensorwiseOptimizer : public Optimizer {
                            body(i, shard, piece, tensors_.index(*piece.parameter));
                        });
   }
+
+  /// The end of a step of rules for some tensors alone: pieces that `others` has both moments of are stepped by Adam,
+  /// each at its own rate and decay, all others go down `direction` (of the shard, number `index`). Needs kUpdate.
+  void adam_or_descend(const PieceStates& others, ops::AdamStep adam, double gradient_scale, size_t index,
+                       memory::Resident& shard, const at::Tensor& direction, const Descent& descent) const;
 
   /// For each tensor the numbers of the shards of this rank that have parts of it, ascending.
   std::vector<std::vector<size_t>> shards_of_tensors() const {

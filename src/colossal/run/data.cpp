@@ -142,7 +142,8 @@ ResolvedModel resolve_model(const Config& config, const models::Registry& regist
   return model;
 }
 
-RunData open_data(const Config& config, const models::Registry& registry, const std::string& builtin, int replica) {
+RunData open_data(const Config& config, const models::Registry& registry, const std::string& builtin, int replica,
+                  std::optional<at::Device> device) {
   ResolvedModel model = resolve_model(config, registry);
   const bool reads_text = model.tokenizer != nullptr;
   const Parts parts =
@@ -151,7 +152,7 @@ RunData open_data(const Config& config, const models::Registry& registry, const 
                              .rank = replica,
                              .ranks = static_cast<int>(config.parallel.data),
                              .seed = static_cast<uint64_t>(config.training.seed),
-                             .pinned = !comm::choose_device(config.run.device, 0).is_cpu()};
+                             .pinned = !(device ? *device : comm::choose_device(config.run.device, 0)).is_cpu()};
   RunData run{model.shape,
               std::move(model.tokenizer),
               std::make_unique<data::Batches>(parts.training, options),

@@ -36,9 +36,10 @@ struct RunData {
   models::ModelConfig model{};
 };
 
-/// Opens the data of replica `replica`, in batches that are pinned where the run computes on a device. `builtin`: what
-/// data.path = "builtin" stands for.
+/// Opens the data of replica `replica`, in batches that are pinned where the run computes on an accelerator. `builtin`:
+/// what data.path = "builtin" stands for. `device`: that batches are for; none: that of [run] device.
 /// Errors: resolve_model()'s; data that is missing, damaged, too short, or not what the model reads.
-RunData open_data(const Config& config, const models::Registry& registry, const std::string& builtin, int replica);
+RunData open_data(const Config& config, const models::Registry& registry, const std::string& builtin, int replica,
+                  std::optional<at::Device> device = {});
 
 }  // namespace colossal::run

@@ -50,19 +50,21 @@ Timeline measured_timeline(const double* values, int64_t row, const schedule::Sc
 
 std::optional<report::PipelineTimeline> gather_pipeline_timeline(comm::Mesh& mesh,
                                                                  const parallel::PipelineExecutor& executor) {
-  if (mesh.size("pipeline") == 1 || executor.events().empty()) return std::nullopt;
+  if (mesh.size("pipeline") == 1) return std::nullopt;
+  const std::vector<Event> events = executor.events();
+  if (events.empty()) return std::nullopt;
   const schedule::Schedule schedule = timed_part(executor.schedule());
   size_t longest = 0;
   for (const auto& list : schedule.ranks) longest = std::max(longest, list.size());
-  require(executor.events().size() == schedule.ranks[executor.rank()].size(), "pipeline",
-          "the last step was not finished: it has ", executor.events().size(), " of ",
-          schedule.ranks[executor.rank()].size(), " events");
+  const size_t wanted = schedule.ranks[executor.rank()].size();
+  require(events.size() == wanted, "pipeline", "the last step was not finished: it has ", events.size(), " of ", wanted,
+          " events");
 
   const int64_t row = 1 + 2 * static_cast<int64_t>(longest);
   at::Tensor mine = at::zeros({row}, at::kDouble), all = at::empty({row * mesh.size("pipeline")}, at::kDouble);
   double* out = mine.mutable_data_ptr<double>();
   *out++ = executor.peak_live();
-  for (const Event& event : executor.events()) {
+  for (const Event& event : events) {
     *out++ = event.begin;
     *out++ = event.end;
   }

@@ -7,7 +7,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/machine.h"
-#include "colossal/comm/launch/device.h"
 #include "colossal/optim/config.h"
 #include "colossal/train/engine.h"
 
@@ -57,11 +56,10 @@ double usable_memory() {
   return (limit > 0 ? std::min(all, limit) : all) + static_cast<double>(machine.swap_total);
 }
 
-void check_memory(const run::Config& config, const models::ModelShape& shape, int64_t local, double limit) {
+void check_memory(const run::Config& config, const models::ModelShape& shape, at::Device device, int64_t local,
+                  double limit) {
   const int64_t ranks = config.parallel.ranks();
-  if (limit <= 0 || comm::choose_device(config.run.device, 0).is_cuda() ||
-      (config.parallel.pipeline.size > 1 && local < ranks))
-    return;
+  if (limit <= 0 || !device.is_cpu() || (config.parallel.pipeline.size > 1 && local < ranks)) return;
   const MemoryNeed need = least_memory(config, shape);
   const double here = static_cast<double>(local) / static_cast<double>(ranks);
   require(need.total() * here <= limit, "model", "a model of ", shape.layers, " layers, hidden ", shape.hidden,

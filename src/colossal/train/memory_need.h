@@ -1,5 +1,7 @@
 // What a model in training needs of memory at least, known before any of it is taken.
 #pragma once
+#include <c10/core/Device.h>
+
 #include <cstdint>
 
 #include "colossal/models/shape.h"
@@ -22,9 +24,10 @@ MemoryNeed least_memory(const run::Config& config, const models::ModelShape& sha
 double usable_memory();
 
 /// Errors ("model"): a model that certainly does not fit into `limit` bytes for the `local` of the run's ranks that are
-/// on this machine, with the estimate, the limit and what to change. On GPUs nothing is refused, nor of a pipeline over
-/// several machines, whose stages differ.
-void check_memory(const run::Config& config, const models::ModelShape& shape, int64_t local,
+/// on this machine, with the estimate, the limit and what to change. Nothing is refused where ranks compute on an
+/// accelerator, as `device` says, whose memory is not this one, nor of a pipeline over several machines, whose stages
+/// differ.
+void check_memory(const run::Config& config, const models::ModelShape& shape, at::Device device, int64_t local,
                   double limit = usable_memory());
 
 }  // namespace colossal::train

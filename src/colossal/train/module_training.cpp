@@ -117,7 +117,7 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
 ModuleTraining::~ModuleTraining() = default;
 
 at::Tensor ModuleTraining::input(const at::Tensor& tensor) const {
-  return tensor.is_floating_point() ? tensor.to(device(), dtype()) : tensor.to(device());
+  return tensor.to(device(), tensor.is_floating_point() ? dtype() : tensor.scalar_type(), /*non_blocking=*/true);
 }
 
 int64_t ModuleTraining::steps_done() const { return optimization_->steps_done(); }
@@ -128,7 +128,7 @@ void ModuleTraining::end_pass() { optimization_->store().end_pass(); }
 
 void ModuleTraining::zero_grad() {
   optimization_->zero_grad();
-  micro_batches_done_ = 0;
+  losses_.clear();
 }
 
 void ModuleTraining::backward(const at::Tensor& loss) {
@@ -136,10 +136,11 @@ void ModuleTraining::backward(const at::Tensor& loss) {
   require(loss.numel() == 1 && loss.requires_grad(), "training",
           "backward() takes the loss, one number that depends on parameters: got ", loss.numel(), " elements",
           loss.requires_grad() ? "" : " without a gradient");
-  require(micro_batches_done_ < parts, "training", "a step has training.accumulate micro-batches: got more than ",
+  require(micro_batches_done() < parts, "training", "a step has training.accumulate micro-batches: got more than ",
           parts, "; call step() and zero_grad() in between, or raise it");
   const PhaseScope phase(mesh_.world().traffic(), Phase::Backward);
-  const bool last = ++micro_batches_done_ == parts;
+  losses_.push_back(loss.detach());
+  const bool last = micro_batches_done() == parts;
   optimization_->reducer().begin(last);
   const double share =
       optimization_->loss_scale() /
@@ -152,10 +153,12 @@ void ModuleTraining::backward(const at::Tensor& loss) {
 }
 
 StepResult ModuleTraining::step() {
-  require(micro_batches_done_ == config_.micro_batches(), "training",
-          "a step has training.accumulate = ", config_.micro_batches(), " micro-batches: got ", micro_batches_done_,
+  require(micro_batches_done() == config_.micro_batches(), "training",
+          "a step has training.accumulate = ", config_.micro_batches(), " micro-batches: got ", micro_batches_done(),
           " calls of backward() since zero_grad()");
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
+  const std::vector<double> losses = optimization_->read_before_step(losses_);
+  loss_ = std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
   return optimization_->step();
 }
 

@@ -10,6 +10,8 @@
 //   }
 //   training->save(folder);
 #pragma once
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -41,6 +43,7 @@ class Optimization;
 ///   for (each of the training.accumulate micro-batches)
 ///     training->backward(loss_of(module->forward(training->input(x)), y));   // the mean over this rank's rows
 ///   training->step();
+///   print(training->mean(training->loss()));
 ///
 /// The module stays as it was written: its forward is called as ever, and under ZeRO 3 whoever reads a parameter finds
 /// it whole. All ranks call the same operators on parameters in the same order. Gradients are the business of this
@@ -55,7 +58,7 @@ class ModuleTraining {
   ~ModuleTraining();
 
   /// `tensor` as the module takes it: on the run's device, floating-point numbers in the compute dtype; integers stay
-  /// integers.
+  /// integers. Nobody waits for the copy of a pinned one, which must then stay as it is until step() is over.
   at::Tensor input(const at::Tensor& tensor) const;
 
   /// No gradients, no micro-batches: before the first of a step.
@@ -68,9 +71,15 @@ class ModuleTraining {
   /// Errors ("training"): a loss of more than one element or without a gradient; more calls than training.accumulate;
   /// before any communication.
   void backward(const at::Tensor& loss);
-  /// Clips, updates, and counts the step: see Optimization::step. Errors ("training"): fewer backward passes than
-  /// training.accumulate; gradients that are not finite.
+  /// Clips, updates, and counts the step: see Optimization::step.
+  ///
+  /// Cost: on an accelerator the host waits once, for the gradients' norm and loss() together, and nowhere else in a
+  ///       step whose inputs are pinned.
+  /// Errors ("training"): fewer backward passes than training.accumulate; gradients that are not finite.
   StepResult step();
+  /// Of the last step(), on this rank: the mean over its micro-batches of what backward() was given. For that of all
+  /// ranks see mean().
+  double loss() const { return loss_; }
   /// Releases what ZeRO 3 gathered, but for what parallel.gathered_mib lets stay: after a forward without a backward,
   /// as in evaluation. Errors: of the gathers.
   void end_pass();
@@ -98,13 +107,15 @@ class ModuleTraining {
   using NamedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
   class Saved;  // what checkpoints see of it
   void load(const Checkpoints& checkpoints, const std::vector<int64_t>& steps);
+  int64_t micro_batches_done() const { return static_cast<int64_t>(losses_.size()); }
 
   run::Config config_;
   comm::Mesh mesh_;
   nn::Parameters parameters_;
   NamedBuffers buffers_;
   std::unique_ptr<Optimization> optimization_;
-  int64_t micro_batches_done_ = 0;
+  std::vector<at::Tensor> losses_;  // of the micro-batches so far
+  double loss_ = 0;
 };
 
 /// Takes `module` over for training as [parallel] data and zero, [precision], [optimizer], [training] and [run] device

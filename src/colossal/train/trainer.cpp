@@ -18,6 +18,7 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/data/text_files.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/memory/peak.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
@@ -119,13 +120,15 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
     config_.validate();
     if (is_first()) take_folder();  // before the others look into it
   });
+  at::Device device = at::kCPU;
   comm::agree(*everyone, at::kCPU, [&] {
     const auto busy = world_.busy("opening the data");
+    device = comm::choose_device(config_.run.device, world_.local_rank(), *options_.devices);
     if (config_.run.matmul != "auto" || is_first()) ops::set_matmul(ops::choose_matmul(config_.run.matmul));
     data_ = run::open_data(config_, options_.models, builtin_text(),
-                           static_cast<int>(config_.parallel.replica_of(world_.rank())));
+                           static_cast<int>(config_.parallel.replica_of(world_.rank())), device);
     config_.model = data_.model;
-    check_memory(config_, data_.shape, world_.local_size());
+    check_memory(config_, data_.shape, device, world_.local_size());
   });
   // The libraries round differently, so all ranks take the one that rank 0 found faster.
   // the others measure nothing
@@ -134,7 +137,7 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   ops::set_matmul(ops::MatmulChoice::decode(choice.item<int64_t>()));
   std::optional<Error> refused;
   try {
-    engine_ = initialize(world_, config_, data_.shape);
+    engine_ = initialize(world_, config_, data_.shape, device);
   } catch (const Error& error) {
     // It refuses on every rank or on none, and before anything is sent: below they find out that they all did. What
     // is no Error, a lack of memory, ends one rank, and the others hear of that.
@@ -295,7 +298,8 @@ void Trainer::evaluate(report::StepMetrics& m) {
 
 bool Trainer::agree_on_step(report::StepMetrics& m) {
   const bool stop = options_.stop_requested && options_.stop_requested();
-  at::Tensor most = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(peak_resident_bytes())}, at::kDouble);
+  const int64_t bytes = memory::peak_bytes(engine_->device());
+  at::Tensor most = at::tensor({stop ? 1.0 : 0.0, static_cast<double>(bytes)}, at::kDouble);
   all_ranks().all_reduce(most, comm::Reduce::Max).wait();
   m.peak_bytes = static_cast<int64_t>(most[1].item<double>());
   return most[0].item<double>() > 0;
@@ -339,10 +343,13 @@ bool Trainer::run() {
     stopped = agree_on_step(m);
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.stall_seconds = stalled;
     const bool is_last = m.step == t.steps;
-    if (is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0)) evaluate(m);
+    const bool evaluates = is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0);
+    const bool saves = is_last || stopped || (t.save_every > 0 && m.step % t.save_every == 0);
+    if (evaluates) evaluate(m);
     if (output_) output_->write(m, log_);
-    if (is_last || stopped || (t.save_every > 0 && m.step % t.save_every == 0)) save(is_last || stopped);
-    watch.restart();  // evaluation and saving are no part of a step
+    if (saves) save(is_last || stopped);
+    // They are no part of a step. Everything else is: while the host writes metrics an accelerator still updates.
+    if (evaluates || saves) watch.restart();
   }
   if (output_) output_->progress.finish();
   if (auto timeline = gather_pipeline_timeline(engine_->mesh(), engine_->distributed().executor()))

@@ -12,6 +12,7 @@
 
 #include "colossal/base/log.h"
 #include "colossal/base/run_folder.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
@@ -45,9 +46,10 @@ struct TrainerOptions {
   Start start = Start::New;
   /// Start::Resume goes on from the checkpoint of this step; newer ones are set aside (checkpoint::set_aside).
   std::optional<int64_t> resume_step;
-  std::vector<std::string> notices;              ///< warnings for the log, about how the config came about
-  std::string builtin_data;                      ///< what data.path = "builtin" stands for
-  models::Registry models = models::built_in();  ///< of the architectures that [model] may name
+  std::vector<std::string> notices;                      ///< warnings for the log, about how the config came about
+  std::string builtin_data;                              ///< what data.path = "builtin" stands for
+  models::Registry models = models::built_in();          ///< of the architectures that [model] may name
+  const comm::Devices* devices = &comm::cuda_devices();  ///< that [run] device chooses among (comm::choose_device)
   std::function<bool()> stop_requested;  ///< asked once a step on every rank; true on one stops all after a checkpoint
 };
 

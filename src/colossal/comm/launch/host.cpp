@@ -9,7 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <memory>
 
 #include "colossal/base/error.h"
@@ -103,6 +107,39 @@ std::vector<int> share_of_cores(const std::vector<int>& cores, int r, int n) {
   if (count == 0) return {};
   if (count < n) return {cores[r % count]};
   return {cores.begin() + count * r / n, cores.begin() + count * (r + 1) / n};
+}
+
+std::vector<int> cores_near(const std::vector<int>& cores, const std::string& pci_id, const std::string& sysfs) {
+  std::string address = pci_id;  // CUDA has capital letters, the kernel small ones
+  for (char& letter : address) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  const std::string device = concat(sysfs, "/bus/pci/devices/", address);
+  int node = -1;
+  std::ifstream(device + "/numa_node") >> node;
+  if (node < 0) return {};                        // then its list is that of all cores
+  std::ifstream list(device + "/local_cpulist");  // "0-15,64-79"
+  std::vector<int> near;
+  for (std::string run; std::getline(list, run, ',');) {
+    int first = 0, last = 0;
+    const int numbers = std::sscanf(run.c_str(), "%d-%d", &first, &last);
+    if (numbers < 1) return {};
+    if (numbers == 1) last = first;
+    std::copy_if(cores.begin(), cores.end(), std::back_inserter(near),
+                 [&](int core) { return core >= first && core <= last; });
+  }
+  std::sort(near.begin(), near.end());
+  return near;
+}
+
+std::vector<int> share_of_cores(const std::vector<int>& cores, int r, const std::vector<std::string>& gpus,
+                                const std::string& sysfs) {
+  std::vector<std::vector<int>> near;
+  for (const std::string& gpu : gpus) near.push_back(cores_near(cores, gpu, sysfs));
+  const auto ranks = static_cast<int>(gpus.size());
+  if (std::any_of(near.begin(), near.end(), [](const auto& own) { return own.empty(); }))
+    return share_of_cores(cores, r, ranks);
+  const auto own = near.begin() + r;
+  return share_of_cores(*own, static_cast<int>(std::count(near.begin(), own, *own)),
+                        static_cast<int>(std::count(near.begin(), near.end(), *own)));
 }
 
 void bind_to_cores(const std::vector<int>& cores) {

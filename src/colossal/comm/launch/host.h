@@ -27,6 +27,16 @@ int installed_cores();
 /// each in turn.
 std::vector<int> share_of_cores(const std::vector<int>& cores, int r, int n);
 
+/// Those of `cores` that belong to the NUMA node of the device at `pci_id` ("0000:3b:00.0", letters of either case), as
+/// the kernel says under `sysfs`; none where it does not say, or knows of no node.
+std::vector<int> cores_near(const std::vector<int>& cores, const std::string& pci_id, const std::string& sysfs);
+
+/// The share of local rank r where ranks compute on GPUs, `gpus[i]` being the bus address of local rank i's: of the
+/// cores near its own, which it shares with the ranks whose GPUs are on that node; within them as above. As above
+/// altogether where one of the GPUs is near none of `cores`, or its place is not known.
+std::vector<int> share_of_cores(const std::vector<int>& cores, int r, const std::vector<std::string>& gpus,
+                                const std::string& sysfs);
+
 /// Binds the calling thread, and those it starts from now on.
 void bind_to_cores(const std::vector<int>& cores);
 

@@ -153,12 +153,25 @@ class Transports {
   std::shared_ptr<DeviceLinks> links_;  // null: tensors of devices are staged
 };
 
-void bind(const Environment& environment, const Neighbourhood& around) {
+/// Of this host's ranks the GPUs that they take, by local rank; none where a rank takes none.
+std::vector<std::string> gpus_of_host(const Neighbourhood& around, const std::string& host) {
+  std::vector<std::string> gpus;
+  for (const RankFacts& facts : around.ranks) {
+    if (facts.host != host) continue;
+    if (facts.gpus.empty()) return {};
+    gpus.push_back(facts.gpu_of(static_cast<int>(gpus.size())));
+  }
+  return gpus;
+}
+
+void bind(const LaunchOptions& options, const Environment& environment, const Neighbourhood& around) {
   std::vector<int> cores = allowed_cores();
   const bool binds = environment.launcher == Launcher::OpenMpi || environment.launcher == Launcher::Slurm;
   const bool bound = binds && static_cast<int>(cores.size()) < installed_cores();
   if (!bound) {
-    cores = share_of_cores(cores, around.local_rank, around.local_size);
+    const std::vector<std::string> gpus = gpus_of_host(around, around.ranks[environment.rank].host);
+    cores = gpus.empty() ? share_of_cores(cores, around.local_rank, around.local_size)
+                         : share_of_cores(cores, around.local_rank, gpus, options.sysfs);
     bind_to_cores(cores);
   }
   if (!cores.empty()) at::set_num_threads(static_cast<int>(cores.size()));
@@ -183,7 +196,7 @@ std::unique_ptr<World> launch(const LaunchOptions& options, const Environment& e
     return std::make_unique<RankWorld>(world, Connect(), nullptr);
   }
   Neighbourhood around = rendezvous(options, environment);
-  if (options.bind_cores) bind(environment, around);
+  if (options.bind_cores) bind(options, environment, around);
   world.rank = environment.rank;
   world.size = environment.size;
   world.local_rank = around.local_rank;

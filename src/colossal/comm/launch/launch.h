@@ -22,13 +22,16 @@ struct LaunchOptions {
   std::chrono::milliseconds watchdog{30000};  ///< for a collective, or a group to be made, before the run ends
   std::chrono::milliseconds notice{10000};    ///< for a collective, before World::on_stall tells of the late rank
   /// Splits the cores this process may use evenly among the ranks of the host, binds this rank to its share and gives
-  /// LibTorch as many threads. Ranks that their launcher has bound already (mpirun, srun) keep what they have.
+  /// LibTorch as many threads. Where each rank of the host has a GPU and the kernel says on which NUMA node that is, a
+  /// rank's share is of the cores of that node. Ranks that their launcher has bound already (mpirun, srun) keep what
+  /// they have.
   bool bind_cores = true;
   std::string device = "cpu";  ///< "cpu", or "cuda": then choose_device()'s is this thread's current one from now on
   /// Told, on any thread, what people should know though the run goes on: why GPUs do without nccl (rank 0), that
   /// somebody without the run's secret wrote into its store.
   std::function<void(const std::string&)> note = {};
   const Devices* devices = &cuda_devices();  ///< that "cuda" means
+  std::string sysfs = "/sys";                ///< where the kernel says what is near what
 };
 
 /// Joins the other ranks of the run; collective among all of them. Without a launcher the world has one rank.

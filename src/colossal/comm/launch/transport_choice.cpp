@@ -21,8 +21,7 @@ std::string obstacle_to_nccl(const std::vector<RankFacts>& ranks) {
   std::map<std::pair<std::string, std::string>, size_t> takers;  // by host and GPU
   for (size_t r = 0; r < ranks.size(); ++r) {
     const std::vector<std::string>& gpus = ranks[r].gpus;
-    const int local_rank = ranks_of_host[ranks[r].host]++;
-    const std::string& gpu = gpus[static_cast<size_t>(device_of(local_rank, static_cast<int>(gpus.size())))];
+    const std::string& gpu = ranks[r].gpu_of(ranks_of_host[ranks[r].host]++);
     const auto [other, is_first] = takers.insert({{ranks[r].host, gpu}, r});
     if (!is_first)
       return concat("ranks ", other->second, " and ", r, " share the GPU at ", gpu, " of their host, where rank ", r,
@@ -32,6 +31,10 @@ std::string obstacle_to_nccl(const std::vector<RankFacts>& ranks) {
 }
 
 }  // namespace
+
+const std::string& RankFacts::gpu_of(int local_rank) const {
+  return gpus.at(static_cast<size_t>(device_of(local_rank, static_cast<int>(gpus.size()))));
+}
 
 std::string RankFacts::text() const {
   std::string text = concat(backend, " ", gpus.size());

@@ -13,6 +13,9 @@ struct RankFacts {
   std::vector<std::string> gpus{};
   bool has_nccl = false;  ///< its build has NCCL
 
+  /// Of `gpus`, the one that it takes as local rank `local_rank` of its host; there must be one.
+  const std::string& gpu_of(int local_rank) const;
+
   /// For the store, and back. Errors: throws Error("launch", ...) for a text that no rank of this build says.
   std::string text() const;
   static RankFacts read(const std::string& text, int rank);

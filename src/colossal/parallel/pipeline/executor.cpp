@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "colossal/base/error.h"
 #include "colossal/schedule/forward_only.h"
@@ -15,15 +14,6 @@ namespace {
 using comm::Phase;
 using schedule::Action;
 using schedule::Step;
-
-/// Seconds since 1970, steady from the first call on: ranks of one host agree, and of several as well as their clocks
-/// do.
-double now() {
-  using namespace std::chrono;
-  static const auto system = system_clock::now().time_since_epoch();
-  static const auto steady = steady_clock::now();
-  return duration<double>(system).count() + duration<double>(steady_clock::now() - steady).count();
-}
 
 bool makes_gradients(const Step& step) {
   return step.action == Action::Backward || step.action == Action::BackwardInput ||
@@ -41,7 +31,8 @@ Phase phase_of(const Step& step) {
 PipelineExecutor::PipelineExecutor(schedule::Schedule schedule, const Surroundings& surroundings)
     : schedule_(std::move(schedule)),
       around_(surroundings),
-      transfers_(*around_.mesh, schedule_.placement, *around_.copies, around_.hidden) {}
+      transfers_(*around_.mesh, schedule_.placement, *around_.copies, around_.hidden),
+      times_(around_.hidden.device()) {}
 
 int PipelineExecutor::chunk_at(int chunk, int distance) const {
   const schedule::Placement& place = schedule_.placement;
@@ -60,7 +51,7 @@ void PipelineExecutor::clear() {
 
 void PipelineExecutor::train(const StageFunction& stage, const std::vector<int64_t>& hidden_sizes,
                              const BeforeGradients& before_gradients) {
-  events_.clear();
+  times_.clear();
   peak_live_ = 0;
   run(schedule_.ranks[rank()], stage, hidden_sizes, true, before_gradients);
 }
@@ -90,9 +81,9 @@ void PipelineExecutor::run(const std::vector<Step>& steps, const StageFunction& 
       if (step.action == Action::Reduce || step.action == Action::Update) continue;
       const comm::PhaseScope phase(traffic, is_training ? phase_of(step) : traffic.phase());
       if (before_gradients && makes_gradients(step)) before_gradients(i == last_gradients);
-      began_ = now();
+      if (is_training) times_.begin();
       do_step(step, stage, is_training);
-      if (is_training) events_.push_back({rank(), step, began_, now()});
+      if (is_training) times_.end(step);
     }
     transfers_.finish();
   } catch (...) {
@@ -150,7 +141,7 @@ at::Tensor PipelineExecutor::take(std::map<Key, at::Tensor>& handed, std::map<Ke
           key.first, ": the schedule is broken");
   at::Tensor x = transfers_.take(step->second);
   posted.erase(step);
-  began_ = now();  // so far it waited
+  times_.begin();  // so far it waited
   return x;
 }
 

@@ -15,6 +15,7 @@
 
 #include "colossal/comm/mesh.h"
 #include "colossal/nn/deferred_gradients.h"
+#include "colossal/parallel/pipeline/step_times.h"
 #include "colossal/parallel/pipeline/transfers.h"
 #include "colossal/schedule/simulate.h"
 
@@ -65,10 +66,10 @@ class PipelineExecutor {
 
   const schedule::Schedule& schedule() const { return schedule_; }
   int rank() const { return around_.mesh->index("pipeline"); }
-  /// Of the last train(): when this rank did what, in list order and in seconds of a clock that ranks of one host
-  /// share. A compute step begins when its input is there: what lies between the event before and its begin is waiting.
-  /// A receive only posts.
-  const std::vector<schedule::Event>& events() const { return events_; }
+  /// Of the last train(): when this rank did what, in list order (StepTimes). A compute step begins when its input is
+  /// there: what lies between the event before and its begin is waiting. A receive only posts. Cost: on an accelerator
+  /// the host waits for all that this rank's stream was given.
+  std::vector<schedule::Event> events() const { return times_.events(rank()); }
   /// Of the last train(): most activations that were held at once, one being a micro-batch on all stages of this rank;
   /// what waits for BackwardWeight counts half.
   double peak_live() const { return peak_live_; }
@@ -102,8 +103,7 @@ class PipelineExecutor {
   std::map<Key, schedule::Step> posted_inputs_, posted_gradients_;  // on their way from another rank
   std::map<Key, at::Tensor> outputs_, input_gradients_;             // to be sent
   std::vector<at::Tensor> results_;
-  std::vector<schedule::Event> events_;
-  double began_ = 0;  // the step under way
+  StepTimes times_;
   double peak_live_ = 0;
 };
 

@@ -1,0 +1,69 @@
+#include "colossal/ops/device_operators.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+
+namespace colossal::ops {
+namespace {
+
+constexpr size_t kDeviceOperators = 2;
+
+void try_flash_attention(const at::TensorOptions& there) {
+  const at::Tensor x = at::zeros({1, 1, 1, 8}, there.dtype(at::kBFloat16));
+  at::_flash_attention_forward(x, x, x, {}, {}, 1, 1, /*dropout_p=*/0, /*is_causal=*/false,
+                               /*return_debug_mask=*/false);
+}
+
+// Of values, and of a gradient and values.
+void try_scaled_product(const at::TensorOptions& there) {
+  const at::Tensor one = at::ones({}, there.dtype(at::kFloat)), values = at::zeros({16, 16}, there.dtype(at::kByte));
+  const at::Tensor second = values.view(at::kFloat8_e4m3fn).t();
+  for (const at::ScalarType first : {at::kFloat8_e4m3fn, at::kFloat8_e5m2})
+    at::_scaled_mm(values.view(first), second, one, one, {}, {}, at::kBFloat16);
+}
+
+bool does_run(DeviceOperator op, c10::Device device) {
+  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  const at::DisableRecordFunctionGuard unseen;  // it is no part of what the program computes
+  const c10::DeviceGuard guard(device);
+  const auto there = at::TensorOptions(device);
+  try {
+    op == DeviceOperator::FlashAttention ? try_flash_attention(there) : try_scaled_product(there);
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error&) {  // too old a GPU, or a LibTorch without it
+    return false;
+  }
+}
+
+std::atomic<int>& refusals(DeviceOperator op) {
+  static std::array<std::atomic<int>, kDeviceOperators> all{};
+  return all[static_cast<size_t>(op)];
+}
+
+}  // namespace
+
+bool runs(DeviceOperator op, c10::Device device) {
+  if (device.is_cpu() || device.is_meta() || refusals(op) > 0) return false;
+  static std::mutex mutex;
+  static std::map<std::pair<DeviceOperator, std::pair<c10::DeviceType, c10::DeviceIndex>>, bool> known;
+  const std::lock_guard lock(mutex);
+  const auto key = std::pair(op, std::pair(device.type(), device.index()));
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  return known[key] = does_run(op, device);
+}
+
+WithoutDeviceOperator::WithoutDeviceOperator(DeviceOperator op) : op_(op) { ++refusals(op); }
+
+WithoutDeviceOperator::~WithoutDeviceOperator() { --refusals(op_); }
+
+}  // namespace colossal::ops

@@ -1,0 +1,48 @@
+#include "colossal/ops/flash_attention.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/device_operators.h"
+#include "colossal/ops/dispatch.h"
+#include "colossal/ops/packed_attention.h"
+
+namespace colossal::ops {
+namespace {
+
+constexpr int64_t kLargestHead = 256, kHeadStep = 8;  // of LibTorch's kernel
+
+bool is_packed(const AttentionMask& mask) { return mask.documents.defined() || !mask.lengths.empty(); }
+
+// [B, N, S, D] -> [B, S, N, D], features next to one another.
+at::Tensor by_token(const at::Tensor& heads) {
+  const at::Tensor tokens = heads.transpose(1, 2);
+  return tokens.stride(3) == 1 ? tokens : tokens.contiguous();
+}
+
+}  // namespace
+
+bool takes_flash_attention(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const bool is_narrow = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
+  if (!is_elsewhere(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
+  if (q.size(3) % kHeadStep != 0 || q.size(3) > kLargestHead || q.numel() == 0 || k.numel() == 0) return false;
+  if (mask.alibi.defined() || mask.soft_cap != 0 || !mask.queries.empty()) return false;
+  return (!is_packed(mask) || is_packable(q, mask)) && runs(DeviceOperator::FlashAttention, q.device());
+}
+
+FlashWindow flash_window(const AttentionMask& mask) {
+  const int64_t reach = mask.window > 0 ? reach_of(mask) : -1;
+  return {reach, mask.causal ? -1 : reach};
+}
+
+at::Tensor flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask,
+                           double scale) {
+  if (is_packed(mask)) return packed_attention(q, k, v, mask, scale);
+  const FlashWindow window = flash_window(mask);
+  return std::get<0>(at::_flash_attention_forward(by_token(q), by_token(k), by_token(v), {}, {}, q.size(2), k.size(2),
+                                                  /*dropout_p=*/0, mask.causal, /*return_debug_mask=*/false, scale,
+                                                  window.left, window.right))
+      .transpose(1, 2);
+}
+
+}  // namespace colossal::ops

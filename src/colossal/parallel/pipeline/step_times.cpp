@@ -1,0 +1,71 @@
+#include "colossal/parallel/pipeline/step_times.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <chrono>
+
+namespace colossal::parallel {
+namespace {
+
+/// Seconds since 1970, steady from the first call on.
+double now() {
+  using namespace std::chrono;
+  static const auto system = system_clock::now().time_since_epoch();
+  static const auto steady = steady_clock::now();
+  return duration<double>(system).count() + duration<double>(steady_clock::now() - steady).count();
+}
+
+bool has_stream(at::Device device) { return !device.is_cpu() && !device.is_meta(); }
+
+c10::Event timed_event(at::Device device) { return {device.type(), c10::EventFlag::BACKEND_DEFAULT}; }
+
+c10::Stream stream_of(at::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+}  // namespace
+
+StepTimes::StepTimes(at::Device device) : device_(device) {}
+
+void StepTimes::clear() {
+  steps_.clear();
+  host_.clear();
+}
+
+void StepTimes::mark(size_t index) {
+  while (marks_.size() <= index) marks_.push_back(timed_event(device_));
+  marks_[index].record(stream_of(device_));
+}
+
+void StepTimes::begin() {
+  if (has_stream(device_))
+    mark(2 * steps_.size());
+  else
+    began_ = now();
+}
+
+void StepTimes::end(const schedule::Step& step) {
+  if (has_stream(device_))
+    mark(2 * steps_.size() + 1);
+  else
+    host_.insert(host_.end(), {began_, now()});
+  steps_.push_back(step);
+}
+
+std::vector<schedule::Event> StepTimes::events(int rank) const {
+  std::vector<double> times = host_;
+  if (has_stream(device_) && !steps_.empty()) {
+    // Where both clocks are known: an event that the stream passes while the host waits for nothing else.
+    const c10::Stream stream = stream_of(device_);
+    stream.synchronize();
+    c10::Event here = timed_event(device_);
+    here.record(stream);
+    here.synchronize();
+    // Times between events come in fp32: short ones are exact, so only the first event is measured from far.
+    const double first = now() - marks_[0].elapsedTime(here) / 1e3;
+    for (size_t i = 0; i < 2 * steps_.size(); ++i) times.push_back(first + marks_[0].elapsedTime(marks_[i]) / 1e3);
+  }
+  std::vector<schedule::Event> events;
+  for (size_t i = 0; i < steps_.size(); ++i) events.push_back({rank, steps_[i], times[2 * i], times[2 * i + 1]});
+  return events;
+}
+
+}  // namespace colossal::parallel

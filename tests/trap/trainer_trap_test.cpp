@@ -1,0 +1,163 @@
+// Whole runs on trap devices, as `colossal train` makes them: train, evaluate, save, resume, sample, report.
+#include <ATen/ATen.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/machine.h"
+#include "colossal/cli/main.h"
+#include "colossal/cli/train.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/report/metrics.h"
+#include "colossal/report/pipeline_timeline.h"
+#include "colossal/train/gather_timeline.h"
+#include "colossal/train/trainer.h"
+#include "support/course.h"
+#include "support/parity.h"
+#include "support/trap_devices.h"
+
+namespace colossal::train::trainer_trap_test {
+namespace {
+
+using Metrics = std::vector<report::StepMetrics>;
+
+class TrainerOnTrap : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(base_);
+    std::ofstream text(base_ + "/text.txt");
+    for (int i = 0; i < 200; ++i) text << "line " << i * 37 % 101 << " of a text that can be learnt\n";
+    std::ofstream(base_ + "/run.toml") << "run.matmul = 'mkl'\n"
+                                          "model = {name = 'gpt2-tiny', hidden = 32, layers = 2, heads = 4, positions "
+                                          "= 32, dropout = 0.1}\n"
+                                          "data = {path = '"
+                                       << base_
+                                       << "/text.txt', sequence = 24}\n"
+                                          "precision.mode = 'fp64'\n"
+                                          "optimizer = {warmup_steps = 1, epsilon = 1e-3}\n"
+                                          "training = {steps = 6, batch_size = 4, save_every = 3, keep_last = 2, "
+                                          "evaluate_every = 3, evaluate_batches = 2, sample_prompt = 'line ', "
+                                          "sample_tokens = 12}\n";
+  }
+
+  /// `colossal train` in `folder`, in this process; what it said last, and the metrics of its folder.
+  std::pair<std::string, Metrics> train(const std::string& folder, bool on_trap, std::vector<std::string> words = {}) {
+    words.insert(words.begin(), {base_ + "/run.toml", concat("--run.folder=", base_, "/", folder),
+                                 concat("--run.device=", on_trap ? "cuda" : "cpu")});
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(cli::end_with_message([&] { return cli::train(words, nullptr, devices_); }), 0);
+    const std::string said = testing::internal::GetCapturedStdout();
+    return {said, report::read_metrics(concat(base_, "/", folder, "/metrics.jsonl"))};
+  }
+
+  /// In fp64 rounding costs less than half of the digits.
+  static void expect_same(const Metrics& got, const Metrics& want, const std::string& what) {
+    const double limit = std::sqrt(std::numeric_limits<double>::epsilon());
+    ASSERT_EQ(got.size(), want.size()) << what;
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(got[i].loss / want[i].loss, 1, limit) << what << ", step " << i + 1;
+      EXPECT_NEAR(got[i].grad_norm / want[i].grad_norm, 1, limit) << what << ", step " << i + 1;
+      ASSERT_EQ(got[i].eval_loss.has_value(), want[i].eval_loss.has_value()) << what << ", step " << i + 1;
+      if (want[i].eval_loss) EXPECT_NEAR(*got[i].eval_loss / *want[i].eval_loss, 1, limit) << what;
+    }
+  }
+
+  const test::TrapDevices devices_{{"a", "b"}};
+  const std::string base_ = test::empty_folder("runs");
+};
+
+TEST_F(TrainerOnTrap, MakesTheRunOfTheCpu) {
+  const auto [host_text, host] = train("host", false);
+  ASSERT_EQ(host.size(), 6u);
+  EXPECT_TRUE(host[2].eval_loss && host[5].eval_loss);
+  EXPECT_LT(host[5].loss, host[0].loss);
+  const test::TrapWaits waits(test::trap_device());
+  c10::DeviceAllocator& allocator = *c10::getDeviceAllocator(at::kPrivateUse1);
+  allocator.resetPeakStats(0);
+  const auto [text, trap] = train("trap", true);
+  EXPECT_GT(waits.counts().waits(), 0) << "nothing ran there";
+  expect_same(trap, host, "from the start");
+  EXPECT_THAT(text, testing::HasSubstr("line "));
+  EXPECT_EQ(text, host_text) << "the sample";
+  EXPECT_THAT(read_file(base_ + "/trap/report.html", 1 << 24), testing::HasSubstr("of the largest rank"));
+  EXPECT_GT(trap[0].peak_bytes, 3 * 8 << 20) << "the products by which the peak of MFU is measured, in fp64";
+  EXPECT_LE(trap[5].peak_bytes, allocator.getDeviceStats(0).allocated_bytes[0].peak);
+  EXPECT_LT(trap[5].peak_bytes, peak_resident_bytes()) << "the memory of the device, not of the process";
+  expect_same(train("host", true, {"--resume-from=3"}).second, host, "begun on the CPU");
+  expect_same(train("trap", false, {"--resume-from=3"}).second, host, "brought to the CPU");
+}
+
+run::Config pipeline_of(int64_t stages, const std::string& schedule) {
+  run::Config c = test::course_config();
+  c.training.accumulate = stages > 1 ? 1 : 4;
+  if (stages > 1) c.parallel.pipeline = {.size = stages, .schedule = schedule, .micro_batches = 4};
+  return c;
+}
+
+/// Of the third step: in the first tables are made.
+report::PipelineTimeline timeline_of(const std::string& schedule) {
+  report::PipelineTimeline result;
+  comm::run_ranks(2, [&](comm::World& world) {
+    models::ModelShape shape = test::tiny_gpt2();
+    shape.layers = 4;
+    const auto engine = initialize(world, pipeline_of(2, schedule), shape, test::trap_device(world.local_rank()));
+    test::train(*engine, 0, 3);
+    auto timeline = gather_pipeline_timeline(engine->mesh(), engine->distributed().executor());
+    if (timeline) result = std::move(*timeline);
+  });
+  return result;
+}
+
+// What a device takes is a number of operators there: the host's clock would give anything.
+TEST_F(TrainerOnTrap, TimesThePipelineByTheClockOfTheDevice) {
+  for (const std::string schedule : {"1f1b", "zero-bubble-v"}) {
+    std::map<std::pair<int, int>, double> forward;  // by rank and chunk
+    for (const schedule::Event& event : timeline_of(schedule).measured.events) {
+      if (!schedule::is_compute(event.step.action)) continue;
+      const double operators = (event.end - event.begin) / test::kTrapMilliseconds;
+      EXPECT_GE(operators, 1 - 1e-3) << schedule;
+      // seconds since 1970 are doubles of a quarter of a microsecond
+      EXPECT_NEAR(operators, std::round(operators), 1e-3) << schedule;
+      if (event.step.action != schedule::Action::Forward) continue;
+      const auto [first, is_new] = forward.emplace(std::pair(event.rank, event.step.chunk), operators);
+      EXPECT_NEAR(first->second, operators, 1e-3) << schedule << ": micro-batches are alike";
+    }
+    EXPECT_GE(forward.size(), 2u) << schedule;
+  }
+}
+
+TEST_F(TrainerOnTrap, ReportsThePipeline) {
+  std::vector<std::string> folders;
+  for (const int64_t stages : {1, 2}) {
+    folders.push_back(concat(base_, "/", stages, "-stages"));
+    run::Config config = pipeline_of(stages, "1f1b");
+    config.run = {.folder = folders.back(), .device = stages > 1 ? "cuda" : "cpu", .matmul = "mkl"};
+    config.model = {.name = "gpt2-tiny", .hidden = 32, .layers = 2, .heads = 4, .positions = 32};
+    config.data.path = base_ + "/text.txt";
+    config.data.sequence = 24;
+    config.training.steps = 4;
+    config.optimizer.warmup_steps = 1;
+    config.optimizer.epsilon = 1e-3;
+    comm::run_ranks(static_cast<int>(stages), [&](comm::World& world) {
+      Trainer trainer(world, config, {.devices = &devices_});
+      EXPECT_EQ(trainer.engine().device(), stages > 1 ? test::trap_device(world.local_rank()) : at::Device(at::kCPU));
+      EXPECT_TRUE(trainer.run());
+      trainer.write_report("sample");
+    });
+  }
+  expect_same(report::read_metrics(folders[1] + "/metrics.jsonl"), report::read_metrics(folders[0] + "/metrics.jsonl"),
+              "two stages");
+  EXPECT_TRUE(std::filesystem::exists(folders[1] + "/pipeline_trace.json"));
+}
+
+}  // namespace
+}  // namespace colossal::train::trainer_trap_test
