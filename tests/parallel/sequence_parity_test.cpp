@@ -76,6 +76,17 @@ TEST_P(SequenceParity, InAPipelineWithRecomputationEqualsSingleProcess) {
 
 TEST_P(SequenceParity, OfMaskedTokensEqualsSingleProcess) { both(make(tiny_bert(), 2, 7)); }
 
+// One rank has the token that the head reads. Images: four patches and the class token, on two ranks and on four.
+TEST_P(SequenceParity, OfAClassEqualsSingleProcess) {
+  for (const int64_t ranks : {2, 4}) {
+    ParityCase images = make(tiny_vit(), ranks, 5), texts = make(tiny_bert("class"), ranks, 9);
+    images.shape.dropout = texts.shape.dropout = 0.3;
+    images.zero = 3;
+    both(images);
+    both(texts);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity, testing::Values("gather", "ulysses", "ring", "usp"));
 
 TEST(SequenceParallelism, OfRowsWithFewerTokensThanRanksIsRefused) {

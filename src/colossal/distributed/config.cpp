@@ -32,7 +32,8 @@ void ParallelConfig::fields(Fields& f) {
 std::vector<comm::Mesh::Axis> ParallelConfig::axes() const {
   std::vector<comm::Mesh::Axis> axes{{"pipeline", static_cast<int>(pipeline.size)},
                                      comm::Mesh::batch("data", static_cast<int>(data))};
-  for (const auto& axis : parallel::sequence_axes(sequence)) axes.push_back(axis);
+  const auto of_sequence = parallel::sequence_axes(sequence);
+  if (sequence.size > 1) axes.insert(axes.end(), of_sequence.begin(), of_sequence.end());
   for (const auto& axis : parallel::tensor_axes(tensor)) axes.push_back(axis);
   return axes;
 }

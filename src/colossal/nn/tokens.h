@@ -28,6 +28,8 @@ struct Share {
   std::vector<int64_t> lengths{};  ///< of the runs; empty: all are equal, whatever the size of the dimension
 
   bool is_all() const { return runs == 1; }
+  /// Whether what is first in the dimension is held, and so is first here.
+  bool has_first() const { return held.front() == 0; }
   /// The runs held of a dimension of `size`. Errors ("parallel"): a size that does not divide by `runs`, or that is not
   /// the sum of `lengths`; `what` names the dimension in the message.
   std::vector<Range> ranges(int64_t size, const char* what) const;
