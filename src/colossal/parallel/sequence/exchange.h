@@ -51,10 +51,12 @@ std::shared_ptr<const SequenceExchange> ulysses_exchange(comm::Group& group, int
 /// Groups are made, one for each way between neighbours.
 std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis);
 
-/// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has: runs_of() the cut.
-nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, int64_t shares = 1);
+/// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has, see runs_of():
+/// zigzag(), or where there are documents, known to the host, balanced().
+nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
+                             int64_t shares = 1);
 
-/// `layout` with the tokens of each row dealt out in zigzag over the axes of `config`, of its mesh, and attention by
+/// `layout` with the tokens of each row dealt out over the axes of `config`, of its mesh, and attention by
 /// the mode. Ranks that split tokens by tensor.sequence cut what a rank has further.
 Layout with_sequence(Layout layout, const SequenceConfig& config);
 
