@@ -188,7 +188,8 @@ TEST_P(SequenceExchange, NeedsItsCollectives) {
                ParityError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange, testing::Values("gather", "ulysses", "ring", "usp"));
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange,
+                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
 
 struct Sent {
   double forward, backward;
@@ -249,6 +250,15 @@ TEST(SequenceTraffic, OfTheRingIsTwoRoundsAndOneOfGradients) {
     }
 }
 
+// Keys and values go round in forward and again in backward; their gradients are reduced and scattered.
+TEST(SequenceTraffic, OfRingSelfAttentionIsThatOfThePaperWithScatteredGradients) {
+  for (const int64_t ranks : {2, 3, 4}) {
+    const double n = static_cast<double>(ranks), round = 2 * (n - 1) / n * kBatch * kTokens * 12 * kSize;
+    EXPECT_THAT(sent_by({.config = {ranks, "ring-self-attention"}}),
+                testing::Each(Sent{round, 2 * round, 4 * (ranks - 1), 4 * (ranks - 1) + 1}));
+  }
+}
+
 // Ulysses' terms among U neighbours, of the tokens of all of them, and the ring's among N / U groups with their heads.
 TEST(SequenceTraffic, OfUspIsThatOfBothInside) {
   const double ulysses = 1.0 / 4 * kBatch * kTokens / 3 * kSize * (2 * 12 + 2 * 12),
@@ -299,7 +309,7 @@ TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
 
 // Zigzag: all ranks have the same number of pairs of a query and a key that it sees.
 TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
-  for (const char* mode : {"gather", "ulysses", "ring", "usp"})
+  for (const char* mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"})
     for (const int64_t ranks : {2, 3, 4}) {
       const Case c{.config = config_of(mode, ranks)};
       std::vector<double> operations(ranks);

@@ -95,7 +95,8 @@ TEST_P(SequenceParity, OfAClassEqualsSingleProcess) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity, testing::Values("gather", "ulysses", "ring", "usp"));
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity,
+                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
 
 TEST(SequenceParallelism, OfRowsWithFewerTokensThanRanksIsRefused) {
   run::Config config;

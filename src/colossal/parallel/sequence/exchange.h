@@ -47,8 +47,8 @@ class SequenceExchange {
 std::shared_ptr<const SequenceExchange> ulysses_exchange(comm::Group& group, int64_t index, int64_t parts,
                                                          std::shared_ptr<const SequenceExchange> inner);
 
-/// Ring attention along `axis` of the mesh. Each rank along it holds what neighbours together hold in a cut for more.
-/// Groups are made, one for each way between neighbours.
+/// Ring attention along `axis` of the mesh (ring_along). Each rank along it holds what neighbours together hold in a
+/// cut for more.
 std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis);
 
 /// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has, see runs_of():

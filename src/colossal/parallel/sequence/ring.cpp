@@ -8,6 +8,8 @@
 // Memory:        q, k, v and the result of each layer, and a number a query and head, until backward; two parts of keys
 //                and values, and in backward two of their gradients, at a time.
 // See:           Liu et al., arXiv:2310.01889; the cut in zigzag makes causal steps equally long on all ranks.
+#include "colossal/parallel/sequence/ring.h"
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -25,17 +27,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-/// The neighbours of a rank. Alone it has none.
-struct RingOfRanks {
-  int size, rank;
-  comm::Group *next = nullptr, *previous = nullptr;
-
-  comm::Work send(const at::Tensor& x) const { return next->send(x, 1); }
-  comm::Work receive(at::Tensor& x) const { return previous->recv(x, 0); }
-  /// Whose part arrives at `step`.
-  int source(int step) const { return (rank - step + size) % size; }
-};
 
 /// One attention: who has which tokens, and what of them may be seen. Saved for backward.
 struct RingPass : torch::CustomClassHolder {
@@ -67,24 +58,6 @@ struct RingPass : torch::CustomClassHolder {
   SequenceMask mask;
   std::vector<std::vector<ops::PositionRun>> runs;
   int64_t longest = 0;
-};
-
-/// A part on its way from the rank before, while this rank's goes to the next one.
-class Rotation {
- public:
-  Rotation(const RingOfRanks& ring, const at::Tensor& part) : sent_(part), received_(at::empty_like(part)) {
-    sending_ = ring.send(sent_);
-    receiving_ = ring.receive(received_);
-  }
-  at::Tensor wait() {
-    receiving_.wait();
-    sending_.wait();
-    return received_;
-  }
-
- private:
-  at::Tensor sent_, received_;
-  comm::Work sending_, receiving_;
 };
 
 at::Tensor run_of(const at::Tensor& x, const nn::Range& run) { return x.narrow(2, run.first, run.size); }
@@ -198,7 +171,12 @@ class RingExchange final : public SequenceExchange {
 
 }  // namespace
 
-std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis) {
+Rotation::Rotation(const RingOfRanks& ring, const at::Tensor& part) : sent_(part), received_(at::empty_like(part)) {
+  sending_ = ring.send(sent_);
+  receiving_ = ring.receive(received_);
+}
+
+RingOfRanks ring_along(comm::Mesh& mesh, const std::string& axis) {
   RingOfRanks ring{mesh.size(axis), mesh.index(axis)};
   // All ranks go by one order, in which both members of a pair come to it without waiting for others: those with an
   // even first rank, those with an odd one, and the pair that closes the ring.
@@ -209,7 +187,11 @@ std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const st
       if (from == ring.rank) ring.next = &mesh.one_way(axis, from, to);
       if (to == ring.rank) ring.previous = &mesh.one_way(axis, from, to);
     }
-  return std::make_shared<RingExchange>(ring);
+  return ring;
+}
+
+std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis) {
+  return std::make_shared<RingExchange>(ring_along(mesh, axis));
 }
 
 std::shared_ptr<const SequenceExchange> SequenceRing::exchange(comm::Mesh& mesh, const SequenceConfig&) {
