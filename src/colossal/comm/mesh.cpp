@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::comm {
 namespace {
@@ -135,7 +136,7 @@ Group& Mesh::made(const std::string& name, const std::vector<int>& ranks, bool i
 }
 
 void Mesh::connect(at::Device device) {
-  if (device.is_cpu() || device.is_meta()) return;
+  if (!tensor::is_elsewhere(device)) return;
   std::vector<Made> groups;
   {
     const std::lock_guard lock(mutex_);

@@ -3,11 +3,12 @@
 #include <ATen/ATen.h>
 
 #include "colossal/ops/document_runs.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::nn {
 
 std::shared_ptr<const ops::DocumentRuns> BatchDocuments::runs(const Tokens& tokens, at::Device device) {
-  if (device.is_cpu() || device.is_meta() || !documents_.is_cpu()) return nullptr;
+  if (!tensor::is_elsewhere(device) || !documents_.is_cpu()) return nullptr;
   if (!runs_ || tokens != tokens_) {
     runs_ = std::make_shared<const ops::DocumentRuns>(ops::document_runs(tokens.of(documents_), device));
     tokens_ = tokens;

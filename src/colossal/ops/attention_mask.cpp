@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::ops {
 namespace {
@@ -154,7 +155,7 @@ bool is_document_a_row(const at::Tensor& documents) {
 
 at::Tensor brought_to(const at::Tensor& q, const at::Tensor& numbers) {
   if (numbers.device() == q.device()) return numbers;
-  if (q.is_cpu() || q.is_meta() || !numbers.is_cpu()) return numbers.to(q.device());
+  if (!tensor::is_elsewhere(q) || !numbers.is_cpu()) return numbers.to(q.device());
   return numbers.pin_memory().to(q.device(), /*non_blocking=*/true);
 }
 

@@ -333,7 +333,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
 }  // namespace
 
 int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device) {
-  const int64_t bytes = device.is_cpu() || device.is_meta() ? kSliceBytes : kSliceBytesElsewhere;
+  const int64_t bytes = is_elsewhere(device) ? kSliceBytesElsewhere : kSliceBytes;
   const int64_t most = std::max<int64_t>(bytes / (4 * std::max<int64_t>(columns, 1)), 16);
   const int64_t slices = std::max<int64_t>((tokens + most - 1) / most, 1);
   return std::max<int64_t>((tokens + slices - 1) / slices, 1);

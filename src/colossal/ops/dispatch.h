@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "colossal/ops/kernels.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::ops {
 
@@ -12,8 +13,11 @@ inline bool has_kernel(const at::Tensor& x) {
   return x.is_cpu() && (type == at::kDouble || type == at::kFloat || type == at::kBFloat16);
 }
 
-/// True on accelerators, which take LibTorch's fused operators. Meta is none: there the references say what there is.
-inline bool is_elsewhere(const at::Tensor& x) { return !x.is_cpu() && !x.is_meta(); }
+/// On accelerators LibTorch's fused operators run. Meta is none: there the references say what there is.
+using tensor::is_elsewhere;
+
+/// Elements that tensor operators are given at a time where they make several tensors as large as what they are given.
+constexpr int64_t kSliceElements = int64_t{1} << 22;
 
 /// The dtype kernels compute in: fp64 for fp64, else fp32.
 inline at::ScalarType wide_type(const at::Tensor& x) {

@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "colossal/tensor/elsewhere.h"
+
 namespace colossal::parallel {
 namespace {
 
@@ -14,8 +16,6 @@ double now() {
   static const auto steady = steady_clock::now();
   return duration<double>(system).count() + duration<double>(steady_clock::now() - steady).count();
 }
-
-bool has_stream(at::Device device) { return !device.is_cpu() && !device.is_meta(); }
 
 c10::Event timed_event(at::Device device) { return {device.type(), c10::EventFlag::BACKEND_DEFAULT}; }
 
@@ -36,14 +36,14 @@ void StepTimes::mark(size_t index) {
 }
 
 void StepTimes::begin() {
-  if (has_stream(device_))
+  if (tensor::is_elsewhere(device_))
     mark(2 * steps_.size());
   else
     began_ = now();
 }
 
 void StepTimes::end(const schedule::Step& step) {
-  if (has_stream(device_))
+  if (tensor::is_elsewhere(device_))
     mark(2 * steps_.size() + 1);
   else
     host_.insert(host_.end(), {began_, now()});
@@ -52,7 +52,7 @@ void StepTimes::end(const schedule::Step& step) {
 
 std::vector<schedule::Event> StepTimes::events(int rank) const {
   std::vector<double> times = host_;
-  if (has_stream(device_) && !steps_.empty()) {
+  if (tensor::is_elsewhere(device_) && !steps_.empty()) {
     // Where both clocks are known: an event that the stream passes while the host waits for nothing else.
     const c10::Stream stream = stream_of(device_);
     stream.synchronize();
