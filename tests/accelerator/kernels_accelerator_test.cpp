@@ -317,6 +317,29 @@ TEST_F(KernelsOnAccelerator, HeadsTakeLargeLogitsAndWordsOfOtherRanks) {
   for (size_t i = 0; i < there.size(); ++i) expect_close(there[i], host[i], at::kDouble, 20, concat("part ", i), 0);
 }
 
+TEST_F(KernelsOnAccelerator, HeadsTakeRowsOfVeryNegativeLogits) {
+  // All about -1000, of which e^x is 0, in a vocabulary that is no multiple of what a thread takes at once.
+  const int64_t words = 37;
+  const at::Tensor hidden = at::cat({normal({3, 4}, 1), at::full({3, 1}, -1000, at::kDouble)}, 1),
+                   weight = at::cat({normal({words, 4}, 2), at::ones({words, 1}, at::kDouble)}, 1);
+  const at::Tensor labels = at::tensor(std::vector<int64_t>{12, 36, 5}, at::kLong);
+  const auto run = [&](at::Device where, bool gradient) {
+    at::Tensor h = hidden.to(where).requires_grad_(gradient), w = weight.to(where).requires_grad_(gradient);
+    const at::Tensor loss = linear_cross_entropy(h, w, labels.to(where));
+    if (!gradient) return Tensors{loss.to(at::kCPU)};
+    loss.backward();
+    return Tensors{loss.detach().to(at::kCPU), h.grad().to(at::kCPU), w.grad().to(at::kCPU)};
+  };
+  for (const bool gradient : {false, true}) {
+    kernels.launches();
+    const Tensors there = run(device, gradient);
+    EXPECT_GT(kernels.launches().value_or(1), 0);
+    const Tensors host = run(at::kCPU, gradient);
+    for (size_t i = 0; i < there.size(); ++i)  // roundings are those of logits a thousand times as large as the loss
+      expect_close(there[i], host[i], at::kDouble, words, concat("part ", i), 1000);
+  }
+}
+
 TEST_F(KernelsOnAccelerator, RefuseTensorsOfTheHost) {
   const auto says = [](const char* what) { return testing::ThrowsMessage<Error>(testing::HasSubstr(what)); };
   const at::Tensor x = normal({4}, 1).to(at::kFloat), there = x.to(device);

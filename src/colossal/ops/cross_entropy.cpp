@@ -59,7 +59,7 @@ void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor&
 }
 
 // Steps of the softmax of a slice of logits [t, rows], in place, a row a token. Tokens that do not count get maximum 0,
-// sum 1 and target 0, so that they add log(1) - 0 = 0 to the loss, and a zero gradient.
+// sum 0, target 0 and a zero gradient; who makes the loss of the sums leaves them out.
 class SoftmaxSlice {
  public:
   SoftmaxSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)

@@ -146,7 +146,7 @@ struct SoftmaxRows {
   const int64_t* labels;  ///< [rows]: numbers of words
   int64_t ignored;        ///< the label of rows that do not count
   int64_t first;          ///< the word of column 0
-  T* largest;             ///< [rows]: of the valid logits; 0 of rows that do not count
+  T* largest;             ///< [rows]: of the valid logits; 0 of rows that do not count. Devices' softmax leaves it
   T* sums;                ///< [rows]: of e^(logit - largest); 0 of rows that do not count
   T* targets;             ///< [rows]: logit - largest of the label, 0 where it is none of the columns
 };

@@ -64,7 +64,7 @@ COLOSSAL_DEVICE void softmax(const SoftmaxRows<T>& a, bool gradient, int64_t beg
     const T lowest = kLowest<T>;  // finite: the difference of infinities is not a number
     Vec<T> best(lowest), total(0);
     for_vectors<T>(kept, [&](int64_t i, auto part) {
-      const Vec<T> v = load(logits + i, part), next = select(v > best, v, best);
+      const Vec<T> v = only<T>(load(logits + i, part), part, lowest), next = select(v > best, v, best);
       total = total * exp_of<T>(best - next) + only<T>(exp_of<T>(v - next), part, T(0));
       best = next;
     });
