@@ -213,7 +213,8 @@ TEST_F(KernelsOnAccelerator, CodesAreThoseOfTheCpuBitForBit) {
 TEST_F(KernelsOnAccelerator, AdamOnCodesStepsAsTheCpuDoes) {
   const AdamStep step{.learning_rate = 0.01, .weight_decay = 0.1, .step = 3};
   for (const Dtypes& types : {Dtypes{at::kFloat, at::kBFloat16, at::kBFloat16}, Dtypes{at::kFloat, at::kHalf},
-                              Dtypes{at::kFloat, at::kFloat, at::kHalf}, Dtypes{at::kBFloat16, at::kBFloat16}}) {
+                              Dtypes{at::kFloat, at::kFloat, at::kHalf}, Dtypes{at::kBFloat16, at::kBFloat16},
+                              Dtypes{at::kHalf, at::kHalf}}) {
     const int64_t n = 1500;
     const std::string what = concat(types.values, " by ", types.gradients);
     Buffers there = buffers_of(n, types, 0, device), host = buffers_of(n, types, 0, at::kCPU);

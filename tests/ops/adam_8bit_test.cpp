@@ -27,9 +27,10 @@ TEST(Adam8bit, EqualsItsReferenceForOddSizesAndAllTypes) {
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);
     SCOPED_TRACE(name(set));
-    for (const Types& t : {Types{at::kDouble, at::kDouble}, Types{at::kFloat, at::kFloat},
-                           Types{at::kFloat, at::kBFloat16, at::kBFloat16}, Types{at::kFloat, at::kHalf, at::kHalf},
-                           Types{at::kFloat, at::kFloat, at::kHalf}, Types{at::kBFloat16, at::kBFloat16}})
+    for (const Types& t :
+         {Types{at::kDouble, at::kDouble}, Types{at::kFloat, at::kFloat},
+          Types{at::kFloat, at::kBFloat16, at::kBFloat16}, Types{at::kFloat, at::kHalf, at::kHalf},
+          Types{at::kFloat, at::kFloat, at::kHalf}, Types{at::kBFloat16, at::kBFloat16}, Types{at::kHalf, at::kHalf}})
       for (const int64_t n : {1, 255, 257, 70001}) {
         Buffers fast(n, t.values, t.gradients, t.copy), plain(n, t.values, t.gradients, t.copy);
         for (const int64_t step : {1, 2}) {

@@ -110,7 +110,7 @@ CodedState::CodedState(int64_t n, Codes kind, at::Device device)
 void adam_8bit_reference_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq,
                           const AdamStep& step) {
   check(u, exp_avg, exp_avg_sq, step);
-  const bool is_narrow = u.values.scalar_type() == at::kBFloat16;
+  const bool is_narrow = narrow_type(u.values) != Narrow::None;
   const at::Tensor values = is_narrow ? u.values.to(at::kFloat) : u.values,
                    gradients = is_narrow ? u.gradients.to(at::kFloat) : u.gradients;
   const at::Tensor m = decoded(exp_avg, Codes::Signed).to(values.scalar_type()),
@@ -122,7 +122,8 @@ void adam_8bit_reference_(const FlatUpdate& u, const CodedState& exp_avg, const 
 
 void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq, const AdamStep& step) {
   check(u, exp_avg, exp_avg_sq, step);
-  if (u.values.scalar_type() == at::kDouble) return adam_8bit_reference_(u, exp_avg, exp_avg_sq, step);
+  const auto type = u.values.scalar_type();
+  if (type != at::kFloat && type != at::kBFloat16) return adam_8bit_reference_(u, exp_avg, exp_avg_sq, step);
   if (!step_on_device(u, exp_avg, exp_avg_sq, step)) step_on_cpu(u, exp_avg, exp_avg_sq, step);
   u.values.unsafeGetTensorImpl()->bump_version();
   if (u.copy.defined()) u.copy.unsafeGetTensorImpl()->bump_version();
