@@ -265,6 +265,50 @@ TEST(ChunkStore, NothingStaysOfAGatherThatFailed) {
   });
 }
 
+/// Counts the collectives that begin; whoever waits for the first one is told that it failed.
+class LosesAWait final : public comm::GroupDecorator {
+ public:
+  LosesAWait(std::shared_ptr<comm::Group> inner, int& begun) : GroupDecorator(std::move(inner)), begun_(begun) {}
+  comm::Work issue(const comm::Call& call) override {
+    comm::Work work = inner_->issue(call);
+    return ++begun_ == 1 ? comm::Work(std::make_shared<Lost>(std::move(work))) : work;
+  }
+
+ private:
+  class Lost final : public comm::Work::State {
+   public:
+    explicit Lost(comm::Work inner) : inner_(std::move(inner)) {}
+    void wait() override {
+      inner_.wait();
+      throw Error("test", "the wait is lost");
+    }
+    bool done() override { return inner_.done(); }
+
+   private:
+    comm::Work inner_;
+  };
+  int& begun_;
+};
+
+// Or the other ranks would take the next chunk's collective for that of the one which was left out.
+TEST(ChunkStore, SharesAllChunksThoughAWaitFails) {
+  comm::run_ranks(2, [&](comm::World& world) {
+    int begun = 0;
+    test::DecoratedWorld faulty(world,
+                                [&](auto group) { return std::make_shared<LosesAWait>(std::move(group), begun); });
+    comm::Mesh mesh(faulty, {comm::Mesh::batch("data", 2)});
+    Foreign module, alone;
+    const auto parameters = adopt(module, mesh);
+    ChunkStore store(*parameters, mesh, options_of(1, 256));
+    for (Shard& shard : store.shards()) shard.lease({.values = Access::Write})->values.mul_(2);
+    begun = 0;
+    EXPECT_THAT(test::thrown_message([&] { store.updated(); }), testing::HasSubstr("the wait is lost"));
+    EXPECT_EQ(begun, 9);
+    for (const nn::Parameter& p : *parameters)
+      EXPECT_TRUE(at::equal(p.value, 2 * alone.named_parameters()[p.name])) << p.name;
+  });
+}
+
 /// Begins the gather of a chunk that nobody uses, and keeps it.
 struct GatherInVain final : Placement {
   explicit GatherInVain(size_t chunk) : chunk(chunk) {}

@@ -133,7 +133,8 @@ void ChunkStore::updated(bool loaded) {
   };
   for_chunks([&](Chunk& chunk) {
     if (!chunk.stays() || !(chunk.trained() || loaded)) return;
-    if (shares.size() == kSharesUnderWay) end_oldest();
+    // whatever became of it: ranks that did not hear of a failure go on to this chunk, too
+    if (shares.size() == kSharesUnderWay) attempt(end_oldest);
     shares.push_back(chunk.share());
   });
   while (!shares.empty()) attempt(end_oldest);

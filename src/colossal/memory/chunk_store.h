@@ -58,8 +58,8 @@ struct ChunkOptions {
 ///
 /// Bytes:         parameters P (or P / N), shards P_masters / N.
 /// Communication: none where nothing is shared. States: all_gather of every chunk in updated(), four under way at a
-///                time. Parameters: all_gather
-///                of a chunk at each use that finds it gone; all ranks that share must use chunks in the same order.
+///                time, of all of them also where one fails. Parameters: all_gather of a chunk at each use that finds
+///                it gone; all ranks that share must use chunks in the same order.
 /// Errors:        of the all_gathers; what happens inside an operator is thrown by the next call of rethrow(),
 ///                updated() or end_pass(). Readers of a chunk that did not come see NaN until the pass ends: then all
 ///                chunks are released, whoever has heard of it before.
