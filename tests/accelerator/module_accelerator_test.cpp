@@ -85,6 +85,19 @@ TEST_F(ModuleOnAccelerator, LearnsWhatItLearnsOnTheCpu) {
     }
 }
 
+TEST_F(ModuleOnAccelerator, WaitsForInputThatComesToTheHost) {
+  if (!test::AcceleratorWaits::are_counted()) GTEST_SKIP() << "GPUs do not count";
+  comm::run_ranks(1, [&](comm::World& world) {
+    Foreign module(at::kCPU);
+    const auto training = initialize(world, module, run::Config{}, {}, at::kCPU);
+    const at::Tensor ids = at::arange(kRows, at::kLong), there = ids.to(test::accelerator());
+    test::AcceleratorWaits waits;
+    EXPECT_TRUE(at::equal(training->input(there), ids));
+    EXPECT_EQ(waits.counts().copies_to_host, 1) << waits.counts();
+    EXPECT_EQ(waits.counts().copies_not_awaited, 0) << waits.counts();
+  });
+}
+
 TEST_F(ModuleOnAccelerator, WaitsOnceAStep) {
   if (!test::AcceleratorWaits::are_counted())
     GTEST_SKIP() << "one wait a step is no wait too many, and GPUs do not count";

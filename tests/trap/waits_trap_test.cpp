@@ -165,6 +165,19 @@ TEST_F(WaitsOnTrap, AreForNoBatchThatAStreamPinned) {
   EXPECT_FALSE(data::Batches(samples, {.batch_size = 2}).next().inputs.is_pinned());
 }
 
+// The host would read what has not come yet.
+TEST_F(WaitsOnTrap, AreForABatchOfADeviceThatTheHostTrainsOn) {
+  comm::run_ranks(1, [&](comm::World& world) {
+    const auto engine = initialize(world, run::Config{}, test::tiny_llama(), at::kCPU);
+    data::Batch batch = test::batch_of_ones(test::tiny_llama(), 4, 8);
+    for (at::Tensor* x : {&batch.inputs, &batch.labels, &batch.positions}) *x = x->to(test::trap_device());
+    const test::TrapWaits waits(test::trap_device());
+    engine->train_step(batch);
+    EXPECT_EQ(waits.counts().copies_not_awaited, 0) << waits.counts();
+    EXPECT_GE(waits.counts().copies_to_host, 3) << waits.counts();
+  });
+}
+
 TEST_F(WaitsOnTrap, OfEvaluationAreOneABatch) {
   const auto waits = [](models::ModelShape shape, int64_t layers) {
     test::TrapCounts counts;

@@ -15,6 +15,7 @@
 #include "colossal/nn/batch_documents.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/parallel/tensor/vocabulary.h"
+#include "colossal/tensor/elsewhere.h"
 #include "colossal/tensor/host_value.h"
 #include "colossal/train/optimization.h"
 
@@ -121,9 +122,10 @@ at::Device Engine::device() const { return model_->parameters().options().device
 
 data::Batch Engine::checked(const data::Batch& b) const {
   models::check_batch(model_->model().shape, b.inputs, b.labels);
-  // Of pinned batches (data::pinned) nobody waits for the copies: kernels come behind them.
+  // Of pinned batches (data::pinned) nobody waits for the copies: kernels come behind them, which the host's do not.
   auto here = [&](const at::Tensor& t) {
-    return t.defined() ? t.to(t.options().device(device()), /*non_blocking=*/true) : t;
+    const bool is_not_awaited = t.defined() && t.is_cpu() && tensor::is_elsewhere(device());
+    return t.defined() ? t.to(t.options().device(device()), is_not_awaited) : t;
   };
   // Documents stay: the host reads their borders.
   return {here(b.inputs), here(b.labels), here(b.positions), b.documents.defined() ? b.documents.cpu() : b.documents};

@@ -10,6 +10,7 @@
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/memory/first_use.h"
+#include "colossal/tensor/elsewhere.h"
 #include "colossal/train/engine.h"
 #include "colossal/train/optimization.h"
 
@@ -117,7 +118,8 @@ ModuleTraining::ModuleTraining(comm::World& world, torch::nn::Module& module, co
 ModuleTraining::~ModuleTraining() = default;
 
 at::Tensor ModuleTraining::input(const at::Tensor& tensor) const {
-  return tensor.to(device(), tensor.is_floating_point() ? dtype() : tensor.scalar_type(), /*non_blocking=*/true);
+  const bool is_not_awaited = tensor.is_cpu() && tensor::is_elsewhere(device());
+  return tensor.to(device(), tensor.is_floating_point() ? dtype() : tensor.scalar_type(), is_not_awaited);
 }
 
 int64_t ModuleTraining::steps_done() const { return optimization_->steps_done(); }
