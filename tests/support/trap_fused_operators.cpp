@@ -16,8 +16,31 @@ using Optional = std::optional<Tensor>;
 
 // --- products ---
 
-/// Sums and results in `dtype`.
-Tensor wide_mm(const Tensor& a, const Tensor& b, at::ScalarType dtype) { return at::mm(a.to(dtype), b.to(dtype)); }
+void check_wide(const Tensor& a, const Tensor& b, at::ScalarType dtype, const Tensor& out) {
+  const auto type = a.scalar_type();
+  TORCH_CHECK(a.dim() == 2 && b.dim() == 2 && a.size(1) == b.size(0), "matrices do not fit: ", a.sizes(), " and ",
+              b.sizes());
+  TORCH_CHECK(type == b.scalar_type(), "input dtypes must be the same");
+  TORCH_CHECK(type == dtype || (dtype == at::kFloat && (type == at::kHalf || type == at::kBFloat16)),
+              "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs");
+  TORCH_CHECK(out.scalar_type() == dtype, "out_dtype must be the same as the dtype of the provided out tensor");
+  TORCH_CHECK(out.dim() == 2 && out.size(0) == a.size(0) && out.size(1) == b.size(1), "the original would resize ",
+              out.sizes());
+}
+
+/// Sums and results in `dtype`, there.
+Tensor& wide_mm(const Tensor& a, const Tensor& b, at::ScalarType dtype, Tensor& out) {
+  check_wide(a, b, dtype, out);
+  return out.copy_(at::mm(a.to(dtype), b.to(dtype)));
+}
+
+Tensor& wide_addmm(const Tensor& added, const Tensor& a, const Tensor& b, at::ScalarType dtype, const at::Scalar& beta,
+                   const at::Scalar& alpha, Tensor& out) {
+  check_wide(a, b, dtype, out);
+  TORCH_CHECK(added.scalar_type() == dtype || added.scalar_type() == a.scalar_type(),
+              "self dtype must match either out_dtype or mat1 dtype");
+  return out.copy_(at::addmm(added.to(dtype), a.to(dtype), b.to(dtype), beta, alpha));
+}
 
 void check_codes(const char* name, const Tensor& codes, bool by_rows, const Tensor& scale) {
   const auto type = codes.scalar_type();
@@ -260,7 +283,8 @@ std::vector<Tensor> foreach_norm(at::TensorList parts, const at::Scalar& order, 
 }  // namespace
 
 void register_trap_fused_operators(torch::Library& aten) {
-  aten.impl("mm.dtype", TORCH_FN(wide_mm));
+  aten.impl("mm.dtype_out", TORCH_FN(wide_mm));
+  aten.impl("addmm.dtype_out", TORCH_FN(wide_addmm));
   aten.impl("_scaled_mm", TORCH_FN(scaled_mm));
   aten.impl("_foreach_norm.Scalar", TORCH_FN(foreach_norm));
   if constexpr (arity(&at::_ops::_flash_attention_forward::call) == arity(&flash_forward))

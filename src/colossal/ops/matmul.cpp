@@ -112,10 +112,12 @@ at::Tensor wide(const at::Tensor& x) { return x.defined() ? x.to(at::kFloat) : x
 /// out = beta * out + a b, `out` fp32 and the operands narrower. Libraries for CPUs give no wider result than the
 /// operands are.
 void multiply_wide_(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, double beta) {
-  multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) {
-    const bool is_elsewhere = !rows.is_cpu() && !rows.is_meta();
-    return is_elsewhere ? at::mm(rows, b, at::kFloat) : at::mm(rows, b);
-  });
+  if (!is_elsewhere(out))
+    multiply_blocks_(out, a, beta, [&](const at::Tensor& rows) { return at::mm(rows, b); });
+  else if (beta == 0)
+    at::mm_out(out, a, b, at::kFloat);
+  else
+    at::addmm_out(out, out, a, b, at::kFloat);
 }
 
 /// Of a product [rows, inner] [inner, columns].
