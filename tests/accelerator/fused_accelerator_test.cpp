@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
+#include "colossal/memory/peak.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/attention.h"
 #include "colossal/ops/cross_entropy.h"
@@ -302,6 +303,43 @@ TEST_F(FusedOnAccelerator, UpdatesInSlicesLeaveNothingOut) {
   lion_reference_(other.u, other.m, lion);
   EXPECT_TRUE(at::equal(test::peek(one.u.values), test::peek(other.u.values)));
   EXPECT_TRUE(at::equal(test::peek(one.m), test::peek(other.m)));
+}
+
+/// Bytes that the accelerator holds at most while `body` runs, beyond what it held before.
+template <class Body>
+int64_t most_bytes_of(const Body& body) {
+  memory::restart_peak(test::accelerator());
+  const int64_t before = memory::peak_bytes(test::accelerator());
+  body();
+  return memory::peak_bytes(test::accelerator()) - before;
+}
+
+// Of numbers that all sums hold exactly, in whatever order.
+TEST_F(FusedOnAccelerator, FactoredPassesGoInSlices) {
+  constexpr int64_t kSlice = int64_t{1} << 22, kColumns = 4096, kRows = 2 * kSlice / kColumns + 1;
+  const auto integers = [](at::IntArrayRef shape, int64_t most) {
+    return at::arange(c10::multiply_integers(shape), at::kLong).remainder(2 * most + 1).sub(most).view(shape);
+  };
+  const at::Tensor matrix = integers({kRows, kColumns}, 8).to(at::kBFloat16);
+  const auto run = [&](at::Device where) {
+    const auto numbers = [&](int64_t n, int64_t most) { return integers({n}, most).to(at::kFloat).to(where); };
+    const at::Tensor x = matrix.to(where), to = at::empty(matrix.sizes(), x.options().dtype(at::kFloat));
+    const at::Tensor rows = at::ones({kRows}, at::TensorOptions(where).dtype(at::kDouble)),
+                     columns = at::ones({kColumns}, rows.options());
+    const at::Tensor row_factors = numbers(kRows, 3), column_factors = numbers(kColumns, 5);
+    at::Tensor total;
+    const auto passes = [&] {
+      add_square_sums(x, rows, columns);
+      total = scale_rows_columns(x, row_factors, column_factors, to);
+    };
+    if (where.is_cpu())
+      passes();
+    else  // of each element at most an fp32 number and two of fp64
+      EXPECT_LE(most_bytes_of(passes), (4 + 8 + 8) * kSlice + (1 << 20));
+    return Tensors{rows, columns, to, total};
+  };
+  const Tensors there = run(test::accelerator()), host = run(at::kCPU);
+  for (size_t i = 0; i < host.size(); ++i) EXPECT_TRUE(at::equal(test::peek(there[i]), host[i])) << i;
 }
 
 TEST_F(FusedOnAccelerator, SumsOfSquaresAreMadeInOnePass) {

@@ -275,7 +275,7 @@ std::vector<Tensor> foreach_norm(at::TensorList parts, const at::Scalar& order, 
     TORCH_CHECK(part.scalar_type() == parts[0].scalar_type() && part.device() == parts[0].device() &&
                     part.is_non_overlapping_and_dense(),
                 "lists of several dtypes or devices, or with gaps, go part by part");
-    norms.push_back(at::linalg_vector_norm(part.to(type), order));
+    norms.push_back(at::linalg_vector_norm(part, order, {}, false, type));  // without a copy in the device's memory
   }
   return norms;
 }

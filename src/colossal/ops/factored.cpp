@@ -37,6 +37,13 @@ void check_factors(const at::Tensor& from, const at::Tensor& rows, const at::Ten
           columns.sizes());
 }
 
+/// body(its first row, its number of rows) for slices of a matrix of an accelerator.
+template <class Body>
+void for_slices(const at::Tensor& matrix, const Body& body) {
+  const int64_t rows = std::max<int64_t>(1, kSliceElements / std::max<int64_t>(1, matrix.size(1)));
+  for (int64_t from = 0; from < matrix.size(0); from += rows) body(from, std::min(rows, matrix.size(0) - from));
+}
+
 }  // namespace
 
 void add_square_sums_reference(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns) {
@@ -47,6 +54,12 @@ void add_square_sums_reference(const at::Tensor& matrix, const at::Tensor& rows,
 }
 
 void add_square_sums(const at::Tensor& matrix, const at::Tensor& rows, const at::Tensor& columns) {
+  if (is_elsewhere(matrix)) {
+    check_sums(matrix, rows, columns);
+    return for_slices(matrix, [&](int64_t from, int64_t count) {
+      add_square_sums_reference(matrix.narrow(0, from, count), rows.narrow(0, from, count), columns);
+    });
+  }
   const bool is_half = matrix.is_cpu() && matrix.scalar_type() == at::kHalf;
   if (!(has_kernel(matrix) || is_half) || matrix.dim() != 2 || matrix.stride(1) != 1)
     return add_square_sums_reference(matrix, rows, columns);
@@ -79,6 +92,15 @@ at::Tensor scale_rows_columns_reference(const at::Tensor& from, const at::Tensor
 
 at::Tensor scale_rows_columns(const at::Tensor& from, const at::Tensor& rows, const at::Tensor& columns,
                               const at::Tensor& to) {
+  if (is_elsewhere(to)) {
+    check_factors(from, rows, columns, to);
+    const at::Tensor sum = at::zeros({}, to.options().dtype(at::kDouble));
+    for_slices(to, [&](int64_t first, int64_t count) {
+      const auto of = [&](const at::Tensor& x) { return x.narrow(0, first, count); };
+      at::Tensor(sum).add_(scale_rows_columns_reference(of(from), of(rows), columns, of(to)));
+    });
+    return sum;
+  }
   const bool same = from.scalar_type() == to.scalar_type(),
              widens = narrow_type(from) != Narrow::None && to.scalar_type() == at::kFloat;
   if (!has_kernel(to) || !from.is_cpu() || !(same || widens) || from.dim() != 2 || to.dim() != 2 ||

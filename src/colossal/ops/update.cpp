@@ -18,9 +18,8 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kUpdateGrain = 16384;
-constexpr int64_t kUpdateRun = 1024;       // random words drawn at a time
-constexpr int64_t kWordSlice = 1 << 20;    // the same by tensor operators, each of which makes int64 numbers of them
-constexpr int64_t kUpdateSlice = 1 << 22;  // elements of which tensor operators make some six fp32 numbers at a time
+constexpr int64_t kUpdateRun = 1024;     // random words drawn at a time
+constexpr int64_t kWordSlice = 1 << 20;  // the same by tensor operators, each of which makes int64 numbers of them
 
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
@@ -112,24 +111,6 @@ void run(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tenso
 /// Of what the kernels of a table compute in.
 template <class Table>
 using WideOfTable = typename Table::W;
-
-/// rule(part, its states): the whole on the CPU and on meta; elsewhere in slices, as rules by tensor operators make
-/// many tensors as large as what they are given.
-template <class Rule>
-void in_slices(const FlatUpdate& u, const std::vector<at::Tensor>& states, const Rule& rule) {
-  const int64_t size = u.values.numel();
-  if (!is_elsewhere(u.values) || size <= kUpdateSlice) return rule(u, states);
-  for (int64_t from = 0; from < size; from += kUpdateSlice) {
-    const auto of = [&](const at::Tensor& t) {
-      return t.defined() ? t.narrow(0, from, std::min(kUpdateSlice, size - from)) : t;
-    };
-    FlatUpdate part{of(u.values), of(u.gradients), of(u.copy), u.gradient_scale, u.chance};
-    if (part.chance) part.chance->first += static_cast<uint64_t>(from);
-    std::vector<at::Tensor> part_states;
-    for (const at::Tensor& state : states) part_states.push_back(of(state));
-    rule(part, part_states);
-  }
-}
 
 at::Tensor wide(const at::Tensor& x, const FlatUpdate& u) { return x.to(wide_type(u.values)); }
 at::Tensor scaled_gradient(const FlatUpdate& u) { return wide(u.gradients, u) * u.gradient_scale; }
@@ -225,6 +206,22 @@ void library_adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Ten
 }
 
 }  // namespace
+
+void in_slices(const FlatUpdate& u, const std::vector<at::Tensor>& states,
+               const std::function<void(const FlatUpdate&, const std::vector<at::Tensor>&)>& rule) {
+  const int64_t size = u.values.numel();
+  if (!is_elsewhere(u.values) || size <= kSliceElements) return rule(u, states);
+  for (int64_t from = 0; from < size; from += kSliceElements) {
+    const auto of = [&](const at::Tensor& t) {
+      return t.defined() ? t.narrow(0, from, std::min(kSliceElements, size - from)) : t;
+    };
+    FlatUpdate part{of(u.values), of(u.gradients), of(u.copy), u.gradient_scale, u.chance};
+    if (part.chance) part.chance->first += static_cast<uint64_t>(from);
+    std::vector<at::Tensor> part_states;
+    for (const at::Tensor& state : states) part_states.push_back(of(state));
+    rule(part, part_states);
+  }
+}
 
 void sgd_reference_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
   check_sgd(u, momentum, step);

@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <vector>
 
 #include "colossal/ops/adam_step.h"
 
@@ -36,6 +38,11 @@ struct FlatUpdate {
 ///       kernels of ours (device_tables.h) the same. Others: the reference in slices of 2^22 elements, some six fp32
 ///       tensors of a slice at one time, and for adam_() LibTorch's fused step: not with both decays at once, by
 ///       chance, or a factor beside bf16 values.
+
+/// rule(part, its states): the whole on the CPU and on meta; on accelerators slice by slice of 2^22 elements, as tensor
+/// operators make many tensors as large as what they are given. Undefined tensors have undefined parts.
+void in_slices(const FlatUpdate& update, const std::vector<at::Tensor>& states,
+               const std::function<void(const FlatUpdate&, const std::vector<at::Tensor>&)>& rule);
 
 struct SgdStep {
   double learning_rate = 1e-3;

@@ -14,13 +14,11 @@ at::Tensor local_rates(const at::Tensor& of_values, const at::Tensor& of_gradien
   return at::where(both, trust * of_values / (of_gradients + decay * of_values), 1.0);
 }
 
-/// The run with a gradient that decay and `rate`, a number of a device, are in: nobody waits for it. Cost: a buffer as
-/// long as the run.
-ops::FlatUpdate rated(const Run& run, const at::Tensor& rate) {
-  ops::FlatUpdate update = run.update;
+/// The update with a gradient that `decay` and `rate`, a number of a device, are in: nobody waits for it. Cost: some
+/// buffers as long as the update.
+ops::FlatUpdate rated(ops::FlatUpdate update, const at::Tensor& rate, double decay) {
   const at::ScalarType type = update.values.scalar_type(), wide = type == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor gradient =
-      update.gradients.to(wide) * update.gradient_scale + run.weight_decay * update.values.to(wide);
+  const at::Tensor gradient = update.gradients.to(wide) * update.gradient_scale + decay * update.values.to(wide);
   update.gradients = (gradient * rate).to(type);
   update.gradient_scale = 1;
   return update;
@@ -49,12 +47,17 @@ void Lars::step(int64_t step, double learning_rate, double gradient_scale) {
           adapts ? local_rates(of_values[tensor], of_gradients[tensor], config().trust, run.weight_decay)
                  : at::Tensor();
       const bool on_host = !adapts || rate.is_cpu();
+      const ops::SgdStep sgd{
+          .learning_rate = 1,
+          .momentum = config().momentum,
+          .weight_decay = on_host ? run.weight_decay : 0,
+          .intake = learning_rate * run.rate * (adapts && on_host ? *rate.const_data_ptr<double>() : 1)};
       const auto states = states_.of(shard, run.offset, run.size);
-      ops::sgd_(on_host ? run.update : rated(run, rate), states.empty() ? at::Tensor() : states[0],
-                {.learning_rate = 1,
-                 .momentum = config().momentum,
-                 .weight_decay = on_host ? run.weight_decay : 0,
-                 .intake = learning_rate * run.rate * (adapts && on_host ? *rate.const_data_ptr<double>() : 1)});
+      const auto momentum = [](const auto& of) { return of.empty() ? at::Tensor() : of[0]; };
+      if (on_host) return ops::sgd_(run.update, momentum(states), sgd);
+      ops::in_slices(run.update, states, [&](const ops::FlatUpdate& part, const auto& part_states) {
+        ops::sgd_(rated(part, rate, run.weight_decay), momentum(part_states), sgd);
+      });
     });
   });
 }
