@@ -37,6 +37,6 @@ struct AcceleratorKernels::State {};
 AcceleratorKernels::AcceleratorKernels() = default;
 AcceleratorKernels::~AcceleratorKernels() = default;
 std::optional<int64_t> AcceleratorKernels::launches() { return std::nullopt; }
-bool AcceleratorKernels::are_there() { return ops::device_tables(c10::kCUDA) != nullptr; }
+bool AcceleratorKernels::are_there() { return accelerators() > 0 && ops::device_tables(accelerator()) != nullptr; }
 
 }  // namespace colossal::test

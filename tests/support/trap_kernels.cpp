@@ -94,14 +94,15 @@ void launch(const Blocks& blocks, Body body, const Arguments&... given) {
 namespace colossal::test {
 namespace {
 
-const ops::DeviceTables& trap_tables() {
-  static const ops::DeviceTables tables = ops::device_tables_of_unit();
-  return tables;
+const ops::DeviceTables& trap_tables(bool run) {
+  static const ops::DeviceTables own = ops::device_tables_of_unit([] { return true; }),
+                                 foreign = ops::device_tables_of_unit([] { return false; });
+  return run ? own : foreign;
 }
 
 }  // namespace
 
-TrapKernels::TrapKernels() : tables_(c10::DeviceType::PrivateUse1, &trap_tables()), before_(ops::launched) {}
+TrapKernels::TrapKernels(bool run) : tables_(c10::DeviceType::PrivateUse1, &trap_tables(run)), before_(ops::launched) {}
 
 int64_t TrapKernels::launches() const { return ops::launched - before_; }
 

@@ -11,10 +11,10 @@
 
 namespace colossal::test {
 
-/// Gives the trap device our kernels while it lives.
+/// Gives the trap device our kernels while it lives. `run` false: they are compiled for other devices, and it says so.
 class TrapKernels {
  public:
-  TrapKernels();
+  explicit TrapKernels(bool run = true);
   /// How many kernels were launched since it was made, by any thread.
   int64_t launches() const;
 

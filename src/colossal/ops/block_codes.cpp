@@ -137,7 +137,7 @@ BlockCoder::BlockCoder(Codes kind)
       encode_(kernels<float>().encode_block),
       decode_(kernels<float>().decode_block) {}
 
-bool has_block_codes(at::Device device) { return device.is_cpu() || device_tables(device.type()); }
+bool has_block_codes(at::Device device) { return device.is_cpu() || device_tables(device); }
 
 CodedNumbers coded_numbers(const at::Tensor& codes, const at::Tensor& scales, Codes kind) {
   return {table(kind).for_kernels_on(codes.device()), pointer<uint8_t>(codes), pointer<float>(scales)};

@@ -36,6 +36,8 @@ struct DeviceKernels {
 };
 
 struct DeviceTables {
+  /// Whether the current device runs them: a GPU may be older than those that they were compiled for
+  bool (*does_current_run)();
   DeviceKernels<double> of_double;
   DeviceKernels<float> of_float;
   DeviceKernels<Bf16> of_bf16;
@@ -45,7 +47,7 @@ struct DeviceTables {
 /// Those of CUDA, where nvcc was found and LibTorch has CUDA.
 const DeviceTables& cuda_tables();
 
-/// Throws colossal::Error: what the runtime of a device says of a launch that it refused.
+/// Throws colossal::Error: what the runtime of a device says after a launch. It may be of an earlier one.
 [[noreturn]] void refuse_launch(const char* reason);
 
 }  // namespace colossal::ops

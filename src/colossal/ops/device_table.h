@@ -199,8 +199,9 @@ DeviceKernels<T> device_kernels() {
   return table;
 }
 
-DeviceTables device_tables_of_unit() {
-  return {device_kernels<double>(), device_kernels<float>(), device_kernels<Bf16>(), device_kernels<Half>()};
+DeviceTables device_tables_of_unit(bool (*does_current_run)()) {
+  return {does_current_run, device_kernels<double>(), device_kernels<float>(), device_kernels<Bf16>(),
+          device_kernels<Half>()};
 }
 
 }  // namespace

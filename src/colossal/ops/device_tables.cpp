@@ -5,6 +5,8 @@
 
 #include <array>
 #include <atomic>
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "colossal/base/error.h"
@@ -24,9 +26,24 @@ std::atomic<const DeviceTables*>& slot_of(c10::DeviceType type) {
   return slots[static_cast<size_t>(type)];
 }
 
+/// Whether a device runs the kernels of a table, which it is asked once.
+bool are_run_by(const DeviceTables& tables, c10::Device device) {
+  if (!device.has_index()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+  static std::mutex mutex;
+  static std::map<std::pair<const DeviceTables*, c10::DeviceIndex>, bool> known;
+  const std::lock_guard lock(mutex);
+  const auto key = std::pair(&tables, device.index());
+  if (const auto found = known.find(key); found != known.end()) return found->second;
+  const c10::DeviceGuard guard(device);
+  return known[key] = tables.does_current_run();
+}
+
 }  // namespace
 
-const DeviceTables* device_tables(c10::DeviceType type) { return slot_of(type).load(std::memory_order_acquire); }
+const DeviceTables* device_tables(c10::Device device) {
+  const DeviceTables* tables = slot_of(device.type()).load(std::memory_order_acquire);
+  return tables && are_run_by(*tables, device) ? tables : nullptr;
+}
 
 DeviceTablesScope::DeviceTablesScope(c10::DeviceType type, const DeviceTables* tables)
     : type_(type), before_(slot_of(type).exchange(tables)) {}
@@ -35,7 +52,7 @@ DeviceTablesScope::~DeviceTablesScope() { slot_of(type_) = before_; }
 bool has_device_kernels(const at::Tensor& x) {
   const auto type = x.scalar_type();
   const bool is_float = type == at::kDouble || type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;
-  return is_float && device_tables(x.device().type());
+  return is_float && device_tables(x.device());
 }
 
 void* current_stream(c10::Device device) {
@@ -44,8 +61,8 @@ void* current_stream(c10::Device device) {
 }
 
 void refuse_launch(const char* reason) {
-  throw Error("kernels", concat("the device refused a kernel: ", reason,
-                                "; they are built for compute capabilities from 7.5 on"));
+  throw Error("kernels", concat("the device does not go on behind the launch of a kernel: ", reason,
+                                "; an earlier one may have failed: CUDA_LAUNCH_BLOCKING=1 shows which"));
 }
 
 }  // namespace colossal::ops

@@ -5,7 +5,8 @@
 //         kernels.swiglu_forward(in_of<T>(x), pointer<T>(y), rows, stream);
 //       })) return y;                                  // else by LibTorch's operators
 //
-// CUDA's are there where nvcc was found and LibTorch has CUDA. Like LibTorch's own backends they are of the process.
+// CUDA's are there where nvcc was found and LibTorch has CUDA, for GPUs of compute capability 7.5 and later. Like
+// LibTorch's own backends they are of the process.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
@@ -14,8 +15,9 @@
 
 namespace colossal::ops {
 
-/// The kernels of a kind of device; null: it has none, as the CPU, whose are in kernels.h.
-const DeviceTables* device_tables(c10::DeviceType type);
+/// The kernels of a device; null: there are none of its kind, as of the CPU, whose are in kernels.h, or none that it
+/// runs, which each device is asked once.
+const DeviceTables* device_tables(c10::Device device);
 
 /// Gives a kind of device other kernels, or with null none, while it lives: for tests. Threads: make and end it while
 /// no other thread runs operators.
@@ -42,7 +44,7 @@ void* current_stream(c10::Device device);
 template <class Body>
 bool with_device_kernels(const at::Tensor& x, const Body& body) {
   if (!has_device_kernels(x)) return false;
-  const DeviceTables& tables = *device_tables(x.device().type());
+  const DeviceTables& tables = *device_tables(x.device());
   const c10::DeviceGuard guard(x.device());
   void* stream = current_stream(x.device());
   switch (x.scalar_type()) {

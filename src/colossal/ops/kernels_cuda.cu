@@ -27,6 +27,18 @@ void launch(const Blocks& blocks, Body body, const Arguments&... arguments) {
   if (const cudaError_t failed = cudaGetLastError(); failed != cudaSuccess) refuse_launch(cudaGetErrorString(failed));
 }
 
+struct Nothing {
+  __device__ void operator()(int64_t) const {}
+};
+
+/// Whether there is code of this unit for the device: of one of its kernels, for which all others stand.
+bool does_current_run() {
+  cudaFuncAttributes found;
+  if (cudaFuncGetAttributes(&found, every_block<Nothing>) == cudaSuccess) return true;
+  cudaGetLastError();  // or the next launch would be blamed for it
+  return false;
+}
+
 }  // namespace
 }  // namespace colossal::ops
 
@@ -35,7 +47,7 @@ void launch(const Blocks& blocks, Body body, const Arguments&... arguments) {
 namespace colossal::ops {
 
 const DeviceTables& cuda_tables() {
-  static const DeviceTables tables = device_tables_of_unit();
+  static const DeviceTables tables = device_tables_of_unit(does_current_run);
   return tables;
 }
 
