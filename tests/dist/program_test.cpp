@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "support/process.h"
 
@@ -79,6 +80,20 @@ TEST(Program, ItsWaitingThreadsHardlySpinUnlessTheUserSaysSo) {
   EXPECT_THAT(settings({{"OMP_WAIT_POLICY", ""}, {"GOMP_SPINCOUNT", "7"}}), HasSubstr("GOMP_SPINCOUNT = '7'"));
   EXPECT_THAT(settings({{"OMP_WAIT_POLICY", "active"}, {"GOMP_SPINCOUNT", ""}}),
               Not(HasSubstr("GOMP_SPINCOUNT = '1000'")));
+}
+
+TEST(Program, GivesStreamsOfGpusQueuesOfTheirOwnUnlessTheUserSaysSo) {
+  const fs::path folder = fs::path(testing::TempDir()) / "program-with-another";
+  fs::create_directories(folder);
+  fs::copy_file(COLOSSAL_BINARY, folder / "colossal", fs::copy_options::overwrite_existing);
+  std::ofstream(folder / "colossal-torch") << "#!/bin/sh\necho $CUDA_DEVICE_MAX_CONNECTIONS queues\n";
+  fs::permissions(folder / "colossal-torch", fs::perms::owner_all);
+  const auto answer = [&](const std::map<std::string, std::string>& variables) {
+    return run_process({.command = {folder / "colossal", "info"}, .variables = variables}).output;
+  };
+  EXPECT_EQ(answer({{"CUDA_DEVICE_MAX_CONNECTIONS", ""}}), "32 queues\n");
+  EXPECT_EQ(answer({{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}), "1 queues\n");
+  fs::remove_all(folder);
 }
 
 }  // namespace

@@ -31,6 +31,9 @@ void become_torch(const std::string& command, const Arguments& arguments) {
   // anything else wants the cores a step took 25 times as long; a thousand turns cost nothing there, and nothing on
   // idle cores, where not to spin at all costs a quarter (docs/log.md). What the user has set stays.
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "1000", 0);
+  // A GPU has eight queues unless it is told otherwise before its first use, and streams share them: a receive that
+  // waits for its sender would hold up what comes behind it in the same queue. 32 are the most that there are.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   std::fflush(nullptr);  // what is buffered here would be lost
   execv(program.c_str(), pointers.data());
   throw Error("program", concat("cannot start ", program, ": ", std::strerror(errno),
