@@ -1,6 +1,7 @@
 # One static library a layer, its dependencies read from src/colossal/LAYERS; sources are found by folder, so that a new
 # model or command needs no edit here. Suffixes carry meaning:
-#   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time
+#   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a unit of its own,
+#                              where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
 #   nccl.cpp / no_nccl.cpp     the second stands in where the headers of the first are missing; likewise cuda_graph.cpp
 
@@ -36,7 +37,8 @@ endfunction()
 # Files beside those of the torch-free layers that `colossal`, the program without LibTorch, takes from the archives: each is a unit of its own, for a unit is taken whole.
 set(COLOSSAL_WITHOUT_TORCH
   cli/arguments cli/become cli/commands cli/help cli/main cli/schedule cli/schedule_lr comm/compression distributed/config models/config nn/fp8_config
-  optim/config optim/learning_rate optim/parameter_groups optim/unused_keys parallel/pipeline/plan parallel/tensor/config run/config)
+  optim/config optim/learning_rate optim/parameter_groups optim/unused_keys parallel/pipeline/plan
+  parallel/sequence/config parallel/tensor/config run/config)
 
 function(colossal_select_sources layer out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/*.cpp)
@@ -48,7 +50,9 @@ function(colossal_select_sources layer out)
   list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp" OUTPUT_VARIABLE single)
   set_source_files_properties(${single} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   foreach(source ${sources})
-    if(source MATCHES "_avx2\\.cpp$")
+    if(source MATCHES "_cpu\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+    elseif(source MATCHES "_avx2\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c" SKIP_PRECOMPILE_HEADERS ON
         SKIP_UNITY_BUILD_INCLUSION ON)
     elseif(source MATCHES "_avx512\\.cpp$")
@@ -81,7 +85,7 @@ function(colossal_add_cuda_kernels target)
     add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Compiling ${name}.cu with nvcc"
       COMMAND ${COLOSSAL_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 -DNDEBUG --extended-lambda
         -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I ${PROJECT_SOURCE_DIR}/src
-        -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90])
+        -gencode=arch=compute_75,code=compute_75 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90])
     list(APPEND objects ${object})
   endforeach()
   add_custom_target(colossal_cuda_kernels ALL DEPENDS ${objects})

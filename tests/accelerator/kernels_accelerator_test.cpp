@@ -1,6 +1,7 @@
 // Our kernels for GPUs, on the trap device run by emulated blocks of threads: each with the numbers of its reference,
 // and those of integers with the bits of the CPU's.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -35,6 +36,8 @@ class KernelsOnAccelerator : public test::AcceleratorTest {
   const at::Device device;
   test::AcceleratorKernels kernels;
 };
+
+// --- activations ---
 
 // Rows that share a block, rows that no thread is done with at once, and tails of both.
 const std::vector<std::vector<int64_t>>& gated_shapes() {
@@ -241,18 +244,19 @@ TEST_F(KernelsOnAccelerator, DropsWhatTheCpuDrops) {
   for (const auto type : float_types())
     for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 3}, {700, 13}, {5, 5000}}) {
       const at::Tensor x = normal({rows, columns}, 1).to(type);
-      const LogicalRows place{7, 100, 230};
-      const at::Tensor want = dropout(x, 0.4, 11, place, 3, columns + 10);
-      kernels.launches();
-      const at::Tensor got = dropout(x.to(device), 0.4, 11, place, 3, columns + 10);
-      EXPECT_EQ(kernels.launches().value_or(1), 1);
-      EXPECT_TRUE(at::equal(test::peek(got), want)) << type << ", " << rows << " x " << columns;
+      for (const LogicalRows& place : {LogicalRows{7, 100, 230}, LogicalRows{7}}) {
+        const at::Tensor want = dropout(x, 0.4, 11, place, 3, columns + 10);
+        kernels.launches();
+        const at::Tensor got = dropout(x.to(device), 0.4, 11, place, 3, columns + 10);
+        EXPECT_EQ(kernels.launches().value_or(1), 1);
+        EXPECT_TRUE(at::equal(test::peek(got), want)) << type << ", " << rows << " x " << columns;
+      }
     }
   EXPECT_EQ(dropout(at::empty({0, 5}, device), 0.4, 11, {0}, 0, 5).numel(), 0);
 }
 
 TEST_F(KernelsOnAccelerator, RotaryEqualsItsReferenceAndNobodyWaits) {
-  const at::Tensor positions = (at::arange(70, at::kLong).unsqueeze(0) * 3 + at::tensor({0, 100000}).unsqueeze(1));
+  const at::Tensor positions = (at::arange(20, at::kLong).unsqueeze(0) * 3 + at::tensor({0, 100000}).unsqueeze(1));
   for (const auto type : float_types())
     for (const int64_t head : {2, 6, 64, 70}) {
       const RotaryTable table(head, 10000);
@@ -261,15 +265,15 @@ TEST_F(KernelsOnAccelerator, RotaryEqualsItsReferenceAndNobodyWaits) {
       const Operator turned = [&](const Tensors& t) {
         test::AcceleratorWaits waits;
         // k inside a fused projection
-        auto [q, k] = rotary(t[0], t[1].view({2, 70, 3, head}).slice(2, 0, 2), there, table);
+        auto [q, k] = rotary(t[0], t[1].view({2, 20, 3, head}).slice(2, 0, 2), there, table);
         EXPECT_EQ(waits.counts().waits(), 0);
         return Tensors{q, k};
       };
       const Operator reference = [&](const Tensors& t) {
         return Tensors{rotary_reference(t[0], positions, table),
-                       rotary_reference(t[1].view({2, 70, 3, head}).slice(2, 0, 2), positions, table)};
+                       rotary_reference(t[1].view({2, 20, 3, head}).slice(2, 0, 2), positions, table)};
       };
-      expect_equal_operators(on_device(turned), reference, {normal({2, 70, 4, head}, 1), normal({2, 70, 3 * head}, 2)},
+      expect_equal_operators(on_device(turned), reference, {normal({2, 20, 21, head}, 1), normal({2, 20, 3 * head}, 2)},
                              type, 4);
     }
   EXPECT_GT(kernels.launches().value_or(1), 0);
@@ -311,6 +315,18 @@ TEST_F(KernelsOnAccelerator, HeadsTakeLargeLogitsAndWordsOfOtherRanks) {
   };
   const Tensors there = run(device), host = run(at::kCPU);
   for (size_t i = 0; i < there.size(); ++i) expect_close(there[i], host[i], at::kDouble, 20, concat("part ", i), 0);
+}
+
+TEST_F(KernelsOnAccelerator, RefuseTensorsOfTheHost) {
+  const auto says = [](const char* what) { return testing::ThrowsMessage<Error>(testing::HasSubstr(what)); };
+  const at::Tensor x = normal({4}, 1).to(at::kFloat), there = x.to(device);
+  EXPECT_THAT([&] { swiglu(there, x); }, says("gate and up must have one shape, dtype and device"));
+  EXPECT_THAT([&] { sgd_({there, x}, {}, {}); }, says("equally long and on one device: got values [4] on"));
+  EXPECT_THAT([&] { adam_8bit_({there, x}, {4, Codes::Signed}, {4, Codes::Positive}, {}); }, says("on one device"));
+  EXPECT_THAT([&] { rotary(there.view({1, 1, 1, 4}), at::zeros({1, 1}, at::kLong), RotaryTable(4, 100)); },
+              says("positions must be where the input is"));
+  const at::Tensor labels = at::zeros({1}, at::kLong), matrix = there.view({1, 4});
+  EXPECT_THAT([&] { linear_cross_entropy(matrix, matrix, labels); }, says("labels must be where the logits are"));
 }
 
 }  // namespace

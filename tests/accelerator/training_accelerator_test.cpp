@@ -1,4 +1,4 @@
-// Training on an accelerator beside training on the CPU: every optimizer, every number format, what surrounds the steps.
+// Training on an accelerator beside training on the CPU: every optimizer, every number format, what surrounds steps.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 

@@ -193,13 +193,13 @@ TEST_P(Fp8Parity, LinearLayersOfBlocksAloneUseIt) {
     const nn::AttentionShape shape{.hidden = kNarrow, .heads = 6, .kv_heads = 6, .head_dim = 3};
     const auto embedding = make.embedding("embedding", 11, kNarrow, 1),
                positions = make.positions("positions", 5, kNarrow, 1);
-    if (!GetParam().sequence) make.patch_embedding("patches", {2, 4, 2}, kNarrow, 1);
+    make.patch_embedding("patches", {2, 4, 2}, kNarrow, 1, "class_token", 1);
     make.heads("qkv", shape, {});
     make.from_heads("out", shape, {});
     make.expand("up", kNarrow, kWide, {});
     make.contract("down", kWide, kNarrow, {});
     make.lm_head("head", kNarrow, 11, {.deviation = 1});
-    if (!GetParam().sequence) make.classifier("classifier", kNarrow, 5, 1);
+    make.classifier("classifier", kNarrow, 5, 1);
     EXPECT_THAT(names, testing::ElementsAre("qkv.weight", "out.weight", "up.weight", "down.weight"));
   });
 }

@@ -38,7 +38,7 @@ struct Chain {
     const int64_t width = shape.hidden;
     embedding = make.embedding("embedding", kVocabulary, width, 1);
     positions = make.positions("positions", kSequence, width, 1);
-    if (!is_sequence_split) patches = make.patch_embedding("patches", kPatches, width, 1);
+    if (!is_sequence_split) patches = make.patch_embedding("patches", kPatches, width, 1, "class_token", 1);
     heads = make.heads("qkv", shape, {});
     from_heads = make.from_heads("out", shape, {});
     up = make.expand("up", width, kFfn, {});
@@ -48,7 +48,7 @@ struct Chain {
     tied = make.lm_head("tied", width, kVocabulary, {.deviation = 1, .tied = embedding.get(), .bias = true});
     untied = make.lm_head("untied", width, kVocabulary, {.deviation = 1});
     dense = make.dense("dense", width, width, {});
-    if (!is_sequence_split) classifier = make.classifier("classifier", width, kClasses, 1);
+    classifier = make.classifier("classifier", width, kClasses, 1);
   }
   at::Tensor embed(const at::Tensor& ids, const at::Tensor& images, const nn::Step& step) {
     const at::Tensor where = at::arange(ids.size(1), ids.options()).expand_as(ids);
@@ -66,7 +66,7 @@ struct Chain {
   }
   static constexpr nn::PatchShape kPatches{2, 4, 2};
   std::unique_ptr<nn::Embedding> embedding, positions;
-  std::unique_ptr<nn::PatchEmbedding> patches;  // neither these nor classes where the sequence is split: refused there
+  std::unique_ptr<nn::PatchEmbedding> patches;  // none where the sequence is split: words follow them
   std::unique_ptr<nn::HeadProjection> heads;
   std::unique_ptr<nn::Dense> dense;
   std::unique_ptr<nn::Expand> up, gate_up;
@@ -109,7 +109,7 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
   const at::Tensor leaf = x.detach().requires_grad_();
   r.hidden = chain.hidden(leaf, step);
   reducer.begin(true);
-  const int64_t tokens = kSequence + (is_sequence_split ? 0 : Chain::kPatches.count());
+  const int64_t tokens = kSequence + (is_sequence_split ? 0 : 1 + Chain::kPatches.count());
   r.hidden.backward(part(integers({batch, tokens, shape.hidden}, "gradient")));
   r.input_gradient = leaf.grad();
   x.backward(leaf.grad());
@@ -117,7 +117,7 @@ Results run_chain(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionShape& 
   const at::NoGradGuard no_grad;
   r.tied = chain.tied->logits(r.hidden, step);
   r.untied = chain.untied->logits(r.hidden, step);
-  if (chain.classifier) r.classes = chain.classifier->logits(r.hidden, step);
+  r.classes = chain.classifier->logits(r.hidden.narrow(1, 0, 1), step);
   // Labels that differ from token to token, most of them what the head finds; the loss rounds.
   const at::Tensor labels = integers({batch, tokens}, "labels").abs().to(at::kLong);
   r.loss = chain.tied->loss_sum(r.hidden, labels, step);
@@ -157,7 +157,7 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, bool col
         expect_equal(got.untied, want.untied, "logits of a head of its own");
         expect_close(got.loss, want.loss, batch * kSequence * kVocabulary, "loss");
         expect_equal(got.found, want.found, "labels that were found");
-        if (want.classes.defined()) expect_equal(got.classes, want.classes, "classes");
+        expect_equal(got.classes, want.classes, "classes");
         for (const nn::Parameter& p : parameters)
           expect_equal(got.gradients.at(p.name), local_part(want.gradients.at(p.name), p.spec, mesh.place()),
                        "gradient of " + p.name);

@@ -152,18 +152,16 @@ INSTANTIATE_TEST_SUITE_P(Layouts, SequenceModelParity,
                                          Layout{1, 4, "1d", 1, true, true}),
                          testing::PrintToStringParamName());
 
-TEST(SequenceForm, OfAModelOfImagesIsRefused) {
-  ParityCase c{.shape = tiny_vit(), .tensor = {.size = 5, .sequence = true}};
-  c.sequence = 5;
-  EXPECT_THAT(thrown_message([&] { check_parity(c); }),
-              testing::HasSubstr("tensor.sequence must be false for a model of images: 4 patches and the class token"));
-}
-
-TEST(SequenceForm, OfAModelThatTellsAClassIsRefused) {
-  ParityCase c{.shape = tiny_bert("class"), .tensor = {.size = 2, .sequence = true}};
-  EXPECT_THAT(
-      thrown_message([&] { check_parity(c); }),
-      testing::HasSubstr("tensor.sequence must be false for a model that classifies: one rank alone has the token"));
+// One rank has the token that the head reads: of images, four patches and the class token, and of texts.
+TEST(SequenceForm, OfModelsThatTellAClassEqualsSingleProcess) {
+  ParityCase images{.shape = tiny_vit(), .tensor = {.size = 5, .sequence = true}, .sequence = 5, .steps = 3};
+  ParityCase texts{.shape = tiny_bert("class"), .tensor = {.size = 2, .sequence = true}, .steps = 3};
+  texts.shape.dropout = 0.3;
+  for (ParityCase c : {images, texts}) {
+    EXPECT_NO_THROW(check_parity(c));
+    c.collectives_off = true;
+    EXPECT_THROW(check_parity(c), ParityError);
+  }
 }
 
 /// Larger grids, where rows and columns of three tell apart what two would hide.

@@ -7,10 +7,7 @@
 namespace colossal::test {
 namespace {
 
-/// Whether `group` carries what stages send one another (comm::Mesh::one_way).
-bool is_between_stages(const comm::Group& group) { return group.name().rfind("pipeline ", 0) == 0; }
-
-/// Zeros arrive in place of one hidden state or gradient: of those that the rank sends in all such groups, the one that
+/// Zeros arrive in place of one message: of those that the rank sends in all such groups, the one that
 /// `left` others go before.
 class LosesATransfer final : public comm::GroupDecorator {
  public:
@@ -44,10 +41,11 @@ class TransfersAlone final : public comm::GroupDecorator {
 
 }  // namespace
 
-DecoratedWorld losing_a_transfer(comm::World& world, int lost) {
+DecoratedWorld losing_a_transfer(comm::World& world, int lost, const std::string& axis) {
   const auto left = std::make_shared<int>(lost);
-  return {world, [left, loses = world.rank() == 0](std::shared_ptr<comm::Group> group) -> std::shared_ptr<comm::Group> {
-            if (!loses || !is_between_stages(*group)) return group;
+  return {world,
+          [left, axis, loses = world.rank() == 0](std::shared_ptr<comm::Group> group) -> std::shared_ptr<comm::Group> {
+            if (!loses || group->name().rfind(axis + " ", 0) != 0) return group;
             return std::make_shared<LosesATransfer>(std::move(group), left);
           }};
 }

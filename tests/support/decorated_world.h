@@ -24,8 +24,9 @@ class DecoratedWorld final : public comm::WorldDecorator {
   const Decorate decorate_;
 };
 
-/// What rank 0 of `world` sends other stages as its message number `lost`, counted from 0, arrives as zeros.
-DecoratedWorld losing_a_transfer(comm::World& world, int lost);
+/// What rank 0 of `world` sends along `axis` one way (comm::Mesh::one_way) as its message number `lost`, counted from
+/// 0, arrives as zeros.
+DecoratedWorld losing_a_transfer(comm::World& world, int lost, const std::string& axis = "pipeline");
 
 /// Collectives do nothing, as with RankOptions::collectives_off, but what ranks send one another arrives.
 DecoratedWorld without_collectives(comm::World& world);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "colossal/base/error.h"
+#include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/bert.h"
 #include "colossal/models/vit.h"
@@ -52,6 +53,7 @@ run::Config make_config(const ParityCase& c, bool is_serial) {
     config.parallel.data = c.data;
     config.parallel.tensor = c.tensor;
     config.parallel.pipeline = c.pipeline;
+    config.parallel.sequence = c.sequences;
     config.memory.recompute = c.recompute;
     config.parallel.zero = c.zero;
     config.parallel.zero_sharers = c.zero_sharers;
@@ -90,11 +92,13 @@ data::Batch rows_of(const data::Batch& b, int64_t part, int64_t parts) {
 }
 
 /// d(sum of losses) / d(embedded input) of one pass, parameters' gradients left alone.
-at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
+at::Tensor input_gradient(train::Engine& engine, const run::Config& config, const data::Batch& on_host) {
   auto to = [&](const at::Tensor& t) { return !t.defined() ? t : t.to(engine.device()); };
-  const data::Batch b{to(on_host.inputs), to(on_host.labels), to(on_host.positions), to(on_host.documents)};
-  nn::Step step{.positions = b.positions, .documents = b.documents};
+  const data::Batch b{to(on_host.inputs), to(on_host.labels), to(on_host.positions), on_host.documents};
   models::Model& model = engine.model();
+  const nn::Step step =
+      distributed::layout_of(config.parallel, engine.mesh())
+          .with_cut({.positions = b.positions, .documents = b.documents}, models::tokens_of(model, b.inputs));
   at::Tensor x = model.embed(b.inputs, step).detach().requires_grad_();
   at::Tensor h = x;
   for (const auto& block : model.blocks) h = block(h, step);
@@ -115,10 +119,12 @@ std::vector<checkpoint::NamedTensor> gradients_of(train::Engine& engine) {
 }
 
 Trace trace(World& world, const ParityCase& c, bool is_serial) {
-  const auto engine = train::initialize(world, make_config(c, is_serial), c.shape, device_of(c, world));
+  const run::Config config = make_config(c, is_serial);
+  const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
   const int64_t replica = engine->mesh().index("data"), data = engine->mesh().size("data");
   Trace t;
-  if (c.pipeline.size == 1) t.input_gradient = input_gradient(*engine, rows_of(random_batch(c, 0), replica, data));
+  if (c.pipeline.size == 1)
+    t.input_gradient = input_gradient(*engine, config, rows_of(random_batch(c, 0), replica, data));
   for (int64_t i = 0; i < c.steps; ++i) {
     engine->zero_grad();
     t.losses.push_back(engine->train_step(rows_of(random_batch(c, i), replica, data)));
@@ -133,12 +139,13 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
 /// What this rank holds of a hidden state [B, S, H] of the whole batch at the border of a block.
 at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Mesh& mesh) {
   const tensor::Place& place = mesh.place();
+  const at::Tensor documents = rows_of(random_batch(c, 0), place.index("data"), c.data).documents;
   const auto cut = [](const at::Tensor& t, int64_t dim, int64_t parts, int64_t index) {
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
   const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
-  const parallel::Layout layout = parallel::make_layout(c.tensor, mesh);
-  return parallel::part_of(layout, layout.outside, replica);
+  const parallel::Layout layout = distributed::layout_of(make_config(c, false).parallel, mesh);
+  return parallel::part_of(layout, layout.outside, replica, layout.with_cut({.documents = documents}, whole.size(1)));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "colossal/data/batches.h"
 #include "colossal/models/shape.h"
 #include "colossal/parallel/pipeline/plan.h"
+#include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::test {
@@ -17,6 +18,7 @@ struct ParityCase {
   models::ModelShape shape;
   int data = 1;
   parallel::TensorConfig tensor;
+  parallel::SequenceConfig sequences;
   parallel::PipelineConfig pipeline;
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
   double clip = 0;  ///< 0: none
@@ -45,11 +47,11 @@ std::vector<parallel::TensorConfig> tensor_modes();
 /// For names of tests: "size8_2_5d_depth2".
 std::string name_of(const parallel::TensorConfig& config);
 
-/// Runs `c.steps` training steps in fp64 on one process and on c.pipeline.size x c.data x c.tensor.size ranks and
-/// compares, on every rank: the loss of each step, every parameter gradient of the first step (the rank's blocks of the
-/// full one), the gradient norm, and every parameter after the last step; and of one backward pass the gradient of the
-/// embedded input (without a pipeline). One process accumulates the micro-batches of a pipeline. Throws ParityError on
-/// the first difference.
+/// Runs `c.steps` training steps in fp64 on one process and on the ranks of c.pipeline, c.data, c.sequences and
+/// c.tensor and compares, on every rank: the loss of each step, every parameter gradient of the first step (the rank's
+/// blocks of the full one), the gradient norm, and every parameter after the last step; and of one backward pass the
+/// gradient of the embedded input (without a pipeline). One process accumulates the micro-batches of a pipeline. Throws
+/// ParityError on the first difference.
 void check_parity(const ParityCase& c);
 
 /// Blocks of the logical tensor `whole` that `spec` gives `place`, laid out as the local tensor (zeros in padding).

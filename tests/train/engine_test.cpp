@@ -33,7 +33,7 @@ TEST(Initialize, RefusesRanksThatAreNotTheProductOfTheLayout) {
   const std::string message = test::thrown_message(
       [] { comm::run_ranks(3, [](comm::World& world) { initialize(world, config_of(2, 2, 4), test::tiny_gpt2()); }); });
   EXPECT_NE(message.find("[parallel] the ranks must be the product of the layout's sizes: got 3 ranks, pipeline 1 * "
-                         "data 2 * tensor 2 = 4"),
+                         "data 2 * sequence 1 * tensor 2 = 4"),
             std::string::npos)
       << message;
   EXPECT_NE(message.find("(rank "), std::string::npos) << message;

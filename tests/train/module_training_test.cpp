@@ -1,5 +1,4 @@
 // A module that knows nothing of this library, trained over ranks, against a plain loop of torch in one process.
-#include "colossal/memory/chunk_store.h"
 #include "colossal/train/module_training.h"
 
 #include <gmock/gmock.h>
@@ -13,6 +12,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/optim/learning_rate.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -288,20 +288,20 @@ TEST_P(Refusals, NameTheRuleAndTheWayOut) {
   });
   EXPECT_NE(message.find(GetParam().message), std::string::npos) << message;
 }
-INSTANTIATE_TEST_SUITE_P(All, Refusals,
-                         testing::Values(Refusal{"tensor", [](run::Config& c) { c.parallel.tensor.size = 2; },
-                                                 "got tensor 2, pipeline 1; set both to 1 and use parallel.data"},
-                                         Refusal{"pipeline", [](run::Config& c) { c.parallel.pipeline.size = 2; },
-                                                 "got tensor 1, pipeline 2; set both to 1 and use parallel.data"},
-                                         Refusal{"fp8", [](run::Config& c) { c.precision.mode = "fp8"; },
-                                                 "a module of your own has none; use bf16"},
-                                         Refusal{"recompute", [](run::Config& c) { c.memory.recompute = "block"; },
-                                                 "got block for a module of your own; set it to none"},
-                                         Refusal{"ranks", [](run::Config& c) { c.parallel.data = 3; },
-                                                 "got 2 ranks, data 3; start that many or change parallel.data"},
-                                         Refusal{"batch", [](run::Config& c) { c.training.batch_size = 5; },
-                                                 "the nearest are 4 and 6"}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    All, Refusals,
+    testing::Values(Refusal{"tensor", [](run::Config& c) { c.parallel.tensor.size = 2; },
+                            "got tensor 2, pipeline 1, sequence 1; set all to 1 and use parallel.data"},
+                    Refusal{"pipeline", [](run::Config& c) { c.parallel.pipeline.size = 2; },
+                            "got tensor 1, pipeline 2, sequence 1; set all to 1 and use parallel.data"},
+                    Refusal{"fp8", [](run::Config& c) { c.precision.mode = "fp8"; },
+                            "a module of your own has none; use bf16"},
+                    Refusal{"recompute", [](run::Config& c) { c.memory.recompute = "block"; },
+                            "got block for a module of your own; set it to none"},
+                    Refusal{"ranks", [](run::Config& c) { c.parallel.data = 3; },
+                            "got 2 ranks, data 3; start that many or change parallel.data"},
+                    Refusal{"batch", [](run::Config& c) { c.training.batch_size = 5; }, "the nearest are 4 and 6"}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ModuleTraining, GivesGroupsRatesOfTheirOwn) {
   const std::string file = temporary("groups") + ".toml";

@@ -249,7 +249,7 @@ TEST(ZeroConfig, SaysWhatDoesNotGoTogether) {
             std::string::npos);
   EXPECT_NE(message([](run::Config& c) {
               c.parallel.zero = 3, c.parallel.zero_sharers = 3;
-            }).find("[parallel] zero_sharers must divide data: got 3 of 4 replicas"),
+            }).find("[parallel] zero_sharers must divide data * sequence.size: got 3 of 4 replicas"),
             std::string::npos);
   EXPECT_NE(message([](run::Config& c) {
               c.parallel.zero = 2, c.parallel.gathered_mib = 64;

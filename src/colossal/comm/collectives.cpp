@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <numeric>
+
 #include "colossal/base/error.h"
 #include "colossal/comm/group.h"
 #include "colossal/tensor/read_scope.h"
@@ -106,6 +108,32 @@ struct ReduceScatter : Function<ReduceScatter> {
   }
 };
 
+at::Tensor exchanged(const at::Tensor& x, const std::vector<int64_t>& out_rows, const std::vector<int64_t>& in_rows,
+                     Group& group) {
+  const tensor::ReadScope read({x});
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.at(0) = std::accumulate(out_rows.begin(), out_rows.end(), int64_t{0});
+  at::Tensor out = at::empty(sizes, x.options());
+  group.all_to_all(out, x.contiguous(), out_rows, in_rows).wait();
+  return out;
+}
+
+struct AllToAll : Function<AllToAll> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const std::vector<int64_t>& out_rows,
+                            const std::vector<int64_t>& in_rows, int64_t group) {
+    context->saved_data["out_rows"] = out_rows;
+    context->saved_data["in_rows"] = in_rows;
+    context->saved_data["group"] = group;
+    return exchanged(x, out_rows, in_rows, group_at(group));
+  }
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    auto& saved = context->saved_data;
+    return {exchanged(grads[0], saved["in_rows"].toIntVector(), saved["out_rows"].toIntVector(),
+                      group_at(saved["group"].toInt())),
+            at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
 }  // namespace
 
 at::Tensor reduce_from(const at::Tensor& x, Group& group) {
@@ -120,6 +148,11 @@ at::Tensor gather_from(const at::Tensor& x, int64_t dim, Group& group) {
 at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group) {
   dim = checked_dim("all_gather", x, dim, group, false);
   return group.size() == 1 ? x : AllGather::apply(x, dim, address_of(group));
+}
+
+at::Tensor all_to_all(const at::Tensor& x, const std::vector<int64_t>& out_rows, const std::vector<int64_t>& in_rows,
+                      Group& group) {
+  return group.size() == 1 ? x : AllToAll::apply(x, out_rows, in_rows, address_of(group));
 }
 
 at::Tensor reduce_scatter(const at::Tensor& x, int64_t dim, Group& group) {

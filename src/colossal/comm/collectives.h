@@ -1,6 +1,7 @@
 // Collectives with autograd: the pairs that tensor, sequence and data parallelism are made of.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace at {
 class Tensor;
@@ -19,5 +20,10 @@ at::Tensor gather_from(const at::Tensor& x, int64_t dim, Group& group);
 at::Tensor all_gather(const at::Tensor& x, int64_t dim, Group& group);
 /// Forward: reduce_scatter along `dim`, which must divide by n. Backward: all_gather.
 at::Tensor reduce_scatter(const at::Tensor& x, int64_t dim, Group& group);
+
+/// Forward: all_to_all of x [sum of in_rows, ...]: the next in_rows[r] rows go to rank r, and the out_rows[r] rows that
+/// come from it lie likewise in the result. Backward: the same the other way. Sends what leaves this rank.
+at::Tensor all_to_all(const at::Tensor& x, const std::vector<int64_t>& out_rows, const std::vector<int64_t>& in_rows,
+                      Group& group);
 
 }  // namespace colossal::comm

@@ -6,6 +6,7 @@
 
 #include "colossal/base/fields.h"
 #include "colossal/parallel/pipeline/plan.h"
+#include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/config.h"
 
 namespace colossal::distributed {
@@ -13,6 +14,7 @@ namespace colossal::distributed {
 /// [parallel]
 struct ParallelConfig {
   int64_t data = 1;
+  parallel::SequenceConfig sequence;
   parallel::TensorConfig tensor;
   parallel::PipelineConfig pipeline;
   int64_t zero = 0;
@@ -22,12 +24,14 @@ struct ParallelConfig {
   std::string compress = "none";
   double chunk_mib = 25;
   void fields(Fields& f);
-  int64_t ranks() const { return pipeline.size * data * tensor.size; }
+  int64_t ranks() const { return pipeline.size * copies() * tensor.size; }
+  /// Ranks that hold copies of the same parameters and may share them out: they see other rows or other tokens.
+  int64_t copies() const { return data * sequence.size; }
   /// The replica that `rank` belongs to, as axes() lays ranks out.
-  int64_t replica_of(int64_t rank) const { return rank / tensor.size % data; }
-  /// Of the mesh, outermost first: "pipeline", "data", then those of the tensor mode, whose ranks exchange most and
-  /// stand next to one another.
-  /// Errors: those of parallel::tensor_axes.
+  int64_t replica_of(int64_t rank) const { return rank / tensor.size / sequence.size % data; }
+  /// Of the mesh, outermost first: "pipeline", "data", those of parallel sequences if there are such, then those of the
+  /// tensor mode, whose ranks exchange most and stand next to one another.
+  /// Errors: those of parallel::sequence_axes and parallel::tensor_axes.
   std::vector<comm::Mesh::Axis> axes() const;
 };
 

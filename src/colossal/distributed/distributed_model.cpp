@@ -7,10 +7,16 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 
 namespace colossal::distributed {
+
+parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
+  return parallel::with_sequence(parallel::make_layout(config.tensor, mesh), config.sequence);
+}
+
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence) {
   models::Costs costs = models::costs_of(shape, sequence);
   return {costs.first, std::move(costs.blocks), costs.last};
@@ -36,17 +42,17 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
       return std::vector<int>(ranks.begin(), ranks.end());
     };
   parameters_ = std::make_unique<nn::Parameters>(mesh.place(), options);
-  training_ = make_runner(config.tensor, shape, plan.schedule);
+  training_ = make_runner(layout_of(config, mesh), shape, plan.schedule);
   if (training_.layout.outside.sequence.empty()) return;
   const nn::Parameters::Redeclaration again(*parameters_);
   parallel::TensorConfig whole = config.tensor;
   whole.sequence = false;
-  decoding_ = make_runner(whole, shape, plan.schedule);
+  decoding_ = make_runner(parallel::make_layout(whole, mesh), shape, plan.schedule);
 }
 
-DistributedModel::Runner DistributedModel::make_runner(const parallel::TensorConfig& tensor,
-                                                       const models::ModelShape& shape, schedule::Schedule schedule) {
-  Runner runner{.layout = parallel::make_layout(tensor, mesh_)};
+DistributedModel::Runner DistributedModel::make_runner(parallel::Layout layout, const models::ModelShape& shape,
+                                                       schedule::Schedule schedule) {
+  Runner runner{.layout = std::move(layout)};
   parallel::TensorLayers layers(*parameters_, runner.layout);
   runner.model = models::make_model(shape, layers);
   const nn::Parameters::Options& options = parameters_->options();

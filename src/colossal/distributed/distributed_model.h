@@ -53,8 +53,9 @@ class DistributedModel {
 
   nn::Parameters& parameters() { return *parameters_; }
   models::Model& model() { return training_.model; }
-  /// Layers over the same parameters that take sequences of any length: those of model(), unless tensor.sequence deals
-  /// out tokens to ranks. Then they are of the layout without it, under which each rank has all tokens.
+  /// Layers over the same parameters that take sequences of any length: those of model(), unless parallel.sequence or
+  /// tensor.sequence deals out tokens to ranks. Then they are of the layout without these, under which each rank has
+  /// all tokens.
   const models::Model& decoding_model() const { return decoding().model; }
   const parallel::PipelineExecutor& executor() const { return *training_.executor; }
   const std::vector<int64_t>& cuts() const { return cuts_; }
@@ -66,8 +67,7 @@ class DistributedModel {
     models::Model model;
     std::unique_ptr<parallel::PipelineExecutor> executor;
   };
-  Runner make_runner(const parallel::TensorConfig& tensor, const models::ModelShape& shape,
-                     schedule::Schedule schedule);
+  Runner make_runner(parallel::Layout layout, const models::ModelShape& shape, schedule::Schedule schedule);
   const Runner& decoding() const { return decoding_ ? *decoding_ : training_; }
   parallel::StageFunction stage_function(const Runner& runner, const PassOf& pass, const ResultOf& result) const;
   std::vector<at::Tensor> forward(const Runner& runner, int micro_batches, const PassOf& pass,
@@ -81,6 +81,9 @@ class DistributedModel {
   Runner training_;
   std::optional<Runner> decoding_;  // where training deals out tokens
 };
+
+/// How a model of `config` lies on `mesh`, which has the axes of it, while it trains.
+parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh);
 
 /// What the parts of a model of `shape` cost, in operations of a training step on one sample of `sequence` tokens.
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence);

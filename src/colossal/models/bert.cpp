@@ -48,7 +48,8 @@ void add_masked_token_head(Model& model, const ModelShape& s, nn::Embedding* emb
 void add_class_head(Model& model, const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Dense> pooler = layers.dense("head.pooler", s.hidden, s.hidden, {.deviation = kDeviation});
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("head.dropout", s.hidden, s.dropout);
-  model.norm = [=](const at::Tensor& x, const nn::Step& step) {
+  model.norm = [=](const at::Tensor& x, nn::Step step) {
+    step.is_class_token = true;
     return dropout->forward(pooler->forward(x.narrow(1, 0, 1)).tanh(), step);
   };
   model.head = layers.classifier("head", s.hidden, s.own.as<BertSizes>().classes, kDeviation);

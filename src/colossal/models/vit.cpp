@@ -51,15 +51,13 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   // The scale of pixels is kept: their variance is 1, and so is that of a sum over a patch.
   const double of_patch = 1 / std::sqrt(static_cast<double>(i.channels * i.patch * i.patch));
   std::shared_ptr<nn::PatchEmbedding> patches =
-      layers.patch_embedding("patches", {i.channels, i.side, i.patch}, s.hidden, of_patch);
-  std::shared_ptr<nn::Embedding> class_token = layers.positions("class_token", 1, s.hidden, kDeviation);
+      layers.patch_embedding("patches", {i.channels, i.side, i.patch}, s.hidden, of_patch, "class_token", kDeviation);
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   const at::ScalarType dtype = layers.parameters().options().dtype;
   model.embed = [=, count = s.positions](const at::Tensor& images, const nn::Step& step) {
     const auto ids = at::TensorOptions(images.device()).dtype(at::kLong);
-    const at::Tensor first = class_token->forward(at::zeros({images.size(0), 1}, ids), step);
-    const at::Tensor tokens = at::cat({first, patches->forward(images.to(dtype), step)}, 1);
+    const at::Tensor tokens = patches->forward(images.to(dtype), step);
     const at::Tensor where = at::arange(count, ids).expand({images.size(0), count});
     return dropout->forward(tokens + positions->forward(where, step), step);
   };

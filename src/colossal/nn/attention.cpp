@@ -27,7 +27,7 @@ class WholeAttention final : public Attention {
         heads.tokens.sequence.is_all(), "parallel",
         "attention of whole sequences needs all tokens of each row: got a part of them; use a layout that gathers the "
         "sequence inside, or an attention that looks at the keys of other ranks");
-    if (options_.alibi && !slopes_.defined()) slopes_ = slopes_of(heads);
+    if (options_.alibi && !slopes_.defined()) slopes_ = alibi_slopes_of(heads, heads_);
     const std::vector<int64_t> lengths = step.sequences.in(heads.q.size(1));
     require(!step.cache || !step.documents.defined(), "model",
             "a step has documents or a cache, not both: documents are of its own tokens, not of those that the cache "
@@ -46,14 +46,6 @@ class WholeAttention final : public Attention {
     at::Tensor ids;                                 // undefined: there are none
     std::shared_ptr<const ops::DocumentRuns> runs;  // of them; null: nobody has looked yet
   };
-
-  // Slopes of the heads here; those of padding are zero.
-  at::Tensor slopes_of(const Heads& heads) const {
-    const int64_t count = heads.q.size(2), padded = std::max(heads_, heads.first_head + count);
-    return at::constant_pad_nd(ops::alibi_slopes(heads_), {0, padded - heads_})
-        .narrow(0, heads.first_head, count)
-        .to(heads.q.device());
-  }
 
   // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D]. `grows`: k and v are those of a cache.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Documents& documents,
@@ -116,6 +108,13 @@ Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads
   const auto parts = fused.split_with_sizes({heads_local * head_dim, kv, kv}, -1);
   auto heads = [&](const at::Tensor& part) { return part.unflatten(-1, {-1, head_dim}); };
   return {heads(parts[0]), heads(parts[1]), heads(parts[2]), {}};
+}
+
+at::Tensor alibi_slopes_of(const Heads& here, int64_t heads) {
+  const int64_t count = here.q.size(2), padded = std::max(heads, here.first_head + count);
+  return at::constant_pad_nd(ops::alibi_slopes(heads), {0, padded - heads})
+      .narrow(0, here.first_head, count)
+      .to(here.q.device());
 }
 
 std::unique_ptr<Attention> Layers::attention(const std::string& name, const AttentionShape& shape,

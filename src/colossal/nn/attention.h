@@ -39,6 +39,10 @@ struct AttentionOptions {
   double scale = 0;     ///< factor of the scores; 0: 1 / sqrt(D)
 };
 
+/// The slopes of ALiBi of the query heads here, fp64 [N_local] on their device, where there are `heads` in all; those
+/// of padding are zero.
+at::Tensor alibi_slopes_of(const Heads& here, int64_t heads);
+
 class Attention {
  public:
   virtual ~Attention() = default;

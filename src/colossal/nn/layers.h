@@ -57,6 +57,8 @@ struct Step {
   Recompute recompute = Recompute::None;  ///< while training
   /// Index in the global batch of this batch's first row: masks are drawn by logical index
   int64_t first_row = 0;
+  /// Hidden states are one token a row, that of its class, whatever ranks have it: dropout counts rows alone
+  bool is_class_token = false;
   /// How this batch's sequence is dealt out to the ranks that split it; null: in equal runs, one a rank. Whoever runs
   /// the model sets it, from the layout of the layers (parallel::Layout::with_cut), and layers alone read it
   std::shared_ptr<const SequenceCut> cut{};
@@ -120,11 +122,12 @@ class Embedding {
   virtual Parameter& weight() = 0;
 };
 
-/// Cuts images in patches and projects each, with a bias. The weight is that of a convolution, [H, C, patch, patch].
+/// Cuts images in patches and projects each, with a bias, behind a class token that is learned. The weight is that of a
+/// convolution, [H, C, patch, patch].
 class PatchEmbedding {
  public:
   virtual ~PatchEmbedding() = default;
-  /// [B, C, side, side] -> [B, patches, H]
+  /// [B, C, side, side] -> [B, 1 + patches, H]
   virtual at::Tensor forward(const at::Tensor& images, const Step& step) = 0;
 };
 
@@ -198,15 +201,18 @@ class Layers {
   /// A table of learned positions, held whole.
   virtual std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
                                                double deviation) = 0;
+  /// Parameters `name` and `class_token`, of normal values with a deviation each.
   virtual std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
-                                                          double deviation) = 0;
+                                                          double deviation, const std::string& class_token,
+                                                          double class_deviation) = 0;
   virtual std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
   virtual std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) = 0;
   virtual std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,
                                             const LmHeadOptions&) = 0;
-  /// The same for a few classes: with a bias, and not split over them.
+  /// The same for a few classes: with a bias, and not split over them. `hidden` [B, 1, H] is of the first token that a
+  /// rank has of each row; that of the row's first token counts.
   virtual std::unique_ptr<LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                double deviation) = 0;
 

@@ -90,16 +90,19 @@ struct SerialEmbedding : Embedding {
 };
 
 struct SerialPatchEmbedding : PatchEmbedding {
-  SerialPatchEmbedding(Parameters& p, const std::string& name, const PatchShape& s, int64_t hidden, double deviation)
+  SerialPatchEmbedding(Parameters& p, const std::string& name, const PatchShape& s, int64_t hidden, double deviation,
+                       const std::string& class_token, double class_deviation)
       : shape(s),
         weight(p.add(name + ".weight", ShardSpec::whole({hidden, s.channels, s.patch, s.patch}),
                      Init::normal(deviation), true)),
-        bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)) {}
+        bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)),
+        first(p.add(class_token + ".weight", ShardSpec::whole({1, hidden}), Init::normal(class_deviation), true)) {}
   at::Tensor forward(const at::Tensor& images, const Step&) override {
-    return nn::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
+    const at::Tensor patches = nn::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
+    return at::cat({first.value.expand({images.size(0), 1, -1}), patches}, 1);
   }
   PatchShape shape;
-  Parameter &weight, &bias;
+  Parameter &weight, &bias, &first;
 };
 
 struct RmsNorm : Norm {
@@ -208,8 +211,9 @@ std::unique_ptr<Embedding> SerialLayers::positions(const std::string& name, int6
 }
 
 std::unique_ptr<PatchEmbedding> SerialLayers::patch_embedding(const std::string& name, const PatchShape& s,
-                                                              int64_t hidden, double deviation) {
-  return std::make_unique<SerialPatchEmbedding>(parameters(), name, s, hidden, deviation);
+                                                              int64_t hidden, double deviation,
+                                                              const std::string& class_token, double class_deviation) {
+  return std::make_unique<SerialPatchEmbedding>(parameters(), name, s, hidden, deviation, class_token, class_deviation);
 }
 
 std::unique_ptr<Norm> SerialLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {

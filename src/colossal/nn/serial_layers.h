@@ -19,7 +19,8 @@ class SerialLayers : public Layers {
   std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
                                        double deviation) override;
   std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
-                                                  double deviation) override;
+                                                  double deviation, const std::string& class_token,
+                                                  double class_deviation) override;
   std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) override;
   std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;

@@ -29,6 +29,8 @@ struct Share {
 
   bool operator==(const Share&) const = default;
   bool is_all() const { return runs == 1; }
+  /// Whether what is first in the dimension is held, and so is first here.
+  bool has_first() const { return held.front() == 0; }
   /// The runs held of a dimension of `size`. Errors ("parallel"): a size that does not divide by `runs`, or that is not
   /// the sum of `lengths`; `what` names the dimension in the message.
   std::vector<Range> ranges(int64_t size, const char* what) const;

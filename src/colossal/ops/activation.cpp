@@ -192,8 +192,9 @@ at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input) {
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  require(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type(), "swiglu",
-          "gate and up must have one shape and dtype: got ", gate.sizes(), " and ", up.sizes());
+  require(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type() && gate.device() == up.device(),
+          "swiglu", "gate and up must have one shape, dtype and device: got ", gate.sizes(), " on ", gate.device(),
+          " and ", up.sizes(), " on ", up.device());
   if (is_gated_by_us(gate)) return Swiglu::apply(gate, up);
   return is_elsewhere(gate) ? LibrarySwiglu::apply(gate, up) : swiglu_reference(gate, up);
 }

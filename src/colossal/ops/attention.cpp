@@ -10,10 +10,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/attention_mask.h"
+#include "colossal/ops/blocked_attention.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/document_runs.h"
 #include "colossal/ops/flash_attention.h"
-#include "colossal/ops/parallel.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -21,18 +21,6 @@ namespace {
 
 // Below this many queries packing the keys costs more than it saves.
 constexpr int64_t kFewestQueries = 8;
-
-void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
-  require(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
-          "attention", "q must be [B,N,S,D], k and v [B,Nkv,T,D]: got ", q.sizes(), ", ", k.sizes(), ", ", v.sizes());
-  require(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention", "heads must divide by key-value heads: got ",
-          q.size(1), " and ", k.size(1));
-  check_mask(q, k, mask);
-}
-
-double scale_of(const at::Tensor& q, const AttentionMask& mask) {
-  return mask.scale != 0 ? mask.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
-}
 
 constexpr double kHidden = -std::numeric_limits<double>::infinity();
 
@@ -50,18 +38,13 @@ at::Tensor alibi_slopes(int64_t heads) {
 
 at::Tensor attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                const AttentionMask& mask) {
-  check(q, k, v, mask);
-  const int64_t group = q.size(1) / k.size(1);
+  check_attention(q, k, v, mask);
   const auto type = wide_type(q);
-  const auto keys = k.repeat_interleave(group, 1).to(type), values = v.repeat_interleave(group, 1).to(type);
-  auto scores = at::matmul(q.to(type), keys.transpose(2, 3)) * scale_of(q, mask);
-  if (mask.soft_cap != 0) scores = (scores / mask.soft_cap).tanh() * mask.soft_cap;
-  if (mask.alibi.defined()) scores = scores + linear_biases(q, k, mask, type);
-  const auto hidden = visible(q, k, mask).logical_not();
-  if (mask.queries.empty())
-    return at::matmul(scores.masked_fill(hidden, kHidden).softmax(-1), values).to(q.scalar_type());
-  const auto blind = hidden.all(-1, /*keepdim=*/true);  // softmax of nothing is not a number
-  const auto weights = scores.masked_fill(hidden.logical_and(blind.logical_not()), kHidden).softmax(-1);
+  const auto scores = attention_scores(q.to(type), k.to(type), mask);
+  const auto values = v.repeat_interleave(q.size(1) / k.size(1), 1).to(type);
+  if (mask.queries.empty()) return at::matmul(scores.softmax(-1), values).to(q.scalar_type());
+  const auto blind = scores.eq(kHidden).all(-1, /*keepdim=*/true);  // softmax of nothing is not a number
+  const auto weights = scores.masked_fill(blind, 0).softmax(-1);
   return at::matmul(weights.masked_fill(blind, 0), values).to(q.scalar_type());
 }
 
@@ -70,59 +53,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
-
-template <class T, class Pointed>
-HeadView<Pointed> view_of(const at::Tensor& x) {
-  if (!x.defined()) return {};
-  return {pointer<T>(x), x.stride(0), x.stride(1), x.stride(2)};
-}
-
-at::Tensor dense_rows(const at::Tensor& x) { return x.stride(3) == 1 || x.size(3) == 1 ? x : x.contiguous(); }
-
-// A new [B,N,S,D] over [B,S,N,D] storage.
-at::Tensor empty_heads(const at::Tensor& like) {
-  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options()).transpose(1, 2);
-}
-
-struct Heads {
-  at::Tensor q, k, v, alibi;
-  KeyRanges mask;
-  double scale, soft_cap;
-};
-
-template <class T>
-AttentionTask<T> task_of(const Heads& h, const at::Tensor& out, const at::Tensor& log_sums) {
-  AttentionTask<T> task{};
-  task.batch = h.q.size(0), task.heads = h.q.size(1), task.kv_heads = h.k.size(1);
-  task.queries = h.q.size(2), task.keys = h.k.size(2), task.size = h.q.size(3);
-  task.from = pointer<int64_t>(h.mask.from), task.to = pointer<int64_t>(h.mask.to);
-  task.position = pointer<int64_t>(h.mask.position);
-  task.mask_stride = h.mask.from.size(0) > 1 ? task.queries : 0;
-  task.documents = pointer<int64_t>(h.mask.documents);
-  task.query_documents = pointer<int64_t>(h.mask.query_documents), task.alibi = pointer<double>(h.alibi);
-  task.scale = static_cast<WideOf<T>>(h.scale), task.soft_cap = static_cast<WideOf<T>>(h.soft_cap);
-  task.q = view_of<T, const T>(h.q), task.k = view_of<T, const T>(h.k), task.v = view_of<T, const T>(h.v);
-  task.out = view_of<T, T>(out), task.log_sums = pointer<WideOf<T>>(log_sums);
-  return task;
-}
-
-/// body(T()) of q's element type; nothing on meta, where the sizes of results are all there is.
-template <class Body>
-void compute(const at::Tensor& q, const Body& body) {
-  if (!q.is_meta()) with_element_type(q, body);
-}
-
-template <class T, class Run>
-void over_heads(const AttentionTask<T>& task, const Kernels<T>& kernel, int64_t heads, const at::Tensor& like,
-                const Run& run) {
-  // A line of slack a thread: its part starts at a cache line of its own.
-  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(WideOf<T>));
-  const int64_t scratch = (kernel.attention_scratch(task) + 2 * kLine - 1) / kLine * kLine;
-  const auto memory = at::empty({parallel_chunks(heads, 1) * scratch}, like.options().dtype(wide_type(like)));
-  parallel_chunks_for(0, heads, 1, [&](int64_t chunk, int64_t from, int64_t to) {
-    run(task, from, to, pointer<WideOf<T>>(memory) + chunk * scratch);
-  });
-}
 
 std::optional<at::Tensor> optional_of(const at::Tensor& x) {
   return x.defined() ? std::optional<at::Tensor>(x) : std::nullopt;
@@ -134,48 +64,33 @@ struct BlockedAttention : Function<BlockedAttention> {
                             const std::optional<at::Tensor>& documents,
                             const std::optional<at::Tensor>& query_documents, const std::optional<at::Tensor>& alibi,
                             double scale, double soft_cap) {
-    const Heads heads{dense_rows(q),
-                      dense_rows(k),
-                      dense_rows(v),
-                      alibi.value_or(at::Tensor()),
-                      {position, from, to, documents.value_or(at::Tensor()), query_documents.value_or(at::Tensor())},
-                      scale,
-                      soft_cap};
-    const auto out = empty_heads(q);
-    const auto log_sums = at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(wide_type(q)));
-    compute(q, [&](auto element) {
-      using T = decltype(element);
-      const auto& kernel = kernels<T>();
-      const auto task = task_of<T>(heads, out, log_sums);
-      over_heads(task, kernel, task.batch * task.heads, q, kernel.attention_forward);
-    });
-    context->save_for_backward(
-        {q, k, v, position, from, to, heads.mask.documents, heads.mask.query_documents, heads.alibi, out, log_sums});
+    const BlockedHeads heads{
+        q,
+        k,
+        v,
+        {position, from, to, documents.value_or(at::Tensor()), query_documents.value_or(at::Tensor())},
+        alibi.value_or(at::Tensor()),
+        scale,
+        soft_cap};
+    const BlockedResult result = blocked_attention(heads);
+    context->save_for_backward({q, k, v, position, from, to, heads.ranges.documents, heads.ranges.query_documents,
+                                heads.alibi, result.out, result.log_sums});
     context->saved_data["scale"] = scale;
     context->saved_data["soft_cap"] = soft_cap;
-    return out;
+    return result.out;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
-    const Heads heads{dense_rows(saved[0]),
-                      dense_rows(saved[1]),
-                      dense_rows(saved[2]),
-                      saved[8],
-                      {saved[3], saved[4], saved[5], saved[6], saved[7]},
-                      context->saved_data["scale"].toDouble(),
-                      context->saved_data["soft_cap"].toDouble()};
-    const auto dout = dense_rows(gradients[0]);
-    auto dq = empty_heads(heads.q), dk = empty_heads(heads.k), dv = empty_heads(heads.v);
-    compute(dq, [&](auto element) {
-      using T = decltype(element);
-      const auto& kernel = kernels<T>();
-      auto task = task_of<T>(heads, saved[9], saved[10]);
-      task.dout = view_of<T, const T>(dout);
-      task.dq = view_of<T, T>(dq), task.dk = view_of<T, T>(dk), task.dv = view_of<T, T>(dv);
-      over_heads(task, kernel, task.batch * task.kv_heads, dq, kernel.attention_backward);
-    });
-    variable_list all{dq, dk, dv};
+    const BlockedHeads heads{saved[0],
+                             saved[1],
+                             saved[2],
+                             {saved[3], saved[4], saved[5], saved[6], saved[7]},
+                             saved[8],
+                             context->saved_data["scale"].toDouble(),
+                             context->saved_data["soft_cap"].toDouble()};
+    const BlockedGradients d = blocked_attention_backward(heads, {saved[9], saved[10]}, gradients[0]);
+    variable_list all{d.q, d.k, d.v};
     all.resize(11);  // the mask has none
     return all;
   }
@@ -188,13 +103,11 @@ int64_t unreached(const at::Tensor& q, const at::Tensor& k, const AttentionMask&
 }
 
 at::Tensor kernel_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
-  const at::Tensor none = at::empty({0}, at::kLong);
-  const KeyRanges ranges = q.is_meta() ? KeyRanges{none, none, none, {}, {}} : key_ranges(q, k, mask);
-  const at::Tensor alibi =
-      mask.alibi.defined() ? mask.alibi.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor();
+  const BlockedHeads heads = blocked_heads(q, k, v, mask);
+  const KeyRanges& ranges = heads.ranges;
   return BlockedAttention::apply(q, k, v, ranges.position, ranges.from, ranges.to, optional_of(ranges.documents),
-                                 optional_of(ranges.query_documents), optional_of(alibi), scale_of(q, mask),
-                                 mask.soft_cap);
+                                 optional_of(ranges.query_documents), optional_of(heads.alibi), heads.scale,
+                                 heads.soft_cap);
 }
 
 // Biases in q's dtype lose nothing that counts: rounding a bias of -x changes a weight of at most e^-x by the part
@@ -234,7 +147,7 @@ AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Ten
 
 at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                         const AttentionMask& mask) {
-  check(q, k, v, mask);
+  check_attention(q, k, v, mask);
   if (path == AttentionPath::Kernel) return kernel_attention(q, k, v, mask);
   if (path == AttentionPath::Reference) return attention_reference(q, k, v, mask);
   if (const int64_t first = unreached(q, k, mask); first > 0) {
@@ -250,7 +163,7 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
 }
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
-  check(q, k, v, mask);
+  check_attention(q, k, v, mask);
   if (!q.is_cpu() && !q.is_meta() && mask.queries.empty() && mask.documents.defined() &&
       (mask.runs ? mask.runs->is_one_a_row : is_document_a_row(mask.documents))) {
     AttentionMask rest = mask;

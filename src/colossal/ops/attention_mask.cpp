@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <unordered_map>
 
 #include "colossal/base/error.h"
@@ -92,6 +94,14 @@ DocumentSpans document_spans(const int64_t* documents, int64_t keys) {
 
 }  // namespace
 
+void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
+  require(q.dim() == 4 && k.dim() == 4 && v.sizes() == k.sizes() && q.size(0) == k.size(0) && q.size(3) == k.size(3),
+          "attention", "q must be [B,N,S,D], k and v [B,Nkv,T,D]: got ", q.sizes(), ", ", k.sizes(), ", ", v.sizes());
+  require(k.size(1) > 0 && q.size(1) % k.size(1) == 0, "attention", "heads must divide by key-value heads: got ",
+          q.size(1), " and ", k.size(1));
+  check_mask(q, k, mask);
+}
+
 void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const int64_t queries = q.size(2), keys = k.size(2);
   const bool follow = mask.queries.empty();  // queries stand at the last of the keys' positions
@@ -115,6 +125,10 @@ void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& m
   for (const int64_t length : mask.lengths)
     require(length >= queries && length <= keys, "attention", "a row's length must lie between its ", queries,
             " queries and the ", keys, " keys there is room for: got ", length);
+}
+
+double scale_of(const at::Tensor& q, const AttentionMask& mask) {
+  return mask.scale != 0 ? mask.scale : 1 / std::sqrt(static_cast<double>(q.size(3)));
 }
 
 int64_t reach_of(const AttentionMask& mask) { return mask.causal ? mask.window - 1 : mask.window; }
@@ -161,6 +175,14 @@ at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask
 at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, at::ScalarType type) {
   const at::Tensor slopes = mask.alibi.detach().to(q.device(), type).view({1, -1, 1, 1});
   return distances(k, query_positions(q, k, mask)).to(type) * slopes;
+}
+
+at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const at::Tensor keys = k.repeat_interleave(q.size(1) / k.size(1), 1);
+  at::Tensor scores = at::matmul(q, keys.transpose(2, 3)) * scale_of(q, mask);
+  if (mask.soft_cap != 0) scores = (scores / mask.soft_cap).tanh() * mask.soft_cap;
+  if (mask.alibi.defined()) scores = scores + linear_biases(q, k, mask, q.scalar_type());
+  return scores.masked_fill(visible(q, k, mask).logical_not(), -std::numeric_limits<double>::infinity());
 }
 
 int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {

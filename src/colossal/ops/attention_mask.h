@@ -11,8 +11,14 @@
 
 namespace colossal::ops {
 
+/// Errors ("attention"): shapes or a mask that do not fit together (ops::attention).
+void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
+
 /// Errors ("attention"): a mask that does not fit q [B,N,S,D] and k [B,Nkv,T,D].
 void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
+
+/// The factor of scores: the mask's, or 1 / sqrt(D).
+double scale_of(const at::Tensor& q, const AttentionMask& mask);
 
 /// How far to the left a window reaches.
 int64_t reach_of(const AttentionMask& mask);
@@ -32,6 +38,9 @@ at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask
 
 /// What ALiBi adds to scores: [rows, N, S, T] in `type`.
 at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, at::ScalarType type);
+
+/// Whole scores [B, N, S, T], minus infinity where a query may not look, differentiable by LibTorch: of the references.
+at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
 /// Pairs of a query and a key that the rule lets through in the whole batch, whatever documents there are.
 int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);

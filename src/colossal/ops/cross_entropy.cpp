@@ -119,7 +119,10 @@ class AtenSlice final : public SoftmaxSlice {
 class KernelSlice final : public SoftmaxSlice {
  public:
   KernelSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
-      : SoftmaxSlice(std::move(logits), labels.contiguous(), range), largest_(numbers_of_tokens()) {}
+      : SoftmaxSlice(std::move(logits), labels.contiguous(), range), largest_(numbers_of_tokens()) {
+    require(labels.device() == logits_.device(), "cross_entropy", "labels must be where the logits are, on ",
+            logits_.device(), ": got ", labels.device());
+  }
 
   at::Tensor largest() override {
     run([](const auto& kernel, const auto& rows, auto... where) { kernel.softmax_largest(rows, where...); });

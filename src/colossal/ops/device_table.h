@@ -50,13 +50,14 @@ void launch_swiglu_backward(const T* dy, const GatedRows<const T>& in, const Gat
 
 template <class T>
 void launch_rotary(const RotaryRows<T>& a, int64_t rows, void* stream) {
-  const int64_t take = rows_of_block(a.head_size * 8);  // of each vector of a head a thread makes the angles
+  const int64_t groups = rows * ((a.heads + kTurnedHeads - 1) / kTurnedHeads);
+  const int64_t take = rows_of_block(2 * a.head_size);  // a vector of angles for each thread
   launch(
-      blocks_of(stream, rows, take),
+      blocks_of(stream, groups, take),
       [] COLOSSAL_DEVICE(int64_t block, const RotaryRows<T>& x, int64_t by_block, int64_t all) {
         rotary_by_frequencies(x, block * by_block, lesser((block + 1) * by_block, all));
       },
-      a, take, rows);
+      a, take, groups);
 }
 
 template <class T>

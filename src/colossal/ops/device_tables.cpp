@@ -45,7 +45,7 @@ void* current_stream(c10::Device device) {
 
 void refuse_launch(const char* reason) {
   throw Error("kernels", concat("the device refused a kernel: ", reason,
-                                "; built by nvcc for compute capabilities 8.0 and 9.0 and later"));
+                                "; they are built for compute capabilities from 7.5 on"));
 }
 
 }  // namespace colossal::ops

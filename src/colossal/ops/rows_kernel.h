@@ -25,20 +25,29 @@ COLOSSAL_DEVICE void rotary_rows(const RotaryRows<T>& a, int64_t begin, int64_t 
 }
 
 #if defined(COLOSSAL_SIMT)
-/// The same by angles in fp64, as fp32 loses the phase of high frequencies at long positions: made once for all heads.
+constexpr int64_t kTurnedHeads = 16;  // by the thread that made their angles
+
+template <class T>
+COLOSSAL_DEVICE int64_t head_groups(const RotaryRows<T>& a) {
+  return (a.heads + kTurnedHeads - 1) / kTurnedHeads;
+}
+
+/// The same for groups of heads [begin, end), head_groups() a row, by angles in fp64, as fp32 loses the phase of high
+/// frequencies at long positions: made once for all heads of a group.
 template <class T>
 COLOSSAL_DEVICE void rotary_by_frequencies(const RotaryRows<T>& a, int64_t begin, int64_t end) {
   using W = WideOf<T>;
-  const int64_t half = a.head_size / 2;
-  for_vectors_of_rows<W>(begin, end, half, [&](int64_t row) {
-    return [&a, row, half](int64_t i, auto part) {
+  const int64_t half = a.head_size / 2, groups = head_groups(a);
+  for_vectors_of_rows<W>(begin, end, half, [&](int64_t group) {
+    const int64_t row = group / groups, first = group % groups * kTurnedHeads, behind = first + kTurnedHeads;
+    return [&a, row, first, last = behind < a.heads ? behind : a.heads, half](int64_t i, auto part) {
       const Vec<double> angle = load(a.frequencies + i, part) * static_cast<double>(a.positions[row]);
       Vec<W> c, s;
       for (int lane = 0; lane < kLanes<W>; ++lane) {
         c[lane] = static_cast<W>(cos(angle[lane]));
         s[lane] = static_cast<W>(sin(angle[lane])) * a.sign;
       }
-      for (int64_t head = 0; head < a.heads; ++head) {
+      for (int64_t head = first; head < last; ++head) {
         const T* x = a.x + row * a.x_row_stride + head * a.x_head_stride;
         T* y = a.y + (row * a.heads + head) * a.head_size;
         const Vec<W> left = load(x + i, part), right = load(x + half + i, part);

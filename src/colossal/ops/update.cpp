@@ -25,11 +25,11 @@ constexpr int64_t kUpdateSlice = 1 << 22;  // elements of which tensor operators
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
   const auto fits = [&](const at::Tensor& t) {
-    return t.dim() == 1 && t.is_contiguous() && t.numel() == u.values.numel();
+    return t.dim() == 1 && t.is_contiguous() && t.numel() == u.values.numel() && t.device() == u.values.device();
   };
   require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)), rule,
-          "buffers must be contiguous, 1-D and equally long: got values ", u.values.sizes(), ", gradients ",
-          u.gradients.sizes());
+          "buffers must be contiguous, 1-D, equally long and on one device: got values ", u.values.sizes(), " on ",
+          u.values.device(), ", gradients ", u.gradients.sizes(), " on ", u.gradients.device());
   for (const at::Tensor& state : states)
     require(fits(state) && state.scalar_type() == type, rule, "states must be like the values, ", u.values.sizes(),
             " of ", type, ": got ", state.sizes(), " of ", state.scalar_type());

@@ -146,12 +146,13 @@ void Config::validate() const {
           training.batch_size, ", ", parallel.data, " * ", training.accumulate, shares > 1 ? concat(" * ", shares) : "",
           "; the nearest are ", below > 0 ? concat(below, " and ") : "", below + parts);
   parallel::check_sizes(parallel.tensor, 0, 0, data.sequence);
+  parallel::check_sequence(parallel.sequence, data.sequence, parallel::sequence_parts(parallel.tensor));
   optim::check_optimizer(optimizer);
   optim::check_learning_rate(optimizer, training.steps, training.batch_size);
   require(parallel.zero_sharers == 0 ||
-              (parallel.zero_sharers <= parallel.data && parallel.data % parallel.zero_sharers == 0),
-          "parallel", "zero_sharers must divide data: got ", parallel.zero_sharers, " of ", parallel.data,
-          " replicas; set it to 0 to share among all");
+              (parallel.zero_sharers <= parallel.copies() && parallel.copies() % parallel.zero_sharers == 0),
+          "parallel", "zero_sharers must divide data * sequence.size: got ", parallel.zero_sharers, " of ",
+          parallel.copies(), " replicas; set it to 0 to share among all");
   require(parallel.gathered_mib == 0 || (parallel.zero == 3 && parallel.reshard_after_forward), "parallel",
           "gathered_mib is for zero = 3 with reshard_after_forward, where parameters go: got ", parallel.gathered_mib,
           " with zero = ", parallel.zero, parallel.reshard_after_forward ? "" : ", reshard_after_forward = false",

@@ -283,8 +283,9 @@ std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config
   config.validate();
   require(world.size() == config.parallel.ranks(), "parallel",
           "the ranks must be the product of the layout's sizes: got ", world.size(), " ranks, pipeline ",
-          config.parallel.pipeline.size, " * data ", config.parallel.data, " * tensor ", config.parallel.tensor.size,
-          " = ", config.parallel.ranks(), "; start that many or change [parallel]");
+          config.parallel.pipeline.size, " * data ", config.parallel.data, " * sequence ",
+          config.parallel.sequence.size, " * tensor ", config.parallel.tensor.size, " = ", config.parallel.ranks(),
+          "; start that many or change [parallel]");
   parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the rest
   if (!device) device = comm::choose_device(config.run.device, world.local_rank());
   if (config.training.graph) check_graph(shape, *device);

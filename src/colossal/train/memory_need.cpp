@@ -36,7 +36,7 @@ std::string readable(double bytes) {
 
 MemoryNeed least_memory(const run::Config& config, const models::ModelShape& shape) {
   const distributed::ParallelConfig& p = config.parallel;
-  const double replicas = static_cast<double>(p.data),
+  const double replicas = static_cast<double>(p.copies()),
                sharers = p.zero_sharers > 0 ? static_cast<double>(p.zero_sharers) : replicas;
   const auto copies = [&](int64_t shared_from) { return p.zero >= shared_from ? replicas / sharers : replicas; };
   const double size = static_cast<double>(c10::elementSize(config.precision.dtype()));
@@ -68,7 +68,7 @@ void check_memory(const run::Config& config, const models::ModelShape& shape, at
           ", gradients ", readable(need.gradients * here), " and states of ", config.optimizer.name, " ",
           readable(need.states * here), " at least on the ", local, " rank(s) of this machine, which has ",
           readable(limit), "; take a smaller model (model.layers, model.hidden), ",
-          config.parallel.zero < 3 && config.parallel.data > 1 ? "share more out (parallel.zero = 3), " : "",
+          config.parallel.zero < 3 && config.parallel.copies() > 1 ? "share more out (parallel.zero = 3), " : "",
           "fewer replicas here (parallel.data) or more machines");
 }
 

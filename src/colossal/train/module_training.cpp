@@ -23,9 +23,10 @@ constexpr const char* kModel = "model.";  // before the names of parameters, and
 
 void check(const comm::World& world, const run::Config& config) {
   const distributed::ParallelConfig& p = config.parallel;
-  require(p.tensor.size == 1 && p.pipeline.size == 1, "parallel",
+  require(p.tensor.size == 1 && p.pipeline.size == 1 && p.sequence.size == 1, "parallel",
           "a module of your own can be replicated and shared out over data, not cut: got tensor ", p.tensor.size,
-          ", pipeline ", p.pipeline.size, "; set both to 1 and use parallel.data with parallel.zero");
+          ", pipeline ", p.pipeline.size, ", sequence ", p.sequence.size,
+          "; set all to 1 and use parallel.data with parallel.zero");
   require(
       config.precision.mode != "fp8", "precision",
       "mode fp8 replaces the products of this library's own linear layers: a module of your own has none; use bf16");

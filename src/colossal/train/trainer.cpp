@@ -222,13 +222,16 @@ void Trainer::start() {
     for (const std::string& notice : options_.notices) log_.warning(notice);
     settle_folder(steps);
   });
-  if (config_.parallel.zero > 0 && config_.parallel.data == 1 && is_first())
+  if (config_.parallel.zero > 0 && config_.parallel.copies() == 1 && is_first())
     log_.warning("parallel.zero = ", config_.parallel.zero,
                  " shares nothing out: there is one replica; raise parallel.data or leave zero out");
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
-            s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x tensor ",
-            config_.parallel.tensor.size,
+            s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x ",
+            config_.parallel.sequence.size > 1
+                ? concat("sequence ", config_.parallel.sequence.size, " (", config_.parallel.sequence.mode, ") x ")
+                : "",
+            "tensor ", config_.parallel.tensor.size,
             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "",
             config_.parallel.zero > 0 ? concat(" x zero ", config_.parallel.zero) : "",
             config_.parallel.pipeline.size > 1

@@ -59,19 +59,29 @@ struct TableEmbedding : nn::Embedding {
 
 struct TensorPatchEmbedding : nn::PatchEmbedding {
   TensorPatchEmbedding(nn::Parameters& p, LayoutPtr of, const std::string& name, const nn::PatchShape& s,
-                       int64_t hidden, double deviation)
+                       int64_t hidden, double deviation, const std::string& class_token, double class_deviation)
       : layout(std::move(of)),
         shape(s),
         weight(p, *layout, name + ".weight", {hidden, s.channels, s.patch, s.patch}, layout->outside,
                {.init = Init::normal(deviation), .decay = true}),
-        bias(p, *layout, name + ".bias", {hidden}, layout->outside, {}) {}
+        bias(p, *layout, name + ".bias", {hidden}, layout->outside, {}),
+        first(p, *layout, class_token + ".weight", {1, hidden}, layout->outside,
+              {.features = 1, .init = Init::normal(class_deviation), .decay = true}) {}
   at::Tensor forward(const at::Tensor& images, const nn::Step& step) override {
-    const at::Tensor own = tokens_of(*layout, layout->outside, step).rows_of(images);
-    return nn::linear(nn::cut_patches(own, shape), weight.value().flatten(1), bias.value());
+    const nn::Tokens tokens = tokens_of(*layout, layout->outside, step);
+    const at::Tensor patches = nn::cut_patches(tokens.rows_of(images), shape), w = weight.value().flatten(1),
+                     b = bias.value(), class_token = first.value();
+    if (tokens.sequence.is_all())
+      return at::cat({class_token.expand({patches.size(0), 1, -1}), nn::linear(patches, w, b)}, 1);
+    // Whatever tokens a rank has, it uses all parameters: others that share them wait for it.
+    const at::Tensor behind = tokens.sequence.of(at::constant_pad_nd(patches, {0, 0, 1, 0}), 1, "sequence");
+    at::Tensor is_first = at::zeros({behind.size(1), 1}, behind.options());
+    if (tokens.sequence.has_first()) is_first[0].fill_(1);
+    return nn::linear(behind, w, b) * (1 - is_first) + class_token * is_first;
   }
   LayoutPtr layout;
   nn::PatchShape shape;
-  Table weight, bias;
+  Table weight, bias, first;
 };
 
 /// Every rank holds the weight whole and uses it on its own heads of its own tokens.
@@ -125,7 +135,8 @@ struct TensorDropout : nn::Dropout {
         column(layout->mesh->place().index(layout->outside.columns)) {}
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) override {
     if (!step.training || probability == 0) return x;
-    const nn::Tokens tokens = tokens_of(*layout, layout->outside, step);
+    nn::Tokens tokens = tokens_of(*layout, layout->outside, step);
+    if (step.is_class_token) tokens.sequence = {};
     const int64_t sequence = tokens.sequence.whole_size(x.size(1));
     const int64_t first_row = step.first_row + tokens.batch.held.front() * x.size(0);
     const auto dropped = [&](const at::Tensor& run, const nn::Range& range) {
@@ -171,6 +182,12 @@ std::unique_ptr<nn::HeadProjection> TensorLayers::heads(const std::string& name,
   return std::make_unique<TensorHeads>(parameters(), layout_, name, s, o);
 }
 
+std::unique_ptr<nn::Attention> TensorLayers::attention(const std::string& name, const nn::AttentionShape& s,
+                                                       const nn::AttentionOptions& o) {
+  std::unique_ptr<nn::Attention> whole = Layers::attention(name, s, o);
+  return layout_->attention ? layout_->attention(s, o) : std::move(whole);
+}
+
 std::unique_ptr<nn::OutputProjection> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s,
                                                                const nn::LinearOptions& o) {
   nn::LinearOptions options = o;
@@ -190,12 +207,11 @@ std::unique_ptr<nn::Embedding> TensorLayers::positions(const std::string& name, 
 }
 
 std::unique_ptr<nn::PatchEmbedding> TensorLayers::patch_embedding(const std::string& name, const nn::PatchShape& s,
-                                                                  int64_t hidden, double deviation) {
-  require(layout_->outside.sequence.empty(), "parallel",
-          "tensor.sequence must be false for a model of images: ", s.count(),
-          " patches and the class token before them are not dealt out to ranks; modes 2d, 2.5d and 3d "
-          "split the rows of such a batch instead");
-  return std::make_unique<TensorPatchEmbedding>(parameters(), layout_, name, s, hidden, deviation);
+                                                                  int64_t hidden, double deviation,
+                                                                  const std::string& class_token,
+                                                                  double class_deviation) {
+  return std::make_unique<TensorPatchEmbedding>(parameters(), layout_, name, s, hidden, deviation, class_token,
+                                                class_deviation);
 }
 
 std::unique_ptr<nn::Norm> TensorLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {
@@ -227,10 +243,6 @@ std::unique_ptr<nn::LossHead> TensorLayers::lm_head(const std::string& name, int
 
 std::unique_ptr<nn::LossHead> TensorLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,
                                                        double deviation) {
-  require(
-      layout_->outside.sequence.empty(), "parallel",
-      "tensor.sequence must be false for a model that classifies: one rank alone has the token that its head reads; "
-      "modes 2d, 2.5d and 3d split the rows of a batch instead");
   return std::make_unique<TensorClassifier>(parameters(), layout_, name, hidden, classes, deviation);
 }
 

@@ -13,12 +13,13 @@ namespace colossal::parallel {
 /// Communication: linear layers: their Product. kv heads held by several ranks: one all_reduce of their rows of dW
 ///                among those. Norms: where features are split, a sum of 1 (RMSNorm) or 2 (LayerNorm) values a row over
 ///                them in forward and backward. Embedding, loss: vocabulary.h.
-///                Classifier: one all_reduce of the logits over the ranks that split features.
+///                Classifier: one all_reduce of the logits over the ranks that split features; its loss one over those
+///                that split tokens, of which one has the token that counts.
 ///                Dropout: none, masks follow the logical index.
 ///                Norms of heads: none, but ranks with other tokens or heads hold copies of the weight whose gradients
 ///                are partial sums.
-/// Errors:        a hidden size that does not divide (check_sizes); patch embeddings and classifiers where the layout
-///                splits the sequence ("parallel"). Ids outside the vocabulary are the caller's to check.
+/// Errors:        a hidden size that does not divide (check_sizes). Ids outside the vocabulary are the caller's to
+///                check.
 class TensorLayers : public nn::Layers {
  public:
   TensorLayers(nn::Parameters& parameters, Layout layout);
@@ -28,6 +29,8 @@ class TensorLayers : public nn::Layers {
                                          const nn::LinearOptions&) override;
   std::unique_ptr<nn::HeadProjection> heads(const std::string& name, const nn::AttentionShape&,
                                             const nn::LinearOptions&) override;
+  std::unique_ptr<nn::Attention> attention(const std::string& name, const nn::AttentionShape&,
+                                           const nn::AttentionOptions&) override;
   std::unique_ptr<nn::OutputProjection> from_heads(const std::string& name, const nn::AttentionShape&,
                                                    const nn::LinearOptions&) override;
   std::unique_ptr<nn::Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
@@ -35,7 +38,8 @@ class TensorLayers : public nn::Layers {
   std::unique_ptr<nn::Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
                                            double deviation) override;
   std::unique_ptr<nn::PatchEmbedding> patch_embedding(const std::string& name, const nn::PatchShape&, int64_t hidden,
-                                                      double deviation) override;
+                                                      double deviation, const std::string& class_token,
+                                                      double class_deviation) override;
   std::unique_ptr<nn::Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) override;
   std::unique_ptr<nn::Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
   std::unique_ptr<nn::Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;

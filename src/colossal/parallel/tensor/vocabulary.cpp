@@ -193,21 +193,28 @@ at::Tensor TensorClassifier::own_logits(const at::Tensor& hidden) const {
   return comm::reduce_from(part, layout_->mesh->group(layout_->outside.columns)) + bias_.value();
 }
 
+at::Tensor TensorClassifier::counted(const at::Tensor& x, const nn::Step& step) const {
+  const bool counts = tokens_of(*layout_, layout_->outside, step).sequence.has_first();
+  return counts ? x : x.masked_fill(at::ones({}, x.options().dtype(at::kBool).requires_grad(false)), 0);
+}
+
 at::Tensor TensorClassifier::loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
   const at::Tensor own = tokens_of(*layout_, layout_->outside, step).rows_of(labels);
   const at::Tensor loss = ops::cross_entropy(own_logits(hidden).flatten(0, -2), own.reshape({-1}));
-  return comm::reduce_from(loss, layout_->mesh->group(token_axes(layout_->outside)));
+  return comm::reduce_from(counted(loss, step), layout_->mesh->group(token_axes(layout_->outside)));
 }
 
 at::Tensor TensorClassifier::found(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {
   const at::Tensor own = tokens_of(*layout_, layout_->outside, step).rows_of(labels);
-  at::Tensor count = own_logits(hidden).argmax(-1).eq(own).sum();
+  at::Tensor count = counted(own_logits(hidden).argmax(-1).eq(own).sum(), step).clone();
   layout_->mesh->group(token_axes(layout_->outside)).all_reduce(count, comm::Reduce::Sum).wait();
   return count;
 }
 
 at::Tensor TensorClassifier::logits(const at::Tensor& hidden, const nn::Step& step) {
-  return gathered_tokens(own_logits(hidden), *layout_, layout_->outside, step);
+  const Split& split = layout_->outside;
+  const at::Tensor rows = comm::reduce_from(counted(own_logits(hidden), step), layout_->mesh->group(split.sequence));
+  return comm::gather_from(rows, 0, layout_->mesh->group(split.batch));
 }
 
 }  // namespace colossal::parallel

@@ -86,6 +86,8 @@ class TensorClassifier : public nn::LossHead {
 
  private:
   at::Tensor own_logits(const at::Tensor& hidden) const;
+  /// `x`, or zeros where this rank does not have the first token of each row.
+  at::Tensor counted(const at::Tensor& x, const nn::Step& step) const;
 
   std::shared_ptr<const Layout> layout_;
   Table weight_, bias_;

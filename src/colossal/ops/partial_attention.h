@@ -1,0 +1,63 @@
+// Attention of queries over a part of their keys, for sequences of which a rank has a part: partial results of all
+// parts of the keys, merged in any order, are those of ops::attention over all of them.
+//
+//   PartialAttention whole;
+//   for (const Keys& part : parts) {                 // of a ring of ranks for instance
+//     mask.first_key = part.first;
+//     merge(whole, partial_attention(q, part.k, part.v, mask));
+//   }
+//   const at::Tensor out = whole.out.to(q.scalar_type());
+//   ...                                              // backward, for the gradient dout of out: the sums over the parts
+//   const AttentionGradients d = partial_attention_backward(dout, q, part.k, part.v, mask, whole);
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "colossal/ops/attention.h"
+
+namespace colossal::ops {
+
+/// What queries have of the keys seen so far, in fp64 for fp64, else in fp32: narrower numbers are widened first. Both
+/// undefined: no query sees any of the keys.
+struct PartialAttention {
+  at::Tensor out;       ///< [B,N,S,D]: softmax over those keys times their values; zeros where a query sees none
+  at::Tensor log_sums;  ///< [B,N,S]: logarithm of the sum of the exponentials of the scores; minus infinity there
+};
+
+/// Of the keys given, which `mask` says how to see as ops::attention does. Has no gradient of its own.
+///
+/// Shapes: those of ops::attention; mask.queries and mask.first_key say where queries and keys of a part stand.
+/// Errors: those of ops::attention; on the CPU bf16 and fp16 are computed by the kernel of fp32.
+/// Cost:   that of ops::attention of those queries and keys, and next to nothing where they have no pair that the mask
+///         lets through: keys behind all queries or before all windows, or documents with ids between others than those
+///         of the queries. Announced (tensor::FlopCount): as ops::attention announces it.
+PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const AttentionMask& mask);
+
+/// The same by whole score matrices and ATen: the reference, and what runs on other devices than the CPU.
+PartialAttention partial_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                             const AttentionMask& mask);
+
+/// `sum` becomes what its queries have of its own keys and of those of `part`, which are others. An undefined `sum`
+/// becomes `part`, an undefined `part` changes nothing. No exponential overflows: sums are taken relative to the larger
+/// of the two. Changes the tensors of `sum` in place.
+void merge(PartialAttention& sum, const PartialAttention& part);
+
+/// In the dtype of PartialAttention, so that those of several parts can be added up. Undefined where no query sees any
+/// of the keys.
+struct AttentionGradients {
+  at::Tensor q, k, v;
+};
+
+/// The part of the gradients that comes through the keys given, where `dout` is the gradient of what all keys together
+/// make, `whole`: log_sums of all keys tell the weights, and rows of dout * out what all of them have in common
+/// (delta; Dao, arXiv:2307.08691, algorithm 2).
+AttentionGradients partial_attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                              const at::Tensor& v, const AttentionMask& mask,
+                                              const PartialAttention& whole);
+
+/// The same by whole score matrices.
+AttentionGradients partial_attention_backward_reference(const at::Tensor& dout, const at::Tensor& q,
+                                                        const at::Tensor& k, const at::Tensor& v,
+                                                        const AttentionMask& mask, const PartialAttention& whole);
+
+}  // namespace colossal::ops

@@ -1,0 +1,86 @@
+#include "colossal/parallel/sequence/exchange.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/parallel/sequence/modes.h"
+#include "colossal/parallel/sequence/runs.h"
+
+namespace colossal::parallel {
+namespace {
+
+/// Of sequences of which a rank has a part.
+class SplitAttention final : public nn::Attention {
+ public:
+  SplitAttention(std::shared_ptr<const SequenceExchange> exchange, int64_t heads, const nn::AttentionOptions& options)
+      : exchange_(std::move(exchange)), heads_(heads), options_(options) {}
+
+  nn::Inside forward(const nn::Heads& heads, const nn::Step& step) override {
+    require(!step.cache, "parallel",
+            "keys and values of a cache are of whole sequences: got a step with one where parallel.sequence deals out "
+            "tokens; decode with layers without it (DistributedModel::decoding_model)");
+    require(step.sequences.lengths.size() <= 1, "parallel",
+            "where parallel.sequence deals out tokens a row is one sequence: got ", step.sequences.lengths.size(),
+            "; tell them apart by documents (nn::Step::documents)");
+    require(step.cut != nullptr, "parallel",
+            "a step must say which tokens each rank has: got none; Layout::with_cut() makes it");
+    if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_);
+    const SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents)};
+    return {exchange_->attend({heads.q, heads.k, heads.v}, *step.cut, mask).flatten(2)};
+  }
+
+ private:
+  std::shared_ptr<const SequenceExchange> exchange_;
+  int64_t heads_;
+  nn::AttentionOptions options_;
+  at::Tensor slopes_;  // of the heads here, made when they are known
+};
+
+}  // namespace
+
+ops::AttentionMask SequenceMask::between(const std::vector<ops::PositionRun>& queries,
+                                         const ops::PositionRun& keys) const {
+  ops::AttentionMask mask{.causal = options.causal,
+                          .scale = options.scale,
+                          .window = options.window,
+                          .alibi = slopes,
+                          .soft_cap = options.soft_cap,
+                          .queries = queries,
+                          .first_key = keys.first};
+  if (!documents.defined()) return mask;
+  mask.documents = documents.narrow(1, keys.first, keys.size);
+  mask.query_documents = tokens_at(documents, 1, queries);
+  return mask;
+}
+
+nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
+                             int64_t shares) {
+  // Neighbours that exchange heads have one another's tokens all the same: the groups of them are to be balanced.
+  const int64_t ranks = config.size / config.ulysses, together = config.ulysses * shares;
+  const bool is_known = documents.defined() && documents.is_cpu() && documents.size(1) == tokens;
+  return is_known ? balanced(documents, ranks, together) : zigzag(tokens, ranks, together);
+}
+
+Layout with_sequence(Layout layout, const SequenceConfig& config) {
+  if (config.size == 1) return layout;
+  const int64_t shares = layout.mesh->place().size(layout.outside.sequence);
+  const std::vector<comm::Mesh::Axis> axes = sequence_axes(config);
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis)
+    for (Split* split : {&layout.outside, &layout.inside}) split->sequence.insert(split->sequence.begin(), axis->name);
+  std::shared_ptr<const SequenceExchange> exchange =
+      with_sequence_mode(config, [&](auto mode) { return mode.exchange(*layout.mesh, config); });
+  const int64_t parts = layout.mesh->place().size(layout.inside.columns);
+  layout.attention = [exchange, parts](const nn::AttentionShape& shape, const nn::AttentionOptions& options) {
+    const nn::HeadSplit here(shape, parts);
+    exchange->check(here.heads_local, here.kv_heads_local);
+    return std::make_unique<SplitAttention>(exchange, shape.heads, options);
+  };
+  layout.cut = [config, shares](int64_t tokens, const nn::Step& step) {
+    return sequence_cut(config, tokens, step.documents, shares);
+  };
+  return layout;
+}
+
+}  // namespace colossal::parallel

@@ -1,0 +1,63 @@
+// How the queries of a rank meet the keys and values that other ranks hold: what a mode of parallel sequences is, and
+// the attention layer that is written once over it.
+//
+//   Layout layout = with_sequence(make_layout(tensor, mesh), sequence);   // what TensorLayers are made of
+//   const nn::Step step = layout.with_cut(given, tokens);                 // says which tokens each rank has
+//
+// A new mode is a type in modes.h and a file with its SequenceExchange.
+#pragma once
+#include <memory>
+
+#include "colossal/nn/attention.h"
+#include "colossal/ops/attention.h"
+#include "colossal/parallel/sequence/config.h"
+#include "colossal/parallel/tensor/layout.h"
+
+namespace colossal::parallel {
+
+/// How scores are made, of the heads that a rank has.
+struct SequenceMask {
+  nn::AttentionOptions options;
+  at::Tensor slopes;     ///< of ALiBi, fp64 [N], or undefined
+  at::Tensor documents;  ///< int64 [B, S]: of all tokens of these rows; undefined: one document a row
+
+  /// Of queries at the positions `queries` and the keys at `keys`.
+  ops::AttentionMask between(const std::vector<ops::PositionRun>& queries, const ops::PositionRun& keys) const;
+};
+
+/// Queries, keys and values [B, S_own, N or Nkv, D] of the tokens that a rank holds.
+struct SequenceHeads {
+  at::Tensor q, k, v;
+};
+
+class SequenceExchange {
+ public:
+  virtual ~SequenceExchange() = default;
+  /// Errors ("parallel"): heads of a rank that the mode cannot exchange.
+  virtual void check(int64_t heads, int64_t kv_heads) const = 0;
+  /// softmax(scores) v of the queries, [B, S_own, N, D], where every query meets the keys of all tokens that `mask`
+  /// lets it see; `cut` says which rank holds which. Differentiable in q, k and v. Collective among the ranks of the
+  /// mode.
+  virtual at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const = 0;
+};
+
+/// Ulysses among the ranks of `group`: each gets the heads of a part of the others for all of their tokens, meets keys
+/// by `inner` (of which they are rank `index` of `parts`) and gives the others' tokens back. Neighbours number `index`
+/// of `parts` equal groups hold other tokens of the row than these.
+std::shared_ptr<const SequenceExchange> ulysses_exchange(comm::Group& group, int64_t index, int64_t parts,
+                                                         std::shared_ptr<const SequenceExchange> inner);
+
+/// Ring attention along `axis` of the mesh (ring_along). Each rank along it holds what neighbours together hold in a
+/// cut for more.
+std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis);
+
+/// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has, see runs_of():
+/// zigzag(), or where there are documents, known to the host, balanced().
+nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
+                             int64_t shares = 1);
+
+/// `layout` with the tokens of each row dealt out over the axes of `config`, of its mesh, and attention by
+/// the mode. Ranks that split tokens by tensor.sequence cut what a rank has further.
+Layout with_sequence(Layout layout, const SequenceConfig& config);
+
+}  // namespace colossal::parallel

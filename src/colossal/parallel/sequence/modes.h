@@ -1,0 +1,76 @@
+// The modes of parallel sequences, each listed once: a type with all that differs between them. What needs no LibTorch
+// is in config.cpp, the exchange in the file of the mode's name.
+//
+//   const auto exchange = with_sequence_mode(config, [&](auto mode) { return mode.exchange(mesh, config); });
+#pragma once
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/parallel/sequence/config.h"
+
+namespace colossal::parallel {
+
+class SequenceExchange;
+
+/// Keys and values of all ranks are gathered once a layer: Llama 3, arXiv:2407.21783, section 3.3.2.
+struct SequenceGather {
+  static constexpr const char* name = "gather";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+};
+
+/// Ranks exchange tokens for heads before attention, and back behind it: DeepSpeed-Ulysses, arXiv:2309.14509.
+struct SequenceUlysses {
+  static constexpr const char* name = "ulysses";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+};
+
+/// Keys and values go from rank to rank while those that are there are used: ring attention, arXiv:2310.01889.
+struct SequenceRing {
+  static constexpr const char* name = "ring";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+};
+
+/// Ulysses among neighbours inside a ring, axes "ring" and "ulysses": USP, arXiv:2405.07719.
+struct SequenceUsp {
+  static constexpr const char* name = "usp";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+};
+
+/// The published algorithm, whole rows of scores: keys go round, then values. Li et al., arXiv:2105.13120.
+struct SequenceSelfAttention {
+  static constexpr const char* name = "ring-self-attention";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+};
+
+using SequenceModes = std::tuple<SequenceGather, SequenceUlysses, SequenceRing, SequenceUsp, SequenceSelfAttention>;
+
+/// visit(mode) for each mode, in the order of the list.
+template <class Visit>
+void for_each_sequence_mode(const Visit& visit) {
+  std::apply([&](auto... mode) { (visit(mode), ...); }, SequenceModes());
+}
+
+/// visit(mode) of the mode that `config` names. Errors ("parallel"): no such mode.
+template <class Visit>
+auto with_sequence_mode(const SequenceConfig& config, const Visit& visit) {
+  std::vector<decltype(visit(SequenceGather()))> result;
+  for_each_sequence_mode([&](auto mode) {
+    if (config.mode == mode.name) result.push_back(visit(mode));
+  });
+  std::string names;
+  for (const std::string& name : sequence_mode_names()) names += (names.empty() ? "" : ", ") + name;
+  require(!result.empty(), "parallel", "sequence.mode must be one of ", names, ": got ", config.mode);
+  return std::move(result.front());
+}
+
+}  // namespace colossal::parallel

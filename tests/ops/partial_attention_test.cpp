@@ -1,0 +1,233 @@
+// Attention over parts of the keys, merged, against ops::attention over all of them: results and gradients, for every
+// mask, number of parts and order.
+#include "colossal/ops/partial_attention.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <array>
+
+#include "colossal/base/error.h"
+#include "colossal/tensor/flops.h"
+#include "ops/compare.h"
+
+namespace colossal::ops::partial_attention_test {
+namespace {
+
+constexpr int64_t kBatch = 2, kHeads = 6, kKvHeads = 2, kSize = 5;
+// A sequence of 80 tokens, of which the queries are 10-29 and 47-67. 53 keys: 17 and on.
+constexpr int64_t kSequence = 80, kQueries = 41, kKeys = 53, kFirstKey = 17;
+
+/// What attention() and its parts are asked of.
+struct Inputs {
+  at::Tensor q = normal({kBatch, kHeads, kQueries, kSize}, 1), k = normal({kBatch, kKvHeads, kKeys, kSize}, 2),
+             v = normal({kBatch, kKvHeads, kKeys, kSize}, 3), dout = normal({kBatch, kHeads, kQueries, kSize}, 4);
+  AttentionMask mask{.queries = {{10, 20}, {47, 21}}, .first_key = kFirstKey};
+
+  void set_documents(const at::Tensor& of_sequence) {  // [B, kSequence]
+    mask.documents = of_sequence.narrow(1, kFirstKey, kKeys).contiguous();
+    mask.query_documents = at::cat({of_sequence.narrow(1, 10, 20), of_sequence.narrow(1, 47, 21)}, 1);
+  }
+};
+
+/// Keys [first, first + size) of `in`, and the mask that goes with them.
+Inputs part_of(const Inputs& in, int64_t first, int64_t size) {
+  Inputs part = in;
+  part.k = in.k.narrow(2, first, size), part.v = in.v.narrow(2, first, size);
+  part.mask.first_key = in.mask.first_key + first;
+  if (in.mask.documents.defined()) part.mask.documents = in.mask.documents.narrow(1, first, size);
+  return part;
+}
+
+/// The keys cut in `parts` runs of unequal lengths, in an order that is neither theirs nor its reverse.
+std::vector<PositionRun> runs_of(int64_t keys, int64_t parts) {
+  std::vector<PositionRun> runs;
+  for (int64_t i = 0, first = 0; i < parts; ++i) {
+    const int64_t end = i + 1 == parts ? keys : keys * (i + 1) * (i + 3) / (parts * (parts + 2));
+    runs.push_back({first, end - first});
+    first = end;
+  }
+  std::rotate(runs.begin(), runs.begin() + parts / 2, runs.end());
+  if (parts > 2) std::swap(runs[0], runs[1]);
+  return runs;
+}
+
+using Forward = decltype(&partial_attention);
+using Backward = decltype(&partial_attention_backward);
+
+/// What expect_parts compares: out, dq, dk, dv.
+Tensors by_parts(const Inputs& in, int64_t parts, Forward forward, Backward backward) {
+  PartialAttention whole;
+  const auto runs = runs_of(in.k.size(2), parts);
+  for (const PositionRun& run : runs) {
+    const Inputs part = part_of(in, run.first, run.size);
+    merge(whole, forward(part.q, part.k, part.v, part.mask));
+  }
+  const at::Tensor dq = at::zeros_like(whole.out);
+  const auto wide = whole.out.options();
+  const at::Tensor dk = at::zeros(in.k.sizes(), wide), dv = at::zeros(in.v.sizes(), wide);
+  for (const PositionRun& run : runs) {
+    const Inputs part = part_of(in, run.first, run.size);
+    const AttentionGradients d = backward(part.dout, part.q, part.k, part.v, part.mask, whole);
+    if (!d.q.defined()) continue;  // zeros
+    dq.add_(d.q);
+    dk.narrow(2, run.first, run.size).copy_(d.k);
+    dv.narrow(2, run.first, run.size).copy_(d.v);
+  }
+  return {whole.out, dq, dk, dv};
+}
+
+Tensors at_once(const Inputs& in) {
+  const at::Tensor q = in.q.detach().clone().requires_grad_(), k = in.k.detach().clone().requires_grad_(),
+                   v = in.v.detach().clone().requires_grad_();
+  const at::Tensor out = attention(q, k, v, in.mask);
+  out.backward(in.dout);
+  return {out.detach(), q.grad(), k.grad(), v.grad()};
+}
+
+void expect_parts(const Inputs& in, at::ScalarType type = at::kDouble) {
+  const Tensors want = at_once(in);
+  Inputs given = in;
+  for (at::Tensor* x : {&given.q, &given.k, &given.v, &given.dout}) *x = x->to(type);
+  const auto compare = [&](const Tensors& got, const std::string& what) {
+    for (size_t i = 0; i < want.size(); ++i)
+      expect_close(got[i], want[i], type == at::kDouble ? type : at::kFloat, in.k.size(2) + kSize,
+                   what + ", value or gradient " + std::to_string(i));
+  };
+  for (const int64_t parts : {1, 2, 3, 5}) {
+    for (const auto set : runnable_instruction_sets()) {
+      const InstructionSetScope scope(set);
+      compare(by_parts(given, parts, partial_attention, partial_attention_backward),
+              concat(name(set), ", ", parts, " parts"));
+    }
+    compare(by_parts(given, parts, partial_attention_reference, partial_attention_backward_reference),
+            concat("reference, ", parts, " parts"));
+  }
+}
+
+// Some queries see keys of no part, some of one alone.
+TEST(PartialAttention, MergedIsAttentionUnderEveryMask) {
+  const at::Tensor position =
+      at::arange(kSequence, at::kLong).unsqueeze(0) + at::arange(kBatch, at::kLong).unsqueeze(1) * 3;
+  for (const bool causal : {true, false})
+    for (const int documents : {0, 1, 2})
+      for (const int64_t window : {int64_t{0}, int64_t{4}, int64_t{17}})
+        for (const bool biased : {false, true}) {
+          Inputs in;
+          in.mask.causal = causal, in.mask.window = window;
+          if (documents == 1) in.set_documents(position.div(23, "floor"));
+          if (documents == 2) in.set_documents(position.remainder(3));
+          if (biased) in.mask.alibi = alibi_slopes(kHeads), in.mask.soft_cap = 1.5, in.mask.scale = 0.7;
+          SCOPED_TRACE(concat("causal ", causal, ", documents ", documents, ", window ", window, ", biased ", biased));
+          expect_parts(in);
+        }
+}
+
+// Odd numbers of everything, queries that stand at the last of the keys, heads that read a key head each or all one.
+TEST(PartialAttention, MergedIsAttentionOfOddSizes) {
+  for (const auto& [heads, kv_heads, queries, keys, size] :
+       std::vector<std::array<int64_t, 5>>{{3, 3, 7, 7, 3}, {5, 1, 1, 11, 8}, {1, 1, 33, 65, 17}, {2, 1, 64, 64, 32}}) {
+    Inputs in{normal({1, heads, queries, size}, 1), normal({1, kv_heads, keys, size}, 2),
+              normal({1, kv_heads, keys, size}, 3), normal({1, heads, queries, size}, 4)};
+    in.mask.queries = {{keys - queries, queries}}, in.mask.first_key = 0;
+    SCOPED_TRACE(concat(heads, " heads, ", queries, " queries, ", keys, " keys"));
+    expect_parts(in);
+  }
+}
+
+// Narrow numbers are computed, merged and given back in fp32: of the inputs as they are nothing is rounded.
+TEST(PartialAttention, OfNarrowNumbersIsThatOfFp32) {
+  for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    Inputs in;
+    for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.dout}) *x = x->to(type).to(at::kDouble);
+    expect_parts(in, type);
+    EXPECT_EQ(partial_attention(in.q.to(type), in.k.to(type), in.v.to(type), in.mask).out.scalar_type(), at::kFloat);
+  }
+}
+
+TEST(PartialAttention, TellsTheLogarithmOfTheSumOfExponentials) {
+  const Inputs in;
+  const auto got = partial_attention(in.q, in.k, in.v, in.mask),
+             want = partial_attention_reference(in.q, in.k, in.v, in.mask);
+  const at::Tensor blind = want.log_sums.eq(-std::numeric_limits<double>::infinity());
+  EXPECT_EQ(blind.sum().item<int64_t>(), kBatch * kHeads * (kFirstKey - 10)) << "queries before the first key";
+  EXPECT_TRUE(at::equal(got.log_sums.eq(-std::numeric_limits<double>::infinity()), blind));
+  expect_close(got.log_sums.masked_fill(blind, 0), want.log_sums.masked_fill(blind, 0), at::kDouble, kKeys, "sums");
+  EXPECT_TRUE(got.out.masked_select(blind.unsqueeze(-1)).eq(0).all().item<bool>());
+}
+
+// Scores in the thousands, whose exponentials no number holds.
+TEST(PartialAttention, MergesWhatDiffersByFarWithoutOverflow) {
+  Inputs in;
+  in.q = in.q * 1000;
+  const Tensors got = by_parts(in, 3, partial_attention, partial_attention_backward), want = at_once(in);
+  expect_close(got[0], want[0], at::kDouble, 1000 * kKeys, "result");  // scores are 1000 times as large, and rounded
+}
+
+// Keys behind all queries, before all of their windows, or of other documents.
+TEST(PartialAttention, IsUndefinedWhereNothingIsSeen) {
+  Inputs in;
+  const auto sees = [&](const AttentionMask& mask) {
+    const PartialAttention part = partial_attention(in.q, in.k, in.v, mask);
+    const PartialAttention whole{at::zeros_like(in.q), at::zeros({kBatch, kHeads, kQueries}, at::kDouble)};
+    EXPECT_EQ(partial_attention_backward(in.dout, in.q, in.k, in.v, mask, whole).k.defined(), part.out.defined());
+    return part.out.defined();
+  };
+  EXPECT_FALSE(sees({.queries = {{0, kQueries}}, .first_key = kQueries}));
+  EXPECT_TRUE(sees({.queries = {{0, kQueries}}, .first_key = kQueries - 1}));
+  EXPECT_FALSE(sees({.window = 5, .queries = {{kKeys + 4, kQueries}}}));
+  EXPECT_TRUE(sees({.window = 5, .queries = {{kKeys + 3, kQueries}}}));
+  const auto with_documents = [&](int64_t of_queries) {
+    AttentionMask mask{.documents = at::arange(kKeys, at::kLong).div(20, "floor").repeat({kBatch, 1})};  // 0 to 2
+    mask.queries = {{kKeys, kQueries}};
+    mask.query_documents = at::full({kBatch, kQueries}, of_queries, at::kLong);
+    return mask;
+  };
+  EXPECT_FALSE(sees(with_documents(3)));
+  EXPECT_TRUE(sees(with_documents(2)));
+}
+
+// Some queries of the first run see nothing.
+TEST(PartialAttention, MergesIntoPartsOfATensor) {
+  const Inputs in;
+  const PartialAttention want = partial_attention(in.q, in.k, in.v, in.mask);
+  const PartialAttention whole{at::zeros_like(want.out),
+                               at::full_like(want.log_sums, -std::numeric_limits<double>::infinity())};
+  for (int64_t first = 0; const PositionRun& run : in.mask.queries) {
+    AttentionMask mask = in.mask;
+    mask.queries = {run};
+    PartialAttention view{whole.out.narrow(2, first, run.size), whole.log_sums.narrow(2, first, run.size)};
+    merge(view, partial_attention(in.q.narrow(2, first, run.size), in.k, in.v, mask));
+    merge(view, {});
+    first += run.size;
+  }
+  expect_close(whole.out, want.out, at::kDouble, kKeys, "result");
+  EXPECT_TRUE(at::allclose(whole.log_sums, want.log_sums));
+}
+
+// Two products forward and four backward of what the rule lets through, in whatever parts.
+TEST(PartialAttention, AnnouncesWhatAttentionDoes) {
+  const Inputs in;
+  const auto counted = [](const auto& run) {
+    const tensor::FlopCount count;
+    run();
+    return count.total();
+  };
+  const double want = counted([&] { at_once(in); });
+  EXPECT_GT(want, 0);
+  for (const int64_t parts : {1, 3})
+    EXPECT_EQ(counted([&] { by_parts(in, parts, partial_attention, partial_attention_backward); }), want);
+}
+
+// On meta, where sizes are all there is, and the operations are announced as elsewhere.
+TEST(PartialAttention, HasItsSizesOnMeta) {
+  Inputs in;
+  for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.dout}) *x = x->to(at::kBFloat16).to(at::kMeta);
+  const Tensors got = by_parts(in, 2, partial_attention, partial_attention_backward);
+  EXPECT_EQ(got[0].sizes(), in.q.sizes());
+  EXPECT_EQ(got[2].sizes(), in.k.sizes());
+  EXPECT_EQ(got[3].scalar_type(), at::kFloat);
+}
+
+}  // namespace
+}  // namespace colossal::ops::partial_attention_test

@@ -1,0 +1,119 @@
+// Whole models whose tokens are dealt out to ranks against one process, alone and in products with every other kind of
+// parallelism, in fp64. With collectives off each case must fail as a ParityError, or it proves nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/run/config.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::test::sequence_parity_test {
+namespace {
+
+void both(ParityCase c) {
+  EXPECT_NO_THROW(check_parity(c));
+  c.collectives_off = true;
+  c.steps = 1;
+  EXPECT_THROW(check_parity(c), ParityError);
+}
+
+class SequenceParity : public testing::TestWithParam<const char*> {
+ protected:
+  ParityCase make(models::ModelShape shape, int64_t ranks, int64_t tokens, int64_t steps = 3) const {
+    const bool is_usp = GetParam() == std::string("usp");
+    return {.shape = std::move(shape),
+            .sequences = {.size = ranks, .mode = GetParam(), .ulysses = is_usp ? 2 : 1},
+            .sequence = tokens,
+            .steps = steps};
+  }
+};
+
+// Ten steps, documents that the cut goes through, lengths that do not divide.
+TEST_P(SequenceParity, Gpt2WithDropoutEqualsSingleProcess) {
+  for (const auto& [ranks, tokens] : {std::pair{2, 8}, {4, 13}}) {
+    ParityCase c = make(tiny_gpt2(), ranks, tokens, 10);
+    c.shape.dropout = 0.3;
+    both(c);
+  }
+}
+
+TEST_P(SequenceParity, LlamaWithClippingEqualsSingleProcess) {
+  for (const auto& [ranks, tokens] : {std::pair{4, 16}, {2, 7}}) {
+    ParityCase c = make(tiny_llama(), ranks, tokens, 10);
+    c.clip = 0.05;
+    both(c);
+  }
+}
+
+TEST_P(SequenceParity, BesideDataAndZeroEqualsSingleProcess) {
+  for (const int64_t zero : {1, 3}) {
+    ParityCase c = make(tiny_llama(), 2, 9);
+    c.data = 2;
+    c.zero = zero;
+    c.accumulate = 2;
+    both(c);
+  }
+}
+
+TEST_P(SequenceParity, BesideTensorParallelismEqualsSingleProcess) {
+  for (const parallel::TensorConfig& tensor :
+       std::vector<parallel::TensorConfig>{{.size = 2}, {.size = 2, .sequence = true}, {.size = 4, .mode = "2d"}}) {
+    ParityCase c = make(tiny_gpt2(), 2, tensor.sequence ? 8 : 11);
+    c.shape.dropout = 0.3;
+    c.tensor = tensor;
+    both(c);
+  }
+}
+
+// 150 tokens in two documents, which are dealt out by pieces.
+TEST_P(SequenceParity, OfTokensDealtOutByDocumentsEqualsSingleProcess) {
+  ParityCase c = make(tiny_llama(), 2, 150, 2);
+  c.shape.positions = 150;
+  c.batch = 1;
+  both(c);
+}
+
+TEST_P(SequenceParity, InAPipelineWithRecomputationEqualsSingleProcess) {
+  ParityCase c = make(tiny_gpt2(), 2, 7);
+  c.pipeline.size = 2;
+  c.pipeline.micro_batches = 2;
+  c.recompute = "block";
+  both(c);
+}
+
+TEST_P(SequenceParity, OfMaskedTokensEqualsSingleProcess) { both(make(tiny_bert(), 2, 7)); }
+
+// One rank has the token that the head reads. Images: four patches and the class token, on two ranks and on four.
+TEST_P(SequenceParity, OfAClassEqualsSingleProcess) {
+  for (const int64_t ranks : {2, 4}) {
+    ParityCase images = make(tiny_vit(), ranks, 5), texts = make(tiny_bert("class"), ranks, 9);
+    images.shape.dropout = texts.shape.dropout = 0.3;
+    images.zero = 3;
+    both(images);
+    both(texts);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity,
+                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
+
+TEST(SequenceParallelism, OfRowsWithFewerTokensThanRanksIsRefused) {
+  run::Config config;
+  config.parallel.sequence = {.size = 8};
+  config.data.sequence = 5;
+  EXPECT_EQ(thrown_message([&] { config.validate(); }),
+            "[parallel] each of the 8 ranks of parallel.sequence must have a token of each row: got rows of 5; take "
+            "longer ones (data.sequence), or fewer ranks");
+  config.data.sequence = 20;
+  config.parallel.tensor = {.size = 2, .sequence = true};
+  EXPECT_EQ(thrown_message([&] { config.validate(); }),
+            "[parallel] with tensor.sequence the tokens of a row must divide by 2 * 8 (sequence.size) * 2 "
+            "(tensor.size): got 20; nearest: 32");
+  config.parallel.sequence.mode = "round";
+  EXPECT_THAT(thrown_message([&] { config.parallel.axes(); }),
+              testing::HasSubstr("[parallel] sequence.mode must be one of gather"));
+}
+
+}  // namespace
+}  // namespace colossal::test::sequence_parity_test
