@@ -3,7 +3,7 @@
 # Input:  LIBTORCH_ROOT (cache or environment): the folder that holds include/ and lib/ (site-packages/torch of a wheel).
 #         Without it: the torch importable by .venv/bin/python, then by python3.
 # Output: target LibTorch::torch; LibTorch_VERSION; LibTorch_CUDA (the build carries CUDA kernels); LibTorch_NCCL_INCLUDE: the
-#         folders that code against c10d's NCCL backend needs, empty where one is missing; LibTorch_CUDART: the CUDA runtime beside it.
+#         folders that code against c10d's NCCL backend and torch's CUDA graphs needs, empty where one is missing; LibTorch_CUDART: the CUDA runtime beside it.
 if(NOT LIBTORCH_ROOT AND DEFINED ENV{LIBTORCH_ROOT})
   set(LIBTORCH_ROOT $ENV{LIBTORCH_ROOT})
 endif()

@@ -35,6 +35,7 @@ class ForbiddenAllocator final : public c10::DeviceAllocator {
   /// Memory of the device from now on, and counted.
   c10::DataPtr given(void* address, at::Device device) {
     const size_t bytes = TrapMemory::of_process().bytes_at(address);
+    keep_for_graph(device, address);
     const std::lock_guard lock(mutex_);
     blocks_[address] = {device.index(), bytes};
     stat_of(device.index()).increase(bytes);
@@ -46,6 +47,14 @@ class ForbiddenAllocator final : public c10::DeviceAllocator {
     if (block == blocks_.end()) return;  // of an alias, which was no tensor of the device yet
     stat_of(block->second.device).decrease(block->second.bytes);
     blocks_.erase(block);
+  }
+
+  std::vector<std::pair<void*, size_t>> blocks_of(c10::DeviceIndex device) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::pair<void*, size_t>> found;
+    for (const auto& [address, block] : blocks_)
+      if (block.device == device) found.emplace_back(address, block.bytes);
+    return found;
   }
 
   bool initialized() override { return true; }
@@ -80,7 +89,7 @@ class ForbiddenAllocator final : public c10::DeviceAllocator {
 
 void free_forbidden(void* address) {
   ForbiddenAllocator::instance().taken_back(address);
-  TrapMemory::of_process().free(address);
+  if (!is_given_to_graph(address)) TrapMemory::of_process().free(address);
 }
 
 class AliasAllocator final : public c10::Allocator {
@@ -138,6 +147,10 @@ c10::Allocator& trap_allocator() { return ForbiddenAllocator::instance(); }
 c10::Allocator& trap_alias_allocator() {
   static auto* allocator = new AliasAllocator();
   return *allocator;
+}
+
+std::vector<std::pair<void*, size_t>> trap_blocks(c10::Device device) {
+  return ForbiddenAllocator::instance().blocks_of(device.index());
 }
 
 c10::DataPtr forbidden_of(c10::DataPtr alias, c10::Device device) {

@@ -5,6 +5,10 @@
 #include <c10/core/Device.h>
 #include <torch/library.h>
 
+#include <functional>
+#include <utility>
+#include <vector>
+
 #include "support/trap_device.h"
 
 namespace colossal::test {
@@ -36,6 +40,20 @@ void count_operator(c10::Device device);
 /// Adds to what happened on a device.
 void count(c10::Device device, const TrapCounts& happened);
 TrapCounts counted(c10::Device device);
+
+/// What is allocated on a device: forbidden addresses, and bytes in lines of 64.
+std::vector<std::pair<void*, size_t>> trap_blocks(c10::Device device);
+
+/// While a device records a graph (trap_graph.h): what runs there is computed, for the sizes of what comes after, and
+/// written down; when the recording ends the numbers are forgotten.
+bool is_recording(c10::Device device);
+/// What every replay is to do again; nothing where `device` does not record.
+void record_call(c10::Device device, std::function<void()> call);
+/// Throws while `device` records.
+void refuse_while_recording(c10::Device device, const char* what);
+/// Memory that is allocated while `device` records is the graph's: tensors give it back without freeing it.
+void keep_for_graph(c10::Device device, void* address);
+bool is_given_to_graph(void* address);
 
 /// The operators: the CPU's, behind one boxed function, and the few that cross between the host and the device.
 void register_trap_operators();

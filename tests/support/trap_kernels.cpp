@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "support/emulated_block.h"
+#include "support/trap_backend.h"
 #include "support/trap_memory.h"
 
 #define COLOSSAL_SIMT
@@ -78,12 +79,15 @@ constexpr int kBlockThreads = 16;  // unless a kernel wants another number
 template <class Body, class... Arguments>
 void launch(const Blocks& blocks, Body body, const Arguments&... given) {
   ++launched;
-  const std::tuple<Arguments...> arguments(reachable(given)...);
-  for (int64_t first = 0; first < std::min(kResidentBlocks, blocks.count); ++first)
-    test::EmulatedBlock::run(blocks.threads > 0 ? blocks.threads : kBlockThreads, first % 2 == 1, [&] {
-      for (int64_t block = first; block < blocks.count; block += kResidentBlocks)
-        std::apply([&](const Arguments&... all) { body(block, all...); }, arguments);
-    });
+  const auto run = [blocks, body, arguments = std::tuple<Arguments...>(reachable(given)...)] {
+    for (int64_t first = 0; first < std::min(kResidentBlocks, blocks.count); ++first)
+      test::EmulatedBlock::run(blocks.threads > 0 ? blocks.threads : kBlockThreads, first % 2 == 1, [&] {
+        for (int64_t block = first; block < blocks.count; block += kResidentBlocks)
+          std::apply([&](const Arguments&... all) { body(block, all...); }, arguments);
+      });
+  };
+  run();
+  test::record_call({c10::DeviceType::PrivateUse1, test::current_trap_device()}, run);
 }
 
 }  // namespace

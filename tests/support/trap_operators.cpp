@@ -180,10 +180,67 @@ bool reads_sizes(const c10::OperatorName& name, const torch::jit::Stack& argumen
   return false;
 }
 
+/// A tensor over the same memory, as it is now: the program may give its own other sizes, or free it. Of the host,
+/// whose numbers a launch takes along, the numbers.
+at::Tensor as_it_is(const at::Tensor& t) {
+  if (!t.defined()) return t;
+  if (is_trap(t)) return tensor_over(t.storage(), c10::DispatchKey::PrivateUse1, t);
+  at::Tensor copy = t.clone();
+  if (t.unsafeGetTensorImpl()->is_wrapped_number()) copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return copy;
+}
+
+IValue as_it_is(const IValue& value) {
+  if (value.isTensor()) return as_it_is(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& t : value.toTensorVector()) list.push_back(as_it_is(t));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& t : value.toOptionalTensorList())
+      list.push_back(t ? std::optional(as_it_is(*t)) : std::nullopt);
+    return list;
+  }
+  return value;
+}
+
+torch::jit::Stack as_they_are(at::ArrayRef<IValue> values) {
+  const at::AutoDispatchBelowAutograd below;
+  torch::jit::Stack copies;
+  for (const IValue& value : values) copies.push_back(as_it_is(value));
+  return copies;
+}
+
+/// Into the memory of a result of the recording, unless the operator has put it there itself.
+void put_numbers(const at::Tensor& from, const at::Tensor& into) {
+  if (!from.defined() || from.storage().is_alias_of(into.storage()) || into.storage().nbytes() == 0) return;
+  TORCH_CHECK(from.sizes() == into.sizes() && from.strides() == into.strides() &&
+                  from.storage().nbytes() == into.storage().nbytes(),
+              "a replay made other sizes than the recording: ", from.sizes(), " and ", into.sizes());
+  trap_allocator().copy_data(into.storage().unsafeGetStorageImpl()->mutable_data(),
+                             from.storage().unsafeGetStorageImpl()->data(), into.storage().nbytes());
+}
+
+void put_numbers(const IValue& from, const IValue& into) {
+  if (from.isTensor()) put_numbers(from.toTensor(), into.toTensor());
+  if (!from.isTensorList()) return;
+  const auto made = from.toTensorVector(), known = into.toTensorVector();
+  for (size_t i = 0; i < made.size(); ++i) put_numbers(made[i], known[i]);
+}
+
+bool is_any_recording() {
+  for (c10::DeviceIndex i = 0; i < kTrapDevices; ++i)
+    if (is_recording({c10::DeviceType::PrivateUse1, i})) return true;
+  return false;
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const auto& wanted = schema.arguments();
   auto arguments = torch::jit::pop(*stack, wanted.size());
+  const torch::jit::Stack given = is_any_recording() ? as_they_are(arguments) : torch::jit::Stack();
   Stand stand(c10::toString(op.operator_name()));
   const bool waits = reads_sizes(op.operator_name(), arguments);
   // Generators last: which one it is depends on where the tensors are.
@@ -192,7 +249,10 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       const bool is_late = arguments[i].isNone() || arguments[i].isGenerator();
       if (is_late != tensors) arguments[i] = in(stand, arguments[i], wanted[i]);
     }
-  if (waits) count(stand.device(), {.sizes_read = 1});
+  if (waits) {
+    refuse_while_recording(stand.device(), "the host reads how many numbers there are");
+    count(stand.device(), {.sizes_read = 1});
+  }
   count_operator(stand.device());
   for (IValue& argument : arguments) stack->push_back(std::move(argument));
   {
@@ -201,7 +261,13 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
   stand.carry_back();
   auto results = torch::jit::pop(*stack, schema.returns().size());
-  for (const IValue& result : results) stack->push_back(out(stand, result));
+  for (IValue& result : results) stack->push_back(result = out(stand, result));
+  if (!is_recording(stand.device())) return;
+  record_call(stand.device(), [op, given, known = as_they_are(results)] {
+    torch::jit::Stack again = as_they_are(given);
+    run_on_cpu(op, &again);
+    for (size_t i = 0; i < known.size(); ++i) put_numbers(again[i], known[i]);
+  });
 }
 
 at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
@@ -221,13 +287,23 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::op
 
 at::Tensor on_host(Stand& stand, const at::Tensor& t) { return is_trap(t) ? stand.in(t, true) : t; }
 
-/// Copies between devices, whichever they are.
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+void copy_numbers(const at::Tensor& from, const at::Tensor& to) {
   const at::AutoDispatchBelowAutograd below;
   const at::DisableRecordFunctionGuard unseen;
   Stand source("copy_"), target("copy_");
   on_host(target, to).copy_(on_host(source, from));
-  if (is_trap(from) == is_trap(to)) return to;
+}
+
+/// Copies between devices, whichever they are.
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (is_trap(from) != is_trap(to))
+    refuse_while_recording((is_trap(to) ? to : from).device(), "a copy between the host and the device");
+  copy_numbers(from, to);
+  if (is_trap(from) == is_trap(to)) {
+    if (is_recording(to.device()))
+      record_call(to.device(), [source = as_it_is(from), target = as_it_is(to)] { copy_numbers(source, target); });
+    return to;
+  }
   const auto bytes = static_cast<int64_t>(to.numel() * std::min(from.element_size(), to.element_size()));
   const bool waits = !(non_blocking && is_trap_pinned((is_trap(to) ? from : to).const_data_ptr()));
   if (is_trap(to))
@@ -238,6 +314,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
 }
 
 at::Scalar read_scalar(const at::Tensor& t) {
+  refuse_while_recording(t.device(), "the host reads a number");
   count(t.device(), {.scalar_reads = 1});
   return peek(t).item();
 }

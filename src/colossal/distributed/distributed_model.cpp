@@ -1,6 +1,7 @@
 #include "colossal/distributed/distributed_model.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <set>
 
@@ -84,6 +85,13 @@ std::vector<int64_t> DistributedModel::hidden_sizes(const Runner& runner, const 
 void DistributedModel::train(const PassOf& pass, const ResultOf& loss,
                              const parallel::BeforeGradients& before_gradients) {
   training_.executor->train(stage_function(training_, pass, loss), hidden_sizes(training_, pass(0)), before_gradients);
+}
+
+void DistributedModel::train_one(const Pass& pass, const ResultOf& loss) {
+  require(cuts_.size() == 2, "pipeline", "a micro-batch is trained on by itself where one stage has all layers: got ",
+          cuts_.size() - 1, " stages; use train()");
+  const at::Tensor lost = stage_function(training_, [&](int) { return pass; }, loss)(0, 0, at::Tensor());
+  torch::autograd::backward({lost}, {at::ones_like(lost)});
 }
 
 std::vector<at::Tensor> DistributedModel::forward(int micro_batches, const PassOf& pass, const ResultOf& result) {

@@ -41,6 +41,9 @@ class DistributedModel {
 
   /// Forward and backward of all micro-batches (see parallel::PipelineExecutor::train).
   void train(const PassOf& pass, const ResultOf& loss, const parallel::BeforeGradients& before_gradients);
+  /// Forward and backward of one micro-batch outside of any schedule: nothing is timed, and nothing known of it
+  /// afterwards, so that it can be recorded (tensor/graph.h). Errors ("pipeline"): a rank that has not all layers.
+  void train_one(const Pass& pass, const ResultOf& loss);
   /// Forward alone; what `result` returned, on the ranks of a last stage of pipe 0, and nothing elsewhere. step.cache
   /// is advanced.
   std::vector<at::Tensor> forward(int micro_batches, const PassOf& pass, const ResultOf& result);

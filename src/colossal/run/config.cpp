@@ -85,6 +85,10 @@ void TrainingConfig::fields(Fields& f) {
   f.choice("clip_by", clip_by, {"norm", "largest", "value"},
            "what clip bounds: the L2 norm of the whole gradient, its largest magnitude (both scale the whole), or each "
            "element (cut off by itself)");
+  f.flag("graph", graph,
+         "on GPUs: forward and backward of a micro-batch are recorded once and replayed, which saves the launches that "
+         "small models wait for; for models without dropout, data parallel with parallel.zero 0 or 1. Batches with "
+         "several documents in a row run as without");
   f.integer("seed", seed, "", "of initial weights, data order and dropout");
   f.integer("save_every", save_every, "steps", "between checkpoints; 0: at the end only");
   f.integer("keep_last", keep_last, "checkpoints", "older ones are removed; 0: none are");
@@ -117,6 +121,23 @@ int64_t Config::micro_batches() const {
                                     parallel::batch_parts(parallel.tensor));
 }
 
+namespace {
+
+/// What a recording would hold for good.
+void check_graph(const Config& config) {
+  if (!config.training.graph) return;
+  const auto& parallel = config.parallel;
+  require(parallel.zero <= 1, "training",
+          "graph needs parallel.zero 0 or 1, where parameters and gradients stay where they are: got ", parallel.zero,
+          "; set training.graph = false");
+  require(parallel.ranks() == parallel.data, "training",
+          "graph needs ranks that are all replicas: those of pipelines, tensor and sequence parallelism send to one "
+          "another while they compute; got ",
+          parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.graph = false");
+}
+
+}  // namespace
+
 void Config::validate() const {
   const int64_t shares = parallel::batch_parts(parallel.tensor), parts = parallel.data * training.accumulate * shares;
   const int64_t below = training.batch_size / parts * parts;
@@ -145,6 +166,7 @@ void Config::validate() const {
   parallel::PipelineConfig pipeline = parallel.pipeline;
   pipeline.micro_batches = micro_batches();
   parallel::check_sizes(pipeline);
+  check_graph(*this);
 }
 
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags) {

@@ -69,6 +69,7 @@ struct TrainingConfig {
   int64_t accumulate = 1;
   double clip = 1.0;
   std::string clip_by = "norm";
+  bool graph = false;
   int64_t seed = 0;
   int64_t save_every = 0;
   int64_t keep_last = 2;
@@ -93,7 +94,7 @@ struct Config {
   std::string tokenizer() const;
   /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica
   /// that deal out its rows, with the nearest sizes that do; a tensor.size that its mode cannot be made of; sizes that
-  /// the pipeline's schedule cannot do.
+  /// the pipeline's schedule cannot do; training.graph where passes cannot be recorded.
   void validate() const;
   /// Parts that each replica's share of a batch is cut in: training.accumulate, or those of the pipeline. Errors: those
   /// of validate().

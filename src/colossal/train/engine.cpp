@@ -14,9 +14,12 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/batch_documents.h"
 #include "colossal/nn/fp8_product.h"
+#include "colossal/ops/attention_mask.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 #include "colossal/tensor/elsewhere.h"
+#include "colossal/tensor/graph.h"
 #include "colossal/tensor/host_value.h"
+#include "colossal/train/captured_pass.h"
 #include "colossal/train/optimization.h"
 
 namespace colossal::train {
@@ -61,6 +64,15 @@ comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
 /// Labels that count, on their device.
 at::Tensor counted(const at::Tensor& labels) { return (labels != data::kIgnored).sum(); }
 
+/// Of [training] graph, what the config does not know. On meta nothing is launched.
+void check_graph(const models::ModelShape& shape, at::Device device) {
+  require(device.is_meta() || tensor::can_capture(device.type()), "training",
+          "graph needs a device that can record its operators, CUDA: got ", device.str(),
+          "; set training.graph = false");
+  require(shape.dropout == 0, "training", "graph needs a model without dropout, whose seeds would be recorded: got ",
+          shape.dropout, "; set model.dropout = 0 or training.graph = false");
+}
+
 /// The ranks that hold the layers that this one does: those of its stage, which chimera has at two indices.
 comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
   if (layers.states().empty() || layers.states().front()->spec.stages.size() < 2) return mesh.all_but("pipeline");
@@ -96,6 +108,9 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
   ranks_of_all_rows(mesh_);
   mesh_.all();
   if (fp8_) holders_of(mesh_, *fp8_);
+  if (config.training.graph && !device.is_meta())
+    captured_ = std::make_unique<CapturedPass>(
+        device, [this](const data::Batch& part, const at::Tensor& factor) { return captured(part, factor); });
 }
 
 Engine::~Engine() = default;
@@ -141,42 +156,82 @@ nn::Step Engine::step_of(const data::Batch& micro_batch) const {
   return step;
 }
 
+nn::Step Engine::training_step_of(const data::Batch& micro_batch, int64_t index) const {
+  nn::Step step = step_of(micro_batch);
+  step.training = true;
+  step.recompute = recompute_of(config_.memory);
+  step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
+                                  static_cast<uint64_t>(steps_done()));
+  // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch
+  // consecutive ones of those.
+  step.first_row =
+      (mesh_.place().index(mesh_.place().row_axes()) * config_.micro_batches() + index) * micro_batch.inputs.size(0);
+  return step;
+}
+
 double Engine::train_step(const data::Batch& batch) {
   const memory::KindScope kind(memory::Kind::Activations);
   const data::Batch b = checked(batch);
-  const int64_t parts = config_.micro_batches();
   const PhaseScope other(mesh_.world().traffic(), Phase::Other);
   const double labels = std::max(1.0, comm::sum(ranks_of_other_rows(mesh_), tensor::host_value(counted(batch.labels))));
-  const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
-  const auto pass = [&](int i) {
-    const data::Batch part = micro(i);
-    nn::Step step = step_of(part);
-    step.training = true;
-    step.recompute = recompute_of(config_.memory);
-    step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
-                                    static_cast<uint64_t>(steps_done()));
-    // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch
-    // consecutive ones of those.
-    step.first_row = (mesh_.place().index(mesh_.place().row_axes()) * parts + i) * part.inputs.size(0);
-    return distributed::DistributedModel::Pass{part.inputs, step};
-  };
-  std::vector<at::Tensor> losses(parts);
-  const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels, step);
-    losses[i] = sum.detach();
-    return sum * (optimization_->loss_scale() / labels);
-  };
-  model_->train(pass, loss, [&](bool last) { optimization_->reducer().begin(last); });
+  const double factor = optimization_->loss_scale() / labels;
+  const std::vector<at::Tensor> losses = is_for_graph(b) ? train_by_graph(b, factor) : train(b, factor);
   {
     const PhaseScope backward(mesh_.world().traffic(), Phase::Backward);
     optimization_->reducer().finish();
   }
   optimization_->store().end_pass();
-  // In the order of the micro-batches, whatever the schedule; undefined: others than this rank's.
-  std::erase_if(losses, [](const at::Tensor& lost) { return !lost.defined(); });
   double mean = 0;
   for (const double lost : optimization_->read_before_step(losses)) mean += lost / labels;
   return comm::sum(ranks_of_all_rows(mesh_), mean);
+}
+
+/// What this rank's micro-batches lost, each a sum, in their order; gradients are those of the sums times `factor`.
+std::vector<at::Tensor> Engine::train(const data::Batch& b, double factor) {
+  const int64_t parts = config_.micro_batches();
+  const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
+  const auto pass = [&](int i) {
+    const data::Batch part = micro(i);
+    return distributed::DistributedModel::Pass{part.inputs, training_step_of(part, i)};
+  };
+  std::vector<at::Tensor> losses(parts);
+  const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
+    const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels, step);
+    losses[i] = sum.detach();
+    return sum * factor;
+  };
+  model_->train(pass, loss, [&](bool last) { optimization_->reducer().begin(last); });
+  // In the order of the micro-batches, whatever the schedule; undefined: others than this rank's.
+  std::erase_if(losses, [](const at::Tensor& lost) { return !lost.defined(); });
+  return losses;
+}
+
+/// The same by replays. Gradients leave when they are over: in a recording, nobody would hear that one is complete.
+std::vector<at::Tensor> Engine::train_by_graph(const data::Batch& b, double factor) {
+  const PhaseScope phase(mesh_.world().traffic(), Phase::Forward);
+  const int64_t parts = config_.micro_batches();
+  std::vector<at::Tensor> losses;
+  for (int64_t i = 0; i < parts; ++i) losses.push_back(captured_->run(part_of(b, i, parts), factor));
+  optimization_->reducer().begin(true);
+  return losses;
+}
+
+/// Where a row holds several documents, their number and borders would be recorded.
+bool Engine::is_for_graph(const data::Batch& b) const {
+  return captured_ && captured_->fits(part_of(b, 0, config_.micro_batches())) &&
+         (config_.data.documents != "separate" || !b.documents.defined() || ops::is_document_a_row(b.documents));
+}
+
+/// The body of the recording. The seed and rows of dropout, which differ from pass to pass, are asked for by nobody.
+at::Tensor Engine::captured(const data::Batch& micro_batch, const at::Tensor& factor) {
+  at::Tensor lost;
+  const auto loss = [&](int, const at::Tensor& hidden, const nn::Step& step) {
+    const at::Tensor sum = model().head->loss_sum(hidden, micro_batch.labels, step);
+    lost = sum.detach();
+    return sum * factor.to(sum.scalar_type());
+  };
+  model_->train_one({micro_batch.inputs, training_step_of(micro_batch, 0)}, loss);
+  return lost;
 }
 
 StepResult Engine::step() {
@@ -234,8 +289,9 @@ std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config
           config.parallel.sequence.size, " * tensor ", config.parallel.tensor.size, " = ", config.parallel.ranks(),
           "; start that many or change [parallel]");
   parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the rest
-  return std::make_unique<Engine>(world, config, shape,
-                                  device ? *device : comm::choose_device(config.run.device, world.local_rank()));
+  if (!device) device = comm::choose_device(config.run.device, world.local_rank());
+  if (config.training.graph) check_graph(shape, *device);
+  return std::make_unique<Engine>(world, config, shape, *device);
 }
 
 }  // namespace colossal::train

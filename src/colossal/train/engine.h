@@ -31,6 +31,7 @@ class Fp8Layers;
 
 namespace colossal::train {
 
+class CapturedPass;
 class Optimization;
 
 /// What the model makes of a batch that it does not learn from. The same on all ranks.
@@ -101,6 +102,11 @@ class Engine : public Resumable {
 
  private:
   nn::Step step_of(const data::Batch& micro_batch) const;
+  nn::Step training_step_of(const data::Batch& micro_batch, int64_t index) const;
+  std::vector<at::Tensor> train(const data::Batch& batch, double factor);
+  std::vector<at::Tensor> train_by_graph(const data::Batch& batch, double factor);
+  bool is_for_graph(const data::Batch& batch) const;
+  at::Tensor captured(const data::Batch& micro_batch, const at::Tensor& factor);
   data::Batch checked(const data::Batch& batch) const;
 
   run::Config config_;
@@ -108,6 +114,7 @@ class Engine : public Resumable {
   std::unique_ptr<nn::Fp8Layers> fp8_;  // null: no fp8
   std::unique_ptr<distributed::DistributedModel> model_;
   std::unique_ptr<Optimization> optimization_;
+  std::unique_ptr<CapturedPass> captured_;  // null: every pass is launched operator by operator
 };
 
 /// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
