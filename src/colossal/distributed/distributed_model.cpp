@@ -95,7 +95,10 @@ std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, int micr
   auto results =
       runner.executor->forward(stage_function(runner, pass, result), micro_batches, hidden_sizes(runner, pass(0)));
   for (int i = 0; i < micro_batches; ++i)
-    if (const Pass p = pass(i); p.step.cache) p.step.cache->advance(p.step.sequences, p.inputs.size(1));
+    if (const Pass p = pass(i); p.step.cache) {
+      const int64_t tokens = p.inputs.size(1);
+      p.step.cache->advance(runner.layout.with_cut(p.step, tokens), tokens);
+    }
   return results;
 }
 
