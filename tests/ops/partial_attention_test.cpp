@@ -65,10 +65,11 @@ Tensors by_parts(const Inputs& in, int64_t parts, Forward forward, Backward back
   }
   const at::Tensor dq = at::zeros_like(whole.out);
   const auto wide = whole.out.options();
-  const at::Tensor dk = at::empty(in.k.sizes(), wide), dv = at::empty(in.v.sizes(), wide);
+  const at::Tensor dk = at::zeros(in.k.sizes(), wide), dv = at::zeros(in.v.sizes(), wide);
   for (const PositionRun& run : runs) {
     const Inputs part = part_of(in, run.first, run.size);
     const AttentionGradients d = backward(part.dout, part.q, part.k, part.v, part.mask, whole);
+    if (!d.q.defined()) continue;  // zeros
     dq.add_(d.q);
     dk.narrow(2, run.first, run.size).copy_(d.k);
     dv.narrow(2, run.first, run.size).copy_(d.v);
@@ -161,9 +162,47 @@ TEST(PartialAttention, MergesWhatDiffersByFarWithoutOverflow) {
   in.q = in.q * 1000;
   const Tensors got = by_parts(in, 3, partial_attention, partial_attention_backward), want = at_once(in);
   expect_close(got[0], want[0], at::kDouble, 1000 * kKeys, "result");  // scores are 1000 times as large, and rounded
-  PartialAttention blind = partial_attention(in.q, in.k, in.v, {.queries = {{0, kQueries}}, .first_key = 500});
-  merge(blind, partial_attention(in.q, in.k, in.v, {.queries = {{0, kQueries}}, .first_key = 600}));
-  EXPECT_TRUE(blind.out.eq(0).all().item<bool>() && blind.log_sums.lt(0).all().item<bool>());
+}
+
+// Keys behind all queries, before all of their windows, or of other documents.
+TEST(PartialAttention, IsUndefinedWhereNothingIsSeen) {
+  Inputs in;
+  const auto sees = [&](const AttentionMask& mask) {
+    const PartialAttention part = partial_attention(in.q, in.k, in.v, mask);
+    const PartialAttention whole{at::zeros_like(in.q), at::zeros({kBatch, kHeads, kQueries}, at::kDouble)};
+    EXPECT_EQ(partial_attention_backward(in.dout, in.q, in.k, in.v, mask, whole).k.defined(), part.out.defined());
+    return part.out.defined();
+  };
+  EXPECT_FALSE(sees({.queries = {{0, kQueries}}, .first_key = kQueries}));
+  EXPECT_TRUE(sees({.queries = {{0, kQueries}}, .first_key = kQueries - 1}));
+  EXPECT_FALSE(sees({.window = 5, .queries = {{kKeys + 4, kQueries}}}));
+  EXPECT_TRUE(sees({.window = 5, .queries = {{kKeys + 3, kQueries}}}));
+  const auto with_documents = [&](int64_t of_queries) {
+    AttentionMask mask{.documents = at::arange(kKeys, at::kLong).div(20, "floor").repeat({kBatch, 1})};  // 0 to 2
+    mask.queries = {{kKeys, kQueries}};
+    mask.query_documents = at::full({kBatch, kQueries}, of_queries, at::kLong);
+    return mask;
+  };
+  EXPECT_FALSE(sees(with_documents(3)));
+  EXPECT_TRUE(sees(with_documents(2)));
+}
+
+// Some queries of the first run see nothing.
+TEST(PartialAttention, MergesIntoPartsOfATensor) {
+  const Inputs in;
+  const PartialAttention want = partial_attention(in.q, in.k, in.v, in.mask);
+  const PartialAttention whole{at::zeros_like(want.out),
+                               at::full_like(want.log_sums, -std::numeric_limits<double>::infinity())};
+  for (int64_t first = 0; const PositionRun& run : in.mask.queries) {
+    AttentionMask mask = in.mask;
+    mask.queries = {run};
+    PartialAttention view{whole.out.narrow(2, first, run.size), whole.log_sums.narrow(2, first, run.size)};
+    merge(view, partial_attention(in.q.narrow(2, first, run.size), in.k, in.v, mask));
+    merge(view, {});
+    first += run.size;
+  }
+  expect_close(whole.out, want.out, at::kDouble, kKeys, "result");
+  EXPECT_TRUE(at::allclose(whole.log_sums, want.log_sums));
 }
 
 // Two products forward and four backward of what the rule lets through, in whatever parts.

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numeric>
+
 #include "colossal/base/seed.h"
 #include "colossal/comm/backends/idle_groups.h"
 #include "colossal/comm/run_ranks.h"
@@ -36,7 +39,8 @@ struct Case {
   SequenceConfig config;
   int64_t tokens = 24, heads = 12, kv_heads = 12;
   nn::AttentionOptions options{};
-  int documents = 0;  ///< 0: one a row; 1: runs, of other borders in each row; 2: every third token is of the same
+  int documents = 0;  ///< 0: one a row; 1: runs, of other borders in each row; 2: every third token is of the same;
+                      ///< 3: a short one and a long one, which a zigzag would deal out unevenly
 };
 
 std::string name_of(const Case& c) {
@@ -48,6 +52,7 @@ std::string name_of(const Case& c) {
 at::Tensor documents_of(const Case& c) {
   if (c.documents == 0) return {};
   const at::Tensor at = at::arange(c.tokens, at::kLong) + at::arange(kBatch, at::kLong).unsqueeze(1) * 3;
+  if (c.documents == 3) return at.gt(c.tokens / 4).to(at::kLong);
   return c.documents == 1 ? at.div(7, "floor") : at.remainder(3);
 }
 
@@ -90,7 +95,7 @@ struct Rank {
       : world(world),
         mesh(world, parallel::sequence_axes(c.config)),
         exchange(with_sequence_mode(c.config, [&](auto mode) { return mode.exchange(mesh, c.config); })),
-        cut(parallel::sequence_cut(c.config, c.tokens)),
+        cut(parallel::sequence_cut(c.config, c.tokens, documents_of(c))),
         runs(parallel::runs_of(cut, world.rank(), world.size())) {
     exchange->check(c.heads, c.kv_heads);
   }
@@ -168,6 +173,11 @@ TEST_P(SequenceExchange, OfGroupedQueriesIsAttention) {
     for (const int64_t ranks : {2, 4}) EXPECT_NO_THROW(check({.config = of(ranks), .kv_heads = kv_heads}));
 }
 
+// 150 tokens, dealt out by pieces.
+TEST_P(SequenceExchange, OfTokensDealtOutByDocumentsIsAttention) {
+  for (const int64_t ranks : {2, 4}) EXPECT_NO_THROW(check({.config = of(ranks), .tokens = 150, .documents = 3}));
+}
+
 TEST_P(SequenceExchange, NeedsItsCollectives) {
   EXPECT_THROW(check({.config = of(2)},
                      [](comm::World& world) {
@@ -178,7 +188,8 @@ TEST_P(SequenceExchange, NeedsItsCollectives) {
                ParityError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange, testing::Values("gather", "ulysses", "ring", "usp"));
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange,
+                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
 
 struct Sent {
   double forward, backward;
@@ -239,6 +250,15 @@ TEST(SequenceTraffic, OfTheRingIsTwoRoundsAndOneOfGradients) {
     }
 }
 
+// Keys and values go round in forward and again in backward; their gradients are reduced and scattered.
+TEST(SequenceTraffic, OfRingSelfAttentionIsThatOfThePaperWithScatteredGradients) {
+  for (const int64_t ranks : {2, 3, 4}) {
+    const double n = static_cast<double>(ranks), round = 2 * (n - 1) / n * kBatch * kTokens * 12 * kSize;
+    EXPECT_THAT(sent_by({.config = {ranks, "ring-self-attention"}}),
+                testing::Each(Sent{round, 2 * round, 4 * (ranks - 1), 4 * (ranks - 1) + 1}));
+  }
+}
+
 // Ulysses' terms among U neighbours, of the tokens of all of them, and the ring's among N / U groups with their heads.
 TEST(SequenceTraffic, OfUspIsThatOfBothInside) {
   const double ulysses = 1.0 / 4 * kBatch * kTokens / 3 * kSize * (2 * 12 + 2 * 12),
@@ -289,7 +309,7 @@ TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
 
 // Zigzag: all ranks have the same number of pairs of a query and a key that it sees.
 TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
-  for (const char* mode : {"gather", "ulysses", "ring", "usp"})
+  for (const char* mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"})
     for (const int64_t ranks : {2, 3, 4}) {
       const Case c{.config = config_of(mode, ranks)};
       std::vector<double> operations(ranks);
@@ -319,6 +339,55 @@ TEST(SequenceRuns, OfZigzagDifferByATokenAtMost) {
             << tokens << " tokens, " << ranks << " of " << shares;
         if (tokens % (2 * ranks * shares) == 0) EXPECT_THAT(apart, testing::Each(tokens / (ranks * shares)));
       }
+}
+
+/// Rows of documents, many short ones and few long ones as those of a corpus: logarithms of lengths are normal.
+at::Tensor packed(int64_t rows, int64_t tokens, double median, double deviation) {
+  auto generator = at::detail::createCPUGenerator(11);
+  const at::Tensor ids = at::zeros({rows, tokens}, at::kLong);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t first = 0, id = 0; first < tokens; ++id) {
+      const double draw = at::randn({}, generator, at::TensorOptions().dtype(at::kDouble)).item<double>();
+      const auto length = std::max<int64_t>(1, std::llround(median * std::exp(deviation * draw)));
+      ids[row].slice(0, first, std::min(tokens, first + length)).fill_(id);
+      first += length;
+    }
+  return ids;
+}
+
+// Within 2 % of the mean, on every number of ranks, where a zigzag is off. Each has as many tokens as under a zigzag,
+// whatever the documents are.
+TEST(SequenceRuns, OfDocumentsAreBalancedByTheirPairs) {
+  const auto uneven = [](const std::vector<double>& pairs) {
+    return *std::max_element(pairs.begin(), pairs.end()) * static_cast<double>(pairs.size()) /
+           std::accumulate(pairs.begin(), pairs.end(), 0.0);
+  };
+  for (const int64_t rows : {1, 3})
+    for (const int64_t ranks : {2, 3, 4, 8}) {
+      const at::Tensor documents = packed(rows, 16384 + 5, 600, 1.2);
+      const nn::SequenceCut cut = parallel::balanced(documents, ranks), plain = parallel::zigzag(16384 + 5, ranks);
+      EXPECT_LE(uneven(parallel::pairs_of(cut, documents)), 1.02) << rows << " rows, " << ranks << " ranks";
+      EXPECT_GT(uneven(parallel::pairs_of(plain, documents)), 1.02) << rows << " rows, " << ranks << " ranks";
+      for (int64_t rank = 0; rank < ranks; ++rank)
+        EXPECT_EQ(size_of(runs_of(cut, rank, ranks)), size_of(runs_of(plain, rank, ranks)));
+    }
+}
+
+TEST(SequenceRuns, OfNeighboursThatShareAreBalancedTogether) {
+  const at::Tensor documents = packed(1, 6007, 300, 1);
+  for (const int64_t shares : {2, 3}) {
+    const nn::SequenceCut cut = parallel::balanced(documents, 2, shares), plain = parallel::zigzag(6007, 2, shares);
+    std::vector<double> pairs = parallel::pairs_of(cut, documents), together(2);
+    for (size_t i = 0; i < pairs.size(); ++i) together[i / shares] += pairs[i];
+    EXPECT_LE(std::max(together[0], together[1]) * 2 / (together[0] + together[1]), parallel::kUneven);
+    for (int64_t rank = 0; rank < 2 * shares; ++rank)
+      EXPECT_EQ(size_of(runs_of(cut, rank, 2 * shares)), size_of(runs_of(plain, rank, 2 * shares)));
+  }
+}
+
+TEST(SequenceRuns, OfOneDocumentAreZigzag) {
+  const at::Tensor documents = at::zeros({2, 999}, at::kLong);
+  EXPECT_EQ(parallel::balanced(documents, 3).held, parallel::zigzag(999, 3).held);
 }
 
 TEST(SequenceRuns, OfZigzagAreThoseOfBothEnds) {

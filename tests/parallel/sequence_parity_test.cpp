@@ -66,6 +66,14 @@ TEST_P(SequenceParity, BesideTensorParallelismEqualsSingleProcess) {
   }
 }
 
+// 150 tokens in two documents, which are dealt out by pieces.
+TEST_P(SequenceParity, OfTokensDealtOutByDocumentsEqualsSingleProcess) {
+  ParityCase c = make(tiny_llama(), 2, 150, 2);
+  c.shape.positions = 150;
+  c.batch = 1;
+  both(c);
+}
+
 TEST_P(SequenceParity, InAPipelineWithRecomputationEqualsSingleProcess) {
   ParityCase c = make(tiny_gpt2(), 2, 7);
   c.pipeline.size = 2;
@@ -87,7 +95,8 @@ TEST_P(SequenceParity, OfAClassEqualsSingleProcess) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity, testing::Values("gather", "ulysses", "ring", "usp"));
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity,
+                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
 
 TEST(SequenceParallelism, OfRowsWithFewerTokensThanRanksIsRefused) {
   run::Config config;

@@ -96,7 +96,7 @@ data::Batch rows_of(const data::Batch& b, int64_t part, int64_t parts) {
 /// d(sum of losses) / d(embedded input) of one pass, parameters' gradients left alone.
 at::Tensor input_gradient(train::Engine& engine, const run::Config& config, const data::Batch& on_host) {
   auto to = [&](const at::Tensor& t) { return !t.defined() ? t : t.to(engine.device()); };
-  const data::Batch b{to(on_host.inputs), to(on_host.labels), to(on_host.positions), to(on_host.documents)};
+  const data::Batch b{to(on_host.inputs), to(on_host.labels), to(on_host.positions), on_host.documents};
   models::Model& model = engine.model();
   const nn::Step step =
       distributed::layout_of(config.parallel, engine.mesh())
@@ -141,12 +141,13 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
 /// What this rank holds of a hidden state [B, S, H] of the whole batch at the border of a block.
 at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Mesh& mesh) {
   const tensor::Place& place = mesh.place();
+  const at::Tensor documents = rows_of(random_batch(c, 0), place.index("data"), c.data).documents;
   const auto cut = [](const at::Tensor& t, int64_t dim, int64_t parts, int64_t index) {
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
   const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
   const parallel::Layout layout = distributed::layout_of(make_config(c, false).parallel, mesh);
-  return parallel::part_of(layout, layout.outside, replica, layout.with_cut({}, whole.size(1)));
+  return parallel::part_of(layout, layout.outside, replica, layout.with_cut({.documents = documents}, whole.size(1)));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "colossal/ops/attention_mask.h"
 #include "colossal/ops/blocked_attention.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/partial_flash_attention.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -35,8 +36,14 @@ void announce(const at::Tensor& q, int64_t pairs, double of_a_pair) {
 /// Of meta tensors the kernels tell sizes.
 bool goes_to_kernel(const at::Tensor& q) { return q.is_meta() || has_kernel(q); }
 
-PartialAttention nothing_seen(const at::Tensor& q) {
-  return {at::zeros_like(q), at::full({q.size(0), q.size(1), q.size(2)}, -kInfinity, q.options().requires_grad(false))};
+/// Whether queries and keys can have no document in common: in each row the ids of one end before those of the other.
+bool are_other_documents(const AttentionMask& mask) {
+  const at::Tensor &keys = mask.documents, &queries = mask.query_documents;
+  if (!keys.defined() || !queries.defined() || !keys.is_cpu() || !queries.is_cpu()) return false;
+  if (keys.size(1) == 0 || queries.size(1) == 0) return true;
+  const auto [first_key, last_key] = at::aminmax(keys, 1);
+  const auto [first_query, last_query] = at::aminmax(queries, 1);
+  return last_key.lt(first_query).logical_or(last_query.lt(first_key)).all().item<bool>();
 }
 
 }  // namespace
@@ -57,14 +64,16 @@ PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, con
   const at::NoGradGuard no_grad;
   const int64_t pairs = visible_pairs(q, k, mask);
   announce(q, pairs, 4);  // two products, of keys and of values
+  if (pairs == 0 || are_other_documents(mask)) return {};
+  if (takes_partial_flash_attention(q, k, mask)) return partial_flash_attention(q, k, v, mask);
   const WideHeads wide(q, k, v);
-  if (pairs == 0) return nothing_seen(wide.q);
   if (!goes_to_kernel(wide.q)) return partial_attention_reference(q, k, v, mask);
   const BlockedResult result = blocked_attention(blocked_heads(wide.q, wide.k, wide.v, mask));
   return {result.out, with_blind(result.log_sums, kInfinity, -kInfinity)};
 }
 
 void merge(PartialAttention& sum, const PartialAttention& part) {
+  if (!part.out.defined()) return;
   if (!sum.out.defined()) {
     sum = part;
     return;
@@ -76,7 +85,7 @@ void merge(PartialAttention& sum, const PartialAttention& part) {
   const at::Tensor both = own + other;  // at least 1, or 0 where nothing is seen
   const at::Tensor shares = both.clamp_min(1).reciprocal();
   sum.out.mul_((own * shares).unsqueeze(-1)).addcmul_(part.out, (other * shares).unsqueeze(-1));
-  sum.log_sums = largest + both.log();
+  sum.log_sums.copy_(largest + both.log());
 }
 
 AttentionGradients partial_attention_backward_reference(const at::Tensor& dout, const at::Tensor& q,
@@ -104,12 +113,13 @@ AttentionGradients partial_attention_backward(const at::Tensor& dout, const at::
   const at::NoGradGuard no_grad;
   const int64_t pairs = visible_pairs(q, k, mask);
   announce(q, pairs, 8);  // the gradients of both factors of each product
+  if (pairs == 0 || are_other_documents(mask)) return {};
+  if (takes_partial_flash_attention(q, k, mask)) return partial_flash_attention_backward(dout, q, k, v, mask, whole);
   const WideHeads wide(q, k, v);
-  if (pairs == 0) return {at::zeros_like(wide.q), at::zeros_like(wide.k), at::zeros_like(wide.v)};
   if (!goes_to_kernel(wide.q)) return partial_attention_backward_reference(dout, q, k, v, mask, whole);
-  const BlockedGradients d =
-      blocked_attention_backward(blocked_heads(wide.q, wide.k, wide.v, mask),
-                                 {whole.out, with_blind(whole.log_sums, -kInfinity, kInfinity)}, dout.to(wide_type(q)));
+  const BlockedGradients d = blocked_attention_backward(
+      blocked_heads(wide.q, wide.k, wide.v, mask),
+      {whole.out, with_blind(whole.log_sums, -kInfinity, kInfinity).contiguous()}, dout.to(wide_type(q)));
   return {d.q, d.k, d.v};
 }
 

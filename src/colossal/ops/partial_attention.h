@@ -16,7 +16,8 @@
 
 namespace colossal::ops {
 
-/// What queries have of the keys seen so far, in fp64 for fp64, else in fp32: narrower numbers are widened first.
+/// What queries have of the keys seen so far, in fp64 for fp64, else in fp32: narrower numbers are widened first. Both
+/// undefined: no query sees any of the keys.
 struct PartialAttention {
   at::Tensor out;       ///< [B,N,S,D]: softmax over those keys times their values; zeros where a query sees none
   at::Tensor log_sums;  ///< [B,N,S]: logarithm of the sum of the exponentials of the scores; minus infinity there
@@ -25,22 +26,26 @@ struct PartialAttention {
 /// Of the keys given, which `mask` says how to see as ops::attention does. Has no gradient of its own.
 ///
 /// Shapes: those of ops::attention; mask.queries and mask.first_key say where queries and keys of a part stand.
-/// Errors: those of ops::attention; on the CPU bf16 and fp16 are computed by the kernel of fp32.
-/// Cost:   that of ops::attention of those queries and keys; where the mask lets through nothing, whatever documents
-///         there are, no scores are computed. Announced (tensor::FlopCount): as ops::attention announces it.
+/// Errors: those of ops::attention.
+/// Paths:  on the CPU our kernel, bf16 and fp16 by that of fp32; on accelerators LibTorch's flash attention where it
+///         takes them (partial_flash_attention.h), else the reference, with whole scores.
+/// Cost:   that of ops::attention of those queries and keys, and next to nothing where they have no pair that the mask
+///         lets through: keys behind all queries or before all windows, or documents with ids between others than those
+///         of the queries. Announced (tensor::FlopCount): as ops::attention announces it.
 PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionMask& mask);
 
-/// The same by whole score matrices and ATen: the reference, and what runs on other devices than the CPU.
+/// The same by whole score matrices and ATen: the reference.
 PartialAttention partial_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                              const AttentionMask& mask);
 
 /// `sum` becomes what its queries have of its own keys and of those of `part`, which are others. An undefined `sum`
-/// becomes `part`. No exponential overflows: sums are taken relative to the larger of the two. Changes the tensors of
-/// `sum` in place.
+/// becomes `part`, an undefined `part` changes nothing. No exponential overflows: sums are taken relative to the larger
+/// of the two. Changes the tensors of `sum` in place.
 void merge(PartialAttention& sum, const PartialAttention& part);
 
-/// In the dtype of PartialAttention, so that those of several parts can be added up.
+/// In the dtype of PartialAttention, so that those of several parts can be added up. Undefined where no query sees any
+/// of the keys.
 struct AttentionGradients {
   at::Tensor q, k, v;
 };

@@ -26,6 +26,7 @@ void SequenceConfig::fields(Fields& f) {
 std::vector<comm::Mesh::Axis> SequenceGather::axes(const SequenceConfig& c) { return one_axis(c); }
 std::vector<comm::Mesh::Axis> SequenceUlysses::axes(const SequenceConfig& c) { return one_axis(c); }
 std::vector<comm::Mesh::Axis> SequenceRing::axes(const SequenceConfig& c) { return one_axis(c); }
+std::vector<comm::Mesh::Axis> SequenceSelfAttention::axes(const SequenceConfig& c) { return one_axis(c); }
 std::vector<comm::Mesh::Axis> SequenceUsp::axes(const SequenceConfig& c) {
   require(c.size % c.ulysses == 0, "parallel", "sequence.ulysses must divide sequence.size: got ", c.ulysses, " of ",
           c.size);

@@ -58,9 +58,12 @@ ops::AttentionMask SequenceMask::between(const std::vector<ops::PositionRun>& qu
   return mask;
 }
 
-nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, int64_t shares) {
+nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
+                             int64_t shares) {
   // Neighbours that exchange heads have one another's tokens all the same: the groups of them are to be balanced.
-  return zigzag(tokens, config.size / config.ulysses, config.ulysses * shares);
+  const int64_t ranks = config.size / config.ulysses, together = config.ulysses * shares;
+  const bool is_known = documents.defined() && documents.is_cpu() && documents.size(1) == tokens;
+  return is_known ? balanced(documents, ranks, together) : zigzag(tokens, ranks, together);
 }
 
 Layout with_sequence(Layout layout, const SequenceConfig& config) {
@@ -78,7 +81,9 @@ Layout with_sequence(Layout layout, const SequenceConfig& config) {
     exchange->check(here.heads_local, here.kv_heads_local);
     return std::make_unique<SplitAttention>(exchange, layer, shape.heads, options);
   };
-  layout.cut = [config, shares](int64_t tokens, const nn::Step&) { return sequence_cut(config, tokens, shares); };
+  layout.cut = [config, shares](int64_t tokens, const nn::Step& step) {
+    return sequence_cut(config, tokens, step.documents, shares);
+  };
   return layout;
 }
 

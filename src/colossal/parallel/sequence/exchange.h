@@ -47,14 +47,16 @@ class SequenceExchange {
 std::shared_ptr<const SequenceExchange> ulysses_exchange(comm::Group& group, int64_t index, int64_t parts,
                                                          std::shared_ptr<const SequenceExchange> inner);
 
-/// Ring attention along `axis` of the mesh. Each rank along it holds what neighbours together hold in a cut for more.
-/// Groups are made, one for each way between neighbours.
+/// Ring attention along `axis` of the mesh (ring_along). Each rank along it holds what neighbours together hold in a
+/// cut for more.
 std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis);
 
-/// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has: runs_of() the cut.
-nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, int64_t shares = 1);
+/// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has, see runs_of():
+/// zigzag(), or where there are documents, known to the host, balanced().
+nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
+                             int64_t shares = 1);
 
-/// `layout` with the tokens of each row dealt out in zigzag over the axes of `config`, of its mesh, and attention by
+/// `layout` with the tokens of each row dealt out over the axes of `config`, of its mesh, and attention by
 /// the mode. Ranks that split tokens by tensor.sequence cut what a rank has further.
 Layout with_sequence(Layout layout, const SequenceConfig& config);
 

@@ -45,7 +45,14 @@ struct SequenceUsp {
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
 };
 
-using SequenceModes = std::tuple<SequenceGather, SequenceUlysses, SequenceRing, SequenceUsp>;
+/// The published algorithm, whole rows of scores: keys go round, then values. Li et al., arXiv:2105.13120.
+struct SequenceSelfAttention {
+  static constexpr const char* name = "ring-self-attention";
+  static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+};
+
+using SequenceModes = std::tuple<SequenceGather, SequenceUlysses, SequenceRing, SequenceUsp, SequenceSelfAttention>;
 
 /// visit(mode) for each mode, in the order of the list.
 template <class Visit>

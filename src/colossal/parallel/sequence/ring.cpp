@@ -8,11 +8,14 @@
 // Memory:        q, k, v and the result of each layer, and a number a query and head, until backward; two parts of keys
 //                and values, and in backward two of their gradients, at a time.
 // See:           Liu et al., arXiv:2310.01889; the cut in zigzag makes causal steps equally long on all ranks.
+#include "colossal/parallel/sequence/ring.h"
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "colossal/ops/partial_attention.h"
 #include "colossal/parallel/sequence/exchange.h"
@@ -24,17 +27,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-/// The neighbours of a rank. Alone it has none.
-struct RingOfRanks {
-  int size, rank;
-  comm::Group *next = nullptr, *previous = nullptr;
-
-  comm::Work send(const at::Tensor& x) const { return next->send(x, 1); }
-  comm::Work receive(at::Tensor& x) const { return previous->recv(x, 0); }
-  /// Whose part arrives at `step`.
-  int source(int step) const { return (rank - step + size) % size; }
-};
 
 /// One attention: who has which tokens, and what of them may be seen. Saved for backward.
 struct RingPass : torch::CustomClassHolder {
@@ -49,14 +41,16 @@ struct RingPass : torch::CustomClassHolder {
     const at::Tensor both = at::stack({k, v});
     return longest == k.size(1) ? both : at::constant_pad_nd(both, {0, 0, 0, 0, 0, longest - k.size(1)});
   }
-  /// body(k, v, mask, first, size) of each run of the part that `source` has in `packed`: tokens [first, first + size)
-  /// of that part, by heads.
+  /// body(queries, keys, mask) of each run of this rank's queries with each run of the keys that `source` has: where
+  /// they stand among the tokens of either. Pairs that see nothing of one another then cost nothing.
   template <class Body>
-  void for_runs(const at::Tensor& packed, int source, const Body& body) const {
-    for (int64_t first = 0; const ops::PositionRun& run : runs[source]) {
-      const at::Tensor here = packed.narrow(2, first, run.size).transpose(2, 3);
-      body(here[0], here[1], mask.between(runs[ring.rank], run), first, run.size);
-      first += run.size;
+  void for_pairs(int source, const Body& body) const {
+    for (int64_t key = 0; const ops::PositionRun& keys : runs[source]) {
+      for (int64_t query = 0; const ops::PositionRun& queries : runs[ring.rank]) {
+        body(nn::Range{query, queries.size}, nn::Range{key, keys.size}, mask.between({queries}, keys));
+        query += queries.size;
+      }
+      key += keys.size;
     }
   }
 
@@ -66,33 +60,29 @@ struct RingPass : torch::CustomClassHolder {
   int64_t longest = 0;
 };
 
-/// A part on its way from the rank before, while this rank's goes to the next one.
-class Rotation {
- public:
-  Rotation(const RingOfRanks& ring, const at::Tensor& part) : sent_(part), received_(at::empty_like(part)) {
-    sending_ = ring.send(sent_);
-    receiving_ = ring.receive(received_);
-  }
-  at::Tensor wait() {
-    receiving_.wait();
-    sending_.wait();
-    return received_;
-  }
+at::Tensor run_of(const at::Tensor& x, const nn::Range& run) { return x.narrow(2, run.first, run.size); }
 
- private:
-  at::Tensor sent_, received_;
-  comm::Work sending_, receiving_;
-};
+ops::PartialAttention run_of(const ops::PartialAttention& whole, const nn::Range& run) {
+  return {run_of(whole.out, run), run_of(whole.log_sums, run)};
+}
+
+ops::PartialAttention nothing_seen(const at::Tensor& q) {
+  const auto wide = q.options().requires_grad(false).dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  return {at::zeros({q.size(0), q.size(2), q.size(1), q.size(3)}, wide).transpose(1, 2),
+          at::full({q.size(0), q.size(1), q.size(2)}, -std::numeric_limits<double>::infinity(), wide)};
+}
 
 ops::PartialAttention ring_forward(const RingPass& pass, const at::Tensor& q, at::Tensor part) {
-  ops::PartialAttention whole;
+  const ops::PartialAttention whole = nothing_seen(q);
   for (int step = 0; step < pass.ring.size; ++step) {
     std::optional<Rotation> rotation;
     if (step + 1 < pass.ring.size) rotation.emplace(pass.ring, part);
-    pass.for_runs(part, pass.ring.source(step),
-                  [&](const at::Tensor& k, const at::Tensor& v, const ops::AttentionMask& mask, int64_t, int64_t) {
-                    merge(whole, partial_attention(q, k, v, mask));
-                  });
+    const at::Tensor k = part[0].transpose(1, 2), v = part[1].transpose(1, 2);
+    pass.for_pairs(pass.ring.source(step),
+                   [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
+                     ops::PartialAttention sum = run_of(whole, queries);
+                     merge(sum, partial_attention(run_of(q, queries), run_of(k, keys), run_of(v, keys), mask));
+                   });
     if (rotation) part = rotation->wait();
   }
   return whole;
@@ -119,13 +109,16 @@ RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const 
     std::optional<Rotation> rotation;
     if (step + 1 < ring.size) rotation.emplace(ring, part);
     const at::Tensor own = at::zeros(part.sizes(), wide);
-    pass.for_runs(
-        part, ring.source(step),
-        [&](const at::Tensor& k, const at::Tensor& v, const ops::AttentionMask& mask, int64_t first, int64_t size) {
-          const auto of_run = partial_attention_backward(dout, q, k, v, mask, whole);
-          d.q.add_(of_run.q);
-          own[0].narrow(1, first, size).copy_(of_run.k.transpose(1, 2));
-          own[1].narrow(1, first, size).copy_(of_run.v.transpose(1, 2));
+    const auto by_head = [](const at::Tensor& both, int64_t i) { return both[i].transpose(1, 2); };
+    pass.for_pairs(
+        ring.source(step), [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
+          const auto of_pair =
+              partial_attention_backward(run_of(dout, queries), run_of(q, queries), run_of(by_head(part, 0), keys),
+                                         run_of(by_head(part, 1), keys), mask, run_of(whole, queries));
+          if (!of_pair.q.defined()) return;
+          run_of(d.q, queries).add_(of_pair.q);
+          run_of(by_head(own, 0), keys).add_(of_pair.k);
+          run_of(by_head(own, 1), keys).add_(of_pair.v);
         });
     receiving.wait();
     sending.wait();  // of the sum before, which goes now
@@ -178,7 +171,12 @@ class RingExchange final : public SequenceExchange {
 
 }  // namespace
 
-std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis) {
+Rotation::Rotation(const RingOfRanks& ring, const at::Tensor& part) : sent_(part), received_(at::empty_like(part)) {
+  sending_ = ring.send(sent_);
+  receiving_ = ring.receive(received_);
+}
+
+RingOfRanks ring_along(comm::Mesh& mesh, const std::string& axis) {
   RingOfRanks ring{mesh.size(axis), mesh.index(axis)};
   // All ranks go by one order, in which both members of a pair come to it without waiting for others: those with an
   // even first rank, those with an odd one, and the pair that closes the ring.
@@ -189,7 +187,11 @@ std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const st
       if (from == ring.rank) ring.next = &mesh.one_way(axis, from, to);
       if (to == ring.rank) ring.previous = &mesh.one_way(axis, from, to);
     }
-  return std::make_shared<RingExchange>(ring);
+  return ring;
+}
+
+std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis) {
+  return std::make_shared<RingExchange>(ring_along(mesh, axis));
 }
 
 std::shared_ptr<const SequenceExchange> SequenceRing::exchange(comm::Mesh& mesh, const SequenceConfig&) {

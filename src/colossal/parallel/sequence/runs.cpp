@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "colossal/base/error.h"
 
@@ -16,7 +17,103 @@ std::vector<int64_t> nearly_equal(int64_t size, int64_t parts) {
   return sizes;
 }
 
+/// Of each position the pairs of its queries in all rows, added up: [i] are those of positions before i.
+std::vector<double> summed_pairs(const at::Tensor& documents) {
+  const at::Tensor ids = documents.contiguous();
+  const int64_t rows = ids.size(0), tokens = ids.size(1);
+  std::vector<double> sums(tokens + 1, 0);
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto* own = ids.const_data_ptr<int64_t>() + row * tokens;
+    for (int64_t i = 0, first = 0; i < tokens; ++i) {
+      if (own[i] != own[first]) first = i;
+      sums[i + 1] += static_cast<double>(i - first + 1);
+    }
+  }
+  for (int64_t i = 0; i < tokens; ++i) sums[i + 1] += sums[i];
+  return sums;
+}
+
+std::vector<double> pairs_by(const nn::SequenceCut& cut, const std::vector<double>& sums) {
+  std::vector<int64_t> first{0};
+  for (const int64_t length : cut.lengths) first.push_back(first.back() + length);
+  std::vector<double> pairs;
+  for (const std::vector<int64_t>& held : cut.held) {
+    pairs.push_back(0);
+    for (const int64_t run : held) pairs.back() += sums[first[run + 1]] - sums[first[run]];
+  }
+  return pairs;
+}
+
+/// The most that a rank has over the mean. `shares` neighbours count as one: they exchange what they have.
+double unevenness(const std::vector<double>& pairs, int64_t shares) {
+  double most = 0, sum = 0;
+  for (size_t i = 0; i < pairs.size(); i += shares) {
+    const double own = std::accumulate(pairs.begin() + i, pairs.begin() + i + shares, 0.0);
+    most = std::max(most, own), sum += own;
+  }
+  return sum == 0 ? 1 : most * static_cast<double>(pairs.size()) / static_cast<double>(shares) / sum;
+}
+
+/// `each` pieces of `length` tokens for each rank: of as many pieces as there are ranks, those with the most pairs
+/// first, the one with more goes to the rank that has fewer so far. What is left at the end of the row is dealt out in
+/// order, so that each has the tokens of `counts`.
+nn::SequenceCut dealt_by_pairs(const std::vector<double>& sums, const std::vector<int64_t>& counts, int64_t shares,
+                               int64_t each, int64_t length) {
+  const int64_t ranks = static_cast<int64_t>(counts.size()) / shares, pieces = ranks * each;
+  std::vector<int64_t> rest = counts;
+  for (int64_t& left : rest) left -= each * length / shares;
+  std::vector<double> loads(ranks);
+  for (int64_t i = 0, first = pieces * length; i < ranks * shares; first += rest[i++])
+    loads[i / shares] += sums[first + rest[i]] - sums[first];
+  const auto pairs = [&](int64_t piece) { return sums[(piece + 1) * length] - sums[piece * length]; };
+  std::vector<int64_t> order(pieces), takers(ranks), owner(pieces);
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::iota(takers.begin(), takers.end(), int64_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return pairs(a) > pairs(b); });
+  for (int64_t i = 0; i < pieces; i += ranks) {
+    std::stable_sort(takers.begin(), takers.end(), [&](int64_t a, int64_t b) { return loads[a] < loads[b]; });
+    for (int64_t j = 0; j < ranks; ++j) {
+      owner[order[i + j]] = takers[j];
+      loads[takers[j]] += pairs(order[i + j]);
+    }
+  }
+  nn::SequenceCut cut{.held = std::vector<std::vector<int64_t>>(ranks * shares)};
+  const auto deal = [&](int64_t to, int64_t size) {
+    if (size == 0) return;
+    cut.held[to].push_back(static_cast<int64_t>(cut.lengths.size()));
+    cut.lengths.push_back(size);
+  };
+  for (int64_t piece = 0; piece < pieces; ++piece)
+    for (int64_t share = 0; share < shares; ++share) deal(owner[piece] * shares + share, length / shares);
+  for (int64_t i = 0; i < ranks * shares; ++i) deal(i, rest[i]);
+  return cut;
+}
+
+// Shorter pieces would cost more in calls of kernels than they balance.
+constexpr int64_t kLeastPiece = 16, kMostPieces = 64;
+
 }  // namespace
+
+std::vector<double> pairs_of(const nn::SequenceCut& cut, const at::Tensor& documents) {
+  return pairs_by(cut, summed_pairs(documents));
+}
+
+nn::SequenceCut balanced(const at::Tensor& documents, int64_t ranks, int64_t shares) {
+  const int64_t tokens = documents.size(1);
+  const std::vector<double> sums = summed_pairs(documents);
+  nn::SequenceCut best = zigzag(tokens, ranks, shares);
+  std::vector<int64_t> counts;
+  for (int64_t i = 0; i < ranks * shares; ++i) counts.push_back(size_of(runs_of(best, i, ranks * shares)));
+  double least = unevenness(pairs_by(best, sums), shares);
+  for (int64_t each = 2; least > kUneven && each <= kMostPieces; each *= 2) {
+    const int64_t length = tokens / (ranks * each) / shares * shares;
+    if (length < kLeastPiece) break;
+    nn::SequenceCut cut = dealt_by_pairs(sums, counts, shares, each, length);
+    const double uneven = unevenness(pairs_by(cut, sums), shares);
+    if (uneven < least) best = std::move(cut), least = uneven;
+  }
+  return best;
+}
 
 nn::SequenceCut zigzag(int64_t tokens, int64_t ranks, int64_t shares) {
   require(tokens >= ranks * shares, "parallel", "each of the ", ranks * shares,
