@@ -18,6 +18,7 @@
 #include "colossal/models/transformer_block.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/ops/activation.h"
+#include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
 #include "colossal/parallel/sequence/spread_cache.h"
@@ -299,6 +300,26 @@ TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
   });
   EXPECT_THAT(thrown_message([] { check(with_heads(tiny_gpt2(), 12), {.sequence = {5, "ulysses"}}, {7}); }),
               testing::HasSubstr("the 12 attention heads of a rank must divide by the 5 ranks"));
+}
+
+TEST(SpreadDecodingLimits, OfAttentionAreToldWithTheirReason) {
+  comm::run_ranks(2, [](comm::World& world) {
+    const parallel::SequenceConfig config{2, "ring"};
+    comm::Mesh mesh(world, parallel::sequence_axes(config));
+    const parallel::Layout layout = parallel::with_spread_cache(parallel::make_layout({}, mesh), config);
+    const nn::AttentionShape shape{8, 2, 2, 4};
+    const at::Tensor x = at::ones({1, 1, 2, 4});
+    parallel::SpreadCache cache(8, world.rank(), 2);
+    const auto refused = [&](const std::unique_ptr<nn::Attention>& attention) {
+      return complaint([&] { attention->forward({x, x, x, {}}, {.cache = &cache}); });
+    };
+    EXPECT_THAT(refused(layout.attention(0, shape, {.causal = false})),
+                testing::HasSubstr("share a cache text is causal and of one document: got attention of which a token "
+                                   "sees later ones"));
+    EXPECT_THAT(refused(nn::whole_attention(0, shape, {})),
+                testing::HasSubstr("attention of whole sequences needs all keys of a cache: got a part of them"));
+    EXPECT_EQ(refused(layout.attention(0, shape, {})), "no complaint");
+  });
 }
 
 }  // namespace
