@@ -14,7 +14,7 @@ namespace {
 class ModelParityOnAccelerator : public AcceleratorTest {
  protected:
   static void expect_parity(ParityCase c, const std::string& what) {
-    if (!has_accelerators_for(c.data * c.tensor.size * c.pipeline.size)) return;
+    if (!has_accelerators_for(c.data * c.sequences.size * c.tensor.size * c.pipeline.size)) return;
     c.device = accelerator;
     c.steps = 2;
     EXPECT_NO_THROW(check_parity(c)) << c.shape.architecture->name << ", " << what;
@@ -37,6 +37,14 @@ TEST_F(ModelParityOnAccelerator, OfEveryTensorMode) {
   for (const parallel::TensorConfig& mode : tensor_modes())
     if (mode.size <= 4 && mode.depth < 3) expect_parity({.shape = tiny_llama(), .tensor = mode}, name_of(mode));
   expect_parity({.shape = tiny_gpt2(), .tensor = {.size = 8, .mode = "3d"}}, "3d");
+}
+
+TEST_F(ModelParityOnAccelerator, OfEveryWayToSplitSequences) {
+  for (const std::string mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"})
+    expect_parity({.shape = tiny_llama(),
+                   .sequences = {.size = 2, .mode = mode, .ulysses = mode == "usp" ? 2 : 1},
+                   .sequence = 7},
+                  mode);
 }
 
 TEST_F(ModelParityOnAccelerator, OfPipelines) {

@@ -24,6 +24,7 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
   const std::string serial = generate(base + "/run", {"--timeout=60"});
   EXPECT_EQ(serial.rfind("line ", 0), 0u) << serial;
   EXPECT_EQ(generate(base + "/run", {"--parallel.tensor=2"}), serial);
+  EXPECT_EQ(generate(base + "/run", {"--parallel.sequence=2", "--parallel.sequence.mode=ring"}), serial);
   EXPECT_EQ(generate(base + "/run", {"--temperature=1", "--seed=4"}),
             generate(base + "/run", {"--temperature=1", "--seed=4"}));
   const Finished exported =

@@ -74,7 +74,7 @@ TEST_P(Stories260K, ReproducesLogitsAndGreedyContinuations) {
   });
 }
 std::string name_of(const distributed::ParallelConfig& layout) {
-  return concat(test::name_of(layout.tensor), "_pipeline", layout.pipeline.size);
+  return concat(test::name_of(layout.tensor), "_pipeline", layout.pipeline.size, "_sequence", layout.sequence.size);
 }
 
 std::vector<distributed::ParallelConfig> layouts() {
@@ -89,6 +89,7 @@ std::vector<distributed::ParallelConfig> layouts() {
                                            {.size = 8, .mode = "3d"}})
     list.push_back({.tensor = tensor});
   list.push_back({.pipeline = {.size = 5}});
+  list.push_back({.sequence = {.size = 3, .mode = "ring"}});
   list.push_back(
       {.tensor = {.size = 4, .mode = "2d"}, .pipeline = {.size = 2, .schedule = "zero-bubble-v", .micro_batches = 1}});
   return list;

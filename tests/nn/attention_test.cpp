@@ -95,7 +95,7 @@ TEST(AttentionLayer, WithACacheIsThatOfTheWholeSequence) {
                        at::cat({first.v, second.v}, 1)};
       const Step carried{.sequences = {added}, .cache = &cache};
       const at::Tensor got = layer->forward(step, carried).tensor;
-      cache.advance(carried.sequences, step.q.size(1));
+      cache.advance(carried, step.q.size(1));
       for (int i = 0, start = 0; i < 2; start += static_cast<int>(added[i++])) {
         held[i] += added[i];
         if (added[i] == 0) continue;

@@ -72,11 +72,12 @@ TEST(SequenceForm, KeepsAShareOfEveryActivation) {
             shape.layers * 2 * state * (kRanks - 1) / kRanks);
 }
 
-run::Config config_of(const TensorConfig& tensor, int64_t pipeline) {
+run::Config config_of(const TensorConfig& tensor, int64_t pipeline, const parallel::SequenceConfig& sequence = {}) {
   run::Config c;
   c.precision.mode = "fp64";
   c.parallel.tensor = tensor;
   c.parallel.pipeline.size = pipeline;
+  c.parallel.sequence = sequence;
   c.parallel.zero = 3;
   c.data.sequence = 6;
   c.training = {.steps = 3, .batch_size = 4, .seed = 1};
@@ -86,10 +87,12 @@ run::Config config_of(const TensorConfig& tensor, int64_t pipeline) {
 }
 
 /// Trained for three steps, then continued from a prompt of three tokens.
-std::vector<int64_t> generated(const TensorConfig& tensor, int64_t pipeline) {
-  std::vector<std::vector<int64_t>> ids(tensor.size * pipeline);
-  comm::run_ranks(static_cast<int>(tensor.size * pipeline), [&](comm::World& world) {
-    const auto engine = train::initialize(world, config_of(tensor, pipeline), tiny_llama());
+std::vector<int64_t> generated(const TensorConfig& tensor, int64_t pipeline,
+                               const parallel::SequenceConfig& sequence = {}) {
+  const run::Config config = config_of(tensor, pipeline, sequence);
+  std::vector<std::vector<int64_t>> ids(config.parallel.ranks());
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const auto engine = train::initialize(world, config, tiny_llama());
     for (int step = 0; step < 3; ++step) {
       const auto longs = at::TensorOptions().dtype(at::kLong);
       const at::Tensor tokens = at::arange(4 * 7, longs).mul(step + 3).remainder(37).view({4, 7});
@@ -109,6 +112,7 @@ TEST(SequenceForm, GeneratesAsOneProcessDoesAfterTraining) {
   ASSERT_EQ(want.size(), 8u);
   EXPECT_EQ(generated({.size = 2, .sequence = true}, 1), want);
   EXPECT_EQ(generated({.size = 3, .sequence = true}, 2), want);
+  EXPECT_EQ(generated({}, 1, {.size = 2, .mode = "ring"}), want);
 }
 
 TEST(SequenceForm, OfASequenceThatDoesNotDivideIsRefused) {

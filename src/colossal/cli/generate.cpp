@@ -7,6 +7,7 @@
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/infer/generate.h"
+#include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/config.h"
 #include "colossal/run/saved_model.h"
 
@@ -26,7 +27,8 @@ int generate_as_rank(const Request& request, const models::Registry& registry) {
   const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
   const distributed::ParallelConfig& layout = request.layout;
   require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(),
-          " ranks, pipeline ", layout.pipeline.size, " * tensor ", layout.tensor.size);
+          " ranks, pipeline ", layout.pipeline.size, " * sequence ", layout.sequence.size, " * tensor ",
+          layout.tensor.size);
   comm::Mesh mesh(*world, layout.axes());
   const run::SavedModel saved = run::load_model(request.from, request.tokenizer, mesh, layout,
                                                 comm::choose_device(request.device, world->local_rank()), registry);
@@ -75,6 +77,16 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--parallel.tensor.depth", r.layout.tensor.depth, "2.5d: copies of the weights")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.sequence,--parallel.sequence.size", r.layout.sequence.size,
+                 "ranks that share the tokens of the prompt, and the cache")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.sequence.mode", r.layout.sequence.mode, "how queries of the prompt meet keys")
+      ->capture_default_str()
+      ->check(CLI::IsMember(parallel::sequence_mode_names()));
+  app.add_option("--parallel.sequence.ulysses", r.layout.sequence.ulysses, "usp: neighbours that exchange heads")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -85,7 +97,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
-  parallel::tensor_axes(r.layout.tensor);
+  r.layout.axes();
   return with_ranks(r.layout.ranks(), "generate", arguments,
                     [&] { return generate_as_rank(r, models ? *models : models::built_in()); });
 }

@@ -7,7 +7,10 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/kv_cache.h"
+#include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
+#include "colossal/parallel/sequence/spread_cache.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 
@@ -24,7 +27,7 @@ parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequen
 
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                                    nn::Parameters::Options options, const Workload& workload)
-    : mesh_(mesh) {
+    : mesh_(mesh), sequence_(config.sequence) {
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
@@ -45,9 +48,12 @@ DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& confi
   training_ = make_runner(layout_of(config, mesh), shape, plan.schedule);
   if (training_.layout.outside.sequence.empty()) return;
   const nn::Parameters::Redeclaration again(*parameters_);
-  parallel::TensorConfig whole = config.tensor;
-  whole.sequence = false;
-  decoding_ = make_runner(parallel::make_layout(whole, mesh), shape, plan.schedule);
+  ParallelConfig whole = config;
+  whole.tensor.sequence = false;
+  decoding_ =
+      make_runner(with_spread_cache(parallel::make_layout(whole.tensor, mesh), config.sequence), shape, plan.schedule);
+  if (config.tensor.sequence && config.sequence.size > 1)
+    prompting_ = make_runner(layout_of(whole, mesh), shape, plan.schedule);
 }
 
 DistributedModel::Runner DistributedModel::make_runner(parallel::Layout layout, const models::ModelShape& shape,
@@ -103,18 +109,48 @@ std::vector<at::Tensor> DistributedModel::forward(const Runner& runner, int micr
   auto results =
       runner.executor->forward(stage_function(runner, pass, result), micro_batches, hidden_sizes(runner, pass(0)));
   for (int i = 0; i < micro_batches; ++i)
-    if (const Pass p = pass(i); p.step.cache) p.step.cache->advance(p.step.sequences, p.inputs.size(1));
+    if (const Pass p = pass(i); p.step.cache) {
+      const int64_t tokens = p.inputs.size(1);
+      p.step.cache->advance(runner.layout.with_cut(p.step, tokens), tokens);
+    }
   return results;
 }
 
 at::Tensor DistributedModel::everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like) {
-  const auto results = forward(decoding(), 1, [&](int) { return pass; }, result);
+  return everywhere(decoding(), pass, result, like);
+}
+
+at::Tensor DistributedModel::everywhere(const Runner& runner, const Pass& pass, const ResultOf& result,
+                                        const at::Tensor& like) {
+  const auto results = forward(runner, 1, [&](int) { return pass; }, result);
   comm::Group& ranks = mesh_.group("pipeline");
   if (ranks.size() == 1) return results.front();
   at::Tensor value = results.empty() ? at::empty_like(like) : results.front().to(like.scalar_type()).contiguous();
-  const schedule::Placement& place = decoding().executor->schedule().placement;
+  const schedule::Placement& place = runner.executor->schedule().placement;
   ranks.broadcast(value, place.rank_of(0, place.stages() - 1)).wait();
   return value;
+}
+
+std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacity) const {
+  if (sequence_.size == 1) return std::make_unique<nn::KvCache>(capacity);
+  const std::vector<std::string>& axes = prompting().layout.outside.sequence;
+  return std::make_unique<parallel::SpreadCache>(capacity, mesh_.place().index(axes), mesh_.place().size(axes));
+}
+
+at::Tensor DistributedModel::next_logits(const Pass& pass) {
+  require(pass.step.cache != nullptr, "parallel",
+          "tokens are decoded with a cache: got a step without one; make_cache() gives it");
+  const bool is_dealt_out =
+      sequence_.size > 1 && pass.step.cache->lengths().empty() && pass.inputs.size(1) >= sequence_.size;
+  const Runner& runner = is_dealt_out ? prompting() : decoding();
+  const models::Model& model = decoding().model;
+  const nn::Parameters::Options& options = parameters_->options();
+  return everywhere(
+      runner, pass,
+      [&](int, const at::Tensor& hidden, const nn::Step& step) {
+        return model.head->logits(parallel::last_token(runner.layout, hidden, step), pass.step)[0];
+      },
+      at::empty({model.shape.vocabulary}, at::TensorOptions().dtype(options.dtype).device(options.device)));
 }
 
 }  // namespace colossal::distributed

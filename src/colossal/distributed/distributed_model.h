@@ -9,6 +9,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/config.h"
 #include "colossal/models/model.h"
+#include "colossal/nn/attention_cache.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/parallel/pipeline/executor.h"
 #include "colossal/parallel/tensor/layout.h"
@@ -51,11 +52,22 @@ class DistributedModel {
   /// sizes and dtype. step.cache is advanced.
   at::Tensor everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like);
 
+  /// A cache with room for `capacity` tokens of each sequence, for next_logits(): a parallel::SpreadCache where
+  /// parallel.sequence deals out tokens, else a nn::KvCache.
+  std::unique_ptr<nn::AttentionCache> make_cache(int64_t capacity) const;
+  /// Logits [V] of what follows the last token of the first row of `pass`, which has a cache, of make_cache(): on all
+  /// ranks of the replica. step.cache is advanced.
+  ///
+  /// Communication: into an empty cache a prompt that has a token for each rank of the sequence goes as in training, by
+  ///                the mode; the last hidden state [B, H] is broadcast to these ranks. Everything else goes through
+  ///                decoding_model(): see parallel::with_spread_cache. Behind either what head and pipeline send.
+  at::Tensor next_logits(const Pass& pass);
+
   nn::Parameters& parameters() { return *parameters_; }
   models::Model& model() { return training_.model; }
   /// Layers over the same parameters that take sequences of any length: those of model(), unless parallel.sequence or
   /// tensor.sequence deals out tokens to ranks. Then they are of the layout without these, under which each rank has
-  /// all tokens.
+  /// all tokens, and parallel.sequence shares out the keys and values of a cache alone.
   const models::Model& decoding_model() const { return decoding().model; }
   const parallel::PipelineExecutor& executor() const { return *training_.executor; }
   const std::vector<int64_t>& cuts() const { return cuts_; }
@@ -69,17 +81,23 @@ class DistributedModel {
   };
   Runner make_runner(parallel::Layout layout, const models::ModelShape& shape, schedule::Schedule schedule);
   const Runner& decoding() const { return decoding_ ? *decoding_ : training_; }
+  /// What a pass with an empty cache goes through if its tokens are dealt out.
+  const Runner& prompting() const { return prompting_ ? *prompting_ : training_; }
   parallel::StageFunction stage_function(const Runner& runner, const PassOf& pass, const ResultOf& result) const;
   std::vector<at::Tensor> forward(const Runner& runner, int micro_batches, const PassOf& pass,
                                   const ResultOf& result) const;
   /// Of the hidden states [B, S, H] that this rank holds between blocks of such a pass.
   static std::vector<int64_t> hidden_sizes(const Runner& runner, const Pass& pass);
+  /// The one result of a pass through `runner`, on all ranks of the replica.
+  at::Tensor everywhere(const Runner& runner, const Pass& pass, const ResultOf& result, const at::Tensor& like);
 
   comm::Mesh& mesh_;
+  parallel::SequenceConfig sequence_;
   std::unique_ptr<nn::Parameters> parameters_;
   std::vector<int64_t> cuts_;
   Runner training_;
-  std::optional<Runner> decoding_;  // where training deals out tokens
+  std::optional<Runner> decoding_;   // where training deals out tokens
+  std::optional<Runner> prompting_;  // where it does so by tensor.sequence, too, which wants lengths that divide
 };
 
 /// How a model of `config` lies on `mesh`, which has the axes of it, while it trains.

@@ -7,16 +7,12 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
-#include "colossal/nn/kv_cache.h"
 
 namespace colossal::infer {
 
 std::vector<int64_t> generate(distributed::DistributedModel& distributed, const std::vector<int64_t>& prompt,
                               const GenerateOptions& options, const std::function<bool(int64_t)>& emit) {
   const models::Model& model = distributed.decoding_model();
-  const auto tensors = at::TensorOptions()
-                           .dtype(distributed.parameters().options().dtype)
-                           .device(distributed.parameters().options().device);
   const int64_t length = static_cast<int64_t>(prompt.size()), positions = model.shape.positions;
   const models::Task task = model.shape.task();
   require(task.generates(), "generate", "text is continued by models that are asked for the next token: got a ",
@@ -32,22 +28,18 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
   const int64_t capacity = std::min(positions, length + std::max<int64_t>(options.max_tokens, 0));
   // one sequence; a layout that splits the batch gets copies of it, of which the first counts
   const int64_t rows = model.batch_parts;
-  nn::KvCache cache(capacity);
-  const auto ids_options = tensors.dtype(at::kLong);  // made there: only logits make the host wait
+  const std::unique_ptr<nn::AttentionCache> cache = distributed.make_cache(capacity);
+  // made there: only logits make the host wait
+  const auto ids_options = at::TensorOptions().dtype(at::kLong).device(distributed.parameters().options().device);
   at::Tensor input = at::tensor(prompt, ids_options).repeat({rows, 1});
   std::vector<int64_t> generated;
   int64_t held = 0;  // tokens of the sequence in the cache
   while (static_cast<int64_t>(generated.size()) < options.max_tokens) {
     nn::Step step;
     step.positions = at::arange(held, held + input.size(1), ids_options).repeat({rows, 1});
-    step.cache = &cache;
-    const at::Tensor logits = distributed.everywhere(
-        {input, step},
-        [&](int, const at::Tensor& hidden, const nn::Step& s) {
-          return model.head->logits(hidden.select(1, -1), s)[0];
-        },
-        at::empty({model.shape.vocabulary}, tensors));
-    held = cache.lengths().front();
+    step.cache = cache.get();
+    const at::Tensor logits = distributed.next_logits({input, step});
+    held = cache->lengths().front();
     const int64_t token = sampler.next(logits);
     if (token == options.end_id) break;
     generated.push_back(token);

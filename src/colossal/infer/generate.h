@@ -17,11 +17,12 @@ struct GenerateOptions {
 /// Continues `prompt` (ids, at least one) and calls `emit` with each new token; stops at max_tokens, at end_id, at the
 /// model's last position, or when `emit` returns false. Returns the new tokens, the end token not among them.
 ///
-/// Communication: that of the model's forward pass, prompt then one token a pass; all ranks of a layout must call with
-///                equal arguments.
+/// Communication: that of the model's forward pass, prompt then one token a pass (DistributedModel::next_logits); all
+///                ranks of a layout must call with equal arguments.
 /// Errors ("generate"): an empty prompt, one longer than the model's positions, ids outside the vocabulary; before any
 ///                      communication.
-/// Cost: one pass over the prompt, then one pass over the weights a token. The cache holds prompt + max_tokens.
+/// Cost: one pass over the prompt, then one pass over the weights a token. The cache holds prompt + max_tokens;
+///       ranks of parallel.sequence share it, and the activations of the prompt.
 std::vector<int64_t> generate(distributed::DistributedModel& model, const std::vector<int64_t>& prompt,
                               const GenerateOptions& options, const std::function<bool(int64_t)>& emit = {});
 

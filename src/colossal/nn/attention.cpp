@@ -35,7 +35,10 @@ class WholeAttention final : public Attention {
     Documents documents{heads.tokens.of(step.documents), nullptr};
     if (step.known_documents) documents.runs = step.known_documents->runs(heads.tokens, heads.q.device());
     KeysValues held;
-    if (step.cache) held = step.cache->append(layer_, heads.k, heads.v, step.sequences);
+    if (step.cache) held = step.cache->append(layer_, heads.k, heads.v, step);
+    require(!held.part, "parallel",
+            "attention of whole sequences needs all keys of a cache: got a part of them, of a cache that ranks share; "
+            "use a nn::KvCache, or layers that merge what ranks hold (DistributedModel::decoding_model)");
     const at::Tensor out = all_equal(lengths) ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))
                                               : one_by_one(heads, documents, held, lengths);
     return {out.flatten(2)};
@@ -117,11 +120,16 @@ at::Tensor alibi_slopes_of(const Heads& here, int64_t heads) {
       .to(here.q.device());
 }
 
+std::unique_ptr<Attention> whole_attention(int64_t layer, const AttentionShape& shape,
+                                           const AttentionOptions& options) {
+  return std::make_unique<WholeAttention>(layer, shape, options);
+}
+
 std::unique_ptr<Attention> Layers::attention(const std::string& name, const AttentionShape& shape,
                                              const AttentionOptions& options) {
   require(options.window >= 0 && options.soft_cap >= 0, "model", "window and soft_cap of ", name,
           " must be 0 (none) or more: got ", options.window, " and ", options.soft_cap);
-  return std::make_unique<WholeAttention>(next_attention(), shape, options);
+  return make_attention(attentions_++, shape, options);
 }
 
 }  // namespace colossal::nn

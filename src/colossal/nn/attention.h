@@ -11,11 +11,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 
 #include "colossal/nn/tokens.h"
 
 namespace colossal::nn {
 
+struct AttentionShape;
 struct Inside;
 struct Step;
 
@@ -53,5 +55,9 @@ class Attention {
   ///                      documents beside a cache.
   virtual Inside forward(const Heads& heads, const Step& step) = 0;
 };
+
+/// Attention of sequences that a rank has whole, with no communication: layer number `layer` to a cache.
+/// Errors of forward(), beside those of Attention ("parallel"): a cache that holds a part of the keys.
+std::unique_ptr<Attention> whole_attention(int64_t layer, const AttentionShape& shape, const AttentionOptions& options);
 
 }  // namespace colossal::nn

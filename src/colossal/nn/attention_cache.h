@@ -8,9 +8,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace colossal::nn {
+
+struct Step;
 
 /// How each row of a batch [B, S] is cut into sequences, which do not see one another. All rows are cut alike; several
 /// prompts of unequal lengths are one row, B = 1. These are runs on the host: nothing waits for a device, and no mask
@@ -22,12 +25,21 @@ struct Sequences {
   std::vector<int64_t> in(int64_t tokens) const;
 };
 
+/// `size` positions of a sequence: first, first + stride, first + 2 stride and so on.
+struct KeyPositions {
+  int64_t first, size, stride = 1;
+  bool operator==(const KeyPositions&) const = default;
+};
+
 /// What the queries of a layer attend to: keys and values of `sequences` sequences, those of row 0 first. The last of
 /// them are the step's own.
 struct KeysValues {
   at::Tensor k, v;  ///< [sequences, T, N_kv, D]
   /// Of each sequence: its first lengths[i] keys are its own, the rest any finite numbers
   std::vector<int64_t> lengths;
+  /// Where ranks share what is held: the positions of the keys here, the same in every sequence, ascending. The step's
+  /// own are those that this rank keeps, which may be none. Not given: the rank has all keys
+  std::optional<std::vector<KeyPositions>> part{};
 };
 
 /// Keys and values of every attention layer of a rank. A layer appends and attends to what it is given back; how that
@@ -37,13 +49,15 @@ struct KeysValues {
 class AttentionCache {
  public:
   virtual ~AttentionCache() = default;
-  /// Puts k and v [B, S, N_kv, D] of a step behind what `layer` (attention layers are numbered from 0) holds of their
-  /// sequences, and returns all of that. The tensors may be views, which the next append changes.
-  /// Errors: no more room; another number of rows or sequences than before.
-  virtual KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences) = 0;
-  /// Called once after every layer has appended a step of rows of `tokens` tokens, by whoever runs the model
+  /// Puts k and v [B, S, N_kv, D] of `step`, those of its tokens that the rank has (step.sequences, step.cut), behind
+  /// what `layer` (attention layers are numbered from 0) holds of their sequences, and returns all of that. The tensors
+  /// may be views, which the next append changes.
+  /// Errors: no more room; another number of rows or sequences than before; a cut that the cache does not know how to
+  /// keep.
+  virtual KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) = 0;
+  /// Called once after every layer has appended `step`, of rows of `tokens` tokens, by whoever runs the model
   /// (distributed::DistributedModel::forward).
-  virtual void advance(const Sequences& sequences, int64_t tokens) = 0;
+  virtual void advance(const Step& step, int64_t tokens) = 0;
   /// Tokens held of each sequence of a row. Empty before the first step.
   virtual const std::vector<int64_t>& lengths() const = 0;
 };

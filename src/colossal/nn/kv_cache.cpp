@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/layers.h"
 
 namespace colossal::nn {
 
@@ -19,9 +20,12 @@ std::vector<int64_t> KvCache::after(const Sequences& sequences, int64_t tokens) 
   return all;
 }
 
-KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences) {
+KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) {
+  require(!step.cut, "kv_cache",
+          "a step must bring all tokens of each sequence: got some of them, of a sequence that is dealt out to ranks; "
+          "use the cache that DistributedModel::make_cache gives");
   const int64_t rows = k.size(0);
-  const std::vector<int64_t> added = sequences.in(k.size(1)), all = after(sequences, k.size(1));
+  const std::vector<int64_t> added = step.sequences.in(k.size(1)), all = after(step.sequences, k.size(1));
   const auto count = static_cast<int64_t>(all.size());
   if (layer >= static_cast<int64_t>(keys_.size())) keys_.resize(layer + 1), values_.resize(layer + 1);
   if (!keys_[layer].defined()) {
@@ -43,6 +47,6 @@ KeysValues KvCache::append(int64_t layer, const at::Tensor& k, const at::Tensor&
   return held;
 }
 
-void KvCache::advance(const Sequences& sequences, int64_t tokens) { lengths_ = after(sequences, tokens); }
+void KvCache::advance(const Step& step, int64_t tokens) { lengths_ = after(step.sequences, tokens); }
 
 }  // namespace colossal::nn

@@ -9,14 +9,15 @@ namespace colossal::nn {
 
 /// Holds up to `capacity` tokens of each sequence. What append() gives back are views.
 ///
+/// Errors ("kv_cache"): those of append(); a step whose tokens are dealt out to ranks (Step::cut).
 /// Memory:        a pair [sequences, capacity, N_kv, D] a layer, allocated when the layer first appends: a stage of a
 ///                pipeline has some layers.
 /// Thread safety: none.
 class KvCache final : public AttentionCache {
  public:
   explicit KvCache(int64_t capacity) : capacity_(capacity) {}
-  KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Sequences& sequences) override;
-  void advance(const Sequences& sequences, int64_t tokens) override;
+  KeysValues append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) override;
+  void advance(const Step& step, int64_t tokens) override;
   const std::vector<int64_t>& lengths() const override { return lengths_; }
 
  private:

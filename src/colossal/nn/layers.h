@@ -190,7 +190,7 @@ class Layers {
   virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&,
                                                 const LinearOptions&) = 0;
   /// Between the two. Errors ("model"): a window or cap below 0.
-  virtual std::unique_ptr<Attention> attention(const std::string& name, const AttentionShape&, const AttentionOptions&);
+  std::unique_ptr<Attention> attention(const std::string& name, const AttentionShape&, const AttentionOptions&);
   /// RMSNorm of each head of q or k by itself, x [.., N_local, D], with one weight [D] for all of them (Qwen3).
   virtual std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) = 0;
   virtual std::unique_ptr<OutputProjection> from_heads(const std::string& name, const AttentionShape&,
@@ -221,8 +221,12 @@ class Layers {
   Parameters& parameters() { return parameters_; }
 
  protected:
-  /// Attention layers are numbered in the order in which a model asks for them: a cache keeps keys and values by it.
-  int64_t next_attention() { return attentions_++; }
+  /// attention(), of checked options. Attention layers are numbered in the order in which a model asks for them: a
+  /// cache keeps keys and values by it.
+  virtual std::unique_ptr<Attention> make_attention(int64_t layer, const AttentionShape& shape,
+                                                    const AttentionOptions& options) {
+    return whole_attention(layer, shape, options);
+  }
 
  private:
   Parameters& parameters_;

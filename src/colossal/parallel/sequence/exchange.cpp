@@ -14,13 +14,15 @@ namespace {
 /// Of sequences of which a rank has a part.
 class SplitAttention final : public nn::Attention {
  public:
-  SplitAttention(std::shared_ptr<const SequenceExchange> exchange, int64_t heads, const nn::AttentionOptions& options)
-      : exchange_(std::move(exchange)), heads_(heads), options_(options) {}
+  SplitAttention(std::shared_ptr<const SequenceExchange> exchange, int64_t layer, int64_t heads,
+                 const nn::AttentionOptions& options)
+      : exchange_(std::move(exchange)), layer_(layer), heads_(heads), options_(options) {}
 
   nn::Inside forward(const nn::Heads& heads, const nn::Step& step) override {
-    require(!step.cache, "parallel",
-            "keys and values of a cache are of whole sequences: got a step with one where parallel.sequence deals out "
-            "tokens; decode with layers without it (DistributedModel::decoding_model)");
+    require(!step.cache || (step.cache->lengths().empty() && !step.documents.defined()), "parallel",
+            "where parallel.sequence deals out tokens a cache is filled by one prompt, of one document: got ",
+            step.documents.defined() ? "documents" : "a cache that holds tokens",
+            "; go on with layers that have whole sequences (DistributedModel::decoding_model)");
     require(step.sequences.lengths.size() <= 1, "parallel",
             "where parallel.sequence deals out tokens a row is one sequence: got ", step.sequences.lengths.size(),
             "; tell them apart by documents (nn::Step::documents)");
@@ -28,12 +30,13 @@ class SplitAttention final : public nn::Attention {
             "a step must say which tokens each rank has: got none; Layout::with_cut() makes it");
     if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_);
     const SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents)};
+    if (step.cache) step.cache->append(layer_, heads.k, heads.v, step);  // which refuses before anything is sent
     return {exchange_->attend({heads.q, heads.k, heads.v}, *step.cut, mask).flatten(2)};
   }
 
  private:
   std::shared_ptr<const SequenceExchange> exchange_;
-  int64_t heads_;
+  int64_t layer_, heads_;
   nn::AttentionOptions options_;
   at::Tensor slopes_;  // of the heads here, made when they are known
 };
@@ -72,10 +75,11 @@ Layout with_sequence(Layout layout, const SequenceConfig& config) {
   std::shared_ptr<const SequenceExchange> exchange =
       with_sequence_mode(config, [&](auto mode) { return mode.exchange(*layout.mesh, config); });
   const int64_t parts = layout.mesh->place().size(layout.inside.columns);
-  layout.attention = [exchange, parts](const nn::AttentionShape& shape, const nn::AttentionOptions& options) {
+  layout.attention = [exchange, parts](int64_t layer, const nn::AttentionShape& shape,
+                                       const nn::AttentionOptions& options) {
     const nn::HeadSplit here(shape, parts);
     exchange->check(here.heads_local, here.kv_heads_local);
-    return std::make_unique<SplitAttention>(exchange, shape.heads, options);
+    return std::make_unique<SplitAttention>(exchange, layer, shape.heads, options);
   };
   layout.cut = [config, shares](int64_t tokens, const nn::Step& step) {
     return sequence_cut(config, tokens, step.documents, shares);

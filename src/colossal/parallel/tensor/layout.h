@@ -64,8 +64,10 @@ struct Layout {
   /// rank alike; none: in equal runs. Products that gather tokens want equally many of each rank, and a pipeline wants
   /// as many of a rank in each micro-batch of a step.
   std::function<nn::SequenceCut(int64_t tokens, const nn::Step& step)> cut{};
-  /// Attention where ranks have parts of the sequence inside, too; none: they have whole sequences there.
-  std::function<std::unique_ptr<nn::Attention>(const nn::AttentionShape&, const nn::AttentionOptions&)> attention{};
+  /// Attention (nn::Layers::make_attention) where ranks have parts of the sequence inside, too, or parts of a cache;
+  /// none: they have whole sequences.
+  std::function<std::unique_ptr<nn::Attention>(int64_t layer, const nn::AttentionShape&, const nn::AttentionOptions&)>
+      attention{};
 
   /// `step`, of a batch of `tokens` a row, as layers of this layout want it: with the cut of that batch.
   /// Errors ("parallel"): a cut that is not for the ranks that split the sequence, that does not deal out each run once

@@ -182,10 +182,9 @@ std::unique_ptr<nn::HeadProjection> TensorLayers::heads(const std::string& name,
   return std::make_unique<TensorHeads>(parameters(), layout_, name, s, o);
 }
 
-std::unique_ptr<nn::Attention> TensorLayers::attention(const std::string& name, const nn::AttentionShape& s,
-                                                       const nn::AttentionOptions& o) {
-  std::unique_ptr<nn::Attention> whole = Layers::attention(name, s, o);
-  return layout_->attention ? layout_->attention(s, o) : std::move(whole);
+std::unique_ptr<nn::Attention> TensorLayers::make_attention(int64_t layer, const nn::AttentionShape& s,
+                                                            const nn::AttentionOptions& o) {
+  return layout_->attention ? layout_->attention(layer, s, o) : Layers::make_attention(layer, s, o);
 }
 
 std::unique_ptr<nn::OutputProjection> TensorLayers::from_heads(const std::string& name, const nn::AttentionShape& s,

@@ -29,8 +29,6 @@ class TensorLayers : public nn::Layers {
                                          const nn::LinearOptions&) override;
   std::unique_ptr<nn::HeadProjection> heads(const std::string& name, const nn::AttentionShape&,
                                             const nn::LinearOptions&) override;
-  std::unique_ptr<nn::Attention> attention(const std::string& name, const nn::AttentionShape&,
-                                           const nn::AttentionOptions&) override;
   std::unique_ptr<nn::OutputProjection> from_heads(const std::string& name, const nn::AttentionShape&,
                                                    const nn::LinearOptions&) override;
   std::unique_ptr<nn::Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,
@@ -50,6 +48,10 @@ class TensorLayers : public nn::Layers {
   std::unique_ptr<nn::LossHead> classifier(const std::string& name, int64_t hidden, int64_t classes,
                                            double deviation) override;
   int64_t batch_parts() const override;
+
+ protected:
+  std::unique_ptr<nn::Attention> make_attention(int64_t layer, const nn::AttentionShape&,
+                                                const nn::AttentionOptions&) override;
 
  private:
   std::shared_ptr<const Layout> layout_;  // shared with the layers, which outlive this factory

@@ -1,0 +1,151 @@
+#include "colossal/parallel/sequence/decoding.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "colossal/base/error.h"
+#include "colossal/nn/attention_cache.h"
+#include "colossal/ops/dispatch.h"
+#include "colossal/ops/partial_attention.h"
+
+namespace colossal::parallel {
+namespace {
+
+/// The run [first, first + size) of the keys that a rank keeps, those of `positions`.
+struct SeenKeys {
+  int64_t first, size;
+  nn::KeyPositions positions;
+};
+
+/// Of keys at `all` those at positions [from, to].
+std::vector<SeenKeys> seen_keys(const std::vector<nn::KeyPositions>& all, int64_t from, int64_t to) {
+  std::vector<SeenKeys> seen;
+  int64_t before = 0;  // keys of the series so far
+  for (const nn::KeyPositions& series : all) {
+    // How many of the series stand before a position.
+    const auto below = [&](int64_t position) {
+      return std::clamp<int64_t>((position - series.first + series.stride - 1) / series.stride, 0, series.size);
+    };
+    const int64_t skipped = below(from), size = below(to + 1) - skipped;
+    if (size > 0)
+      seen.push_back({before + skipped, size, {series.first + skipped * series.stride, size, series.stride}});
+    before += series.size;
+  }
+  return seen;
+}
+
+/// Of steps whose keys and values ranks share.
+class SpreadAttention final : public nn::Attention {
+ public:
+  SpreadAttention(comm::Group& ranks, int64_t layer, const nn::AttentionShape& shape,
+                  const nn::AttentionOptions& options)
+      : ranks_(ranks),
+        whole_(nn::whole_attention(layer, shape, options)),
+        layer_(layer),
+        heads_(shape.heads),
+        options_(options) {}
+
+  nn::Inside forward(const nn::Heads& heads, const nn::Step& step) override {
+    if (!step.cache) return whole_->forward(heads, step);
+    require(options_.causal && !step.documents.defined(), "parallel",
+            "where ranks of parallel.sequence share a cache text is causal and of one document: got ",
+            options_.causal ? "documents" : "attention of which a token sees later ones");
+    if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_);
+    const int64_t before = step.cache->lengths().empty() ? 0 : step.cache->lengths().front();
+    const nn::KeysValues held = step.cache->append(layer_, heads.k, heads.v, step);
+    require(held.part.has_value(), "parallel",
+            "ranks of parallel.sequence share a cache: got one of whole sequences; use the one that "
+            "DistributedModel::make_cache gives");
+    // Each query by itself: they are one, but for a prompt with fewer tokens than there are ranks.
+    std::vector<at::Tensor> found;
+    for (int64_t i = 0; i < heads.q.size(1); ++i)
+      found.push_back(packed(own_part(heads.q.narrow(1, i, 1).transpose(1, 2), held, before + i)));
+    return {merged(at::cat(found, 2)).transpose(1, 2).to(heads.q.scalar_type()).flatten(2)};
+  }
+
+ private:
+  /// What a query [B, N, 1, D] at `position` has of the keys that this rank keeps.
+  ops::PartialAttention own_part(const at::Tensor& q, const nn::KeysValues& held, int64_t position) const {
+    const int64_t from = options_.window > 0 ? position - options_.window + 1 : 0;
+    std::vector<SeenKeys> seen = seen_keys(*held.part, from, position);
+    // Seen ones are neighbours, and without biases it is all one where they stand.
+    if (!slopes_.defined() && seen.size() > 1) {
+      for (size_t i = 1; i < seen.size(); ++i) seen.front().size += seen[i].size;
+      seen.resize(1);
+    }
+    ops::PartialAttention all;
+    for (const SeenKeys& keys : seen) merge(all, of_keys(q, held, keys, position));
+    if (all.out.defined()) return all;
+    const at::Tensor none = q.to(ops::wide_type(q));
+    return {at::zeros_like(none), at::full_like(none.select(-1, 0), -std::numeric_limits<double>::infinity())};
+  }
+
+  ops::PartialAttention of_keys(const at::Tensor& q, const nn::KeysValues& held, const SeenKeys& keys,
+                                int64_t position) const {
+    const auto those = [&](const at::Tensor& x) { return x.narrow(1, keys.first, keys.size).transpose(1, 2); };
+    ops::AttentionMask mask{.causal = false, .scale = options_.scale, .soft_cap = options_.soft_cap};
+    if (!slopes_.defined()) return partial_attention(q, those(held.k), those(held.v), mask);
+    // Biases are of neighbours there: the slope is that of a stride, and the query stands at a whole number of strides.
+    const nn::KeyPositions& at = keys.positions;
+    const int64_t distance = position - at.first;
+    mask.alibi = slopes_ * static_cast<double>(at.stride);
+    mask.queries = {{distance / at.stride, 1}};
+    ops::PartialAttention part = partial_attention(q, those(held.k), those(held.v), mask);
+    // What is left is the same for all keys: it changes the sum, and no share of it.
+    part.log_sums.sub_(
+        (slopes_ * static_cast<double>(distance % at.stride)).to(part.log_sums.scalar_type()).view({-1, 1}));
+    return part;
+  }
+
+  /// [B, N, S, D + 1]: what is sent.
+  static at::Tensor packed(const ops::PartialAttention& part) {
+    return at::cat({part.out, part.log_sums.unsqueeze(-1)}, -1).contiguous();
+  }
+
+  /// Of what each rank has found, by all of them in one order.
+  at::Tensor merged(const at::Tensor& own) const {
+    std::vector<int64_t> sizes = own.sizes().vec();
+    sizes.insert(sizes.begin(), ranks_.size());
+    at::Tensor all = at::empty(sizes, own.options());
+    ranks_.all_gather(all, own).wait();
+    ops::PartialAttention whole;
+    for (const at::Tensor& part : all.unbind())
+      merge(whole, {part.narrow(-1, 0, part.size(-1) - 1), part.select(-1, part.size(-1) - 1)});
+    return whole.out;
+  }
+
+  comm::Group& ranks_;
+  std::unique_ptr<nn::Attention> whole_;
+  int64_t layer_, heads_;
+  nn::AttentionOptions options_;
+  at::Tensor slopes_;  // of the heads here, made when they are known
+};
+
+}  // namespace
+
+Layout with_spread_cache(Layout layout, const SequenceConfig& config) {
+  if (config.size == 1) return layout;
+  std::vector<std::string> names;
+  for (const comm::Mesh::Axis& axis : sequence_axes(config)) names.push_back(axis.name);
+  comm::Group& ranks = layout.mesh->group(names);
+  layout.attention = [&ranks](int64_t layer, const nn::AttentionShape& shape, const nn::AttentionOptions& options) {
+    return std::make_unique<SpreadAttention>(ranks, layer, shape, options);
+  };
+  return layout;
+}
+
+at::Tensor last_token(const Layout& layout, const at::Tensor& hidden, const nn::Step& step) {
+  at::Tensor own = hidden.select(1, -1).contiguous();
+  if (!step.cut) return own;
+  comm::Group& ranks = layout.mesh->group(layout.outside.sequence);
+  const auto last = static_cast<int64_t>(step.cut->lengths.size()) - 1;
+  int holder = 0;
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    if (step.cut->share(rank, ranks.size()).held.back() == last) holder = rank;
+  ranks.broadcast(own, holder).wait();
+  return own;
+}
+
+}  // namespace colossal::parallel

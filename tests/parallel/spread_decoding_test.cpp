@@ -1,0 +1,326 @@
+// Text whose keys and values are spread over the ranks of a sequence: logits and greedy tokens are those of one
+// process, in every mode, whatever the length of the prompt, beside tensor parallelism and in a pipeline. What a rank
+// keeps and sends, to the byte. With collectives off it must fail.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/complaint.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/generate.h"
+#include "colossal/memory/account.h"
+#include "colossal/models/llama.h"
+#include "colossal/models/registry.h"
+#include "colossal/models/transformer_block.h"
+#include "colossal/nn/kv_cache.h"
+#include "colossal/ops/activation.h"
+#include "colossal/parallel/sequence/decoding.h"
+#include "colossal/parallel/sequence/exchange.h"
+#include "colossal/parallel/sequence/runs.h"
+#include "colossal/parallel/sequence/spread_cache.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::test::spread_decoding_test {
+namespace {
+
+using distributed::DistributedModel;
+using distributed::ParallelConfig;
+using models::ModelShape;
+
+constexpr int64_t kNew = 9;
+
+/// Grouped queries with linear biases and a window, and no other positions.
+models::Model make_biased(const ModelShape& s, nn::Layers& layers) {
+  models::Model model;
+  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
+  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
+  models::add_transformer_blocks(
+      model, s, {.activation = ops::gelu, .attention = {.window = 9, .alibi = true, .soft_cap = 3}}, layers);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+  model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
+  return model;
+}
+
+/// Twelve heads, which all modes can exchange, and room for longer texts.
+ModelShape with_heads(ModelShape shape, int64_t kv_heads) {
+  shape.heads = 12, shape.kv_heads = kv_heads, shape.head_dim = 4, shape.positions = 40;
+  return shape;
+}
+
+ModelShape gpt2() { return with_heads(tiny_gpt2(), 12); }
+ModelShape llama() { return with_heads(tiny_llama(), 6); }
+ModelShape mistral() {
+  ModelShape shape = with_heads(tiny_llama(), 2);
+  shape.own = models::LlamaSizes{.window = 5};
+  return shape;
+}
+ModelShape biased() {
+  ModelShape shape = with_heads(tiny_llama(), 3);
+  shape.architecture =
+      std::make_shared<models::Architecture>(models::Architecture{.name = "biased", .make = make_biased});
+  return shape;
+}
+
+std::vector<int64_t> prompt_of(const ModelShape& shape, int64_t tokens) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < tokens; ++i) ids.push_back((i * i * 5 + 3) % shape.vocabulary);
+  return ids;
+}
+
+/// What a rank makes of prompts.
+struct Decoder {
+  Decoder(comm::World& world, const ModelShape& shape, const ParallelConfig& config)
+      : mesh(world, config.axes()), model(mesh, config, shape, {at::kDouble, at::kCPU, 5}, {}) {
+    const at::NoGradGuard no_grad;
+    for (nn::Parameter& p : model.parameters())
+      if (p.value.dim() > 1) p.value.mul_(20);  // or all tokens are almost equally likely
+  }
+  std::vector<int64_t> tokens(int64_t prompt) {
+    return infer::generate(model, prompt_of(model.model().shape, prompt), {.max_tokens = kNew});
+  }
+  /// Logits [V] behind tokens [from, to) of a text.
+  at::Tensor logits(nn::AttentionCache& cache, int64_t from, int64_t to) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor ids = at::tensor(prompt_of(model.model().shape, to), at::kLong).slice(0, from);
+    const int64_t rows = model.decoding_model().batch_parts;
+    return model.next_logits(
+        {ids.repeat({rows, 1}), {.positions = at::arange(from, to).repeat({rows, 1}), .cache = &cache}});
+  }
+  /// Of a prompt, and of each of the tokens behind it: [1 + kNew, V].
+  at::Tensor logits(int64_t prompt) {
+    const auto cache = model.make_cache(prompt + kNew);
+    std::vector<at::Tensor> all{logits(*cache, 0, prompt)};
+    for (int64_t to = prompt + 1; to <= prompt + kNew; ++to) all.push_back(logits(*cache, to - 1, to));
+    return at::stack(all);
+  }
+  comm::Mesh mesh;
+  DistributedModel model;
+};
+
+struct Text {
+  std::vector<int64_t> tokens;
+  at::Tensor logits;
+};
+
+/// Of prompts of these lengths by one process.
+std::vector<Text> texts_of(const ModelShape& shape, const std::vector<int64_t>& prompts) {
+  std::vector<Text> texts;
+  comm::run_ranks(1, [&](comm::World& world) {
+    Decoder decoder(world, shape, {});
+    for (const int64_t prompt : prompts) texts.push_back({decoder.tokens(prompt), decoder.logits(prompt)});
+  });
+  return texts;
+}
+
+/// Throws ParityError on the first difference.
+void check(const ModelShape& shape, const ParallelConfig& config, const std::vector<int64_t>& prompts,
+           bool collectives_off = false) {
+  const std::vector<Text> want = texts_of(shape, prompts);
+  comm::run_ranks(static_cast<int>(config.ranks()),
+                  [&](comm::World& world) {
+                    Decoder decoder(world, shape, config);
+                    for (size_t i = 0; i < prompts.size(); ++i) {
+                      const std::string what = concat(shape.architecture->name, ", ", config.sequence.mode, " of ",
+                                                      config.sequence.size, ", a prompt of ", prompts[i]);
+                      expect_close(decoder.logits(prompts[i]), want[i].logits, 64 * shape.layers, what + ": logits");
+                      if (decoder.tokens(prompts[i]) != want[i].tokens) throw ParityError(what + ": other tokens");
+                    }
+                  },
+                  {.collectives_off = collectives_off});
+}
+
+class SpreadDecoding : public testing::TestWithParam<const char*> {
+ protected:
+  /// usp: pairs exchange heads, and pairs stand in a ring.
+  parallel::SequenceConfig of(int64_t size) const {
+    return {.size = size, .mode = GetParam(), .ulysses = GetParam() == std::string("usp") && size % 2 == 0 ? 2 : 1};
+  }
+};
+
+TEST_P(SpreadDecoding, EqualsOneProcess) {
+  for (const ModelShape& shape : {gpt2(), llama(), mistral(), biased()})
+    for (const int64_t ranks : {2, 3, 4}) EXPECT_NO_THROW(check(shape, {.sequence = of(ranks)}, {7})) << ranks;
+  EXPECT_NO_THROW(check(llama(), {.sequence = of(1)}, {7}));
+}
+
+TEST_P(SpreadDecoding, BesideTensorParallelismAndInAPipelineEqualsOneProcess) {
+  for (const parallel::TensorConfig& tensor :
+       std::vector<parallel::TensorConfig>{{.size = 2}, {.size = 2, .sequence = true}, {.size = 4, .mode = "2d"}})
+    EXPECT_NO_THROW(check(biased(), {.sequence = of(2), .tensor = tensor}, {1, 7})) << name_of(tensor);
+  EXPECT_NO_THROW(check(gpt2(), {.sequence = of(2), .pipeline = {.size = 2}}, {1, 7}));
+}
+
+// A prompt of one token goes through what merges the ranks' keys alone, a longer one through the mode first.
+TEST_P(SpreadDecoding, NeedsItsCollectives) {
+  for (const int64_t prompt : {1, 7})
+    EXPECT_THROW(check(llama(), {.sequence = of(2)}, {prompt}, true), ParityError) << prompt;
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, SpreadDecoding,
+                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
+
+// Shorter than there are ranks, of lengths that do not divide, and that do.
+TEST(SpreadPrompts, OfAnyLengthEqualOneProcess) {
+  for (const ModelShape& shape : {mistral(), biased()})
+    EXPECT_NO_THROW(check(shape, {.sequence = {4, "ring"}}, {1, 3, 13, 24}));
+}
+
+TEST(SpreadTokens, AreNotAllTheSame) {
+  const std::vector<int64_t> tokens = texts_of(llama(), {7}).front().tokens;
+  EXPECT_EQ(tokens.size(), static_cast<size_t>(kNew));
+  EXPECT_GE(std::set<int64_t>(tokens.begin(), tokens.end()).size(), 4u);
+}
+
+// A prompt: keys and values to all others, the last hidden state to all. Then a result and a sum for each head, however
+// long the text is.
+TEST(SpreadTraffic, OfATokenIsAResultAndASumForEachHead) {
+  const ModelShape shape = llama();
+  for (const int64_t ranks : {2, 3, 4})
+    comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
+      Decoder decoder(world, shape, {.sequence = {ranks, "ring"}});
+      const auto cache = decoder.model.make_cache(24 + kNew);
+      const auto sent = [&] { return world.traffic().total("", "").elements; };
+      const auto n = static_cast<double>(ranks), layers = static_cast<double>(shape.layers);
+      world.traffic().reset();
+      decoder.logits(*cache, 0, 24);
+      const auto keys = static_cast<double>(2 * 24 * shape.kv_heads * shape.head_dim);
+      EXPECT_DOUBLE_EQ(sent(), (n - 1) / n * (layers * keys + static_cast<double>(shape.hidden)));
+      for (int64_t to = 25; to < 24 + kNew; ++to) {
+        world.traffic().reset();
+        decoder.logits(*cache, to - 1, to);
+        EXPECT_EQ(sent(), layers * (n - 1) * static_cast<double>(shape.heads * (shape.head_dim + 1)));
+        EXPECT_EQ(world.traffic().total("", "").calls, shape.layers);
+      }
+    });
+}
+
+constexpr int64_t kRows = 2, kLayers = 3, kHeads = 2, kSize = 8;
+
+/// A rank's cache after a prompt and `more` tokens, and the bytes that it takes.
+struct Filled {
+  Filled(const parallel::SequenceConfig& config, int64_t rank, int64_t prompt, int64_t more, int64_t capacity)
+      : cache(capacity, rank, config.size) {
+    const memory::Account account;
+    const nn::Step dealt{.cut = std::make_shared<const nn::SequenceCut>(parallel::sequence_cut(config, prompt, {}))};
+    share = parallel::size_of(parallel::runs_of(*dealt.cut, rank, config.size));
+    append(dealt, share, prompt);
+    for (int64_t i = 0; i < more; ++i) append({}, 1, 1);
+    bytes = account.usage().total;
+  }
+  void append(const nn::Step& step, int64_t own, int64_t tokens) {
+    for (int64_t layer = 0; layer < kLayers; ++layer) {
+      const at::Tensor x = at::ones({kRows, own, kHeads, kSize}, at::kDouble);
+      const nn::KeysValues held = cache.append(layer, x, x, step);
+      int64_t positions = 0;
+      for (const nn::KeyPositions& p : held.part.value()) positions += p.size;
+      EXPECT_EQ(held.k.size(1), positions);
+    }
+    cache.advance(step, tokens);
+  }
+  parallel::SpreadCache cache;
+  int64_t share = 0, bytes = 0;
+};
+
+TEST(SpreadCache, TakesAShareOfTheBytesAndFillsEvenly) {
+  for (const parallel::SequenceConfig& config :
+       std::vector<parallel::SequenceConfig>{{2, "ring"}, {3, "gather"}, {4, "usp", 2}, {8, "usp", 4}})
+    for (const int64_t prompt : {8, 13, 29})
+      for (const int64_t more : {0, 1, 30}) {
+        const int64_t capacity = prompt + more;
+        std::vector<int64_t> found(capacity);
+        for (int64_t rank = 0; rank < config.size; ++rank) {
+          const Filled filled(config, rank, prompt, more, capacity);
+          const int64_t most = std::max((capacity + config.size - 1) / config.size, filled.share);
+          EXPECT_LE(filled.share, (prompt + config.size - 1) / config.size + (config.mode == "usp" ? 1 : 0));
+          EXPECT_EQ(filled.bytes, 2 * kLayers * kRows * most * kHeads * kSize * 8);
+          EXPECT_THAT(filled.cache.lengths(), testing::ElementsAre(capacity));
+          for (const nn::KeyPositions& p : filled.cache.held().own)
+            for (int64_t i = 0; i < p.size; ++i) ++found.at(p.first + i * p.stride);
+          const auto [least, largest] =
+              std::minmax_element(filled.cache.held().counts.begin(), filled.cache.held().counts.end());
+          EXPECT_LE(*largest - *least, more == 30 || config.mode != "usp" ? 1 : 2) << config.mode << " of " << prompt;
+          EXPECT_LE(filled.cache.held().own.size(), 6u) << "tokens in turn are one series";
+        }
+        EXPECT_THAT(found, testing::Each(1)) << "each token is kept by one rank";
+      }
+}
+
+TEST(SpreadCache, RefusesWhatItCannotKeep) {
+  parallel::SpreadCache cache(4, 0, 2);
+  const auto refused = [&](int64_t tokens, const nn::Step& step) {
+    const at::Tensor x = at::zeros({1, tokens, 2, 8});
+    return complaint([&] { cache.append(0, x, x, step); });
+  };
+  EXPECT_EQ(refused(5, {}), "[kv_cache] the sequence must fit: got 5 tokens, room for 4");
+  EXPECT_EQ(refused(2, {.sequences = {{1, 1}}}),
+            "[kv_cache] where ranks share a cache a row is one sequence: got 2; continue prompts one after the other, "
+            "or without parallel.sequence");
+  EXPECT_EQ(refused(3, {.cut = std::make_shared<const nn::SequenceCut>(parallel::zigzag(4, 2))}),
+            "[kv_cache] a step must bring the 2 tokens that its cut gives this rank: got 3");
+}
+
+// On all ranks alike, before anything is sent.
+TEST(SpreadDecodingLimits, AreToldWithTheirReason) {
+  comm::run_ranks(2, [](comm::World& world) {
+    Decoder decoder(world, gpt2(), {.sequence = {2, "ring"}});
+    const auto documents = at::zeros({1, 4}, at::kLong);
+    const auto pass = [&](nn::AttentionCache* cache, int64_t tokens, const at::Tensor& documents) {
+      const at::NoGradGuard no_grad;
+      return complaint([&] {
+        decoder.model.next_logits(
+            {at::ones({1, tokens}, at::kLong),
+             {.positions = at::arange(tokens).unsqueeze(0), .documents = documents, .cache = cache}});
+      });
+    };
+    EXPECT_THAT(pass(nullptr, 4, {}), testing::HasSubstr("tokens are decoded with a cache: got a step without one"));
+    nn::KvCache whole(8);
+    EXPECT_THAT(pass(&whole, 4, {}), testing::HasSubstr("[kv_cache] a step must bring all tokens of each sequence"));
+    EXPECT_THAT(pass(&whole, 1, {}), testing::HasSubstr("share a cache: got one of whole sequences; use the one that "
+                                                        "DistributedModel::make_cache gives"));
+    const auto cache = decoder.model.make_cache(8);
+    EXPECT_THAT(pass(cache.get(), 4, documents),
+                testing::HasSubstr("a cache is filled by one prompt, of one document"));
+    EXPECT_THAT(pass(cache.get(), 1, documents.narrow(1, 0, 1)), testing::HasSubstr("is causal and of one document"));
+    EXPECT_THAT(pass(cache.get(), 9, {}), testing::HasSubstr("the sequence must fit: got 9 tokens, room for 8"));
+    EXPECT_EQ(pass(cache.get(), 4, {}), "no complaint");
+    const nn::Step more{.positions = at::arange(4).unsqueeze(0), .cache = cache.get()};
+    EXPECT_THAT(complaint([&] {
+                  decoder.model.forward(
+                      1, [&](int) { return DistributedModel::Pass{at::ones({1, 4}, at::kLong), more}; },
+                      [](int, const at::Tensor& hidden, const nn::Step&) { return hidden; });
+                }),
+                testing::HasSubstr("got a cache that holds tokens"));
+  });
+  EXPECT_THAT(thrown_message([] { check(with_heads(tiny_gpt2(), 12), {.sequence = {5, "ulysses"}}, {7}); }),
+              testing::HasSubstr("the 12 attention heads of a rank must divide by the 5 ranks"));
+}
+
+TEST(SpreadDecodingLimits, OfAttentionAreToldWithTheirReason) {
+  comm::run_ranks(2, [](comm::World& world) {
+    const parallel::SequenceConfig config{2, "ring"};
+    comm::Mesh mesh(world, parallel::sequence_axes(config));
+    const parallel::Layout layout = parallel::with_spread_cache(parallel::make_layout({}, mesh), config);
+    const nn::AttentionShape shape{8, 2, 2, 4};
+    const at::Tensor x = at::ones({1, 1, 2, 4});
+    parallel::SpreadCache cache(8, world.rank(), 2);
+    const auto refused = [&](const std::unique_ptr<nn::Attention>& attention) {
+      return complaint([&] { attention->forward({x, x, x, {}}, {.cache = &cache}); });
+    };
+    EXPECT_THAT(refused(layout.attention(0, shape, {.causal = false})),
+                testing::HasSubstr("share a cache text is causal and of one document: got attention of which a token "
+                                   "sees later ones"));
+    EXPECT_THAT(refused(nn::whole_attention(0, shape, {})),
+                testing::HasSubstr("attention of whole sequences needs all keys of a cache: got a part of them"));
+    EXPECT_EQ(refused(layout.attention(0, shape, {})), "no complaint");
+  });
+}
+
+}  // namespace
+}  // namespace colossal::test::spread_decoding_test
