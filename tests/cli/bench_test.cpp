@@ -52,6 +52,40 @@ TEST(BenchZero, PrintsARowForEachStageThatAgreesWithTheFormulas) {
   EXPECT_EQ(bench({"zero", "--hidden", "30"}).status, 2);
 }
 
+// Every number of the table is that of the formula, and all ranks compute as much as any.
+TEST(BenchSequence, PrintsARowAModeThatAgreesWithTheFormulas) {
+  const test::TemporaryFolder folder;
+  const auto outcome = bench({"sequence", "--sequence", "48", "--heads", "4", "--kv-heads", "4", "--head-dim", "8",
+                              "--ranks", "4,2,6", "--report", folder / "report.html"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    double ranks, got, want;
+    if (!(words >> ranks) || line.find("left out") != std::string::npos) continue;
+    const size_t numbers =
+        line.find_first_of("0123456789", line.find("of 2") == std::string::npos ? 7 : line.find("of 2") + 4);
+    if (numbers == std::string::npos) continue;
+    ++rows;
+    std::istringstream values(line.substr(numbers));
+    for (int column = 0; column < 4; ++column) {
+      ASSERT_TRUE(values >> got >> want) << line;
+      EXPECT_EQ(got, want) << line;
+    }
+    ASSERT_TRUE(values >> got) << line;
+    EXPECT_EQ(got, 1) << line;
+  }
+  EXPECT_EQ(rows, 4 + 5 + 4) << outcome.out;  // usp of four and six ranks; six do not exchange four heads
+  EXPECT_THAT(outcome.out,
+              HasSubstr("\n6 ranks, ulysses: left out: the 4 attention heads of a rank must divide by the 6"));
+  const std::string page = read_file(folder / "report.html", 1 << 20);
+  for (const char* part : {"Elements sent per rank", "ring-self-attention", "</html>"})
+    EXPECT_THAT(page, HasSubstr(part));
+  EXPECT_EQ(bench({"sequence", "--ranks", "1"}).status, 2);
+  EXPECT_EQ(bench({"sequence", "--heads", "4", "--kv-heads", "3"}).status, 2);
+}
+
 // 64 tokens of 32 features: b*s*h = 2048, h*h = 1024.
 TEST(BenchTensorParallel, PrintsARowAModeAndWritesTheReport) {
   const test::TemporaryFolder folder;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "colossal/run/config.h"
+#include "colossal/schedule/make.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -80,6 +81,15 @@ TEST_P(SequenceParity, InAPipelineWithRecomputationEqualsSingleProcess) {
   c.pipeline.micro_batches = 2;
   c.recompute = "block";
   both(c);
+}
+
+TEST(SequenceParallelism, UnderEveryScheduleEqualsSingleProcess) {
+  ParityCase c{.shape = tiny_llama(), .sequences = {2, "ring"}, .sequence = 7, .steps = 2};
+  c.shape.layers = 4;
+  for (const schedule::Family& family : schedule::families()) {
+    c.pipeline = {.size = 2, .schedule = family.name, .micro_batches = 4};
+    EXPECT_NO_THROW(check_parity(c)) << family.name;
+  }
 }
 
 TEST_P(SequenceParity, OfMaskedTokensEqualsSingleProcess) { both(make(tiny_bert(), 2, 7)); }

@@ -99,6 +99,9 @@ TEST_P(Formats, LearnLikeFp32WithinTheirPrecision) {
     expect_learned_like(got, want, error_of(GetParam()), concat("zero ", layout.zero));
     EXPECT_NE(got, want) << "the format was not used";
   }
+  run::Config ring = learner({.precision = GetParam()});
+  ring.parallel.sequence = {2, "ring"};
+  expect_learned_like(learned(ring, 20), want, error_of(GetParam()), "ring");
 }
 
 TEST_P(Formats, HaveTheGradientsOfFp32WithinTheirPrecision) {

@@ -1,0 +1,95 @@
+// Training with tokens dealt out to ranks: the loss curve of one process, and checkpoints that move between layouts.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/train/engine.h"
+#include "support/course.h"
+#include "support/parity.h"
+#include "support/tolerance.h"
+
+namespace colossal::train::sequence_modes_test {
+namespace {
+
+using Parallel = distributed::ParallelConfig;
+
+run::Config config_of(const Parallel& parallel) {
+  run::Config c = test::course_config();
+  const double chunk = c.parallel.chunk_mib;
+  c.parallel = parallel;
+  c.parallel.chunk_mib = chunk;
+  c.optimizer.epsilon = 1e-3;  // a gradient that is zero but for rounding must not become a whole step
+  return c;
+}
+
+/// body(engine) on every rank.
+template <class Body>
+void on_ranks(const Parallel& parallel, const Body& body) {
+  comm::run_ranks(static_cast<int>(parallel.ranks()), [&](comm::World& world) {
+    const auto engine = initialize(world, config_of(parallel), test::tiny_gpt2());
+    body(world, *engine);
+  });
+}
+
+std::vector<double> losses(const Parallel& parallel) {
+  std::vector<double> out;
+  on_ranks(parallel, [&](comm::World& world, Engine& engine) {
+    for (int64_t step = 0; step < 50; ++step) {
+      const double loss = test::train_step(engine, step % 5);
+      if (world.rank() == 0) out.push_back(loss);
+    }
+  });
+  return out;
+}
+
+// Six tokens a row; each mode beside another kind of parallelism.
+TEST(SequenceModes, FiftyStepsAreThoseOfOneProcess) {
+  const std::vector<double> want = losses({});
+  EXPECT_LT(want.back(), want.front());
+  const std::vector<Parallel> layouts{
+      {.sequence = {2, "gather"}, .tensor = {.size = 2}},
+      {.data = 2, .sequence = {2, "ulysses"}, .zero = 1},
+      {.data = 2, .sequence = {2, "ring"}, .zero = 3},
+      {.sequence = {4, "usp", 2}},
+      {.sequence = {2, "ring-self-attention"}, .pipeline = {.size = 2, .micro_batches = 2}},
+  };
+  for (const Parallel& layout : layouts) {
+    const std::vector<double> got = losses(layout);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << layout.sequence.mode << ", step " << i + 1;
+  }
+}
+
+// Saved after two steps, loaded under others: weights and optimizer states bit for bit, and the next loss of one
+// process.
+TEST(SequenceModes, CheckpointsLoadUnderEveryLayout) {
+  const Parallel ring{.data = 2, .sequence = {2, "ring"}, .zero = 3};
+  const std::string folder = test::empty_folder("ring");
+  on_ranks(ring, [&](comm::World&, Engine& engine) {
+    test::train(engine, 0, 2);
+    test::save(engine, folder);
+  });
+  std::map<std::string, at::Tensor> whole;
+  double next = 0;
+  const auto load = [&](const Parallel& layout, const auto& see) {
+    on_ranks(layout, [&](comm::World&, Engine& engine) {
+      test::load(engine, folder);
+      for (const auto& t : engine.state().tensors) see(t, engine.mesh().place());
+      const double loss = test::train_step(engine, 2);
+      if (layout.ranks() == 1) next = loss;
+      EXPECT_NEAR(loss, next, 1e-12 * next);
+    });
+  };
+  load({}, [&](const checkpoint::NamedTensor& t, const tensor::Place&) {
+    whole[t.name] = t.value.clone().view(t.spec.shape);
+  });
+  EXPECT_GT(whole.size(), 3 * 20u);  // parameters and both moments
+  for (const Parallel& layout : {ring, Parallel{.sequence = {3, "gather"}}, Parallel{.tensor = {.size = 2}},
+                                 Parallel{.sequence = {4, "usp", 2}, .zero = 1}})
+    load(layout, [&](const checkpoint::NamedTensor& t, const tensor::Place& place) {
+      test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, place), t.name);
+    });
+}
+
+}  // namespace
+}  // namespace colossal::train::sequence_modes_test
