@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "colossal/base/suggest.h"
+#include "colossal/cli/bench_sequence.h"
 #include "colossal/cli/bench_tensor_parallel.h"
 #include "colossal/cli/bench_zero.h"
 
@@ -19,6 +20,8 @@ struct Benchmark {
 };
 
 const Benchmark kBenchmarks[] = {
+    {"sequence", "what each mode of sequence parallelism sends, keeps and computes, measured beside the formulas",
+     bench_sequence},
     {"tensor-parallel", "what each mode of tensor parallelism sends and keeps, measured beside the published formulas",
      bench_tensor_parallel},
     {"zero", "what each stage of ZeRO sends and holds, measured beside the published formulas", bench_zero},

@@ -1,0 +1,10 @@
+#pragma once
+#include "colossal/cli/arguments.h"
+
+namespace colossal::cli {
+
+/// `colossal bench sequence`: a row for each number of ranks and each mode they can form. A mode that the sizes do not
+/// fit is one line with the reason under the table. Ranks are threads of this process.
+int bench_sequence(const Arguments& arguments);
+
+}  // namespace colossal::cli

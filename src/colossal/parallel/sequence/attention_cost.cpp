@@ -1,0 +1,178 @@
+#include "colossal/parallel/sequence/attention_cost.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "colossal/base/error.h"
+#include "colossal/parallel/sequence/exchange.h"
+#include "colossal/parallel/sequence/modes.h"
+#include "colossal/parallel/sequence/runs.h"
+
+namespace colossal::parallel {
+namespace {
+
+constexpr double kElementBytes = 4, kIndexBytes = 8;
+
+/// The heads that number `index` of `count` ranks, which exchange tokens for heads, computes.
+struct HeadsComputed {
+  HeadsComputed(const AttentionSizes& s, int64_t index, int64_t count) : q(s.heads / count) {
+    const int64_t first = index * q, group = s.heads / s.kv_heads;
+    arriving = (first + q - 1) / group - first / group + 1;
+    is_uneven = arriving > 1 && (q % group != 0 || first % group != 0);
+  }
+  int64_t q;         ///< query heads
+  int64_t arriving;  ///< key-value heads that those read, and that so are sent here
+  bool is_uneven;    ///< some are read by more query heads than others: one is then made for each query head
+  int64_t kv() const { return is_uneven ? q : arriving; }
+};
+
+/// Tokens of number `index` of `parts` equal groups of the ranks of a cut.
+double tokens_held(const nn::SequenceCut& cut, int64_t index, int64_t parts) {
+  return static_cast<double>(size_of(runs_of(cut, index, parts)));
+}
+
+double longest_held(const nn::SequenceCut& cut, int64_t parts) {
+  double longest = 0;
+  for (int64_t index = 0; index < parts; ++index) longest = std::max(longest, tokens_held(cut, index, parts));
+  return longest;
+}
+
+/// Bytes of `features` of `tokens` in every row.
+double bytes_of_heads(const AttentionSizes& s, double tokens, int64_t heads) {
+  return kElementBytes * static_cast<double>(s.batch * heads * s.head_size) * tokens;
+}
+
+/// q, k and v, the result, and the logarithm of each query's sum.
+double kept_by_attention(const AttentionSizes& s, double queries, double keys, const HeadsComputed& heads) {
+  return 2 * bytes_of_heads(s, queries, heads.q) + 2 * bytes_of_heads(s, keys, heads.kv()) +
+         kElementBytes * static_cast<double>(s.batch * heads.q) * queries;
+}
+
+/// The kernel of whole sequences keeps of each query its position and the run of keys that it sees, the same in all
+/// rows.
+double kept_of_the_mask(double queries) { return 3 * kIndexBytes * queries; }
+
+double operations_of(const AttentionSizes& s, const std::vector<ops::PositionRun>& queries, int64_t heads) {
+  double pairs = 0;
+  for (const ops::PositionRun& run : queries) {
+    const auto first = static_cast<double>(run.first), size = static_cast<double>(run.size);
+    pairs += size * (s.causal ? first + (size + 1) / 2 : static_cast<double>(s.tokens));
+  }
+  return 12 * static_cast<double>(s.batch * heads * s.head_size) * pairs;
+}
+
+/// Of rank `rank` of the cut among the `count` neighbours that exchange tokens for heads: what it sends, and keeps of
+/// that. q, k and v of its own tokens go to whoever has the heads, the result of its own heads to whoever has the
+/// tokens; in backward the gradients go the other way.
+AttentionCost cost_of_exchange(const AttentionSizes& s, const nn::SequenceCut& cut, int64_t rank, int64_t count) {
+  if (count == 1) return {};
+  const auto ranks = static_cast<int64_t>(cut.held.size());
+  const int64_t first = rank - rank % count;
+  const HeadsComputed here(s, rank - first, count);
+  const double own = tokens_held(cut, rank, ranks);
+  AttentionCost cost{.calls = 4, .activation_bytes = bytes_of_heads(s, own, s.heads)};         // the result
+  if (here.is_uneven) cost.activation_bytes += 2 * kIndexBytes * static_cast<double>(here.q);  // which heads are read
+  for (int64_t other = first; other < first + count; ++other) {
+    if (other == rank) continue;
+    const HeadsComputed there(s, other - first, count);
+    const double others = tokens_held(cut, other, ranks);
+    cost.forward += bytes_of_heads(s, own, there.q + 2 * there.arriving) + bytes_of_heads(s, others, here.q);
+    cost.backward += bytes_of_heads(s, own, there.q) + bytes_of_heads(s, others, here.q + 2 * here.arriving);
+  }
+  return cost;
+}
+
+/// Of a ring of `ranks`: keys and values to all others, in backward again, and their gradients all the way round.
+AttentionCost cost_of_ring(const AttentionSizes& s, const nn::SequenceCut& cut, int64_t ranks, int64_t kv_heads) {
+  if (ranks == 1) return {};
+  const double part = 2 * bytes_of_heads(s, longest_held(cut, ranks), kv_heads);
+  const auto n = static_cast<double>(ranks);
+  return {.forward = (n - 1) * part, .backward = (2 * n - 1) * part, .calls = 2 * (n - 1) + 2 * (2 * n - 1)};
+}
+
+}  // namespace
+
+AttentionCost SequenceGather::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  const nn::SequenceCut cut = sequence_cut(c, s.tokens, {});
+  const double own = tokens_held(cut, rank, c.size),
+               each_way =
+                   static_cast<double>(c.size - 1) * 2 * bytes_of_heads(s, longest_held(cut, c.size), s.kv_heads);
+  return {.forward = each_way,
+          .backward = each_way,
+          .calls = c.size > 1 ? 2.0 : 0.0,
+          .activation_bytes =
+              kept_by_attention(s, own, static_cast<double>(s.tokens), HeadsComputed(s, 0, 1)) + kept_of_the_mask(own),
+          .operations = operations_of(s, runs_of(cut, rank, c.size), s.heads)};
+}
+
+AttentionCost SequenceUlysses::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  const nn::SequenceCut cut = sequence_cut(c, s.tokens, {});
+  const HeadsComputed here(s, rank, c.size);
+  const auto all = static_cast<double>(s.tokens);
+  AttentionCost cost = cost_of_exchange(s, cut, rank, c.size);
+  cost.activation_bytes += kept_by_attention(s, all, all, here) + kept_of_the_mask(all);
+  cost.operations = operations_of(s, {{0, s.tokens}}, here.q);
+  return cost;
+}
+
+// A usp whose inner groups are single ranks.
+AttentionCost SequenceRing::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  return SequenceUsp::cost(c, s, rank);
+}
+
+AttentionCost SequenceUsp::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  const nn::SequenceCut cut = sequence_cut(c, s.tokens, {});
+  const int64_t groups = c.size / c.ulysses, group = rank / c.ulysses;
+  const HeadsComputed here(s, rank % c.ulysses, c.ulysses);
+  const double tokens = tokens_held(cut, group, groups);
+  AttentionCost cost = cost_of_exchange(s, cut, rank, c.ulysses);
+  const AttentionCost ring = cost_of_ring(s, cut, groups, here.kv());
+  cost.forward += ring.forward, cost.backward += ring.backward, cost.calls += ring.calls;
+  cost.activation_bytes += kept_by_attention(s, tokens, tokens, here);
+  cost.operations = operations_of(s, runs_of(cut, group, groups), here.q);
+  return cost;
+}
+
+AttentionCost SequenceSelfAttention::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  const nn::SequenceCut cut = sequence_cut(c, s.tokens, {});
+  const double own = tokens_held(cut, rank, c.size), others = static_cast<double>(c.size - 1),
+               part = 2 * bytes_of_heads(s, longest_held(cut, c.size), s.kv_heads),  // of keys and values
+      weights = kElementBytes * static_cast<double>(s.batch * s.heads * s.tokens) * own;
+  return {.forward = others * part,
+          .backward = 2 * others * part,  // once more round the ring, and a reduce_scatter of the gradients
+          .calls = c.size > 1 ? 8 * others + 1 : 0,
+          .activation_bytes = 2 * bytes_of_heads(s, own, s.heads) + 2 * bytes_of_heads(s, own, s.kv_heads) + weights,
+          .operations = operations_of(s, runs_of(cut, rank, c.size), s.heads)};
+}
+
+std::vector<SequenceConfig> sequence_modes(int64_t ranks) {
+  std::vector<SequenceConfig> configs;
+  for_each_sequence_mode([&](auto mode) {
+    if constexpr (std::is_same_v<decltype(mode), SequenceUsp>) {
+      for (int64_t inner = 2; inner < ranks; ++inner)
+        if (ranks % inner == 0) configs.push_back({.size = ranks, .mode = mode.name, .ulysses = inner});
+    } else {
+      configs.push_back({.size = ranks, .mode = mode.name});
+    }
+  });
+  return configs;
+}
+
+std::string mode_name(const SequenceConfig& c) {
+  return c.mode + (c.ulysses > 1 ? concat(" ulysses ", c.ulysses) : "");
+}
+
+std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes) {
+  sequence_axes(config);  // refuses sizes that the mode cannot be made of
+  require(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "parallel",
+          "key-value heads must divide the attention heads: got ", sizes.kv_heads, " of ", sizes.heads);
+  check_sequence(config, sizes.tokens);
+  std::vector<AttentionCost> ranks;
+  for (int64_t rank = 0; rank < config.size; ++rank)
+    ranks.push_back(with_sequence_mode(config, [&](auto mode) { return mode.cost(config, sizes, rank); }));
+  return ranks;
+}
+
+}  // namespace colossal::parallel
