@@ -57,7 +57,7 @@ TEST(BenchZero, PrintsARowForEachStageThatAgreesWithTheFormulas) {
 // and values together.
 TEST(BenchSequence, PrintsARowAModeAndWritesTheReport) {
   const test::TemporaryFolder folder;
-  const auto outcome = bench({"sequence", "--sequence", "64", "--heads", "4", "--kv-heads", "2", "--head-size", "8",
+  const auto outcome = bench({"sequence", "--sequence", "64", "--heads", "4", "--kv-heads", "2", "--head-dim", "8",
                               "--ranks", "4,2,1", "--report", folder / "report.html"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, ContainsRegex("\n +1  ring +0 +0 +0 +0 +0 +0 "));
@@ -73,7 +73,7 @@ TEST(BenchSequence, PrintsARowAModeAndWritesTheReport) {
 }
 
 TEST(BenchSequence, SaysInALineWhatDoesNotFit) {
-  const auto outcome = bench({"sequence", "--sequence", "7", "--heads", "3", "--head-size", "4", "--ranks", "2,8"});
+  const auto outcome = bench({"sequence", "--sequence", "7", "--heads", "3", "--head-dim", "4", "--ranks", "2,8"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("\n2 ranks, ulysses: left out: the 3 attention heads of a rank must divide"));
   EXPECT_THAT(outcome.out, HasSubstr("\n8 ranks, ring: left out: each of the 8 ranks of parallel.sequence must have"));

@@ -30,14 +30,14 @@ class AttentionCostOf : public testing::TestWithParam<int64_t> {
 };
 
 TEST_P(AttentionCostOf, EachRankIsThatOfTheFormulasInEveryMode) {
-  expect_measured({.batch = 2, .tokens = 48, .heads = 12, .kv_heads = 12, .head_size = 4});
-  expect_measured({.batch = 1, .tokens = 48, .heads = 12, .kv_heads = 3, .head_size = 8, .causal = false});
+  expect_measured({.batch = 2, .tokens = 48, .heads = 12, .kv_heads = 12, .head_dim = 4});
+  expect_measured({.batch = 1, .tokens = 48, .heads = 12, .kv_heads = 3, .head_dim = 8, .causal = false});
 }
 
 // 53 is prime; of 4 key-value heads some of 3 and 6 ranks read more than others.
 TEST_P(AttentionCostOf, GroupedQueriesAndOddLengthsIsThatOfTheFormulas) {
   for (const int64_t kv_heads : {1, 2, 4})
-    expect_measured({.batch = 2, .tokens = 53, .heads = 12, .kv_heads = kv_heads, .head_size = 4});
+    expect_measured({.batch = 2, .tokens = 53, .heads = 12, .kv_heads = kv_heads, .head_dim = 4});
 }
 INSTANTIATE_TEST_SUITE_P(Ranks, AttentionCostOf, testing::Values(1, 2, 3, 4, 6),
                          [](const auto& info) { return "Of" + std::to_string(info.param); });
@@ -50,7 +50,7 @@ std::vector<double> values(const std::vector<AttentionCost>& ranks, double (*val
 
 // In units of a hidden state of all tokens (b s h), forward and backward together, worked out by hand.
 TEST(PublishedAttentionCost, AtEightRanksIsWhatAHandGets) {
-  const AttentionSizes sizes{.batch = 2, .tokens = 1024, .heads = 16, .kv_heads = 16, .head_size = 8};
+  const AttentionSizes sizes{.batch = 2, .tokens = 1024, .heads = 16, .kv_heads = 16, .head_dim = 8};
   const auto sent = [](const AttentionCost& c) { return (c.forward + c.backward) / (4.0 * 2 * 1024 * 16 * 8); };
   const auto of = [&](const SequenceConfig& config) { return values(published_cost(config, sizes), sent); };
   EXPECT_THAT(of({.size = 8, .mode = "gather"}), testing::Each(3.5));

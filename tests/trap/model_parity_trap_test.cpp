@@ -39,6 +39,14 @@ TEST_F(ModelParityOnTrap, OfEveryTensorMode) {
   expect_parity({.shape = tiny_gpt2(), .tensor = {.size = 8, .mode = "3d"}}, "3d");
 }
 
+TEST_F(ModelParityOnTrap, OfEveryWayToSplitSequences) {
+  for (const std::string mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"})
+    expect_parity({.shape = tiny_llama(),
+                   .sequences = {.size = 2, .mode = mode, .ulysses = mode == "usp" ? 2 : 1},
+                   .sequence = 7},
+                  mode);
+}
+
 TEST_F(ModelParityOnTrap, OfPipelines) {
   models::ModelShape deep = tiny_gpt2();
   deep.layers = 4;

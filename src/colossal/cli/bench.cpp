@@ -20,10 +20,10 @@ struct Benchmark {
 };
 
 const Benchmark kBenchmarks[] = {
-    {"sequence", "what each mode of sequence parallelism sends, keeps and computes, measured beside the formulas",
-     bench_sequence},
     {"tensor-parallel", "what each mode of tensor parallelism sends and keeps, measured beside the published formulas",
      bench_tensor_parallel},
+    {"sequence", "what each mode of sequence parallelism sends, keeps and computes, measured beside the formulas",
+     bench_sequence},
     {"zero", "what each stage of ZeRO sends and holds, measured beside the published formulas", bench_zero},
 };
 

@@ -61,7 +61,7 @@ std::vector<double> busiest(const std::vector<AttentionCost>& ranks) {
 
 std::string title_of_attention(const AttentionSizes& s) {
   return concat("batch ", s.batch, ", ", s.tokens, " tokens, heads ", s.heads, ", kv heads ", s.kv_heads, " of ",
-                s.head_size, s.causal ? ", causal" : "");
+                s.head_dim, s.causal ? ", causal" : "");
 }
 
 /// A line a mode over the numbers of ranks.
@@ -123,7 +123,7 @@ int bench_sequence(const Arguments& arguments) {
   size("--sequence", sizes.tokens, "tokens a row, of all ranks together", 1 << 20)->capture_default_str();
   size("--heads", sizes.heads, "attention heads", 1 << 12)->capture_default_str();
   size("--kv-heads", sizes.kv_heads, "heads of keys and values; default: as many as heads", 1 << 12);
-  size("--head-size", sizes.head_size, "features of a head", 1 << 12)->capture_default_str();
+  size("--head-dim", sizes.head_dim, "features of a head", 1 << 12)->capture_default_str();
   app.add_flag("--full", full, "a token sees later ones too");
   app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")
       ->delimiter(',')

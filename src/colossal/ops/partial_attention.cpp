@@ -8,6 +8,7 @@
 #include "colossal/ops/attention_mask.h"
 #include "colossal/ops/blocked_attention.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/partial_flash_attention.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -64,6 +65,7 @@ PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, con
   const int64_t pairs = visible_pairs(q, k, mask);
   announce(q, pairs, 4);  // two products, of keys and of values
   if (pairs == 0 || are_other_documents(mask)) return {};
+  if (takes_partial_flash_attention(q, k, mask)) return partial_flash_attention(q, k, v, mask);
   const WideHeads wide(q, k, v);
   if (!goes_to_kernel(wide.q)) return partial_attention_reference(q, k, v, mask);
   const BlockedResult result = blocked_attention(blocked_heads(wide.q, wide.k, wide.v, mask));
@@ -112,6 +114,7 @@ AttentionGradients partial_attention_backward(const at::Tensor& dout, const at::
   const int64_t pairs = visible_pairs(q, k, mask);
   announce(q, pairs, 8);  // the gradients of both factors of each product
   if (pairs == 0 || are_other_documents(mask)) return {};
+  if (takes_partial_flash_attention(q, k, mask)) return partial_flash_attention_backward(dout, q, k, v, mask, whole);
   const WideHeads wide(q, k, v);
   if (!goes_to_kernel(wide.q)) return partial_attention_backward_reference(dout, q, k, v, mask, whole);
   const BlockedGradients d = blocked_attention_backward(

@@ -26,14 +26,16 @@ struct PartialAttention {
 /// Of the keys given, which `mask` says how to see as ops::attention does. Has no gradient of its own.
 ///
 /// Shapes: those of ops::attention; mask.queries and mask.first_key say where queries and keys of a part stand.
-/// Errors: those of ops::attention; on the CPU bf16 and fp16 are computed by the kernel of fp32.
+/// Errors: those of ops::attention.
+/// Paths:  on the CPU our kernel, bf16 and fp16 by that of fp32; on accelerators LibTorch's flash attention where it
+///         takes them (partial_flash_attention.h), else the reference, with whole scores.
 /// Cost:   that of ops::attention of those queries and keys, and next to nothing where they have no pair that the mask
 ///         lets through: keys behind all queries or before all windows, or documents with ids between others than those
 ///         of the queries. Announced (tensor::FlopCount): as ops::attention announces it.
 PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionMask& mask);
 
-/// The same by whole score matrices and ATen: the reference, and what runs on other devices than the CPU.
+/// The same by whole score matrices and ATen: the reference.
 PartialAttention partial_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                              const AttentionMask& mask);
 

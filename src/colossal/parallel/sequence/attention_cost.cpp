@@ -41,7 +41,7 @@ double longest_held(const nn::SequenceCut& cut, int64_t parts) {
 
 /// Bytes of `features` of `tokens` in every row.
 double bytes_of_heads(const AttentionSizes& s, double tokens, int64_t heads) {
-  return kElementBytes * static_cast<double>(s.batch * heads * s.head_size) * tokens;
+  return kElementBytes * static_cast<double>(s.batch * heads * s.head_dim) * tokens;
 }
 
 /// q, k and v, the result, and the logarithm of each query's sum.
@@ -60,7 +60,7 @@ double operations_of(const AttentionSizes& s, const std::vector<ops::PositionRun
     const auto first = static_cast<double>(run.first), size = static_cast<double>(run.size);
     pairs += size * (s.causal ? first + (size + 1) / 2 : static_cast<double>(s.tokens));
   }
-  return 12 * static_cast<double>(s.batch * heads * s.head_size) * pairs;
+  return 12 * static_cast<double>(s.batch * heads * s.head_dim) * pairs;
 }
 
 /// Of rank `rank` of the cut among the `count` neighbours that exchange tokens for heads: what it sends, and keeps of

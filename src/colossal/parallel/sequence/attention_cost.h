@@ -20,7 +20,7 @@ struct AttentionSizes {
   int64_t tokens = 2048;  ///< of a row, all ranks together
   int64_t heads = 16;
   int64_t kv_heads = 16;
-  int64_t head_size = 64;
+  int64_t head_dim = 64;
   bool causal = true;
 };
 

@@ -28,7 +28,7 @@ AttentionCost measure_attention(comm::World& world, const SequenceConfig& config
 
   // asks for the gradients of q, k and v, yet keeps none of them alive as leaves would
   const at::Tensor source = at::zeros({}).requires_grad_();
-  const auto random = [&](int64_t heads) { return at::randn({s.batch, own, heads, s.head_size}).add_(source); };
+  const auto random = [&](int64_t heads) { return at::randn({s.batch, own, heads, s.head_dim}).add_(source); };
   const tensor::FlopCount operations;
   AttentionCost cost;
   at::Tensor y;

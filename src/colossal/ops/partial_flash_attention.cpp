@@ -1,0 +1,102 @@
+#include "colossal/ops/partial_flash_attention.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "colossal/ops/attention_mask.h"
+#include "colossal/ops/device_operators.h"
+#include "colossal/ops/dispatch.h"
+
+namespace colossal::ops {
+namespace {
+
+constexpr int64_t kLargestPartHead = 256, kPartHeadStep = 8;  // of LibTorch's kernel
+
+/// Which keys the kernel is given, and how far each query sees to either side of the key that it takes for its own: of
+/// the last query the last of them. -1: as far as there are keys.
+struct PartWindow {
+  int64_t keys, left, right;
+};
+
+/// None: the kernel cannot say it, or a query would see nothing.
+std::optional<PartWindow> part_window(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  if (mask.queries.size() != 1) return {};
+  const int64_t queries = q.size(2), first = mask.queries.front().first - mask.first_key, last = first + queries - 1;
+  // Keys behind the last query are left out of a causal mask, so that it ends at the last key or behind it.
+  const int64_t keys = mask.causal ? std::min(k.size(2), last + 1) : k.size(2), ahead = last - (keys - 1);
+  PartWindow window{keys, -1, -1};
+  if (mask.causal) {
+    if (first < 0) return {};
+    window.right = ahead;
+  }
+  if (mask.window > 0) {
+    const int64_t reach = reach_of(mask);
+    if (last - reach > keys - 1 || reach - ahead < 0) return {};  // the last query sees nothing, or the kernel's all
+    window.left = reach - ahead;
+    if (!mask.causal) {
+      if (first + reach < 0) return {};
+      window.right = reach + ahead;
+      if (window.right < 0) return {};
+    }
+  }
+  if (window.left >= keys + queries) window.left = -1;
+  if (window.right >= keys + queries) window.right = -1;
+  return window;
+}
+
+/// Whether documents hide nothing: in each row those of all queries and keys are one.
+bool are_one_document(const AttentionMask& mask) {
+  if (!mask.documents.defined()) return true;
+  if (!mask.documents.is_cpu() || !mask.query_documents.is_cpu()) return false;
+  const at::Tensor own = mask.documents.narrow(1, 0, 1);
+  return mask.documents.eq(own).all().item<bool>() && mask.query_documents.eq(own).all().item<bool>();
+}
+
+// [B, N, S, D] -> [B, S, N, D], features next to one another.
+at::Tensor part_by_token(const at::Tensor& heads) {
+  const at::Tensor tokens = heads.transpose(1, 2);
+  return tokens.stride(3) == 1 ? tokens : tokens.contiguous();
+}
+
+}  // namespace
+
+bool takes_partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  const bool is_narrow = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
+  if (!is_elsewhere(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
+  if (q.size(3) % kPartHeadStep != 0 || q.size(3) > kLargestPartHead || q.numel() == 0 || k.numel() == 0) return false;
+  if (mask.alibi.defined() || mask.soft_cap != 0) return false;
+  return part_window(q, k, mask) && are_one_document(mask) && runs(DeviceOperator::FlashAttention, q.device());
+}
+
+PartialAttention partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                         const AttentionMask& mask) {
+  const PartWindow window = *part_window(q, k, mask);
+  const auto [out, log_sums, seeds, unused, debug] = at::_flash_attention_forward(
+      part_by_token(q), part_by_token(k.narrow(2, 0, window.keys)), part_by_token(v.narrow(2, 0, window.keys)), {}, {},
+      q.size(2), window.keys, /*dropout_p=*/0, /*is_causal=*/false, /*return_debug_mask=*/false, scale_of(q, mask),
+      window.left, window.right);
+  return {out.transpose(1, 2).to(at::kFloat), log_sums.to(at::kFloat)};
+}
+
+AttentionGradients partial_flash_attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                                    const at::Tensor& v, const AttentionMask& mask,
+                                                    const PartialAttention& whole) {
+  const PartWindow window = *part_window(q, k, mask);
+  constexpr double kBlind = std::numeric_limits<double>::infinity();  // of what sees nothing the kernel says that
+  const at::Tensor log_sums = whole.log_sums.masked_fill(whole.log_sums.eq(-kBlind), kBlind).contiguous();
+  const at::Tensor none = at::zeros({2}, q.options().dtype(at::kLong)), no_borders;
+  const auto [dq, dk, dv] = at::_flash_attention_backward(
+      part_by_token(dout.to(q.scalar_type())), part_by_token(q), part_by_token(k.narrow(2, 0, window.keys)),
+      part_by_token(v.narrow(2, 0, window.keys)), part_by_token(whole.out.to(q.scalar_type())), log_sums, no_borders,
+      no_borders, q.size(2), window.keys, /*dropout_p=*/0, /*is_causal=*/false, none, none, scale_of(q, mask),
+      window.left, window.right);
+  const auto of_all = [&](const at::Tensor& d) {  // those left out have none
+    return at::constant_pad_nd(d.transpose(1, 2).to(at::kFloat), {0, 0, 0, k.size(2) - window.keys});
+  };
+  return {dq.transpose(1, 2).to(at::kFloat), of_all(dk), of_all(dv)};
+}
+
+}  // namespace colossal::ops
