@@ -1,4 +1,4 @@
-"""The peer of our training-step benchmarks: GPT-2 124M in PyTorch, eager, compiled, data, fully sharded, tensor or pipeline parallel, on the CPU.
+"""The peer of our training-step benchmarks: GPT-2 124M in PyTorch, eager, compiled, data, fully sharded, tensor, sequence or pipeline parallel, on the CPU.
 
 One step, of the whole batch over all ranks, is forward, loss, backward and a fused AdamW update of 4 x 256 random tokens, as our own benchmarks do it,
 in fp32 or, with --bf16, under autocast. Prints one JSON object: the median and best step in milliseconds, tokens per second at the best, and the
@@ -6,9 +6,11 @@ peak resident sizes of the rank that uses most and of all ranks together.
 
     python benchmarks/gpt2_training_step.py [--mode eager|compile|ddp|fsdp|tensor|pipeline] [--bf16] [--batch 4] [--length 256] [--threads 2] [--steps 8]
     torchrun --nproc-per-node=2 benchmarks/gpt2_training_step.py --mode pipeline [--schedule 1f1b|zero-bubble] [--micro-batches 4] [--cut 9] ...
+    torchrun --nproc-per-node=2 benchmarks/gpt2_training_step.py --mode ring --length 32768 --hidden 256 --layers 2 --heads 4 --vocabulary 257 ...
 """
 
 import argparse
+import functools
 import itertools
 import json
 import resource
@@ -19,6 +21,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import torch_ring_attention
+
 VOCABULARY, HIDDEN, LAYERS, HEADS, POSITIONS = 50257, 768, 12, 12, 1024
 
 
@@ -27,6 +31,7 @@ class Block(nn.Module):
 
     def __init__(self):
         super().__init__()
+        self.attend = functools.partial(F.scaled_dot_product_attention, is_causal=True)
         self.attention_norm = nn.LayerNorm(HIDDEN)
         self.heads = nn.Linear(HIDDEN, 3 * HIDDEN)
         self.merge = nn.Linear(HIDDEN, HIDDEN)
@@ -35,10 +40,10 @@ class Block(nn.Module):
         self.contract = nn.Linear(4 * HIDDEN, HIDDEN)
 
     def forward(self, x):
-        batch, length, _ = x.shape
         parts = self.heads(self.attention_norm(x)).chunk(3, dim=-1)  # of the heads that this rank has
+        batch, length, _ = parts[0].shape
         q, k, v = (part.view(batch, length, -1, HIDDEN // HEADS).transpose(1, 2) for part in parts)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(batch, length, -1)
+        mixed = self.attend(q, k, v).transpose(1, 2).reshape(batch, length, -1)
         x = x + self.merge(mixed)
         return x + self.contract(F.gelu(self.expand(self.feed_norm(x)), approximate="tanh"))
 
@@ -56,8 +61,8 @@ class Gpt2(nn.Module):
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
 
-    def forward(self, tokens, labels):
-        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1]))
+    def forward(self, tokens, labels, places=None):
+        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1]) if places is None else places)
         for block in self.blocks:
             x = block(x)
         logits = F.linear(self.norm(x), self.words.weight)
@@ -106,6 +111,34 @@ def make_tensor_parallel(model, ranks):
         with loss_parallel():
             loss = F.cross_entropy(F.linear(x, model.words.weight).flatten(0, 1), labels.flatten())
             loss.backward()
+        return loss
+
+    return train
+
+
+def make_sequence_parallel(model, ranks, rank):
+    """Megatron's plan with norms and residuals split over the tokens of a row."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (ranks,))
+    own = {"input_layouts": Shard(1)}
+    for block in model.blocks:
+        parallelize_module(block, mesh, {
+            "attention_norm": SequenceParallel(), "heads": ColwiseParallel(**own), "merge": RowwiseParallel(output_layouts=Shard(1)),
+            "feed_norm": SequenceParallel(), "expand": ColwiseParallel(**own), "contract": RowwiseParallel(output_layouts=Shard(1))})
+    parallelize_module(model, mesh, {"words": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)), "norm": SequenceParallel()})
+
+    def train(tokens, labels):
+        x = model.words(tokens) + model.positions(torch.arange(tokens.shape[1]).chunk(ranks)[rank])
+        for block in model.blocks:
+            x = block(x)
+        x = model.norm(x).redistribute(placements=[Replicate()])
+        with loss_parallel():
+            loss = F.cross_entropy(F.linear(x, model.words.weight).flatten(0, 1), labels.flatten())
+            loss.backward()
+        torch.distributed.all_reduce(model.positions.weight.grad)  # of this rank's tokens
         return loss
 
     return train
@@ -184,10 +217,19 @@ def make_pipeline(model, rank, options):
     return nn.ModuleList(stage.submod for stage in stages), train, cut
 
 
+def take_sizes(options):
+    global VOCABULARY, HIDDEN, LAYERS, HEADS, POSITIONS
+    # loss_parallel of the modes of tensor parallelism wants equal parts
+    VOCABULARY = options.vocabulary + (options.vocabulary % 2 if options.mode in ("tensor", "sequence") else 0)
+    HIDDEN, LAYERS, HEADS = options.hidden, options.layers, options.heads
+    POSITIONS = max(POSITIONS, options.length)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mode", choices=["eager", "compile", "ddp", "fsdp", "tensor", "pipeline"], default="eager",
-                        help="a rank of torchrun on Gloo: ddp, DistributedDataParallel; fsdp, fully_shard; tensor, parallelize_module; pipeline, PipelineStage")
+    parser.add_argument("--mode", choices=["eager", "compile", "ddp", "fsdp", "tensor", "sequence", "ring", "pipeline"], default="eager",
+                        help="a rank of torchrun on Gloo: ddp, DistributedDataParallel; fsdp, fully_shard; tensor, parallelize_module; "
+                        "sequence, the same with SequenceParallel; ring, the tokens of each row in zigzag (torch_ring_attention.py); pipeline, PipelineStage")
     parser.add_argument("--bf16", action="store_true", help="forward and loss under autocast to bf16; parameters, gradients and AdamW stay fp32")
     parser.add_argument("--schedule", choices=["1f1b", "zero-bubble"], default="1f1b",
                         help="pipeline: Schedule1F1B, or ScheduleZBVZeroBubble with two stages a rank")
@@ -197,16 +239,17 @@ def main():
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=8, help="measured steps, after two to warm up")
+    parser.add_argument("--steps", type=int, default=8, help="measured steps")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps before those that are measured")
+    for size, default in (("vocabulary", VOCABULARY), ("hidden", HIDDEN), ("layers", LAYERS), ("heads", HEADS)):
+        parser.add_argument(f"--{size}", type=int, default=default)
     options = parser.parse_args()
-    if options.bf16 and options.mode in ("tensor", "pipeline"):
+    take_sizes(options)
+    if options.bf16 and options.mode in ("tensor", "sequence", "ring", "pipeline"):
         parser.error(f"--bf16 goes with a whole model in a rank, not with --mode {options.mode}")
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
 
-    if options.mode == "tensor":
-        global VOCABULARY
-        VOCABULARY += 1  # its loss_parallel wants equal parts
     if options.mode == "fsdp":
         torch.distributed.init_process_group("gloo")
     model = make_fully_sharded(torch.distributed.get_world_size()) if options.mode == "fsdp" else Gpt2()
@@ -224,6 +267,17 @@ def main():
         torch.distributed.init_process_group("gloo")
         rank = torch.distributed.get_rank()
         train = make_tensor_parallel(model, torch.distributed.get_world_size())
+    elif options.mode == "sequence":
+        torch.distributed.init_process_group("gloo")
+        rank = torch.distributed.get_rank()
+        train = make_sequence_parallel(model, torch.distributed.get_world_size(), rank)
+    elif options.mode == "ring":
+        torch.distributed.init_process_group("gloo")
+        rank = torch.distributed.get_rank()
+        places = torch_ring_attention.zigzag(rank, torch.distributed.get_world_size(), options.length)
+        for block in model.blocks:
+            block.attend = torch_ring_attention.RingAttention.apply
+        loss_of = functools.partial(nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True), places=places)
     elif options.mode == "pipeline":
         torch.distributed.init_process_group("gloo")
         rank = torch.distributed.get_rank()
@@ -240,9 +294,11 @@ def main():
     optimizer = torch.optim.AdamW([{"params": group} for group in kinds.values()], lr=1e-4, weight_decay=0.1, fused=True)
     shape = (options.batch // ranks, options.length)
     tokens, labels = torch.randint(VOCABULARY, shape), torch.randint(VOCABULARY, shape)
+    if options.mode == "ring":
+        tokens, labels = tokens[:, places], labels[:, places]
 
     seconds = []
-    for step in range(options.steps + 2):
+    for step in range(options.steps + options.warm_up):
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
         if train:
@@ -253,7 +309,7 @@ def main():
             loss.backward()
         optimizer.step()
         last_loss = loss.item()
-        if step >= 2:
+        if step >= options.warm_up:
             seconds.append(time.perf_counter() - start)
     # Of all ranks: the loss is zero where a pipeline has none and else that of the rank's own samples.
     figures = torch.tensor([resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, last_loss])

@@ -9,6 +9,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/cli/measured_table.h"
 #include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"
@@ -21,101 +22,86 @@ using parallel::AttentionCost;
 using parallel::AttentionSizes;
 using parallel::SequenceConfig;
 
-struct SequenceRow {
-  SequenceConfig config;
-  AttentionCost measured, formula;  // of the rank that has most
-  double busiest;                   // operations of that rank over the mean
-};
-
-/// A pair of columns: the measured value and the formula's.
-struct SequenceColumn {
-  const char* name;
-  double AttentionCost::* value;
-  double unit;
-  int digits, width;
-};
-
-const SequenceColumn kSequenceColumns[] = {
-    {"sent forward", &AttentionCost::forward, 1, 0, 9},
-    {"sent backward", &AttentionCost::backward, 1, 0, 9},
-    {"calls", &AttentionCost::calls, 1, 0, 4},
-    {"activations, MiB", &AttentionCost::activation_bytes, kMiB, 3, 8},
-};
-constexpr int kSequenceModeWidth = 20;
-
-constexpr const char* kSequenceLegend =
-    "Causal attention of one layer, fp32. Each pair of columns: measured, formula, of the rank that has most. Sent: "
-    "elements a rank puts on\nthe wire. Activations: what it keeps for backward beside its q, k, v and the result. "
-    "Busiest: operations of that rank over the mean.\n";
-
-std::string shown(const SequenceColumn& column, const AttentionCost& cost) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.*f", column.digits, cost.*column.value / column.unit);
-  return text;
+MeasuredTable attention_table() {
+  return {{{"sent forward", 1, 0, 10},
+           {"sent backward", 1, 0, 10},
+           {"calls", 1, 0, 4},
+           {"activations, MiB", kMiB, 3, 8},
+           {"GFLOP", 1e9, 4, 8},
+           {"busiest / mean", 1, 4, 7}},
+          19};
 }
 
-std::string shown(double ratio) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.4f", ratio);
-  return text;
+constexpr const char* kAttentionLegend =
+    "Attention of one layer, fp32, without the projections around it, forward and backward. Each pair of columns: "
+    "measured, formula. Sent: bytes\n"
+    "a rank puts on the wire. Activations: what it keeps from forward for backward, and the result. GFLOP: of the "
+    "pairs "
+    "of a query and a key\n"
+    "that the mask lets through; those of the busiest rank over the mean are what the others wait for. Of all else the "
+    "rank that has most.\n"
+    "Megatron's form (tensor.sequence) sends around the projections instead: colossal bench tensor-parallel.\n";
+
+/// Of the rank that has most, value by value, as the table has them.
+std::vector<double> busiest(const std::vector<AttentionCost>& ranks) {
+  const auto most = [&](double AttentionCost::* value) {
+    double largest = 0;
+    for (const AttentionCost& cost : ranks) largest = std::max(largest, cost.*value);
+    return largest;
+  };
+  double operations = 0;
+  for (const AttentionCost& cost : ranks) operations += cost.operations;
+  return {most(&AttentionCost::forward),
+          most(&AttentionCost::backward),
+          most(&AttentionCost::calls),
+          most(&AttentionCost::activation_bytes),
+          most(&AttentionCost::operations),
+          most(&AttentionCost::operations) * static_cast<double>(ranks.size()) / operations};
 }
 
-SequenceRow row_of(const SequenceConfig& config, const AttentionSizes& sizes) {
-  SequenceRow row{config, {}, parallel::published_cost(config, sizes), 0};
-  double sum = 0;
-  for (const AttentionCost& rank : parallel::measured_cost(config, sizes)) {
-    for (const SequenceColumn& column : kSequenceColumns)
-      row.measured.*column.value = std::max(row.measured.*column.value, rank.*column.value);
-    row.measured.operations = std::max(row.measured.operations, rank.operations);
-    sum += rank.operations;
-  }
-  row.busiest = row.measured.operations * static_cast<double>(config.size) / sum;
-  return row;
-}
-
-void print(const SequenceRow& row) {
-  std::printf("%5lld  %-*s", static_cast<long long>(row.config.size), kSequenceModeWidth,
-              parallel::mode_name(row.config).c_str());
-  for (const SequenceColumn& c : kSequenceColumns)
-    std::printf("  %*s %*s", c.width, shown(c, row.measured).c_str(), c.width, shown(c, row.formula).c_str());
-  std::printf("  %7s\n", shown(row.busiest).c_str());
-  std::fflush(stdout);
+std::string title_of_attention(const AttentionSizes& s) {
+  return concat("batch ", s.batch, ", ", s.tokens, " tokens, heads ", s.heads, ", kv heads ", s.kv_heads, " of ",
+                s.head_dim, s.causal ? ", causal" : "");
 }
 
 /// A line a mode over the numbers of ranks.
-report::Plot plot_of(const std::vector<SequenceRow>& rows, const char* title, report::PlotUnit unit,
-                     double (*value)(const AttentionCost&)) {
+std::vector<report::Series> lines_of_modes(const std::vector<MeasuredRow>& rows,
+                                           double (*value)(const std::vector<double>&)) {
   const char* const styles[] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh"};
-  report::Plot plot{.title = title, .x_label = "ranks", .unit = unit, .from_zero = true};
-  for (const SequenceRow& row : rows) {
-    const std::string name = parallel::mode_name(row.config);
-    auto series = std::find_if(plot.series.begin(), plot.series.end(), [&](const auto& s) { return s.name == name; });
-    if (series == plot.series.end())
-      series = plot.series.insert(series, {name, styles[plot.series.size() % std::size(styles)], {}, {}});
-    series->x.push_back(static_cast<double>(row.config.size));
+  std::vector<report::Series> all;
+  for (const MeasuredRow& row : rows) {
+    auto series = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == row.mode; });
+    if (series == all.end())
+      series = all.insert(all.end(), report::Series{row.mode, styles[all.size() % std::size(styles)], {}, {}});
+    series->x.push_back(static_cast<double>(row.ranks));
     series->y.push_back(value(row.measured));
   }
-  return plot;
+  return all;
 }
 
-std::string page_of(const std::string& title, const std::vector<SequenceRow>& rows, const std::string& notes) {
-  std::string out = "<section class='plots'>" +
-                    report::render_plot(plot_of(rows, "Elements sent per rank", report::PlotUnit::kNumber,
-                                                [](const AttentionCost& c) { return c.forward + c.backward; })) +
-                    report::render_plot(plot_of(rows, "Activations kept per rank", report::PlotUnit::kBytes,
-                                                [](const AttentionCost& c) { return c.activation_bytes; })) +
-                    "</section>\n<section class='card'><p>" + report::html_text(kSequenceLegend) +
-                    "</p><div class='scroll'><table class='numbers'><tr><th>ranks</th><th>mode</th>";
-  for (const SequenceColumn& c : kSequenceColumns) out += concat("<th>", c.name, "</th><th>formula</th>");
-  out += "<th>busiest</th>";
-  for (const SequenceRow& row : rows) {
-    out += concat("</tr>\n<tr><td>", row.config.size, "</td><td>", parallel::mode_name(row.config), "</td>");
-    for (const SequenceColumn& c : kSequenceColumns)
-      out += "<td>" + shown(c, row.measured) + "</td><td>" + shown(c, row.formula) + "</td>";
-    out += "<td>" + shown(row.busiest) + "</td>";
-  }
-  out += "</tr></table></div><pre>" + report::html_text(notes) + "</pre></section>\n";
-  return report::render_page("Sequence parallelism", title, out);
+std::string page_of_attention(const AttentionSizes& sizes, const std::vector<MeasuredRow>& rows,
+                              const std::string& notes) {
+  const report::Plot plots[] = {
+      {.title = "Bytes sent per rank, forward and backward",
+       .x_label = "ranks",
+       .unit = report::PlotUnit::kBytes,
+       .from_zero = true,
+       .series = lines_of_modes(rows, [](const std::vector<double>& v) { return v[0] + v[1]; })},
+      {.title = "Activations kept per rank",
+       .x_label = "ranks",
+       .unit = report::PlotUnit::kBytes,
+       .from_zero = true,
+       .series = lines_of_modes(rows, [](const std::vector<double>& v) { return v[3]; })},
+      {.title = "Operations of the busiest rank over the mean",
+       .x_label = "ranks",
+       .series = lines_of_modes(rows, [](const std::vector<double>& v) { return v[5]; })},
+  };
+  std::string out = "<section class='plots'>";
+  for (const auto& plot : plots) out += report::render_plot(plot);
+  return report::render_page("Sequence parallelism", title_of_attention(sizes),
+                             out + "</section>\n<section class='card'><p>" + report::html_text(kAttentionLegend) +
+                                 "</p>" + attention_table().html(rows) + "<pre>" + report::html_text(notes) +
+                                 "</pre></section>\n");
 }
 
 }  // namespace
@@ -126,45 +112,53 @@ int bench_sequence(const Arguments& arguments) {
       "and computes.",
       "colossal bench sequence");
   AttentionSizes sizes;
-  std::vector<int64_t> ranks{2, 4, 8};
+  std::vector<int64_t> ranks{1, 2, 4, 8};
   std::string report;
-  const auto size = [&](const char* name, int64_t& value, const char* help, int64_t most) {
-    app.add_option(name, value, help)->capture_default_str()->check(CLI::Range(int64_t{1}, most));
+  bool full = false;
+  sizes.kv_heads = 0;
+  const auto size = [&](const char* flag, int64_t& value, const char* help, int64_t most) {
+    return app.add_option(flag, value, help)->check(CLI::Range(int64_t{1}, most));
   };
-  size("--batch", sizes.batch, "rows", 1 << 16);
-  size("--sequence", sizes.tokens, "tokens a row; the formulas are for those that divide by 2 * ranks", 1 << 20);
-  size("--heads", sizes.heads, "attention heads", 1 << 12);
-  size("--kv-heads", sizes.kv_heads, "key-value heads, which divide the attention heads", 1 << 12);
-  size("--head-dim", sizes.head_dim, "features of a head", 1 << 12);
-  app.add_option("--ranks", ranks, "numbers of ranks, 2 or more; each is a thread")
+  size("--batch", sizes.batch, "rows", 1 << 16)->capture_default_str();
+  size("--sequence", sizes.tokens, "tokens a row, of all ranks together", 1 << 20)->capture_default_str();
+  size("--heads", sizes.heads, "attention heads", 1 << 12)->capture_default_str();
+  size("--kv-heads", sizes.kv_heads, "heads of keys and values; default: as many as heads", 1 << 12);
+  size("--head-dim", sizes.head_dim, "features of a head", 1 << 12)->capture_default_str();
+  app.add_flag("--full", full, "a token sees later ones too");
+  app.add_option("--ranks", ranks, "numbers of ranks; each is a thread")
       ->delimiter(',')
       ->capture_default_str()
-      ->check(CLI::Range(2, 256));
+      ->check(CLI::Range(1, 256));
   app.add_option("--report", report, "write the table and plots to this HTML file");
   parse(app, arguments);
+  sizes.causal = !full;
+  if (sizes.kv_heads == 0) sizes.kv_heads = sizes.heads;
   if (sizes.heads % sizes.kv_heads != 0)
-    throw UsageError(concat("--heads must divide by --kv-heads: got ", sizes.heads, " and ", sizes.kv_heads));
+    throw UsageError(concat("--kv-heads must divide --heads: got ", sizes.kv_heads, " of ", sizes.heads));
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
 
-  const std::string title = concat("batch ", sizes.batch, ", sequence ", sizes.tokens, ", heads ", sizes.heads,
-                                   ", kv heads ", sizes.kv_heads, " of ", sizes.head_dim);
-  std::printf("%s\n%s\nranks  %-*s", title.c_str(), kSequenceLegend, kSequenceModeWidth, "mode");
-  for (const SequenceColumn& c : kSequenceColumns) std::printf("  %*s", 2 * c.width + 1, c.name);
-  std::printf("  %7s\n", "busiest");
-  std::vector<SequenceRow> rows;
+  std::printf("%s\n%s\n", title_of_attention(sizes).c_str(), kAttentionLegend);
+  const MeasuredTable table = attention_table();
+  table.print_head();
+  std::vector<MeasuredRow> rows;
   std::string notes;
-  for (const int64_t count : ranks)
+  for (const int64_t count : ranks) {
     for (const SequenceConfig& config : parallel::sequence_modes(count)) {
       try {
-        rows.push_back(row_of(config, sizes));
-        print(rows.back());
+        const auto measured = parallel::measured_cost(config, sizes);
+        rows.push_back(
+            {count, parallel::mode_name(config), busiest(measured), busiest(parallel::published_cost(config, sizes))});
       } catch (const Error& error) {
-        notes += concat(count, " ranks, ", parallel::mode_name(config), ": left out: ", error.message(), "\n");
+        notes += concat(count, count == 1 ? " rank, " : " ranks, ", parallel::mode_name(config),
+                        ": left out: ", error.message(), "\n");
+        continue;
       }
+      table.print_row(rows.back());
     }
+  }
   if (!notes.empty()) std::printf("\n%s", notes.c_str());
-  if (!report.empty()) write_file(report, page_of(title, rows, notes));
+  if (!report.empty()) write_file(report, page_of_attention(sizes, rows, notes));
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/cli/measured_table.h"
 #include "colossal/parallel/tensor/layer_cost.h"
 #include "colossal/report/html.h"
 #include "colossal/report/plot.h"
@@ -29,28 +30,33 @@ struct Row {
   bool is_padded() const { return measured.parameter_bytes > formula.parameter_bytes * (1 + 1e-9); }
 };
 
-/// A pair of columns of the table: the measured value and the formula's.
+/// A value of the table.
 struct Quantity {
-  const char* name;
+  MeasuredQuantity columns;
   double LayerCost::* value;
-  double unit;
-  int digits;  // behind the point
-  int width;
 };
 
 const Quantity kQuantities[] = {
-    {"sent forward", &LayerCost::forward, 1, 0, 10},
-    {"sent backward", &LayerCost::backward, 1, 0, 10},
-    {"calls", &LayerCost::calls, 1, 0, 8},
-    {"parameters, MiB", &LayerCost::parameter_bytes, kMiB, 3, 9},
-    {"activations, MiB", &LayerCost::activation_bytes, kMiB, 3, 9},
+    {{"sent forward", 1, 0, 10}, &LayerCost::forward},
+    {{"sent backward", 1, 0, 10}, &LayerCost::backward},
+    {{"calls", 1, 0, 8}, &LayerCost::calls},
+    {{"parameters, MiB", kMiB, 3, 9}, &LayerCost::parameter_bytes},
+    {{"activations, MiB", kMiB, 3, 9}, &LayerCost::activation_bytes},
 };
-constexpr int kModeWidth = 25;
 
-std::string number(const Quantity& quantity, const LayerCost& cost) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.*f", quantity.digits, cost.*quantity.value / quantity.unit);
-  return text;
+MeasuredTable table_of_layers() {
+  std::vector<MeasuredQuantity> columns;
+  for (const auto& q : kQuantities) columns.push_back(q.columns);
+  return {columns, 25};
+}
+
+MeasuredRow row_of(const Row& row) {
+  MeasuredRow shown{row.config.size, parallel::mode_name(row.config) + (row.is_padded() ? " *" : ""), {}, {}};
+  for (const auto& q : kQuantities) {
+    shown.measured.push_back(row.measured.*q.value);
+    shown.formula.push_back(row.formula.*q.value);
+  }
+  return shown;
 }
 
 std::string title_of(const LayerSizes& s) {
@@ -62,21 +68,6 @@ constexpr const char* kLegend =
     "The four linear layers of one GPT layer, fp32, without biases. Each pair of columns: measured, formula. Sent: "
     "elements a rank puts on\n"
     "the wire. Activations: what a rank keeps from forward for backward.\n";
-
-void print_head() {
-  std::printf("ranks  %-*s", kModeWidth, "mode");
-  for (const auto& q : kQuantities) std::printf("  %*s", 2 * q.width + 1, q.name);
-  std::printf("\n");
-}
-
-void print_row(const Row& row) {
-  std::printf("%5lld  %-*s", static_cast<long long>(row.config.size), kModeWidth,
-              (parallel::mode_name(row.config) + (row.is_padded() ? " *" : "")).c_str());
-  for (const auto& q : kQuantities)
-    std::printf("  %*s %*s", q.width, number(q, row.measured).c_str(), q.width, number(q, row.formula).c_str());
-  std::printf("\n");
-  std::fflush(stdout);
-}
 
 /// The costs of the rank that has most, value by value.
 LayerCost largest(const std::vector<LayerCost>& ranks) {
@@ -117,19 +108,9 @@ std::vector<report::Series> lines(const std::vector<Row>& rows, double (*value)(
   return all;
 }
 
-std::string html_table(const std::vector<Row>& rows) {
-  std::string out = "<div class='scroll'><table class='numbers'><tr><th>ranks</th><th>mode</th>";
-  for (const auto& q : kQuantities) out += concat("<th>", q.name, "</th><th>formula</th>");
-  for (const Row& row : rows) {
-    out += concat("</tr>\n<tr><td>", row.config.size, "</td><td>", report::html_text(parallel::mode_name(row.config)),
-                  row.is_padded() ? " *" : "", "</td>");
-    for (const auto& q : kQuantities)
-      out += "<td>" + number(q, row.measured) + "</td><td>" + number(q, row.formula) + "</td>";
-  }
-  return out + "</tr></table></div>";
-}
-
 std::string page(const LayerSizes& sizes, const std::vector<Row>& rows, const std::string& notes) {
+  std::vector<MeasuredRow> shown;
+  for (const Row& row : rows) shown.push_back(row_of(row));
   const report::Plot plots[] = {
       {.title = "Elements sent per rank",
        .x_label = "ranks",
@@ -150,7 +131,8 @@ std::string page(const LayerSizes& sizes, const std::vector<Row>& rows, const st
   for (const auto& plot : plots) out += report::render_plot(plot);
   return report::render_page("Tensor parallelism", title_of(sizes),
                              out + "</section>\n<section class='card'><p>" + report::html_text(kLegend) + "</p>" +
-                                 html_table(rows) + "<pre>" + report::html_text(notes) + "</pre></section>\n");
+                                 table_of_layers().html(shown) + "<pre>" + report::html_text(notes) +
+                                 "</pre></section>\n");
 }
 
 }  // namespace
@@ -184,7 +166,8 @@ int bench_tensor_parallel(const Arguments& arguments) {
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
 
   std::printf("%s\n%s\n", title_of(sizes).c_str(), kLegend);
-  print_head();
+  const MeasuredTable table = table_of_layers();
+  table.print_head();
   std::vector<Row> rows;
   std::string notes;
   for (const int64_t count : ranks) {
@@ -198,7 +181,7 @@ int bench_tensor_parallel(const Arguments& arguments) {
       }
       rows.push_back(
           {config, largest(parallel::measured_cost(config, sizes)), parallel::published_cost(config, sizes)});
-      print_row(rows.back());
+      table.print_row(row_of(rows.back()));
     }
   }
   if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.is_padded(); })) {

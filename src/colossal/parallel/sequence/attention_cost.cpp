@@ -1,125 +1,178 @@
 #include "colossal/parallel/sequence/attention_cost.h"
 
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
 
-#include <chrono>
+#include <algorithm>
+#include <type_traits>
 
 #include "colossal/base/error.h"
-#include "colossal/comm/run_ranks.h"
-#include "colossal/memory/account.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/runs.h"
-#include "colossal/tensor/flops.h"
 
 namespace colossal::parallel {
 namespace {
 
-constexpr double kFloatBytes = 4, kBoundBytes = 3 * 8;  // of a token: which keys it sees, and where it stands
+constexpr double kElementBytes = 4, kIndexBytes = 8;
 
-AttentionCost measure_attention(comm::World& world, const SequenceConfig& config, const AttentionSizes& s) {
-  at::set_num_threads(1);
-  comm::Mesh mesh(world, sequence_axes(config));
-  const auto exchange = with_sequence_mode(config, [&](auto mode) { return mode.exchange(mesh, config); });
-  exchange->check(s.heads, s.kv_heads);
-  const nn::SequenceCut cut = sequence_cut(config, s.tokens, {});
-  const int64_t own = size_of(runs_of(cut, world.rank(), world.size()));
-  const auto random = [&](int64_t heads) { return at::randn({s.batch, own, heads, s.head_dim}).requires_grad_(); };
-  const SequenceHeads heads{random(s.heads), random(s.kv_heads), random(s.kv_heads)};
-  const at::Tensor gradient = at::randn_like(heads.q);
-  AttentionCost cost;
-  world.traffic().reset();
-  const tensor::FlopCount operations;
-  at::Tensor out;
-  {
-    const comm::PhaseScope forward(world.traffic(), comm::Phase::Forward);
-    const memory::Account account;
-    const memory::KindScope kind(memory::Kind::Activations);
-    out = exchange->attend(heads, cut, {});
-    cost.activation_bytes = static_cast<double>(account.usage().of(memory::Kind::Activations)) -
-                            static_cast<double>(out.storage().nbytes());
+/// The heads that number `index` of `count` ranks, which exchange tokens for heads, computes.
+struct HeadsComputed {
+  HeadsComputed(const AttentionSizes& s, int64_t index, int64_t count) : q(s.heads / count) {
+    const int64_t first = index * q, group = s.heads / s.kv_heads;
+    arriving = (first + q - 1) / group - first / group + 1;
+    is_uneven = arriving > 1 && (q % group != 0 || first % group != 0);
   }
-  {
-    const comm::PhaseScope backward(world.traffic(), comm::Phase::Backward);
-    out.backward(gradient);
+  int64_t q;         ///< query heads
+  int64_t arriving;  ///< key-value heads that those read, and that so are sent here
+  bool is_uneven;    ///< some are read by more query heads than others: one is then made for each query head
+  int64_t kv() const { return is_uneven ? q : arriving; }
+};
+
+/// Tokens of number `index` of `parts` equal groups of the ranks of a cut.
+double tokens_held(const nn::SequenceCut& cut, int64_t index, int64_t parts) {
+  return static_cast<double>(size_of(runs_of(cut, index, parts)));
+}
+
+double longest_held(const nn::SequenceCut& cut, int64_t parts) {
+  double longest = 0;
+  for (int64_t index = 0; index < parts; ++index) longest = std::max(longest, tokens_held(cut, index, parts));
+  return longest;
+}
+
+/// Bytes of `features` of `tokens` in every row.
+double bytes_of_heads(const AttentionSizes& s, double tokens, int64_t heads) {
+  return kElementBytes * static_cast<double>(s.batch * heads * s.head_dim) * tokens;
+}
+
+/// q, k and v, the result, and the logarithm of each query's sum.
+double kept_by_attention(const AttentionSizes& s, double queries, double keys, const HeadsComputed& heads) {
+  return 2 * bytes_of_heads(s, queries, heads.q) + 2 * bytes_of_heads(s, keys, heads.kv()) +
+         kElementBytes * static_cast<double>(s.batch * heads.q) * queries;
+}
+
+/// The kernel of whole sequences keeps of each query its position and the run of keys that it sees, the same in all
+/// rows.
+double kept_of_the_mask(double queries) { return 3 * kIndexBytes * queries; }
+
+double operations_of(const AttentionSizes& s, const std::vector<ops::PositionRun>& queries, int64_t heads) {
+  double pairs = 0;
+  for (const ops::PositionRun& run : queries) {
+    const auto first = static_cast<double>(run.first), size = static_cast<double>(run.size);
+    pairs += size * (s.causal ? first + (size + 1) / 2 : static_cast<double>(s.tokens));
   }
-  const auto sent = world.traffic().total("", "", comm::Phase::Forward),
-             sent_back = world.traffic().total("", "", comm::Phase::Backward);
-  cost.forward = sent.elements, cost.backward = sent_back.elements;
-  cost.calls = static_cast<double>(sent.calls + sent_back.calls);
-  cost.operations = operations.total();
+  return 12 * static_cast<double>(s.batch * heads * s.head_dim) * pairs;
+}
+
+/// Of rank `rank` of the cut among the `count` neighbours that exchange tokens for heads: what it sends, and keeps of
+/// that. q, k and v of its own tokens go to whoever has the heads, the result of its own heads to whoever has the
+/// tokens; in backward the gradients go the other way.
+AttentionCost cost_of_exchange(const AttentionSizes& s, const nn::SequenceCut& cut, int64_t rank, int64_t count) {
+  if (count == 1) return {};
+  const auto ranks = static_cast<int64_t>(cut.held.size());
+  const int64_t first = rank - rank % count;
+  const HeadsComputed here(s, rank - first, count);
+  const double own = tokens_held(cut, rank, ranks);
+  AttentionCost cost{.calls = 4, .activation_bytes = bytes_of_heads(s, own, s.heads)};         // the result
+  if (here.is_uneven) cost.activation_bytes += 2 * kIndexBytes * static_cast<double>(here.q);  // which heads are read
+  for (int64_t other = first; other < first + count; ++other) {
+    if (other == rank) continue;
+    const HeadsComputed there(s, other - first, count);
+    const double others = tokens_held(cut, other, ranks);
+    cost.forward += bytes_of_heads(s, own, there.q + 2 * there.arriving) + bytes_of_heads(s, others, here.q);
+    cost.backward += bytes_of_heads(s, own, there.q) + bytes_of_heads(s, others, here.q + 2 * here.arriving);
+  }
   return cost;
+}
+
+/// Of a ring of `ranks`: keys and values to all others, in backward again, and their gradients all the way round.
+AttentionCost cost_of_ring(const AttentionSizes& s, const nn::SequenceCut& cut, int64_t ranks, int64_t kv_heads) {
+  if (ranks == 1) return {};
+  const double part = 2 * bytes_of_heads(s, longest_held(cut, ranks), kv_heads);
+  const auto n = static_cast<double>(ranks);
+  return {.forward = (n - 1) * part, .backward = (2 * n - 1) * part, .calls = 2 * (n - 1) + 2 * (2 * n - 1)};
 }
 
 }  // namespace
 
-std::vector<SequenceConfig> sequence_modes(int64_t ranks) {
-  std::vector<SequenceConfig> configs;
-  for (const std::string& mode : sequence_mode_names()) {
-    if (mode != SequenceUsp::name)
-      configs.push_back({ranks, mode});
-    else if (ranks > 2 && ranks % 2 == 0)
-      configs.push_back({ranks, mode, 2});
-  }
-  return configs;
+AttentionCost SequenceGather::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  const nn::SequenceCut cut = sequence_cut(c, s.tokens, {});
+  const double own = tokens_held(cut, rank, c.size),
+               each_way =
+                   static_cast<double>(c.size - 1) * 2 * bytes_of_heads(s, longest_held(cut, c.size), s.kv_heads);
+  return {.forward = each_way,
+          .backward = each_way,
+          .calls = c.size > 1 ? 2.0 : 0.0,
+          .activation_bytes =
+              kept_by_attention(s, own, static_cast<double>(s.tokens), HeadsComputed(s, 0, 1)) + kept_of_the_mask(own),
+          .operations = operations_of(s, runs_of(cut, rank, c.size), s.heads)};
 }
 
-std::string mode_name(const SequenceConfig& config) {
-  return config.mode == SequenceUsp::name ? concat(config.mode, " of ", config.ulysses) : config.mode;
-}
-
-AttentionCost published_cost(const SequenceConfig& config, const AttentionSizes& s) {
-  const double ranks = static_cast<double>(config.size), rows = static_cast<double>(s.batch),
-               tokens = static_cast<double>(s.tokens), heads = static_cast<double>(s.heads),
-               h = heads * static_cast<double>(s.head_dim), h_kv = static_cast<double>(s.kv_heads * s.head_dim);
-  const double keys = 2 * rows * tokens * h_kv;                     // elements of all keys and values
-  const double sums = kFloatBytes * rows * heads * tokens / ranks;  // a number a query and head
-  const double exchanged = rows * tokens / ranks * (h + 2 * h_kv);  // q, k and v of other tokens
-  AttentionCost cost{.operations = 12 * rows * h * tokens * (tokens + 1) / 2 / ranks};
-  const auto ulysses = [&](double n) {
-    cost.forward += (n - 1) / n * rows * tokens / ranks * (2 * h + 2 * h_kv);
-    cost.backward = cost.forward;
-    cost.calls += 4;
-    cost.activation_bytes += kFloatBytes * exchanged;
-  };
-  const auto ring = [&](double n, double shares) {
-    cost.forward += (n - 1) / n * keys / shares;
-    cost.backward += (2 * n - 1) / n * keys / shares;
-    cost.calls += 2 * (n - 1) + 2 * (2 * n - 1);
-    cost.activation_bytes += sums;
-  };
-  if (config.mode == SequenceGather::name) {
-    cost.forward = cost.backward = (ranks - 1) / ranks * keys;
-    cost.calls = 2;
-    cost.activation_bytes = kFloatBytes * keys + sums + kBoundBytes * tokens / ranks;
-  } else if (config.mode == SequenceUlysses::name) {
-    ulysses(ranks);
-    cost.activation_bytes += kFloatBytes * rows * tokens / ranks * h + sums + kBoundBytes * tokens;
-  } else if (config.mode == SequenceRing::name) {
-    ring(ranks, 1);
-  } else if (config.mode == SequenceUsp::name) {
-    const double u = static_cast<double>(config.ulysses);
-    ulysses(u);
-    ring(ranks / u, u);
-    cost.activation_bytes += kFloatBytes * rows * tokens / ranks * h;  // the result before it is exchanged
-  } else {
-    cost.forward = (ranks - 1) / ranks * keys;
-    cost.backward = 2 * cost.forward;
-    cost.calls = 8 * (ranks - 1) + 1;
-    cost.activation_bytes = kFloatBytes * rows * heads * tokens / ranks * tokens;
-  }
+AttentionCost SequenceUlysses::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  const nn::SequenceCut cut = sequence_cut(c, s.tokens, {});
+  const HeadsComputed here(s, rank, c.size);
+  const auto all = static_cast<double>(s.tokens);
+  AttentionCost cost = cost_of_exchange(s, cut, rank, c.size);
+  cost.activation_bytes += kept_by_attention(s, all, all, here) + kept_of_the_mask(all);
+  cost.operations = operations_of(s, {{0, s.tokens}}, here.q);
   return cost;
 }
 
-std::vector<AttentionCost> measured_cost(const SequenceConfig& config, const AttentionSizes& sizes) {
+// A usp whose inner groups are single ranks.
+AttentionCost SequenceRing::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  return SequenceUsp::cost(c, s, rank);
+}
+
+AttentionCost SequenceUsp::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  const nn::SequenceCut cut = sequence_cut(c, s.tokens, {});
+  const int64_t groups = c.size / c.ulysses, group = rank / c.ulysses;
+  const HeadsComputed here(s, rank % c.ulysses, c.ulysses);
+  const double tokens = tokens_held(cut, group, groups);
+  AttentionCost cost = cost_of_exchange(s, cut, rank, c.ulysses);
+  const AttentionCost ring = cost_of_ring(s, cut, groups, here.kv());
+  cost.forward += ring.forward, cost.backward += ring.backward, cost.calls += ring.calls;
+  cost.activation_bytes += kept_by_attention(s, tokens, tokens, here);
+  cost.operations = operations_of(s, runs_of(cut, group, groups), here.q);
+  return cost;
+}
+
+AttentionCost SequenceSelfAttention::cost(const SequenceConfig& c, const AttentionSizes& s, int64_t rank) {
+  const nn::SequenceCut cut = sequence_cut(c, s.tokens, {});
+  const double own = tokens_held(cut, rank, c.size), others = static_cast<double>(c.size - 1),
+               part = 2 * bytes_of_heads(s, longest_held(cut, c.size), s.kv_heads),  // of keys and values
+      weights = kElementBytes * static_cast<double>(s.batch * s.heads * s.tokens) * own;
+  return {.forward = others * part,
+          .backward = 2 * others * part,  // once more round the ring, and a reduce_scatter of the gradients
+          .calls = c.size > 1 ? 8 * others + 1 : 0,
+          .activation_bytes = 2 * bytes_of_heads(s, own, s.heads) + 2 * bytes_of_heads(s, own, s.kv_heads) + weights,
+          .operations = operations_of(s, runs_of(cut, rank, c.size), s.heads)};
+}
+
+std::vector<SequenceConfig> sequence_modes(int64_t ranks) {
+  std::vector<SequenceConfig> configs;
+  for_each_sequence_mode([&](auto mode) {
+    if constexpr (std::is_same_v<decltype(mode), SequenceUsp>) {
+      for (int64_t inner = 2; inner < ranks; ++inner)
+        if (ranks % inner == 0) configs.push_back({.size = ranks, .mode = mode.name, .ulysses = inner});
+    } else {
+      configs.push_back({.size = ranks, .mode = mode.name});
+    }
+  });
+  return configs;
+}
+
+std::string mode_name(const SequenceConfig& c) {
+  return c.mode + (c.ulysses > 1 ? concat(" ulysses ", c.ulysses) : "");
+}
+
+std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes) {
+  sequence_axes(config);  // refuses sizes that the mode cannot be made of
+  require(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "parallel",
+          "key-value heads must divide the attention heads: got ", sizes.kv_heads, " of ", sizes.heads);
   check_sequence(config, sizes.tokens);
-  std::vector<AttentionCost> costs(static_cast<size_t>(config.size));
-  comm::run_ranks(
-      static_cast<int>(config.size),
-      [&](comm::World& world) { costs[static_cast<size_t>(world.rank())] = measure_attention(world, config, sizes); },
-      {.watchdog = std::chrono::minutes(5)});  // many ranks share few cores: slow is not stuck
-  return costs;
+  std::vector<AttentionCost> ranks;
+  for (int64_t rank = 0; rank < config.size; ++rank)
+    ranks.push_back(with_sequence_mode(config, [&](auto mode) { return mode.cost(config, sizes, rank); }));
+  return ranks;
 }
 
 }  // namespace colossal::parallel

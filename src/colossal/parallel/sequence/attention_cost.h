@@ -1,5 +1,10 @@
-// What a mode of sequence parallelism costs: traffic, memory and work of the attention of one layer, by formula and as
-// measured.
+// What a mode of parallel sequences costs: traffic, memory and operations of the attention of one layer, by formula and
+// as measured.
+//
+//   for (const SequenceConfig& config : sequence_modes(4)) {
+//     const auto formula = published_cost(config, sizes), measured = measured_cost(config, sizes);  // of each rank
+//     std::printf("%s: %g of %g bytes\n", mode_name(config).c_str(), measured[0].forward, formula[0].forward);
+//   }
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,34 +14,44 @@
 
 namespace colossal::parallel {
 
-/// Causal attention in fp32 of rows of one document.
+/// softmax(q k) v in fp32, of one document a row.
 struct AttentionSizes {
-  int64_t batch = 1, tokens = 1024;
-  int64_t heads = 8, kv_heads = 8, head_dim = 16;
+  int64_t batch = 1;
+  int64_t tokens = 2048;  ///< of a row, all ranks together
+  int64_t heads = 16;
+  int64_t kv_heads = 16;
+  int64_t head_dim = 64;
+  bool causal = true;
 };
 
 /// Of one rank.
 struct AttentionCost {
-  double forward = 0, backward = 0;  ///< elements sent (Group's convention)
-  double calls = 0;                  ///< of both; a send and a receive are two
-  /// Kept from forward for backward beside its q, k and v and the result, which are the projections'
+  double forward = 0, backward = 0;  ///< bytes sent (Group's convention)
+  double calls = 0;                  ///< of both: collectives, sends and receives
+  /// Kept from forward for backward, and the result, which the next layer keeps: q, k and v as the mode computes with
+  /// them, a number a query and head (or whole weights), and where each query stands.
   double activation_bytes = 0;
-  double operations = 0;  ///< of both: products and sums of scores and values that the mask lets through
+  double operations = 0;  ///< of both, floating-point, of the pairs of a query and a key that the mask lets through
 };
 
-/// Every mode that `ranks` > 1 ranks can form; usp with pairs, of more than two ranks.
+/// Every mode that `ranks` ranks can form: one each, usp for each size of its inner groups that is more than one rank
+/// and less than all.
 std::vector<SequenceConfig> sequence_modes(int64_t ranks);
 
-/// "usp of pairs"
+/// "ring", "usp ulysses 2"
 std::string mode_name(const SequenceConfig& config);
 
-/// By the formulas of docs/sequence-parallel.md, for tokens that divide by 2 ranks, and kv heads by the ranks that
-/// exchange heads.
-AttentionCost published_cost(const SequenceConfig& config, const AttentionSizes& sizes);
+/// By formula, exactly, for any sizes: docs/sequence-parallel.md has them for tokens that divide. The sources are those
+/// of the modes (modes.h); that of operations is 12 D a head and pair, a third of them forward.
+/// Errors ("parallel"): those of sequence_axes(); fewer tokens than ranks; key-value heads that do not divide heads.
+std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes);
 
-/// The attention itself, forward and backward once on random numbers, a thread a rank; an element of the result for
-/// each rank.
-/// Errors ("parallel"): heads that the mode cannot exchange, fewer tokens than ranks.
+/// Attention itself, forward and backward once on random numbers, a thread a rank.
+///
+/// Traffic: World::traffic(). Activations: what a memory::Account of the rank has when forward is done and nobody else
+///          holds q, k and v. Operations: what is announced to a tensor::FlopCount.
+/// Threads: sets LibTorch's number of threads to one a rank.
+/// Errors:  those of published_cost(), before any thread is started; of SequenceExchange::check() on all ranks alike.
 std::vector<AttentionCost> measured_cost(const SequenceConfig& config, const AttentionSizes& sizes);
 
 }  // namespace colossal::parallel

@@ -1,5 +1,5 @@
 // The modes of parallel sequences, each listed once: a type with all that differs between them. What needs no LibTorch
-// is in config.cpp, the exchange in the file of the mode's name.
+// is in config.cpp, the exchange in the file of the mode's name, what it costs in attention_cost.cpp.
 //
 //   const auto exchange = with_sequence_mode(config, [&](auto mode) { return mode.exchange(mesh, config); });
 #pragma once
@@ -16,12 +16,15 @@
 namespace colossal::parallel {
 
 class SequenceExchange;
+struct AttentionCost;
+struct AttentionSizes;
 
 /// Keys and values of all ranks are gathered once a layer: Llama 3, arXiv:2407.21783, section 3.3.2.
 struct SequenceGather {
   static constexpr const char* name = "gather";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+  static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
 /// Ranks exchange tokens for heads before attention, and back behind it: DeepSpeed-Ulysses, arXiv:2309.14509.
@@ -29,6 +32,7 @@ struct SequenceUlysses {
   static constexpr const char* name = "ulysses";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+  static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
 /// Keys and values go from rank to rank while those that are there are used: ring attention, arXiv:2310.01889.
@@ -36,6 +40,7 @@ struct SequenceRing {
   static constexpr const char* name = "ring";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+  static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
 /// Ulysses among neighbours inside a ring, axes "ring" and "ulysses": USP, arXiv:2405.07719.
@@ -43,6 +48,7 @@ struct SequenceUsp {
   static constexpr const char* name = "usp";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+  static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
 /// The published algorithm, whole rows of scores: keys go round, then values. Li et al., arXiv:2105.13120.
@@ -50,6 +56,7 @@ struct SequenceSelfAttention {
   static constexpr const char* name = "ring-self-attention";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
+  static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
 
 using SequenceModes = std::tuple<SequenceGather, SequenceUlysses, SequenceRing, SequenceUsp, SequenceSelfAttention>;
