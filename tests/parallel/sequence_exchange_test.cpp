@@ -303,7 +303,7 @@ TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
                            "mode ring or gather"));
   EXPECT_THAT(thrown_message([] { parallel::sequence_axes({.size = 4, .mode = "usp", .ulysses = 3}); }),
               testing::HasSubstr("sequence.ulysses must divide sequence.size: got 3 of 4"));
-  EXPECT_THAT(thrown_message([] { parallel::sequence_axes({.size = 4, .mode = "ring", .ulysses = 2}); }),
+  EXPECT_THAT(thrown_message([] { parallel::check_sequence({.size = 4, .mode = "ring", .ulysses = 2}, 24); }),
               testing::HasSubstr("sequence.ulysses belongs to mode usp: got 2 with mode ring"));
 }
 

@@ -111,5 +111,23 @@ TEST(TensorSizes, AHiddenSizeThatDoesNotDivideIsRefusedBeforeAnyMessage) {
       << message;
 }
 
+TEST(TensorSizes, TokensOfAnImageThatDoNotDivideAreRefusedBeforeAnyMessage) {
+  const auto complaint = [](const distributed::ParallelConfig& parallel) {
+    return test::thrown_message([&] {
+      comm::run_ranks(static_cast<int>(parallel.ranks()), [&](comm::World& world) {
+        run::Config config = config_of({}, 1);
+        config.parallel = parallel;
+        initialize(world, config, test::tiny_vit());  // four patches and a class token
+      });
+    });
+  };
+  EXPECT_NE(
+      complaint({.tensor = {.size = 2, .sequence = true}}).find("must divide by the 2 ranks that split them: got 5"),
+      std::string::npos);
+  EXPECT_NE(complaint({.sequence = {.size = 6}}).find("each of the 6 ranks of parallel.sequence must have a token"),
+            std::string::npos);
+  EXPECT_EQ(complaint({.sequence = {.size = 2, .mode = "ring"}}), "");
+}
+
 }  // namespace
 }  // namespace colossal::train::tensor_modes_test

@@ -73,6 +73,14 @@ void check_graph(const models::ModelShape& shape, at::Device device) {
           shape.dropout, "; set model.dropout = 0 or training.graph = false");
 }
 
+/// What of sizes config.validate() has not seen: the tokens of an image are no samples of data.sequence tokens.
+void check_sizes(const distributed::ParallelConfig& parallel, const models::ModelShape& shape) {
+  const bool has_images = shape.task().reads == models::Reads::Images;
+  parallel::check_sizes(parallel.tensor, shape.hidden, 0, has_images ? shape.positions : 0);
+  if (has_images)
+    parallel::check_sequence(parallel.sequence, shape.positions, parallel::sequence_parts(parallel.tensor));
+}
+
 /// The ranks that hold the layers that this one does: those of its stage, which chimera has at two indices.
 comm::Group& holders_of(comm::Mesh& mesh, const nn::Fp8Layers& layers) {
   if (layers.states().empty() || layers.states().front()->spec.stages.size() < 2) return mesh.all_but("pipeline");
@@ -288,7 +296,7 @@ std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config
           config.parallel.pipeline.size, " * data ", config.parallel.data, " * sequence ",
           config.parallel.sequence.size, " * tensor ", config.parallel.tensor.size, " = ", config.parallel.ranks(),
           "; start that many or change [parallel]");
-  parallel::check_sizes(config.parallel.tensor, shape.hidden, 0);  // config.validate() has seen the rest
+  check_sizes(config.parallel, shape);
   if (!device) device = comm::choose_device(config.run.device, world.local_rank());
   if (config.training.graph) check_graph(shape, *device);
   return std::make_unique<Engine>(world, config, shape, *device);

@@ -47,6 +47,7 @@ std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config) {
 }
 
 void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares) {
+  sequence_axes(config);  // refuses what no mode can be made of
   if (config.size == 1) return;
   require(tokens >= config.size, "parallel", "each of the ", config.size,
           " ranks of parallel.sequence must have a token of each row: got rows of ", tokens,
