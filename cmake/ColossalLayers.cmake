@@ -1,7 +1,8 @@
 # One static library a layer, its dependencies read from src/colossal/LAYERS; sources are found by folder, so that a new
 # model or command needs no edit here. Suffixes carry meaning:
-#   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time
-#   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch (else no_cuda.cpp)
+#   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a unit of its own,
+#                              where the names of kernel bodies meet no others
+#   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
 #   nccl.cpp / no_nccl.cpp     the second stands in where the headers of the first are missing
 
 # The first torch layer owns the precompiled header, the others reuse it. What is in it, GCC instantiates anew in every unit: with
@@ -49,7 +50,9 @@ function(colossal_select_sources layer out)
   list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp" OUTPUT_VARIABLE single)
   set_source_files_properties(${single} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   foreach(source ${sources})
-    if(source MATCHES "_avx2\\.cpp$")
+    if(source MATCHES "_cpu\\.cpp$")
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+    elseif(source MATCHES "_avx2\\.cpp$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c" SKIP_PRECOMPILE_HEADERS ON
         SKIP_UNITY_BUILD_INCLUSION ON)
     elseif(source MATCHES "_avx512\\.cpp$")
@@ -58,6 +61,41 @@ function(colossal_select_sources layer out)
     endif()
   endforeach()
   set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+# Kernels for GPUs. Compiled wherever nvcc is found, so that a mistake shows on machines without a GPU too; linked where LibTorch has CUDA
+# and brings the runtime that nvcc compiles for. Not CMake's own CUDA language, which must link a program to begin with: headers and the
+# compiler are enough here.
+function(colossal_add_cuda_kernels target)
+  find_program(COLOSSAL_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+  if(NOT COLOSSAL_NVCC)
+    return()
+  endif()
+  execute_process(COMMAND ${COLOSSAL_NVCC} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  string(REGEX MATCH "release ([0-9]+)" _ "${version}")
+  set(major "${CMAKE_MATCH_1}")
+  if(NOT major OR major LESS 12)
+    message(STATUS "nvcc ${major} at ${COLOSSAL_NVCC} is too old for the kernels for GPUs: 12 or later, for C++20")
+    return()
+  endif()
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/*/*_cuda.cu)
+  foreach(source ${sources})
+    cmake_path(GET source STEM name)
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
+    add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Compiling ${name}.cu with nvcc"
+      COMMAND ${COLOSSAL_NVCC} -c ${source} -o ${object} -MD -MF ${object}.d -std=c++20 -O3 -DNDEBUG --extended-lambda
+        -ccbin ${CMAKE_CXX_COMPILER} -allow-unsupported-compiler -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I ${PROJECT_SOURCE_DIR}/src
+        -gencode=arch=compute_75,code=compute_75 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=[sm_90,compute_90])
+    list(APPEND objects ${object})
+  endforeach()
+  add_custom_target(colossal_cuda_kernels ALL DEPENDS ${objects})
+  if(LibTorch_CUDART MATCHES "cudart.so.${major}" OR (LibTorch_CUDART AND NOT LibTorch_CUDART MATCHES "so.[0-9]+$"))
+    set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    target_sources(${target} PRIVATE ${objects})
+    target_compile_definitions(${target} PRIVATE COLOSSAL_CUDA_KERNELS)
+  elseif(LibTorch_CUDA)
+    message(WARNING "Kernels for GPUs are left out: nvcc ${major} compiles for another runtime than LibTorch's, ${LibTorch_CUDART}")
+  endif()
 endfunction()
 
 function(colossal_add_layers)
@@ -85,6 +123,7 @@ function(colossal_add_layers)
       colossal_share_pch(colossal_${layer})
     endif()
   endforeach()
+  colossal_add_cuda_kernels(colossal_ops)
   # The few layers with third-party needs of their own.
   target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}")
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
@@ -121,7 +160,7 @@ function(colossal_add_tests folder)  # globbed: a forgotten test file would be s
   if(NOT folder STREQUAL "ops")  # ranks are the parallelism of these tests: a pool of threads for each would only crowd the cores
     list(APPEND properties ENVIRONMENT OMP_NUM_THREADS=1)
   endif()
-  if(NOT arg_LABEL STREQUAL "unit")
+  if(NOT arg_LABEL MATCHES "^(unit|gpu|trap)$")
     if(NOT arg_TIMEOUT)
       set(arg_TIMEOUT 300)
     endif()

@@ -3,7 +3,7 @@
 # Input:  LIBTORCH_ROOT (cache or environment): the folder that holds include/ and lib/ (site-packages/torch of a wheel).
 #         Without it: the torch importable by .venv/bin/python, then by python3.
 # Output: target LibTorch::torch; LibTorch_VERSION; LibTorch_CUDA (the build carries CUDA kernels); LibTorch_NCCL_INCLUDE: the
-#         folders that code against c10d's NCCL backend needs, empty where one is missing.
+#         folders that code against c10d's NCCL backend needs, empty where one is missing; LibTorch_CUDART: the CUDA runtime beside it.
 if(NOT LIBTORCH_ROOT AND DEFINED ENV{LIBTORCH_ROOT})
   set(LIBTORCH_ROOT $ENV{LIBTORCH_ROOT})
 endif()
@@ -55,10 +55,13 @@ if(EXISTS ${LIBTORCH_ROOT}/lib/libtorch_cuda.so)
   # Inline functions of torch's CUDA headers call the runtime; the wheel that torch itself loads comes first.
   find_library(cudart NAMES libcudart.so.13 libcudart.so.12 cudart HINTS
     ${packages}/nvidia/cu13/lib ${packages}/nvidia/cuda_runtime/lib /usr/local/cuda/lib64)
-  if(nccl_include AND cuda_include AND crt_include AND cudart)
-    set(LibTorch_NCCL_INCLUDE ${nccl_include} ${cuda_include} ${crt_include})
+  if(cudart)
+    set(LibTorch_CUDART ${cudart})
     list(APPEND libraries ${cudart})
     get_filename_component(cudart_folder ${cudart} DIRECTORY)
+  endif()
+  if(nccl_include AND cuda_include AND crt_include AND cudart)
+    set(LibTorch_NCCL_INCLUDE ${nccl_include} ${cuda_include} ${crt_include})
   endif()
 endif()
 list(APPEND libraries ${LibTorch_C10})
@@ -69,7 +72,7 @@ target_include_directories(LibTorch::torch SYSTEM INTERFACE
 target_compile_definitions(LibTorch::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC AT_PER_OPERATOR_HEADERS)
 target_link_libraries(LibTorch::torch INTERFACE -Wl,--no-as-needed ${libraries} -Wl,--as-needed Threads::Threads)
 target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${LIBTORCH_ROOT}/lib)
-if(LibTorch_NCCL_INCLUDE)
+if(cudart_folder)
   target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${cudart_folder})
 endif()
 message(STATUS "LibTorch ${LibTorch_VERSION} at ${LIBTORCH_ROOT} (CUDA: ${LibTorch_CUDA})")

@@ -306,7 +306,7 @@ TEST(Update, RefusesBuffersThatDoNotFit) {
     }
   };
   refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({7}); },
-          "equally long: got values [8], gradients [7]");
+          "equally long and on one device: got values [8] on cpu, gradients [7] on cpu");
   refused([](Buffers& bad, AdamStep&) { bad.u.gradients = at::zeros({8}, at::kDouble); },
           "gradients must have the dtype of the values");
   refused([](Buffers& bad, AdamStep&) { bad.m = at::zeros({8}, at::kDouble); }, "states must be like the values");

@@ -30,7 +30,7 @@ struct ParityCase {
   int lost_transfer = -1;  ///< zeros arrive in place of that message from rank 0 to another stage, counted from 0
   bool bitwise = false;    ///< losses, gradients and weights must be those of one process to the last bit
   /// Of the ranks: "cpu", "cuda", or "trap", of which each has its own. The reference is always computed on the CPU
-  std::string device = "cpu";
+  at::Device (*device)(int local_rank) = nullptr;  ///< null: the CPU
 };
 
 /// Tiny shapes that exercise what divides and what does not.

@@ -84,6 +84,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getNewStream(at::Device device, int) const override { return getStream(device); }
   c10::Stream getStreamFromGlobalPool(at::Device device, bool) const override { return getStream(device); }
   c10::Stream exchangeStream(c10::Stream stream) const override { return getStream(stream.device()); }
+  void* getStreamNativeHandle(const c10::Stream) const override { return nullptr; }
   bool queryStream(const c10::Stream&) const override { return true; }
   void synchronizeStream(const c10::Stream&) const override {}
   void synchronizeDevice(const c10::DeviceIndex) const override {}

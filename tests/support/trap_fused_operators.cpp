@@ -134,10 +134,8 @@ Tensor by_heads(const Tensor& log_sums) { return log_sums.transpose(0, 1).flatte
 std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(
     const Tensor& q, const Tensor& k, const Tensor& v, const Optional& first_q, const Optional& first_k, int64_t max_q,
     int64_t max_k, double dropout, bool causal, bool debug, std::optional<double> scale, std::optional<int64_t> left,
-    std::optional<int64_t> right, const Optional& used, const Optional& slopes, const Optional& blocks,
-    std::optional<int64_t> splits) {
-  TORCH_CHECK(dropout == 0 && !debug && !slopes && !blocks && !splits,
-              "the plain version knows sequences, and nothing of dropout, slopes and pages");
+    std::optional<int64_t> right, const Optional& used, const Optional& slopes) {
+  TORCH_CHECK(dropout == 0 && !debug && !slopes, "the plain version knows sequences, and nothing of dropout or slopes");
   TORCH_CHECK(first_q.has_value() == first_k.has_value(), "both or neither have borders");
   const Tensor none;
   const Sequences queries = sequences_of("query", q, first_q.value_or(none), max_q),
@@ -160,6 +158,22 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward(
   }
   const Tensor seeds = at::zeros({2}, q.options().dtype(at::kLong)), unused = at::empty({0}, q.options());
   return {out.view(q.sizes()), first_q ? log_sums : by_rows(log_sums, q.size(0)), seeds, unused, unused};
+}
+
+/// As LibTorch 2.13 has it.
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> flash_forward_of_pages(
+    const Tensor& q, const Tensor& k, const Tensor& v, const Optional& first_q, const Optional& first_k, int64_t max_q,
+    int64_t max_k, double dropout, bool causal, bool debug, std::optional<double> scale, std::optional<int64_t> left,
+    std::optional<int64_t> right, const Optional& used, const Optional& slopes, const Optional& blocks,
+    std::optional<int64_t> splits) {
+  TORCH_CHECK(!blocks && !splits, "the plain version knows nothing of pages and of splits, which 2.11 does not have");
+  return flash_forward(q, k, v, first_q, first_k, max_q, max_k, dropout, causal, debug, scale, left, right, used,
+                       slopes);
+}
+
+template <class Result, class... Arguments>
+constexpr size_t arity(Result (*)(Arguments...)) {
+  return sizeof...(Arguments);
 }
 
 std::tuple<Tensor, Tensor, Tensor> flash_backward(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,
@@ -231,13 +245,14 @@ std::vector<Tensor> foreach_norm(at::TensorList parts, const at::Scalar& order, 
   TORCH_CHECK(!parts.empty(), "a list must not be empty");
   const double p = order.toDouble();
   TORCH_CHECK(p == 1 || p == 2 || p == std::numeric_limits<double>::infinity(), "other orders go part by part");
-  TORCH_CHECK(dtype && at::promoteTypes(parts[0].scalar_type(), *dtype) == *dtype, "results must not be narrower");
+  const at::ScalarType type = dtype.value_or(parts[0].scalar_type());
+  TORCH_CHECK(at::promoteTypes(parts[0].scalar_type(), type) == type, "results must not be narrower");
   std::vector<Tensor> norms;
   for (const Tensor& part : parts) {
     TORCH_CHECK(part.scalar_type() == parts[0].scalar_type() && part.device() == parts[0].device() &&
                     part.is_non_overlapping_and_dense(),
                 "lists of several dtypes or devices, or with gaps, go part by part");
-    norms.push_back(at::linalg_vector_norm(part.to(*dtype), order));
+    norms.push_back(at::linalg_vector_norm(part.to(type), order));
   }
   return norms;
 }
@@ -248,7 +263,10 @@ void register_trap_fused_operators(torch::Library& aten) {
   aten.impl("mm.dtype", TORCH_FN(wide_mm));
   aten.impl("_scaled_mm", TORCH_FN(scaled_mm));
   aten.impl("_foreach_norm.Scalar", TORCH_FN(foreach_norm));
-  aten.impl("_flash_attention_forward", TORCH_FN(flash_forward));
+  if constexpr (arity(&at::_ops::_flash_attention_forward::call) == arity(&flash_forward))
+    aten.impl("_flash_attention_forward", TORCH_FN(flash_forward));
+  else
+    aten.impl("_flash_attention_forward", TORCH_FN(flash_forward_of_pages));
   aten.impl("_flash_attention_backward", TORCH_FN(flash_backward));
   aten.impl("_fused_rms_norm", TORCH_FN(rms_forward));
   aten.impl("_fused_rms_norm_backward", TORCH_FN(rms_backward));

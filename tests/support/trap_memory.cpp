@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "colossal/base/error.h"
@@ -16,6 +18,7 @@ namespace {
 
 constexpr size_t kTrapBytes = size_t{64} << 30;  // of addresses: pages come into being when they are written
 constexpr size_t kTrapLine = 64;
+constexpr size_t kTrapFence = 64;                    // bytes behind a block that stay as they were
 constexpr size_t kWorthReturning = size_t{1} << 20;  // smaller blocks keep their pages
 
 std::byte* mapped(int file, int protection) {
@@ -60,14 +63,14 @@ TrapMemory::TrapMemory() {
 }
 
 void* TrapMemory::allocate(size_t bytes) {
-  const size_t size = (std::max<size_t>(bytes, 1) + kTrapLine - 1) / kTrapLine * kTrapLine;
+  const size_t size = (bytes + kTrapFence + kTrapLine - 1) / kTrapLine * kTrapLine;
   const std::lock_guard lock(mutex_);
   for (auto hole = free_.begin(); hole != free_.end(); ++hole) {
     const auto [offset, room] = *hole;
     if (room < size) continue;
     free_.erase(hole);
     if (room > size) free_[offset + size] = room - size;
-    in_use_[offset] = size;
+    in_use_[offset] = {size, bytes};
     std::memset(open_ + offset, 0xFF, size);
     return forbidden_ + offset;
   }
@@ -76,13 +79,19 @@ void* TrapMemory::allocate(size_t bytes) {
 
 size_t TrapMemory::bytes_at(const void* address) {
   const std::lock_guard lock(mutex_);
-  return in_use_.at(static_cast<size_t>(static_cast<const std::byte*>(address) - forbidden_));
+  const size_t asked = in_use_.at(static_cast<size_t>(static_cast<const std::byte*>(address) - forbidden_)).asked;
+  return (asked + kTrapLine - 1) / kTrapLine * kTrapLine;
 }
 
 void TrapMemory::free(void* address) {
   const std::lock_guard lock(mutex_);
   size_t offset = static_cast<size_t>(static_cast<std::byte*>(address) - forbidden_);
-  size_t size = in_use_.at(offset);
+  auto [size, asked] = in_use_.at(offset);
+  if (!std::all_of(open_ + offset + asked, open_ + offset + size, [](std::byte b) { return b == std::byte{0xFF}; })) {
+    constexpr char kMessage[] = "a kernel of the trap device wrote behind a tensor\n";
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+    std::abort();
+  }
   in_use_.erase(offset);
   if (size >= kWorthReturning)
     fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset), static_cast<off_t>(size));

@@ -24,7 +24,7 @@ class TrapMemory {
   void* allocate(size_t bytes);
   /// Bytes of what allocate() gave, in whole lines of 64.
   size_t bytes_at(const void* address);
-  /// Gives back what allocate() gave.
+  /// Gives back what allocate() gave. Ends the process where something was written behind those bytes.
   void free(void* address);
   bool contains(const void* address) const;
   /// Where the same bytes can be read and written; null of null. Errors: throws for an address of the host, which a
@@ -37,8 +37,11 @@ class TrapMemory {
   std::byte *forbidden_ = nullptr, *open_ = nullptr;
   int file_ = -1;
   std::mutex mutex_;
-  std::map<size_t, size_t> free_;              // offset -> bytes
-  std::unordered_map<size_t, size_t> in_use_;  // the same
+  std::map<size_t, size_t> free_;  // offset -> bytes
+  struct Lent {
+    size_t bytes, asked;
+  };
+  std::unordered_map<size_t, Lent> in_use_;  // by offset
 };
 
 }  // namespace colossal::test

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -143,6 +144,23 @@ models::ModelShape gpt2_small() {
           .head_dim = 64,
           .ffn = 3072,
           .positions = 1024};
+}
+
+// A head of 2^17 columns on each of two ranks makes 128 MiB of logits of 256 tokens: two slices, of accelerators one.
+TEST(RecordedRun, ShowsTheDeviceThatTheRunIsFor) {
+  const auto largest = [](const std::string& device) {
+    Course course{test::tiny_gpt2(), {}};
+    course.shape.vocabulary = 1 << 18;
+    course.config.run.device = device;
+    course.config.parallel = parallel_of(1, {.size = 2});
+    course.config.training.batch_size = 32;
+    const Calls calls = course.recorded(0);
+    return std::count_if(calls.begin(), calls.end(), [](const comm::RecordedCall& call) {
+      return call.op == comm::Reduce::Max && call.phase == Phase::Forward;
+    });
+  };
+  EXPECT_EQ(largest("cpu"), 2 * 2) << "in each of two steps";
+  EXPECT_EQ(largest("cuda"), 2 * 1);
 }
 
 constexpr int kReplicas = 4, kTensor = 4, kStages = 4, kMicroBatches = 8;

@@ -12,6 +12,8 @@
 #include <chrono>
 #include <thread>
 
+#include "support/trap_memory.h"
+
 namespace colossal::test::trap_device_test {
 namespace {
 
@@ -72,6 +74,14 @@ TEST_F(TrapDeviceDeath, TheHostThatWritesDies) {
 TEST_F(TrapDeviceDeath, OtherFaultsStayWhatTheyAre) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(*static_cast<volatile int*>(nullptr) = 1, KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(TrapDeviceDeath, KernelsThatWriteBehindATensorDie) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  test::TrapMemory& memory = test::TrapMemory::of_process();
+  void* there = memory.allocate(10);
+  static_cast<char*>(memory.accessible(there))[10] = 0;
+  EXPECT_DEATH(memory.free(there), "wrote behind a tensor");
 }
 
 TEST_F(TrapDevice, KernelsDoNotReachTheHost) {

@@ -12,6 +12,7 @@
 #include "colossal/train/engine.h"
 #include "support/parity.h"
 #include "support/trap_device.h"
+#include "support/trap_kernels.h"
 
 namespace colossal::train::waits_trap_test {
 namespace {
@@ -95,12 +96,35 @@ TEST_F(WaitsOnTrap, DoNotGrowWithLayersNorWithMicroBatches) {
     expect_no_more(wide, {.precision = mode, .several_documents = true}, "several documents, " + mode);
 }
 
+TEST_F(WaitsOnTrap, OfDocumentsAreNoneAndTheirBordersGoThereOnceABatch) {
+  models::ModelShape shape = test::tiny_llama();
+  shape.head_dim = 8;  // which flash attention takes
+  for (const std::string recompute : {"none", "block"}) {
+    const Choice one{.precision = "bf16", .recompute = recompute, .several_documents = true};
+    Choice deeper = one, more = one;
+    deeper.layers = 3;
+    more.micro_batches = 4;
+    EXPECT_EQ(waits_of(shape, one).copies_not_awaited, 1) << recompute;
+    EXPECT_EQ(waits_of(shape, deeper).copies_not_awaited, 1) << recompute << ": layers more ask for no more";
+    EXPECT_EQ(waits_of(shape, more).copies_not_awaited, 4) << recompute << ": each of them a batch of its own";
+  }
+}
+
 TEST_F(WaitsOnTrap, DoNotGrowUnderAnyRule) {
   for (const std::string& rule : optim::rule_names())
-    if (rule != "adam8bit") {  // it stays on the CPU
+    if (rule != "adam8bit") {  // it needs our kernels
       expect_no_more(test::tiny_gpt2(), {.optimizer = rule}, rule);
       EXPECT_EQ(waits_of(test::tiny_gpt2(), {.optimizer = rule, .pinned = true}).waits(), 1) << rule;
     }
+}
+
+TEST_F(WaitsOnTrap, DoNotGrowByOurKernels) {
+  const test::TrapKernels kernels;
+  expect_no_more(test::tiny_llama(), {.dropout = 0.1}, "dropout");
+  expect_no_more(test::tiny_llama(), {.precision = "bf16", .rounded_by_chance = true}, "rounding by chance");
+  expect_no_more(test::tiny_llama(), {.optimizer = "adam8bit"}, "adam8bit");
+  EXPECT_EQ(waits_of(test::tiny_llama(), {.pinned = true}).waits(), 1);
+  EXPECT_GT(kernels.launches(), 0);
 }
 
 TEST_F(WaitsOnTrap, AreOneForTheLossAndTheNormTogether) {
@@ -141,14 +165,13 @@ TEST_F(WaitsOnTrap, AreForNoBatchThatAStreamPinned) {
   EXPECT_FALSE(data::Batches(samples, {.batch_size = 2}).next().inputs.is_pinned());
 }
 
-TEST_F(WaitsOnTrap, OfEvaluationDoNotGrowWithLayers) {
-  const auto waits = [](int64_t layers) {
+TEST_F(WaitsOnTrap, OfEvaluationAreOneABatch) {
+  const auto waits = [](models::ModelShape shape, int64_t layers) {
     test::TrapCounts counts;
     comm::run_ranks(1, [&](comm::World& world) {
-      models::ModelShape shape = test::tiny_llama();
       shape.layers = layers;
       const auto engine = initialize(world, run::Config{}, shape, test::trap_device());
-      const data::Batch batch = test::batch_of_ones(shape, 4, 8);
+      const data::Batch batch = data::pinned(test::batch_of_ones(shape, 4, 8));
       engine->evaluate(batch);
       const test::TrapWaits during(test::trap_device());
       engine->evaluate(batch);
@@ -156,8 +179,11 @@ TEST_F(WaitsOnTrap, OfEvaluationDoNotGrowWithLayers) {
     });
     return counts;
   };
-  EXPECT_EQ(waits(1).copies_to_host, 1);
-  EXPECT_EQ((waits(3) - waits(1)).waits(), 0);
+  for (const auto& shape : {test::tiny_llama(), test::tiny_vit()})  // of whose answers the right ones are counted, too
+    for (const int64_t layers : {1, 3}) {
+      EXPECT_EQ(waits(shape, layers).waits(), 1) << shape.architecture->name;
+      EXPECT_EQ(waits(shape, layers).bytes_to_host, (shape.task().has_accuracy() ? 3 : 2) * 8);
+    }
 }
 
 TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {

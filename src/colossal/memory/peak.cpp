@@ -7,13 +7,31 @@
 
 namespace colossal::memory {
 
+namespace {
+
+/// Who counts for `device`; null where LibTorch's allocators do not, or have not begun to.
+c10::DeviceAllocator* counter_of(at::Device device) {
+  if (device.is_cpu() || device.is_meta()) return nullptr;
+  c10::DeviceAllocator* allocator = c10::getDeviceAllocator(device.type());
+  return allocator->initialized() ? allocator : nullptr;
+}
+
+c10::DeviceIndex index_of(at::Device device) {
+  return device.has_index() ? device.index() : c10::impl::VirtualGuardImpl(device.type()).getDevice().index();
+}
+
+}  // namespace
+
 int64_t peak_bytes(at::Device device) {
   if (device.is_cpu() || device.is_meta()) return peak_resident_bytes();
-  c10::DeviceAllocator* allocator = c10::getDeviceAllocator(device.type());
-  if (!allocator->initialized()) return 0;
-  if (!device.has_index()) device = c10::impl::VirtualGuardImpl(device.type()).getDevice();
+  c10::DeviceAllocator* counter = counter_of(device);
+  if (!counter) return 0;
   constexpr auto kAll = static_cast<size_t>(c10::CachingDeviceAllocator::StatType::AGGREGATE);
-  return allocator->getDeviceStats(device.index()).allocated_bytes[kAll].peak;
+  return counter->getDeviceStats(index_of(device)).allocated_bytes[kAll].peak;
+}
+
+void restart_peak(at::Device device) {
+  if (c10::DeviceAllocator* counter = counter_of(device)) counter->resetPeakStats(index_of(device));
 }
 
 }  // namespace colossal::memory

@@ -13,4 +13,8 @@ namespace colossal::memory {
 /// the first tensor there. Nobody waits for the device. Errors: throws for a device whose allocator counts nothing.
 int64_t peak_bytes(at::Device device);
 
+/// From now on peak_bytes() of an accelerator begins with what tensors have there now, for the whole process; on the
+/// CPU, where the system counts, nothing happens.
+void restart_peak(at::Device device);
+
 }  // namespace colossal::memory

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/batch_documents.h"
 #include "colossal/nn/layers.h"
 #include "colossal/ops/attention.h"
 
@@ -31,7 +32,8 @@ class WholeAttention final : public Attention {
     require(!step.cache || !step.documents.defined(), "model",
             "a step has documents or a cache, not both: documents are of its own tokens, not of those that the cache "
             "holds; give what must not see one another as sequences (nn::Step::sequences)");
-    const at::Tensor documents = heads.tokens.of(step.documents);
+    Documents documents{heads.tokens.of(step.documents), nullptr};
+    if (step.known_documents) documents.runs = step.known_documents->runs(heads.tokens, heads.q.device());
     KeysValues held;
     if (step.cache) held = step.cache->append(layer_, heads.k, heads.v, step.sequences);
     const at::Tensor out = all_equal(lengths) ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))
@@ -40,36 +42,44 @@ class WholeAttention final : public Attention {
   }
 
  private:
-  // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D].
-  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& documents,
-                    const std::vector<int64_t>& lengths) const {
+  struct Documents {
+    at::Tensor ids;                                 // undefined: there are none
+    std::shared_ptr<const ops::DocumentRuns> runs;  // of them; null: nobody has looked yet
+  };
+
+  // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D]. `grows`: k and v are those of a cache.
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Documents& documents,
+                    const std::vector<int64_t>& lengths, bool grows) const {
     ops::AttentionMask mask{.causal = options_.causal,
-                            .documents = documents,
+                            .documents = documents.ids,
                             .scale = options_.scale,
                             .window = options_.window,
                             .alibi = slopes_,
-                            .soft_cap = options_.soft_cap};
+                            .soft_cap = options_.soft_cap,
+                            .grows = grows,
+                            .runs = documents.runs};
     if (!lengths.empty() && !(all_equal(lengths) && lengths.front() == k.size(1))) mask.lengths = lengths;
     return ops::attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2);
   }
 
   // `count` sequences of equal length a row are that many rows.
-  at::Tensor at_once(const Heads& heads, const at::Tensor& documents, const KeysValues& held, int64_t count) const {
+  at::Tensor at_once(const Heads& heads, const Documents& documents, const KeysValues& held, int64_t count) const {
     const auto cut = [&](const at::Tensor& x) {
       return count == 1 || !x.defined() ? x : x.unflatten(1, {count, -1}).flatten(0, 1);
     };
-    const at::Tensor out = held.k.defined() ? attend(cut(heads.q), held.k, held.v, cut(documents), held.lengths)
-                                            : attend(cut(heads.q), cut(heads.k), cut(heads.v), cut(documents), {});
+    const Documents own = count == 1 ? documents : Documents{cut(documents.ids), nullptr};
+    const at::Tensor out = held.k.defined() ? attend(cut(heads.q), held.k, held.v, own, held.lengths, true)
+                                            : attend(cut(heads.q), cut(heads.k), cut(heads.v), own, {}, false);
     return count == 1 ? out : out.unflatten(0, {-1, count}).flatten(1, 2);
   }
 
   // The same sequence of all rows at a time.
-  at::Tensor one_by_one(const Heads& heads, const at::Tensor& documents, const KeysValues& held,
+  at::Tensor one_by_one(const Heads& heads, const Documents& documents, const KeysValues& held,
                         const std::vector<int64_t>& lengths) const {
     const auto split = [&](const at::Tensor& x) {
       return x.defined() ? x.split_with_sizes(lengths, 1) : std::vector<at::Tensor>(lengths.size());
     };
-    const auto q = split(heads.q), ids = split(documents);
+    const auto q = split(heads.q), ids = split(documents.ids);
     const auto k = held.k.defined() ? std::vector<at::Tensor>() : split(heads.k), v = k.empty() ? k : split(heads.v);
     const auto count = static_cast<int64_t>(lengths.size());
     std::vector<at::Tensor> out;
@@ -78,8 +88,9 @@ class WholeAttention final : public Attention {
       const auto own = [&](const at::Tensor& all) {
         return all.unflatten(0, {-1, count}).select(1, i).narrow(1, 0, held.lengths[i]);
       };
-      out.push_back(held.k.defined() ? attend(q[i], own(held.k), own(held.v), ids[i], {})
-                                     : attend(q[i], k[i], v[i], ids[i], {}));
+      const Documents none_known{ids[i], nullptr};
+      out.push_back(held.k.defined() ? attend(q[i], own(held.k), own(held.v), none_known, {}, true)
+                                     : attend(q[i], k[i], v[i], none_known, {}, false));
     }
     return at::cat(out, 1);
   }

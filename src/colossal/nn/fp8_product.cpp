@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/direct_product.h"
 #include "colossal/ops/fp8.h"
 #include "colossal/ops/scaled_product.h"
 
@@ -27,7 +28,10 @@ at::Tensor dequantized(const ops::Scaled& x, at::ScalarType dtype) { return ops:
 class Fp8Product final : public Product {
  public:
   Fp8Product(std::shared_ptr<const Product> inner, const Fp8Recipe& recipe, std::shared_ptr<Fp8Layers::State> state)
-      : inner_(std::move(inner)), recipe_(recipe), state_(std::move(state)) {}
+      : inner_(std::move(inner)),
+        direct_(dynamic_cast<const DirectProduct*>(inner_.get())),
+        recipe_(recipe),
+        state_(std::move(state)) {}
 
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
@@ -38,12 +42,13 @@ class Fp8Product final : public Product {
       saved->x = x_codes.codes, saved->own[kInput] = x_codes.scale, saved->takes_given_x = true;
     };
     const auto keep_weight = [&] { saved->weight = weight, saved->own[kWeight] = weight_codes.scale; };
-    if (is_of_one_process() && ops::multiplies_scaled(x, x.size(1), weight.size(0))) {
+    if (direct_ && weight.size(0) == out && ops::multiplies_scaled(x, x.size(1), out)) {
       if (saved) {
         *saved = {.out = out, .own = std::vector<at::Tensor>(kOperands - 1)};
         keep_x(), keep_weight();
       }
-      return ops::scaled_nt(x_codes, weight_codes, bias, x.scalar_type());
+      const at::Tensor first = direct_->sums_y() ? at::Tensor() : bias;
+      return direct_->complete_y(ops::scaled_nt(x_codes, weight_codes, first, x.scalar_type()), bias);
     }
     const at::Tensor given_x = dequantized(x_codes, x.scalar_type());
     const at::Tensor given_weight = dequantized(weight_codes, weight.scalar_type());
@@ -61,26 +66,32 @@ class Fp8Product final : public Product {
     const ops::Scaled dy_codes = quantized(dy, kGradient, scale_for(dy, kGradient, true));
     Gradients d;
     Wanted rest = wanted;  // what is not made of codes
-    if (is_of_one_process() && wanted.x && ops::multiplies_scaled(dy, dy.size(1), saved.weight.size(1))) {
+    std::function<void()> wait;
+    if (direct_ && wanted.x && ops::multiplies_scaled(dy, dy.size(1), saved.weight.size(1))) {
       d.x = ops::scaled_nn(dy_codes, quantized(saved.weight, kWeight, saved.own[kWeight]), type);
+      wait = direct_->complete_dx(d.x);  // while dW is computed
       rest.x = false;
     }
-    if (is_of_one_process() && wanted.weight && ops::multiplies_scaled(dy, dy.size(0), saved.x.size(1))) {
+    if (direct_ && wanted.weight && ops::multiplies_scaled(dy, dy.size(0), saved.x.size(1))) {
       d.weight = ops::scaled_tn(dy_codes, quantized(saved.x, kInput, saved.own[kInput]), type, wanted.sum);
       rest.weight = false;
     }
-    if (!rest.x && !rest.weight) return d;
-    Saved given{.out = saved.out};
-    if (rest.weight) given.x = operand_of(saved.x, kInput, saved, type);
-    if (rest.x) given.weight = operand_of(saved.weight, kWeight, saved, saved.weight.scalar_type());
-    const Gradients others = inner_->backward(dequantized(dy_codes, type), given, rest);
-    if (rest.x) d.x = others.x;
-    if (rest.weight) d.weight = others.weight;
+    if (rest.x || rest.weight) add_emulated(d, dy_codes, type, saved, rest);
+    if (wait) wait();
     return d;
   }
 
  private:
-  bool is_of_one_process() const { return inner_.get() == &serial_product(); }
+  /// What is wanted, by the product inside.
+  void add_emulated(Gradients& d, const ops::Scaled& dy_codes, at::ScalarType type, const Saved& saved,
+                    const Wanted& wanted) const {
+    Saved given{.out = saved.out};
+    if (wanted.weight) given.x = operand_of(saved.x, kInput, saved, type);
+    if (wanted.x) given.weight = operand_of(saved.weight, kWeight, saved, saved.weight.scalar_type());
+    const Gradients found = inner_->backward(dequantized(dy_codes, type), given, wanted);
+    if (wanted.x) d.x = found.x;
+    if (wanted.weight) d.weight = found.weight;
+  }
 
   /// As the product inside wants it: dequantised, unless it kept it as it is.
   static at::Tensor operand_of(const at::Tensor& kept, Operand operand, const Saved& saved, at::ScalarType dtype) {
@@ -102,6 +113,7 @@ class Fp8Product final : public Product {
   }
 
   std::shared_ptr<const Product> inner_;
+  const DirectProduct* direct_;  // the same where it is one: then products may be made of codes
   Fp8Recipe recipe_;
   std::shared_ptr<Fp8Layers::State> state_;  // null: current scaling
 };

@@ -36,7 +36,7 @@ struct Fp8Recipe {
 /// where q(t) is the dequantised codes of t: e4m3 of x and W, e5m2 of dy.
 ///
 /// Numbers:       the products are made of dequantised operands in the dtype of the model; on a device that multiplies
-///                8-bit numbers of the codes themselves, where the product inside is that of one process, the dtype is
+///                8-bit numbers of the codes themselves, where the product inside is a DirectProduct, the dtype is
 ///                fp32 or bf16 and the sizes fit (ops/scaled_product.h). Both agree up to the order of a sum: a product
 ///                of two such numbers has at most 8 significant bits, so it is exact in fp32, in which sums are made.
 ///                Bias and its gradient, results and sums over ranks are not quantised. Scales are of a rank's own

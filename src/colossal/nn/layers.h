@@ -38,12 +38,17 @@
 
 namespace colossal::nn {
 
+class BatchDocuments;  // nn/batch_documents.h
+
 /// What a forward pass carries beside the hidden state.
 struct Step {
   at::Tensor positions;  ///< [B, S] int64, like `documents` of the whole batch: layers take their tokens
   /// [B, S] int64: a token attends only inside its own document; undefined: one document a row. Never beside a cache,
   /// of whose tokens this does not tell the documents (Error "model"): give `sequences` there
   at::Tensor documents;
+  /// What layers have found out about `documents` so far, which the others need not find out again; null: each looks at
+  /// them
+  std::shared_ptr<BatchDocuments> known_documents{};
   /// How rows are cut into sequences that do not see one another: prompts of unequal lengths in one row
   Sequences sequences{};
   AttentionCache* cache = nullptr;        ///< decoding: attend to these tokens too and append the new ones

@@ -62,6 +62,9 @@ class Parameters {
     using ProductOf =
         std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product, const Parameter& weight)>;
     ProductOf product{};
+    /// Of tensors on meta: whose steps they show, in what depends on the device and not on numbers alone (how much of
+    /// the logits a head makes at a time)
+    at::DeviceType shown = at::kCPU;
   };
   Parameters(tensor::Place place, Options options) : place_(std::move(place)), options_(options) {}
 

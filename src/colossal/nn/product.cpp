@@ -2,12 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include "colossal/nn/direct_product.h"
 #include "colossal/ops/matmul.h"
 
 namespace colossal::nn {
 namespace {
 
-class SerialProduct final : public Product {
+class SerialProduct final : public DirectProduct {
  public:
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
@@ -21,6 +22,12 @@ class SerialProduct final : public Product {
 };
 
 }  // namespace
+
+at::Tensor DirectProduct::complete_y(at::Tensor y, const at::Tensor&) const { return y; }
+
+std::function<void()> DirectProduct::complete_dx(at::Tensor&) const {
+  return [] {};
+}
 
 at::Tensor Product::Wanted::with(const at::Tensor& dweight) const {
   return sum.defined() ? sum.add_(dweight) : dweight;

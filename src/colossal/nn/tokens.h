@@ -27,6 +27,7 @@ struct Share {
   std::vector<int64_t> held{0};
   std::vector<int64_t> lengths{};  ///< of the runs; empty: all are equal, whatever the size of the dimension
 
+  bool operator==(const Share&) const = default;
   bool is_all() const { return runs == 1; }
   /// Whether what is first in the dimension is held, and so is first here.
   bool has_first() const { return held.front() == 0; }
@@ -55,6 +56,7 @@ struct SequenceCut {
 struct Tokens {
   Share batch, sequence;
 
+  bool operator==(const Tokens&) const = default;
   /// This rank's tokens of `whole`, [B, S, ...] -> [B_local, S_local, ...]. Undefined stays undefined.
   at::Tensor of(const at::Tensor& whole) const;
   /// This rank's rows of `whole`, [B, ...] -> [B_local, ...].

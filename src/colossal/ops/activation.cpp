@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/device_tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 
@@ -50,9 +51,17 @@ GatedRows<Pointed> gated(const at::Tensor& gate, const at::Tensor& up) {
   return {gate.size(1), gate.stride(0), up.stride(0), pointer<T>(gate), pointer<T>(up)};
 }
 
+/// Whether ours is the kernel that gates.
+bool is_gated_by_us(const at::Tensor& x) { return x.dim() > 0 && (has_kernel(x) || has_device_kernels(x)); }
+
 int64_t grain_rows(int64_t columns) { return std::max<int64_t>(kActivationGrain / std::max<int64_t>(columns, 1), 1); }
 
 void swiglu_rows(const at::Tensor& gate, const at::Tensor& up, const at::Tensor& y) {
+  if (with_device_kernels(gate, [&](auto element, const auto& kernel, void* stream) {
+        using T = decltype(element);
+        kernel.swiglu_forward(gated<T, const T>(gate, up), pointer<T>(y), gate.size(0), stream);
+      }))
+    return;
   with_element_type(gate, [&](auto element) {
     using T = decltype(element);
     const auto& kernel = kernels<T>();
@@ -64,6 +73,12 @@ void swiglu_rows(const at::Tensor& gate, const at::Tensor& up, const at::Tensor&
 
 void swiglu_rows_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up, const at::Tensor& dgate,
                           const at::Tensor& dup) {
+  if (with_device_kernels(gate, [&](auto element, const auto& kernel, void* stream) {
+        using T = decltype(element);
+        const auto in = gated<T, const T>(gate, up);
+        kernel.swiglu_backward(pointer<T>(dy), in, gated<T, T>(dgate, dup), gate.size(0), stream);
+      }))
+    return;
   with_element_type(gate, [&](auto element) {
     using T = decltype(element);
     const auto& kernel = kernels<T>();
@@ -114,7 +129,8 @@ struct FusedSwiglu : Function<FusedSwiglu> {
   }
 };
 
-// By LibTorch's kernels, each with one pass: silu is made again in backward instead of kept.
+// Where there are none of ours: by LibTorch's kernels, each with one pass: silu is made again in backward instead of
+// kept.
 at::Tensor library_swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate).mul_(up); }
 
 void library_swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up, at::Tensor dgate,
@@ -176,16 +192,17 @@ at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input) {
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  require(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type(), "swiglu",
-          "gate and up must have one shape and dtype: got ", gate.sizes(), " and ", up.sizes());
-  if (is_elsewhere(gate)) return LibrarySwiglu::apply(gate, up);
-  return has_kernel(gate) && gate.dim() > 0 ? Swiglu::apply(gate, up) : swiglu_reference(gate, up);
+  require(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type() && gate.device() == up.device(),
+          "swiglu", "gate and up must have one shape, dtype and device: got ", gate.sizes(), " on ", gate.device(),
+          " and ", up.sizes(), " on ", up.device());
+  if (is_gated_by_us(gate)) return Swiglu::apply(gate, up);
+  return is_elsewhere(gate) ? LibrarySwiglu::apply(gate, up) : swiglu_reference(gate, up);
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
   require(gate_up.dim() > 0 && gate_up.size(-1) % 2 == 0, "swiglu", "the last dimension must be even: got ",
           gate_up.sizes());
-  if (has_kernel(gate_up)) return FusedSwiglu::apply(gate_up);
+  if (is_gated_by_us(gate_up)) return FusedSwiglu::apply(gate_up);
   if (is_elsewhere(gate_up)) return LibraryFusedSwiglu::apply(gate_up);
   const auto halves = gate_up.chunk(2, -1);
   return swiglu_reference(halves[0], halves[1]);

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/adam_factors.h"
+#include "colossal/ops/device_tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 
@@ -18,13 +19,14 @@ constexpr int64_t kAdamBlocksGrain = 64;  // blocks
 void check(const FlatUpdate& u, const CodedState& m, const CodedState& v, const AdamStep& step) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
   const int64_t n = u.values.numel();
-  const auto fits = [n](const at::Tensor& t) {
-    return t.is_cpu() && t.dim() == 1 && t.is_contiguous() && t.numel() == n;
+  const at::Device device = u.values.device();
+  const auto fits = [&](const at::Tensor& t) {
+    return t.device() == device && t.dim() == 1 && t.is_contiguous() && t.numel() == n;
   };
-  require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)) && m.codes.numel() == n &&
-              v.codes.numel() == n,
-          "adam_8bit", "buffers must be contiguous, 1-D, equally long and on the CPU: got values ", u.values.sizes(),
+  require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)) && fits(m.codes) && fits(v.codes),
+          "adam_8bit", "buffers must be contiguous, 1-D, equally long and on one device: got values ", u.values.sizes(),
           ", gradients ", u.gradients.sizes(), ", codes ", m.codes.sizes(), " and ", v.codes.sizes());
+  require(has_block_codes(device), "adam_8bit", "there are no kernels of ours for ", device);
   require(gradient == type || (narrow_type(u.gradients) != Narrow::None && type == at::kFloat), "adam_8bit",
           "gradients must have the dtype of the values, or be bf16 or fp16 beside fp32: got ", gradient, " and ", type);
   require(!u.copy.defined() || (narrow_type(u.copy) != Narrow::None && type == at::kFloat), "adam_8bit",
@@ -34,7 +36,7 @@ void check(const FlatUpdate& u, const CodedState& m, const CodedState& v, const 
 }
 
 at::Tensor decoded(const CodedState& state, Codes kind) {
-  at::Tensor values = at::empty({state.codes.numel()});
+  at::Tensor values = at::empty({state.codes.numel()}, state.scales.options());
   decode_blocks(state.codes, state.scales, kind, values);
   return values;
 }
@@ -43,30 +45,8 @@ void widen(const Bf16* from, int64_t count, float* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = std::bit_cast<float>(static_cast<uint32_t>(from[i].bits) << 16);
 }
 
-}  // namespace
-
-CodedState::CodedState(int64_t n, Codes kind)
-    : codes(at::empty({n}, at::kByte)), scales(at::empty({(n + kCodeBlock - 1) / kCodeBlock})) {
-  encode_blocks(at::zeros({n}), kind, codes, scales);
-}
-
-void adam_8bit_reference_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq,
-                          const AdamStep& step) {
-  check(u, exp_avg, exp_avg_sq, step);
+void step_on_cpu(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq, const AdamStep& step) {
   const bool is_narrow = u.values.scalar_type() == at::kBFloat16;
-  const at::Tensor values = is_narrow ? u.values.to(at::kFloat) : u.values,
-                   gradients = is_narrow ? u.gradients.to(at::kFloat) : u.gradients;
-  const at::Tensor m = decoded(exp_avg, Codes::Signed).to(values.scalar_type()),
-                   v = decoded(exp_avg_sq, Codes::Positive).to(values.scalar_type());
-  adam_reference_({values, gradients, is_narrow ? u.values : u.copy, u.gradient_scale}, m, v, step);
-  encode_blocks(m.to(at::kFloat), Codes::Signed, exp_avg.codes, exp_avg.scales);
-  encode_blocks(v.to(at::kFloat), Codes::Positive, exp_avg_sq.codes, exp_avg_sq.scales);
-}
-
-void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq, const AdamStep& step) {
-  const bool is_narrow = u.values.scalar_type() == at::kBFloat16;
-  if (!is_narrow && u.values.scalar_type() != at::kFloat) return adam_8bit_reference_(u, exp_avg, exp_avg_sq, step);
-  check(u, exp_avg, exp_avg_sq, step);
   UpdateBuffers<float> whole{};
   whole.gradient_type = narrow_type(u.gradients);
   whole.copy_type = is_narrow ? Narrow::Bf16 : narrow_type(u.copy);
@@ -100,6 +80,50 @@ void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState
       second.encode(v, count, v_codes, v_scale);
     }
   });
+}
+
+/// False where the device has no kernels of ours, as the CPU.
+bool step_on_device(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq,
+                    const AdamStep& step) {
+  return with_device_kernels(u.values, [&](auto element, const auto& kernel, void* stream) {
+    using T = decltype(element);
+    UpdateBuffers<T> buffers{};
+    buffers.values = buffers.out = pointer<T>(u.values);
+    buffers.gradients = u.gradients.const_data_ptr();
+    buffers.gradient_type = std::is_same_v<T, float> ? narrow_type(u.gradients) : Narrow::None;
+    if (u.copy.defined()) buffers.copy = u.copy.mutable_data_ptr();
+    buffers.copy_type = narrow_type(u.copy);
+    buffers.gradient_scale = static_cast<WideOf<T>>(u.gradient_scale);
+    kernel.adam_8bit(buffers, adam_factors<float>(step), coded_numbers(exp_avg.codes, exp_avg.scales, Codes::Signed),
+                     coded_numbers(exp_avg_sq.codes, exp_avg_sq.scales, Codes::Positive), u.values.numel(), stream);
+  });
+}
+
+}  // namespace
+
+CodedState::CodedState(int64_t n, Codes kind, at::Device device)
+    : codes(at::empty({n}, at::TensorOptions(device).dtype(at::kByte))),
+      scales(at::empty({(n + kCodeBlock - 1) / kCodeBlock}, at::TensorOptions(device).dtype(at::kFloat))) {
+  encode_blocks(at::zeros({n}, scales.options()), kind, codes, scales);
+}
+
+void adam_8bit_reference_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq,
+                          const AdamStep& step) {
+  check(u, exp_avg, exp_avg_sq, step);
+  const bool is_narrow = u.values.scalar_type() == at::kBFloat16;
+  const at::Tensor values = is_narrow ? u.values.to(at::kFloat) : u.values,
+                   gradients = is_narrow ? u.gradients.to(at::kFloat) : u.gradients;
+  const at::Tensor m = decoded(exp_avg, Codes::Signed).to(values.scalar_type()),
+                   v = decoded(exp_avg_sq, Codes::Positive).to(values.scalar_type());
+  adam_reference_({values, gradients, is_narrow ? u.values : u.copy, u.gradient_scale}, m, v, step);
+  encode_blocks(m.to(at::kFloat), Codes::Signed, exp_avg.codes, exp_avg.scales);
+  encode_blocks(v.to(at::kFloat), Codes::Positive, exp_avg_sq.codes, exp_avg_sq.scales);
+}
+
+void adam_8bit_(const FlatUpdate& u, const CodedState& exp_avg, const CodedState& exp_avg_sq, const AdamStep& step) {
+  check(u, exp_avg, exp_avg_sq, step);
+  if (u.values.scalar_type() == at::kDouble) return adam_8bit_reference_(u, exp_avg, exp_avg_sq, step);
+  if (!step_on_device(u, exp_avg, exp_avg_sq, step)) step_on_cpu(u, exp_avg, exp_avg_sq, step);
   u.values.unsafeGetTensorImpl()->bump_version();
   if (u.copy.defined()) u.copy.unsafeGetTensorImpl()->bump_version();
 }

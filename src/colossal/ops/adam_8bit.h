@@ -10,13 +10,14 @@ struct CodedState {
   at::Tensor codes, scales;
   CodedState(at::Tensor codes, at::Tensor scales) : codes(std::move(codes)), scales(std::move(scales)) {}
   /// Of zeros.
-  CodedState(int64_t n, Codes kind);
+  CodedState(int64_t n, Codes kind, at::Device device = at::kCPU);
 };
 
 /// The step of adam_() on decoded moments, which are then encoded again: of kinds Signed and Positive. Moments are
 /// computed in fp32.
 ///
-/// Shapes, dtypes: those of FlatUpdate, on the CPU; no copy beside bf16 values, nothing by chance.
+/// Shapes, dtypes: those of FlatUpdate, on one device of has_block_codes(); no copy beside bf16 values, nothing by
+///                 chance.
 /// Cost: one pass, all threads: for fp32 16 bytes an element.
 /// Errors: throws on buffers that do not fit; step < 1.
 /// See: Dettmers et al., arXiv:2110.02861.

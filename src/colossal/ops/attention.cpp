@@ -1,7 +1,6 @@
 #include "colossal/ops/attention.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "colossal/ops/attention_mask.h"
 #include "colossal/ops/blocked_attention.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/document_runs.h"
 #include "colossal/ops/flash_attention.h"
 #include "colossal/tensor/flops.h"
 
@@ -139,9 +139,8 @@ AttentionPath attention_path(bool has_kernel, const at::Tensor& q, const at::Ten
   const bool is_ruled = mask.documents.defined() || mask.alibi.defined() || !mask.lengths.empty() || !window_sees_all;
   // LibTorch aligns its causal mask to the first key, which is ours only if S = T; a single query sees everything.
   const bool is_plain = !is_ruled && (!mask.causal || queries == 1 || queries == keys);
-  // Decoding: of what LibTorch may choose cuDNN's attention makes a plan for each number of keys, and they grow.
-  const bool decodes = queries < keys && !at::GradMode::is_enabled();
-  if (is_plain && !decodes) return AttentionPath::Library;
+  // Of what LibTorch may choose cuDNN's attention makes a plan for every size.
+  if (is_plain && !mask.grows) return AttentionPath::Library;
   if (takes_flash_attention(q, k, mask)) return AttentionPath::Flash;
   return is_plain ? AttentionPath::Library : AttentionPath::Masked;
 }
@@ -153,6 +152,7 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
   if (path == AttentionPath::Reference) return attention_reference(q, k, v, mask);
   if (const int64_t first = unreached(q, k, mask); first > 0) {
     AttentionMask rest = mask;
+    rest.runs = nullptr;
     if (mask.documents.defined()) rest.documents = mask.documents.slice(1, first);
     return attention_on(path, q, k.slice(2, first), v.slice(2, first), rest);
   }
@@ -165,9 +165,10 @@ at::Tensor attention_on(AttentionPath path, const at::Tensor& q, const at::Tenso
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   check_attention(q, k, v, mask);
   if (!q.is_cpu() && !q.is_meta() && mask.queries.empty() && mask.documents.defined() &&
-      is_document_a_row(mask.documents)) {
+      (mask.runs ? mask.runs->is_one_a_row : is_document_a_row(mask.documents))) {
     AttentionMask rest = mask;
     rest.documents = at::Tensor();
+    rest.runs = nullptr;
     return attention(q, k, v, rest);
   }
   const bool same_type = q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type();

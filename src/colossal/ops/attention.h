@@ -7,9 +7,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace colossal::ops {
+
+struct DocumentRuns;  // ops/document_runs.h
 
 /// Positions [first, first + size).
 struct PositionRun {
@@ -41,6 +44,11 @@ struct AttentionMask {
   std::vector<PositionRun> queries{};
   int64_t first_key = 0;         ///< position of the first key, where `queries` says those of queries
   at::Tensor query_documents{};  ///< int64 [B, S]: the document of each query, where there are documents and `queries`
+  /// The number of keys is another in nearly every call, as in decoding: what plans once for each size is avoided
+  bool grows = false;
+  /// document_runs() of `documents` for the queries' device, found out once for many layers; null: accelerators look at
+  /// documents in each
+  std::shared_ptr<const DocumentRuns> runs{};
 };
 
 /// The slopes of ALiBi for `heads` heads, fp64 [heads]: 2^(-8 i / heads) for i = 1, 2, ... where `heads` is a power of

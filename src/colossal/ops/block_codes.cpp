@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <mutex>
+#include <utility>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/device_tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 
@@ -52,6 +55,13 @@ class Table {
   Table(const Table&) = delete;
   const std::vector<float>& values() const { return values_; }
   const CodeTable& for_kernels() const { return kernel_table_; }
+  CodeTable for_kernels_on(at::Device device) const {
+    const std::lock_guard lock(mutex_);
+    CodeTable there = kernel_table_;
+    there.values = pointer<float>(copied(values_copies_, values_, device));
+    there.runs = pointer<int32_t>(copied(runs_copies_, runs_, device));
+    return there;
+  }
 
   /// Of x in [-1, 1].
   uint8_t code(float x) const {
@@ -60,6 +70,15 @@ class Table {
   }
 
  private:
+  using Copies = std::vector<at::Tensor>;  // one on each device that asked
+
+  template <class E>
+  static const at::Tensor& copied(Copies& copies, const std::vector<E>& host, at::Device device) {
+    for (const at::Tensor& copy : copies)
+      if (copy.device() == device) return copy;
+    return copies.emplace_back(at::tensor(at::ArrayRef<E>(host)).to(device));
+  }
+
   static constexpr int kShift = 16;  // seven bits of the mantissa are left
   static constexpr uint32_t kLowBits = (1u << kShift) - 1;
   // 2^-24, below every border, to 1
@@ -73,6 +92,9 @@ class Table {
   std::vector<float> magnitudes_, borders_, values_;
   std::vector<int32_t> runs_;
   CodeTable kernel_table_{};
+  mutable std::mutex mutex_;
+  // never deleted: when statics are, the runtimes of devices may be gone
+  Copies &values_copies_ = *new Copies(), &runs_copies_ = *new Copies();
 };
 
 const Table& table(Codes kind) {
@@ -82,13 +104,15 @@ const Table& table(Codes kind) {
 
 void check(const at::Tensor& values, const at::Tensor& codes, const at::Tensor& scales) {
   const int64_t n = values.numel(), blocks = (n + kCodeBlock - 1) / kCodeBlock;
-  const auto fits = [](const at::Tensor& t, at::ScalarType type, int64_t size) {
-    return t.is_cpu() && t.scalar_type() == type && t.dim() == 1 && t.numel() == size && t.is_contiguous();
+  const auto fits = [&](const at::Tensor& t, at::ScalarType type, int64_t size) {
+    return t.device() == values.device() && t.scalar_type() == type && t.dim() == 1 && t.numel() == size &&
+           t.is_contiguous();
   };
   require(fits(values, at::kFloat, n) && fits(codes, at::kByte, n) && fits(scales, at::kFloat, blocks), "block_codes",
-          "takes contiguous CPU tensors: fp32 [n], uint8 [n] and fp32 [n / 256]: got ", values.scalar_type(), " ",
-          values.sizes(), ", ", codes.scalar_type(), " ", codes.sizes(), ", ", scales.scalar_type(), " ",
+          "takes contiguous tensors of one device: fp32 [n], uint8 [n] and fp32 [n / 256]: got ", values.scalar_type(),
+          " ", values.sizes(), ", ", codes.scalar_type(), " ", codes.sizes(), ", ", scales.scalar_type(), " ",
           scales.sizes());
+  require(has_block_codes(values.device()), "block_codes", "there are no kernels for ", values.device());
 }
 
 /// body(first value, count) of every block.
@@ -113,8 +137,18 @@ BlockCoder::BlockCoder(Codes kind)
       encode_(kernels<float>().encode_block),
       decode_(kernels<float>().decode_block) {}
 
+bool has_block_codes(at::Device device) { return device.is_cpu() || device_tables(device.type()); }
+
+CodedNumbers coded_numbers(const at::Tensor& codes, const at::Tensor& scales, Codes kind) {
+  return {table(kind).for_kernels_on(codes.device()), pointer<uint8_t>(codes), pointer<float>(scales)};
+}
+
 void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales) {
   check(values, codes, scales);
+  if (with_device_kernels(values, [&](auto, const auto& kernel, void* stream) {
+        kernel.encode_blocks(pointer<float>(values), coded_numbers(codes, scales, kind), values.numel(), stream);
+      }))
+    return;
   for_blocks_in_parallel(values.numel(), [&, coder = BlockCoder(kind)](int64_t i, int64_t count) {
     coder.encode(pointer<float>(values) + i, count, pointer<uint8_t>(codes) + i,
                  pointer<float>(scales) + i / kCodeBlock);
@@ -123,6 +157,10 @@ void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes
 
 void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values) {
   check(values, codes, scales);
+  if (with_device_kernels(values, [&](auto, const auto& kernel, void* stream) {
+        kernel.decode_blocks(coded_numbers(codes, scales, kind), pointer<float>(values), values.numel(), stream);
+      }))
+    return;
   for_blocks_in_parallel(values.numel(), [&, coder = BlockCoder(kind)](int64_t i, int64_t count) {
     coder.decode(pointer<uint8_t>(codes) + i, pointer<float>(scales)[i / kCodeBlock], count,
                  pointer<float>(values) + i);

@@ -21,17 +21,25 @@ const std::vector<float>& code_values(Codes kind);
 /// the one nearer zero. For finite values; a block with others gets some codes, and decodes to values that are not
 /// finite or wrong.
 ///
-/// Shapes: values fp32 [n], codes uint8 [n], scales fp32 [ceil(n / 256)], contiguous, on the CPU.
-/// Errors: throws on other shapes and dtypes.
+/// Shapes: values fp32 [n], codes uint8 [n], scales fp32 [ceil(n / 256)], contiguous, on one device of
+///         has_block_codes().
+/// Errors: throws on other shapes, dtypes and devices.
 void encode_blocks(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales);
 /// values <- code times scale. Encoding them again gives the same codes and scales.
 void decode_blocks(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
 
+/// True for the CPU, and for devices with kernels of ours (device_tables.h): the same codes, bit for bit.
+bool has_block_codes(at::Device device);
+
+/// What kernels of a device take. The first call copies the table of codes there, for the process, and waits for it.
+CodedNumbers coded_numbers(const at::Tensor& codes, const at::Tensor& scales, Codes kind);
+
+/// By a search among the magnitudes; CPU tensors.
 void encode_blocks_reference(const at::Tensor& values, Codes kind, const at::Tensor& codes, const at::Tensor& scales);
 void decode_blocks_reference(const at::Tensor& codes, const at::Tensor& scales, Codes kind, const at::Tensor& values);
 
-/// The same for one block of at most 256 values, in the calling thread, with the instruction set of the thread that
-/// made it.
+/// The same on the CPU for one block of at most 256 values, in the calling thread, with the instruction set of the
+/// thread that made it.
 class BlockCoder {
  public:
   explicit BlockCoder(Codes kind);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/device_tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/matmul.h"
@@ -78,7 +79,8 @@ class SoftmaxSlice {
   VocabularyRange range_;
 };
 
-// Of LibTorch's operators, also on meta: of truth values it has the bitwise ones there, not the logical ones.
+// Of LibTorch's operators, where there are no kernels of ours, and on meta: of truth values it has the bitwise ones
+// there, not the logical ones.
 class AtenSlice final : public SoftmaxSlice {
  public:
   AtenSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
@@ -113,63 +115,73 @@ class AtenSlice final : public SoftmaxSlice {
   at::Tensor counted_, mine_, column_;
 };
 
-template <class T>
+// Of our kernels: those of the CPU, a range of rows each thread, or of the device.
 class KernelSlice final : public SoftmaxSlice {
  public:
   KernelSlice(at::Tensor logits, const at::Tensor& labels, const VocabularyRange& range)
-      : SoftmaxSlice(std::move(logits), labels.contiguous(), range), rows_(logits_.size(1)) {}
+      : SoftmaxSlice(std::move(logits), labels.contiguous(), range), largest_(numbers_of_tokens()) {
+    require(labels.device() == logits_.device(), "cross_entropy", "labels must be where the logits are, on ",
+            logits_.device(), ": got ", labels.device());
+  }
 
   at::Tensor largest() override {
-    auto result = at::empty({logits_.size(0)}, logits_.options());
-    each_token([&](int64_t t) { pointer<T>(result)[t] = largest_of(t); });
-    return result;
+    run([](const auto& kernel, const auto& rows, auto... where) { kernel.softmax_largest(rows, where...); });
+    return largest_;
   }
   at::Tensor exponentials(const at::Tensor& largest) override {
-    auto sums = at::empty({2, logits_.size(0)}, logits_.options());
-    each_token([&](int64_t t) { exponentials_of(t, pointer<T>(largest)[t], sums); });
-    return sums;
+    largest_ = largest;
+    sums_ = at::empty({2, logits_.size(0)}, logits_.options());
+    run([](const auto& kernel, const auto& rows, auto... where) { kernel.softmax_exponentials(rows, where...); });
+    return sums_;
   }
   void gradient(const at::Tensor& sums) override {
-    each_token([&](int64_t t) { gradient_of(t, pointer<T>(sums)[t]); });
+    sums_ = sums;
+    run([](const auto& kernel, const auto& rows, auto... where) { kernel.softmax_gradient(rows, where...); });
   }
-  /// All three in one visit of each row, while it is in the cache: for a vocabulary that is not split.
+  /// All three in one visit of each row: for a vocabulary that is not split. Returns what exponentials() does.
   at::Tensor at_once(bool with_gradient) {
-    auto sums = at::empty({2, logits_.size(0)}, logits_.options());
-    each_token([&](int64_t t) {
-      exponentials_of(t, largest_of(t), sums);
-      if (!counted(t)) pointer<T>(sums)[t] = 1;
-      if (with_gradient) gradient_of(t, pointer<T>(sums)[t]);
-    });
-    return sums;
+    sums_ = at::empty({2, logits_.size(0)}, logits_.options());
+    run([&](const auto& kernel, const auto& rows, auto... where) { kernel.softmax(rows, with_gradient, where...); });
+    return sums_;
   }
 
  private:
-  template <class Body>
-  void each_token(const Body& body) {
-    const int64_t grain = std::max<int64_t>(16384 / std::max<int64_t>(rows_, 1), 1);
-    parallel_for(0, logits_.size(0), grain, [&](int64_t from, int64_t to) {
-      for (int64_t t = from; t < to; ++t) body(t);
+  at::Tensor numbers_of_tokens() const { return at::empty({logits_.size(0)}, logits_.options()); }
+
+  template <class T>
+  SoftmaxRows<T> rows() const {
+    T* sums = pointer<T>(sums_);
+    return {logits_.size(1),
+            range_.valid,
+            logits_.stride(0),
+            pointer<T>(logits_),
+            pointer<int64_t>(labels_),
+            kIgnoredLabel,
+            range_.first,
+            pointer<T>(largest_),
+            sums,
+            sums ? sums + logits_.size(0) : nullptr};
+  }
+
+  /// step(table, rows, from, to), or on a device step(table, rows, number of rows, stream).
+  template <class Step>
+  void run(const Step& step) {
+    const bool on_device = with_device_kernels(logits_, [&](auto element, const auto& table, void* stream) {
+      using T = decltype(element);
+      if constexpr (std::is_same_v<T, WideOf<T>>) step(table, rows<T>(), logits_.size(0), stream);
     });
-  }
-  T* row(int64_t t) { return pointer<T>(logits_) + t * logits_.stride(0); }
-  int64_t label(int64_t t) const { return pointer<int64_t>(labels_)[t]; }
-  bool counted(int64_t t) const { return label(t) != kIgnoredLabel; }
-  bool mine(int64_t t) const { return label(t) >= range_.first && label(t) < range_.first + range_.valid; }
-
-  T largest_of(int64_t t) { return counted(t) ? kernel_.row_max(row(t), range_.valid) : T(0); }
-  void exponentials_of(int64_t t, T largest, at::Tensor& sums) {
-    T *sum = pointer<T>(sums) + t, *target = sum + logits_.size(0);
-    *target = mine(t) ? row(t)[label(t) - range_.first] - largest : T(0);
-    *sum = counted(t) ? kernel_.row_exp(row(t), range_.valid, largest) : T(0);
-  }
-  void gradient_of(int64_t t, T sum) {
-    std::fill(row(t) + (counted(t) ? range_.valid : 0), row(t) + rows_, T(0));
-    if (counted(t)) kernel_.row_scale(row(t), range_.valid, 1 / sum);
-    if (mine(t)) row(t)[label(t) - range_.first] -= 1;
+    if (on_device) return;
+    const auto on_cpu = [&](const auto& table, const auto& all) {
+      const int64_t grain = std::max<int64_t>(16384 / std::max<int64_t>(all.columns, 1), 1);
+      parallel_for(0, logits_.size(0), grain, [&](int64_t from, int64_t to) { step(table, all, from, to); });
+    };
+    if (logits_.scalar_type() == at::kDouble)
+      on_cpu(kernels<double>(), rows<double>());
+    else
+      on_cpu(kernels<float>(), rows<float>());
   }
 
-  int64_t rows_;
-  const Kernels<T>& kernel_ = kernels<T>();
+  at::Tensor largest_, sums_;
 };
 
 at::Tensor loss_of(const at::Tensor& sums, const at::Tensor& labels) {
@@ -190,14 +202,11 @@ at::Tensor reduced_loss(Slice&& slice, const at::Tensor& labels, RankReduction& 
 at::Tensor softmax_loss_(const at::Tensor& logits, const at::Tensor& labels, const VocabularyRange& range,
                          RankReduction* reduction, bool gradient) {
   RankReduction identity;
-  if (!logits.is_cpu())
+  if (!logits.is_cpu() && !has_device_kernels(logits))
     return reduced_loss(AtenSlice(logits, labels, range), labels, reduction ? *reduction : identity, gradient);
-  const auto on_cpu = [&](auto element) {
-    KernelSlice<decltype(element)> slice(logits, labels, range);
-    if (reduction) return reduced_loss(slice, labels, *reduction, gradient);
-    return loss_of(slice.at_once(gradient), labels);
-  };
-  return logits.scalar_type() == at::kDouble ? on_cpu(double()) : on_cpu(float());
+  KernelSlice slice(logits, labels, range);
+  if (reduction) return reduced_loss(slice, labels, *reduction, gradient);
+  return loss_of(slice.at_once(gradient), labels);
 }
 
 // The local products, into memory that all slices share.

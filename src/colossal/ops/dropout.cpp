@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/device_tables.h"
+#include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/random.h"
 
@@ -49,6 +51,25 @@ void apply_on_cpu(const Mask& mask, const T* x, T* y, int64_t rows, int64_t cols
   });
 }
 
+/// False where the device has no kernels of ours.
+bool apply_on_device(const Mask& mask, const at::Tensor& x, const at::Tensor& y, int64_t rows, int64_t cols) {
+  return with_device_kernels(x, [&](auto element, const auto& kernel, void* stream) {
+    using T = decltype(element);
+    const DroppedRows<T> task{cols,
+                              mask.rows.first,
+                              mask.rows.run,
+                              mask.rows.stride,
+                              mask.first_col,
+                              mask.logical_cols,
+                              mask.seed,
+                              mask.threshold(),
+                              static_cast<WideOf<T>>(1.0 / (1.0 - mask.p)),
+                              pointer<T>(x),
+                              pointer<T>(y)};
+    kernel.dropout(task, rows, stream);
+  });
+}
+
 // Rows [from, from + count) of the mask, true: kept.
 at::Tensor kept_rows(int64_t from, int64_t count, int64_t cols, const Mask& mask, at::Device device) {
   const auto words = at::TensorOptions(at::kLong).device(device);
@@ -75,9 +96,10 @@ at::Tensor apply_by_slices(const at::Tensor& x, const Mask& mask, int64_t rows, 
 at::Tensor apply_mask(const at::Tensor& x, const Mask& mask) {
   const int64_t cols = x.dim() == 0 ? 1 : x.size(-1), rows = cols == 0 ? 0 : x.numel() / cols;
   if (x.is_meta()) return at::empty_like(x);
-  if (!x.is_cpu()) return apply_by_slices(x, mask, rows, cols);
   const auto input = x.contiguous();
   auto y = at::empty_like(input);
+  if (y.numel() == 0 || apply_on_device(mask, input, y, rows, cols)) return y;
+  if (!x.is_cpu()) return apply_by_slices(x, mask, rows, cols);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, x.scalar_type(), "dropout", [&] {
     apply_on_cpu<scalar_t>(mask, input.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), rows, cols);
   });

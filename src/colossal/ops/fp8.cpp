@@ -46,8 +46,11 @@ at::Tensor power_of_two_below(const at::Tensor& scale) {
 at::Tensor quantize(const at::Tensor& x, Fp8 format, const at::Tensor& scale) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   check_float(x, "quantize");
+  // On accelerators a scale with a dimension makes the product wide in one pass, without a wide copy of x before.
+  const at::Tensor scaled =
+      is_elsewhere(x) && scale.numel() == 1 ? x.mul(scale.reshape({1})) : x.to(wide_type(x)) * scale;
   // What ATen makes of numbers too large differs between its versions: it gets none.
-  return (x.to(wide_type(x)) * scale).clamp_(-largest(format), largest(format)).to(at::kFloat).to(dtype_of(format));
+  return scaled.clamp_(-largest(format), largest(format)).to(at::kFloat).to(dtype_of(format));
 }
 
 at::Tensor dequantize(const at::Tensor& codes, const at::Tensor& scale, at::ScalarType dtype) {

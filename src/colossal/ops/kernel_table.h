@@ -7,13 +7,26 @@
 #include "colossal/ops/norm_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
+#include "colossal/ops/softmax_kernel.h"
 #include "colossal/ops/update_kernel.h"
 
 namespace colossal::ops {
 namespace {
 
+/// Those that narrow types have none of.
 template <class T>
-constexpr Kernels<T> kTable{
+constexpr Kernels<T> with_softmax(Kernels<T> table) {
+  if constexpr (!std::is_same_v<T, Bf16>) {
+    table.softmax_largest = softmax_largest<T>;
+    table.softmax_exponentials = softmax_exponentials<T>;
+    table.softmax_gradient = softmax_gradient<T>;
+    table.softmax = softmax<T>;
+  }
+  return table;
+}
+
+template <class T>
+constexpr Kernels<T> kTable = with_softmax<T>({
     .norm_forward = norm_forward<T>,
     .norm_backward = norm_backward<T>,
     .gelu_forward = gelu_forward<T>,
@@ -23,9 +36,6 @@ constexpr Kernels<T> kTable{
     .rotary = rotary_rows<T>,
     .column_sums = column_sums<T>,
     .sum_of_squares = sum_of_squares<T>,
-    .row_max = row_max<T>,
-    .row_exp = row_exp<T>,
-    .row_scale = row_scale<T>,
     .sum_of_squares_half = sum_of_squares<Half>,
     .sgd = sgd_step<T>,
     .adam = adam_step<T>,
@@ -40,7 +50,7 @@ constexpr Kernels<T> kTable{
     .scale_matrix = scale_matrix<T>,
     .encode_block = encode_block,
     .decode_block = decode_block,
-};
+});
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // The vectorised CPU kernels of this folder: one table per element type, compiled once per instruction set from the
 // x_kernel.h bodies and picked at run time. A kernel works on a range of rows or elements in the calling thread;
-// threads are the caller's affair. No torch here: the units of wide instruction sets include nothing but this and their
-// bodies.
+// threads are the caller's affair. (Of the same bodies: device_kernels.h.) No torch here: the units of wide instruction
+// sets include nothing but this and their bodies.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -48,6 +48,13 @@ struct GatedRows {  ///< gate and up (or their gradients) as rows of `columns` w
 /// The element type of a buffer that may be narrower than those beside it. None: it is not.
 enum class Narrow { None, Bf16, Half };
 
+/// Random words, one an element: on a CPU drawn before, on other devices drawn where they are needed.
+struct RandomWords {
+  bool wanted;
+  const uint32_t* drawn;  ///< of a CPU
+  uint64_t seed, first;   ///< elsewhere: element i has the word of logical index first + i, see random.h
+};
+
 /// Flat buffers that an update rule steps; null pointers mean absent.
 template <class T>
 struct UpdateBuffers {
@@ -58,8 +65,7 @@ struct UpdateBuffers {
   Narrow gradient_type;
   void* copy;  ///< receives the values rounded to copy_type (T = float or Bf16)
   Narrow copy_type;
-  /// Random, one an element (T = Bf16): values and the last state are rounded by chance; null: to nearest
-  const uint32_t* words;
+  RandomWords words;  ///< wanted (T = Bf16): values and the last state are rounded by chance, else to nearest
   WideOf<T> gradient_scale;
 };
 
@@ -111,6 +117,13 @@ struct CodeTable {
   int32_t sign_mask;            ///< -1 if codes have signs, else 0
 };
 
+/// Numbers in 8 bits: codes [n], and a scale for each kCodeBlock of them.
+struct CodedNumbers {
+  CodeTable table;
+  uint8_t* codes;
+  float* scales;
+};
+
 /// Rows of [rows, heads, head_size], each turned by the angles of its position; `sign` -1 turns back.
 template <class T>
 struct RotaryRows {
@@ -119,8 +132,35 @@ struct RotaryRows {
   const T* x;
   T* y;  ///< contiguous
   const int64_t* positions;
-  const W* cos_sin;  ///< [positions, 2, head_size / 2]
+  const W* cos_sin;           ///< of a CPU: [positions, 2, head_size / 2]
+  const double* frequencies;  ///< elsewhere: [head_size / 2], of which angles are made where they are needed
   W sign;
+};
+
+/// Rows of logits, one a token, whose place the softmax takes and then the gradient; see cross_entropy.cpp. T: double
+/// or float.
+template <class T>
+struct SoftmaxRows {
+  int64_t columns, valid, stride;  ///< of the logits; those from `valid` on are padding
+  T* logits;
+  const int64_t* labels;  ///< [rows]: numbers of words
+  int64_t ignored;        ///< the label of rows that do not count
+  int64_t first;          ///< the word of column 0
+  T* largest;             ///< [rows]: of the valid logits; 0 of rows that do not count
+  T* sums;                ///< [rows]: of e^(logit - largest); 0 of rows that do not count
+  T* targets;             ///< [rows]: logit - largest of the label, 0 where it is none of the columns
+};
+
+/// Rows of a shard of a logical matrix, whose elements are dropped by their word of `seed`; see random.h.
+template <class T>
+struct DroppedRows {
+  int64_t columns, first_row, run, stride;  ///< of LogicalRows
+  int64_t first_column, logical_columns;
+  uint64_t seed;
+  uint32_t threshold;  ///< words below it drop
+  WideOf<T> scale;     ///< of what is kept
+  const T* x;
+  T* y;
 };
 
 /// A tensor [batch, heads, positions, size] whose last dimension is dense.
@@ -165,12 +205,14 @@ struct Kernels {
   /// out[c] += sum over rows [begin, end) of x[r, c].
   void (*column_sums)(const T* x, int64_t columns, int64_t begin, int64_t end, W* out);
   double (*sum_of_squares)(const T* x, int64_t n);
-  /// Largest of n >= 0 elements; -infinity of none.
-  W (*row_max)(const T* x, int64_t n);
-  /// x = e^(x - shift) in place; returns their sum.
-  W (*row_exp)(T* x, int64_t n, W shift);
-  /// x *= factor in place.
-  void (*row_scale)(T* x, int64_t n, W factor);
+  /// Of double and float alone. The first writes `largest`; the second reads it, writes `sums` and `targets`, and
+  /// e^(logit - largest) over the logits; the third reads `sums` and turns that into softmax less the one-hot of the
+  /// label.
+  void (*softmax_largest)(const SoftmaxRows<T>&, int64_t begin, int64_t end);
+  void (*softmax_exponentials)(const SoftmaxRows<T>&, int64_t begin, int64_t end);
+  void (*softmax_gradient)(const SoftmaxRows<T>&, int64_t begin, int64_t end);
+  /// All three, row by row, the last one if it is wanted.
+  void (*softmax)(const SoftmaxRows<T>&, bool gradient, int64_t begin, int64_t end);
   /// The same of fp16 elements, whatever T.
   double (*sum_of_squares_half)(const Half* x, int64_t n);
   /// Steps of elements [0, n); see update.h. States: momentum or none; first and second moment; momentum.

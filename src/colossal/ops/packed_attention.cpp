@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "colossal/ops/attention_mask.h"
+#include "colossal/ops/document_runs.h"
 #include "colossal/ops/flash_attention.h"
 
 namespace colossal::ops {
@@ -17,22 +18,9 @@ at::Tensor tokens_of(const at::Tensor& heads) {
   return tokens.stride(2) == 1 ? tokens : tokens.contiguous();
 }
 
-/// Where sequences begin among the tokens of all rows, and where the last one ends: int32 [sequences + 1], there.
-struct Sequences {
-  at::Tensor borders;
-  int64_t longest;
-};
-
-Sequences documents_of(const at::Tensor& documents, const at::Tensor& q) {
-  const std::vector<int32_t> borders = *document_borders(documents);
-  int64_t longest = 0;
-  for (size_t i = 1; i < borders.size(); ++i) longest = std::max<int64_t>(longest, borders[i] - borders[i - 1]);
-  return {brought_to(q, at::tensor(borders, at::kInt)), longest};
-}
-
 at::Tensor of_documents(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask,
                         double scale) {
-  const Sequences tokens = documents_of(mask.documents, q);
+  const DocumentRuns tokens = mask.runs ? *mask.runs : document_runs(mask.documents, q.device());
   const FlashWindow window = flash_window(mask);
   return std::get<0>(at::_flash_attention_forward(
       tokens_of(q), tokens_of(k), tokens_of(v), tokens.borders, tokens.borders, tokens.longest, tokens.longest,
@@ -79,7 +67,8 @@ at::Tensor of_lengths(const at::Tensor& q, const at::Tensor& k, const at::Tensor
 
 bool is_packable(const at::Tensor& q, const AttentionMask& mask) {
   if (!mask.lengths.empty()) return !mask.documents.defined() && !at::GradMode::is_enabled();
-  return mask.documents.is_cpu() && q.size(2) == mask.documents.size(1) && document_borders(mask.documents).has_value();
+  if (!mask.documents.is_cpu() || q.size(2) != mask.documents.size(1)) return false;
+  return mask.runs ? mask.runs->borders.defined() : document_borders(mask.documents).has_value();
 }
 
 at::Tensor packed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask,

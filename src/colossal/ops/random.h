@@ -17,7 +17,7 @@ std::array<uint32_t, 4> philox(uint64_t counter, uint64_t seed);
 void random_words(uint64_t seed, uint64_t first, int64_t count, uint32_t* out);
 
 /// The words of logical indices `index` (int64, not negative), each in an int64, by ATen integer operators on the
-/// device of `index`: the reference, and the path of accelerators.
+/// device of `index`: the reference, and the path of accelerators without kernels of ours.
 /// Cost: some sixty passes over int64 numbers, and about ten of those for each word at one time, 80 bytes: who wants
 ///       many draws them in slices.
 at::Tensor random_words_reference(const at::Tensor& index, uint64_t seed);
@@ -50,8 +50,8 @@ struct LogicalRows {
 ///           shards together are dropped as one process would.
 /// Gradient: the same mask, drawn again: nothing is saved.
 /// Errors:   throws unless 0 <= p < 1, the offsets are not negative and first_col + cols <= logical_cols.
-/// Cost:     p = 0 returns x itself. On an accelerator the mask is composed of ATen integer operators: same mask,
-///           slower.
+/// Cost:     p = 0 returns x itself. One pass; on an accelerator without kernels of ours (device_tables.h) the mask is
+///           composed of ATen integer operators: same mask, some hundred times the traffic.
 at::Tensor dropout(const at::Tensor& x, double p, uint64_t seed, const LogicalRows& rows, int64_t first_col,
                    int64_t logical_cols);
 

@@ -44,8 +44,12 @@ at::Tensor sum_of_squares(const at::Tensor& flat) {
 std::vector<at::Tensor> norms(const std::vector<at::Tensor>& parts, double order) {
   at::AutoDispatchBelowADInplaceOrView no_autograd;
   if (parts.empty()) return {};
-  return at::_foreach_norm(parts, order, at::kDouble);
+  std::vector<at::Tensor> dense;  // others LibTorch would take one by one
+  for (const at::Tensor& part : parts) dense.push_back(part.is_non_overlapping_and_dense() ? part : part.contiguous());
+  return at::_foreach_norm(dense, order, at::kDouble);
 }
+
+bool sums_at_once(const at::Tensor& x) { return is_elsewhere(x); }
 
 void zero_(at::Tensor& flat) {
   at::NoGradGuard no_grad;

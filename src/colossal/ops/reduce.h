@@ -11,12 +11,16 @@ namespace colossal::ops {
 at::Tensor sum_of_squares(const at::Tensor& flat);
 at::Tensor sum_of_squares_reference(const at::Tensor& flat);
 
-/// Of each of `parts` its norm of order 2, or of order infinity: the largest magnitude. 0-dim fp64 tensors on the device
-/// of the parts; what is added up is fp64, too, and a NaN stays one. Not differentiable.
-/// Shapes: any, of one dtype and one device, dense in memory whatever the order of their strides.
+/// Of each of `parts` its norm of order 2, or of order infinity: the largest magnitude. 0-dim fp64 tensors on the
+/// device of the parts; what is added up is fp64, too, and a NaN stays one. Not differentiable.
+/// Shapes: any, of one dtype and one device. Parts with gaps between their rows are copied.
 /// Cost:   on a GPU one pass over all parts together, in a launch for some hundred of them, without memory beside them
 ///         (LibTorch's _foreach_norm: PyTorch's aten/src/ATen/native/cuda/ForeachReduceOp.cu).
 std::vector<at::Tensor> norms(const std::vector<at::Tensor>& parts, double order);
+
+/// Whether norms() of many parts is one pass over all of them, as on accelerators; else sum_of_squares() of each is
+/// faster, and always the same.
+bool sums_at_once(const at::Tensor& x);
 
 /// Fills with zeros, all threads. Shapes: contiguous.
 void zero_(at::Tensor& flat);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/device_tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 
@@ -98,8 +99,17 @@ void check(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& 
           "rotary", "positions must be int64 [B,S] of input ", x.sizes(), ": got ", positions.sizes());
 }
 
-// Angles of these positions: [n, 2, D/2] of a table long enough for the largest.
-at::Tensor angles(const at::Tensor& positions, const RotaryTable& table, at::ScalarType type) {
+bool is_turned_by_us(const at::Tensor& x) { return has_kernel(x) || has_device_kernels(x); }
+
+// What our kernels take for these positions of `x`: of a CPU cosines and sines [n, 2, D/2], enough of them for the
+// largest. Of other devices the frequencies: to learn the largest position the host would wait.
+at::Tensor angles_for(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table) {
+  if (!x.is_cpu()) {
+    require(positions.device() == x.device(), "rotary", "positions must be where the input is, on ", x.device(),
+            ": got ", positions.device());
+    return table.frequencies(x.device());
+  }
+  const auto type = wide_type(x);
   if (positions.numel() == 0) return table.cos_sin(1, type);
   const auto [smallest, largest] = positions.aminmax();  // where kernels are, on the host: nobody waits
   const int64_t first = *smallest.const_data_ptr<int64_t>(), last = *largest.const_data_ptr<int64_t>();
@@ -108,22 +118,33 @@ at::Tensor angles(const at::Tensor& positions, const RotaryTable& table, at::Sca
 }
 
 // x may have any strides as long as elements of a head are adjacent and (b, s) is one evenly spaced dimension.
-at::Tensor turn(const at::Tensor& input, const at::Tensor& positions, const at::Tensor& cos_sin, int sign) {
+// `angles`:
+// what angles_for() gives.
+at::Tensor turn(const at::Tensor& input, const at::Tensor& positions, const at::Tensor& angles, int sign) {
   const bool rows_even = input.size(0) == 1 || input.stride(0) == input.stride(1) * input.size(1);
   const auto x = input.stride(3) == 1 && rows_even ? input : input.contiguous();
   auto y = at::empty(x.sizes(), x.options());
+  const auto task_of = [&](auto element) {
+    using T = decltype(element);
+    return RotaryRows<T>{.heads = x.size(2),
+                         .head_size = x.size(3),
+                         .x_row_stride = x.stride(1),
+                         .x_head_stride = x.stride(2),
+                         .x = pointer<T>(x),
+                         .y = pointer<T>(y),
+                         .positions = pointer<int64_t>(positions),
+                         .sign = static_cast<WideOf<T>>(sign)};
+  };
+  if (with_device_kernels(x, [&](auto element, const auto& kernel, void* stream) {
+        auto task = task_of(element);
+        task.frequencies = pointer<double>(angles);
+        kernel.rotary(task, x.size(0) * x.size(1), stream);
+      }))
+    return y;
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
-    using W = WideOf<T>;
-    const RotaryRows<T> task{x.size(2),
-                             x.size(3),
-                             x.stride(1),
-                             x.stride(2),
-                             pointer<T>(x),
-                             pointer<T>(y),
-                             pointer<int64_t>(positions),
-                             pointer<W>(cos_sin),
-                             static_cast<W>(sign)};
+    auto task = task_of(element);
+    task.cos_sin = pointer<WideOf<T>>(angles);
     const auto& kernel = kernels<T>();
     const int64_t grain = std::max<int64_t>(kGrainElements / std::max<int64_t>(x.size(2) * x.size(3), 1), 1);
     parallel_for(0, x.size(0) * x.size(1), grain, [&](int64_t from, int64_t to) { kernel.rotary(task, from, to); });
@@ -133,9 +154,9 @@ at::Tensor turn(const at::Tensor& input, const at::Tensor& positions, const at::
 
 struct Rotary : Function<Rotary> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& positions,
-                            const at::Tensor& cos_sin) {
-    context->save_for_backward({positions, cos_sin});
-    return turn(x, positions, cos_sin, 1);
+                            const at::Tensor& angles) {
+    context->save_for_backward({positions, angles});
+    return turn(x, positions, angles, 1);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
@@ -147,18 +168,18 @@ struct Rotary : Function<Rotary> {
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& positions, const RotaryTable& table) {
   check(x, positions, table);
-  if (!has_kernel(x)) return rotary_reference(x, positions, table);
-  return Rotary::apply(x, positions.contiguous(), angles(positions, table, wide_type(x)));
+  if (!is_turned_by_us(x)) return rotary_reference(x, positions, table);
+  return Rotary::apply(x, positions.contiguous(), angles_for(x, positions, table));
 }
 
 std::pair<at::Tensor, at::Tensor> rotary(const at::Tensor& q, const at::Tensor& k, const at::Tensor& positions,
                                          const RotaryTable& table) {
   check(q, positions, table);
   check(k, positions, table);
-  if (!has_kernel(q)) return {rotary_reference(q, positions, table), rotary_reference(k, positions, table)};
-  const auto cos_sin = angles(positions, table, wide_type(q));
+  if (!is_turned_by_us(q)) return {rotary_reference(q, positions, table), rotary_reference(k, positions, table)};
+  const auto angles = angles_for(q, positions, table);
   const auto dense = positions.contiguous();
-  return {Rotary::apply(q, dense, cos_sin), Rotary::apply(k, dense, cos_sin)};
+  return {Rotary::apply(q, dense, angles), Rotary::apply(k, dense, angles)};
 }
 
 }  // namespace colossal::ops

@@ -1,7 +1,7 @@
-// Vectors of the width that the including unit is compiled for. Only kernel bodies include this: everything is in an
-// unnamed namespace, because an inline function shared between units of different instruction sets would be one symbol,
-// and the linker might keep the copy that this machine cannot run. For the same reason kernel bodies call no inline
-// function of std or ATen.
+// The words of lanes.h where the calling thread is one of a CPU: vectors of the width that the including unit is
+// compiled for. Only kernel bodies include this: everything is in an unnamed namespace, because an inline function
+// shared between units of different instruction sets would be one symbol, and the linker might keep the copy that this
+// machine cannot run. For the same reason kernel bodies call no inline function of std or ATen.
 #pragma once
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -10,6 +10,8 @@
 #include <cstdint>
 
 #include "colossal/ops/kernels.h"
+
+#define COLOSSAL_DEVICE
 
 namespace colossal::ops {
 namespace {
@@ -52,6 +54,11 @@ constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(W));
 template <class W>
 inline Vec<W> splat(W value) {
   return value - Vec<W>{};
+}
+/// a where a comparison holds, else b.
+template <class Where, class V>
+inline V select(Where where, V a, V b) {
+  return where ? a : b;
 }
 
 /// Where a loop is: a whole vector, or the `count` elements of its tail.
@@ -130,14 +137,14 @@ inline Vec<WideOf<T>> load(const T* p, Tail tail) {
   for (int64_t i = 0; i < tail.count; ++i) buffer[i] = p[i];
   return load(buffer, Whole{});
 }
-inline Words load_words(const uint32_t* p, Whole) {
+inline Words load_words(const RandomWords& random, int64_t i, Whole) {
   Words words;
-  __builtin_memcpy(&words, p, sizeof words);
+  __builtin_memcpy(&words, random.drawn + i, sizeof words);
   return words;
 }
-inline Words load_words(const uint32_t* p, Tail tail) {
+inline Words load_words(const RandomWords& random, int64_t i, Tail tail) {
   Words words{};
-  for (int64_t i = 0; i < tail.count; ++i) words[i] = p[i];
+  for (int64_t lane = 0; lane < tail.count; ++lane) words[lane] = random.drawn[i + lane];
   return words;
 }
 template <class T>
@@ -154,6 +161,27 @@ inline __attribute__((always_inline)) void for_vectors(int64_t n, Body&& body) {
   for (; i + kLanes<W> <= n; i += kLanes<W>) body(i, Whole{});
   if (i < n) body(i, Tail{n - i});
 }
+/// body(i, chain, part) with chains 0, 1, ... N - 1 in turn.
+template <class W, int N, class Body>
+inline __attribute__((always_inline)) void for_chains(int64_t n, Body&& body) {
+  int64_t i = 0;
+  for (; i + N * kLanes<W> <= n; i += N * kLanes<W>)
+#pragma GCC unroll 4
+    for (int chain = 0; chain < N; ++chain) body(i + chain * kLanes<W>, chain, Whole{});
+  for_vectors<W>(n - i, [&](int64_t j, auto part) { body(i + j, 0, part); });
+}
+/// of_row(row)(i, part) on the vectors of rows of n elements; of_row is called once a row.
+template <class W, class OfRow>
+inline __attribute__((always_inline)) void for_vectors_of_rows(int64_t begin, int64_t end, int64_t n, OfRow&& of_row) {
+  for (int64_t row = begin; row < end; ++row) for_vectors<W>(n, of_row(row));
+}
+
+/// One thread is all there are.
+template <class Body>
+inline __attribute__((always_inline)) void once(const Body& body) {
+  body();
+}
+inline void together() {}
 
 /// v with lanes past the tail replaced by `filler`.
 template <class W>
@@ -196,6 +224,23 @@ inline Vec<W> exp_of(Vec<W> x) {
   const auto exponent = ((typename S::Integers)shifted + S::kExponentBias) << S::kMantissaBits;
   const Vec<W> result = series * (Vec<W>)exponent;
   return underflow ? Vec<W>{} : result;
+}
+
+inline Vec<float> root_of(Vec<float> v) {
+#if defined(__AVX512F__)
+  return (Vec<float>)_mm512_maskz_sqrt_ps(0xFFFF, (__m512)v);
+#elif defined(__AVX2__)
+  return (Vec<float>)_mm256_sqrt_ps((__m256)v);
+#elif defined(__SSE2__)
+  return (Vec<float>)_mm_sqrt_ps((__m128)v);
+#else
+  for (int i = 0; i < kLanes<float>; ++i) v[i] = __builtin_sqrtf(v[i]);
+  return v;
+#endif
+}
+inline Vec<double> root_of(Vec<double> v) {
+  for (int i = 0; i < kLanes<double>; ++i) v[i] = __builtin_sqrt(v[i]);
+  return v;
 }
 
 /// 1 / (1 + e^-x).

@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/adam_factors.h"
+#include "colossal/ops/device_tables.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/random.h"
@@ -24,11 +25,11 @@ constexpr int64_t kUpdateSlice = 1 << 22;  // elements of which tensor operators
 void check(const char* rule, const FlatUpdate& u, const std::vector<at::Tensor>& states) {
   const auto type = u.values.scalar_type(), gradient = u.gradients.scalar_type();
   const auto fits = [&](const at::Tensor& t) {
-    return t.dim() == 1 && t.is_contiguous() && t.numel() == u.values.numel();
+    return t.dim() == 1 && t.is_contiguous() && t.numel() == u.values.numel() && t.device() == u.values.device();
   };
   require(fits(u.values) && fits(u.gradients) && (!u.copy.defined() || fits(u.copy)), rule,
-          "buffers must be contiguous, 1-D and equally long: got values ", u.values.sizes(), ", gradients ",
-          u.gradients.sizes());
+          "buffers must be contiguous, 1-D, equally long and on one device: got values ", u.values.sizes(), " on ",
+          u.values.device(), ", gradients ", u.gradients.sizes(), " on ", u.gradients.device());
   for (const at::Tensor& state : states)
     require(fits(state) && state.scalar_type() == type, rule, "states must be like the values, ", u.values.sizes(),
             " of ", type, ": got ", state.sizes(), " of ", state.scalar_type());
@@ -46,41 +47,71 @@ void changed(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::T
   for (const at::Tensor& state : states) state.unsafeGetTensorImpl()->bump_version();
 }
 
-/// make_step(T()) gives the rule's kernel for element type T as step(buffers, n). It is asked for in the calling
-/// thread, whose instruction set counts. `out` receives what the rule makes of the values.
+/// Whether ours are the kernels that step: not of fp16 values.
+bool is_stepped_by_us(const at::Tensor& values) {
+  return has_kernel(values) || (has_device_kernels(values) && values.scalar_type() != at::kHalf);
+}
+
+char* byte_at(const at::Tensor& t, int64_t element) {
+  return static_cast<char*>(t.mutable_data_ptr()) + element * t.element_size();
+}
+
+/// Of elements from `first` on, but for the random words.
+template <class T>
+UpdateBuffers<T> buffers_of(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states,
+                            int64_t first) {
+  UpdateBuffers<T> buffers{};
+  buffers.values = pointer<T>(u.values) + first;
+  buffers.out = pointer<T>(out) + first;
+  for (size_t s = 0; s < states.size(); ++s) buffers.states[s] = pointer<T>(states[s]) + first;
+  buffers.gradients = byte_at(u.gradients, first);
+  buffers.gradient_type = u.gradients.scalar_type() == u.values.scalar_type() ? Narrow::None : narrow_type(u.gradients);
+  if (u.copy.defined()) buffers.copy = byte_at(u.copy, first);
+  buffers.copy_type = narrow_type(u.copy);
+  buffers.gradient_scale = static_cast<WideOf<T>>(u.gradient_scale);
+  return buffers;
+}
+
+/// By the threads of the CPU, which draw random words run by run.
+template <class T, class Step>
+void run_on_cpu(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states, const Step& step) {
+  parallel_for(0, u.values.numel(), kUpdateGrain, [&](int64_t from, int64_t to) {
+    uint32_t words[kUpdateRun];
+    const int64_t stride = u.chance ? kUpdateRun : to - from;
+    for (int64_t i = from; i < to; i += stride) {
+      UpdateBuffers<T> part = buffers_of<T>(u, out, states, i);
+      const int64_t count = std::min(stride, to - i);
+      if (u.chance) {
+        random_words(u.chance->seed, u.chance->first + static_cast<uint64_t>(i), count, words);
+        part.words = {.wanted = true, .drawn = words};
+      }
+      step(part, count);
+    }
+  });
+}
+
+/// make_step(table) gives the rule's kernel in a table, the CPU's or a device's, as step(buffers, n, stream of a
+/// device). It is asked for in the calling thread, whose instruction set counts. `out` receives what the rule makes of
+/// the values.
 template <class MakeStep>
 void run(const FlatUpdate& u, const at::Tensor& out, const std::vector<at::Tensor>& states, const MakeStep& make_step) {
-  with_element_type(u.values, [&](auto element) {
+  const bool on_device = with_device_kernels(u.values, [&](auto element, const auto& table, void* stream) {
     using T = decltype(element);
-    const auto step = make_step(element);
-    const auto at_element = [](const at::Tensor& t, int64_t i) {
-      return static_cast<char*>(t.mutable_data_ptr()) + i * t.element_size();
-    };
-    UpdateBuffers<T> whole{};
-    whole.gradient_type = u.gradients.scalar_type() == u.values.scalar_type() ? Narrow::None : narrow_type(u.gradients);
-    whole.copy_type = narrow_type(u.copy);
-    whole.gradient_scale = static_cast<WideOf<T>>(u.gradient_scale);
-    parallel_for(0, u.values.numel(), kUpdateGrain, [&](int64_t from, int64_t to) {
-      uint32_t words[kUpdateRun];
-      const int64_t stride = u.chance ? kUpdateRun : to - from;
-      for (int64_t i = from; i < to; i += stride) {
-        UpdateBuffers<T> part = whole;
-        const int64_t count = std::min(stride, to - i);
-        part.values = pointer<T>(u.values) + i;
-        part.out = pointer<T>(out) + i;
-        part.gradients = at_element(u.gradients, i);
-        if (u.copy.defined()) part.copy = at_element(u.copy, i);
-        for (size_t s = 0; s < states.size(); ++s) part.states[s] = pointer<T>(states[s]) + i;
-        if (u.chance) {
-          random_words(u.chance->seed, u.chance->first + static_cast<uint64_t>(i), count, words);
-          part.words = words;
-        }
-        step(part, count);
-      }
-    });
+    UpdateBuffers<T> whole = buffers_of<T>(u, out, states, 0);
+    if (u.chance) whole.words = {.wanted = true, .seed = u.chance->seed, .first = u.chance->first};
+    make_step(table)(whole, u.values.numel(), stream);
   });
+  if (!on_device)
+    with_element_type(u.values, [&](auto element) {
+      using T = decltype(element);
+      run_on_cpu<T>(u, out, states, make_step(kernels<T>()));
+    });
   changed(u, out, states);
 }
+
+/// Of what the kernels of a table compute in.
+template <class Table>
+using WideOfTable = typename Table::W;
 
 /// rule(part, its states): the whole on the CPU and on meta; elsewhere in slices, as rules by tensor operators make
 /// many tensors as large as what they are given.
@@ -170,11 +201,12 @@ bool is_prepared(const FlatUpdate& u) {
   return u.gradient_scale != 1 || u.gradients.scalar_type() != u.values.scalar_type();
 }
 
-/// Whether LibTorch's fused step gives adam_()'s numbers: it decays by one of the two ways, rounds only to the nearest,
-/// and takes gradients in the values' dtype, where a factor would cost bf16 ones a rounding more.
+/// Whether LibTorch's fused step gives adam_()'s numbers where there is none of ours: it decays by one of the two ways,
+/// rounds only to the nearest, and takes gradients in the values' dtype, where a factor would cost bf16 ones a rounding
+/// more.
 bool has_library_step(const FlatUpdate& u, const AdamStep& step) {
-  return is_elsewhere(u.values) && !u.chance && (step.penalty == 0 || step.weight_decay == 0) &&
-         !(is_prepared(u) && u.values.scalar_type() == at::kBFloat16);
+  return is_elsewhere(u.values) && !is_stepped_by_us(u.values) && !u.chance &&
+         (step.penalty == 0 || step.weight_decay == 0) && !(is_prepared(u) && u.values.scalar_type() == at::kBFloat16);
 }
 
 /// The library could scale too, but divides by what it is given and writes what comes of it over the gradients.
@@ -205,18 +237,19 @@ void sgd_reference_(const FlatUpdate& u, const at::Tensor& momentum, const SgdSt
 
 void sgd_(const FlatUpdate& u, const at::Tensor& momentum, const SgdStep& step) {
   check_sgd(u, momentum, step);
-  if (!has_kernel(u.values))
+  if (!is_stepped_by_us(u.values))
     return in_slices(u, {momentum}, [&](const FlatUpdate& part, const auto& s) { sgd_reference_(part, s[0], step); });
-  run(u, u.values, if_defined(momentum), [&](auto element) {
-    using W = WideOf<decltype(element)>;
+  run(u, u.values, if_defined(momentum), [&](const auto& table) {
+    using W = WideOfTable<std::decay_t<decltype(table)>>;
     const SgdFactors<W> factors{static_cast<W>(step.weight_decay),
                                 static_cast<W>(step.momentum),
                                 static_cast<W>(step.intake),
                                 static_cast<W>(step.nesterov ? 1 : 0),
                                 static_cast<W>(step.nesterov ? step.momentum : 1),
                                 static_cast<W>(step.learning_rate)};
-    return
-        [factors, kernel = kernels<decltype(element)>().sgd](const auto& part, int64_t n) { kernel(part, factors, n); };
+    return [factors, kernel = table.sgd](const auto& part, int64_t n, auto... stream) {
+      kernel(part, factors, n, stream...);
+    };
   });
 }
 
@@ -238,12 +271,12 @@ void adam_(const FlatUpdate& u, const at::Tensor& exp_avg, const at::Tensor& exp
     return in_slices(u, {exp_avg, exp_avg_sq},
                      [&](const FlatUpdate& part, const auto& s) { library_adam_(part, s[0], s[1], step, steps); });
   }
-  if (!has_kernel(u.values))
+  if (!is_stepped_by_us(u.values))
     return in_slices(u, {exp_avg, exp_avg_sq},
                      [&](const FlatUpdate& part, const auto& s) { adam_reference_(part, s[0], s[1], step); });
-  run(u, u.values, {exp_avg, exp_avg_sq}, [&](auto element) {
-    return [factors = adam_factors<WideOf<decltype(element)>>(step), kernel = kernels<decltype(element)>().adam](
-               const auto& part, int64_t n) { kernel(part, factors, n); };
+  run(u, u.values, {exp_avg, exp_avg_sq}, [&](const auto& table) {
+    return [factors = adam_factors<WideOfTable<std::decay_t<decltype(table)>>>(step), kernel = table.adam](
+               const auto& part, int64_t n, auto... stream) { kernel(part, factors, n, stream...); };
   });
 }
 
@@ -260,17 +293,17 @@ void adam_direction_reference_(const FlatUpdate& u, const at::Tensor& direction,
 void adam_direction_(const FlatUpdate& u, const at::Tensor& direction, const at::Tensor& exp_avg,
                      const at::Tensor& exp_avg_sq, const AdamStep& step) {
   check_direction(u, direction, exp_avg, exp_avg_sq, step);
-  if (!has_kernel(u.values))
+  if (!is_stepped_by_us(u.values))
     return in_slices(u, {direction, exp_avg, exp_avg_sq}, [&](const FlatUpdate& part, const auto& s) {
       adam_direction_reference_(part, s[0], s[1], s[2], step);
     });
-  run(u, direction, {exp_avg, exp_avg_sq}, [&](auto element) {
-    using W = WideOf<decltype(element)>;
+  run(u, direction, {exp_avg, exp_avg_sq}, [&](const auto& table) {
+    using W = WideOfTable<std::decay_t<decltype(table)>>;
     AdamFactors<W> factors = adam_factors<W>(step);  // the kernel's decay p - step_size ratio
     factors.decay = static_cast<W>(step.weight_decay);
     factors.step_size = static_cast<W>(-1 / AdamCorrections(step).first);
-    return [factors, kernel = kernels<decltype(element)>().adam](const auto& part, int64_t n) {
-      kernel(part, factors, n);
+    return [factors, kernel = table.adam](const auto& part, int64_t n, auto... stream) {
+      kernel(part, factors, n, stream...);
     };
   });
 }
@@ -285,15 +318,15 @@ void lion_reference_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionS
 
 void lion_(const FlatUpdate& u, const at::Tensor& exp_avg, const LionStep& step) {
   check("lion", u, {exp_avg});
-  if (!has_kernel(u.values))
+  if (!is_stepped_by_us(u.values))
     return in_slices(u, {exp_avg}, [&](const FlatUpdate& part, const auto& s) { lion_reference_(part, s[0], step); });
-  run(u, u.values, {exp_avg}, [&](auto element) {
-    using W = WideOf<decltype(element)>;
+  run(u, u.values, {exp_avg}, [&](const auto& table) {
+    using W = WideOfTable<std::decay_t<decltype(table)>>;
     const LionFactors<W> factors{static_cast<W>(1 - step.learning_rate * step.weight_decay),
                                  static_cast<W>(1 - step.beta1), static_cast<W>(1 - step.beta2),
                                  static_cast<W>(step.learning_rate)};
-    return [factors, kernel = kernels<decltype(element)>().lion](const auto& part, int64_t n) {
-      kernel(part, factors, n);
+    return [factors, kernel = table.lion](const auto& part, int64_t n, auto... stream) {
+      kernel(part, factors, n, stream...);
     };
   });
 }
@@ -309,13 +342,13 @@ void average_reference_(const at::Tensor& x, double scale, const at::Tensor& ave
 void average_(const at::Tensor& x, double scale, const at::Tensor& average, double mix) {
   const FlatUpdate u{x, x, {}, scale};
   check("average", u, {average});
-  if (!has_kernel(x))
+  if (!is_stepped_by_us(x))
     return in_slices(u, {average},
                      [&](const FlatUpdate& part, const auto& s) { average_reference_(part.values, scale, s[0], mix); });
-  run(u, x, {average}, [&](auto element) {
-    using T = decltype(element);
-    return [mix = static_cast<WideOf<T>>(mix), kernel = kernels<T>().average](const auto& part, int64_t n) {
-      kernel(part, mix, n);
+  run(u, x, {average}, [&](const auto& table) {
+    using W = WideOfTable<std::decay_t<decltype(table)>>;
+    return [mix = static_cast<W>(mix), kernel = table.average](const auto& part, int64_t n, auto... stream) {
+      kernel(part, mix, n, stream...);
     };
   });
 }

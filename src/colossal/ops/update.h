@@ -32,9 +32,10 @@ struct FlatUpdate {
 
 /// g = gradient * gradient_scale everywhere below. Errors of all rules: sizes, dtypes or strides that do not fit; step
 /// < 1.
-/// Cost: one pass, all threads: fp32 on CPU moves 12 bytes an element and 8 for each state. Accelerators: the
-///       reference in slices of 2^22 elements, some six fp32 tensors of a slice at one time. adam_() is LibTorch's
-///       fused step there: not with both decays at once, by chance, or a factor beside bf16 values.
+/// Cost: one pass, all threads: fp32 on CPU moves 12 bytes an element and 8 for each state. Accelerators with
+///       kernels of ours (device_tables.h) the same. Others: the reference in slices of 2^22 elements, some six fp32
+///       tensors of a slice at one time, and for adam_() LibTorch's fused step: not with both decays at once, by
+///       chance, or a factor beside bf16 values.
 
 struct SgdStep {
   double learning_rate = 1e-3;

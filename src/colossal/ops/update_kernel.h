@@ -1,26 +1,9 @@
 // Bodies of the update rules: one loop over memory, a functor for each rule. See update.h for the formulas.
 #pragma once
-#include "colossal/ops/simd.h"
+#include "colossal/ops/lanes.h"
 
 namespace colossal::ops {
 namespace {
-
-inline Vec<float> root_of(Vec<float> v) {
-#if defined(__AVX512F__)
-  return (Vec<float>)_mm512_maskz_sqrt_ps(0xFFFF, (__m512)v);
-#elif defined(__AVX2__)
-  return (Vec<float>)_mm256_sqrt_ps((__m256)v);
-#elif defined(__SSE2__)
-  return (Vec<float>)_mm_sqrt_ps((__m128)v);
-#else
-  for (int i = 0; i < kLanes<float>; ++i) v[i] = __builtin_sqrtf(v[i]);
-  return v;
-#endif
-}
-inline Vec<double> root_of(Vec<double> v) {
-  for (int i = 0; i < kLanes<double>; ++i) v[i] = __builtin_sqrt(v[i]);
-  return v;
-}
 
 // A rule takes values, gradients and its kStates states, which it changes, and returns the new values.
 
@@ -28,14 +11,16 @@ template <class W>
 struct PlainSgd {
   static constexpr int kStates = 0;
   SgdFactors<W> f;
-  Vec<W> operator()(Vec<W> p, Vec<W> g, Vec<W>*) const { return p - f.step_size * (f.intake * (g + f.penalty * p)); }
+  COLOSSAL_DEVICE Vec<W> operator()(Vec<W> p, Vec<W> g, Vec<W>*) const {
+    return p - f.step_size * (f.intake * (g + f.penalty * p));
+  }
 };
 
 template <class W>
 struct MomentumSgd {
   static constexpr int kStates = 1;
   SgdFactors<W> f;
-  Vec<W> operator()(Vec<W> p, Vec<W> g, Vec<W>* state) const {
+  COLOSSAL_DEVICE Vec<W> operator()(Vec<W> p, Vec<W> g, Vec<W>* state) const {
     g = f.intake * (g + f.penalty * p);
     state[0] = state[0] * f.momentum + g;
     return p - f.step_size * (g * f.from_gradient + state[0] * f.from_momentum);
@@ -46,7 +31,7 @@ template <class W>
 struct AdamRule {
   static constexpr int kStates = 2;
   AdamFactors<W> f;
-  Vec<W> operator()(Vec<W> p, Vec<W> g, Vec<W>* state) const {
+  COLOSSAL_DEVICE Vec<W> operator()(Vec<W> p, Vec<W> g, Vec<W>* state) const {
     g += f.penalty * p;
     state[0] += (g - state[0]) * f.mix1;
     state[1] = state[1] * f.beta2 + g * g * f.mix2;
@@ -59,9 +44,10 @@ template <class W>
 struct LionRule {
   static constexpr int kStates = 1;
   LionFactors<W> f;
-  Vec<W> operator()(Vec<W> p, Vec<W> g, Vec<W>* state) const {
+  COLOSSAL_DEVICE Vec<W> operator()(Vec<W> p, Vec<W> g, Vec<W>* state) const {
     const Vec<W> zero{}, one = splat<W>(1), direction = state[0] + (g - state[0]) * f.direction_mix;
-    const Vec<W> sign = direction > zero ? one : (direction < zero ? -one : direction);  // 0 and NaN stay what they are
+    // 0 and NaN stay what they are
+    const Vec<W> sign = select(direction > zero, one, select(direction < zero, -one, direction));
     state[0] += (g - state[0]) * f.state_mix;
     return p * f.decay - f.step_size * sign;
   }
@@ -71,23 +57,23 @@ template <class W>
 struct AverageRule {
   static constexpr int kStates = 1;
   W mix;
-  Vec<W> operator()(Vec<W>, Vec<W> g, Vec<W>* state) const {
+  COLOSSAL_DEVICE Vec<W> operator()(Vec<W>, Vec<W> g, Vec<W>* state) const {
     state[0] += (g - state[0]) * mix;
     return g - state[0];
   }
 };
 
-template <class T, class G, class Rule>
 // copies: stores might change what they alias
-void update(UpdateBuffers<T> u, const G* gradients, Rule rule, int64_t n) {
+template <class T, class G, class Rule>
+COLOSSAL_DEVICE void update(UpdateBuffers<T> u, const G* gradients, Rule rule, int64_t n) {
   using W = WideOf<T>;
   for_vectors<W>(n, [&](int64_t i, auto part) {
     Vec<W> state[Rule::kStates + 1];
     for (int s = 0; s < Rule::kStates; ++s) state[s] = load(u.states[s] + i, part);
     Vec<W> p = rule(load(u.values + i, part), load(gradients + i, part) * u.gradient_scale, state);
     if constexpr (std::is_same_v<T, Bf16>)
-      if (u.words) {
-        const Words word = load_words(u.words + i, part);
+      if (u.words.wanted) {
+        const Words word = load_words(u.words, i, part);
         p = rounded_by_chance(p, word);
         if constexpr (Rule::kStates > 0)
           state[Rule::kStates - 1] = rounded_by_chance(state[Rule::kStates - 1], word >> 16);
@@ -102,7 +88,7 @@ void update(UpdateBuffers<T> u, const G* gradients, Rule rule, int64_t n) {
 }
 
 template <class T, class Rule>
-void update(const UpdateBuffers<T>& u, const Rule& rule, int64_t n) {
+COLOSSAL_DEVICE void update(const UpdateBuffers<T>& u, const Rule& rule, int64_t n) {
   if constexpr (std::is_same_v<T, float>) {
     if (u.gradient_type == Narrow::Bf16) return update(u, static_cast<const Bf16*>(u.gradients), rule, n);
     if (u.gradient_type == Narrow::Half) return update(u, static_cast<const Half*>(u.gradients), rule, n);
@@ -110,21 +96,36 @@ void update(const UpdateBuffers<T>& u, const Rule& rule, int64_t n) {
   update(u, static_cast<const T*>(u.gradients), rule, n);
 }
 
+/// The buffers from element i on.
 template <class T>
-void sgd_step(const UpdateBuffers<T>& u, const SgdFactors<WideOf<T>>& f, int64_t n) {
+COLOSSAL_DEVICE UpdateBuffers<T> part_of(UpdateBuffers<T> u, int64_t i) {
+  const int64_t gradient_size = u.gradient_type == Narrow::None ? sizeof(T) : 2;
+  u.values += i;
+  u.out += i;
+  for (T*& state : u.states)
+    if (state) state += i;
+  u.gradients = static_cast<const char*>(u.gradients) + i * gradient_size;
+  if (u.copy) u.copy = static_cast<char*>(u.copy) + 2 * i;
+  if (u.words.drawn) u.words.drawn += i;
+  u.words.first += static_cast<uint64_t>(i);
+  return u;
+}
+
+template <class T>
+COLOSSAL_DEVICE void sgd_step(const UpdateBuffers<T>& u, const SgdFactors<WideOf<T>>& f, int64_t n) {
   using W = WideOf<T>;
   u.states[0] ? update(u, MomentumSgd<W>{f}, n) : update(u, PlainSgd<W>{f}, n);
 }
 template <class T>
-void adam_step(const UpdateBuffers<T>& u, const AdamFactors<WideOf<T>>& f, int64_t n) {
+COLOSSAL_DEVICE void adam_step(const UpdateBuffers<T>& u, const AdamFactors<WideOf<T>>& f, int64_t n) {
   update(u, AdamRule<WideOf<T>>{f}, n);
 }
 template <class T>
-void lion_step(const UpdateBuffers<T>& u, const LionFactors<WideOf<T>>& f, int64_t n) {
+COLOSSAL_DEVICE void lion_step(const UpdateBuffers<T>& u, const LionFactors<WideOf<T>>& f, int64_t n) {
   update(u, LionRule<WideOf<T>>{f}, n);
 }
 template <class T>
-void average_step(const UpdateBuffers<T>& u, WideOf<T> mix, int64_t n) {
+COLOSSAL_DEVICE void average_step(const UpdateBuffers<T>& u, WideOf<T> mix, int64_t n) {
   update(u, AverageRule<WideOf<T>>{mix}, n);
 }
 

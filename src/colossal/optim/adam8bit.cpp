@@ -22,7 +22,7 @@ struct Decoded {
         lease(shard.lease(
             {.states = writes ? Access::Write : Access::Read, .places = {.first = place, .end = place + 2}})),
         coded{lease->states[place], lease->states[place + 1]},
-        values(at::empty({coded.codes.numel()})) {
+        values(at::empty({coded.codes.numel()}, coded.scales.options())) {
     ops::decode_blocks(coded.codes, coded.scales, kind, values);
   }
   ~Decoded() {
@@ -45,12 +45,13 @@ struct Decoded {
 Adam8bit::Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards)
     : config_(config), shards_(shards) {
   for (const memory::Shard& shard : shards) {
-    require(shard.options().device().is_cpu(), "optimizer", "adam8bit keeps its moments on the CPU: got shards on ",
-            shard.options().device(), "; use adamw");
+    const at::Device device = shard.options().device();
+    require(ops::has_block_codes(device), "optimizer", "adam8bit has no kernels for ", device,
+            " in this build: it needs nvcc and a LibTorch with CUDA; use adamw");
     bool is_first = true;
     for (const memory::Piece& piece : shard.pieces())
       for (const Codes kind : {Codes::Signed, Codes::Positive}) {
-        const ops::CodedState zeros(piece.part.size, kind);
+        const ops::CodedState zeros(piece.part.size, kind, device);
         const size_t place = shard.add_state(zeros.codes);
         shard.add_state(zeros.scales);
         if (std::exchange(is_first, false)) first_ = place;

@@ -6,13 +6,13 @@
 namespace colossal::optim {
 
 /// The step of AdamW on moments that are decoded for it and encoded again in the same pass, in blocks of 256 elements
-/// of a piece: two bytes an element and 8 for each block. On CPU tensors. No communication.
+/// of a piece: two bytes an element and 8 for each block. No communication.
 ///
 /// State: fp32 moments, which a checkpoint shares out like any others. Where the pieces are those that saved them they
 ///        give the same codes again, bit for bit; elsewhere they are rounded in other blocks.
 class Adam8bit : public Optimizer {
  public:
-  /// Errors ("optimizer"): shards that are not on the CPU.
+  /// Errors ("optimizer"): shards on a device without kernels of ours (ops::has_block_codes).
   Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
   std::vector<StateTensor> state() override;

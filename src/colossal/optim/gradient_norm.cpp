@@ -15,17 +15,13 @@ namespace {
 
 using memory::Access;
 
-bool is_on_accelerator(const at::Tensor& x) { return !x.is_cpu() && !x.is_meta(); }
-
-/// On an accelerator: norms of what `parts_of` takes of each piece, a 0-dim fp64 tensor each, in launches of whole
-/// shards.
+/// Norms of what `parts_of` takes of each piece, a 0-dim fp64 tensor each.
 template <class PartsOf>
 void add_norms(const memory::Resident& shard, double order, const PartsOf& parts_of, std::vector<at::Tensor>& norms) {
   std::vector<at::Tensor> parts;
   for (const memory::Piece& piece : shard.pieces)
-    for (const at::Tensor& part : parts_of(piece))
-      parts.push_back(part.is_non_overlapping_and_dense() ? part : part.contiguous());
-  for (at::Tensor& norm : ops::norms(parts, order)) norms.push_back(std::move(norm));
+    for (const at::Tensor& part : parts_of(piece)) parts.push_back(part);
+  for (const at::Tensor& norm : ops::norms(parts, order)) norms.push_back(norm);
 }
 
 /// Largest magnitude of all gradients on their device; undefined: this rank has none. Copies do no harm to a maximum,
@@ -37,7 +33,7 @@ at::Tensor largest(const std::vector<memory::Shard>& shards) {
     const auto whole = [&](const memory::Piece& piece) {
       return std::vector{shard.gradients.narrow(0, piece.offset, piece.part.size)};
     };
-    if (is_on_accelerator(shard.gradients)) return add_norms(shard, kInfinity, whole, norms);
+    if (ops::sums_at_once(shard.gradients)) return add_norms(shard, kInfinity, whole, norms);
     for (const memory::Piece& piece : shard.pieces)
       norms.push_back(at::linalg_vector_norm(whole(piece).front(), kInfinity).to(at::kDouble));
   });
@@ -53,7 +49,7 @@ at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place
     const auto counted = [&](const memory::Piece& piece) {
       return memory::counted_parts(shard.gradients, piece, place);
     };
-    if (is_on_accelerator(shard.gradients)) return add_norms(shard, 2, counted, norms);
+    if (ops::sums_at_once(shard.gradients)) return add_norms(shard, 2, counted, norms);
     for (const memory::Piece& piece : shard.pieces) {
       const at::Tensor here = memory::counted_squares(shard.gradients, piece, place);
       sum = sum.defined() ? sum + here : here;

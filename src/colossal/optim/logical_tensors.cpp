@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/reduce.h"
 #include "colossal/tensor/host_value.h"
 
 namespace colossal::optim {
@@ -40,9 +41,22 @@ at::Tensor LogicalTensors::zeros() const {
 
 void LogicalTensors::add_squares(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer,
                                  at::Tensor& squares) const {
+  const auto of_tensor = [&](const memory::Piece& piece) {
+    return squares.select(0, static_cast<int64_t>(index(*piece.parameter)));
+  };
+  if (!ops::sums_at_once(buffer)) {
+    for (const memory::Piece& piece : pieces)
+      of_tensor(piece).add_(memory::counted_squares(buffer, piece, mesh_.place()));
+    return;
+  }
+  std::vector<at::Tensor> parts, sums;
   for (const memory::Piece& piece : pieces)
-    squares.select(0, static_cast<int64_t>(index(*piece.parameter)))
-        .add_(memory::counted_squares(buffer, piece, mesh_.place()));
+    for (const at::Tensor& part : memory::counted_parts(buffer, piece, mesh_.place())) {
+      parts.push_back(part);
+      sums.push_back(of_tensor(piece));
+    }
+  const std::vector<at::Tensor> norms = ops::norms(parts, 2);
+  for (size_t i = 0; i < norms.size(); ++i) sums[i].addcmul_(norms[i], norms[i]);
 }
 
 at::Tensor LogicalTensors::norms(const std::vector<at::Tensor>& squares) const {

@@ -12,6 +12,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/batch_documents.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 #include "colossal/tensor/host_value.h"
@@ -38,6 +39,11 @@ at::Tensor slice(const at::Tensor& t, int64_t part, int64_t parts) {
 data::Batch part_of(const data::Batch& b, int64_t part, int64_t parts) {
   return {slice(b.inputs, part, parts), slice(b.labels, part, parts), slice(b.positions, part, parts),
           slice(b.documents, part, parts)};
+}
+
+/// What a run on meta stands for: CUDA where the config asks for it, also on a machine that has none.
+at::DeviceType shown_by(const std::string& device) {
+  return device == "cuda" ? at::kCUDA : comm::choose_device(device, 0).type();
 }
 
 /// The ranks of this stage that are given other rows: their labels, and what they lost, add up to those of the global
@@ -71,6 +77,7 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
   nn::Parameters::Options options{config.precision.dtype(), device,
                                   derive_seed(static_cast<uint64_t>(config.training.seed), "parameters")};
   options.without_memory = true;  // the chunk store gives it
+  options.shown = shown_by(config.run.device);
   if (config.precision.mode == "fp8") {
     fp8_ = std::make_unique<nn::Fp8Layers>(nn::fp8_recipe(config.precision.fp8));
     options.product = [this](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight) {
@@ -125,7 +132,10 @@ data::Batch Engine::checked(const data::Batch& b) const {
 nn::Step Engine::step_of(const data::Batch& micro_batch) const {
   nn::Step step;
   step.positions = micro_batch.positions;
-  if (config_.data.documents == "separate") step.documents = micro_batch.documents;
+  if (config_.data.documents == "separate" && micro_batch.documents.defined()) {
+    step.documents = micro_batch.documents;
+    step.known_documents = std::make_shared<nn::BatchDocuments>(step.documents);
+  }
   return step;
 }
 

@@ -113,7 +113,7 @@ class Engine : public Resumable {
 /// Builds the engine of this rank, with every group that its steps need. Collective among all ranks of `world`.
 /// `device`: of the model; none: that of [run] device. On "meta" tensors have shapes and no numbers: steps take the
 /// time of their bookkeeping, and losses, norms and evaluations are zero. Over a world whose groups record calls that
-/// shows what a rank of any number would send and compute.
+/// shows what a rank of any number would send and compute, on what [run] device says: "cuda" also where there is none.
 /// Errors: world.size() that is not the product of [parallel]; whatever the config or the model refuse. Nothing is
 ///         communicated before.
 std::unique_ptr<Engine> initialize(comm::World& world, const run::Config& config, const models::ModelShape& shape,

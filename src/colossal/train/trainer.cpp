@@ -307,7 +307,9 @@ bool Trainer::agree_on_step(report::StepMetrics& m) {
 
 double Trainer::peak_flops() {
   // Measured at the same time: what all ranks reach together.
-  return comm::sum(all_ranks(), ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1));
+  const double own = ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1);
+  memory::restart_peak(engine_->device());  // its matrices are none of the model's
+  return comm::sum(all_ranks(), own);
 }
 
 std::optional<double> Trainer::step_flops() {

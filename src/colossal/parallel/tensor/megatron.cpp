@@ -7,6 +7,7 @@
 //                x is gathered again for dW.
 #include <ATen/ATen.h>
 
+#include "colossal/nn/direct_product.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/parallel/tensor/gathered_product.h"
 #include "colossal/parallel/tensor/layout.h"
@@ -15,7 +16,7 @@
 namespace colossal::parallel {
 namespace {
 
-class ColumnProduct final : public nn::Product {
+class ColumnProduct final : public nn::DirectProduct {
  public:
   explicit ColumnProduct(comm::Group& group) : group_(group) {}
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
@@ -28,32 +29,38 @@ class ColumnProduct final : public nn::Product {
   }
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
     Gradients d;
-    comm::Work sum;
+    std::function<void()> wait;
     if (wanted.x) {
       d.x = ops::matmul_nn(dy, saved.weight);
-      sum = group_.all_reduce(d.x, comm::Reduce::Sum);  // while dW is computed
+      wait = complete_dx(d.x);  // while dW is computed
     }
     if (wanted.weight) d.weight = ops::matmul_tn(dy, saved.x, wanted.sum);
-    sum.wait();
+    if (wait) wait();
     return d;
+  }
+  std::function<void()> complete_dx(at::Tensor& dx) const override {
+    return [work = group_.all_reduce(dx, comm::Reduce::Sum)]() mutable { work.wait(); };
   }
 
  private:
   comm::Group& group_;
 };
 
-class RowProduct final : public nn::Product {
+class RowProduct final : public nn::DirectProduct {
  public:
   explicit RowProduct(comm::Group& group) : group_(group) {}
   at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, int64_t out,
                      Saved* saved) const override {
     if (saved) *saved = {x, weight, out};
-    at::Tensor y = ops::matmul_nt(x, weight);
-    group_.all_reduce(y, comm::Reduce::Sum).wait();
-    return bias.defined() ? y.add_(bias) : y;
+    return complete_y(ops::matmul_nt(x, weight), bias);
   }
   Gradients backward(const at::Tensor& dy, const Saved& saved, const Wanted& wanted) const override {
     return nn::serial_product().backward(dy, saved, wanted);
+  }
+  bool sums_y() const override { return true; }
+  at::Tensor complete_y(at::Tensor y, const at::Tensor& bias) const override {
+    group_.all_reduce(y, comm::Reduce::Sum).wait();
+    return bias.defined() ? y.add_(bias) : y;
   }
 
  private:

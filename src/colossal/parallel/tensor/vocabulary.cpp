@@ -119,7 +119,8 @@ VocabularyLossHead::VocabularyLossHead(nn::Parameters& p, std::shared_ptr<const 
                              nn::Init::normal(o.deviation), true)),
       is_mirrored_(weight_.spec.splits[0].axes != layout_->expand.weight.out),
       order_(SequenceOrder::inside(*layout_)),
-      room_(weight_.spec.room(0, layout_->mesh->place())) {
+      room_(weight_.spec.room(0, layout_->mesh->place())),
+      slices_of_(p.options().device.is_meta() ? at::Device(p.options().shown) : p.options().device) {
   if (o.bias)
     bias_.emplace(p, *layout_, name + ".bias", std::vector<int64_t>{vocabulary}, layout_->inside, Table::Options{});
 }
@@ -137,8 +138,8 @@ at::Tensor VocabularyLossHead::own_labels(const at::Tensor& labels, const nn::St
   return order_.by_rank(own, step).reshape({order_.ranks(), -1});
 }
 
-int64_t VocabularyLossHead::slice_of(const at::Tensor& own_labels, int64_t columns) {
-  return std::max<int64_t>(1, ops::slice_tokens(own_labels.numel(), columns, own_labels.device()) / own_labels.size(0));
+int64_t VocabularyLossHead::slice_of(const at::Tensor& own_labels, int64_t columns) const {
+  return std::max<int64_t>(1, ops::slice_tokens(own_labels.numel(), columns, slices_of_) / own_labels.size(0));
 }
 
 at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const nn::Step& step) {

@@ -64,14 +64,15 @@ class VocabularyLossHead : public nn::LossHead {
   /// Of the tokens whose logits this rank has a part of, as the projection gathers them: [ranks, tokens of each].
   at::Tensor own_labels(const at::Tensor& labels, const nn::Step& step) const;
   /// How many tokens of each rank at once, of such labels, keep a slice of logits with `columns` small.
-  static int64_t slice_of(const at::Tensor& own_labels, int64_t columns);
+  int64_t slice_of(const at::Tensor& own_labels, int64_t columns) const;
 
   std::shared_ptr<const Layout> layout_;
   nn::Parameter& weight_;
   std::optional<Table> bias_;  // cut as the logits are
   bool is_mirrored_;
   SequenceOrder order_;
-  int64_t room_;  // local columns of the logits, padding included
+  int64_t room_;          // local columns of the logits, padding included
+  at::Device slices_of_;  // whose memory says how many logits there are at a time
 };
 
 /// Projection to a few classes, whole on each rank that splits features. It reads one token of each row.

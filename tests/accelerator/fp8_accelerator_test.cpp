@@ -6,27 +6,26 @@
 #include <limits>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/nn/linear.h"
 #include "colossal/ops/device_operators.h"
 #include "colossal/ops/fp8.h"
 #include "colossal/ops/scaled_product.h"
+#include "colossal/parallel/tensor/layout.h"
 #include "colossal/tensor/flops.h"
 #include "ops/compare.h"
+#include "support/accelerator.h"
 #include "support/called_operators.h"
-#include "support/trap_device.h"
 
-namespace colossal::nn::fp8_trap_test {
+namespace colossal::nn::fp8_accelerator_test {
 namespace {
 
 using ops::DeviceOperator;
 using ops::normal;
 using ops::Tensors;
 
-class Fp8OnTrap : public testing::Test {
- protected:
-  static void SetUpTestSuite() { test::trap_device(); }
-};
+class Fp8OnAccelerator : public test::AcceleratorTest {};
 
 struct Case {
   int64_t rows, in, out;
@@ -43,7 +42,7 @@ struct Result {
 
 Result run(const Case& c, double factor = 1) {
   const auto there = [&](at::IntArrayRef shape, uint64_t seed) {
-    return (normal(shape, seed) * factor).to(c.type).to(test::trap_device());
+    return (normal(shape, seed) * factor).to(c.type).to(test::accelerator());
   };
   const at::Tensor x = there({c.rows, c.in}, 1).requires_grad_(), dy = there({c.rows, c.out}, 4);
   const Parameter weight{.name = "w", .value = there({c.out, c.in}, 2).requires_grad_()};
@@ -52,7 +51,7 @@ Result run(const Case& c, double factor = 1) {
   const auto product = fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight);
   const test::CalledOperators called;
   const tensor::FlopCount flops;
-  const test::TrapWaits waits(test::trap_device());
+  test::AcceleratorWaits waits;
   const at::Tensor y = linear(*product, x, weight.value, bias, c.out, nullptr);
   y.backward(dy);
   EXPECT_EQ(waits.counts().waits(), 0) << waits.counts();
@@ -67,7 +66,7 @@ Result run_emulated(const Case& c) {
   return run(c);
 }
 
-TEST_F(Fp8OnTrap, ProductsOfCodesEqualThoseOfDequantisedOperands) {
+TEST_F(Fp8OnAccelerator, ProductsOfCodesEqualThoseOfDequantisedOperands) {
   for (const at::ScalarType type : {at::kBFloat16, at::kFloat})
     for (const bool bias : {true, false})
       for (const auto scaling : {Fp8Recipe::Scaling::Current, Fp8Recipe::Scaling::Delayed}) {
@@ -82,7 +81,7 @@ TEST_F(Fp8OnTrap, ProductsOfCodesEqualThoseOfDequantisedOperands) {
       }
 }
 
-TEST_F(Fp8OnTrap, ScalesThatAreNoPowersOfTwoAreUndone) {
+TEST_F(Fp8OnAccelerator, ScalesThatAreNoPowersOfTwoAreUndone) {
   const Case c{32, 48, 16, at::kFloat, true, {.power_of_two = false}};
   const Result codes = run(c), emulated = run_emulated(c);
   EXPECT_EQ(codes.products, 3);
@@ -90,7 +89,18 @@ TEST_F(Fp8OnTrap, ScalesThatAreNoPowersOfTwoAreUndone) {
     ops::expect_close(codes.tensors[i], emulated.tensors[i], at::kFloat, 48, concat("value or gradient ", i));
 }
 
-TEST_F(Fp8OnTrap, SizesAndTypesThatHardwareDoesNotTakeAreEmulated) {
+TEST_F(Fp8OnAccelerator, CodesAreThoseOfTheCpu) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const ops::Fp8 format : {ops::Fp8::E4m3, ops::Fp8::E5m2})
+      for (const double scale : {0.3, 1000.0, 3e5}) {  // which saturates
+        const at::Tensor x = normal({7, 9}, 1).to(type), factor = at::full({}, scale, at::kFloat);
+        const at::Tensor there = ops::quantize(x.to(test::accelerator()), format, factor.to(test::accelerator()));
+        EXPECT_TRUE(at::equal(test::peek(there).view(at::kByte), ops::quantize(x, format, factor).view(at::kByte)))
+            << type << " times " << scale;
+      }
+}
+
+TEST_F(Fp8OnAccelerator, SizesAndTypesThatHardwareDoesNotTakeAreEmulated) {
   const auto products = [](const Case& c) {
     const Result got = run(c), want = run_emulated(c);
     for (size_t i = 0; i < got.tensors.size(); ++i)
@@ -103,26 +113,63 @@ TEST_F(Fp8OnTrap, SizesAndTypesThatHardwareDoesNotTakeAreEmulated) {
   EXPECT_EQ(products({.rows = 32, .in = 48, .out = 16, .type = at::kDouble}), 0) << "of fp64 nothing is lost";
 }
 
-TEST_F(Fp8OnTrap, WhatIsNotFiniteShows) {
+/// Of an expand and a contract that two ranks split: y, dx and dW of both, on rank 0 and on rank 1.
+Tensors split_layers() {
+  std::vector<Tensors> of_ranks(2);
+  comm::run_ranks(2, [&](comm::World& world) {
+    const at::Device device = test::accelerator(world.local_rank());
+    comm::Mesh mesh(world, {{"tensor", 2}});
+    const parallel::Layout layout = parallel::make_layout({.size = 2}, mesh);
+    const auto there = [&](at::IntArrayRef shape, uint64_t seed) {
+      return normal(shape, 10 * seed + static_cast<uint64_t>(world.rank())).to(at::kBFloat16).to(device);
+    };
+    Fp8Layers fp8({});
+    for (const auto& inner : {layout.expand.product, layout.contract.product}) {
+      const Parameter weight{.name = "w", .value = there({16, 48}, 2)};
+      const auto product = fp8.wrap(inner, weight);
+      Product::Saved saved;
+      const at::Tensor x = there({32, 48}, 1), bias = there({16}, 3), dy = there({32, 16}, 4);
+      const at::Tensor y = product->forward(x, weight.value, bias, 16, &saved);
+      const Product::Gradients d = product->backward(dy, saved, {});
+      for (const at::Tensor& t : {y, d.x, d.weight}) of_ranks[world.rank()].push_back(test::peek(t));
+    }
+  });
+  of_ranks[0].insert(of_ranks[0].end(), of_ranks[1].begin(), of_ranks[1].end());
+  return of_ranks[0];
+}
+
+TEST_F(Fp8OnAccelerator, RanksThatSplitLayersMultiplyCodesToo) {
+  if (!test::has_accelerators_for(2)) GTEST_SKIP() << "two ranks that are threads need two devices";
+  const test::CalledOperators called;
+  const Tensors codes = split_layers();
+  EXPECT_EQ(called("_scaled_mm"), 2 * 2 * 3) << "ranks, layers, products";
+  const ops::WithoutDeviceOperator none(DeviceOperator::ScaledProduct);
+  const Tensors emulated = split_layers();
+  EXPECT_EQ(called("_scaled_mm"), 2 * 2 * 3);
+  for (size_t i = 0; i < codes.size(); ++i)  // a sum of two that were rounded each
+    ops::expect_close(codes[i], emulated[i], at::kBFloat16, 48, concat("number ", i), 3);
+}
+
+TEST_F(Fp8OnAccelerator, WhatIsNotFiniteShows) {
   const Result infinite = run({32, 48, 16}, std::numeric_limits<double>::infinity());
   EXPECT_EQ(infinite.products, 3);
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(infinite.tensors[i].isnan().all().item<bool>()) << i;
 }
 
-TEST_F(Fp8OnTrap, WeightGradientsAreAddedInTheDtypeOfTheSum) {
+TEST_F(Fp8OnAccelerator, WeightGradientsAreAddedInTheDtypeOfTheSum) {
   const auto codes = [](at::IntArrayRef shape, uint64_t seed, ops::Fp8 format) {
-    return ops::Scaled{normal(shape, seed).to(ops::dtype_of(format)).to(test::trap_device()),
-                       at::full({}, 0.5, at::dtype(at::kFloat).device(test::trap_device()))};
+    return ops::Scaled{normal(shape, seed).to(ops::dtype_of(format)).to(test::accelerator()),
+                       at::full({}, 0.5, at::dtype(at::kFloat).device(test::accelerator()))};
   };
   const ops::Scaled dy = codes({32, 16}, 1, ops::Fp8::E5m2), x = codes({32, 48}, 2, ops::Fp8::E4m3);
   const auto wide = [](const ops::Scaled& s) { return test::peek(s.codes).to(at::kDouble) * 2; };
   const at::Tensor want = wide(dy).t().mm(wide(x)) + 1;
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    const at::Tensor sum = at::ones({16, 48}, at::dtype(type).device(test::trap_device()));
+    const at::Tensor sum = at::ones({16, 48}, at::dtype(type).device(test::accelerator()));
     EXPECT_TRUE(ops::scaled_tn(dy, x, at::kBFloat16, sum).is_same(sum));
     ops::expect_close(test::peek(sum), want, type, 32, at::toString(type), 1);
   }
 }
 
 }  // namespace
-}  // namespace colossal::nn::fp8_trap_test
+}  // namespace colossal::nn::fp8_accelerator_test

@@ -1,4 +1,4 @@
-// Training on a trap device beside training on the CPU: every optimizer, every number format, what surrounds the steps.
+// Training on an accelerator beside training on the CPU: every optimizer, every number format, what surrounds steps.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -10,27 +10,24 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/optim/config.h"
 #include "colossal/train/engine.h"
+#include "support/accelerator.h"
 #include "support/course.h"
 #include "support/parity.h"
-#include "support/trap_device.h"
 
-namespace colossal::train::training_trap_test {
+namespace colossal::train::training_accelerator_test {
 namespace {
 
 constexpr test::Text kText{.vocabulary = 37};
 constexpr int64_t kSteps = 4;
 
-class TrainingOnTrap : public testing::Test {
- protected:
-  static void SetUpTestSuite() { test::trap_device(); }
-};
+class TrainingOnAccelerator : public test::AcceleratorTest {};
 
-/// work(engine) on `ranks` of `config`, on the CPU or on trap devices; what rank 0 returned.
+/// work(engine) on `ranks` of `config`, on the CPU or on accelerators; what rank 0 returned.
 template <class Work>
-auto on(bool trap, const run::Config& config, const models::ModelShape& shape, const Work& work) {
+auto on(bool there, const run::Config& config, const models::ModelShape& shape, const Work& work) {
   decltype(work(std::declval<Engine&>())) result{};
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
-    const at::Device device = trap ? test::trap_device(world.local_rank()) : at::Device(at::kCPU);
+    const at::Device device = there ? test::accelerator(world.local_rank()) : at::Device(at::kCPU);
     const auto engine = initialize(world, config, shape, device);
     EXPECT_EQ(engine->device(), device);
     EXPECT_EQ((*engine->parameters().begin()).value.device(), device);
@@ -67,10 +64,11 @@ std::vector<double> learn(Engine& engine, int64_t steps, const test::Text& text 
   return losses;
 }
 
-TEST_F(TrainingOnTrap, LearnsByEveryRuleWhatTheCpuLearns) {
+TEST_F(TrainingOnAccelerator, LearnsByEveryRuleWhatTheCpuLearns) {
   for (const std::string& rule : optim::rule_names())
     for (const int64_t ranks : {1, 2}) {
-      if (rule == "adam8bit") continue;  // keeps its moments on the CPU, and says so
+      if (!test::has_accelerators_for(ranks)) continue;
+      if (rule == "adam8bit") continue;  // needs our kernels, and says so
       run::Config config = config_of(rule);
       config.parallel.data = ranks;
       config.parallel.zero = ranks == 1 ? 0 : 1;
@@ -93,10 +91,11 @@ data::Batch evaluated_batch(const models::ModelShape& shape) {
   return batch;
 }
 
-TEST_F(TrainingOnTrap, FindsWhatTheCpuFinds) {
+TEST_F(TrainingOnAccelerator, FindsWhatTheCpuFinds) {
   for (const auto& shape : {test::tiny_vit(), test::tiny_bert(), test::tiny_bert("class")})
     for (const int64_t stages : {1, 2}) {
       run::Config config = config_of("adamw");
+      if (!test::has_accelerators_for(stages)) continue;
       if (stages > 1) config.parallel.pipeline = {.size = stages, .micro_batches = 2};
       const auto found = [&](Engine& engine) {
         const data::Batch batch = evaluated_batch(shape);
@@ -116,6 +115,21 @@ TEST_F(TrainingOnTrap, FindsWhatTheCpuFinds) {
       EXPECT_EQ(*got.found, *want.found) << what;
       EXPECT_NEAR(got.loss() / want.loss(), 1, std::sqrt(std::numeric_limits<double>::epsilon())) << what;
     }
+}
+
+TEST_F(TrainingOnAccelerator, LearnsByOurKernelsWhatTheCpuLearns) {
+  if (!test::AcceleratorKernels::are_there()) GTEST_SKIP() << "nvcc did not compile our kernels";
+  test::AcceleratorKernels kernels;
+  for (const std::string rule : {"adam8bit", "adamw", "sgd", "lion", "lamb"}) {
+    run::Config config = config_of(rule);
+    config.parallel.data = test::has_accelerators_for(2) ? 2 : 1;
+    config.parallel.zero = 1;
+    models::ModelShape shape = test::tiny_llama();
+    shape.dropout = 0.1;
+    const auto course = [](Engine& engine) { return learn(engine, kSteps, kText); };
+    expect_same_course(on(true, config, shape, course), on(false, config, shape, course), rule);
+    EXPECT_GT(kernels.launches().value_or(1), 0) << rule;
+  }
 }
 
 std::vector<double> gradient_of(Engine& engine, double scale) {
@@ -145,7 +159,21 @@ double error_of(const std::string& format) {
                          : std::sqrt(48.0) * (format == "fp16" ? 0x1p-11 : 0x1p-8);
 }
 
-TEST_F(TrainingOnTrap, HasTheGradientsOfTheCpuInEveryFormat) {
+TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuByOurKernels) {
+  if (!test::AcceleratorKernels::are_there()) GTEST_SKIP() << "nvcc did not compile our kernels";
+  test::AcceleratorKernels kernels;
+  run::Config config = test::course_config();
+  const auto want = on(false, config, test::tiny_llama(), [](Engine& e) { return gradient_of(e, 1); });
+  for (const std::string format : {"fp32", "bf16", "fp16"}) {
+    config.precision.mode = format;
+    const double scale = format == "fp16" ? config.precision.loss_scale : 1;
+    const auto got = on(true, config, test::tiny_llama(), [&](Engine& e) { return gradient_of(e, scale); });
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_LT(relative_error(got, want), error_of(format)) << format;
+  }
+}
+
+TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuInEveryFormat) {
   for (const int64_t micro_batches : {1, 2}) {
     run::Config config = test::course_config();
     config.training.accumulate = micro_batches;
@@ -161,7 +189,7 @@ TEST_F(TrainingOnTrap, HasTheGradientsOfTheCpuInEveryFormat) {
   }
 }
 
-TEST_F(TrainingOnTrap, LearnsInEveryFormat) {
+TEST_F(TrainingOnAccelerator, LearnsInEveryFormat) {
   for (const std::string format : {"bf16", "fp16", "fp8"})
     for (const bool by_chance : {false, true}) {  // rounded
       if (by_chance && format != "bf16") continue;
@@ -174,7 +202,7 @@ TEST_F(TrainingOnTrap, LearnsInEveryFormat) {
     }
 }
 
-TEST_F(TrainingOnTrap, DropsWhatTheCpuDrops) {
+TEST_F(TrainingOnAccelerator, DropsWhatTheCpuDrops) {
   models::ModelShape shape = test::tiny_gpt2();
   shape.dropout = 0.3;
   const auto course = [](Engine& engine) { return learn(engine, 6); };
@@ -182,7 +210,7 @@ TEST_F(TrainingOnTrap, DropsWhatTheCpuDrops) {
                      "dropout");
 }
 
-TEST_F(TrainingOnTrap, ClipsAndEvaluatesAsTheCpu) {
+TEST_F(TrainingOnAccelerator, ClipsAndEvaluatesAsTheCpu) {
   for (const std::string by : {"norm", "largest", "value"}) {
     run::Config config = config_of("sgd");
     config.training.clip_by = by;
@@ -197,27 +225,27 @@ TEST_F(TrainingOnTrap, ClipsAndEvaluatesAsTheCpu) {
   }
 }
 
-TEST_F(TrainingOnTrap, CheckpointsMoveBetweenDevices) {
+TEST_F(TrainingOnAccelerator, CheckpointsMoveBetweenDevices) {
   run::Config config = config_of("adamw");
-  config.parallel.data = 2;
+  config.parallel.data = test::has_accelerators_for(2) ? 2 : 1;
   config.parallel.zero = 3;
   const std::string folder = test::empty_folder("checkpoint");
   const auto want = on(false, config, test::tiny_gpt2(), [](Engine& engine) { return learn(engine, 4); });
-  for (const bool trap : {true, false}) {
-    on(trap, config, test::tiny_gpt2(), [&](Engine& engine) {
+  for (const bool there : {true, false}) {
+    on(there, config, test::tiny_gpt2(), [&](Engine& engine) {
       learn(engine, 2);
       test::save(engine, folder);
       return 0;
     });
-    const auto got = on(!trap, config, test::tiny_gpt2(), [&](Engine& engine) {
+    const auto got = on(!there, config, test::tiny_gpt2(), [&](Engine& engine) {
       test::load(engine, folder);
       std::vector<double> all{want[0], want[1]};
       for (const double loss : learn(engine, 2)) all.push_back(loss);
       return all;
     });
-    expect_same_course(got, want, trap ? "from the trap device" : "to the trap device");
+    expect_same_course(got, want, there ? "from the accelerator" : "to the accelerator");
   }
 }
 
 }  // namespace
-}  // namespace colossal::train::training_trap_test
+}  // namespace colossal::train::training_accelerator_test

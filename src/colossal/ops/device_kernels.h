@@ -1,0 +1,51 @@
+// The kernels of other devices, made of the same bodies as those of the CPU (lanes.h): one table per element type. Each
+// entry puts a kernel over all rows or elements onto a stream of the device and returns at once; pointers are the
+// device's. No torch here: nvcc compiles this with kernels_cuda.cu. Which device has which table: device_tables.h.
+//
+// A kernel more is its body, a member here, and the lines of device_table.h that deal it out to blocks.
+#pragma once
+#include "colossal/ops/kernels.h"
+
+namespace colossal::ops {
+
+/// T: double, float, Bf16 or Half. Null where the CPU has none of that type either.
+template <class T>
+struct DeviceKernels {
+  using W = WideOf<T>;
+  void (*swiglu_forward)(const GatedRows<const T>&, T* y, int64_t rows, void* stream);
+  void (*swiglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t rows, void* stream);
+  /// All heads of a row by angles made of the frequencies.
+  void (*rotary)(const RotaryRows<T>&, int64_t rows, void* stream);
+  void (*dropout)(const DroppedRows<T>&, int64_t rows, void* stream);
+  /// Of double and float alone, as those of the CPU.
+  void (*softmax_largest)(const SoftmaxRows<T>&, int64_t rows, void* stream);
+  void (*softmax_exponentials)(const SoftmaxRows<T>&, int64_t rows, void* stream);
+  void (*softmax_gradient)(const SoftmaxRows<T>&, int64_t rows, void* stream);
+  void (*softmax)(const SoftmaxRows<T>&, bool gradient, int64_t rows, void* stream);
+  /// Steps of n elements, see update.h: not for fp16.
+  void (*sgd)(const UpdateBuffers<T>&, const SgdFactors<W>&, int64_t n, void* stream);
+  void (*adam)(const UpdateBuffers<T>&, const AdamFactors<W>&, int64_t n, void* stream);
+  void (*lion)(const UpdateBuffers<T>&, const LionFactors<W>&, int64_t n, void* stream);
+  void (*average)(const UpdateBuffers<T>&, W mix, int64_t n, void* stream);
+  /// Of float and Bf16 alone, as fp32: see adam_8bit.h.
+  void (*adam_8bit)(const UpdateBuffers<T>&, const AdamFactors<float>&, const CodedNumbers& first,
+                    const CodedNumbers& second, int64_t n, void* stream);
+  /// Of float alone: see block_codes.h.
+  void (*encode_blocks)(const float* values, const CodedNumbers&, int64_t n, void* stream);
+  void (*decode_blocks)(const CodedNumbers&, float* values, int64_t n, void* stream);
+};
+
+struct DeviceTables {
+  DeviceKernels<double> of_double;
+  DeviceKernels<float> of_float;
+  DeviceKernels<Bf16> of_bf16;
+  DeviceKernels<Half> of_half;
+};
+
+/// Those of CUDA, where nvcc was found and LibTorch has CUDA.
+const DeviceTables& cuda_tables();
+
+/// Throws colossal::Error: what the runtime of a device says of a launch that it refused.
+[[noreturn]] void refuse_launch(const char* reason);
+
+}  // namespace colossal::ops

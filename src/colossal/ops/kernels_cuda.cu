@@ -1,0 +1,42 @@
+// The kernels of GPUs: see device_kernels.h. Where there are more blocks than a grid takes, each takes several.
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#define COLOSSAL_SIMT
+#include "colossal/ops/device_kernels.h"
+#include "colossal/ops/lanes.h"
+
+namespace colossal::ops {
+namespace {
+
+constexpr int kThreads = 256;  // of a block, unless it asks for fewer
+constexpr int64_t kMostBlocks = 0x7FFFFFFF;
+
+template <class Body, class... Arguments>
+__global__ void __launch_bounds__(kThreads) every_block(Body body, int64_t blocks, Arguments... arguments) {
+  for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) body(block, arguments...);
+}
+
+template <class Body, class... Arguments>
+void launch(const Blocks& blocks, Body body, const Arguments&... arguments) {
+  if (blocks.count == 0) return;
+  const auto grid = static_cast<unsigned>(blocks.count < kMostBlocks ? blocks.count : kMostBlocks);
+  const int threads = blocks.threads > 0 ? blocks.threads : kThreads;
+  every_block<<<grid, threads, 0, static_cast<cudaStream_t>(blocks.stream)>>>(body, blocks.count, arguments...);
+  if (const cudaError_t failed = cudaGetLastError(); failed != cudaSuccess) refuse_launch(cudaGetErrorString(failed));
+}
+
+}  // namespace
+}  // namespace colossal::ops
+
+#include "colossal/ops/device_table.h"
+
+namespace colossal::ops {
+
+const DeviceTables& cuda_tables() {
+  static const DeviceTables tables = device_tables_of_unit();
+  return tables;
+}
+
+}  // namespace colossal::ops
