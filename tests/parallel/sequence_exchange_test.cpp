@@ -385,17 +385,13 @@ TEST(SequenceRuns, OfNeighboursThatShareAreBalancedTogether) {
   }
 }
 
-TEST(SequenceRuns, OfOneDocumentAreZigzag) {
-  const at::Tensor documents = at::zeros({2, 999}, at::kLong);
-  EXPECT_EQ(parallel::balanced(documents, 3).held, parallel::zigzag(999, 3).held);
-}
-
 TEST(SequenceRuns, OfZigzagAreThoseOfBothEnds) {
   const nn::SequenceCut cut = parallel::zigzag(12, 3);
   EXPECT_THAT(cut.lengths, testing::Each(2));
   EXPECT_THAT(cut.held,
               testing::ElementsAre(testing::ElementsAre(0, 5), testing::ElementsAre(1, 4), testing::ElementsAre(2, 3)));
   EXPECT_EQ(runs_of(cut, 2, 3).size(), 1u) << "runs that touch are one";
+  EXPECT_EQ(parallel::balanced(at::zeros({2, 12}, at::kLong), 3).held, cut.held) << "one document a row";
   EXPECT_THAT(thrown_message([] { parallel::zigzag(3, 4); }),
               testing::HasSubstr("each of the 4 ranks that split a row must have a token of it: got 3"));
 }

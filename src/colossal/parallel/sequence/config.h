@@ -26,8 +26,8 @@ std::vector<std::string> sequence_mode_names();
 /// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or beside another mode than usp.
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config);
 
-/// Errors ("parallel"): those of sequence_axes(); rows of `tokens` that have none for some rank; where ranks that share matrices deal out the
-/// tokens too, `shares` of them (tensor.sequence), rows that do not divide by 2 * size * shares.
+/// Errors ("parallel"): those of sequence_axes(); rows of `tokens` that have none for some rank; where ranks that share
+/// matrices deal out the tokens too, `shares` of them (tensor.sequence), rows that do not divide by 2 * size * shares.
 void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares = 1);
 
 }  // namespace colossal::parallel

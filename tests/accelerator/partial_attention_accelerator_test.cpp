@@ -6,16 +6,13 @@
 #include "colossal/ops/device_operators.h"
 #include "colossal/ops/partial_attention.h"
 #include "ops/compare.h"
+#include "support/accelerator.h"
 #include "support/called_operators.h"
-#include "support/trap_device.h"
 
-namespace colossal::ops::partial_attention_trap_test {
+namespace colossal::ops::partial_attention_accelerator_test {
 namespace {
 
-class PartialAttentionOnTrap : public testing::Test {
- protected:
-  static void SetUpTestSuite() { test::trap_device(); }
-};
+class PartialAttentionOnAccelerator : public test::AcceleratorTest {};
 
 constexpr int64_t kBatch = 2, kHeads = 4, kKvHeads = 2, kSize = 8, kTokens = 24;
 
@@ -61,7 +58,7 @@ Tensors by_parts(const Inputs& x, const AttentionMask& rule, bool by_reference) 
   return out;
 }
 
-TEST_F(PartialAttentionOnTrap, ByFlashAttentionEqualsTheReference) {
+TEST_F(PartialAttentionOnAccelerator, ByFlashAttentionEqualsTheReference) {
   const AttentionMask masks[] = {{}, {.causal = false}, {.window = 20}, {.causal = false, .window = 20}};
   for (const AttentionMask& mask : masks)
     for (const auto type : {at::kBFloat16, at::kHalf}) {
@@ -69,7 +66,7 @@ TEST_F(PartialAttentionOnTrap, ByFlashAttentionEqualsTheReference) {
       Inputs exact = inputs(), there = exact;
       for (at::Tensor* t : {&exact.q, &exact.k, &exact.v, &exact.dout}) *t = t->to(type).to(at::kDouble);
       there = exact;
-      for (at::Tensor* t : {&there.q, &there.k, &there.v, &there.dout}) *t = t->to(type).to(test::trap_device());
+      for (at::Tensor* t : {&there.q, &there.k, &there.v, &there.dout}) *t = t->to(type).to(test::accelerator());
       const Tensors want = by_parts(exact, mask, true);
       const test::CalledOperators called;
       const Tensors got = by_parts(there, mask, false);
@@ -81,9 +78,9 @@ TEST_F(PartialAttentionOnTrap, ByFlashAttentionEqualsTheReference) {
 }
 
 // What flash attention does not know, and devices that have none.
-TEST_F(PartialAttentionOnTrap, OtherwiseIsTheReference) {
+TEST_F(PartialAttentionOnAccelerator, OtherwiseIsTheReference) {
   Inputs there = inputs();
-  for (at::Tensor* t : {&there.q, &there.k, &there.v, &there.dout}) *t = t->to(test::trap_device());
+  for (at::Tensor* t : {&there.q, &there.k, &there.v, &there.dout}) *t = t->to(test::accelerator());
   const AttentionMask capped{.soft_cap = 2};
   for (const AttentionMask& mask : {AttentionMask{}, capped}) {
     const Tensors want = by_parts(inputs(), mask, true), got = by_parts(there, mask, false);
@@ -98,4 +95,4 @@ TEST_F(PartialAttentionOnTrap, OtherwiseIsTheReference) {
 }
 
 }  // namespace
-}  // namespace colossal::ops::partial_attention_trap_test
+}  // namespace colossal::ops::partial_attention_accelerator_test
