@@ -8,6 +8,8 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/models/registry.h"
+#include "colossal/models/task.h"
 #include "colossal/optim/config.h"
 #include "colossal/train/engine.h"
 #include "support/accelerator.h"
