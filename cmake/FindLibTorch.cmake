@@ -70,7 +70,8 @@ add_library(LibTorch::torch INTERFACE IMPORTED)
 target_include_directories(LibTorch::torch SYSTEM INTERFACE
   ${LIBTORCH_ROOT}/include ${LIBTORCH_ROOT}/include/torch/csrc/api/include)
 target_compile_definitions(LibTorch::torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC AT_PER_OPERATOR_HEADERS)
-target_link_libraries(LibTorch::torch INTERFACE -Wl,--no-as-needed ${libraries} -Wl,--as-needed Threads::Threads)
+# The C++ library first: libtorch.so of 2.11 with CUDA has parts of std::filesystem for everybody to see, which end in a null pointer.
+target_link_libraries(LibTorch::torch INTERFACE -Wl,--no-as-needed stdc++ ${libraries} -Wl,--as-needed Threads::Threads)
 target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${LIBTORCH_ROOT}/lib)
 if(cudart_folder)
   target_link_options(LibTorch::torch INTERFACE -Wl,-rpath,${cudart_folder})

@@ -1,6 +1,7 @@
 // What accelerators run in place of our kernels: LibTorch's fused operators, by the schemas and checks of its own and
 // with the numbers of our references; and passes in slices over what is too large for tensor operators.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "colossal/base/error.h"
