@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "accelerator/on_accelerator.h"
 #include "colossal/base/error.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/adam_8bit.h"
@@ -22,17 +23,11 @@
 namespace colossal::ops::kernels_accelerator_test {
 namespace {
 
+using test::on_accelerator;
+
 class KernelsOnAccelerator : public test::AcceleratorTest {
  protected:
   KernelsOnAccelerator() : device(test::accelerator()) {}
-  Operator on_device(const Operator& op) const {
-    return [op, this](const Tensors& host) {
-      Tensors there, back;
-      for (const at::Tensor& t : host) there.push_back(t.to(device));
-      for (const at::Tensor& t : op(there)) back.push_back(t.to(at::kCPU));
-      return back;
-    };
-  }
   const at::Device device;
   test::AcceleratorKernels kernels;
 };
@@ -54,11 +49,11 @@ TEST_F(KernelsOnAccelerator, GatedActivationsEqualTheirReferences) {
   for (const auto type : float_types())
     for (const auto& shape : gated_shapes()) {
       SCOPED_TRACE(concat(at::IntArrayRef(shape)));
-      expect_equal_operators(on_device([](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; }), gated,
+      expect_equal_operators(on_accelerator([](const Tensors& t) { return Tensors{swiglu(t[0], t[1])}; }), gated,
                              {normal(shape, 1), normal(shape, 2)}, type, 4, 3);
       auto both = shape;
       both.back() *= 2;
-      expect_equal_operators(on_device([](const Tensors& t) { return Tensors{swiglu(t[0])}; }), halves,
+      expect_equal_operators(on_accelerator([](const Tensors& t) { return Tensors{swiglu(t[0])}; }), halves,
                              {normal(both, 1)}, type, 4, 3);
     }
 }
@@ -274,8 +269,8 @@ TEST_F(KernelsOnAccelerator, RotaryEqualsItsReferenceAndNobodyWaits) {
         return Tensors{rotary_reference(t[0], positions, table),
                        rotary_reference(t[1].view({2, 20, 3, head}).slice(2, 0, 2), positions, table)};
       };
-      expect_equal_operators(on_device(turned), reference, {normal({2, 20, 21, head}, 1), normal({2, 20, 3 * head}, 2)},
-                             type, 4);
+      expect_equal_operators(on_accelerator(turned), reference,
+                             {normal({2, 20, 21, head}, 1), normal({2, 20, 3 * head}, 2)}, type, 4);
     }
   EXPECT_GT(kernels.launches().value_or(1), 0);
 }
@@ -297,8 +292,8 @@ TEST_F(KernelsOnAccelerator, HeadsEqualTheirReference) {
           return Tensors{cross_entropy(t[0].matmul(t[1].narrow(0, 0, words).t()), labels)};
         };
         kernels.launches();
-        expect_equal_operators(on_device(ours), reference, {normal({6, 5}, 1), normal({words + padding, 5}, 2)}, type,
-                               words + 6 + 6, 3);
+        expect_equal_operators(on_accelerator(ours), reference, {normal({6, 5}, 1), normal({words + padding, 5}, 2)},
+                               type, words + 6 + 6, 3);
         EXPECT_GT(kernels.launches().value_or(1), 0);
       }
 }

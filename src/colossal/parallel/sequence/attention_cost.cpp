@@ -165,10 +165,9 @@ std::string mode_name(const SequenceConfig& c) {
 }
 
 std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes) {
-  sequence_axes(config);  // refuses sizes that the mode cannot be made of
+  check_sequence(config, sizes.tokens);
   require(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "parallel",
           "key-value heads must divide the attention heads: got ", sizes.kv_heads, " of ", sizes.heads);
-  check_sequence(config, sizes.tokens);
   std::vector<AttentionCost> ranks;
   for (int64_t rank = 0; rank < config.size; ++rank)
     ranks.push_back(with_sequence_mode(config, [&](auto mode) { return mode.cost(config, sizes, rank); }));
