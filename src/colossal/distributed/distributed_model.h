@@ -69,6 +69,8 @@ class DistributedModel {
   /// tensor.sequence deals out tokens to ranks. Then they are of the layout without these, under which each rank has
   /// all tokens, and parallel.sequence shares out the keys and values of a cache alone.
   const models::Model& decoding_model() const { return decoding().model; }
+  /// Of the layers of model(): which tokens of a batch a rank has.
+  const parallel::Layout& layout() const { return training_.layout; }
   const parallel::PipelineExecutor& executor() const { return *training_.executor; }
   const std::vector<int64_t>& cuts() const { return cuts_; }
 
@@ -99,9 +101,6 @@ class DistributedModel {
   std::optional<Runner> decoding_;   // where training deals out tokens
   std::optional<Runner> prompting_;  // where it does so by tensor.sequence, too, which wants lengths that divide
 };
-
-/// How a model of `config` lies on `mesh`, which has the axes of it, while it trains.
-parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh);
 
 /// What the parts of a model of `shape` cost, in operations of a training step on one sample of `sequence` tokens.
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence);
