@@ -29,10 +29,16 @@ parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequen
   return {costs.first, std::move(costs.blocks), costs.last};
 }
 
+void check_heads(const ParallelConfig& config, const models::ModelShape& shape) {
+  const nn::HeadSplit here(shape.attention(), parallel::head_parts(config.tensor));
+  parallel::check_heads(config.sequence, here.heads_local);
+}
+
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                                    nn::Parameters::Options options, const Workload& workload)
     : mesh_(mesh), sequence_(config.sequence) {
   shape.validate();
+  check_heads(config, shape);
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;

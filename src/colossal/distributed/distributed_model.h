@@ -35,8 +35,8 @@ class DistributedModel {
 
   /// `mesh` has the axes of `config`. Rank r of the pipeline holds the parameters that its stages use.
   /// Collective among all ranks of the mesh; groups are made, nothing is sent.
-  /// Errors ("pipeline", "2d", ...): what the model or the schedule cannot be cut into; before anything is
-  ///                                 communicated.
+  /// Errors ("pipeline", "2d", ...): what the model or the schedule cannot be cut into, those of check_heads(); before
+  ///                                 anything is communicated.
   DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                    nn::Parameters::Options options, const Workload& workload);
 
@@ -101,6 +101,9 @@ class DistributedModel {
   std::optional<Runner> decoding_;   // where training deals out tokens
   std::optional<Runner> prompting_;  // where it does so by tensor.sequence, too, which wants lengths that divide
 };
+
+/// Errors ("parallel"): attention heads that the mode of parallel sequences cannot deal out (parallel::check_heads).
+void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
 
 /// What the parts of a model of `shape` cost, in operations of a training step on one sample of `sequence` tokens.
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence);

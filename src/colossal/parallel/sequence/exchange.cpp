@@ -79,10 +79,9 @@ Layout with_sequence(Layout layout, const SequenceConfig& config) {
       with_sequence_mode(config, [&](auto mode) { return mode.exchange(*layout.mesh, config); });
   const int64_t parts = layout.mesh->place().size(layout.inside.columns);
   const auto layers = std::make_shared<AttentionLayers>();  // those asked for so far
-  layout.attention = [exchange, parts, layers](int64_t layer, const nn::AttentionShape& shape,
-                                               const nn::AttentionOptions& options) {
-    const nn::HeadSplit here(shape, parts);
-    exchange->check(here.heads_local, here.kv_heads_local);
+  layout.attention = [config, exchange, parts, layers](int64_t layer, const nn::AttentionShape& shape,
+                                                       const nn::AttentionOptions& options) {
+    check_heads(config, nn::HeadSplit(shape, parts).heads_local);
     layers->push_back(options);
     return std::make_unique<SplitAttention>(exchange, layer, shape.heads, options);
   };

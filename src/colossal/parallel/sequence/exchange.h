@@ -34,9 +34,7 @@ struct SequenceHeads {
 class SequenceExchange {
  public:
   virtual ~SequenceExchange() = default;
-  /// Errors ("parallel"): heads of a rank that the mode cannot exchange.
-  virtual void check(int64_t heads, int64_t kv_heads) const = 0;
-  /// softmax(scores) v of the queries, [B, S_own, N, D], where every query meets the keys of all tokens that `mask`
+  /// softmax(scores) v of the queries, [B, S_own, N, D], of heads that check_heads() lets pass, where every query meets the keys of all tokens that `mask`
   /// lets it see; `cut` says which rank holds which. Differentiable in q, k and v. Collective among the ranks of the
   /// mode.
   virtual at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const = 0;
