@@ -29,6 +29,14 @@ class DecoratedWorld final : public comm::WorldDecorator {
 /// 0, arrives as zeros.
 DecoratedWorld losing_a_transfer(comm::World& world, int lost, const std::string& axis = "pipeline");
 
+/// What rank 0 of `world` gives as number `lost`, counted from 0, of all its sends and collectives arrives as zeros,
+/// at itself too.
+DecoratedWorld losing_a_message(comm::World& world, int lost);
+
+/// Rings in which the transfer number `kept` of those that each rank receives, counted from 0, brings nothing: each has
+/// once more what it sent last. All ranks of `world` must be given the same number.
+DecoratedWorld short_of_a_rotation(comm::World& world, int kept);
+
 /// Collectives do nothing, as with RankOptions::collectives_off, but what ranks send one another arrives.
 DecoratedWorld without_collectives(comm::World& world);
 

@@ -9,7 +9,9 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/bert.h"
+#include "colossal/models/transformer_block.h"
 #include "colossal/models/vit.h"
+#include "colossal/ops/activation.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
@@ -20,29 +22,17 @@ namespace {
 
 using comm::World;
 
-data::Batch random_batch(const ParityCase& c, int64_t step) {
-  auto generator = at::detail::createCPUGenerator(1234 + step);
-  const auto ids = at::TensorOptions().dtype(at::kLong);
-  data::Batch b;
-  if (const models::Task task = c.shape.task(); task.reads == models::Reads::Images) {
-    b.inputs = at::randn({c.batch, task.channels, task.side, task.side}, generator, at::kDouble);
-    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
-    b.labels[0][0] = data::kIgnored;  // replicas count different numbers of images
-    return b;
-  }
-  b.inputs = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
-  if (const models::Task task = c.shape.task(); task.objective == models::Objective::Class) {
-    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
-    b.labels[0][0] = data::kIgnored;
-  } else {
-    b.labels = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
-    b.labels[0][c.sequence - 1] = data::kIgnored;  // replicas count different numbers of tokens
-    b.labels[0][0] = data::kIgnored;
-  }
-  b.positions = at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous();
-  b.documents = at::zeros({c.batch, c.sequence}, ids);
-  b.documents.narrow(1, c.sequence / 2, c.sequence - c.sequence / 2).fill_(1);
-  return b;
+/// Grouped queries with linear biases and a window, and no other positions.
+models::Model make_biased(const models::ModelShape& s, nn::Layers& layers) {
+  models::Model model;
+  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
+  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
+  models::add_transformer_blocks(
+      model, s, {.activation = ops::gelu, .attention = {.window = 9, .alibi = true, .soft_cap = 3}}, layers);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+  model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
+  return model;
 }
 
 /// Of the case's ranks, or of the one process that it is compared with.
@@ -148,6 +138,31 @@ at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, train::E
 
 }  // namespace
 
+data::Batch random_batch(const ParityCase& c, int64_t step) {
+  auto generator = at::detail::createCPUGenerator(1234 + step);
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  data::Batch b;
+  if (const models::Task task = c.shape.task(); task.reads == models::Reads::Images) {
+    b.inputs = at::randn({c.batch, task.channels, task.side, task.side}, generator, at::kDouble);
+    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
+    b.labels[0][0] = data::kIgnored;  // replicas count different numbers of images
+    return b;
+  }
+  b.inputs = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
+  if (const models::Task task = c.shape.task(); task.objective == models::Objective::Class) {
+    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
+    b.labels[0][0] = data::kIgnored;
+  } else {
+    b.labels = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
+    b.labels[0][c.sequence - 1] = data::kIgnored;  // replicas count different numbers of tokens
+    b.labels[0][0] = data::kIgnored;
+  }
+  b.positions = at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous();
+  b.documents = at::zeros({c.batch, c.sequence}, ids);
+  b.documents.slice(1, c.first_document == 0 ? c.sequence / 2 : c.first_document).fill_(1);
+  return b;
+}
+
 models::ModelShape tiny_gpt2() {
   return {.architecture = models::built_in().at("gpt2"),
           .vocabulary = 43,
@@ -200,6 +215,13 @@ models::ModelShape tiny_bert(const std::string& objective) {
           .norm_epsilon = 1e-12,
           .tied = objective == "masked-token",
           .own = models::BertSizes{.objective = objective, .classes = 5}};
+}
+
+models::ModelShape tiny_biased() {
+  models::ModelShape shape = tiny_llama();
+  shape.architecture =
+      std::make_shared<models::Architecture>(models::Architecture{.name = "biased", .make = make_biased});
+  return shape;
 }
 
 data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
