@@ -1,7 +1,7 @@
 // A file on a disk whose blocks are read and written without the system's cache, many at a time.
 //
 //   auto file = memory::open_scratch_file("scratch/", {});
-//   require(file->reserve(1 << 20) == 0, "disk", "no room in ", file->name());
+//   require(file->reserve(1 << 20) == 0, "disk", "no room in ", file->folder());
 //   file->begin({memory::BlockRequest::Kind::Write, bytes, 1 << 20, 0, [](int64_t result) { ... }});
 #pragma once
 #include <cstdint>
@@ -21,8 +21,9 @@ struct BlockRequest {
   enum class Kind { Read, Write } kind;
   char* memory;
   int64_t bytes, offset;
-  /// Called once, when the request is over, by a thread of the file: with the bytes that were transferred, fewer than
-  /// asked for at times, or a negative errno. It may begin other requests, and must not throw.
+  /// Called once, when the request is over, by a thread of the file, or by begin() where the system refuses it at once:
+  /// with the bytes that were transferred, fewer than asked for at times, or a negative errno. It may begin other
+  /// requests, and must not throw.
   std::function<void(int64_t result)> done;
 };
 
@@ -37,8 +38,10 @@ class BlockFile {
   virtual const char* engine() const = 0;
   /// Past the system's cache (O_DIRECT).
   virtual bool is_direct() const = 0;
+  /// Its blocks are in the host's memory (tmpfs): it is no disk at all.
+  virtual bool is_in_memory() const = 0;
   /// The file has `bytes` from now on, which the disk keeps for it: no later write finds it full. On a filesystem that
-  /// cannot promise that, a later write may. Returns 0 or an errno: then the file is as before.
+  /// cannot promise that, a later write may. Returns 0 or an errno: then the file is as before. One call at a time.
   virtual int reserve(int64_t bytes) = 0;
   /// What the filesystem still has for this process.
   virtual int64_t free_bytes() const = 0;
@@ -51,10 +54,11 @@ struct BlockFileOptions {
   int requests = 8;      ///< at most this many are begun at a time
 };
 
-/// A new file in `folder`, which is made if it is missing. It has no name: nobody else can open it, and the system frees
-/// its blocks when the process ends, however it ends. So there is nothing to clean up, and several runs may share a
-/// folder. (O_TMPFILE; where a filesystem lacks it, a file of a random name that is removed as soon as it is open: only
-/// a process that is killed between the two leaves it behind, empty.) Nothing happens to it when the folder is removed.
+/// A new file in `folder`, which is made if it is missing. It has no name: nobody else can open it, and the system
+/// frees its blocks when the process ends, however it ends. So there is nothing to clean up, several runs may share a
+/// folder, and nothing happens to the file when the folder is removed. (O_TMPFILE; where a filesystem lacks it, a file
+/// of a random name that is removed as soon as it is open: only a process that is killed between the two leaves it
+/// behind, empty.)
 ///
 /// Requests go through io_uring, with one thread that waits for them, or through as many threads as `requests`.
 /// Without O_DIRECT they go through the system's cache, from which they are dropped again at once, in threads.

@@ -10,11 +10,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
 #include "colossal/memory/tiers/block_file.h"
+#include "colossal/memory/tiers/free_space.h"
 
 namespace colossal::memory {
 
@@ -24,9 +27,8 @@ struct DiskOptions {
   int64_t request_bytes = 4 << 20;  ///< transfers are made of requests of this size; a multiple of kBlock
 };
 
-class DiskSpaceState;
+class DiskTransfers;
 struct DiskExtentState;
-struct DiskTransferState;
 
 /// A place on the disk for the bytes of one tensor: move-only. Its destructor frees it for others, once the transfers
 /// that were begun are over, for which it does not wait.
@@ -48,7 +50,8 @@ class DiskExtent {
 class DiskTransfer {
  public:
   DiskTransfer() = default;  ///< of nothing, which is over
-  bool is_over() const;      ///< wait() would return, or throw, at once
+  /// wait() would return, or throw, at once.
+  bool is_over() const;
   /// Returns when all bytes are there. Any number of times, by any thread.
   /// Errors ("disk"): what the disk answered; fewer bytes than were asked for, at the end of the file; or bytes that
   /// are not those that were written, by their checksums. Each with the folder, the offset in the file and the remedy.
@@ -57,20 +60,20 @@ class DiskTransfer {
 
  private:
   friend class DiskSpace;
-  explicit DiskTransfer(std::shared_ptr<DiskTransferState> state) : state_(std::move(state)) {}
-  std::shared_ptr<DiskTransferState> state_;
+  explicit DiskTransfer(std::shared_future<void> over) : over_(std::move(over)) {}
+  std::shared_future<void> over_;
 };
 
 /// A file that grows as extents need it, by 64 MiB at least where the disk has them, and never shrinks: freed extents
 /// are joined with free neighbours and used again, the smallest that fits first. See open_scratch_file() for where the
 /// file is and why nothing is left of it.
 ///
-/// Memory:        none of tensors, which travel from and to where they are; 8 bytes a request of extents, for checksums.
-/// Cost:          a transfer is cut into requests, of which BlockFileOptions::requests travel at a time, in the order in
-///                which transfers were begun. Checksums (XXH3) are computed by the threads of this class.
+/// Memory:        no copies: tensors travel from and to where they are; 8 bytes a request of extents, for checksums.
+/// Cost:          a transfer is cut into requests, of which BlockFileOptions::requests travel at a time, in the order
+///                in which transfers were begun. Checksums (XXH3) are computed by the threads of this class.
 /// Thread safety: any thread may call any member. Transfers of one extent are carried out in the order in which they
-///                were begun, each when the one before is over. It outlives its extents, and its destructor waits
-///                for transfers.
+///                were begun, each when the one before is over. It outlives its extents, and its destructor waits for
+///                transfers.
 class DiskSpace {
  public:
   /// Errors ("disk"): those of open_scratch_file(); there is no room for `reserve_bytes`.
@@ -81,19 +84,19 @@ class DiskSpace {
   DiskSpace(const DiskSpace&) = delete;
   DiskSpace& operator=(const DiskSpace&) = delete;
 
-  const BlockFile& file() const;
+  const BlockFile& file() const { return *file_; }
 
-  /// Room for `bytes`, which later writes cannot find missing. Errors ("disk"): the disk is full, with the bytes wanted,
-  /// those that are free, and the remedy.
+  /// Room for `bytes`, which later writes cannot find missing. Errors ("disk"): the disk is full, with the bytes
+  /// wanted, those that are free, and the remedy.
   DiskExtent allocate(int64_t bytes);
 
   /// Begins to write the values of `from`, a contiguous tensor on the host of extent.bytes() that begins at a multiple
   /// of kBlock and whose storage reaches to whole_blocks() of them, as empty_aligned() makes it. Nobody writes to it
   /// before the transfer is over; until then it is held.
-  /// Errors ("disk"): a tensor of another kind.
-  DiskTransfer write(DiskExtent& extent, const at::Tensor& from);
-  /// Begins to read what was written last into `to`, likewise; nobody reads it before the transfer is over. Errors
-  /// likewise; nothing was ever written.
+  /// Errors ("disk"): a tensor of another kind; an extent that has no place.
+  DiskTransfer write(const DiskExtent& extent, const at::Tensor& from);
+  /// Begins to read what was written last into `to`, a tensor of that kind, which nobody uses before the transfer is
+  /// over. Errors likewise; and nothing was written to the extent yet.
   DiskTransfer read(const DiskExtent& extent, const at::Tensor& to);
 
   struct Counts {
@@ -105,7 +108,12 @@ class DiskSpace {
   Counts counts() const;
 
  private:
-  std::unique_ptr<DiskSpaceState> state_;
+  void grow(int64_t bytes);
+
+  std::unique_ptr<BlockFile> file_;
+  mutable std::mutex mutex_;
+  FreeSpace space_;
+  std::unique_ptr<DiskTransfers> transfers_;
 };
 
 }  // namespace colossal::memory
