@@ -24,7 +24,8 @@ class DistributedModel;
 }
 namespace colossal::memory {
 class ChunkStore;
-}
+class TieredHome;
+}  // namespace colossal::memory
 namespace colossal::nn {
 class Fp8Layers;
 }
@@ -93,6 +94,8 @@ class Engine : public Resumable {
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded();
 
+  /// Where parameters, gradients and states of this rank lie; null without [memory] host or disk.
+  const memory::TieredHome* tiers() const;
   models::Model& model();
   nn::Parameters& parameters();
   memory::ChunkStore& store();
