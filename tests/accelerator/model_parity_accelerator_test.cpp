@@ -4,6 +4,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/parallel/sequence/exchange.h"
 #include "support/accelerator.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
@@ -39,12 +40,22 @@ TEST_F(ModelParityOnAccelerator, OfEveryTensorMode) {
   expect_parity({.shape = tiny_gpt2(), .tensor = {.size = 8, .mode = "3d"}}, "3d");
 }
 
+// Rows of two documents. 150 tokens, of which the first 38 are one, are dealt out by pieces.
 TEST_F(ModelParityOnAccelerator, OfEveryWayToSplitSequences) {
-  for (const std::string mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"})
-    expect_parity({.shape = tiny_llama(),
-                   .sequences = {.size = 2, .mode = mode, .ulysses = mode == "usp" ? 2 : 1},
-                   .sequence = 7},
-                  mode);
+  for (const std::string mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"}) {
+    const bool is_usp = mode == "usp";
+    ParityCase c{.shape = tiny_llama(),
+                 .sequences = {.size = is_usp ? 4 : 2, .mode = mode, .ulysses = is_usp ? 2 : 1},
+                 .sequence = 7};
+    expect_parity(c, mode);
+    c.batch = 1;
+    c.sequence = c.shape.positions = 150;
+    c.first_document = 38;
+    EXPECT_NE(parallel::sequence_cut(c.sequences, c.sequence, random_batch(c, 0).documents).lengths,
+              parallel::sequence_cut(c.sequences, c.sequence, {}).lengths)
+        << "a zigzag";
+    expect_parity(c, mode + ", dealt out by documents");
+  }
 }
 
 TEST_F(ModelParityOnAccelerator, OfPipelines) {

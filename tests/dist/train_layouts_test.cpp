@@ -28,7 +28,9 @@ TEST_F(TrainProgram, EveryLayoutAndTransportGivesTheSameCurve) {
       {"--parallel.tensor={size=8,mode=\"3d\"}", "--run.backend=gloo"},
       {"--parallel.data=2", "--run.backend=shm", "--parallel.zero=3"},
       {"--parallel.data=4", "--run.backend=gloo", "--parallel.zero=2"},
-      {"--parallel.data=2", "--run.backend=gloo", "--parallel.zero=3", "--parallel.tensor=2"}};
+      {"--parallel.data=2", "--run.backend=gloo", "--parallel.zero=3", "--parallel.tensor=2"},
+      {"--parallel.sequence={size=4,mode=\"usp\",ulysses=2}", "--run.backend=shm", "--parallel.zero=3"},
+      {"--parallel.sequence={size=4,mode=\"usp\",ulysses=2}", "--run.backend=gloo"}};
   for (Words flags : layouts) {
     flags.push_back("--overwrite");
     const Finished outcome = run(train(flags));

@@ -25,6 +25,9 @@ TEST_F(TrainProgram, GeneratesFromARunAndFromItsExport) {
   EXPECT_EQ(serial.rfind("line ", 0), 0u) << serial;
   EXPECT_EQ(generate(base + "/run", {"--parallel.tensor=2"}), serial);
   EXPECT_EQ(generate(base + "/run", {"--parallel.sequence=2", "--parallel.sequence.mode=ring"}), serial);
+  EXPECT_EQ(generate(base + "/run",
+                     {"--parallel.sequence=4", "--parallel.sequence.mode=usp", "--parallel.sequence.ulysses=2"}),
+            serial);
   EXPECT_EQ(generate(base + "/run", {"--temperature=1", "--seed=4"}),
             generate(base + "/run", {"--temperature=1", "--seed=4"}));
   const Finished exported =

@@ -1,6 +1,6 @@
 // Attention of a sequence that is dealt out to ranks, in every mode, against attention of the whole: results and
 // gradients of queries, keys and values, for every mask. What each rank sends, and how many pairs of a query and a key
-// it has, to the element. With collectives off, or a message lost, it must fail.
+// it has, to the element. That all of this would be noticed is in sequence_faults_test.cpp.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,184 +8,76 @@
 #include <cmath>
 #include <numeric>
 
-#include "colossal/base/seed.h"
-#include "colossal/comm/backends/idle_groups.h"
-#include "colossal/comm/run_ranks.h"
-#include "colossal/parallel/sequence/exchange.h"
-#include "colossal/parallel/sequence/modes.h"
-#include "colossal/parallel/sequence/runs.h"
 #include "colossal/tensor/flops.h"
-#include "support/decorated_world.h"
+#include "parallel/sequence_ranks.h"
 #include "support/ranks_values.h"
-#include "support/tolerance.h"
 
 namespace colossal::test::sequence_exchange_test {
 namespace {
 
 using comm::Phase;
-using comm::PhaseScope;
 using parallel::runs_of;
-using parallel::SequenceConfig;
 using parallel::size_of;
 
-constexpr int64_t kBatch = 2, kSize = 4;
-
-at::Tensor values(std::vector<int64_t> sizes, const std::string& name) {
-  auto generator = at::detail::createCPUGenerator(derive_seed(7, name));
-  return at::randn(sizes, generator, at::TensorOptions().dtype(at::kDouble));
-}
-
-struct Case {
-  SequenceConfig config;
-  int64_t tokens = 24, heads = 12, kv_heads = 12;
-  nn::AttentionOptions options{};
-  int documents = 0;  ///< 0: one a row; 1: runs, of other borders in each row; 2: every third token is of the same;
-                      ///< 3: a short one and a long one, which a zigzag would deal out unevenly
-};
-
-std::string name_of(const Case& c) {
-  return concat(c.config.mode, " of ", c.config.size, ": ", c.tokens, " tokens, heads ", c.heads, "/", c.kv_heads,
-                ", causal ", c.options.causal, ", window ", c.options.window, ", alibi ", c.options.alibi,
-                ", documents ", c.documents);
-}
-
-at::Tensor documents_of(const Case& c) {
-  if (c.documents == 0) return {};
-  const at::Tensor at = at::arange(c.tokens, at::kLong) + at::arange(kBatch, at::kLong).unsqueeze(1) * 3;
-  if (c.documents == 3) return at.gt(c.tokens / 4).to(at::kLong);
-  return c.documents == 1 ? at.div(7, "floor") : at.remainder(3);
-}
-
-struct Inputs {
-  explicit Inputs(const Case& c)
-      : q(values({kBatch, c.tokens, c.heads, kSize}, "q")),
-        k(values({kBatch, c.tokens, c.kv_heads, kSize}, "k")),
-        v(values({kBatch, c.tokens, c.kv_heads, kSize}, "v")),
-        gradient(values({kBatch, c.tokens, c.heads, kSize}, "gradient")) {}
-  at::Tensor q, k, v, gradient;
-};
-
-/// The result and the gradients of q, k and v.
-using Results = std::vector<at::Tensor>;
-
-template <class Attend>
-Results run(const Inputs& in, const Attend& attend) {
-  const Results leaves{in.q.detach().clone().requires_grad_(), in.k.detach().clone().requires_grad_(),
-                       in.v.detach().clone().requires_grad_()};
-  const at::Tensor out = attend(leaves);
-  out.backward(in.gradient);
-  return {out.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad()};
-}
-
-Results run_whole(const Case& c) {
-  const ops::AttentionMask mask{.causal = c.options.causal,
-                                .documents = documents_of(c),
-                                .scale = c.options.scale,
-                                .window = c.options.window,
-                                .alibi = c.options.alibi ? ops::alibi_slopes(c.heads) : at::Tensor(),
-                                .soft_cap = c.options.soft_cap};
-  return run(Inputs(c), [&](const Results& x) {
-    return ops::attention(x[0].transpose(1, 2), x[1].transpose(1, 2), x[2].transpose(1, 2), mask).transpose(1, 2);
-  });
-}
-
-/// What this rank has of it, by its mode.
-struct Rank {
-  Rank(comm::World& world, const Case& c)
-      : world(world),
-        mesh(world, parallel::sequence_axes(c.config)),
-        exchange(with_sequence_mode(c.config, [&](auto mode) { return mode.exchange(mesh, c.config); })),
-        cut(parallel::sequence_cut(c.config, c.tokens, documents_of(c))),
-        runs(parallel::runs_of(cut, world.rank(), world.size())) {
-    exchange->check(c.heads, c.kv_heads);
-  }
-
-  at::Tensor own(const at::Tensor& whole) const { return parallel::tokens_at(whole, 1, runs).contiguous(); }
-
-  Results run_part(const Case& c) {
-    Inputs in(c);
-    for (at::Tensor* x : {&in.q, &in.k, &in.v, &in.gradient}) *x = own(*x);
-    const parallel::SequenceMask mask{c.options, c.options.alibi ? ops::alibi_slopes(c.heads) : at::Tensor(),
-                                      documents_of(c)};
-    const PhaseScope backward(world.traffic(), Phase::Backward);
-    return run(in, [&](const Results& x) {
-      const PhaseScope forward(world.traffic(), Phase::Forward);
-      return exchange->attend({x[0], x[1], x[2]}, cut, mask);
-    });
-  }
-
-  comm::World& world;
-  comm::Mesh mesh;
-  std::shared_ptr<const parallel::SequenceExchange> exchange;
-  nn::SequenceCut cut;
-  std::vector<ops::PositionRun> runs;
-};
-
-/// Throws ParityError on the first difference.
-void check(const Case& c, const std::function<DecoratedWorld(comm::World&)>& decorate = {}) {
-  SCOPED_TRACE(name_of(c));
-  const Results want = run_whole(c);
-  comm::run_ranks(static_cast<int>(c.config.size), [&](comm::World& true_world) {
-    std::optional<DecoratedWorld> decorated;
-    if (decorate) decorated.emplace(decorate(true_world));
-    Rank rank(decorated ? *decorated : true_world, c);
-    const Results got = rank.run_part(c);
-    const char* const names[] = {"result", "gradient of q", "gradient of k", "gradient of v"};
-    for (size_t i = 0; i < want.size(); ++i)
-      // The size of the whole says what rounding may do: a first token's gradients of scores are zero.
-      expect_within(got[i], rank.own(want[i]), tolerance(want[i], c.tokens * c.heads),
-                    concat(name_of(c), ": ", names[i]));
-  });
-}
-
-/// usp: pairs exchange heads, and pairs stand in a ring.
-SequenceConfig config_of(const char* mode, int64_t size) {
-  return {.size = size, .mode = mode, .ulysses = mode == std::string("usp") && size % 2 == 0 ? 2 : 1};
-}
+constexpr int64_t kBatch = kSequenceRows, kSize = kSequenceHeadSize;
 
 class SequenceExchange : public testing::TestWithParam<const char*> {
  protected:
-  SequenceConfig of(int64_t size) const { return config_of(GetParam(), size); }
+  parallel::SequenceConfig of(int64_t size) const { return config_of(GetParam(), size); }
+  int64_t few() const { return few_ranks(GetParam()); }
+  int64_t odd() const { return odd_ranks(GetParam()); }
 };
 
 TEST_P(SequenceExchange, IsAttentionUnderEveryMask) {
   for (const bool causal : {true, false})
     for (const int documents : {0, 1, 2})
       for (const int64_t window : {0, 5}) {
-        EXPECT_NO_THROW(
-            check({.config = of(3), .options = {.causal = causal, .window = window}, .documents = documents}));
-        EXPECT_NO_THROW(
-            check({.config = of(2),
-                   .tokens = 21,
-                   .options = {.causal = causal, .window = window, .alibi = true, .soft_cap = 2, .scale = 0.7},
-                   .documents = documents}));
+        EXPECT_NO_THROW(check_attention(
+            {.config = of(odd()), .options = {.causal = causal, .window = window}, .documents = documents}));
+        EXPECT_NO_THROW(check_attention(
+            {.config = of(few()),
+             .tokens = 21,
+             .options = {.causal = causal, .window = window, .alibi = true, .soft_cap = 2, .scale = 0.7},
+             .documents = documents}));
       }
 }
 
 TEST_P(SequenceExchange, OfAnyNumberOfRanksAndTokensIsAttention) {
   for (const int64_t ranks : {1, 2, 3, 4, 6})
-    for (const int64_t tokens : {6, 13, 24}) EXPECT_NO_THROW(check({.config = of(ranks), .tokens = tokens}));
+    for (const int64_t tokens : {6, 13, 24}) EXPECT_NO_THROW(check_attention({.config = of(ranks), .tokens = tokens}));
+}
+
+// A key-value head for each rank, and for four of them; usp in four pairs, and in two groups of four.
+TEST_P(SequenceExchange, OfEightRanksIsAttention) {
+  std::vector<parallel::SequenceConfig> configs{of(8)};
+  if (GetParam() == std::string("usp")) configs.push_back({8, "usp", 4});
+  for (const parallel::SequenceConfig& config : configs)
+    for (const int64_t kv_heads : {8, 2}) {
+      SequenceCase c{.config = config, .tokens = 29, .heads = 8, .kv_heads = kv_heads};
+      EXPECT_NO_THROW(check_attention(c));
+      c.options = {.causal = false, .window = 9, .alibi = true};
+      c.documents = 1;
+      EXPECT_NO_THROW(check_attention(c));
+    }
 }
 
 // Key-value heads that divide by the ranks, that are fewer, and that share them out unevenly.
 TEST_P(SequenceExchange, OfGroupedQueriesIsAttention) {
   for (const int64_t kv_heads : {1, 2, 3, 4, 6})
-    for (const int64_t ranks : {2, 4}) EXPECT_NO_THROW(check({.config = of(ranks), .kv_heads = kv_heads}));
+    for (const int64_t ranks : {2, 4}) EXPECT_NO_THROW(check_attention({.config = of(ranks), .kv_heads = kv_heads}));
 }
 
 // 150 tokens, dealt out by pieces.
 TEST_P(SequenceExchange, OfTokensDealtOutByDocumentsIsAttention) {
-  for (const int64_t ranks : {2, 4}) EXPECT_NO_THROW(check({.config = of(ranks), .tokens = 150, .documents = 3}));
-}
-
-TEST_P(SequenceExchange, NeedsItsCollectives) {
-  EXPECT_THROW(check({.config = of(2)},
-                     [](comm::World& world) {
-                       return DecoratedWorld(world, [](const std::shared_ptr<comm::Group>& group) {
-                         return std::make_shared<comm::IdleGroup>(group->name(), group->rank(), group->size());
-                       });
-                     }),
-               ParityError);
+  for (const int64_t ranks : {few(), 2 * few()}) {
+    SequenceCase c{.config = of(ranks), .tokens = 150, .heads = 8, .kv_heads = 4, .documents = 3};
+    EXPECT_NE(parallel::sequence_cut(c.config, c.tokens, documents_of(c)).lengths,
+              parallel::sequence_cut(c.config, c.tokens, {}).lengths)
+        << "a zigzag";
+    EXPECT_NO_THROW(check_attention(c));
+    c.options = {.window = 40, .alibi = true};
+    EXPECT_NO_THROW(check_attention(c));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange,
@@ -202,12 +94,12 @@ void PrintTo(const Sent& s, std::ostream* out) {
 }
 
 /// Of each rank.
-std::vector<Sent> sent_by(const Case& c) {
+std::vector<Sent> sent_by(const SequenceCase& c) {
   std::vector<Sent> sent(c.config.size);
   comm::run_ranks(static_cast<int>(c.config.size), [&](comm::World& world) {
-    Rank rank(world, c);
+    RankOfSequence rank(world, c);
     world.traffic().reset();
-    rank.run_part(c);
+    rank.run(c);
     const auto f = world.traffic().total("", "", Phase::Forward), b = world.traffic().total("", "", Phase::Backward);
     sent[world.rank()] = {f.elements, b.elements, f.calls, b.calls};
   });
@@ -267,28 +159,16 @@ TEST(SequenceTraffic, OfUspIsThatOfBothInside) {
               testing::Each(Sent{ulysses + 2 * ring, ulysses + 5 * ring, 2 + 2 * 2, 2 + 2 * 5}));
 }
 
-// Whatever message is lost, of the keys, of the keys in backward, or of their gradients: somebody's numbers are wrong.
-TEST(SequenceRing, NeedsEveryMessage) {
-  for (const char* axis : {"sequence", "ring"}) {
-    const Case c{.config = axis == std::string("ring") ? config_of("usp", 6) : config_of("ring", 3)};
-    const auto losing = [&](int lost) {
-      return [=](comm::World& world) { return losing_a_transfer(world, lost, axis); };
-    };
-    for (int lost = 0; lost < 2 + 2 + 3; ++lost)
-      EXPECT_THROW(check(c, losing(lost)), ParityError) << "message " << lost;
-    EXPECT_NO_THROW(check(c, losing(2 + 2 + 3))) << "there are no more";
-  }
-}
-
 // What is moved is moved bit for bit, and each head is computed as one process computes it.
 TEST(SequenceUlysses, IsAttentionToTheLastBit) {
   for (const int64_t kv_heads : {12, 6})
     for (const int64_t ranks : {2, 3}) {
-      const Case c{.config = {ranks, "ulysses"}, .tokens = 25, .kv_heads = kv_heads, .options = {.alibi = true}};
-      const Results want = run_whole(c);
+      const SequenceCase c{
+          .config = {ranks, "ulysses"}, .tokens = 25, .kv_heads = kv_heads, .options = {.alibi = true}};
+      const AttentionResults want = run_whole(c);
       comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
-        Rank rank(world, c);
-        const Results got = rank.run_part(c);
+        RankOfSequence rank(world, c);
+        const AttentionResults got = rank.run(c);
         for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], rank.own(want[i]))) << i;
       });
     }
@@ -297,7 +177,7 @@ TEST(SequenceUlysses, IsAttentionToTheLastBit) {
 TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
   for (const char* mode : {"ulysses", "usp"})
     EXPECT_THAT(
-        thrown_message([&] { check({.config = config_of(mode, 2), .heads = 9, .kv_heads = 3}); }),
+        thrown_message([&] { check_attention({.config = config_of(mode, 2), .heads = 9, .kv_heads = 3}); }),
         testing::HasSubstr("[parallel] the 9 attention heads of a rank must divide by the 2 ranks that exchange "
                            "tokens for heads (sequence.mode ulysses, usp): take another number of ranks, or "
                            "mode ring or gather"));
@@ -311,89 +191,17 @@ TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
 TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
   for (const char* mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"})
     for (const int64_t ranks : {2, 3, 4}) {
-      const Case c{.config = config_of(mode, ranks)};
+      const SequenceCase c{.config = config_of(mode, ranks)};
       std::vector<double> operations(ranks);
       comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
-        Rank rank(world, c);
+        RankOfSequence rank(world, c);
         const tensor::FlopCount count;
-        rank.run_part(c);
+        rank.run(c);
         operations[world.rank()] = count.total();
       });
       const double pairs = kTokens * (kTokens + 1) / 2 * kBatch * static_cast<double>(c.heads);
       EXPECT_THAT(operations, testing::Each(12 * kSize * pairs / static_cast<double>(ranks))) << mode;
     }
-}
-
-TEST(SequenceRuns, OfZigzagDifferByATokenAtMost) {
-  for (const int64_t ranks : {1, 2, 3, 5})
-    for (const int64_t shares : {1, 2, 3})
-      for (int64_t tokens = ranks * shares; tokens < 40; ++tokens) {
-        const nn::SequenceCut cut = parallel::zigzag(tokens, ranks, shares);
-        std::vector<int64_t> together, apart;
-        for (int64_t rank = 0; rank < ranks; ++rank) together.push_back(size_of(runs_of(cut, rank, ranks)));
-        for (int64_t rank = 0; rank < ranks * shares; ++rank)
-          apart.push_back(size_of(runs_of(cut, rank, ranks * shares)));
-        const auto [least, most] = std::minmax_element(together.begin(), together.end());
-        EXPECT_LE(*most - *least, 1) << tokens << " tokens, " << ranks << " ranks of " << shares;
-        EXPECT_GE(*std::min_element(apart.begin(), apart.end()), 1)
-            << tokens << " tokens, " << ranks << " of " << shares;
-        if (tokens % (2 * ranks * shares) == 0) EXPECT_THAT(apart, testing::Each(tokens / (ranks * shares)));
-      }
-}
-
-/// Rows of documents, many short ones and few long ones as those of a corpus: logarithms of lengths are normal.
-at::Tensor packed(int64_t rows, int64_t tokens, double median, double deviation) {
-  auto generator = at::detail::createCPUGenerator(11);
-  const at::Tensor ids = at::zeros({rows, tokens}, at::kLong);
-  for (int64_t row = 0; row < rows; ++row)
-    for (int64_t first = 0, id = 0; first < tokens; ++id) {
-      const double draw = at::randn({}, generator, at::TensorOptions().dtype(at::kDouble)).item<double>();
-      const auto length = std::max<int64_t>(1, std::llround(median * std::exp(deviation * draw)));
-      ids[row].slice(0, first, std::min(tokens, first + length)).fill_(id);
-      first += length;
-    }
-  return ids;
-}
-
-// Within 2 % of the mean, on every number of ranks, where a zigzag is off. Each has as many tokens as under a zigzag,
-// whatever the documents are.
-TEST(SequenceRuns, OfDocumentsAreBalancedByTheirPairs) {
-  const auto uneven = [](const std::vector<double>& pairs) {
-    return *std::max_element(pairs.begin(), pairs.end()) * static_cast<double>(pairs.size()) /
-           std::accumulate(pairs.begin(), pairs.end(), 0.0);
-  };
-  for (const int64_t rows : {1, 3})
-    for (const int64_t ranks : {2, 3, 4, 8}) {
-      const at::Tensor documents = packed(rows, 16384 + 5, 600, 1.2);
-      const nn::SequenceCut cut = parallel::balanced(documents, ranks), plain = parallel::zigzag(16384 + 5, ranks);
-      EXPECT_LE(uneven(parallel::pairs_of(cut, documents)), 1.02) << rows << " rows, " << ranks << " ranks";
-      EXPECT_GT(uneven(parallel::pairs_of(plain, documents)), 1.02) << rows << " rows, " << ranks << " ranks";
-      for (int64_t rank = 0; rank < ranks; ++rank)
-        EXPECT_EQ(size_of(runs_of(cut, rank, ranks)), size_of(runs_of(plain, rank, ranks)));
-    }
-}
-
-TEST(SequenceRuns, OfNeighboursThatShareAreBalancedTogether) {
-  const at::Tensor documents = packed(1, 6007, 300, 1);
-  for (const int64_t shares : {2, 3}) {
-    const nn::SequenceCut cut = parallel::balanced(documents, 2, shares), plain = parallel::zigzag(6007, 2, shares);
-    std::vector<double> pairs = parallel::pairs_of(cut, documents), together(2);
-    for (size_t i = 0; i < pairs.size(); ++i) together[i / shares] += pairs[i];
-    EXPECT_LE(std::max(together[0], together[1]) * 2 / (together[0] + together[1]), parallel::kUneven);
-    for (int64_t rank = 0; rank < 2 * shares; ++rank)
-      EXPECT_EQ(size_of(runs_of(cut, rank, 2 * shares)), size_of(runs_of(plain, rank, 2 * shares)));
-  }
-}
-
-TEST(SequenceRuns, OfZigzagAreThoseOfBothEnds) {
-  const nn::SequenceCut cut = parallel::zigzag(12, 3);
-  EXPECT_THAT(cut.lengths, testing::Each(2));
-  EXPECT_THAT(cut.held,
-              testing::ElementsAre(testing::ElementsAre(0, 5), testing::ElementsAre(1, 4), testing::ElementsAre(2, 3)));
-  EXPECT_EQ(runs_of(cut, 2, 3).size(), 1u) << "runs that touch are one";
-  EXPECT_EQ(parallel::balanced(at::zeros({2, 12}, at::kLong), 3).held, cut.held) << "one document a row";
-  EXPECT_THAT(thrown_message([] { parallel::zigzag(3, 4); }),
-              testing::HasSubstr("each of the 4 ranks that split a row must have a token of it: got 3"));
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "colossal/models/llama.h"
 #include "colossal/run/config.h"
 #include "colossal/schedule/make.h"
+#include "parallel/sequence_ranks.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
 #include "support/tolerance.h"
@@ -21,10 +23,10 @@ void both(ParityCase c) {
 
 class SequenceParity : public testing::TestWithParam<const char*> {
  protected:
+  /// usp has two pairs at least.
   ParityCase make(models::ModelShape shape, int64_t ranks, int64_t tokens, int64_t steps = 3) const {
-    const bool is_usp = GetParam() == std::string("usp");
     return {.shape = std::move(shape),
-            .sequences = {.size = ranks, .mode = GetParam(), .ulysses = is_usp ? 2 : 1},
+            .sequences = config_of(GetParam(), std::max(ranks, few_ranks(GetParam()))),
             .sequence = tokens,
             .steps = steps};
   }
@@ -47,11 +49,29 @@ TEST_P(SequenceParity, LlamaWithClippingEqualsSingleProcess) {
   }
 }
 
+// More ranks than key-value heads, of each of which the heads of every rank read another part.
+TEST_P(SequenceParity, OfThreeAndOfEightRanksEqualsSingleProcess) {
+  for (const int64_t ranks : {odd_ranks(GetParam()), int64_t{8}}) {
+    ParityCase c = make(tiny_llama(), ranks, 13, 10);
+    c.shape.heads = 24, c.shape.kv_heads = 2, c.shape.head_dim = 2;
+    both(c);
+  }
+}
+
+TEST_P(SequenceParity, WithWindowsAndLinearBiasesEqualsSingleProcess) {
+  ParityCase window = make(tiny_llama(), 2, 13), biased = make(tiny_biased(), 2, 16);
+  window.shape.own = models::LlamaSizes{.window = 5};
+  window.recompute = "selective";
+  both(window);
+  both(biased);
+}
+
 TEST_P(SequenceParity, BesideDataAndZeroEqualsSingleProcess) {
-  for (const int64_t zero : {1, 3}) {
+  for (const auto& [zero, sharers] : {std::pair{1, 0}, {2, 0}, {3, 0}, {3, 2}}) {
     ParityCase c = make(tiny_llama(), 2, 9);
     c.data = 2;
     c.zero = zero;
+    c.zero_sharers = sharers;
     c.accumulate = 2;
     both(c);
   }
@@ -60,35 +80,43 @@ TEST_P(SequenceParity, BesideDataAndZeroEqualsSingleProcess) {
 TEST_P(SequenceParity, BesideTensorParallelismEqualsSingleProcess) {
   for (const parallel::TensorConfig& tensor :
        std::vector<parallel::TensorConfig>{{.size = 2}, {.size = 2, .sequence = true}, {.size = 4, .mode = "2d"}}) {
-    ParityCase c = make(tiny_gpt2(), 2, tensor.sequence ? 8 : 11);
+    ParityCase c = make(tiny_gpt2(), 2, tensor.sequence ? 16 : 11);
     c.shape.dropout = 0.3;
     c.tensor = tensor;
     both(c);
   }
 }
 
-// 150 tokens in two documents, which are dealt out by pieces.
+// 150 tokens in two documents, of 38 and 112, which are dealt out by pieces.
 TEST_P(SequenceParity, OfTokensDealtOutByDocumentsEqualsSingleProcess) {
   ParityCase c = make(tiny_llama(), 2, 150, 2);
   c.shape.positions = 150;
-  c.batch = 1;
+  c.batch = 2;
+  c.first_document = 38;
+  EXPECT_NE(parallel::sequence_cut(c.sequences, c.sequence, random_batch(c, 0).documents).lengths,
+            parallel::sequence_cut(c.sequences, c.sequence, {}).lengths)
+      << "a zigzag";
   both(c);
 }
 
 TEST_P(SequenceParity, InAPipelineWithRecomputationEqualsSingleProcess) {
-  ParityCase c = make(tiny_gpt2(), 2, 7);
-  c.pipeline.size = 2;
-  c.pipeline.micro_batches = 2;
-  c.recompute = "block";
-  both(c);
+  for (const char* recompute : {"block", "selective"}) {
+    ParityCase c = make(tiny_gpt2(), 2, 7);
+    c.pipeline.size = 2;
+    c.pipeline.micro_batches = 2;
+    c.recompute = recompute;
+    both(c);
+  }
 }
 
 TEST(SequenceParallelism, UnderEveryScheduleEqualsSingleProcess) {
-  ParityCase c{.shape = tiny_llama(), .sequences = {2, "ring"}, .sequence = 7, .steps = 2};
-  c.shape.layers = 4;
-  for (const schedule::Family& family : schedule::families()) {
-    c.pipeline = {.size = 2, .schedule = family.name, .micro_batches = 4};
-    EXPECT_NO_THROW(check_parity(c)) << family.name;
+  for (const char* mode : {"ring", "ulysses"}) {
+    ParityCase c{.shape = tiny_llama(), .sequences = {2, mode}, .sequence = 7, .steps = 2};
+    c.shape.layers = 4;
+    for (const schedule::Family& family : schedule::families()) {
+      c.pipeline = {.size = 2, .schedule = family.name, .micro_batches = 4};
+      EXPECT_NO_THROW(check_parity(c)) << mode << ", " << family.name;
+    }
   }
 }
 

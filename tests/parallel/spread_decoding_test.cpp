@@ -14,10 +14,7 @@
 #include "colossal/infer/generate.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/llama.h"
-#include "colossal/models/registry.h"
-#include "colossal/models/transformer_block.h"
 #include "colossal/nn/kv_cache.h"
-#include "colossal/ops/activation.h"
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
@@ -35,19 +32,6 @@ using models::ModelShape;
 
 constexpr int64_t kNew = 9;
 
-/// Grouped queries with linear biases and a window, and no other positions.
-models::Model make_biased(const ModelShape& s, nn::Layers& layers) {
-  models::Model model;
-  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
-  models::add_transformer_blocks(
-      model, s, {.activation = ops::gelu, .attention = {.window = 9, .alibi = true, .soft_cap = 3}}, layers);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
-  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
-  model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
-  return model;
-}
-
 /// Twelve heads, which all modes can exchange, and room for longer texts.
 ModelShape with_heads(ModelShape shape, int64_t kv_heads) {
   shape.heads = 12, shape.kv_heads = kv_heads, shape.head_dim = 4, shape.positions = 40;
@@ -61,12 +45,7 @@ ModelShape mistral() {
   shape.own = models::LlamaSizes{.window = 5};
   return shape;
 }
-ModelShape biased() {
-  ModelShape shape = with_heads(tiny_llama(), 3);
-  shape.architecture =
-      std::make_shared<models::Architecture>(models::Architecture{.name = "biased", .make = make_biased});
-  return shape;
-}
+ModelShape biased() { return with_heads(tiny_biased(), 3); }
 
 std::vector<int64_t> prompt_of(const ModelShape& shape, int64_t tokens) {
   std::vector<int64_t> ids;

@@ -7,23 +7,71 @@
 namespace colossal::test {
 namespace {
 
-/// Zeros arrive in place of one message: of those that the rank sends in all such groups, the one that
+enum class Counted { Sends, AllMessages };
+
+/// Zeros arrive in place of one message: of those that count and that the rank gives in all such groups, the one that
 /// `left` others go before.
-class LosesATransfer final : public comm::GroupDecorator {
+class LosesAMessage final : public comm::GroupDecorator {
  public:
-  LosesATransfer(std::shared_ptr<comm::Group> inner, std::shared_ptr<int> left)
-      : GroupDecorator(std::move(inner)), left_(std::move(left)) {}
+  LosesAMessage(std::shared_ptr<comm::Group> inner, Counted counted, std::shared_ptr<int> left)
+      : GroupDecorator(std::move(inner)), counted_(counted), left_(std::move(left)) {}
   comm::Work issue(const comm::Call& call) override {
-    if (call.collective != comm::Collective::Send) return inner_->issue(call);
-    const bool is_lost = (*left_)-- == 0;
+    const bool counts = counted_ == Counted::Sends ? call.collective == comm::Collective::Send : call.in != nullptr;
+    const bool is_lost = counts && (*left_)-- == 0;
     if (!is_lost) return inner_->issue(call);
     zeros_ = at::zeros_like(*call.in);
-    return inner_->send(zeros_, call.peer);
+    comm::Call without = call;
+    without.in = &zeros_;
+    if (call.in != call.out) return inner_->issue(without);
+    call.out->zero_();  // in place
+    return inner_->issue(call);
   }
 
  private:
+  const Counted counted_;
   const std::shared_ptr<int> left_;
   at::Tensor zeros_;  // lives as long as the transfer
+};
+
+/// What a rank sent last, and how many of its transfers are received before the one that is not.
+struct Sent {
+  at::Tensor last;
+  int left;
+};
+
+/// Is over when what arrived has been thrown away for `kept`.
+class Kept final : public comm::Work::State {
+ public:
+  Kept(comm::Work arriving, at::Tensor thrown_away, at::Tensor out, at::Tensor kept)
+      : arriving_(std::move(arriving)),
+        thrown_away_(std::move(thrown_away)),
+        out_(std::move(out)),
+        kept_(std::move(kept)) {}
+  void wait() override {
+    arriving_.wait();
+    out_.copy_(kept_);
+  }
+  bool done() override { return false; }
+
+ private:
+  comm::Work arriving_;
+  const at::Tensor thrown_away_, out_, kept_;
+};
+
+class ShortOfARotation final : public comm::GroupDecorator {
+ public:
+  ShortOfARotation(std::shared_ptr<comm::Group> inner, std::shared_ptr<Sent> sent)
+      : GroupDecorator(std::move(inner)), sent_(std::move(sent)) {}
+  comm::Work issue(const comm::Call& call) override {
+    if (call.collective == comm::Collective::Send) sent_->last = call.in->clone();
+    if (call.collective != comm::Collective::Recv || sent_->left-- != 0) return inner_->issue(call);
+    at::Tensor thrown_away = at::empty_like(*call.out);
+    comm::Work arriving = inner_->recv(thrown_away, call.peer);
+    return comm::Work(std::make_shared<Kept>(std::move(arriving), thrown_away, *call.out, sent_->last));
+  }
+
+ private:
+  const std::shared_ptr<Sent> sent_;
 };
 
 /// Sends and receives as they are, collectives those of a group that never meets.
@@ -46,7 +94,22 @@ DecoratedWorld losing_a_transfer(comm::World& world, int lost, const std::string
   return {world,
           [left, axis, loses = world.rank() == 0](std::shared_ptr<comm::Group> group) -> std::shared_ptr<comm::Group> {
             if (!loses || group->name().rfind(axis + " ", 0) != 0) return group;
-            return std::make_shared<LosesATransfer>(std::move(group), left);
+            return std::make_shared<LosesAMessage>(std::move(group), Counted::Sends, left);
+          }};
+}
+
+DecoratedWorld losing_a_message(comm::World& world, int lost) {
+  const auto left = std::make_shared<int>(lost);
+  return {world, [left, loses = world.rank() == 0](std::shared_ptr<comm::Group> group) -> std::shared_ptr<comm::Group> {
+            if (!loses) return group;
+            return std::make_shared<LosesAMessage>(std::move(group), Counted::AllMessages, left);
+          }};
+}
+
+DecoratedWorld short_of_a_rotation(comm::World& world, int kept) {
+  const auto sent = std::make_shared<Sent>(Sent{{}, kept});
+  return {world, [sent](std::shared_ptr<comm::Group> group) {
+            return std::make_shared<ShortOfARotation>(std::move(group), sent);
           }};
 }
 

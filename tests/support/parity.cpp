@@ -9,7 +9,9 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/bert.h"
+#include "colossal/models/transformer_block.h"
 #include "colossal/models/vit.h"
+#include "colossal/ops/activation.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
@@ -20,29 +22,17 @@ namespace {
 
 using comm::World;
 
-data::Batch random_batch(const ParityCase& c, int64_t step) {
-  auto generator = at::detail::createCPUGenerator(1234 + step);
-  const auto ids = at::TensorOptions().dtype(at::kLong);
-  data::Batch b;
-  if (const models::Task task = c.shape.task(); task.reads == models::Reads::Images) {
-    b.inputs = at::randn({c.batch, task.channels, task.side, task.side}, generator, at::kDouble);
-    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
-    b.labels[0][0] = data::kIgnored;  // replicas count different numbers of images
-    return b;
-  }
-  b.inputs = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
-  if (const models::Task task = c.shape.task(); task.objective == models::Objective::Class) {
-    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
-    b.labels[0][0] = data::kIgnored;
-  } else {
-    b.labels = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
-    b.labels[0][c.sequence - 1] = data::kIgnored;  // replicas count different numbers of tokens
-    b.labels[0][0] = data::kIgnored;
-  }
-  b.positions = at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous();
-  b.documents = at::zeros({c.batch, c.sequence}, ids);
-  b.documents.narrow(1, c.sequence / 2, c.sequence - c.sequence / 2).fill_(1);
-  return b;
+/// Grouped queries with linear biases and a window, and no other positions.
+models::Model make_biased(const models::ModelShape& s, nn::Layers& layers) {
+  models::Model model;
+  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
+  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
+  models::add_transformer_blocks(
+      model, s, {.activation = ops::gelu, .attention = {.window = 9, .alibi = true, .soft_cap = 3}}, layers);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
+  model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
+  return model;
 }
 
 /// Of the case's ranks, or of the one process that it is compared with.
@@ -92,13 +82,12 @@ data::Batch rows_of(const data::Batch& b, int64_t part, int64_t parts) {
 }
 
 /// d(sum of losses) / d(embedded input) of one pass, parameters' gradients left alone.
-at::Tensor input_gradient(train::Engine& engine, const run::Config& config, const data::Batch& on_host) {
+at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
   auto to = [&](const at::Tensor& t) { return !t.defined() ? t : t.to(engine.device()); };
   const data::Batch b{to(on_host.inputs), to(on_host.labels), to(on_host.positions), on_host.documents};
   models::Model& model = engine.model();
-  const nn::Step step =
-      distributed::layout_of(config.parallel, engine.mesh())
-          .with_cut({.positions = b.positions, .documents = b.documents}, models::tokens_of(model, b.inputs));
+  const nn::Step step = engine.distributed().layout().with_cut({.positions = b.positions, .documents = b.documents},
+                                                               models::tokens_of(model, b.inputs));
   at::Tensor x = model.embed(b.inputs, step).detach().requires_grad_();
   at::Tensor h = x;
   for (const auto& block : model.blocks) h = block(h, step);
@@ -123,8 +112,7 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
   const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
   const int64_t replica = engine->mesh().index("data"), data = engine->mesh().size("data");
   Trace t;
-  if (c.pipeline.size == 1)
-    t.input_gradient = input_gradient(*engine, config, rows_of(random_batch(c, 0), replica, data));
+  if (c.pipeline.size == 1) t.input_gradient = input_gradient(*engine, rows_of(random_batch(c, 0), replica, data));
   for (int64_t i = 0; i < c.steps; ++i) {
     engine->zero_grad();
     t.losses.push_back(engine->train_step(rows_of(random_batch(c, i), replica, data)));
@@ -137,18 +125,43 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
 }
 
 /// What this rank holds of a hidden state [B, S, H] of the whole batch at the border of a block.
-at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Mesh& mesh) {
-  const tensor::Place& place = mesh.place();
+at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, train::Engine& engine) {
+  const tensor::Place& place = engine.mesh().place();
   const at::Tensor documents = rows_of(random_batch(c, 0), place.index("data"), c.data).documents;
   const auto cut = [](const at::Tensor& t, int64_t dim, int64_t parts, int64_t index) {
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
   const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
-  const parallel::Layout layout = distributed::layout_of(make_config(c, false).parallel, mesh);
+  const parallel::Layout& layout = engine.distributed().layout();
   return parallel::part_of(layout, layout.outside, replica, layout.with_cut({.documents = documents}, whole.size(1)));
 }
 
 }  // namespace
+
+data::Batch random_batch(const ParityCase& c, int64_t step) {
+  auto generator = at::detail::createCPUGenerator(1234 + step);
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  data::Batch b;
+  if (const models::Task task = c.shape.task(); task.reads == models::Reads::Images) {
+    b.inputs = at::randn({c.batch, task.channels, task.side, task.side}, generator, at::kDouble);
+    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
+    b.labels[0][0] = data::kIgnored;  // replicas count different numbers of images
+    return b;
+  }
+  b.inputs = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
+  if (const models::Task task = c.shape.task(); task.objective == models::Objective::Class) {
+    b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
+    b.labels[0][0] = data::kIgnored;
+  } else {
+    b.labels = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
+    b.labels[0][c.sequence - 1] = data::kIgnored;  // replicas count different numbers of tokens
+    b.labels[0][0] = data::kIgnored;
+  }
+  b.positions = at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous();
+  b.documents = at::zeros({c.batch, c.sequence}, ids);
+  b.documents.slice(1, c.first_document == 0 ? c.sequence / 2 : c.first_document).fill_(1);
+  return b;
+}
 
 models::ModelShape tiny_gpt2() {
   return {.architecture = models::built_in().at("gpt2"),
@@ -202,6 +215,13 @@ models::ModelShape tiny_bert(const std::string& objective) {
           .norm_epsilon = 1e-12,
           .tied = objective == "masked-token",
           .own = models::BertSizes{.objective = objective, .classes = 5}};
+}
+
+models::ModelShape tiny_biased() {
+  models::ModelShape shape = tiny_llama();
+  shape.architecture =
+      std::make_shared<models::Architecture>(models::Architecture{.name = "biased", .make = make_biased});
+  return shape;
 }
 
 data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {
@@ -284,7 +304,7 @@ void check_parity(const ParityCase& c) {
     const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
     const tensor::Place& place = engine->mesh().place();
     if (c.pipeline.size == 1)
-      expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, engine->mesh()), terms, "input gradient");
+      expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, *engine), terms, "input gradient");
     for (int64_t i = 0; i < c.steps; ++i) {
       compare_numbers(got.losses[i], want.losses[i], concat("loss of step ", i));
       const at::Tensor norm = at::scalar_tensor(want.norms[i], at::kDouble);  // added up rank by rank: never bitwise

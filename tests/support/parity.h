@@ -21,7 +21,8 @@ struct ParityCase {
   parallel::SequenceConfig sequences;
   parallel::PipelineConfig pipeline;
   int64_t batch = 4, sequence = 6, accumulate = 1, steps = 10;
-  double clip = 0;  ///< 0: none
+  int64_t first_document = 0;  ///< tokens of the first of the two documents of each row; 0: half of them
+  double clip = 0;             ///< 0: none
   int64_t zero = 0, zero_sharers = 0;
   bool reshard_after_forward = true;
   std::string recompute = "none";  ///< of the ranks; the reference keeps all
@@ -38,6 +39,12 @@ models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
 models::ModelShape tiny_vit();
 models::ModelShape tiny_bert(const std::string& objective = "masked-token");
+
+/// A LLaMA with linear biases in place of rotary positions, a window of 9 tokens and capped scores.
+models::ModelShape tiny_biased();
+
+/// The whole batch of a step of check_parity().
+data::Batch random_batch(const ParityCase& c, int64_t step);
 
 /// What a model of `shape` reads, all ones: where sizes and calls are looked at, and no numbers. One document a row.
 data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence);

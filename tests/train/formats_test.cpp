@@ -99,9 +99,11 @@ TEST_P(Formats, LearnLikeFp32WithinTheirPrecision) {
     expect_learned_like(got, want, error_of(GetParam()), concat("zero ", layout.zero));
     EXPECT_NE(got, want) << "the format was not used";
   }
-  run::Config ring = learner({.precision = GetParam()});
-  ring.parallel.sequence = {2, "ring"};
-  expect_learned_like(learned(ring, 20), want, error_of(GetParam()), "ring");
+  for (const char* mode : {"gather", "ulysses", "ring"}) {
+    run::Config config = learner({.precision = GetParam()});
+    config.parallel.sequence = {2, mode};
+    expect_learned_like(learned(config, 20), want, error_of(GetParam()), mode);
+  }
 }
 
 TEST_P(Formats, HaveTheGradientsOfFp32WithinTheirPrecision) {
@@ -181,6 +183,20 @@ TEST(Compression, LearnsWithAByteANumberAndAFractionOfTheBytes) {
       const double share = zero == 2 ? 0.7 : 0.3;  // zero 2 without masters gathers values as they are
       EXPECT_LT(bytes_of_step(config), share * whole_bytes) << compress << " zero " << zero;
     }
+  }
+}
+
+// Ranks that hold other tokens of the same rows are replicas like others: their gradients travel so too.
+TEST(Compression, LearnsWhereTokensAreDealtOut) {
+  const auto want = learned(learner({}), 12);
+  for (const int64_t zero : {0, 3}) {
+    run::Config config = learner({.zero = zero});
+    config.parallel.sequence = {2, "ring"};
+    const auto whole = learned(config, 12);
+    config.parallel.compress = "fp8";
+    const auto got = learned(config, 12);
+    EXPECT_NE(got, whole) << "not compressed";
+    expect_learned_like(got, want, 2 * std::sqrt(16) * 0.037, concat("zero ", zero));
   }
 }
 

@@ -42,27 +42,26 @@ std::vector<double> losses(const Parallel& parallel) {
   return out;
 }
 
-// Six tokens a row; each mode beside another kind of parallelism.
+// Six tokens a row; usp in two pairs. Each mode beside every other kind of parallelism.
 TEST(SequenceModes, FiftyStepsAreThoseOfOneProcess) {
   const std::vector<double> want = losses({});
   EXPECT_LT(want.back(), want.front());
-  const std::vector<Parallel> layouts{
-      {.sequence = {2, "gather"}, .tensor = {.size = 2}},
-      {.data = 2, .sequence = {2, "ulysses"}, .zero = 1},
-      {.data = 2, .sequence = {2, "ring"}, .zero = 3},
-      {.sequence = {4, "usp", 2}},
-      {.sequence = {2, "ring-self-attention"}, .pipeline = {.size = 2, .micro_batches = 2}},
-  };
-  for (const Parallel& layout : layouts) {
-    const std::vector<double> got = losses(layout);
-    for (size_t i = 0; i < want.size(); ++i)
-      EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << layout.sequence.mode << ", step " << i + 1;
-  }
+  for (const parallel::SequenceConfig& sequence : std::vector<parallel::SequenceConfig>{
+           {2, "gather"}, {2, "ulysses"}, {2, "ring"}, {4, "usp", 2}, {2, "ring-self-attention"}})
+    for (const Parallel& layout :
+         {Parallel{.data = 2, .sequence = sequence, .zero = 3}, Parallel{.sequence = sequence, .tensor = {.size = 2}},
+          Parallel{.sequence = sequence, .pipeline = {.size = 2, .micro_batches = 2}}}) {
+      const std::vector<double> got = losses(layout);
+      ASSERT_EQ(got.size(), want.size());
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_NEAR(got[i], want[i], 1e-10 * want[i])
+            << sequence.mode << ", data " << layout.data << ", tensor " << layout.tensor.size << ", step " << i + 1;
+    }
 }
 
 // Saved after two steps, loaded under others: weights and optimizer states bit for bit, and the next loss of one
 // process.
-TEST(SequenceModes, CheckpointsLoadUnderEveryLayout) {
+TEST(SequenceCheckpoints, LoadUnderEveryLayout) {
   const Parallel ring{.data = 2, .sequence = {2, "ring"}, .zero = 3};
   const std::string folder = test::empty_folder("ring");
   on_ranks(ring, [&](comm::World&, Engine& engine) {
@@ -84,8 +83,10 @@ TEST(SequenceModes, CheckpointsLoadUnderEveryLayout) {
     whole[t.name] = t.value.clone().view(t.spec.shape);
   });
   EXPECT_GT(whole.size(), 3 * 20u);  // parameters and both moments
-  for (const Parallel& layout : {ring, Parallel{.sequence = {3, "gather"}}, Parallel{.tensor = {.size = 2}},
-                                 Parallel{.sequence = {4, "usp", 2}, .zero = 1}})
+  for (const Parallel& layout :
+       {ring, Parallel{.sequence = {3, "gather"}}, Parallel{.tensor = {.size = 2}},
+        Parallel{.sequence = {4, "usp", 2}, .zero = 1}, Parallel{.sequence = {2, "ulysses"}, .tensor = {.size = 2}},
+        Parallel{.sequence = {3, "ring-self-attention"}, .pipeline = {.size = 2}, .zero = 2}})
     load(layout, [&](const checkpoint::NamedTensor& t, const tensor::Place& place) {
       test::expect_equal(t.value.clone(), test::local_part(whole.at(t.name), t, place), t.name);
     });

@@ -1,0 +1,83 @@
+// What must be noticed: the comparison of a mode with attention of the whole fails where collectives are off, where one
+// message is lost, whichever, and where one rotation of a ring does not happen.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/backends/idle_groups.h"
+#include "parallel/sequence_ranks.h"
+
+namespace colossal::test::sequence_faults_test {
+namespace {
+
+/// A mode, and how many messages rank 0 sends in a pass forward and backward.
+struct Faulty {
+  std::string mode;
+  int messages;
+};
+
+class SequenceFaults : public testing::TestWithParam<Faulty> {
+ protected:
+  static SequenceCase one(int64_t ranks) { return {.config = config_of(GetParam().mode, ranks), .tokens = 13}; }
+};
+
+TEST_P(SequenceFaults, NeedsItsCollectives) {
+  EXPECT_THROW(check_attention(one(few_ranks(GetParam().mode)),
+                               [](comm::World& world) {
+                                 return DecoratedWorld(world, [](const std::shared_ptr<comm::Group>& group) {
+                                   return std::make_shared<comm::IdleGroup>(group->name(), group->rank(),
+                                                                            group->size());
+                                 });
+                               }),
+               ParityError);
+}
+
+TEST_P(SequenceFaults, NeedsEveryMessage) {
+  const SequenceCase c = one(GetParam().mode == "usp" ? 4 : 3);
+  const auto losing = [](int lost) { return [=](comm::World& world) { return losing_a_message(world, lost); }; };
+  for (int lost = 0; lost < GetParam().messages; ++lost)
+    EXPECT_THROW(check_attention(c, losing(lost)), ParityError) << "message " << lost;
+  EXPECT_NO_THROW(check_attention(c, losing(GetParam().messages))) << "there are no more";
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceFaults,
+                         // Keys and values gathered, their gradients reduced and scattered.
+                         testing::Values(Faulty{"gather", 1 + 1},
+                                         // Tokens for heads and back, twice.
+                                         Faulty{"ulysses", 2 + 2},
+                                         // Parts to two others; in backward again, and their gradients to three.
+                                         Faulty{"ring", 2 + 2 + 3},
+                                         // Both, in a ring of two.
+                                         Faulty{"usp", 2 + 2 + 1 + 1 + 2},
+                                         // Keys and values to two others, and again; the gradients.
+                                         Faulty{"ring-self-attention", 4 + 4 + 1}),
+                         [](const auto& info) {
+                           std::string name = info.param.mode;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+class SequenceRotations : public testing::TestWithParam<Faulty> {};
+
+// All ranks go one step less far than they should: with the keys that they had before, those of the wrong rank, or with
+// gradients that stay where they are.
+TEST_P(SequenceRotations, AreAllNeeded) {
+  const SequenceCase c{.config = config_of(GetParam().mode, odd_ranks(GetParam().mode)), .tokens = 13};
+  const auto short_of = [](int rotation) {
+    return [=](comm::World& world) { return short_of_a_rotation(world, rotation); };
+  };
+  for (int rotation = 0; rotation < GetParam().messages; ++rotation)
+    EXPECT_THROW(check_attention(c, short_of(rotation)), ParityError) << "rotation " << rotation;
+  EXPECT_NO_THROW(check_attention(c, short_of(GetParam().messages))) << "there are no more";
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceRotations,
+                         testing::Values(Faulty{"ring", 2 + 2 + 3}, Faulty{"usp", 2 + 2 + 3},
+                                         Faulty{"ring-self-attention", 4 + 4}),
+                         [](const auto& info) {
+                           std::string name = info.param.mode;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace colossal::test::sequence_faults_test
