@@ -36,7 +36,7 @@ class GatherExchange final : public SequenceExchange {
     const at::Tensor ordered = in_order(all.unbind(), 2, runs);
     const auto by_head = [](const at::Tensor& x) { return x.transpose(1, 2); };
     return by_head(ops::attention(by_head(heads.q), by_head(ordered[0]), by_head(ordered[1]),
-                                  mask.between(runs[group_.rank()], {0, tokens})));
+                                  mask.between(runs[group_.rank()], {{0, tokens}})));
   }
 
  private:
