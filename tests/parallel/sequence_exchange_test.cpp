@@ -204,5 +204,23 @@ TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
     }
 }
 
+// Of packed documents what queries have inside them: what lies between is neither computed nor counted, however a row
+// is dealt out.
+TEST(SequenceTraffic, OperationsOfPackedDocumentsAreThePairsInside) {
+  for (const char* mode : {"gather", "ring", "ring-self-attention"})
+    for (const int64_t ranks : {2, 4}) {
+      const SequenceCase c{.config = config_of(mode, ranks), .tokens = 150, .documents = 3};
+      const nn::SequenceCut cut = parallel::sequence_cut(c.config, c.tokens, documents_of(c));
+      EXPECT_NE(cut.held, parallel::zigzag(c.tokens, ranks).held) << "a dealt cut";
+      const std::vector<double> pairs = parallel::pairs_of(cut, documents_of(c));
+      comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
+        RankOfSequence rank(world, c);
+        const tensor::FlopCount count;
+        rank.run(c);
+        EXPECT_EQ(count.total(), 12 * kSize * static_cast<double>(c.heads) * pairs[world.rank()]) << mode;
+      });
+    }
+}
+
 }  // namespace
 }  // namespace colossal::test::sequence_exchange_test

@@ -6,16 +6,14 @@
 //                2 (N-1)/N bS h_kv; backward these again, and N of the gradients of both, 2 bS h_kv, in fp32 (fp64 for
 //                fp64). Where tokens do not divide, each part is padded to the longest.
 // Memory:        q, k, v and the result of each layer, and a number a query and head, until backward; two parts of keys
-//                and values, and in backward two of their gradients, at a time.
+//                and values, and in backward three of their gradients in fp32, at a time: what is on its way to this
+//                rank, its own, and the sum that it is sending.
 // See:           Liu et al., arXiv:2310.01889; the cut in zigzag makes causal steps equally long on all ranks.
 #include "colossal/parallel/sequence/ring.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
-
-#include <algorithm>
-#include <limits>
 
 #include "colossal/ops/partial_attention.h"
 #include "colossal/parallel/sequence/exchange.h"
@@ -30,59 +28,31 @@ using torch::autograd::variable_list;
 
 /// One attention: who has which tokens, and what of them may be seen. Saved for backward.
 struct RingPass : torch::CustomClassHolder {
-  RingPass(const RingOfRanks& ring, const nn::SequenceCut& cut, SequenceMask mask) : ring(ring), mask(std::move(mask)) {
-    for (int rank = 0; rank < ring.size; ++rank) {
-      runs.push_back(runs_of(cut, rank, ring.size));
-      longest = std::max(longest, size_of(runs.back()));
-    }
-  }
+  RingPass(const RingOfRanks& ring, const nn::SequenceCut& cut, SequenceMask mask)
+      : ring(ring), mask(std::move(mask)), tokens(cut, ring.size) {}
   /// Keys and values [B, S_own, Nkv, D] as they travel: [2, B, longest, Nkv, D].
-  at::Tensor packed(const at::Tensor& k, const at::Tensor& v) const {
-    const at::Tensor both = at::stack({k, v});
-    return longest == k.size(1) ? both : at::constant_pad_nd(both, {0, 0, 0, 0, 0, longest - k.size(1)});
-  }
-  /// body(queries, keys, mask) of each run of this rank's queries with each run of the keys that `source` has: where
-  /// they stand among the tokens of either. Pairs that see nothing of one another then cost nothing.
-  template <class Body>
-  void for_pairs(int source, const Body& body) const {
-    for (int64_t key = 0; const ops::PositionRun& keys : runs[source]) {
-      for (int64_t query = 0; const ops::PositionRun& queries : runs[ring.rank]) {
-        body(nn::Range{query, queries.size}, nn::Range{key, keys.size}, mask.between({queries}, keys));
-        query += queries.size;
-      }
-      key += keys.size;
-    }
+  at::Tensor packed(const at::Tensor& k, const at::Tensor& v) const { return tokens.padded(at::stack({k, v}), 2); }
+  /// Between this rank's queries and the keys of `source`.
+  ops::AttentionMask mask_of(int source) const { return mask.between(tokens.runs[ring.rank], tokens.runs[source]); }
+  /// The keys, 0, or values, 1, of `source` in a part that travels, by heads: [B, Nkv, S_source, D].
+  at::Tensor heads_of(const at::Tensor& part, int source, int64_t which) const {
+    return part[which].narrow(1, 0, size_of(tokens.runs[source])).transpose(1, 2);
   }
 
   RingOfRanks ring;
   SequenceMask mask;
-  std::vector<std::vector<ops::PositionRun>> runs;
-  int64_t longest = 0;
+  TokensOfRanks tokens;
 };
 
-at::Tensor run_of(const at::Tensor& x, const nn::Range& run) { return x.narrow(2, run.first, run.size); }
-
-ops::PartialAttention run_of(const ops::PartialAttention& whole, const nn::Range& run) {
-  return {run_of(whole.out, run), run_of(whole.log_sums, run)};
-}
-
-ops::PartialAttention nothing_seen(const at::Tensor& q) {
-  const auto wide = q.options().requires_grad(false).dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  return {at::zeros({q.size(0), q.size(2), q.size(1), q.size(3)}, wide).transpose(1, 2),
-          at::full({q.size(0), q.size(1), q.size(2)}, -std::numeric_limits<double>::infinity(), wide)};
-}
-
+/// `q` as ops::partial_attention computes with it.
 ops::PartialAttention ring_forward(const RingPass& pass, const at::Tensor& q, at::Tensor part) {
-  const ops::PartialAttention whole = nothing_seen(q);
+  ops::PartialAttention whole;
   for (int step = 0; step < pass.ring.size; ++step) {
     std::optional<Rotation> rotation;
     if (step + 1 < pass.ring.size) rotation.emplace(pass.ring, part);
-    const at::Tensor k = part[0].transpose(1, 2), v = part[1].transpose(1, 2);
-    pass.for_pairs(pass.ring.source(step),
-                   [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
-                     ops::PartialAttention sum = run_of(whole, queries);
-                     merge(sum, partial_attention(run_of(q, queries), run_of(k, keys), run_of(v, keys), mask));
-                   });
+    const int source = pass.ring.source(step);  // first this rank itself, whose tokens see one another
+    merge(whole,
+          partial_attention(q, pass.heads_of(part, source, 0), pass.heads_of(part, source, 1), pass.mask_of(source)));
     if (rotation) part = rotation->wait();
   }
   return whole;
@@ -93,11 +63,11 @@ struct RingGradients {
 };
 
 /// The gradients of a part go to the next rank when this one has added its own to them. They follow the part itself: a
-/// rank sends a part, then the gradients of it, then the next part.
+/// rank sends a part, then the gradients of it, then the next part. `q` and `dout` as in ring_forward().
 RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const at::Tensor& q, at::Tensor part,
                             const ops::PartialAttention& whole) {
   const RingOfRanks& ring = pass.ring;
-  RingGradients d{at::zeros_like(whole.out), {}};
+  RingGradients d;
   const auto wide = whole.out.options();
   at::Tensor arriving, sum;
   comm::Work receiving, sending;
@@ -109,17 +79,14 @@ RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const 
     std::optional<Rotation> rotation;
     if (step + 1 < ring.size) rotation.emplace(ring, part);
     const at::Tensor own = at::zeros(part.sizes(), wide);
-    const auto by_head = [](const at::Tensor& both, int64_t i) { return both[i].transpose(1, 2); };
-    pass.for_pairs(
-        ring.source(step), [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
-          const auto of_pair =
-              partial_attention_backward(run_of(dout, queries), run_of(q, queries), run_of(by_head(part, 0), keys),
-                                         run_of(by_head(part, 1), keys), mask, run_of(whole, queries));
-          if (!of_pair.q.defined()) return;
-          run_of(d.q, queries).add_(of_pair.q);
-          run_of(by_head(own, 0), keys).add_(of_pair.k);
-          run_of(by_head(own, 1), keys).add_(of_pair.v);
-        });
+    const int source = ring.source(step);
+    const auto of_part = partial_attention_backward(dout, q, pass.heads_of(part, source, 0),
+                                                    pass.heads_of(part, source, 1), pass.mask_of(source), whole);
+    if (of_part.q.defined()) {
+      d.q = d.q.defined() ? d.q.add_(of_part.q) : of_part.q;
+      pass.heads_of(own, source, 0).copy_(of_part.k);
+      pass.heads_of(own, source, 1).copy_(of_part.v);
+    }
     receiving.wait();
     sending.wait();  // of the sum before, which goes now
     sum = step > 0 ? own.add_(arriving) : own;
@@ -137,7 +104,7 @@ RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const 
 struct RingAttention : torch::autograd::Function<RingAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const c10::intrusive_ptr<RingPass>& pass) {
-    const auto whole = ring_forward(*pass, q.transpose(1, 2), pass->packed(k, v));
+    const auto whole = ring_forward(*pass, ops::as_partial_operand(q).transpose(1, 2), pass->packed(k, v));
     const at::Tensor out = whole.out.transpose(1, 2).to(q.scalar_type());
     context->save_for_backward({q, k, v, out, whole.log_sums});
     context->saved_data["pass"] = c10::IValue::make_capsule(pass);
@@ -150,8 +117,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     const auto& pass = *static_cast<const RingPass*>(capsule.get());
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &log_sums = saved[4];
     const ops::PartialAttention whole{saved[3].to(log_sums.scalar_type()).transpose(1, 2), log_sums};
-    const RingGradients d =
-        ring_backward(pass, gradients[0].transpose(1, 2), q.transpose(1, 2), pass.packed(k, v), whole);
+    const RingGradients d = ring_backward(pass, ops::as_partial_operand(gradients[0]).transpose(1, 2),
+                                          ops::as_partial_operand(q).transpose(1, 2), pass.packed(k, v), whole);
     const auto own = [&](int64_t i) { return d.part[i].narrow(1, 0, k.size(1)).to(k.scalar_type()); };
     return {d.q.transpose(1, 2).to(q.scalar_type()), own(0), own(1), at::Tensor()};
   }
