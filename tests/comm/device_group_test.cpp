@@ -32,8 +32,9 @@ class Recorder : public comm::IdleGroup {
 
 class DeviceGroups : public testing::Test {
  protected:
-  std::shared_ptr<comm::DeviceGroup> group(const std::string& name, std::vector<int> ranks) {
-    Membership member{name, name + " of this test", std::move(ranks), 0};
+  std::shared_ptr<comm::DeviceGroup> group(const std::string& name, std::vector<int> ranks,
+                                           const std::string& channel = "") {
+    Membership member{name, name + " of this test", std::move(ranks), 0, channel};
     hosts_.push_back(std::make_shared<Recorder>(name, 0, member.size()));
     return std::make_shared<comm::DeviceGroup>(std::move(member), hosts_.back(), links_);
   }
@@ -74,6 +75,19 @@ TEST_F(DeviceGroups, OfTheSameRanksShareALink) {
   all_reduce(*group("backwards", {0, 3, 2, 1}));
   all_reduce(*group("pair", {0, 1}));
   EXPECT_THAT(connected_, ElementsAre("0,1,2,3:collectives", "0,3,2,1:collectives", "0,1:collectives"));
+}
+
+// What backward waits for must not queue up behind gradients that the same ranks add up.
+TEST_F(DeviceGroups, OfAChannelHaveALinkOfTheirOwn) {
+  const auto data = group("data+sequence", {0, 1}), exchange = group("sequence attention", {0, 1}, "attention");
+  all_reduce(*data);
+  all_reduce(*exchange);
+  all_reduce(*group("decoding", {0, 1}, "attention"));
+  all_reduce(*data);
+  EXPECT_THAT(connected_, ElementsAre("0,1:collectives", "0,1:collectives:attention"));
+  EXPECT_EQ(made_[0]->calls, 2);
+  EXPECT_EQ(made_[1]->calls, 2);
+  EXPECT_EQ(made_[1]->name(), "devices of ranks 0,1, attention");
 }
 
 // A receive that is posted early must not hold up what the same two ranks add up meanwhile.

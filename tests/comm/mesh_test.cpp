@@ -76,6 +76,19 @@ TEST(Mesh, GivesEachWayBetweenTwoRanksAGroup) {
   });
 }
 
+TEST(Mesh, GivesAPurposeAGroupOfItsOwn) {
+  comm::run_ranks(4, [](World& world) {
+    Mesh mesh(world, {{"data", 2}, {"sequence", 2}});
+    comm::Group &usual = mesh.group("sequence"), &own = mesh.channel("sequence", "attention");
+    EXPECT_NE(&usual, &own);
+    EXPECT_EQ(&own, &mesh.channel("sequence", "attention")) << "made once";
+    EXPECT_EQ(members(own, world.rank()), members(usual, world.rank()));
+    EXPECT_EQ(own.name(), "sequence attention");
+    EXPECT_EQ(world.traffic().total("sequence", "all_gather").calls, 2);
+    EXPECT_EQ(mesh.channel("tensor", "attention").size(), 1) << "an axis that was not named";
+  });
+}
+
 TEST(Mesh, CountsOneWayGroupsUnderTheirAxis) {
   comm::run_ranks(2, [](World& world) {
     Mesh mesh(world, {{"pipeline", 2}});

@@ -96,7 +96,7 @@ struct RankOfSequence {
         exchange(with_sequence_mode(c.config, [&](auto mode) { return mode.exchange(mesh, c.config); })),
         cut(parallel::sequence_cut(c.config, c.tokens, documents_of(c))),
         runs(parallel::runs_of(cut, world.rank(), world.size())) {
-    exchange->check(c.heads, c.kv_heads);
+    parallel::check_heads(c.config, c.heads);
   }
 
   at::Tensor own(const at::Tensor& whole) const { return parallel::tokens_at(whole, 1, runs).contiguous(); }

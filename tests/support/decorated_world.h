@@ -15,8 +15,9 @@ class DecoratedWorld final : public comm::WorldDecorator {
  public:
   using Decorate = std::function<std::shared_ptr<comm::Group>(std::shared_ptr<comm::Group>)>;
   DecoratedWorld(comm::World& inner, Decorate decorate) : WorldDecorator(inner), decorate_(std::move(decorate)) {}
-  std::shared_ptr<comm::Group> make_group(const std::string& name, const std::vector<int>& ranks) override {
-    auto group = WorldDecorator::make_group(name, ranks);
+  std::shared_ptr<comm::Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                          const std::string& channel = "") override {
+    auto group = WorldDecorator::make_group(name, ranks, channel);
     return ranks.size() > 1 ? decorate_(std::move(group)) : group;
   }
 

@@ -82,13 +82,12 @@ data::Batch rows_of(const data::Batch& b, int64_t part, int64_t parts) {
 }
 
 /// d(sum of losses) / d(embedded input) of one pass, parameters' gradients left alone.
-at::Tensor input_gradient(train::Engine& engine, const run::Config& config, const data::Batch& on_host) {
+at::Tensor input_gradient(train::Engine& engine, const data::Batch& on_host) {
   auto to = [&](const at::Tensor& t) { return !t.defined() ? t : t.to(engine.device()); };
   const data::Batch b{to(on_host.inputs), to(on_host.labels), to(on_host.positions), on_host.documents};
   models::Model& model = engine.model();
-  const nn::Step step =
-      distributed::layout_of(config.parallel, engine.mesh())
-          .with_cut({.positions = b.positions, .documents = b.documents}, models::tokens_of(model, b.inputs));
+  const nn::Step step = engine.distributed().layout().with_cut({.positions = b.positions, .documents = b.documents},
+                                                               models::tokens_of(model, b.inputs));
   at::Tensor x = model.embed(b.inputs, step).detach().requires_grad_();
   at::Tensor h = x;
   for (const auto& block : model.blocks) h = block(h, step);
@@ -113,8 +112,7 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
   const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
   const int64_t replica = engine->mesh().index("data"), data = engine->mesh().size("data");
   Trace t;
-  if (c.pipeline.size == 1)
-    t.input_gradient = input_gradient(*engine, config, rows_of(random_batch(c, 0), replica, data));
+  if (c.pipeline.size == 1) t.input_gradient = input_gradient(*engine, rows_of(random_batch(c, 0), replica, data));
   for (int64_t i = 0; i < c.steps; ++i) {
     engine->zero_grad();
     t.losses.push_back(engine->train_step(rows_of(random_batch(c, i), replica, data)));
@@ -127,14 +125,14 @@ Trace trace(World& world, const ParityCase& c, bool is_serial) {
 }
 
 /// What this rank holds of a hidden state [B, S, H] of the whole batch at the border of a block.
-at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, comm::Mesh& mesh) {
-  const tensor::Place& place = mesh.place();
+at::Tensor part_of_hidden(const at::Tensor& whole, const ParityCase& c, train::Engine& engine) {
+  const tensor::Place& place = engine.mesh().place();
   const at::Tensor documents = rows_of(random_batch(c, 0), place.index("data"), c.data).documents;
   const auto cut = [](const at::Tensor& t, int64_t dim, int64_t parts, int64_t index) {
     return t.narrow(dim, index * (t.size(dim) / parts), t.size(dim) / parts);
   };
   const at::Tensor replica = cut(whole, 0, c.data, place.index("data"));
-  const parallel::Layout layout = distributed::layout_of(make_config(c, false).parallel, mesh);
+  const parallel::Layout& layout = engine.distributed().layout();
   return parallel::part_of(layout, layout.outside, replica, layout.with_cut({.documents = documents}, whole.size(1)));
 }
 
@@ -306,7 +304,7 @@ void check_parity(const ParityCase& c) {
     const auto engine = train::initialize(world, config, c.shape, device_of(c, world));
     const tensor::Place& place = engine->mesh().place();
     if (c.pipeline.size == 1)
-      expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, engine->mesh()), terms, "input gradient");
+      expect_close(got.input_gradient, part_of_hidden(want.input_gradient, c, *engine), terms, "input gradient");
     for (int64_t i = 0; i < c.steps; ++i) {
       compare_numbers(got.losses[i], want.losses[i], concat("loss of step ", i));
       const at::Tensor norm = at::scalar_tensor(want.norms[i], at::kDouble);  // added up rank by rank: never bitwise

@@ -294,6 +294,8 @@ INSTANTIATE_TEST_SUITE_P(
                             "got tensor 2, pipeline 1, sequence 1; set all to 1 and use parallel.data"},
                     Refusal{"pipeline", [](run::Config& c) { c.parallel.pipeline.size = 2; },
                             "got tensor 1, pipeline 2, sequence 1; set all to 1 and use parallel.data"},
+                    Refusal{"sequence", [](run::Config& c) { c.parallel.sequence.size = 2; },
+                            "got tensor 1, pipeline 1, sequence 2; set all to 1 and use parallel.data"},
                     Refusal{"fp8", [](run::Config& c) { c.precision.mode = "fp8"; },
                             "a module of your own has none; use bf16"},
                     Refusal{"recompute", [](run::Config& c) { c.memory.recompute = "block"; },

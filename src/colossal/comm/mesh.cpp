@@ -71,6 +71,10 @@ std::string Mesh::name_of(const std::vector<std::string>& axes) {
 
 Group& Mesh::group(const std::vector<std::string>& axes) { return made(name_of(axes), ranks_along(axes)); }
 
+Group& Mesh::channel(const std::string& axis, const std::string& purpose) {
+  return made(axis + " " + purpose, ranks_along({axis}), false, purpose);
+}
+
 std::vector<std::string> Mesh::axes_but(const std::string& left_out) const {
   std::vector<std::string> names;
   for (const auto& axis : place_.axes())
@@ -125,11 +129,11 @@ Group& Mesh::one_way(const std::string& axis, int from, int to) {
   return made(concat(axis, " ", from, ">", to), {along[from], along[to]}, true);
 }
 
-Group& Mesh::made(const std::string& name, const std::vector<int>& ranks, bool is_one_way) {
+Group& Mesh::made(const std::string& name, const std::vector<int>& ranks, bool is_one_way, const std::string& channel) {
   const std::lock_guard lock(mutex_);
   auto& group = groups_[name];
   if (!group) {
-    group = world_.make_group(name, ranks);
+    group = world_.make_group(name, ranks, channel);
     in_order_.push_back({group.get(), is_one_way});
   }
   return *group;

@@ -47,6 +47,9 @@ class Mesh {
   Group& group(std::initializer_list<const char*> axes) {
     return group(std::vector<std::string>(axes.begin(), axes.end()));
   }
+  /// The ranks along `axis` as group() has them, over a connection between devices that no other group shares
+  /// (World::make_group): for what must not wait behind other calls of the same ranks. Name: "axis purpose".
+  Group& channel(const std::string& axis, const std::string& purpose);
   /// The ranks of all axes, or of all but one.
   Group& all() { return group(axes_but("")); }
   Group& all_but(const std::string& axis) { return group(axes_but(axis)); }
@@ -72,7 +75,8 @@ class Mesh {
 
  private:
   static std::string name_of(const std::vector<std::string>& axes);
-  Group& made(const std::string& name, const std::vector<int>& ranks, bool is_one_way = false);
+  Group& made(const std::string& name, const std::vector<int>& ranks, bool is_one_way = false,
+              const std::string& channel = "");
   std::vector<std::string> axes_but(const std::string& left_out) const;
   std::vector<int> ranks_along(const std::vector<std::string>& axes) const;
 

@@ -22,7 +22,7 @@ RankWorld::~RankWorld() {
 }
 
 Membership RankWorld::membership(const std::string& name, const std::vector<int>& ranks) {
-  Membership result{name, name + ":", ranks, -1};
+  Membership result{.name = name, .key = name + ":", .ranks = ranks, .rank = -1, .channel = {}};
   for (size_t i = 0; i < ranks.size(); ++i) {
     require(ranks[i] >= 0 && ranks[i] < size(), "comm", "group \"", name, "\": ranks must be in [0, ", size(),
             "): got ", ranks[i]);
@@ -38,8 +38,10 @@ Membership RankWorld::membership(const std::string& name, const std::vector<int>
   return result;
 }
 
-std::shared_ptr<Group> RankWorld::make_group(const std::string& name, const std::vector<int>& ranks) {
-  const Membership member = membership(name, ranks);
+std::shared_ptr<Group> RankWorld::make_group(const std::string& name, const std::vector<int>& ranks,
+                                             const std::string& channel) {
+  Membership member = membership(name, ranks);
+  member.channel = channel;
   if (member.size() == 1) return std::make_shared<IdleGroup>(name, 0, 1);
   const std::shared_ptr<Backend> backend = connect_(member);
   {

@@ -21,6 +21,7 @@ struct Membership {
   std::string key;         ///< of this very group: the same on all members, no other group's
   std::vector<int> ranks;  ///< of the world, in group order
   int rank = 0;            ///< of this rank within `ranks`
+  std::string channel;     ///< of devices: World::make_group
   int size() const { return static_cast<int>(ranks.size()); }
 };
 
@@ -43,7 +44,8 @@ class RankWorld : public World {
   int size() const override { return options_.size; }
   int local_rank() const override { return options_.local_rank; }
   int local_size() const override { return options_.local_size; }
-  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) override;
+  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                    const std::string& channel = "") override;
   Traffic& traffic() override { return traffic_; }
   std::shared_ptr<void> busy(const std::string& what) override;
   void on_stall(std::function<void(const Stall&)> listener) override;

@@ -26,7 +26,7 @@ class Traffic {
   Phase phase() const;
   void set_phase(Phase phase);
   /// Sum over the entries that match; an empty string matches every group or collective, the name of an axis also its
-  /// one-way groups (Mesh::one_way).
+  /// one-way groups and its channels (Mesh::one_way, Mesh::channel).
   Count total(const std::string& group = "", const std::string& collective = "") const;
   Count total(const std::string& group, const std::string& collective, Phase phase) const;
   std::map<Key, Count> entries() const;

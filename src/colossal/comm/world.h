@@ -34,8 +34,11 @@ class World {
   virtual int local_size() const = 0;
   /// The group of `ranks` (of the world, in group order), decorated with counting and the watchdog. Collective among
   /// exactly those ranks. One rank: a null group, which communicates nothing. `name` appears in counters and errors;
-  /// the same set of ranks may be asked for under several names.
-  virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) = 0;
+  /// the same set of ranks may be asked for under several names. Between devices groups of the same ranks share one
+  /// connection, which may run their calls one after another; a `channel` has one of its own (DeviceLinks), for calls
+  /// that must not queue up behind those of other groups.
+  virtual std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                            const std::string& channel = "") = 0;
   virtual Traffic& traffic() = 0;
   /// As long as the result lives, this rank does something that is no collective and may take long: "saving a
   /// checkpoint". Ranks that wait for it meanwhile are patient as long as its process is alive; what it waits for

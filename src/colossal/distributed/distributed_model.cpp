@@ -15,23 +15,33 @@
 #include "colossal/parallel/tensor/tensor_layers.h"
 
 namespace colossal::distributed {
+namespace {
 
+/// How a model of `config` lies on `mesh`, which has the axes of it, while it trains.
 parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh) {
   return parallel::with_sequence(parallel::make_layout(config.tensor, mesh), config.sequence);
 }
+
+}  // namespace
 
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence) {
   models::Costs costs = models::costs_of(shape, sequence);
   return {costs.first, std::move(costs.blocks), costs.last};
 }
 
+void check_heads(const ParallelConfig& config, const models::ModelShape& shape) {
+  const nn::HeadSplit here(shape.attention(), parallel::head_parts(config.tensor));
+  parallel::check_heads(config.sequence, here.heads_local);
+}
+
 DistributedModel::DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                                    nn::Parameters::Options options, const Workload& workload)
     : mesh_(mesh), sequence_(config.sequence) {
+  shape.validate();
+  check_heads(config, shape);
   mesh.group("pipeline");  // for everywhere(): made there, it would wait for stages that still compute
   parallel::PipelineConfig pipeline = config.pipeline;
   pipeline.micro_batches = workload.micro_batches;
-  shape.validate();
   const bool is_cut = pipeline.size > 1;  // or nobody asks for the costs
   const parallel::PipelinePlan plan = parallel::make_plan(
       pipeline, is_cut ? model_costs(shape, workload.sequence)

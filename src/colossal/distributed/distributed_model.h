@@ -35,8 +35,8 @@ class DistributedModel {
 
   /// `mesh` has the axes of `config`. Rank r of the pipeline holds the parameters that its stages use.
   /// Collective among all ranks of the mesh; groups are made, nothing is sent.
-  /// Errors ("pipeline", "2d", ...): what the model or the schedule cannot be cut into; before anything is
-  ///                                 communicated.
+  /// Errors ("pipeline", "2d", ...): what the model or the schedule cannot be cut into, those of check_heads(); before
+  ///                                 anything is communicated.
   DistributedModel(comm::Mesh& mesh, const ParallelConfig& config, const models::ModelShape& shape,
                    nn::Parameters::Options options, const Workload& workload);
 
@@ -69,6 +69,8 @@ class DistributedModel {
   /// tensor.sequence deals out tokens to ranks. Then they are of the layout without these, under which each rank has
   /// all tokens, and parallel.sequence shares out the keys and values of a cache alone.
   const models::Model& decoding_model() const { return decoding().model; }
+  /// Of the layers of model(): which tokens of a batch a rank has.
+  const parallel::Layout& layout() const { return training_.layout; }
   const parallel::PipelineExecutor& executor() const { return *training_.executor; }
   const std::vector<int64_t>& cuts() const { return cuts_; }
 
@@ -100,8 +102,8 @@ class DistributedModel {
   std::optional<Runner> prompting_;  // where it does so by tensor.sequence, too, which wants lengths that divide
 };
 
-/// How a model of `config` lies on `mesh`, which has the axes of it, while it trains.
-parallel::Layout layout_of(const ParallelConfig& config, comm::Mesh& mesh);
+/// Errors ("parallel"): attention heads that the mode of parallel sequences cannot deal out (parallel::check_heads).
+void check_heads(const ParallelConfig& config, const models::ModelShape& shape);
 
 /// What the parts of a model of `shape` cost, in operations of a training step on one sample of `sequence` tokens.
 parallel::ModelCosts model_costs(const models::ModelShape& shape, int64_t sequence);

@@ -10,6 +10,7 @@ std::shared_ptr<Backend> DeviceLinks::of(const Membership& member, bool transfer
   for (const int rank : member.ranks) linked.key += concat(linked.key.empty() ? "" : ",", rank);
   linked.name = concat("devices of ranks ", linked.key);
   linked.key += transfers ? ":transfers" : ":collectives";
+  if (!member.channel.empty()) linked.key += ":" + member.channel, linked.name += ", " + member.channel;
   std::shared_ptr<Link> link;
   {
     const std::lock_guard lock(mutex_);

@@ -1,5 +1,5 @@
 // A group whose tensors lie on devices, and what connects these: made when the first of them travels, once for each
-// list of ranks.
+// list of ranks and channel.
 //
 //   const auto links = std::make_shared<DeviceLinks>(connect);                      // one for all groups of a rank
 //   auto group = std::make_shared<DeviceGroup>(member, make_gloo(member), links);
@@ -27,8 +27,9 @@ using ConnectDevices =
 /// What connects the devices of ranks: NCCL's communicators. Each takes memory of every device and a moment of every
 /// rank, so groups of the same ranks in the same order share one. What stages send one another has a link apart from
 /// the collectives of the same ranks: a link may run what it is given one after another, and a receive that was posted
-/// early must not hold up a collective.
-/// Thread safety: any thread may call. Ranks must bring the calls of all groups of one list in one order.
+/// early must not hold up a collective. So has each channel (World::make_group): what backward waits for, exchanges of
+/// attention, does not queue up behind gradients that the same ranks add up meanwhile.
+/// Thread safety: any thread may call. Ranks must bring the calls of all groups of one list and channel in one order.
 class DeviceLinks {
  public:
   explicit DeviceLinks(ConnectDevices connect) : connect_(std::move(connect)) {}

@@ -30,8 +30,9 @@ class WorldDecorator : public World {
   int size() const override { return inner_.size(); }
   int local_rank() const override { return inner_.local_rank(); }
   int local_size() const override { return inner_.local_size(); }
-  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) override {
-    return inner_.make_group(name, ranks);
+  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                    const std::string& channel = "") override {
+    return inner_.make_group(name, ranks, channel);
   }
   Traffic& traffic() override { return inner_.traffic(); }
   std::shared_ptr<void> busy(const std::string& what) override { return inner_.busy(what); }

@@ -53,8 +53,9 @@ class RecordingWorld::RecordingGroup final : public GroupDecorator {
 RecordingWorld::RecordingWorld(World& inner) : WorldDecorator(inner), record_(std::make_shared<Record>()) {}
 RecordingWorld::~RecordingWorld() = default;
 
-std::shared_ptr<Group> RecordingWorld::make_group(const std::string& name, const std::vector<int>& ranks) {
-  auto group = WorldDecorator::make_group(name, ranks);
+std::shared_ptr<Group> RecordingWorld::make_group(const std::string& name, const std::vector<int>& ranks,
+                                                  const std::string& channel) {
+  auto group = WorldDecorator::make_group(name, ranks, channel);
   if (ranks.size() == 1) return group;
   return std::make_shared<RecordingGroup>(std::move(group), ranks, record_, traffic());
 }

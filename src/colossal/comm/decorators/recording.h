@@ -40,7 +40,8 @@ class RecordingWorld final : public WorldDecorator {
  public:
   explicit RecordingWorld(World& inner);
   ~RecordingWorld() override;
-  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks) override;
+  std::shared_ptr<Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                    const std::string& channel = "") override;
   std::vector<RecordedCall> calls() const;
   /// Forgets what was called so far, as between two steps.
   void clear();

@@ -166,6 +166,7 @@ std::string mode_name(const SequenceConfig& c) {
 
 std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes) {
   check_sequence(config, sizes.tokens);
+  check_heads(config, sizes.heads);
   require(sizes.kv_heads > 0 && sizes.heads % sizes.kv_heads == 0, "parallel",
           "key-value heads must divide the attention heads: got ", sizes.kv_heads, " of ", sizes.heads);
   std::vector<AttentionCost> ranks;

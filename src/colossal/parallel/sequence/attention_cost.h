@@ -43,7 +43,7 @@ std::string mode_name(const SequenceConfig& config);
 
 /// By formula, exactly, for any sizes: docs/sequence-parallel.md has them for tokens that divide. The sources are those
 /// of the modes (modes.h); that of operations is 12 D a head and pair, a third of them forward.
-/// Errors ("parallel"): those of sequence_axes(); fewer tokens than ranks; key-value heads that do not divide heads.
+/// Errors ("parallel"): those of check_sequence() and of check_heads(); key-value heads that do not divide heads.
 std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes);
 
 /// Attention itself, forward and backward once on random numbers, a thread a rank.
@@ -51,7 +51,7 @@ std::vector<AttentionCost> published_cost(const SequenceConfig& config, const At
 /// Traffic: World::traffic(). Activations: what a memory::Account of the rank has when forward is done and nobody else
 ///          holds q, k and v. Operations: what is announced to a tensor::FlopCount.
 /// Threads: sets LibTorch's number of threads to one a rank.
-/// Errors:  those of published_cost(), before any thread is started; of SequenceExchange::check() on all ranks alike.
+/// Errors:  those of published_cost(), before any thread is started.
 std::vector<AttentionCost> measured_cost(const SequenceConfig& config, const AttentionSizes& sizes);
 
 }  // namespace colossal::parallel

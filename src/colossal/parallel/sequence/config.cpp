@@ -46,6 +46,14 @@ std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config) {
   return with_sequence_mode(config, [&](auto mode) { return mode.axes(config); });
 }
 
+void check_heads(const SequenceConfig& config, int64_t heads) {
+  sequence_axes(config);  // refuses what no mode can be made of
+  const int64_t ranks = with_sequence_mode(config, [&](auto mode) { return mode.head_parts(config); });
+  require(heads % ranks == 0, "parallel", "the ", heads, " attention heads of a rank must divide by the ", ranks,
+          " ranks that exchange tokens for heads (sequence.mode ulysses, usp): take another number of ranks, or mode "
+          "ring or gather, which take any");
+}
+
 void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares) {
   sequence_axes(config);  // refuses what no mode can be made of
   if (config.size == 1) return;

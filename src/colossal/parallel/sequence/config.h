@@ -26,6 +26,10 @@ std::vector<std::string> sequence_mode_names();
 /// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or beside another mode than usp.
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config);
 
+/// Errors ("parallel"): those of sequence_axes(); `heads` query heads of each rank (nn::HeadSplit, where ranks split
+/// them by parallel.tensor) that the mode cannot deal out. No communication: to be asked before groups are made.
+void check_heads(const SequenceConfig& config, int64_t heads);
+
 /// Errors ("parallel"): those of sequence_axes(); rows of `tokens` that have none for some rank; where ranks that share
 /// matrices deal out the tokens too, `shares` of them (tensor.sequence), rows that do not divide by 2 * size * shares.
 void check_sequence(const SequenceConfig& config, int64_t tokens, int64_t shares = 1);

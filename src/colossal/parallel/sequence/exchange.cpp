@@ -59,11 +59,14 @@ ops::AttentionMask SequenceMask::between(const std::vector<ops::PositionRun>& qu
 }
 
 nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
-                             int64_t shares) {
+                             const AttentionLayers& layers, int64_t shares) {
   // Neighbours that exchange heads have one another's tokens all the same: the groups of them are to be balanced.
   const int64_t ranks = config.size / config.ulysses, together = config.ulysses * shares;
   const bool is_known = documents.defined() && documents.is_cpu() && documents.size(1) == tokens;
-  return is_known ? balanced(documents, ranks, together) : zigzag(tokens, ranks, together);
+  if (is_known) return balanced(documents, layers, ranks, together);
+  const bool has_window = std::any_of(layers.begin(), layers.end(), [](const auto& layer) { return layer.window > 0; });
+  return has_window ? balanced(at::zeros({1, tokens}, at::kLong), layers, ranks, together)
+                    : zigzag(tokens, ranks, together);
 }
 
 Layout with_sequence(Layout layout, const SequenceConfig& config) {
@@ -75,14 +78,15 @@ Layout with_sequence(Layout layout, const SequenceConfig& config) {
   std::shared_ptr<const SequenceExchange> exchange =
       with_sequence_mode(config, [&](auto mode) { return mode.exchange(*layout.mesh, config); });
   const int64_t parts = layout.mesh->place().size(layout.inside.columns);
-  layout.attention = [exchange, parts](int64_t layer, const nn::AttentionShape& shape,
-                                       const nn::AttentionOptions& options) {
-    const nn::HeadSplit here(shape, parts);
-    exchange->check(here.heads_local, here.kv_heads_local);
+  const auto layers = std::make_shared<AttentionLayers>();  // those asked for so far
+  layout.attention = [config, exchange, parts, layers](int64_t layer, const nn::AttentionShape& shape,
+                                                       const nn::AttentionOptions& options) {
+    check_heads(config, nn::HeadSplit(shape, parts).heads_local);
+    layers->push_back(options);
     return std::make_unique<SplitAttention>(exchange, layer, shape.heads, options);
   };
-  layout.cut = [config, shares](int64_t tokens, const nn::Step& step) {
-    return sequence_cut(config, tokens, step.documents, shares);
+  layout.cut = [config, shares, layers](int64_t tokens, const nn::Step& step) {
+    return sequence_cut(config, tokens, step.documents, *layers, shares);
   };
   return layout;
 }

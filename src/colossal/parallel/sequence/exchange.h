@@ -11,6 +11,7 @@
 #include "colossal/nn/attention.h"
 #include "colossal/ops/attention.h"
 #include "colossal/parallel/sequence/config.h"
+#include "colossal/parallel/sequence/runs.h"
 #include "colossal/parallel/tensor/layout.h"
 
 namespace colossal::parallel {
@@ -33,9 +34,7 @@ struct SequenceHeads {
 class SequenceExchange {
  public:
   virtual ~SequenceExchange() = default;
-  /// Errors ("parallel"): heads of a rank that the mode cannot exchange.
-  virtual void check(int64_t heads, int64_t kv_heads) const = 0;
-  /// softmax(scores) v of the queries, [B, S_own, N, D], where every query meets the keys of all tokens that `mask`
+  /// softmax(scores) v of the queries, [B, S_own, N, D], of heads that check_heads() lets pass, where every query meets the keys of all tokens that `mask`
   /// lets it see; `cut` says which rank holds which. Differentiable in q, k and v. Collective among the ranks of the
   /// mode.
   virtual at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const = 0;
@@ -51,13 +50,15 @@ std::shared_ptr<const SequenceExchange> ulysses_exchange(comm::Group& group, int
 /// cut for more.
 std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis);
 
-/// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has, see runs_of():
-/// zigzag(), or where there are documents, known to the host, balanced().
+/// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has, see runs_of(): where
+/// there are documents, known to the host, balanced() for them and `layers`; else for rows of one document where a
+/// layer has a window, under which a zigzag gives ranks unlike numbers of pairs; else zigzag().
 nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,
-                             int64_t shares = 1);
+                             const AttentionLayers& layers = {{}}, int64_t shares = 1);
 
 /// `layout` with the tokens of each row dealt out over the axes of `config`, of its mesh, and attention by
-/// the mode. Ranks that split tokens by tensor.sequence cut what a rank has further.
+/// the mode. Ranks that split tokens by tensor.sequence cut what a rank has further. Cuts are planned for the attention
+/// layers that were asked of the layout, or of a copy of it, until then.
 Layout with_sequence(Layout layout, const SequenceConfig& config);
 
 }  // namespace colossal::parallel

@@ -19,8 +19,6 @@ class GatherExchange final : public SequenceExchange {
  public:
   explicit GatherExchange(comm::Group& group) : group_(group) {}
 
-  void check(int64_t, int64_t) const override {}
-
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
     std::vector<std::vector<ops::PositionRun>> runs;
     int64_t longest = 0, tokens = 0;
@@ -46,7 +44,7 @@ class GatherExchange final : public SequenceExchange {
 }  // namespace
 
 std::shared_ptr<const SequenceExchange> SequenceGather::exchange(comm::Mesh& mesh, const SequenceConfig&) {
-  return std::make_shared<GatherExchange>(mesh.group("sequence"));
+  return std::make_shared<GatherExchange>(mesh.channel("sequence", "attention"));
 }
 
 }  // namespace colossal::parallel

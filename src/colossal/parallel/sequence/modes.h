@@ -23,6 +23,8 @@ struct AttentionSizes;
 struct SequenceGather {
   static constexpr const char* name = "gather";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  /// Ranks that exchange tokens for heads.
+  static int64_t head_parts(const SequenceConfig&) { return 1; }
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
@@ -31,6 +33,7 @@ struct SequenceGather {
 struct SequenceUlysses {
   static constexpr const char* name = "ulysses";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static int64_t head_parts(const SequenceConfig& c) { return c.size; }
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
@@ -39,6 +42,7 @@ struct SequenceUlysses {
 struct SequenceRing {
   static constexpr const char* name = "ring";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static int64_t head_parts(const SequenceConfig&) { return 1; }
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
@@ -47,6 +51,7 @@ struct SequenceRing {
 struct SequenceUsp {
   static constexpr const char* name = "usp";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static int64_t head_parts(const SequenceConfig& c) { return c.ulysses; }
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };
@@ -55,6 +60,7 @@ struct SequenceUsp {
 struct SequenceSelfAttention {
   static constexpr const char* name = "ring-self-attention";
   static std::vector<comm::Mesh::Axis> axes(const SequenceConfig&);
+  static int64_t head_parts(const SequenceConfig&) { return 1; }
   static std::shared_ptr<const SequenceExchange> exchange(comm::Mesh&, const SequenceConfig&);
   static AttentionCost cost(const SequenceConfig&, const AttentionSizes&, int64_t rank);
 };

@@ -160,7 +160,6 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
 class RingExchange final : public SequenceExchange {
  public:
   explicit RingExchange(const RingOfRanks& ring) : ring_(ring) {}
-  void check(int64_t, int64_t) const override {}
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
     return RingAttention::apply(heads.q, heads.k, heads.v, c10::make_intrusive<RingPass>(ring_, cut, mask));
   }

@@ -145,7 +145,6 @@ struct RowAttention : torch::autograd::Function<RowAttention> {
 class RowExchange final : public SequenceExchange {
  public:
   RowExchange(const RingOfRanks& ring, comm::Group& group) : ring_(ring), group_(group) {}
-  void check(int64_t, int64_t) const override {}
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
     return RowAttention::apply(heads.q, heads.k, heads.v, c10::make_intrusive<RowPass>(ring_, group_, cut, mask));
   }
@@ -158,7 +157,7 @@ class RowExchange final : public SequenceExchange {
 }  // namespace
 
 std::shared_ptr<const SequenceExchange> SequenceSelfAttention::exchange(comm::Mesh& mesh, const SequenceConfig&) {
-  return std::make_shared<RowExchange>(ring_along(mesh, "sequence"), mesh.group("sequence"));
+  return std::make_shared<RowExchange>(ring_along(mesh, "sequence"), mesh.channel("sequence", "attention"));
 }
 
 }  // namespace colossal::parallel

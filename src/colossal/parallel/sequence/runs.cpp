@@ -3,7 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "colossal/base/error.h"
 
@@ -17,16 +19,27 @@ std::vector<int64_t> nearly_equal(int64_t size, int64_t parts) {
   return sizes;
 }
 
-/// Of each position the pairs of its queries in all rows, added up: [i] are those of positions before i.
-std::vector<double> summed_pairs(const at::Tensor& documents) {
+/// The keys that token `i` of a document of `size` tokens sees (ops::AttentionMask): of a window that is not causal
+/// those on either side.
+int64_t keys_seen(int64_t i, int64_t size, bool causal, int64_t window) {
+  if (causal) return window > 0 ? std::min(i + 1, window) : i + 1;
+  return window > 0 ? std::min(i, window) + 1 + std::min(size - 1 - i, window) : size;
+}
+
+/// Of each position the pairs of its queries in all rows and layers, added up: [i] are those of positions before i.
+std::vector<double> summed_pairs(const at::Tensor& documents, const AttentionLayers& layers) {
+  std::map<std::pair<bool, int64_t>, double> kinds;  // how many layers see so
+  for (const nn::AttentionOptions& layer : layers) ++kinds[{layer.causal, layer.window}];
   const at::Tensor ids = documents.contiguous();
   const int64_t rows = ids.size(0), tokens = ids.size(1);
   std::vector<double> sums(tokens + 1, 0);
   for (int64_t row = 0; row < rows; ++row) {
     const auto* own = ids.const_data_ptr<int64_t>() + row * tokens;
-    for (int64_t i = 0, first = 0; i < tokens; ++i) {
-      if (own[i] != own[first]) first = i;
-      sums[i + 1] += static_cast<double>(i - first + 1);
+    for (int64_t first = 0, end = 0; first < tokens; first = end) {
+      while (end < tokens && own[end] == own[first]) ++end;
+      for (const auto& [kind, count] : kinds)
+        for (int64_t i = 0; i < end - first; ++i)
+          sums[first + i + 1] += count * static_cast<double>(keys_seen(i, end - first, kind.first, kind.second));
     }
   }
   for (int64_t i = 0; i < tokens; ++i) sums[i + 1] += sums[i];
@@ -94,13 +107,13 @@ constexpr int64_t kLeastPiece = 16, kMostPieces = 64;
 
 }  // namespace
 
-std::vector<double> pairs_of(const nn::SequenceCut& cut, const at::Tensor& documents) {
-  return pairs_by(cut, summed_pairs(documents));
+std::vector<double> pairs_of(const nn::SequenceCut& cut, const at::Tensor& documents, const AttentionLayers& layers) {
+  return pairs_by(cut, summed_pairs(documents, layers));
 }
 
-nn::SequenceCut balanced(const at::Tensor& documents, int64_t ranks, int64_t shares) {
+nn::SequenceCut balanced(const at::Tensor& documents, const AttentionLayers& layers, int64_t ranks, int64_t shares) {
   const int64_t tokens = documents.size(1);
-  const std::vector<double> sums = summed_pairs(documents);
+  const std::vector<double> sums = summed_pairs(documents, layers);
   nn::SequenceCut best = zigzag(tokens, ranks, shares);
   std::vector<int64_t> counts;
   for (int64_t i = 0; i < ranks * shares; ++i) counts.push_back(size_of(runs_of(best, i, ranks * shares)));

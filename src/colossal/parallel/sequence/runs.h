@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "colossal/nn/attention.h"
 #include "colossal/nn/tokens.h"
 #include "colossal/ops/attention.h"
 
@@ -19,14 +20,18 @@ namespace colossal::parallel {
 /// Errors ("parallel"): fewer tokens than ranks * shares.
 nn::SequenceCut zigzag(int64_t tokens, int64_t ranks, int64_t shares = 1);
 
-/// The pairs of a query and a key that each rank of `cut` computes, where a query sees the tokens of its own document
-/// up to itself: documents int64 [B, S] of the host, a run of each row each.
-std::vector<double> pairs_of(const nn::SequenceCut& cut, const at::Tensor& documents);
+/// The attention of each layer of a model: whether it is causal, and its window, say which keys a query sees.
+using AttentionLayers = std::vector<nn::AttentionOptions>;
+
+/// The pairs of a query and a key that each rank of `cut` computes in all `layers` together, where a query sees the
+/// tokens of its own document that the layer lets it see: documents int64 [B, S] of the host, a run of each row each.
+/// Cost: O(B S) for each kind of layer.
+std::vector<double> pairs_of(const nn::SequenceCut& cut, const at::Tensor& documents, const AttentionLayers& layers);
 
 /// zigzag() of the documents' row, unless that gives a rank more than kUneven times the mean of pairs_of(): then pieces
 /// of equal lengths, in as few as bring it below that, are dealt out by their pairs, each rank as many. Planned from
-/// the documents alone, so on every rank alike. Each rank has as many tokens whatever the documents are.
-nn::SequenceCut balanced(const at::Tensor& documents, int64_t ranks, int64_t shares = 1);
+/// the documents and the layers alone, so on every rank alike. Each rank has as many tokens whatever the documents are.
+nn::SequenceCut balanced(const at::Tensor& documents, const AttentionLayers& layers, int64_t ranks, int64_t shares = 1);
 constexpr double kUneven = 1.02;
 
 /// What neighbours number `part` of the ranks of `cut` in `parts` equal groups hold together, in the order of the

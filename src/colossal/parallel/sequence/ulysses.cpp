@@ -8,7 +8,6 @@
 // Memory:        the exchanged q, k, v and result of each layer, as large as those before, until backward.
 #include <ATen/ATen.h>
 
-#include "colossal/base/error.h"
 #include "colossal/comm/collectives.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
@@ -22,7 +21,6 @@ using Runs = std::vector<ops::PositionRun>;
 /// Of ranks that have all tokens.
 class WholeRows final : public SequenceExchange {
  public:
-  void check(int64_t, int64_t) const override {}
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut&, const SequenceMask& mask) const override {
     const ops::AttentionMask whole{.causal = mask.options.causal,
                                    .documents = mask.documents,
@@ -58,15 +56,6 @@ class UlyssesExchange final : public SequenceExchange {
  public:
   UlyssesExchange(comm::Group& group, int64_t index, int64_t parts, std::shared_ptr<const SequenceExchange> inner)
       : group_(group), index_(index), parts_(parts), inner_(std::move(inner)) {}
-
-  void check(int64_t heads, int64_t kv_heads) const override {
-    require(heads % group_.size() == 0, "parallel", "the ", heads, " attention heads of a rank must divide by the ",
-            group_.size(),
-            " ranks that exchange tokens for heads (sequence.mode ulysses, usp): take another number of "
-            "ranks, or mode ring or gather, which take any");
-    const HeadsOfRank here(0, group_.size(), heads, kv_heads);
-    inner_->check(here.count, here.kv_count);
-  }
 
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
     if (group_.size() == 1) return inner_->attend(heads, cut, mask);
@@ -142,11 +131,12 @@ std::shared_ptr<const SequenceExchange> ulysses_exchange(comm::Group& group, int
 }
 
 std::shared_ptr<const SequenceExchange> SequenceUlysses::exchange(comm::Mesh& mesh, const SequenceConfig&) {
-  return ulysses_exchange(mesh.group("sequence"), 0, 1, std::make_shared<WholeRows>());
+  return ulysses_exchange(mesh.channel("sequence", "attention"), 0, 1, std::make_shared<WholeRows>());
 }
 
 std::shared_ptr<const SequenceExchange> SequenceUsp::exchange(comm::Mesh& mesh, const SequenceConfig&) {
-  return ulysses_exchange(mesh.group("ulysses"), mesh.index("ring"), mesh.size("ring"), ring_exchange(mesh, "ring"));
+  return ulysses_exchange(mesh.channel("ulysses", "attention"), mesh.index("ring"), mesh.size("ring"),
+                          ring_exchange(mesh, "ring"));
 }
 
 }  // namespace colossal::parallel

@@ -121,6 +121,11 @@ int64_t sequence_parts(const TensorConfig& config) {
   return size_along(tensor_axes(config), outside_of(config).sequence);
 }
 
+int64_t head_parts(const TensorConfig& config) {
+  if (config.mode == Mode1d::name) return config.size;
+  return size_along(tensor_axes(config), outside_of(config).columns);  // in as many parts as hidden features
+}
+
 void check_sizes(const TensorConfig& config, int64_t hidden, int64_t batch, int64_t sequence) {
   const auto check = [&](int64_t size, int64_t parts, const char* what, const char* who) {
     const int64_t nearest = std::max<int64_t>(1, (size + parts / 2) / parts) * parts;

@@ -39,6 +39,9 @@ int64_t batch_parts(const TensorConfig& config);
 /// Ranks among which it deals out the tokens of each row.
 int64_t sequence_parts(const TensorConfig& config);
 
+/// Ranks among which it deals out attention heads (nn::HeadSplit).
+int64_t head_parts(const TensorConfig& config);
+
 /// Errors ("2d", ...): a hidden size that does not divide by the ranks that split it, a batch that does not divide by
 /// batch_parts(), a sequence that does not divide by sequence_parts(); 0 where one is not known yet. Heads,
 /// ffn and vocabulary always fit: they are padded. No communication.

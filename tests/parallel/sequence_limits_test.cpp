@@ -1,0 +1,144 @@
+// What sequence parallelism refuses, with the reason, and when: before a group is made. Which groups it makes.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/decorators/decorator.h"
+#include "colossal/comm/idle_world.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/nn/kv_cache.h"
+#include "colossal/parallel/sequence/attention_cost.h"
+#include "colossal/parallel/sequence/exchange.h"
+#include "colossal/parallel/sequence/modes.h"
+#include "colossal/parallel/tensor/modes.h"
+#include "colossal/train/engine.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+
+namespace colossal::test::sequence_limits_test {
+namespace {
+
+using parallel::SequenceConfig;
+using testing::HasSubstr;
+
+/// Which groups were asked of a world, in that order.
+class NotingWorld final : public comm::WorldDecorator {
+ public:
+  using WorldDecorator::WorldDecorator;
+  struct Asked {
+    std::string name, channel;
+    std::vector<int> ranks;
+  };
+  std::shared_ptr<comm::Group> make_group(const std::string& name, const std::vector<int>& ranks,
+                                          const std::string& channel = "") override {
+    if (ranks.size() > 1) asked.push_back({name, channel, ranks});
+    return WorldDecorator::make_group(name, ranks, channel);
+  }
+  std::vector<Asked> asked;
+};
+
+// Four heads: over two ranks of tensor parallelism two each.
+TEST(SequenceLimits, HeadsThatDoNotDivideAreRefusedBeforeAGroupIsMade) {
+  const auto idle = comm::make_idle_world(1, 6);
+  NotingWorld world(*idle);
+  run::Config config;
+  config.parallel.sequence = {3, "ulysses"};
+  config.parallel.tensor.size = 2;
+  config.training.batch_size = 1;
+  const std::string refusal = "[parallel] the 2 attention heads of a rank must divide by the 3 ranks";
+  EXPECT_THAT(thrown_message([&] { train::initialize(world, config, tiny_gpt2(), at::kCPU); }), HasSubstr(refusal));
+  comm::Mesh mesh(world, config.parallel.axes());
+  const auto decoder = [&] { distributed::DistributedModel(mesh, config.parallel, tiny_gpt2(), {}, {}); };
+  EXPECT_THAT(thrown_message(decoder), HasSubstr(refusal)) << "of generate";
+  EXPECT_TRUE(world.asked.empty()) << world.asked.front().name;
+  EXPECT_THAT(thrown_message([] { parallel::published_cost({6, "usp", 3}, {.heads = 4, .kv_heads = 4}); }),
+              HasSubstr("the 4 attention heads of a rank must divide by the 3 ranks"))
+      << "of bench sequence, before ranks are started";
+  EXPECT_NO_THROW(parallel::check_heads({6, "usp", 2}, 4));
+  EXPECT_NO_THROW(parallel::check_heads({3, "gather"}, 4));
+}
+
+// What is checked before there is a layout is what that says.
+TEST(SequenceLimits, GoByTheHeadsThatTensorParallelismGivesARank) {
+  for (const int ranks : {1, 2, 4, 8}) {
+    const auto world = comm::make_idle_world(0, ranks);
+    parallel::for_each_mode([&](auto mode) {
+      for (const parallel::TensorConfig& config : mode.formed_by(ranks)) {
+        comm::Mesh mesh(*world, parallel::tensor_axes(config));
+        const parallel::Layout layout = parallel::make_layout(config, mesh);
+        EXPECT_EQ(parallel::head_parts(config), mesh.place().size(layout.inside.columns)) << config.mode << ranks;
+      }
+    });
+  }
+}
+
+TEST(SequenceLimits, OfAttentionAreToldWithTheirReason) {
+  const auto world = comm::make_idle_world(0, 2);
+  const SequenceConfig config{2, "ring"};
+  comm::Mesh mesh(*world, parallel::sequence_axes(config));
+  const parallel::Layout layout = parallel::with_sequence(parallel::make_layout({}, mesh), config);
+  const auto attention = layout.attention(0, {8, 2, 2, 4}, {});
+  const at::Tensor x = at::ones({1, 4, 2, 4});
+  const nn::Step step = layout.with_cut({}, 8);
+  const auto refused = [&](const nn::Step& of) {
+    return thrown_message([&] { attention->forward({x, x, x, {}}, of); });
+  };
+  EXPECT_THAT(refused({}), HasSubstr("[parallel] a step must say which tokens each rank has: got none; "
+                                     "Layout::with_cut() makes it"));
+  nn::Step several = step;
+  several.sequences.lengths = {3, 5};
+  EXPECT_THAT(refused(several), HasSubstr("[parallel] where parallel.sequence deals out tokens a row is one sequence: "
+                                          "got 2; tell them apart by documents (nn::Step::documents)"));
+  nn::KvCache cache(16);
+  nn::Step decoding = step;
+  decoding.cache = &cache;
+  decoding.documents = at::zeros({1, 8}, at::kLong);
+  EXPECT_THAT(refused(decoding), HasSubstr("a cache is filled by one prompt, of one document: got documents; go on "
+                                           "with layers that have whole sequences"));
+  decoding.documents = at::Tensor();
+  cache.append(0, x, x, {});
+  cache.advance({}, 4);
+  EXPECT_THAT(refused(decoding), HasSubstr("of one document: got a cache that holds tokens"));
+}
+
+// Exchanges of attention do not queue up behind gradients that the same ranks add up, and each two ranks make the
+// groups that both are in in one order.
+TEST(SequenceGroups, OfAttentionAreApartAndInOneOrder) {
+  for (const SequenceConfig& config : parallel::sequence_modes(4)) {
+    std::vector<std::vector<NotingWorld::Asked>> asked(4);
+    comm::run_ranks(4, [&](comm::World& threads) {
+      NotingWorld world(threads);
+      run::Config run;
+      run.parallel.sequence = config;
+      run.parallel.zero = 1;
+      run.training.batch_size = 1;
+      run.data.sequence = 16;
+      train::initialize(world, run, tiny_gpt2(), at::kCPU);
+      asked[world.rank()] = world.asked;
+    });
+    const auto shared = [&](int rank, int other) {
+      std::vector<std::string> names;
+      for (const auto& group : asked[rank])
+        if (std::find(group.ranks.begin(), group.ranks.end(), other) != group.ranks.end())
+          names.push_back(
+              concat(group.name, " ", at::IntArrayRef(std::vector<int64_t>(group.ranks.begin(), group.ranks.end()))));
+      return names;
+    };
+    for (int rank = 0; rank < 4; ++rank)
+      for (int other = 0; other < rank; ++other) EXPECT_EQ(shared(rank, other), shared(other, rank)) << config.mode;
+    for (const auto& group : asked[0]) {
+      const bool exchanges = group.name.ends_with("attention");
+      EXPECT_EQ(group.channel, exchanges ? "attention" : "") << config.mode << ", " << group.name;
+    }
+    const auto of_channel =
+        std::count_if(asked[0].begin(), asked[0].end(), [](const auto& g) { return !g.channel.empty(); });
+    EXPECT_EQ(of_channel, config.mode == "ring" ? 0 : 1) << config.mode;
+  }
+}
+
+}  // namespace
+}  // namespace colossal::test::sequence_limits_test
