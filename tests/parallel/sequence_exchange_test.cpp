@@ -21,7 +21,7 @@ using parallel::size_of;
 
 constexpr int64_t kBatch = kSequenceRows, kSize = kSequenceHeadSize;
 
-class SequenceExchange : public testing::TestWithParam<const char*> {
+class SequenceExchange : public testing::TestWithParam<std::string> {
  protected:
   parallel::SequenceConfig of(int64_t size) const { return config_of(GetParam(), size); }
   int64_t few() const { return few_ranks(GetParam()); }
@@ -50,7 +50,7 @@ TEST_P(SequenceExchange, OfAnyNumberOfRanksAndTokensIsAttention) {
 // A key-value head for each rank, and for four of them; usp in four pairs, and in two groups of four.
 TEST_P(SequenceExchange, OfEightRanksIsAttention) {
   std::vector<parallel::SequenceConfig> configs{of(8)};
-  if (GetParam() == std::string("usp")) configs.push_back({8, "usp", 4});
+  if (GetParam() == "usp") configs.push_back({8, "usp", 4});
   for (const parallel::SequenceConfig& config : configs)
     for (const int64_t kv_heads : {8, 2}) {
       SequenceCase c{.config = config, .tokens = 29, .heads = 8, .kv_heads = kv_heads};
@@ -71,17 +71,19 @@ TEST_P(SequenceExchange, OfGroupedQueriesIsAttention) {
 TEST_P(SequenceExchange, OfTokensDealtOutByDocumentsIsAttention) {
   for (const int64_t ranks : {few(), 2 * few()}) {
     SequenceCase c{.config = of(ranks), .tokens = 150, .heads = 8, .kv_heads = 4, .documents = 3};
-    EXPECT_NE(parallel::sequence_cut(c.config, c.tokens, documents_of(c)).lengths,
-              parallel::sequence_cut(c.config, c.tokens, {}).lengths)
-        << "a zigzag";
-    EXPECT_NO_THROW(check_attention(c));
-    c.options = {.window = 40, .alibi = true};
-    EXPECT_NO_THROW(check_attention(c));
+    for (const nn::AttentionOptions& options :
+         {nn::AttentionOptions{}, nn::AttentionOptions{.window = 40, .alibi = true},
+          nn::AttentionOptions{.causal = false}}) {
+      c.options = options;
+      EXPECT_NE(parallel::sequence_cut(c.config, c.tokens, documents_of(c), {options}).lengths,
+                parallel::sequence_cut(c.config, c.tokens, {}).lengths)
+          << "a zigzag";
+      EXPECT_NO_THROW(check_attention(c));
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange,
-                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange, testing::ValuesIn(parallel::sequence_mode_names()));
 
 struct Sent {
   double forward, backward;
@@ -189,7 +191,7 @@ TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
 
 // Zigzag: all ranks have the same number of pairs of a query and a key that it sees.
 TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
-  for (const char* mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"})
+  for (const std::string& mode : parallel::sequence_mode_names())
     for (const int64_t ranks : {2, 3, 4}) {
       const SequenceCase c{.config = config_of(mode, ranks)};
       std::vector<double> operations(ranks);
