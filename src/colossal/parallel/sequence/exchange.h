@@ -46,9 +46,9 @@ struct SequenceHeads {
 class SequenceExchange {
  public:
   virtual ~SequenceExchange() = default;
-  /// softmax(scores) v of the queries, [B, S_own, N, D], of heads that check_heads() lets pass, where every query meets the keys of all tokens that `mask`
-  /// lets it see; `cut` says which rank holds which. Differentiable in q, k and v. Collective among the ranks of the
-  /// mode.
+  /// softmax(scores) v of the queries, [B, S_own, N, D], of heads that check_heads() lets pass, where every query meets
+  /// the keys of all tokens that `mask` lets it see; `cut` says which rank holds which. Differentiable in q, k and v.
+  /// Collective among the ranks of the mode.
   virtual at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const = 0;
 };
 

@@ -61,8 +61,8 @@ struct Layout {
   /// Axes along which ranks hold the same hidden states outside.
   std::vector<std::string> copies{};
   /// How outside.sequence deals out the `tokens` of each row of a batch, planned for each batch from its step and for
-  /// the layers that `attention` has made, on every rank alike; none: in equal runs. Products that gather tokens want equally many of each rank, and a pipeline wants
-  /// as many of a rank in each micro-batch of a step.
+  /// the layers that `attention` has made, on every rank alike; none: in equal runs. Products that gather tokens want
+  /// equally many of each rank, and a pipeline wants as many of a rank in each micro-batch of a step.
   std::function<nn::SequenceCut(int64_t tokens, const nn::Step& step)> cut{};
   /// Attention (nn::Layers::make_attention) where ranks have parts of the sequence inside, too, or parts of a cache;
   /// none: they have whole sequences.
