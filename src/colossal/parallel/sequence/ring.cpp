@@ -4,12 +4,11 @@
 //
 // Communication: N ranks, each with b S/N tokens of h_kv features of keys: forward N - 1 messages of k and v together,
 //                2 (N-1)/N bS h_kv; backward these again, and N of the gradients of both, 2 bS h_kv, in fp32 (fp64 for
-//                fp64). Where tokens do not divide, each part is padded to the longest.
+//                fp64). Where tokens do not divide, each part is padded to the longest. With sequence.node of these
+//                messages O - 1, O - 1 and O go between the O nodes: DoubleRing.
 // Memory:        q, k, v and the result of each layer, and a number a query and head, until backward; two parts of keys
 //                and values, and in backward two of their gradients, at a time.
 // See:           Liu et al., arXiv:2310.01889; the cut in zigzag makes causal steps equally long on all ranks.
-#include "colossal/parallel/sequence/ring.h"
-
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -20,6 +19,7 @@
 #include "colossal/ops/partial_attention.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
+#include "colossal/parallel/sequence/rings.h"
 #include "colossal/parallel/sequence/runs.h"
 
 namespace colossal::parallel {
@@ -30,9 +30,9 @@ using torch::autograd::variable_list;
 
 /// One attention: who has which tokens, and what of them may be seen. Saved for backward.
 struct RingPass : torch::CustomClassHolder {
-  RingPass(const RingOfRanks& ring, const nn::SequenceCut& cut, SequenceMask mask) : ring(ring), mask(std::move(mask)) {
-    for (int rank = 0; rank < ring.size; ++rank) {
-      runs.push_back(runs_of(cut, rank, ring.size));
+  RingPass(const DoubleRing& ring, const nn::SequenceCut& cut, SequenceMask mask) : ring(ring), mask(std::move(mask)) {
+    for (int rank = 0; rank < ring.size(); ++rank) {
+      runs.push_back(runs_of(cut, rank, ring.size()));
       longest = std::max(longest, size_of(runs.back()));
     }
   }
@@ -46,7 +46,7 @@ struct RingPass : torch::CustomClassHolder {
   template <class Body>
   void for_pairs(int source, const Body& body) const {
     for (int64_t key = 0; const ops::PositionRun& keys : runs[source]) {
-      for (int64_t query = 0; const ops::PositionRun& queries : runs[ring.rank]) {
+      for (int64_t query = 0; const ops::PositionRun& queries : runs[ring.rank()]) {
         body(nn::Range{query, queries.size}, nn::Range{key, keys.size}, mask.between({queries}, keys));
         query += queries.size;
       }
@@ -54,7 +54,7 @@ struct RingPass : torch::CustomClassHolder {
     }
   }
 
-  RingOfRanks ring;
+  DoubleRing ring;
   SequenceMask mask;
   std::vector<std::vector<ops::PositionRun>> runs;
   int64_t longest = 0;
@@ -72,19 +72,15 @@ ops::PartialAttention nothing_seen(const at::Tensor& q) {
           at::full({q.size(0), q.size(1), q.size(2)}, -std::numeric_limits<double>::infinity(), wide)};
 }
 
-ops::PartialAttention ring_forward(const RingPass& pass, const at::Tensor& q, at::Tensor part) {
+ops::PartialAttention ring_forward(const RingPass& pass, const at::Tensor& q, const at::Tensor& own) {
   const ops::PartialAttention whole = nothing_seen(q);
-  for (int step = 0; step < pass.ring.size; ++step) {
-    std::optional<Rotation> rotation;
-    if (step + 1 < pass.ring.size) rotation.emplace(pass.ring, part);
+  pass.ring.for_parts(own, [&](const at::Tensor& part, int source) {
     const at::Tensor k = part[0].transpose(1, 2), v = part[1].transpose(1, 2);
-    pass.for_pairs(pass.ring.source(step),
-                   [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
-                     ops::PartialAttention sum = run_of(whole, queries);
-                     merge(sum, partial_attention(run_of(q, queries), run_of(k, keys), run_of(v, keys), mask));
-                   });
-    if (rotation) part = rotation->wait();
-  }
+    pass.for_pairs(source, [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
+      ops::PartialAttention sum = run_of(whole, queries);
+      merge(sum, partial_attention(run_of(q, queries), run_of(k, keys), run_of(v, keys), mask));
+    });
+  });
   return whole;
 }
 
@@ -92,45 +88,24 @@ struct RingGradients {
   at::Tensor q, part;  ///< of the queries by heads, and of this rank's keys and values as they travel
 };
 
-/// The gradients of a part go to the next rank when this one has added its own to them. They follow the part itself: a
-/// rank sends a part, then the gradients of it, then the next part.
-RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const at::Tensor& q, at::Tensor part,
+RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const at::Tensor& q, const at::Tensor& own,
                             const ops::PartialAttention& whole) {
-  const RingOfRanks& ring = pass.ring;
   RingGradients d{at::zeros_like(whole.out), {}};
-  const auto wide = whole.out.options();
-  at::Tensor arriving, sum;
-  comm::Work receiving, sending;
-  for (int step = 0; step < ring.size; ++step) {
-    if (step > 0) {
-      arriving = at::empty(part.sizes(), wide);
-      receiving = ring.receive(arriving);
-    }
-    std::optional<Rotation> rotation;
-    if (step + 1 < ring.size) rotation.emplace(ring, part);
-    const at::Tensor own = at::zeros(part.sizes(), wide);
+  const auto of_part = [&](const at::Tensor& part, int source) {
+    const at::Tensor of_source = at::zeros(part.sizes(), whole.out.options());
     const auto by_head = [](const at::Tensor& both, int64_t i) { return both[i].transpose(1, 2); };
-    pass.for_pairs(
-        ring.source(step), [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
-          const auto of_pair =
-              partial_attention_backward(run_of(dout, queries), run_of(q, queries), run_of(by_head(part, 0), keys),
-                                         run_of(by_head(part, 1), keys), mask, run_of(whole, queries));
-          if (!of_pair.q.defined()) return;
-          run_of(d.q, queries).add_(of_pair.q);
-          run_of(by_head(own, 0), keys).add_(of_pair.k);
-          run_of(by_head(own, 1), keys).add_(of_pair.v);
-        });
-    receiving.wait();
-    sending.wait();  // of the sum before, which goes now
-    sum = step > 0 ? own.add_(arriving) : own;
-    if (ring.size > 1) sending = ring.send(sum);
-    if (rotation) part = rotation->wait();
-  }
-  d.part = sum;
-  if (ring.size == 1) return d;
-  d.part = at::empty_like(sum);
-  ring.receive(d.part).wait();
-  sending.wait();
+    pass.for_pairs(source, [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
+      const auto of_pair =
+          partial_attention_backward(run_of(dout, queries), run_of(q, queries), run_of(by_head(part, 0), keys),
+                                     run_of(by_head(part, 1), keys), mask, run_of(whole, queries));
+      if (!of_pair.q.defined()) return;
+      run_of(d.q, queries).add_(of_pair.q);
+      run_of(by_head(of_source, 0), keys).add_(of_pair.k);
+      run_of(by_head(of_source, 1), keys).add_(of_pair.v);
+    });
+    return of_source;
+  };
+  d.part = pass.ring.sums_of_parts(own, whole.out.scalar_type(), of_part);
   return d;
 }
 
@@ -159,42 +134,23 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
 
 class RingExchange final : public SequenceExchange {
  public:
-  explicit RingExchange(const RingOfRanks& ring) : ring_(ring) {}
+  explicit RingExchange(const DoubleRing& ring) : ring_(ring) {}
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
     return RingAttention::apply(heads.q, heads.k, heads.v, c10::make_intrusive<RingPass>(ring_, cut, mask));
   }
 
  private:
-  RingOfRanks ring_;
+  DoubleRing ring_;
 };
 
 }  // namespace
 
-Rotation::Rotation(const RingOfRanks& ring, const at::Tensor& part) : sent_(part), received_(at::empty_like(part)) {
-  sending_ = ring.send(sent_);
-  receiving_ = ring.receive(received_);
+std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const SequenceConfig& config) {
+  return std::make_shared<RingExchange>(double_ring(mesh, config));
 }
 
-RingOfRanks ring_along(comm::Mesh& mesh, const std::string& axis) {
-  RingOfRanks ring{mesh.size(axis), mesh.index(axis)};
-  // All ranks go by one order, in which both members of a pair come to it without waiting for others: those with an
-  // even first rank, those with an odd one, and the pair that closes the ring.
-  for (const int round : {0, 1, 2})
-    for (int from = 0; ring.size > 1 && from < ring.size; ++from) {
-      const int to = (from + 1) % ring.size;
-      if (round != (to == 0 ? 2 : from % 2)) continue;
-      if (from == ring.rank) ring.next = &mesh.one_way(axis, from, to);
-      if (to == ring.rank) ring.previous = &mesh.one_way(axis, from, to);
-    }
-  return ring;
-}
-
-std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis) {
-  return std::make_shared<RingExchange>(ring_along(mesh, axis));
-}
-
-std::shared_ptr<const SequenceExchange> SequenceRing::exchange(comm::Mesh& mesh, const SequenceConfig&) {
-  return ring_exchange(mesh, "sequence");
+std::shared_ptr<const SequenceExchange> SequenceRing::exchange(comm::Mesh& mesh, const SequenceConfig& config) {
+  return ring_exchange(mesh, config);
 }
 
 }  // namespace colossal::parallel

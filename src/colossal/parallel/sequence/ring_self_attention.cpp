@@ -18,7 +18,7 @@
 #include "colossal/ops/attention_mask.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
-#include "colossal/parallel/sequence/ring.h"
+#include "colossal/parallel/sequence/rings.h"
 #include "colossal/parallel/sequence/runs.h"
 #include "colossal/tensor/flops.h"
 
