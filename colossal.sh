@@ -18,6 +18,8 @@ torch_version=2.13.0
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
   libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h libpcre2-dev=pcre2.h zlib1g-dev=zlib.h
   ninja-build=:ninja)
+# What it is better with, and does without: asynchronous reads and writes of scratch files, which threads do otherwise.
+extra_packages=(liburing-dev=liburing.h)
 test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h libbenchmark-dev=benchmark/benchmark.h)
 
 die() { echo "colossal.sh: $*" >&2; exit 1; }
@@ -68,6 +70,15 @@ need_packages() {  # [package=mark...]
   local missing=() entry
   for entry in "$@"; do is_there "${entry#*=}" || missing+=("${entry%%=*}"); done
   if [ ${#missing[@]} -gt 0 ]; then install_debian "${missing[@]}"; fi
+}
+
+# The same, but where it cannot be had nothing is lost.
+want_packages() {  # [package=mark...]
+  local missing=() entry
+  for entry in "$@"; do is_there "${entry#*=}" || missing+=("${entry%%=*}"); done
+  if [ ${#missing[@]} -eq 0 ] || ! command -v apt-get >/dev/null; then return; fi
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 ||
+    echo "going on without ${missing[*]}, which could not be installed" >&2
 }
 
 need_tools() {
@@ -139,6 +150,7 @@ configure() {  # ON or OFF: with the tests and benchmarks; the program alone nee
   need_tools
   need_packages "${build_packages[@]}"
   if [ "$1" = ON ]; then need_packages "${test_packages[@]}"; fi
+  want_packages "${extra_packages[@]}"
   find_libtorch
   cd "$root"
   step "configuring" cmake --preset release -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_TESTS="$1" -DCOLOSSAL_BENCHMARKS="$1"

@@ -3,7 +3,8 @@
 #   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a unit of its own,
 #                              where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
-#   nccl.cpp / no_nccl.cpp     the second stands in where the headers of the first are missing; likewise cuda_graph.cpp
+#   nccl.cpp / no_nccl.cpp     the second stands in where the headers of the first are missing; likewise cuda_graph.cpp and
+#                              io_uring.cpp
 
 # The first torch layer owns the precompiled header, the others reuse it. What is in it, GCC instantiates anew in every unit: with
 # custom_function.h, which few need, each took two seconds more.
@@ -46,6 +47,11 @@ function(colossal_select_sources layer out)
     list(FILTER sources EXCLUDE REGEX "/no_(nccl|cuda_graph)\\.cpp$")
   else()
     list(FILTER sources EXCLUDE REGEX "/(nccl|cuda_graph)\\.cpp$")
+  endif()
+  if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
+    list(FILTER sources EXCLUDE REGEX "/no_io_uring\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/io_uring\\.cpp$")
   endif()
   list(TRANSFORM COLOSSAL_WITHOUT_TORCH REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/src/colossal/\\1.cpp" OUTPUT_VARIABLE single)
   set_source_files_properties(${single} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
@@ -129,6 +135,10 @@ function(colossal_add_layers)
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
   target_link_libraries(colossal_data PRIVATE ${PCRE2_LIBRARY} ZLIB::ZLIB)
+  if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
+    target_include_directories(colossal_memory SYSTEM PRIVATE ${LIBURING_INCLUDE})
+    target_link_libraries(colossal_memory PRIVATE ${LIBURING_LIBRARY})
+  endif()
   target_link_libraries(colossal_cli PRIVATE $<BUILD_INTERFACE:CLI11::CLI11>)
   target_compile_definitions(colossal_cli PRIVATE COLOSSAL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")  # data.path = "builtin"
   target_include_directories(colossal_comm SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/third_party/gloo_shim)

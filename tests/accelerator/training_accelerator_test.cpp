@@ -13,6 +13,7 @@
 #include "colossal/optim/config.h"
 #include "colossal/train/engine.h"
 #include "support/accelerator.h"
+#include "support/called_operators.h"
 #include "support/course.h"
 #include "support/parity.h"
 
@@ -188,6 +189,24 @@ TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuInEveryFormat) {
       EXPECT_LT(relative_error(got, want), error_of(format)) << format << ", " << micro_batches << " micro-batches";
       EXPECT_NE(got, want) << format << " was not used";
     }
+  }
+}
+
+// Heads of eight, which flash attention takes.
+TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuWhereTokensAreDealtOut) {
+  if (!test::has_accelerators_for(4)) GTEST_SKIP() << "four ranks that are threads need four devices";
+  models::ModelShape shape = test::tiny_llama();
+  shape.head_dim = 8;
+  run::Config config = test::course_config();
+  const auto want = on(false, config, shape, [](Engine& e) { return gradient_of(e, 1); });
+  for (const parallel::SequenceConfig& sequence : std::vector<parallel::SequenceConfig>{
+           {2, "gather"}, {2, "ulysses"}, {2, "ring"}, {4, "usp", 2}, {2, "ring-self-attention"}}) {
+    config.parallel.sequence = sequence;
+    config.precision.mode = "bf16";
+    const test::CalledOperators called;
+    const auto got = on(true, config, shape, [&](Engine& e) { return gradient_of(e, 1); });
+    EXPECT_LT(relative_error(got, want), error_of("bf16")) << sequence.mode;
+    if (sequence.mode == "ring" || sequence.mode == "usp") EXPECT_GT(called("_flash_attention_forward"), 0);
   }
 }
 

@@ -17,6 +17,7 @@ std::string pattern(size_t count) {
 
 TEST(Checksum, HasThePublishedValues) {
   EXPECT_EQ(checksum(""), "99aa06d3014798d86001c324468d497f");  // XXH3-128 of nothing, seed 0
+  EXPECT_EQ(checksum_number("", 0), 0x2d06800538d394c2);         // XXH3-64 of it
 }
 
 TEST(Checksum, DoesNotDependOnThePieces) {

@@ -41,6 +41,8 @@ class SlowHome final : public Home {
         home.changed_.wait_for(lock, std::chrono::milliseconds(200), [&] { return home.brought_ > 1; });
       value = lent.clone();
     }
+    void forget() override {}
+    void replace(const at::Tensor& tensor) override { value = tensor.clone(); }
     SlowHome& home;
     at::Tensor value;
   };
@@ -51,9 +53,12 @@ class SlowHome final : public Home {
   bool is_putting_ = false;
 };
 
+/// Four values of 1.
+Shard ones_in(const std::shared_ptr<Home>& home) { return Shard(Shard::Parts::of(at::ones({4}), home), {}); }
+
 TEST(Lease, ThatBeginsWhileAnotherEndsOnAnotherThreadSeesWhatWasWritten) {
   const auto home = std::make_shared<SlowHome>();
-  const Shard shard({.values = at::ones({4}), .home = home}, {});
+  const Shard shard = ones_in(home);
   Lease first = shard.lease();
   first->values.fill_(2);
   std::thread ends([first = std::move(first)]() mutable { first.reset(); });
@@ -63,14 +68,14 @@ TEST(Lease, ThatBeginsWhileAnotherEndsOnAnotherThreadSeesWhatWasWritten) {
 }
 
 TEST(Lease, IsTheSameForAllWhoHaveOne) {
-  const Shard shard({.values = at::ones({4})}, {});
+  const Shard shard = ones_in(std::make_shared<InPlace>());
   const Lease one = shard.lease(), other = shard.lease();
   EXPECT_EQ(one, other);
 }
 
 /// Tensor 0: values, 1 and 2: states, 3: gradients.
 Shard shard_in(const std::shared_ptr<Home>& home) {
-  const Shard shard({.values = at::ones({4}), .home = home}, {});
+  const Shard shard = ones_in(home);
   for (const double first : {10, 20}) shard.add_state(at::full({4}, first));
   shard.lease({.gradients = Access::Write})->gradients = at::full({4}, 30);
   return shard;
@@ -181,7 +186,7 @@ struct FullHome final : Home {
 };
 
 TEST(Lease, ThatEndsWithATensorThatCannotBeKeptIsHeardOfInTheNext) {
-  const Shard shard({.values = at::ones({4}), .home = std::make_shared<FullHome>()}, {});
+  const Shard shard = ones_in(std::make_shared<FullHome>());
   EXPECT_THROW(shard.add_state(at::zeros({4})), Error);
   shard.lease()->gradients = at::full({4}, 2);
   EXPECT_THROW(shard.lease(), Error);

@@ -83,7 +83,7 @@ TEST(GradientNorm, NoticesACopyThatIsCountedTwice) {
     for (memory::Shard& shard : rank.shards) {
       std::vector<memory::Piece> pieces = shard.pieces();
       for (memory::Piece& piece : pieces) piece.part.counts = true;
-      const memory::Shard twice({shard.lease()->values}, pieces);
+      const memory::Shard twice(memory::Shard::Parts::of(shard.lease()->values), pieces);
       twice.lease()->gradients = shard.lease()->gradients;
       shard = twice;
     }

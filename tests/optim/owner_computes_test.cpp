@@ -46,8 +46,7 @@ TEST(OwnerComputes, ExpectsTheShardsOfTheNextWindow) {
     const auto home = std::make_shared<test::CountingHome>();
     std::vector<memory::Shard> shards;
     for (int i = 0; i < 3; ++i)
-      shards.emplace_back(memory::Shard::Parts{.values = at::zeros({4}, at::kDouble), .home = home},
-                          std::vector<memory::Piece>());
+      shards.emplace_back(memory::Shard::Parts::of(at::zeros({4}, at::kDouble), home), std::vector<memory::Piece>());
     std::vector<OwnerComputes::Matrix> matrices;
     for (const size_t shard : {0, 1, 1, 2})
       matrices.push_back({.shape = {2, 2}, .result = {1}, .cost = 1, .shards = {shard}});

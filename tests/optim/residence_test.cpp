@@ -67,10 +67,13 @@ TEST(Residence, NormsAndClippingReadWhatIsBrought) {
   });
 }
 
-/// Of the two passes of a step the second alone brings something: the gradients of the first, if they are not whole.
-void expect_gradients_alone(const test::CountingHome& home, int zero, size_t shards) {
-  const size_t gradients = 3 * shards;  // values came first, then two states of each
-  EXPECT_EQ(home.brought(0, gradients), 0) << "zero " << zero;
+/// The two passes of a step bring parts of parameters to be gathered, where these are shared out, and in the second one
+/// the gradients of the first, if they are not whole.
+void expect_gradients_alone(const test::CountingHome& home, int zero, size_t shards, int64_t gathers) {
+  // Of each chunk came its part, if it is shared out, and its masters; then two states of each.
+  const size_t gradients = (zero == 3 ? 4 : 3) * shards;
+  EXPECT_EQ(home.brought(0, gradients), gathers) << "zero " << zero;
+  EXPECT_EQ(gathers > 0, zero == 3);
   EXPECT_EQ(home.brought(gradients), zero >= 2 ? static_cast<int64_t>(shards) : 0) << "zero " << zero;
   EXPECT_EQ(home.places(), static_cast<int64_t>(gradients + (zero >= 2 ? shards : 0))) << "zero " << zero;
 }
@@ -93,6 +96,7 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHo
     const auto optimizer = make_optimizer({}, store.shards(), {parameters, mesh});
     for (int64_t t = 1; t <= 3; ++t) {
       if (options.home) home->forget_counts();
+      const int64_t gathers_before = store.counts().gathers;
       reducer.zero();
       for (const bool last : {false, true}) {
         at::Tensor loss = at::zeros({});
@@ -103,7 +107,8 @@ std::vector<at::Tensor> trained(int zero, const std::shared_ptr<test::CountingHo
       }
       reducer.finish();
       store.end_pass();
-      if (options.home) expect_gradients_alone(*home, zero, store.shards().size());
+      if (options.home)
+        expect_gradients_alone(*home, zero, store.shards().size(), store.counts().gathers - gathers_before);
       optimizer->step(t, 0.05, 1);
       store.updated();
     }

@@ -30,7 +30,7 @@ inline memory::Shard make_shard(const std::vector<nn::Parameter*>& parameters, c
     }
     at += p->value.numel();
   }
-  const memory::Shard shard({.values = values, .home = std::move(home)}, std::move(pieces));
+  const memory::Shard shard(memory::Shard::Parts::of(values, std::move(home)), std::move(pieces));
   shard.lease()->gradients = at::zeros({length}, options);
   return shard;
 }

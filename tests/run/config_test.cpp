@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "colossal/base/file.h"
 #include "support/temporary_folder.h"
 
@@ -51,6 +53,20 @@ TEST_F(Given, OneThatIsAskedForIsRefusedAsEver) {
     EXPECT_THAT(given.notices, IsEmpty());
     EXPECT_THROW(given.config.validate(), std::exception);
   }
+}
+
+// What a stranger starts with: each is accepted as it is.
+TEST(Examples, AreAccepted) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(COLOSSAL_SOURCE_DIR "/examples")) {
+    if (entry.path().extension() != ".toml") continue;
+    SCOPED_TRACE(entry.path());
+    const auto given = read_given_config(entry.path(), {});
+    EXPECT_NO_THROW(given.config.validate());
+    EXPECT_THAT(given.notices, IsEmpty());
+    ++found;
+  }
+  EXPECT_GE(found, 7);
 }
 
 }  // namespace

@@ -65,6 +65,7 @@ class CountingHome final : public memory::Home {
     at::Tensor bring() override {
       require(number != home.broken, "home", "tensor ", number, " is broken");
       EXPECT_FALSE(count().is_lent) << "tensor " << number << " is brought twice";
+      EXPECT_FALSE(count().is_gone) << "tensor " << number << " was forgotten";
       ++count().brought;
       count().is_lent = true;
       home.most_lent = std::max(home.most_lent, home.lent());
@@ -78,6 +79,19 @@ class CountingHome final : public memory::Home {
       count().written += changed;
       if (changed) value.copy_(lent);
       spoil(lent);
+    }
+    void forget() override {
+      EXPECT_FALSE(count().is_lent) << "tensor " << number;
+      count().is_gone = true;
+      spoil(value);
+    }
+    void replace(const at::Tensor& tensor) override {
+      EXPECT_FALSE(count().is_lent) << "tensor " << number;
+      EXPECT_EQ(tensor.sizes(), value.sizes());
+      EXPECT_EQ(tensor.dtype(), value.dtype());
+      count().is_gone = false;
+      value.copy_(tensor);
+      spoil(tensor);
     }
     Count& count() { return home.counts[number]; }
 

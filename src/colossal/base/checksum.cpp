@@ -42,6 +42,8 @@ std::string Checksum::hex() const { return hex_of(XXH3_128bits_digest(state_->xx
 
 std::string checksum(const void* bytes, size_t count) { return hex_of(XXH3_128bits(bytes, count)); }
 
+uint64_t checksum_number(const void* bytes, size_t count) { return XXH3_64bits(bytes, count); }
+
 std::string file_checksum(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   require(descriptor >= 0, "file", "cannot open ", path, ": ", std::strerror(errno));

@@ -1,4 +1,4 @@
-// Checksums of bytes and files against accidents (not against forgery): XXH3-128 in hex, XXH64 as a number.
+// Checksums of bytes and files against accidents (not against forgery): XXH3-128 in hex, XXH3-64 as a number.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,6 +27,8 @@ class Checksum {
 /// XXH3-128 of the bytes, 32 hex digits.
 std::string checksum(const void* bytes, size_t count);
 inline std::string checksum(std::string_view bytes) { return checksum(bytes.data(), bytes.size()); }
+/// XXH3-64 of the bytes. Cost: memory speed, no allocation.
+uint64_t checksum_number(const void* bytes, size_t count);
 /// XXH3-128 of a file read in pieces of 1 MiB. Errors ("file"): it cannot be read.
 std::string file_checksum(const std::string& path);
 

@@ -37,7 +37,7 @@ Chunk* Chunk::of(const at::Tensor& tensor) {
 }
 
 Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
-             const std::optional<comm::Compression>& compression, Watcher* watcher)
+             const std::optional<comm::Compression>& compression, Home& home, Watcher* watcher)
     : index_(index),
       slots_(std::move(slots)),
       length_(whole.numel()),
@@ -50,11 +50,9 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       whole_(whole) {
   require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_,
           " for ", sharers.size());
-  part_ = whole_.narrow(0, part_begin(), part_length());
-  if (!stays()) {
-    part_ = part_.clone();
-    lent_ = at::empty({length_}, options_);
-  }
+  const at::Tensor own = whole_.narrow(0, part_begin(), part_length());
+  part_ = stays() ? InPlace().keep(own) : home.keep(part_length() < length_ ? own.clone() : own);
+  if (!stays()) lent_ = at::empty({length_}, options_);
   for (const Slot& slot : slots_) slot.parameter->value.set_data(view_of_slot(stays() ? whole_ : lent_, slot));
   release();
 }
@@ -74,9 +72,23 @@ void Chunk::lend(const at::Tensor& whole) {
   storage->set_nbytes(whole.defined() ? static_cast<size_t>(bytes()) : 0);
 }
 
-comm::Work Chunk::gathered() {
-  return compression_ ? comm::compressed_all_gather(whole_, part_, *sharers_, *compression_)
-                      : sharers_->all_gather(whole_, part_);
+comm::Work Chunk::gathered(const at::Tensor& part) {
+  return compression_ ? comm::compressed_all_gather(whole_, part, *sharers_, *compression_)
+                      : sharers_->all_gather(whole_, part);
+}
+
+void Chunk::bring_part() {
+  try {
+    sent_ = part_->bring();
+  } catch (...) {  // the others are on their way to the all_gather
+    failure_ = std::current_exception();
+    sent_ = at::full({part_length()}, std::numeric_limits<double>::quiet_NaN(), options_);
+  }
+}
+
+void Chunk::return_part() {
+  const at::Tensor lent = std::exchange(sent_, {});
+  if (lent.defined() && !failure_) part_->put(lent, false);
 }
 
 bool Chunk::gather() {
@@ -84,8 +96,9 @@ bool Chunk::gather() {
   const KindScope kind(Kind::Parameters);
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
   whole_ = at::empty({length_}, options_);
-  work_ = gathered();
+  bring_part();
   state_ = State::Gathering;
+  work_ = gathered(sent_);
   return true;
 }
 
@@ -93,6 +106,8 @@ void Chunk::ready() {
   gather();
   if (state_ != State::Gathering) return;
   work_.wait();
+  return_part();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   lend(whole_);
   state_ = State::Gathered;
 }
@@ -115,13 +130,16 @@ bool Chunk::release() {
   lend({});
   state_ = State::Sharded;
   if (waits) work.wait();
+  return_part();
   return true;
 }
 
-comm::Work Chunk::share() { return sharers_->size() > 1 ? gathered() : comm::Work(); }
+comm::Work Chunk::share() { return sharers_->size() > 1 ? gathered(part_->bring()) : comm::Work(); }
 
 void Chunk::fill_with_nan() {
   work_ = {};
+  return_part();
+  failure_ = nullptr;
   whole_ = at::full({length_}, std::numeric_limits<double>::quiet_NaN(), options_);
   lend(whole_);
   state_ = State::Gathered;

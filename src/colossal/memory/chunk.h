@@ -3,11 +3,14 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/group.h"
+#include "colossal/memory/home.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::memory {
@@ -30,6 +33,7 @@ at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot);
 /// Parameters are views of one storage for the chunk's whole life; releasing empties that storage, gathering fills it
 /// anew. So whatever refers to a parameter, autograd's saved tensors too, holds no memory of a released chunk and sees
 /// the values again when they are back. A chunk that `stays` is never released: its owned part is a slice of the whole.
+/// That of any other lies in a Home, and is brought for the time of a gather.
 class Chunk {
  public:
   enum class State { Sharded, Gathering, Gathered, Computing };
@@ -45,9 +49,10 @@ class Chunk {
 
   /// Takes the slots' parameters: from here on they are views of the chunk, with the values of `whole` [length].
   /// `watcher` (outlives the chunk): of a chunk that may be released; null: it stays whole.
-  /// `index`: for the watcher. `compression`: of what is gathered.
+  /// `index`: for the watcher. `compression`: of what is gathered. `home` (outlives the chunk): of its part, where it
+  /// may be released. Errors: of Home::keep().
   Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
-        const std::optional<comm::Compression>& compression, Watcher* watcher);
+        const std::optional<comm::Compression>& compression, Home& home, Watcher* watcher);
   ~Chunk();
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
@@ -58,6 +63,7 @@ class Chunk {
   size_t index() const { return index_; }
   const std::vector<Slot>& slots() const { return slots_; }
   int64_t length() const { return length_; }
+  const at::TensorOptions& options() const { return options_; }
   int64_t bytes() const { return length_ * static_cast<int64_t>(options_.dtype().itemsize()); }
   comm::Group& sharers() const { return *sharers_; }
   int64_t part_length() const { return length_ / sharers_->size(); }
@@ -69,15 +75,15 @@ class Chunk {
   Watcher& watcher() { return *watcher_; }
   State state() const { return state_; }
 
-  /// [part_length()]: what this rank owns. After changing it: share().
-  const at::Tensor& part() const { return part_; }
+  /// [part_length()]: what this rank owns. It is not brought while the chunk is Gathering. After changing it: share().
+  const std::shared_ptr<Kept>& part() const { return part_; }
   /// [length()], while the chunk is Gathered or Computing.
   const at::Tensor& whole() const { return whole_; }
 
-  /// Begins to make the chunk whole, unless it is. Returns whether. Collective among the sharers: all_gather of
-  /// length() elements.
+  /// Brings the part and begins to make the chunk whole, unless it is. Returns whether. Collective among the sharers:
+  /// all_gather of length() elements; where the part cannot be brought the others get NaN, and ready() throws here.
   bool gather();
-  /// Returns when it is whole. Errors: of the all_gather.
+  /// Returns when it is whole, and the part is back. Errors: of the all_gather, and of Kept::bring().
   void ready();
   void begin_use();
   void end_use();
@@ -91,7 +97,9 @@ class Chunk {
 
  private:
   void lend(const at::Tensor& whole);
-  comm::Work gathered();
+  comm::Work gathered(const at::Tensor& part);
+  void bring_part();
+  void return_part();
 
   size_t index_;
   std::vector<Slot> slots_;
@@ -103,7 +111,9 @@ class Chunk {
   bool trained_;
   State state_ = State::Sharded;
   int users_ = 0;
-  at::Tensor part_, whole_;
+  std::shared_ptr<Kept> part_;
+  at::Tensor whole_, sent_;     // sent_: the part, while it is gathered
+  std::exception_ptr failure_;  // of bringing it
   at::Tensor lent_;  // what parameters are views of, unless the chunk stays: borrows whole_'s memory, or has none
   comm::Work work_;
 };

@@ -56,6 +56,7 @@ ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const Chunk
     : options_(options), mesh_(mesh), placement_(placement ? std::move(placement) : std::make_unique<GatherNext>()) {
   require(options.sharing.is_legal(), "zero",
           "gradients are shared with states alone, parameters with gradients alone");
+  if (!options_.home) options_.home = std::make_shared<InPlace>();
   std::vector<nn::Parameter*> held;
   std::vector<PackItem> items;
   std::map<Family, int64_t> families;
@@ -97,19 +98,22 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
   {
     const KindScope parameters_kind(Kind::Parameters);
-    chunks_.push_back(std::make_unique<Chunk>(
-        chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
-        is_lossless ? std::nullopt : options_.compression, options_.sharing.parameters ? this : nullptr));
+    chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots),
+                                              has_masters ? exact.to(options.dtype()) : exact, sharers,
+                                              is_lossless ? std::nullopt : options_.compression, *options_.home,
+                                              options_.sharing.parameters ? this : nullptr));
   }
   Chunk& chunk = *chunks_.back();
   bytes_.push_back(chunk.bytes());
   // of several runs of sharers the first saves and counts
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
-  Shard::Parts parts{.values = chunk.part(), .values_stay = true, .home = options_.home};
+  Shard::Parts parts{
+      .values = chunk.part(), .options = exact.options(), .length = chunk.part_length(), .home = options_.home};
   if (has_masters) {
     const at::Tensor own = exact.narrow(0, chunk.part_begin(), chunk.part_length());
-    parts = {.values = sharers.size() > 1 ? own.clone() : own, .copy = chunk.part(), .home = options_.home};
+    parts.values = options_.home->keep(sharers.size() > 1 ? own.clone() : own);
+    parts.copy = chunk.part();
   }
   (trained ? shards_ : frozen_).emplace_back(std::move(parts), pieces_of(chunk, counts));
 }
@@ -122,7 +126,7 @@ void ChunkStore::updated(bool loaded) {
   rethrow();
   const at::NoGradGuard no_grad;
   if (loaded)
-    for_leases(shards_, {.values = Access::Read}, [](size_t, Resident& shard) {
+    for_leases(shards_, {.values = Access::Read, .copy = Access::Write}, [](size_t, Resident& shard) {
       if (shard.copy.defined()) shard.copy.copy_(shard.values);
     });
   std::deque<comm::Work> shares;  // oldest first

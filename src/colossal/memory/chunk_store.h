@@ -44,7 +44,8 @@ struct ChunkOptions {
   std::optional<at::ScalarType> masters{};
   /// Of gathered parameters (with masters, or where parameters are shared) and of gradients
   std::optional<comm::Compression> compression{};
-  /// Of what shards alone have (Shard::Parts); null: it stays where it is
+  /// Of masters, states and shares of gradients, and of parameters that are shared out, whenever nobody works with
+  /// them; null: InPlace
   std::shared_ptr<Home> home{};
 };
 

@@ -7,6 +7,8 @@ struct Here final : Kept {
   explicit Here(at::Tensor tensor) : tensor(std::move(tensor)) {}
   at::Tensor bring() override { return tensor; }
   void put(const at::Tensor&, bool) override {}
+  void forget() override { tensor.reset(); }
+  void replace(const at::Tensor& other) override { tensor = other; }
   at::Tensor tensor;
 };
 

@@ -28,14 +28,19 @@ class Kept {
 
   /// It will be wanted soon: it may begin to come. Called any number of times, and sometimes in vain.
   virtual void expect() {}
-  /// The tensor to work with, of the values that keep() or the last put() with changes was given. It is brought once at
-  /// a time: the next bring() comes behind a put().
+  /// The tensor to work with, of the values that keep(), replace() or the last put() with changes was given. It is
+  /// brought once at a time: the next bring() comes behind a put().
   /// Errors: whatever went wrong with it, here or since the last bring(); then it is not brought.
   virtual at::Tensor bring() = 0;
   /// The work is over and nobody reads `lent`, which bring() returned, any more. `changed`: it may hold other values
   /// than before. Otherwise what is kept is still good, and what was written to `lent` nevertheless is lost.
   /// Errors must not leave it, since work ends in destructors: the next bring() throws them.
   virtual void put(const at::Tensor& lent, bool changed) = 0;
+  /// Nobody wants the values any more, which nobody has brought: what comes next is replace(), or the end.
+  virtual void forget() = 0;
+  /// Takes the values of `tensor`, of the sizes and dtype that it keeps, in place of its own, which nobody has brought.
+  /// Errors: it cannot, as Home::keep().
+  virtual void replace(const at::Tensor& tensor) = 0;
 };
 
 /// Keeps tensors. It outlives what it keeps.

@@ -16,14 +16,17 @@ namespace colossal::memory {
 struct ShardTensors {
   /// A tensor of the shard, and the lease of it.
   struct Tenant {
-    std::unique_ptr<Kept> kept{};  // null: there is no tensor
+    std::shared_ptr<Kept> kept{};  // null: there is no tensor, nor a place for one
+    bool has_values = true;        // false: `kept` is the place for a tensor to come
+    int64_t numel = 0;             // of the last tensor that came in place of another
+    at::ScalarType dtype = at::ScalarType::Undefined;
     Access access = Access::None;  // of the lease
     at::Tensor lent{};             // what the lease got
+    bool is_there() const { return kept && has_values; }
   };
   std::shared_ptr<Home> home;
-  Tenant values, gradients;
+  Tenant values, gradients, copy;
   std::vector<Tenant> states;
-  at::Tensor copy;
   std::vector<Piece> pieces;
   at::TensorOptions options;
   int64_t length = 0;
@@ -49,13 +52,15 @@ struct ShardTensors {
     at::Tensor none;
     body(values, needs.values, lease ? lease->values : none);
     body(gradients, needs.gradients, lease ? lease->gradients : none);
+    body(copy, std::max(needs.copy, needs.values == Access::Write ? Access::Write : Access::None),
+         lease ? lease->copy : none);
     for (size_t i = needs.places.first; i < std::min(states.size(), needs.places.end); ++i)
       body(states[i], needs.states, lease ? lease->states[i] : none);
   }
 
   static void bring(Tenant& tenant, Access access, at::Tensor& to) {
     if (access == Access::None) return;
-    if (tenant.access == Access::None && tenant.kept) to = tenant.lent = tenant.kept->bring();
+    if (tenant.access == Access::None && tenant.is_there()) to = tenant.lent = tenant.kept->bring();
     tenant.access = std::max(tenant.access, access);
   }
 
@@ -64,32 +69,38 @@ struct ShardTensors {
     const at::Tensor lent = std::exchange(tenant.lent, {});
     if (access == Access::None) return;
     if (access == Access::Read || from.is_same(lent)) {
-      if (tenant.kept) tenant.kept->put(lent, access == Access::Write);
+      if (tenant.is_there()) tenant.kept->put(lent, access == Access::Write);
       return;
     }
-    tenant.kept.reset();
-    if (from.defined()) tenant.kept = keep(from);
+    if (lent.defined()) tenant.kept->put(lent, false);
+    if (!from.defined()) return drop(tenant);
+    try {
+      const bool fits = tenant.kept && tenant.numel == from.numel() && tenant.dtype == from.scalar_type();
+      if (fits)
+        tenant.kept->replace(from);
+      else
+        tenant.kept = home->keep(from);
+    } catch (...) {  // a lease ends, which cannot throw: it stays where it is, and the next lease throws
+      failure = std::current_exception();
+      tenant.kept = InPlace().keep(from);
+    }
+    tenant.numel = from.numel(), tenant.dtype = from.scalar_type();
+    tenant.has_values = true;
   }
 
-  /// What comes in place of another tensor while a lease ends, which cannot throw: then it stays where it is, and the
-  /// next lease throws.
-  std::unique_ptr<Kept> keep(const at::Tensor& tensor) {
-    try {
-      return home->keep(tensor);
-    } catch (...) {
-      failure = std::current_exception();
-      return InPlace().keep(tensor);
-    }
+  static void drop(Tenant& tenant) {
+    if (tenant.is_there()) tenant.kept->forget();
+    tenant.has_values = false;
+    tenant.lent.reset();
   }
 };
 
 Resident::Resident(std::shared_ptr<ShardTensors> shard)
-    : copy(shard->copy), states(shard->states.size()), pieces(shard->pieces), shard_(std::move(shard)) {}
+    : states(shard->states.size()), pieces(shard->pieces), shard_(std::move(shard)) {}
 
 Resident::~Resident() {
   const std::lock_guard lock(shard_->mutex);
   if (shard_->values.access == Access::Write) shard_->options = values.options();
-  shard_->copy = std::move(copy);
   shard_->for_tenants(Needs::all(), this, [this](ShardTensors::Tenant& tenant, Access, const at::Tensor& from) {
     shard_->put(tenant, from);
   });
@@ -97,12 +108,17 @@ Resident::~Resident() {
   shard_->returned.notify_all();
 }
 
+Shard::Parts Shard::Parts::of(const at::Tensor& values, std::shared_ptr<Home> home) {
+  std::shared_ptr<Kept> kept = home ? home->keep(values) : InPlace().keep(values);
+  return {.values = std::move(kept), .options = values.options(), .length = values.numel(), .home = std::move(home)};
+}
+
 Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared<ShardTensors>()) {
   tensors_->home = parts.home ? std::move(parts.home) : std::make_shared<InPlace>();
-  tensors_->options = parts.values.options();
-  tensors_->length = parts.values.numel();
-  tensors_->values.kept = parts.values_stay ? InPlace().keep(parts.values) : tensors_->home->keep(parts.values);
-  tensors_->copy = std::move(parts.copy);
+  tensors_->options = parts.options;
+  tensors_->length = parts.length;
+  tensors_->values.kept = std::move(parts.values);
+  tensors_->copy.kept = std::move(parts.copy);
   tensors_->pieces = std::move(pieces);
 }
 
@@ -125,22 +141,22 @@ size_t Shard::add_state(const at::Tensor& initial) const {
 void Shard::set_whole_gradients(const at::Tensor& gradients) const {
   drop_gradients();
   const std::lock_guard lock(tensors_->mutex);
-  tensors_->gradients.kept = InPlace().keep(gradients);
+  tensors_->gradients = {.kept = InPlace().keep(gradients)};
 }
 
 void Shard::drop_gradients() const {
   Lease held;  // ends when the mutex is free
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
-  tensors_->gradients.kept.reset();
-  tensors_->gradients.lent.reset();
+  if (held && tensors_->gradients.lent.defined()) tensors_->gradients.kept->put(tensors_->gradients.lent, false);
+  ShardTensors::drop(tensors_->gradients);
   if (held) held->gradients.reset();
 }
 
 void Shard::expect(const Needs& needs) const {
   const std::lock_guard lock(tensors_->mutex);
   tensors_->for_tenants(needs, nullptr, [](ShardTensors::Tenant& tenant, Access access, const at::Tensor&) {
-    if (access != Access::None && tenant.access == Access::None && tenant.kept) tenant.kept->expect();
+    if (access != Access::None && tenant.access == Access::None && tenant.is_there()) tenant.kept->expect();
   });
 }
 

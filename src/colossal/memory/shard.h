@@ -43,6 +43,7 @@ struct Needs {
   Access values = Access::None, gradients = Access::None;
   Access states = Access::None;  ///< of `places`; none of the others
   Places places{};
+  Access copy = Access::None;  ///< of values that are to be written it is brought to be written in any case
   static Needs all() { return {Access::Write, Access::Write, Access::Write}; }
 };
 
@@ -61,7 +62,7 @@ class Resident {
   /// step and its update, which may overwrite them
   at::Tensor gradients;
   /// The model's own parameters in a narrower dtype, to be set to the rounded values; undefined: `values` are the
-  /// parameters. Every lease has it
+  /// parameters
   at::Tensor copy;
   /// What Shard::add_state() was given, in that order
   std::vector<at::Tensor> states;
@@ -88,15 +89,16 @@ class Shard {
  public:
   /// What one is made of: see Resident.
   struct Parts {
-    at::Tensor values;
-    at::Tensor copy{};
-    /// `values` are a view of the model's parameters, and stay where they are
-    bool values_stay = false;
-    /// Of values, gradients and states, from now on whenever nobody has a lease of them; null: InPlace. What is a view
-    /// of something larger, the model's parameters or whole gradients, is never given to a home
+    std::shared_ptr<Kept> values;
+    at::TensorOptions options;  ///< of the values
+    int64_t length;             ///< elements
+    std::shared_ptr<Kept> copy{};
+    /// Of gradients and states, from now on whenever nobody has a lease of them; null: InPlace. Gradients that are a
+    /// view of something larger are never given to it
     std::shared_ptr<Home> home{};
+    /// Of `values` [length], which `home` keeps like the rest. Errors: of Home::keep().
+    static Parts of(const at::Tensor& values, std::shared_ptr<Home> home = nullptr);
   };
-  /// Errors: of Home::keep().
   Shard(Parts parts, std::vector<Piece> pieces);
 
   const std::vector<Piece>& pieces() const;
@@ -108,7 +110,7 @@ class Shard {
   size_t add_state(const at::Tensor& initial) const;
   /// Gradients that are a view of something that lives as long as the shard, and stays where it is.
   void set_whole_gradients(const at::Tensor& gradients) const;
-  /// From now on there are no gradients. Nothing is brought.
+  /// From now on there are no gradients. Nothing is brought; a home keeps the place for the next ones.
   void drop_gradients() const;
 
   /// A lease of `needs` is near.

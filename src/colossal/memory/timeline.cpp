@@ -7,12 +7,15 @@ namespace colossal::memory {
 
 void Timeline::used(size_t chunk) {
   follows_ = follows_ && pass_.size() < last_pass_.size() && last_pass_[pass_.size()] == chunk;
+  if (uses_.size() <= chunk) uses_.resize(chunk + 1);
+  uses_[chunk].push_back(pass_.size());
   pass_.push_back(chunk);
 }
 
 void Timeline::end_pass() {
-  if (!follows_) last_pass_ = std::move(pass_);
+  if (!follows_) last_pass_ = std::move(pass_), last_uses_ = std::move(uses_);
   pass_.clear();
+  uses_.clear();
   follows_ = true;
 }
 
@@ -26,20 +29,21 @@ std::optional<size_t> Timeline::next() const {
   return last_pass_[pass_.size()];
 }
 
+std::optional<size_t> Timeline::ahead(size_t steps) const {
+  if (!follows_ || last_pass_.empty() || steps == 0 || steps > last_pass_.size()) return {};
+  return last_pass_[(pass_.size() + steps - 1) % last_pass_.size()];
+}
+
 std::optional<size_t> Timeline::until(size_t chunk) const {
-  if (!follows_) return {};
-  const auto now = last_pass_.begin() + static_cast<std::ptrdiff_t>(pass_.size());
-  if (const auto found = std::find(now, last_pass_.end(), chunk); found != last_pass_.end())
-    return static_cast<size_t>(found - now) + 1;
-  const auto found = std::find(last_pass_.begin(), now, chunk);
-  if (found == now) return {};
-  return static_cast<size_t>(last_pass_.end() - now) + static_cast<size_t>(found - last_pass_.begin()) + 1;
+  if (!follows_ || chunk >= last_uses_.size() || last_uses_[chunk].empty()) return {};
+  const std::vector<size_t>& uses = last_uses_[chunk];
+  const auto next = std::lower_bound(uses.begin(), uses.end(), pass_.size());
+  return (next != uses.end() ? *next : uses.front() + last_pass_.size()) - pass_.size() + 1;
 }
 
 std::optional<size_t> Timeline::since(size_t chunk) const {
-  const auto found = std::find(pass_.rbegin(), pass_.rend(), chunk);
-  if (found == pass_.rend()) return {};
-  return static_cast<size_t>(found - pass_.rbegin());
+  if (chunk >= uses_.size() || uses_[chunk].empty()) return {};
+  return pass_.size() - 1 - uses_[chunk].back();
 }
 
 }  // namespace colossal::memory

@@ -20,8 +20,10 @@ class Timeline {
   std::optional<size_t> previous() const { return back(2); }
   /// The one that will be used next in this pass, as far as that is known.
   std::optional<size_t> next() const;
+  /// The one of the `steps`-th use from now on, as far as that is known: in this pass or in one like it behind it.
+  std::optional<size_t> ahead(size_t steps) const;
   /// After how many changes `chunk` will be used again, as far as that is known: in this pass or in one like it behind
-  /// it. None: it is not known, or not at all.
+  /// it. None: it is not known, or not at all. Cost: the logarithm of its uses in a pass.
   std::optional<size_t> until(size_t chunk) const;
   /// How many changes ago `chunk` was used last, in this pass.
   std::optional<size_t> since(size_t chunk) const;
@@ -30,7 +32,8 @@ class Timeline {
   std::optional<size_t> back(size_t steps) const;
 
   std::vector<size_t> last_pass_, pass_;
-  bool follows_ = true;  // so far this pass has been like the last one
+  std::vector<std::vector<size_t>> last_uses_, uses_;  // of each chunk, its places in them
+  bool follows_ = true;                                // so far this pass has been like the last one
 };
 
 }  // namespace colossal::memory

@@ -53,14 +53,9 @@ class WholeAttention final : public Attention {
   // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D]. `grows`: k and v are those of a cache.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Documents& documents,
                     const std::vector<int64_t>& lengths, bool grows) const {
-    ops::AttentionMask mask{.causal = options_.causal,
-                            .documents = documents.ids,
-                            .scale = options_.scale,
-                            .window = options_.window,
-                            .alibi = slopes_,
-                            .soft_cap = options_.soft_cap,
-                            .grows = grows,
-                            .runs = documents.runs};
+    ops::AttentionMask mask = mask_of(options_, slopes_);
+    mask.documents = documents.ids, mask.runs = documents.runs;
+    mask.grows = grows;
     if (!lengths.empty() && !(all_equal(lengths) && lengths.front() == k.size(1))) mask.lengths = lengths;
     return ops::attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask).transpose(1, 2);
   }
@@ -118,6 +113,14 @@ at::Tensor alibi_slopes_of(const Heads& here, int64_t heads) {
   return at::constant_pad_nd(ops::alibi_slopes(heads), {0, padded - heads})
       .narrow(0, here.first_head, count)
       .to(here.q.device());
+}
+
+ops::AttentionMask mask_of(const AttentionOptions& options, const at::Tensor& slopes) {
+  return {.causal = options.causal,
+          .scale = options.scale,
+          .window = options.window,
+          .alibi = slopes,
+          .soft_cap = options.soft_cap};
 }
 
 std::unique_ptr<Attention> whole_attention(int64_t layer, const AttentionShape& shape,

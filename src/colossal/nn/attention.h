@@ -15,6 +15,10 @@
 
 #include "colossal/nn/tokens.h"
 
+namespace colossal::ops {
+struct AttentionMask;
+}
+
 namespace colossal::nn {
 
 struct AttentionShape;
@@ -44,6 +48,11 @@ struct AttentionOptions {
 /// The slopes of ALiBi of the query heads here, fp64 [N_local] on their device, where there are `heads` in all; those
 /// of padding are zero.
 at::Tensor alibi_slopes_of(const Heads& here, int64_t heads);
+
+/// How ops::attention makes scores by `options`, of heads with these slopes (alibi_slopes_of(); undefined without
+/// ALiBi). Whoever calls it adds what is known of a batch: documents, lengths, where queries and keys stand. The one
+/// place where an option becomes a part of a mask.
+ops::AttentionMask mask_of(const AttentionOptions& options, const at::Tensor& slopes);
 
 class Attention {
  public:

@@ -22,6 +22,7 @@
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
+#include "colossal/parallel/sequence/attention_cost.h"
 #include "colossal/report/metrics.h"
 #include "colossal/report/report.h"
 #include "colossal/report/tensorboard.h"
@@ -228,9 +229,9 @@ void Trainer::start() {
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
             s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x ",
-            config_.parallel.sequence.size > 1
-                ? concat("sequence ", config_.parallel.sequence.size, " (", config_.parallel.sequence.mode, ") x ")
-                : "",
+            config_.parallel.sequence.size > 1 ? concat("sequence ", config_.parallel.sequence.size, " (",
+                                                        parallel::mode_name(config_.parallel.sequence), ") x ")
+                                               : "",
             "tensor ", config_.parallel.tensor.size,
             config_.parallel.tensor.size > 1 ? concat(" (", config_.parallel.tensor.mode, ")") : "",
             config_.parallel.zero > 0 ? concat(" x zero ", config_.parallel.zero) : "",

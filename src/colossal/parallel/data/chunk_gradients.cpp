@@ -27,9 +27,9 @@ class WholeGradients final : public ChunkGradients {
       : states_shared_(states_shared),
         chunk_(chunk),
         summands_(std::move(summands)),
-        is_view_(chunk.part().scalar_type() == options.sums) {
+        is_view_(chunk.options().dtype() == options.sums) {
     const memory::KindScope kind(memory::Kind::Gradients);
-    whole_ = at::zeros({chunk.length()}, chunk.part().options().dtype(options.sums));
+    whole_ = at::zeros({chunk.length()}, chunk.options().dtype(options.sums));
     part_ = whole_.narrow(0, chunk.part_begin(), chunk.part_length());
     shard.set_whole_gradients(part_);
     if (is_view_)
@@ -151,7 +151,7 @@ class PartGradients final : public ChunkGradients {
 
  private:
   at::TensorOptions message_options() const {
-    const at::TensorOptions of_values = chunk_.part().options();
+    const at::TensorOptions of_values = chunk_.options();
     return options_.each_pass ? of_values : of_values.dtype(options_.sums);
   }
 

@@ -85,7 +85,8 @@ class SpreadAttention final : public nn::Attention {
   ops::PartialAttention of_keys(const at::Tensor& q, const nn::KeysValues& held, const SeenKeys& keys,
                                 int64_t position) const {
     const auto those = [&](const at::Tensor& x) { return x.narrow(1, keys.first, keys.size).transpose(1, 2); };
-    ops::AttentionMask mask{.causal = false, .scale = options_.scale, .soft_cap = options_.soft_cap};
+    ops::AttentionMask mask = nn::mask_of(options_, {});
+    mask.causal = false, mask.window = 0;  // the query sees all of these keys
     if (!slopes_.defined()) return partial_attention(q, those(held.k), those(held.v), mask);
     // Biases are of neighbours there: the slope is that of a stride, and the query stands at a whole number of strides.
     const nn::KeyPositions& at = keys.positions;

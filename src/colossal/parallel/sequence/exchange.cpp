@@ -45,13 +45,8 @@ class SplitAttention final : public nn::Attention {
 
 ops::AttentionMask SequenceMask::between(const std::vector<ops::PositionRun>& queries,
                                          const ops::PositionRun& keys) const {
-  ops::AttentionMask mask{.causal = options.causal,
-                          .scale = options.scale,
-                          .window = options.window,
-                          .alibi = slopes,
-                          .soft_cap = options.soft_cap,
-                          .queries = queries,
-                          .first_key = keys.first};
+  ops::AttentionMask mask = nn::mask_of(options, slopes);
+  mask.queries = queries, mask.first_key = keys.first;
   if (!documents.defined()) return mask;
   mask.documents = documents.narrow(1, keys.first, keys.size);
   mask.query_documents = tokens_at(documents, 1, queries);

@@ -22,12 +22,8 @@ using Runs = std::vector<ops::PositionRun>;
 class WholeRows final : public SequenceExchange {
  public:
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut&, const SequenceMask& mask) const override {
-    const ops::AttentionMask whole{.causal = mask.options.causal,
-                                   .documents = mask.documents,
-                                   .scale = mask.options.scale,
-                                   .window = mask.options.window,
-                                   .alibi = mask.slopes,
-                                   .soft_cap = mask.options.soft_cap};
+    ops::AttentionMask whole = nn::mask_of(mask.options, mask.slopes);
+    whole.documents = mask.documents;
     return ops::attention(heads.q.transpose(1, 2), heads.k.transpose(1, 2), heads.v.transpose(1, 2), whole)
         .transpose(1, 2);
   }

@@ -1,0 +1,36 @@
+#include "colossal/memory/tiers/aligned_tensor.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/memory/tiers/block_file.h"
+
+namespace colossal::memory {
+namespace {
+
+/// Bytes from the tensor's begin to the next multiple of kBlock.
+int64_t bytes_to_block(const at::Tensor& tensor) {
+  return -static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr())) & (kBlock - 1);
+}
+
+}  // namespace
+
+at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  const at::Tensor shape = at::empty(sizes, options.device(at::kMeta).pinned_memory(false));
+  const int64_t wanted = whole_blocks(static_cast<int64_t>(shape.nbytes()));
+  const auto bytes_options = options.device(at::kCPU).dtype(at::kByte);
+  // Large memory of most allocators is aligned by itself.
+  at::Tensor bytes = at::empty({wanted}, bytes_options);
+  if (bytes_to_block(bytes) != 0) {
+    bytes = at::empty({wanted + kBlock}, bytes_options);
+    bytes = bytes.narrow(0, bytes_to_block(bytes), wanted);
+  }
+  return bytes.view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
+}
+
+bool is_aligned(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cpu() || !tensor.is_contiguous() || bytes_to_block(tensor) != 0) return false;
+  const auto begin = tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
+  return begin + whole_blocks(static_cast<int64_t>(tensor.nbytes())) <= static_cast<int64_t>(tensor.storage().nbytes());
+}
+
+}  // namespace colossal::memory

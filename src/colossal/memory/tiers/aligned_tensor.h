@@ -1,0 +1,15 @@
+// Tensors that a disk reads and writes where they are.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace colossal::memory {
+
+/// An uninitialised contiguous tensor of the host that begins at a multiple of kBlock and whose storage goes on to the
+/// next one behind its end. `options`: its dtype, and whether its memory is pinned.
+/// Memory: of LibTorch's allocator, and two blocks more than the tensor needs at most.
+at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options);
+
+/// Whether `tensor` is as empty_aligned() makes them.
+bool is_aligned(const at::Tensor& tensor);
+
+}  // namespace colossal::memory

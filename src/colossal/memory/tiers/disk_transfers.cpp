@@ -1,0 +1,221 @@
+#include "colossal/memory/tiers/disk_transfers.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/checksum.h"
+#include "colossal/base/clock.h"
+#include "colossal/base/error.h"
+#include "colossal/memory/tiers/aligned_tensor.h"
+
+namespace colossal::memory {
+namespace {
+
+// Of a request that the system puts off, or carries out for less than a block at a time.
+constexpr int kTries = 100;
+
+}  // namespace
+
+/// A transfer on its way. `left` and `failure` are under the mutex.
+struct DiskTransfers::Journey {
+  Direction direction;
+  std::shared_ptr<DiskExtentState> extent;
+  at::Tensor tensor;
+  char* memory;
+  int64_t left = 1;  // requests that are not over, and whoever begins them
+  std::exception_ptr failure{};
+  std::promise<void> over{};
+  bool reads() const { return direction == Direction::Read; }
+};
+
+/// What is still to be done of the request of that number: bytes of the extent, whole blocks.
+struct DiskTransfers::Stretch {
+  int64_t number, begin, end;
+  int tries = 0;
+};
+
+DiskTransfers::DiskTransfers(BlockFile& file, const DiskOptions& options)
+    : file_(file), request_bytes_(options.request_bytes), most_requests_(options.file.requests) {
+  require(request_bytes_ > 0 && request_bytes_ % kBlock == 0, "disk", "requests must be multiples of ", kBlock,
+          " bytes: got ", request_bytes_);
+  require(most_requests_ > 0, "disk", "at least one request must travel at a time: got ", most_requests_);
+  feeder_ = std::thread([this] { feed(); });
+}
+
+DiskTransfers::~DiskTransfers() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return journeys_ == 0; });
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  feeder_.join();
+}
+
+std::shared_future<void> DiskTransfers::begin(Direction direction, std::shared_ptr<DiskExtentState> extent,
+                                              const at::Tensor& tensor) {
+  const char* verb = direction == Direction::Read ? "read" : "written";
+  require(extent != nullptr, "disk", "an extent that has no place cannot be ", verb);
+  require(is_aligned(tensor), "disk", "a tensor that is ", verb,
+          " must be contiguous, on the host, begin at a multiple of ", kBlock,
+          " bytes and have memory up to the next one: make it with empty_aligned()");
+  require(static_cast<int64_t>(tensor.nbytes()) == extent->bytes, "disk", "a tensor that is ", verb,
+          " must have the bytes of its extent, ", extent->bytes, ": got ", tensor.nbytes());
+  // What is written is not changed: the pointer is one for both directions.
+  auto* memory = static_cast<char*>(const_cast<void*>(tensor.const_data_ptr()));
+  auto journey = std::make_shared<Journey>(Journey{direction, std::move(extent), tensor, memory});
+  std::shared_future<void> over = journey->over.get_future().share();
+  {
+    const std::lock_guard lock(mutex_);
+    require(!journey->reads() || journey->extent->was_written, "disk",
+            "an extent is read to which nothing was written");
+    journey->extent->was_written = true;
+    if (journeys_++ == 0) busy_since_ = steady_seconds();
+    waiting_.push_back(std::move(journey));
+  }
+  changed_.notify_all();
+  return over;
+}
+
+DiskSpace::Counts DiskTransfers::counts() const {
+  const std::lock_guard lock(mutex_);
+  DiskSpace::Counts counts = counts_;
+  if (journeys_ > 0) counts.busy_seconds += steady_seconds() - busy_since_;
+  return counts;
+}
+
+void DiskTransfers::feed() {
+  for (;;) {
+    JourneyPointer journey;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      if (waiting_.empty()) return;
+      journey = std::move(waiting_.front());
+      waiting_.pop_front();
+      DiskExtentState& extent = *journey->extent;
+      changed_.wait(lock, [&] { return !extent.is_busy; });
+      extent.is_busy = true;
+      if (journey->reads()) journey->failure = extent.failure;
+    }
+    depart(journey);
+  }
+}
+
+void DiskTransfers::depart(const JourneyPointer& journey) {
+  DiskExtentState& extent = *journey->extent;
+  const int64_t end = whole_blocks(extent.bytes);
+  if (!journey->reads()) extent.checksums.resize(static_cast<size_t>((end + request_bytes_ - 1) / request_bytes_));
+  for (Stretch stretch{0, 0, 0}; stretch.begin < end; ++stretch.number, stretch.begin = stretch.end) {
+    stretch.end = std::min(stretch.begin + request_bytes_, end);
+    if (!journey->reads()) {  // the requests before travel meanwhile
+      const auto size = static_cast<size_t>(std::min(stretch.end, extent.bytes) - stretch.begin);
+      extent.checksums[static_cast<size_t>(stretch.number)] = checksum_number(journey->memory + stretch.begin, size);
+    }
+    if (!may_request(*journey)) break;
+    request(journey, stretch);
+  }
+  leave(*journey, 0, nullptr);
+}
+
+/// Waits for its turn. False: it would be in vain.
+bool DiskTransfers::may_request(Journey& journey) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return journey.failure || requests_ < most_requests_; });
+  if (journey.failure) return false;
+  ++requests_;
+  ++journey.left;
+  return true;
+}
+
+void DiskTransfers::request(const JourneyPointer& journey, const Stretch& stretch) {
+  file_.begin({journey->direction, journey->memory + stretch.begin, stretch.end - stretch.begin,
+               journey->extent->offset + stretch.begin,
+               [this, journey, stretch](int64_t result) { answered(journey, stretch, result); }});
+}
+
+void DiskTransfers::answered(const JourneyPointer& journey, Stretch stretch, int64_t result) {
+  const bool is_put_off = result == -EINTR || result == -EAGAIN;
+  const int64_t moved = std::max<int64_t>(result, 0) / kBlock * kBlock;  // what is left begins at a block, too
+  std::exception_ptr failure;
+  if (result < 0 && !is_put_off) {
+    failure = failure_of(*journey, stretch, static_cast<int>(-result));
+  } else if (moved < stretch.end - stretch.begin) {
+    stretch.begin += moved;
+    stretch.tries = moved > 0 ? 0 : stretch.tries + 1;
+    if (stretch.tries < kTries) return request(journey, stretch);
+    failure = failure_of(*journey, stretch, result < 0 ? static_cast<int>(-result) : EIO);
+  } else if (journey->reads()) {
+    failure = difference(*journey, stretch.number);
+  }
+  leave(*journey, 1, failure);
+}
+
+/// What the system answered at the begin of `stretch`, as an Error.
+std::exception_ptr DiskTransfers::failure_of(const Journey& journey, const Stretch& stretch, int error) const {
+  const bool is_full = error == ENOSPC || error == EDQUOT;
+  return std::make_exception_ptr(
+      Error("disk", concat(journey.reads() ? "reading " : "writing ", stretch.end - stretch.begin, " bytes at byte ",
+                           journey.extent->offset + stretch.begin, " of the scratch file in ", file_.folder(),
+                           " failed: ", std::strerror(error), "; ",
+                           is_full ? "make room on that disk" : "that disk is faulty or gone (see the system's log)",
+                           ", or name a folder of another one in memory.disk")));
+}
+
+/// An Error unless the bytes that a request brought are those that were written.
+std::exception_ptr DiskTransfers::difference(const Journey& journey, int64_t number) const {
+  const DiskExtentState& extent = *journey.extent;
+  const int64_t begin = number * request_bytes_, size = std::min(request_bytes_, extent.bytes - begin);
+  const uint64_t expected = extent.checksums[static_cast<size_t>(number)];
+  if (checksum_number(journey.memory + begin, static_cast<size_t>(size)) == expected) return nullptr;
+  return std::make_exception_ptr(Error(
+      "disk", concat("the ", size, " bytes at byte ", extent.offset + begin, " of the scratch file in ", file_.folder(),
+                     " are not those that were written (their checksums differ); that disk, or the "
+                     "memory of this machine, is faulty: name a folder of another disk in memory.disk")));
+}
+
+/// One that had a share in the transfer, and had so many requests under way, has no more.
+void DiskTransfers::leave(Journey& journey, int requests, const std::exception_ptr& failure) {
+  bool is_last = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (failure && !journey.failure) journey.failure = failure;
+    requests_ -= requests;
+    is_last = --journey.left == 0;
+    changed_.notify_all();
+  }
+  if (is_last) arrive(journey);
+}
+
+void DiskTransfers::arrive(Journey& journey) {
+  {
+    const std::lock_guard lock(mutex_);
+    DiskExtentState& extent = *journey.extent;
+    extent.is_busy = false;
+    if (!journey.reads()) extent.failure = journey.failure;
+    if (!journey.failure) {
+      ++(journey.reads() ? counts_.reads : counts_.writes);
+      (journey.reads() ? counts_.bytes_read : counts_.bytes_written) += whole_blocks(extent.bytes);
+    }
+  }
+  journey.tensor.reset();
+  journey.extent.reset();  // which may free its space
+  std::promise<void> over = std::move(journey.over);
+  const std::exception_ptr failure = journey.failure;
+  {
+    const std::lock_guard lock(mutex_);
+    if (--journeys_ == 0) counts_.busy_seconds += steady_seconds() - busy_since_;
+    changed_.notify_all();  // the destructor may be next: from here on nothing of this is touched
+  }
+  if (failure)
+    over.set_exception(failure);
+  else
+    over.set_value();
+}
+
+}  // namespace colossal::memory

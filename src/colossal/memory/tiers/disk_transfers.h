@@ -1,0 +1,74 @@
+// How extents of a DiskSpace are read and written: in requests to its file, in order, with checksums.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "colossal/memory/tiers/disk_space.h"
+
+namespace colossal::memory {
+
+struct DiskExtentState {
+  const int64_t offset, bytes;
+  std::vector<uint64_t> checksums{};  ///< of each request's bytes. The transfer that is under way has them for itself
+  // Under the mutex of DiskTransfers:
+  bool was_written = false;      ///< or will be, by a transfer that was begun
+  bool is_busy = false;          ///< a transfer is under way
+  std::exception_ptr failure{};  ///< of the last write
+};
+
+/// One thread cuts transfers into requests; what follows from an answer is done by the thread that brings it.
+/// The contract is that of DiskSpace, whose part this is. The destructor waits for transfers.
+class DiskTransfers {
+ public:
+  using Direction = BlockRequest::Kind;
+
+  /// `file` outlives it.
+  DiskTransfers(BlockFile& file, const DiskOptions& options);
+  ~DiskTransfers();
+  DiskTransfers(const DiskTransfers&) = delete;
+  DiskTransfers& operator=(const DiskTransfers&) = delete;
+
+  std::shared_future<void> begin(Direction direction, std::shared_ptr<DiskExtentState> extent,
+                                 const at::Tensor& tensor);
+  /// Without those of the space.
+  DiskSpace::Counts counts() const;
+
+ private:
+  struct Journey;
+  using JourneyPointer = std::shared_ptr<Journey>;
+  struct Stretch;
+
+  void feed();
+  void depart(const JourneyPointer& journey);
+  bool may_request(Journey& journey);
+  void request(const JourneyPointer& journey, const Stretch& stretch);
+  void answered(const JourneyPointer& journey, Stretch stretch, int64_t result);
+  std::exception_ptr failure_of(const Journey& journey, const Stretch& stretch, int error) const;
+  std::exception_ptr difference(const Journey& journey, int64_t number) const;
+  void leave(Journey& journey, int requests, const std::exception_ptr& failure);
+  void arrive(Journey& journey);
+
+  BlockFile& file_;
+  const int64_t request_bytes_;
+  const int most_requests_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<JourneyPointer> waiting_;
+  int requests_ = 0;  // under way
+  int journeys_ = 0;  // begun and not over
+  double busy_since_ = 0;
+  DiskSpace::Counts counts_;
+  bool stopping_ = false;
+  std::thread feeder_;
+};
+
+}  // namespace colossal::memory

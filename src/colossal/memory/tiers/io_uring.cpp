@@ -1,0 +1,105 @@
+#include <liburing.h>
+
+#include <cerrno>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "colossal/memory/tiers/scratch_file.h"
+
+namespace colossal::memory {
+namespace {
+
+// What completions are tagged with that belong to no request.
+constexpr uint64_t kStop = 0, kNothing = 1, kFirstRequest = 2;
+
+/// Any thread submits, under the mutex; one thread waits for completions. The two ends of a ring are independent.
+class IoUringFile final : public ScratchFile {
+ public:
+  /// `ring`: taken over with `descriptor`.
+  IoUringFile(int descriptor, const std::string& folder, bool direct, const io_uring& ring)
+      : ScratchFile(descriptor, folder, direct), ring_(ring), waits_([this] { complete(); }) {}
+
+  ~IoUringFile() override {
+    {
+      const std::lock_guard lock(mutex_);
+      io_uring_sqe* entry = next_entry();
+      io_uring_prep_nop(entry);
+      submit(entry, kStop);
+    }
+    waits_.join();
+    io_uring_queue_exit(&ring_);
+  }
+
+  const char* engine() const override { return "io_uring"; }
+
+  void begin(BlockRequest request) override {
+    std::unique_lock lock(mutex_);
+    io_uring_sqe* entry = next_entry();
+    const auto size = static_cast<unsigned>(request.bytes);
+    const auto offset = static_cast<uint64_t>(request.offset);
+    if (request.kind == BlockRequest::Kind::Read)
+      io_uring_prep_read(entry, descriptor(), request.memory, size, offset);
+    else
+      io_uring_prep_write(entry, descriptor(), request.memory, size, offset);
+    const uint64_t tag = next_tag_++;
+    const auto place = under_way_.emplace(tag, std::move(request)).first;
+    const int error = submit(entry, tag);
+    if (error == 0) return;
+    io_uring_prep_nop(entry);  // it is in the queue, and would go with the next one
+    entry->user_data = kNothing;
+    const BlockRequest refused = std::move(place->second);
+    under_way_.erase(place);
+    lock.unlock();
+    refused.done(-error);
+  }
+
+ private:
+  /// There is always one: each is submitted before the next is asked for.
+  io_uring_sqe* next_entry() { return io_uring_get_sqe(&ring_); }
+
+  int submit(io_uring_sqe* entry, uint64_t tag) {
+    entry->user_data = tag;
+    for (;;) {
+      const int result = io_uring_submit(&ring_);
+      if (result >= 0) return 0;
+      if (result != -EINTR && result != -EAGAIN && result != -EBUSY) return -result;
+      std::this_thread::yield();  // the system is short of memory for the moment
+    }
+  }
+
+  void complete() {
+    for (;;) {
+      io_uring_cqe* completion = nullptr;
+      if (io_uring_wait_cqe(&ring_, &completion) != 0) continue;  // interrupted
+      const uint64_t tag = completion->user_data;
+      const int64_t result = completion->res;
+      io_uring_cqe_seen(&ring_, completion);
+      if (tag == kStop) return;
+      if (tag >= kFirstRequest) take(tag).done(result);
+    }
+  }
+
+  BlockRequest take(uint64_t tag) {
+    const std::lock_guard lock(mutex_);
+    return std::move(under_way_.extract(tag).mapped());
+  }
+
+  io_uring ring_;
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, BlockRequest> under_way_;
+  uint64_t next_tag_ = kFirstRequest;
+  std::thread waits_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockFile> make_io_uring_file(int descriptor, const std::string& folder, bool direct, int requests) {
+  io_uring ring{};
+  // One entry more for what ends it; completions have twice as many, and the system keeps what does not fit.
+  if (io_uring_queue_init(static_cast<unsigned>(requests) + 1, &ring, 0) != 0) return nullptr;
+  return std::make_unique<IoUringFile>(descriptor, folder, direct, ring);
+}
+
+}  // namespace colossal::memory

@@ -1,0 +1,81 @@
+#include "colossal/memory/tiers/scratch_file.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "colossal/base/error.h"
+
+namespace colossal::memory {
+namespace {
+
+/// -1 with errno where it cannot.
+int open_nameless(const std::string& folder) {
+  const int nameless = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (nameless >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return nameless;
+  std::string path = folder + "/colossal-scratch-XXXXXX";
+  const int named = ::mkostemp(path.data(), O_CLOEXEC);
+  if (named >= 0) ::unlink(path.c_str());
+  return named;
+}
+
+/// Asked for after opening: an open() that fails for this leaves the file that it made behind.
+bool make_direct(int descriptor) {
+  const int flags = ::fcntl(descriptor, F_GETFL);
+  return flags >= 0 && ::fcntl(descriptor, F_SETFL, flags | O_DIRECT) == 0;
+}
+
+}  // namespace
+
+ScratchFile::~ScratchFile() { ::close(descriptor_); }
+
+bool ScratchFile::is_in_memory() const {
+  struct statfs found{};
+  return ::fstatfs(descriptor_, &found) == 0 && (found.f_type == TMPFS_MAGIC || found.f_type == RAMFS_MAGIC);
+}
+
+int ScratchFile::reserve(int64_t bytes) {
+  if (bytes <= bytes_) return 0;
+  int error = 0;
+  do error = ::fallocate(descriptor_, 0, bytes_, bytes - bytes_) == 0 ? 0 : errno;
+  while (error == EINTR);
+  if (error == EOPNOTSUPP) error = ::ftruncate(descriptor_, bytes) == 0 ? 0 : errno;
+  if (error == 0) {
+    bytes_ = bytes;
+  } else if (::ftruncate(descriptor_, bytes_) != 0) {
+    return error;  // some filesystems keep a part of what did not fit; the first error says more than this one
+  }
+  return error;
+}
+
+int64_t ScratchFile::free_bytes() const {
+  struct statvfs found{};
+  if (::fstatvfs(descriptor_, &found) != 0) return 0;
+  return static_cast<int64_t>(found.f_bavail) * static_cast<int64_t>(found.f_frsize);
+}
+
+std::unique_ptr<BlockFile> open_scratch_file(const std::string& folder, const BlockFileOptions& options) {
+  require(options.requests > 0, "disk", "at least one request must travel at a time: got ", options.requests);
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  require(!failed && std::filesystem::is_directory(folder), "disk", "the scratch folder ", folder,
+          " cannot be made: ", failed ? failed.message() : "a file of that name is there",
+          "; name another folder in memory.disk");
+  const int descriptor = open_nameless(folder);
+  require(descriptor >= 0, "disk", "no file can be made in the scratch folder ", folder, ": ", std::strerror(errno),
+          "; give this user the right to write there, or name another folder in memory.disk");
+  const bool direct = options.direct && make_direct(descriptor);
+  if (direct && options.io_uring)
+    if (auto file = make_io_uring_file(descriptor, folder, direct, options.requests)) return file;
+  return make_threaded_file(descriptor, folder, direct, options.requests);
+}
+
+}  // namespace colossal::memory

@@ -1,0 +1,71 @@
+// A home whose tensors lie in host memory as far as a budget allows, and on a disk beyond it.
+//
+//   auto home = std::make_shared<memory::TieredHome>(memory::TieredHome::Options{
+//       .host_bytes = int64_t{8} << 30, .disk = std::make_shared<memory::DiskSpace>("scratch/"),
+//       .eviction = memory::make_eviction("auto")});
+//   options.home = home;                     // memory::ChunkOptions
+//   for (...) {
+//     home->begin_step();
+//     train();                               // brings parameters, gradients and states, always in one order
+//     home->end_step();
+//   }
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <memory>
+
+#include "colossal/memory/home.h"
+#include "colossal/memory/tiers/disk_space.h"
+#include "colossal/memory/tiers/eviction.h"
+
+namespace colossal::memory {
+
+struct TieredHomeState;
+
+/// Keeps tensors in aligned buffers of the host, from which the eviction policy takes those that leave for the disk
+/// when another needs the room. A tensor that is wanted is read into a buffer, where whoever has it works with it; it
+/// is written back when it leaves and was changed. The order of uses is recorded in a step and foretold in the next:
+/// tensors that come next are read while the present one is worked with, and what will have to leave is written ahead.
+/// A tensor on its way in never displaces one that is used before it.
+///
+/// Memory:        host_bytes for all buffers, those of transfers too. What is lent at one time, and one tensor more,
+///                must fit.
+/// Errors ("memory"): of keep(), bring() and replace(): the budget is smaller than what is lent and the tensor
+///                together, with the budget that would do; the disk's; what went wrong with any tensor on its way out.
+/// Thread safety: that of Home. Who waits for the disk makes others wait.
+class TieredHome final : public Home {
+ public:
+  struct Options {
+    int64_t host_bytes = std::numeric_limits<int64_t>::max();
+    std::shared_ptr<DiskSpace> disk{};     ///< null: all must fit into the host's budget
+    std::unique_ptr<Eviction> eviction{};  ///< null: "auto"
+    double ahead = 0.25;                   ///< share of the budget for tensors that are read before they are wanted
+  };
+  explicit TieredHome(Options options);
+  ~TieredHome() override;
+
+  /// Tensors of other devices are brought to the host and stay there.
+  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
+
+  /// What is used between the two is one step, whose order the next one is expected to keep. Uses outside of steps
+  /// foretell nothing.
+  void begin_step();
+  void end_step();
+
+  struct Counts {
+    int64_t host_bytes = 0, peak_host_bytes = 0;  ///< of buffers
+    int64_t disk_bytes = 0;                       ///< of tensors that are on the disk alone
+    int64_t bytes_read = 0, bytes_written = 0;    ///< between the two
+    int64_t evictions = 0;                        ///< tensors that left the host
+    int64_t reads = 0, reads_ahead = 0;           ///< tensors that came back, and those of them before they were wanted
+    double waited_seconds = 0;                    ///< by those who wanted a tensor, or room for one
+  };
+  Counts counts() const;
+  /// Bytes that a tensor of `bytes` takes of the host's budget.
+  static int64_t buffer_bytes(int64_t bytes);
+
+ private:
+  std::unique_ptr<TieredHomeState> state_;
+};
+
+}  // namespace colossal::memory

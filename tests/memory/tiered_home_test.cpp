@@ -1,0 +1,215 @@
+// Tensors of more bytes than the host may have: their values are right, the budget holds, and as little is moved as the
+// order of uses allows.
+#include "colossal/memory/tiers/tiered_home.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::memory::tiered_home_test {
+namespace {
+
+constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // of a tensor: a block of the disk
+
+struct Memory {
+  Memory(int64_t tensors_in_host, const std::string& policy, double ahead, bool has_disk = true)
+      : budget(tensors_in_host * kBytes),
+        home({.host_bytes = budget,
+              .disk = has_disk ? std::make_shared<DiskSpace>(folder.path()) : nullptr,
+              .eviction = make_eviction(policy),
+              .ahead = ahead}) {}
+  void add(int64_t count) {
+    for (int64_t i = 0; i < count; ++i) kept.push_back(home.keep(at::full({kNumel}, i, at::kFloat)));
+  }
+  /// One use, which adds 1 where it `writes`.
+  void use(size_t number, bool writes) {
+    const at::Tensor tensor = kept[number]->bring();
+    if (writes) tensor.add_(1);
+    kept[number]->put(tensor, writes);
+  }
+  test::TemporaryFolder folder;
+  int64_t budget;
+  TieredHome home;
+  std::vector<std::unique_ptr<Kept>> kept;
+};
+
+// Whatever the policy and whatever is read ahead: every value is the one that was written last.
+TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
+  for (const std::string& policy : eviction_names())
+    for (const double ahead : {0.0, 0.5}) {
+      Memory s(4, policy, ahead);
+      s.add(12);
+      std::vector<double> want(12);
+      for (size_t i = 0; i < want.size(); ++i) want[i] = static_cast<double>(i);
+      std::vector<bool> forgotten(12, false);
+      std::mt19937 random(7);
+      for (int step = 0; step < 20; ++step) {
+        std::mt19937 order(step < 12 ? 1 : 2);  // steps like the one before, then others
+        s.home.begin_step();
+        for (int use = 0; use < 40; ++use) {
+          const size_t number = order() % want.size();
+          if (forgotten[number] || order() % 9 == 0) {
+            s.kept[number]->replace(at::full({kNumel}, step, at::kFloat));
+            want[number] = step, forgotten[number] = false;
+          } else if (order() % 11 == 0) {
+            s.kept[number]->forget();
+            forgotten[number] = true;
+          } else {
+            const at::Tensor tensor = s.kept[number]->bring();
+            ASSERT_EQ(tensor.min().item<double>(), want[number]) << policy << ", step " << step;
+            ASSERT_EQ(tensor.max().item<double>(), want[number]);
+            const bool writes = random() % 2 == 0;
+            if (writes) tensor.fill_(++want[number]);
+            if (random() % 5 == 0) s.kept[(number + 1) % want.size()]->expect();
+            s.kept[number]->put(tensor, writes);
+          }
+          ASSERT_LE(s.home.counts().peak_host_bytes, s.budget) << policy;
+        }
+        s.home.end_step();
+      }
+      EXPECT_GT(s.home.counts().evictions, 0);
+    }
+}
+
+/// Reads of a memory of `room` tensors that holds what `uses` say, each time letting go of what is used again last: what
+/// no order beats. The uses repeat.
+int64_t fewest_reads(const std::vector<size_t>& uses, size_t room, int rounds) {
+  std::vector<size_t> all;
+  for (int round = 0; round < rounds; ++round) all.insert(all.end(), uses.begin(), uses.end());
+  std::vector<size_t> held;
+  int64_t reads = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (std::find(held.begin(), held.end(), all[i]) != held.end()) continue;
+    ++reads;
+    if (held.size() == room) {
+      const auto again = [&](size_t number) {
+        return std::find(all.begin() + static_cast<std::ptrdiff_t>(i), all.end(), number) - all.begin();
+      };
+      held.erase(std::max_element(held.begin(), held.end(), [&](size_t a, size_t b) { return again(a) < again(b); }));
+    }
+    held.push_back(all[i]);
+  }
+  return reads;
+}
+
+// Forward and backward through ten chunks, then each with two states: what a step of training does.
+std::vector<size_t> training_uses() {
+  std::vector<size_t> uses;
+  for (size_t i = 0; i < 10; ++i) uses.push_back(i);
+  for (size_t i = 10; i-- > 0;) uses.push_back(i);
+  for (size_t i = 0; i < 10; ++i)
+    for (const size_t number : {i, 10 + i, 20 + i}) uses.push_back(number);
+  return uses;
+}
+
+/// Tensors read by `steps` steps, once the order is known.
+int64_t reads_of(const std::string& policy, double ahead, int64_t room, int steps) {
+  Memory s(room, policy, ahead);
+  s.add(30);
+  int64_t before = 0;
+  for (int step = 0; step < 2 + steps; ++step) {
+    if (step == 2) before = s.home.counts().reads;
+    s.home.begin_step();
+    for (const size_t number : training_uses()) s.use(number, false);
+    s.home.end_step();
+  }
+  return s.home.counts().reads - before;
+}
+
+TEST(TieredHome, ReadsAsOftenAsTheOfflineOptimumAndNoMoreThanLeastRecentlyUsed) {
+  constexpr int kSteps = 20;
+  for (const int64_t room : {3, 7, 15, 28}) {
+    const int64_t best = fewest_reads(training_uses(), static_cast<size_t>(room), kSteps);
+    const int64_t own = reads_of("auto", 0, room, kSteps);
+    // What is there in the beginning and in the end differs: each of these tensors is worth a read at most.
+    EXPECT_LE(own, best + room) << room;
+    EXPECT_GE(own, best - room) << room;
+    for (const char* other : {"lru", "static"}) EXPECT_LE(own, kSteps / 5 * reads_of(other, 0, room, 5)) << room;
+    EXPECT_LE(reads_of("auto", 0.3, room, 5), reads_of("lru", 0, room, 5)) << room;
+  }
+}
+
+TEST(TieredHome, ReadsAheadOfUse) {
+  Memory s(10, "auto", 0.3);
+  s.add(30);
+  for (int step = 0; step < 6; ++step) {
+    s.home.begin_step();
+    for (const size_t number : training_uses()) s.use(number, false);
+    s.home.end_step();
+  }
+  const TieredHome::Counts counts = s.home.counts();
+  EXPECT_GT(counts.reads, 0);
+  EXPECT_GE(counts.reads_ahead * 6, counts.reads * 4) << "all but those of the first step, and some of the second";
+}
+
+TEST(TieredHome, MovesNothingWhereAllFits) {
+  Memory s(30, "auto", 0.3);
+  s.add(30);
+  for (int step = 0; step < 3; ++step) {
+    s.home.begin_step();
+    for (const size_t number : training_uses()) s.use(number, true);
+    s.home.end_step();
+  }
+  EXPECT_EQ(s.home.counts().bytes_read + s.home.counts().bytes_written, 0);
+  EXPECT_EQ(s.home.counts().host_bytes, 30 * kBytes);
+  EXPECT_EQ(s.home.counts().disk_bytes, 0);
+}
+
+// What was not changed is on the disk already.
+TEST(TieredHome, WritesATensorThatIsOnlyReadOnce) {
+  Memory s(3, "auto", 0);
+  s.add(6);
+  for (int step = 0; step < 5; ++step)
+    for (size_t number = 0; number < 6; ++number) s.use(number, false);
+  EXPECT_LE(s.home.counts().bytes_written, 6 * kBytes);
+  EXPECT_GT(s.home.counts().bytes_read, 6 * kBytes);
+}
+
+TEST(TieredHome, RefusesABudgetThatIsSmallerThanWhatIsInUseWithOneThatWouldDo) {
+  Memory s(2, "auto", 0);
+  s.add(3);
+  const at::Tensor first = s.kept[0]->bring(), second = s.kept[1]->bring();
+  EXPECT_THAT(
+      test::thrown_message([&] { s.kept[2]->bring(); }),
+      testing::HasSubstr("memory.host = \"8KiB\" is too small: 8.0 KiB are in use at once where 4.0 KiB more are "
+                         "wanted; at least \"12KiB\" would do here"));
+  s.kept[0]->put(first, false);
+  EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2) << "nothing is lost";
+}
+
+TEST(TieredHome, WithoutADiskRefusesWhatDoesNotFit) {
+  Memory s(2, "auto", 0, /*has_disk=*/false);
+  s.add(2);
+  EXPECT_THAT(test::thrown_message([&] { s.add(1); }), testing::HasSubstr("name a folder for the rest (memory.disk)"));
+  EXPECT_EQ(s.kept[1]->bring().max().item<double>(), 1);
+}
+
+TEST(TieredHome, KeepsTensorsOfAnyShapeAndType) {
+  Memory s(3, "lru", 0);
+  std::vector<at::Tensor> want;
+  for (const auto& [type, numel] : std::vector<std::pair<at::ScalarType, int64_t>>{{at::kBFloat16, 700},
+                                                                                   {at::kByte, 1},
+                                                                                   {at::kDouble, 513},
+                                                                                   {at::kFloat, 0},
+                                                                                   {at::kLong, 7},
+                                                                                   {at::kFloat, 1025}}) {
+    want.push_back(at::arange(numel).to(type));
+    s.kept.push_back(s.home.keep(want.back().clone()));
+  }
+  for (int round = 0; round < 2; ++round)
+    for (size_t i = 0; i < want.size(); ++i) {
+      const at::Tensor got = s.kept[i]->bring();
+      EXPECT_EQ(got.dtype(), want[i].dtype());
+      EXPECT_TRUE(at::equal(got, want[i])) << i;
+      s.kept[i]->put(got, false);
+    }
+}
+
+}  // namespace
+}  // namespace colossal::memory::tiered_home_test
