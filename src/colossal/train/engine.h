@@ -101,6 +101,13 @@ class Engine : public Resumable {
   at::Device device() const;
 
  private:
+  /// A micro-batch on the device, where tokens are dealt out those of this rank alone, and the step of its layers.
+  struct MicroBatch {
+    at::Tensor inputs, labels;
+    nn::Step step;
+  };
+  MicroBatch ready(const data::Batch& micro_batch, nn::Step step) const;
+  at::Tensor on_device(const at::Tensor& t) const;
   nn::Step step_of(const data::Batch& micro_batch) const;
   nn::Step training_step_of(const data::Batch& micro_batch, int64_t index) const;
   std::vector<at::Tensor> train(const data::Batch& batch, double factor);
