@@ -25,56 +25,82 @@ Inputs inputs() {
           normal({kBatch, kKvHeads, kTokens, kSize}, 3), normal({kBatch, kHeads, kTokens, kSize}, 4)};
 }
 
-/// A zigzag of two ranks, this one's queries: 0-5 and 18-23. Keys come in the runs 6-17, 0-5 and 18-23. Of all of it
-/// the result and the gradients.
-Tensors by_parts(const Inputs& x, const AttentionMask& rule, bool by_reference) {
-  const std::vector<PositionRun> queries{{0, 6}, {18, 6}}, keys{{6, 12}, {0, 6}, {18, 6}};
-  const auto run_of = [](const at::Tensor& t, const PositionRun& run) { return t.narrow(2, run.first, run.size); };
-  const auto wide = x.q.options().dtype(x.q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  Tensors out;
-  const at::Tensor dk = at::zeros(x.k.sizes(), wide), dv = at::zeros(x.v.sizes(), wide);
-  for (const PositionRun& query : queries) {
-    AttentionMask mask = rule;
-    mask.queries = {query};
-    PartialAttention whole;
-    const at::Tensor q = run_of(x.q, query), dout = run_of(x.dout, query);
-    for (const PositionRun& key : keys) {
-      mask.first_key = key.first;
-      merge(whole, (by_reference ? partial_attention_reference : partial_attention)(q, run_of(x.k, key),
-                                                                                    run_of(x.v, key), mask));
-    }
-    at::Tensor dq = at::zeros(q.sizes(), wide);
-    for (const PositionRun& key : keys) {
-      mask.first_key = key.first;
-      const AttentionGradients d = (by_reference ? partial_attention_backward_reference : partial_attention_backward)(
-          dout, q, run_of(x.k, key), run_of(x.v, key), mask, whole);
-      if (!d.q.defined()) continue;
-      dq.add_(d.q);
-      run_of(dk, key).add_(d.k), run_of(dv, key).add_(d.v);
-    }
-    out.push_back(whole.out), out.push_back(dq);
+using Runs = std::vector<PositionRun>;
+
+at::Tensor those(const at::Tensor& x, int64_t dim, const Runs& runs) {
+  std::vector<at::Tensor> each;
+  for (const PositionRun& run : runs) each.push_back(x.narrow(dim, run.first, run.size));
+  return at::cat(each, dim);
+}
+
+/// A zigzag of two ranks, this one's queries: 0-5 and 18-23. Keys come in parts, of the other rank and of this one in
+/// ring's way, or all at once in gather's. Of all of it the result and the gradients of the queries, and of the keys
+/// and values of each part. `documents` [B, S] of the host, or undefined.
+Tensors by_parts(const Inputs& x, const AttentionMask& rule, bool by_reference,
+                 const std::vector<Runs>& parts = {{{6, 12}}, {{0, 6}, {18, 6}}}, const at::Tensor& documents = {}) {
+  const Runs queries{{0, 6}, {18, 6}};
+  AttentionMask mask = rule;
+  mask.queries = queries;
+  if (documents.defined()) mask.query_documents = those(documents, 1, queries);
+  const auto take = [&](const Runs& part) {
+    mask.keys = part;
+    if (documents.defined()) mask.documents = those(documents, 1, part);
+    return Inputs{those(x.q, 2, queries), those(x.k, 2, part), those(x.v, 2, part), those(x.dout, 2, queries)};
+  };
+  PartialAttention whole;
+  for (const Runs& part : parts) {
+    const Inputs in = take(part);
+    merge(whole, (by_reference ? partial_attention_reference : partial_attention)(in.q, in.k, in.v, mask));
   }
-  out.push_back(dk), out.push_back(dv);
+  const at::Tensor dq = at::zeros_like(whole.out);
+  Tensors out{whole.out, dq};
+  for (const Runs& part : parts) {
+    const Inputs in = take(part);
+    const AttentionGradients d = (by_reference ? partial_attention_backward_reference : partial_attention_backward)(
+        in.dout, in.q, in.k, in.v, mask, whole);
+    const auto of = [&](const at::Tensor& gradient) {
+      return gradient.defined() ? gradient : at::zeros(in.k.sizes(), dq.options());
+    };
+    if (d.q.defined()) dq.add_(d.q);
+    out.push_back(of(d.k)), out.push_back(of(d.v));
+  }
   return out;
+}
+
+/// `pairs`: of a run of queries and one of keys which see one another.
+void expect_flash_attention(const AttentionMask& mask, at::ScalarType type, const std::vector<Runs>& parts, int pairs,
+                            const at::Tensor& documents = {}) {
+  SCOPED_TRACE(concat("causal ", mask.causal, ", window ", mask.window, ", ", parts.size(), " parts"));
+  Inputs exact = inputs(), there = exact;
+  for (at::Tensor* t : {&exact.q, &exact.k, &exact.v, &exact.dout}) *t = t->to(type).to(at::kDouble);
+  there = exact;
+  for (at::Tensor* t : {&there.q, &there.k, &there.v, &there.dout}) *t = t->to(type).to(test::accelerator());
+  const Tensors want = by_parts(exact, mask, true, parts, documents);
+  const test::CalledOperators called;
+  const Tensors got = by_parts(there, mask, false, parts, documents);
+  EXPECT_EQ(called("_flash_attention_forward"), pairs);
+  EXPECT_EQ(called("_flash_attention_backward"), pairs);
+  // Each part of a result or a gradient is rounded, three of them, and so is the result that backward reads.
+  for (size_t i = 0; i < want.size(); ++i)
+    expect_close(got[i].cpu(), want[i], type, kTokens + kSize, concat("value or gradient ", i), 2 * 3);
 }
 
 TEST_F(PartialAttentionOnAccelerator, ByFlashAttentionEqualsTheReference) {
   const AttentionMask masks[] = {{}, {.causal = false}, {.window = 20}, {.causal = false, .window = 20}};
   for (const AttentionMask& mask : masks)
     for (const auto type : {at::kBFloat16, at::kHalf}) {
-      SCOPED_TRACE(concat("causal ", mask.causal, ", window ", mask.window));
-      Inputs exact = inputs(), there = exact;
-      for (at::Tensor* t : {&exact.q, &exact.k, &exact.v, &exact.dout}) *t = t->to(type).to(at::kDouble);
-      there = exact;
-      for (at::Tensor* t : {&there.q, &there.k, &there.v, &there.dout}) *t = t->to(type).to(test::accelerator());
-      const Tensors want = by_parts(exact, mask, true);
-      const test::CalledOperators called;
-      const Tensors got = by_parts(there, mask, false);
-      EXPECT_TRUE(called("_flash_attention_forward") && called("_flash_attention_backward"));
-      // Each part of a result or a gradient is rounded, three of them, and so is the result that backward reads.
-      for (size_t i = 0; i < want.size(); ++i)
-        expect_close(got[i].cpu(), want[i], type, kTokens + kSize, concat("value or gradient ", i), 2 * 3);
+      expect_flash_attention(mask, type, {{{6, 12}}, {{0, 6}, {18, 6}}}, mask.causal ? 4 : 6);
+      expect_flash_attention(mask, type, {{{0, kTokens}}}, 2);
     }
+}
+
+// Each run lies in one document: runs of others are left out, and within it there is nothing to mask.
+TEST_F(PartialAttentionOnAccelerator, OfRunsInsideDocumentsIsByFlashAttention) {
+  for (const int64_t length : {6, 18})
+    for (const bool causal : {true, false})
+      expect_flash_attention({.causal = causal}, at::kBFloat16, {{{6, 12}}, {{0, 6}, {18, 6}}},
+                             length == 18 && !causal ? 3 : 2,
+                             at::arange(kTokens, at::kLong).div(length, "floor").repeat({kBatch, 1}));
 }
 
 // What flash attention does not know, and devices that have none.

@@ -116,10 +116,10 @@ constexpr int64_t kPartKeys = 33, kPartQueries = 41;
 AttentionMask part_of(Case c) {
   c.queries = c.keys = 80;
   AttentionMask mask = mask_of(c);
-  mask.queries = {{5, 21}, {40, 20}}, mask.first_key = 20;
+  mask.queries = {{5, 21}, {40, 20}}, mask.keys = {{20, kPartKeys}};
   if (!mask.documents.defined()) return mask;
   mask.query_documents = at::cat({mask.documents.narrow(1, 5, 21), mask.documents.narrow(1, 40, 20)}, 1);
-  mask.documents = mask.documents.narrow(1, mask.first_key, kPartKeys);
+  mask.documents = mask.documents.narrow(1, 20, kPartKeys);
   return mask;
 }
 
@@ -158,7 +158,7 @@ TEST(Attention, OfSomeQueriesIsThatOfTheWholeSequenceThere) {
 
 TEST(Attention, OfAQueryThatSeesNoKeyIsZero) {
   const auto in = inputs_of({1, 2, 1, 40, 30, 4});
-  const AttentionMask mask{.queries = {{0, 40}}, .first_key = 10};
+  const AttentionMask mask{.queries = {{0, 40}}, .keys = {{10, 30}}};
   for (const auto path : {AttentionPath::Kernel, AttentionPath::Reference}) {
     const auto out = attention_on(path, in[0], in[1], in[2], mask);
     EXPECT_TRUE(out.slice(2, 0, 10).eq(0).all().item<bool>());
@@ -193,8 +193,8 @@ TEST(Attention, GoesToLibTorchWhereThatKnowsTheMask) {
   EXPECT_EQ(with([](Case& c) { c.queries = 1, c.window = 4; }), Library) << "keys before the window are cut off";
   EXPECT_EQ(with([](Case& c) { c.soft_cap = 3; }), Reference);
   const auto few = inputs_of({1, 2, 2, 1, 16, 8});
-  EXPECT_EQ(attention_path(true, few[0], few[1], {.queries = {{20, 1}}, .first_key = 8}), Kernel);
-  EXPECT_EQ(attention_path(false, few[0], few[1], {.queries = {{20, 1}}, .first_key = 8}), Reference);
+  EXPECT_EQ(attention_path(true, few[0], few[1], {.queries = {{20, 1}}, .keys = {{8, 16}}}), Kernel);
+  EXPECT_EQ(attention_path(false, few[0], few[1], {.queries = {{20, 1}}, .keys = {{8, 16}}}), Reference);
 }
 
 // Where the gradient of an output with respect to the values is not zero, its query looks.

@@ -23,7 +23,7 @@ constexpr int64_t kSequence = 80, kQueries = 41, kKeys = 53, kFirstKey = 17;
 struct Inputs {
   at::Tensor q = normal({kBatch, kHeads, kQueries, kSize}, 1), k = normal({kBatch, kKvHeads, kKeys, kSize}, 2),
              v = normal({kBatch, kKvHeads, kKeys, kSize}, 3), dout = normal({kBatch, kHeads, kQueries, kSize}, 4);
-  AttentionMask mask{.queries = {{10, 20}, {47, 21}}, .first_key = kFirstKey};
+  AttentionMask mask{.queries = {{10, 20}, {47, 21}}, .keys = {{kFirstKey, kKeys}}};
 
   void set_documents(const at::Tensor& of_sequence) {  // [B, kSequence]
     mask.documents = of_sequence.narrow(1, kFirstKey, kKeys).contiguous();
@@ -31,26 +31,39 @@ struct Inputs {
   }
 };
 
-/// Keys [first, first + size) of `in`, and the mask that goes with them.
-Inputs part_of(const Inputs& in, int64_t first, int64_t size) {
+using Runs = std::vector<PositionRun>;
+
+at::Tensor those(const at::Tensor& x, int64_t dim, const Runs& runs) {
+  std::vector<at::Tensor> each;
+  for (const PositionRun& run : runs) each.push_back(x.narrow(dim, run.first, run.size));
+  return at::cat(each, dim);
+}
+
+/// Some runs of the keys of `in`, and the mask that goes with them.
+Inputs part_of(const Inputs& in, const Runs& runs) {
   Inputs part = in;
-  part.k = in.k.narrow(2, first, size), part.v = in.v.narrow(2, first, size);
-  part.mask.first_key = in.mask.first_key + first;
-  if (in.mask.documents.defined()) part.mask.documents = in.mask.documents.narrow(1, first, size);
+  part.k = those(in.k, 2, runs), part.v = those(in.v, 2, runs);
+  const int64_t first = in.mask.keys.front().first;
+  part.mask.keys.clear();
+  for (const PositionRun& run : runs) part.mask.keys.push_back({first + run.first, run.size});
+  if (in.mask.documents.defined()) part.mask.documents = those(in.mask.documents, 1, runs);
   return part;
 }
 
-/// The keys cut in `parts` runs of unequal lengths, in an order that is neither theirs nor its reverse.
-std::vector<PositionRun> runs_of(int64_t keys, int64_t parts) {
-  std::vector<PositionRun> runs;
-  for (int64_t i = 0, first = 0; i < parts; ++i) {
-    const int64_t end = i + 1 == parts ? keys : keys * (i + 1) * (i + 3) / (parts * (parts + 2));
+/// The keys cut in twice as many runs as `parts`, of unequal lengths. Each part has one from either end, and they come
+/// in an order that is neither theirs nor its reverse. Of the middle one the runs touch.
+std::vector<Runs> runs_of(int64_t keys, int64_t parts) {
+  Runs runs;
+  for (int64_t i = 0, first = 0, count = 2 * parts; i < count; ++i) {
+    const int64_t end = i + 1 == count ? keys : keys * (i + 1) * (i + 3) / (count * (count + 2));
     runs.push_back({first, end - first});
     first = end;
   }
-  std::rotate(runs.begin(), runs.begin() + parts / 2, runs.end());
-  if (parts > 2) std::swap(runs[0], runs[1]);
-  return runs;
+  std::vector<Runs> dealt;
+  for (int64_t i = 0; i < parts; ++i) dealt.push_back({runs[i], runs[2 * parts - 1 - i]});
+  std::rotate(dealt.begin(), dealt.begin() + parts / 2, dealt.end());
+  if (parts > 2) std::swap(dealt[0], dealt[1]);
+  return dealt;
 }
 
 using Forward = decltype(&partial_attention);
@@ -59,21 +72,24 @@ using Backward = decltype(&partial_attention_backward);
 /// What expect_parts compares: out, dq, dk, dv.
 Tensors by_parts(const Inputs& in, int64_t parts, Forward forward, Backward backward) {
   PartialAttention whole;
-  const auto runs = runs_of(in.k.size(2), parts);
-  for (const PositionRun& run : runs) {
-    const Inputs part = part_of(in, run.first, run.size);
+  const auto dealt = runs_of(in.k.size(2), parts);
+  for (const Runs& runs : dealt) {
+    const Inputs part = part_of(in, runs);
     merge(whole, forward(part.q, part.k, part.v, part.mask));
   }
   const at::Tensor dq = at::zeros_like(whole.out);
   const auto wide = whole.out.options();
   const at::Tensor dk = at::zeros(in.k.sizes(), wide), dv = at::zeros(in.v.sizes(), wide);
-  for (const PositionRun& run : runs) {
-    const Inputs part = part_of(in, run.first, run.size);
+  for (const Runs& runs : dealt) {
+    const Inputs part = part_of(in, runs);
     const AttentionGradients d = backward(part.dout, part.q, part.k, part.v, part.mask, whole);
     if (!d.q.defined()) continue;  // zeros
     dq.add_(d.q);
-    dk.narrow(2, run.first, run.size).copy_(d.k);
-    dv.narrow(2, run.first, run.size).copy_(d.v);
+    for (int64_t first = 0; const PositionRun& run : runs) {
+      dk.narrow(2, run.first, run.size).copy_(d.k.narrow(2, first, run.size));
+      dv.narrow(2, run.first, run.size).copy_(d.v.narrow(2, first, run.size));
+      first += run.size;
+    }
   }
   return {whole.out, dq, dk, dv};
 }
@@ -130,7 +146,7 @@ TEST(PartialAttention, MergedIsAttentionOfOddSizes) {
        std::vector<std::array<int64_t, 5>>{{3, 3, 7, 7, 3}, {5, 1, 1, 11, 8}, {1, 1, 33, 65, 17}, {2, 1, 64, 64, 32}}) {
     Inputs in{normal({1, heads, queries, size}, 1), normal({1, kv_heads, keys, size}, 2),
               normal({1, kv_heads, keys, size}, 3), normal({1, heads, queries, size}, 4)};
-    in.mask.queries = {{keys - queries, queries}}, in.mask.first_key = 0;
+    in.mask.queries = {{keys - queries, queries}}, in.mask.keys = {{0, keys}};
     SCOPED_TRACE(concat(heads, " heads, ", queries, " queries, ", keys, " keys"));
     expect_parts(in);
   }
@@ -198,8 +214,8 @@ TEST(PartialAttention, IsUndefinedWhereNothingIsSeen) {
     EXPECT_EQ(partial_attention_backward(in.dout, in.q, in.k, in.v, mask, whole).k.defined(), part.out.defined());
     return part.out.defined();
   };
-  EXPECT_FALSE(sees({.queries = {{0, kQueries}}, .first_key = kQueries}));
-  EXPECT_TRUE(sees({.queries = {{0, kQueries}}, .first_key = kQueries - 1}));
+  EXPECT_FALSE(sees({.queries = {{0, kQueries}}, .keys = {{kQueries, kKeys}}}));
+  EXPECT_TRUE(sees({.queries = {{0, kQueries}}, .keys = {{kQueries - 1, kKeys}}}));
   EXPECT_FALSE(sees({.window = 5, .queries = {{kKeys + 4, kQueries}}}));
   EXPECT_TRUE(sees({.window = 5, .queries = {{kKeys + 3, kQueries}}}));
   const auto with_documents = [&](int64_t of_queries) {
@@ -232,7 +248,7 @@ TEST(PartialAttention, MergesIntoPartsOfATensor) {
 
 // Two products forward and four backward of what the rule lets through, in whatever parts.
 TEST(PartialAttention, AnnouncesWhatAttentionDoes) {
-  const Inputs in;
+  Inputs in;
   const auto counted = [](const auto& run) {
     const tensor::FlopCount count;
     run();
@@ -242,6 +258,35 @@ TEST(PartialAttention, AnnouncesWhatAttentionDoes) {
   EXPECT_GT(want, 0);
   for (const int64_t parts : {1, 3})
     EXPECT_EQ(counted([&] { by_parts(in, parts, partial_attention, partial_attention_backward); }), want);
+  // Of packed documents the sum of their squares, halved by the causal mask: of each query its document so far.
+  in.set_documents(at::arange(kSequence, at::kLong).div(23, "floor").repeat({kBatch, 1}));
+  double pairs = 0;
+  for (const PositionRun& run : in.mask.queries)
+    for (int64_t at = run.first; at < run.first + run.size; ++at)
+      pairs += static_cast<double>(
+          std::max<int64_t>(0, std::min(at + 1, kFirstKey + kKeys) - std::max(at - at % 23, kFirstKey)));
+  EXPECT_EQ(counted([&] { at_once(in); }), 12 * pairs * kBatch * kHeads * kSize);
+  EXPECT_EQ(counted([&] { by_parts(in, 3, partial_attention, partial_attention_backward); }),
+            12 * pairs * kBatch * kHeads * kSize);
+}
+
+TEST(PartialAttention, OfKeysThatDoNotAscendIsRefused) {
+  Inputs in;
+  const auto message = [&] {
+    try {
+      partial_attention(in.q, in.k, in.v, in.mask);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  in.mask.keys = {{40, 13}, {17, 40}};
+  EXPECT_THAT(message(), testing::HasSubstr("the runs of the mask's keys must ascend: got one at 17 behind one that "
+                                            "ends at 53"));
+  in.mask.keys = {{17, 40}};
+  EXPECT_THAT(message(), testing::HasSubstr("must be the positions of the 53 keys: got 40 positions"));
+  in.mask.keys = {{17, kKeys}}, in.mask.queries = {};
+  EXPECT_THAT(message(), testing::HasSubstr("must say where queries do (AttentionMask::queries): got 1 runs"));
 }
 
 // On meta, where sizes are all there is, and the operations are announced as elsewhere.

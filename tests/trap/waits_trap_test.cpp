@@ -22,15 +22,18 @@ struct Choice {
   std::string clip_by = "norm", optimizer = "adamw", precision = "fp32", recompute = "none", documents = "separate";
   double dropout = 0, loss_scale = 0;  // 0: the default
   bool rounded_by_chance = false, pinned = false;
-  bool several_documents = false;  ///< in each row
+  bool several_documents = false;   ///< in each row
+  std::string sequence = "gather";  ///< the mode of parallel sequences, among 2 ranks
+  int64_t ranks = 1;
 };
 
 /// Of the second step: in the first GaLore finds its projections, and tables are made.
-test::TrapCounts waits_of(models::ModelShape shape, const Choice& choice) {
+test::TrapCounts waits_of(const models::ModelShape& shape, const Choice& choice) {
   test::TrapCounts counts;
-  comm::run_ranks(1, [&](comm::World& world) {
+  comm::run_ranks(static_cast<int>(choice.ranks), [&](comm::World& world) {
     run::Config config;
     config.training.batch_size = 4;
+    config.parallel.sequence = {.size = choice.ranks, .mode = choice.sequence};
     config.parallel.chunk_mib = 0.01;  // layers more are chunks more
     config.training.accumulate = choice.micro_batches;
     config.training.clip = 1;
@@ -43,11 +46,11 @@ test::TrapCounts waits_of(models::ModelShape shape, const Choice& choice) {
     config.memory.recompute = choice.recompute;
     config.data.documents = choice.documents;
     if (choice.optimizer == "galore") config.optimizer.rank = 5;
-    shape.layers = choice.layers;
-    shape.dropout = choice.dropout;
-    const at::Device device = test::trap_device();
-    auto engine = initialize(world, config, shape, device);
-    data::Batch batch = test::batch_of_ones(shape, 4, 8);
+    models::ModelShape own = shape;
+    own.layers = choice.layers, own.dropout = choice.dropout;
+    const at::Device device = test::trap_device(world.rank());
+    auto engine = initialize(world, config, own, device);
+    data::Batch batch = test::batch_of_ones(own, 4, 8);
     if (choice.several_documents) batch.documents.narrow(1, 5, 3).fill_(1);
     const auto step = [&] {
       engine->zero_grad();
@@ -57,7 +60,7 @@ test::TrapCounts waits_of(models::ModelShape shape, const Choice& choice) {
     step();
     const test::TrapWaits waits(device);
     step();
-    counts = waits.counts();
+    if (world.rank() == 0) counts = waits.counts();
   });
   return counts;
 }
@@ -107,6 +110,20 @@ TEST_F(WaitsOnTrap, OfDocumentsAreNoneAndTheirBordersGoThereOnceABatch) {
     EXPECT_EQ(waits_of(shape, one).copies_not_awaited, 1) << recompute;
     EXPECT_EQ(waits_of(shape, deeper).copies_not_awaited, 1) << recompute << ": layers more ask for no more";
     EXPECT_EQ(waits_of(shape, more).copies_not_awaited, 4) << recompute << ": each of them a batch of its own";
+  }
+}
+
+// Ranks that exchange tokens for heads have whole rows, and their documents: all layers look at one answer.
+TEST_F(WaitsOnTrap, OfDocumentsUnderUlyssesAreNoneAndTheirBordersGoThereOnceABatch) {
+  models::ModelShape shape = test::tiny_llama();
+  shape.head_dim = 8;  // which flash attention takes
+  for (const int64_t layers : {1, 3}) {
+    const Choice one{.layers = layers, .precision = "bf16", .sequence = "ulysses", .ranks = 2};
+    Choice several = one;
+    several.several_documents = true;
+    const test::TrapCounts more = waits_of(shape, several) - waits_of(shape, one);
+    EXPECT_EQ(more.copies_not_awaited, 1) << layers << " layers: " << more;
+    EXPECT_EQ(more.waits(), 0) << layers << " layers: " << more;
   }
 }
 

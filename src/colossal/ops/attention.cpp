@@ -62,19 +62,20 @@ struct BlockedAttention : Function<BlockedAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const at::Tensor& position, const at::Tensor& from, const at::Tensor& to,
                             const std::optional<at::Tensor>& documents,
-                            const std::optional<at::Tensor>& query_documents, const std::optional<at::Tensor>& alibi,
+                            const std::optional<at::Tensor>& query_documents,
+                            const std::optional<at::Tensor>& key_position, const std::optional<at::Tensor>& alibi,
                             double scale, double soft_cap) {
-    const BlockedHeads heads{
-        q,
-        k,
-        v,
-        {position, from, to, documents.value_or(at::Tensor()), query_documents.value_or(at::Tensor())},
-        alibi.value_or(at::Tensor()),
-        scale,
-        soft_cap};
+    const BlockedHeads heads{q,
+                             k,
+                             v,
+                             {position, from, to, documents.value_or(at::Tensor()),
+                              query_documents.value_or(at::Tensor()), key_position.value_or(at::Tensor())},
+                             alibi.value_or(at::Tensor()),
+                             scale,
+                             soft_cap};
     const BlockedResult result = blocked_attention(heads);
     context->save_for_backward({q, k, v, position, from, to, heads.ranges.documents, heads.ranges.query_documents,
-                                heads.alibi, result.out, result.log_sums});
+                                heads.ranges.key_position, heads.alibi, result.out, result.log_sums});
     context->saved_data["scale"] = scale;
     context->saved_data["soft_cap"] = soft_cap;
     return result.out;
@@ -85,13 +86,13 @@ struct BlockedAttention : Function<BlockedAttention> {
     const BlockedHeads heads{saved[0],
                              saved[1],
                              saved[2],
-                             {saved[3], saved[4], saved[5], saved[6], saved[7]},
-                             saved[8],
+                             {saved[3], saved[4], saved[5], saved[6], saved[7], saved[8]},
+                             saved[9],
                              context->saved_data["scale"].toDouble(),
                              context->saved_data["soft_cap"].toDouble()};
-    const BlockedGradients d = blocked_attention_backward(heads, {saved[9], saved[10]}, gradients[0]);
+    const BlockedGradients d = blocked_attention_backward(heads, {saved[10], saved[11]}, gradients[0]);
     variable_list all{d.q, d.k, d.v};
-    all.resize(11);  // the mask has none
+    all.resize(12);  // the mask has none
     return all;
   }
 };
@@ -106,8 +107,8 @@ at::Tensor kernel_attention(const at::Tensor& q, const at::Tensor& k, const at::
   const BlockedHeads heads = blocked_heads(q, k, v, mask);
   const KeyRanges& ranges = heads.ranges;
   return BlockedAttention::apply(q, k, v, ranges.position, ranges.from, ranges.to, optional_of(ranges.documents),
-                                 optional_of(ranges.query_documents), optional_of(heads.alibi), heads.scale,
-                                 heads.soft_cap);
+                                 optional_of(ranges.query_documents), optional_of(ranges.key_position),
+                                 optional_of(heads.alibi), heads.scale, heads.soft_cap);
 }
 
 // Biases in q's dtype lose nothing that counts: rounding a bias of -x changes a weight of at most e^-x by the part

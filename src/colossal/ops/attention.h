@@ -20,8 +20,8 @@ struct PositionRun {
 };
 
 /// Which keys a query looks at, and how scores are made. Row b of a batch has L = lengths[b] keys (or T), at the
-/// positions from first_key on, and its S queries stand at the last S of these: query i at first_key + L - S + i. Or
-/// they stand where `queries` says: those of a part of a sequence, whose keys are another part of it or all.
+/// positions from 0 on, and its S queries stand at the last S of these: query i at L - S + i. Or they stand where
+/// `queries` says, and keys where `keys` says: those of a part of a sequence, whose keys are another part of it or all.
 ///
 /// A score is s = scale q k, then soft_cap tanh(s / soft_cap), then s + alibi[head] (key position - query position).
 struct AttentionMask {
@@ -42,7 +42,9 @@ struct AttentionMask {
   /// Where the queries stand, one run behind another, S in all and the same in every row; not beside lengths. Empty: at
   /// the last of the keys' positions. A query that sees no key then gives zeros, and has no gradient.
   std::vector<PositionRun> queries{};
-  int64_t first_key = 0;         ///< position of the first key, where `queries` says those of queries
+  /// Beside queries: where the keys stand, T in all, in runs that ascend, with keys of others between them. Empty: from
+  /// 0 on
+  std::vector<PositionRun> keys{};
   at::Tensor query_documents{};  ///< int64 [B, S]: the document of each query, where there are documents and `queries`
   /// The number of keys is another in nearly every call, as in decoding: what plans once for each size is avoided
   bool grows = false;
@@ -65,8 +67,8 @@ at::Tensor alibi_slopes(int64_t heads);
 /// Cost:     on the CPU scores never exist as a whole, and blocks of keys that no query of a block sees are skipped: a
 ///           causal mask halves the work, a window makes it O(S window), documents that are runs of a row O(sum of
 ///           their squares). Elsewhere see attention_path(). Announced (tensor::FlopCount): 4 D
-///           operations for each query head, query and key that it may see, and twice that in backward; documents are
-///           not looked at.
+///           operations for each query head, query and key that it may see, of its own document where the host knows
+///           documents, and twice that in backward.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
 /// The same by whole score matrices and ATen autograd: the reference.

@@ -14,13 +14,49 @@
 namespace colossal::ops {
 namespace {
 
-// Of queries that stand where the mask says.
-void check_queries(const at::Tensor& q, const AttentionMask& mask) {
+// Where keys stand: ascending runs.
+class KeyPlaces {
+ public:
+  KeyPlaces(const AttentionMask& mask, int64_t keys) : runs_(mask.keys) {
+    if (runs_.empty()) runs_ = {{0, keys}};
+    for (const PositionRun& run : runs_) {
+      counts_.push_back(size_);
+      size_ += run.size;
+    }
+  }
+  int64_t first() const { return runs_.front().first; }
+  int64_t size() const { return size_; }
+  const std::vector<PositionRun>& runs() const { return runs_; }
+  /// The number of keys at lower positions.
+  int64_t before(int64_t position) const {
+    const auto behind =
+        std::partition_point(runs_.begin(), runs_.end(), [&](const PositionRun& run) { return run.first < position; });
+    if (behind == runs_.begin()) return 0;
+    const auto last = static_cast<size_t>(behind - runs_.begin()) - 1;
+    return counts_[last] + std::min(position - runs_[last].first, runs_[last].size);
+  }
+
+ private:
+  std::vector<PositionRun> runs_;
+  std::vector<int64_t> counts_;  // keys before each run
+  int64_t size_ = 0;
+};
+
+// Of queries and keys that stand where the mask says.
+void check_places(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   int64_t said = 0;
   for (const PositionRun& run : mask.queries) said += run.size;
   require(said == q.size(2) && mask.lengths.empty(), "attention", "the mask's runs must be the positions of the ",
           q.size(2), " queries, without lengths beside them: got ", said, " positions and ", mask.lengths.size(),
           " lengths");
+  int64_t keys = 0;
+  for (int64_t end = std::numeric_limits<int64_t>::min(); const PositionRun& run : mask.keys) {
+    require(run.first >= end, "attention", "the runs of the mask's keys must ascend: got one at ", run.first,
+            " behind one that ends at ", end);
+    keys += run.size, end = run.first + run.size;
+  }
+  require(mask.keys.empty() || keys == k.size(2), "attention", "the mask's runs must be the positions of the ",
+          k.size(2), " keys: got ", keys, " positions");
   require(mask.query_documents.defined() == mask.documents.defined() &&
               (!mask.documents.defined() ||
                (mask.query_documents.dim() == 2 && mask.query_documents.size(0) == q.size(0) &&
@@ -31,41 +67,42 @@ void check_queries(const at::Tensor& q, const AttentionMask& mask) {
           mask.query_documents.defined() ? mask.query_documents.sizes() : at::IntArrayRef());
 }
 
+at::Tensor aranges(const std::vector<PositionRun>& runs, int64_t origin, const at::TensorOptions& options) {
+  std::vector<at::Tensor> each;
+  for (const PositionRun& run : runs)
+    each.push_back(at::arange(run.first - origin, run.first - origin + run.size, options));
+  return each.size() == 1 ? each.front() : at::cat(each);
+}
+
 // Positions of the queries, counted from the first key: [rows, S], rows 1 unless they have lengths of their own.
 at::Tensor query_positions(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const auto options = q.options().dtype(at::kLong).requires_grad(false);
-  if (!mask.queries.empty()) {
-    std::vector<at::Tensor> runs;
-    for (const PositionRun& run : mask.queries)
-      runs.push_back(at::arange(run.first - mask.first_key, run.first - mask.first_key + run.size, options));
-    return at::cat(runs).unsqueeze(0);
-  }
+  if (!mask.queries.empty()) return aranges(mask.queries, KeyPlaces(mask, k.size(2)).first(), options).unsqueeze(0);
   const at::Tensor ends = mask.lengths.empty() ? at::full({1}, k.size(2), options)  // filled there: nobody waits
                                                : brought_to(q, at::tensor(mask.lengths, at::kLong));
   return (ends.unsqueeze(1) - q.size(2)) + at::arange(q.size(2), options);
 }
 
 // Key position - query position: [rows, 1, S, T].
-at::Tensor distances(const at::Tensor& k, const at::Tensor& positions) {
-  return (at::arange(k.size(2), positions.options()) - positions.unsqueeze(2)).unsqueeze(1);
+at::Tensor distances(const at::Tensor& k, const AttentionMask& mask, const at::Tensor& positions) {
+  const KeyPlaces keys(mask, k.size(2));
+  return (aranges(keys.runs(), keys.first(), positions.options()) - positions.unsqueeze(2)).unsqueeze(1);
 }
 
 struct Span {
   int64_t from, to;
 };
 
-// Of `length` keys those that a query at `position`, counted from the first of them, may look at, whatever documents
-// there are.
-Span seen_from(int64_t position, int64_t length, const AttentionMask& mask) {
+// Of the first `length` keys those that a query at `position` may look at, whatever documents there are.
+Span seen_from(int64_t position, int64_t length, const KeyPlaces& keys, const AttentionMask& mask) {
   Span seen{0, length};
-  if (mask.causal) seen.to = position + 1;
-  if (mask.window > 0) seen.from = position - reach_of(mask);
-  if (mask.window > 0 && !mask.causal) seen.to = position + mask.window + 1;
-  seen.from = std::clamp<int64_t>(seen.from, 0, length);
-  return {seen.from, std::clamp(seen.to, seen.from, length)};
+  if (mask.causal) seen.to = keys.before(position + 1);
+  if (mask.window > 0) seen.from = keys.before(position - reach_of(mask));
+  if (mask.window > 0 && !mask.causal) seen.to = keys.before(position + mask.window + 1);
+  return {std::min(seen.from, length), std::clamp(seen.to, std::min(seen.from, length), length)};
 }
 
-// body(index, position) of each query of a row with `length` keys, positions counted from its first key.
+// body(index, position) of each query of a row with `length` keys.
 template <class Body>
 void for_queries(const AttentionMask& mask, int64_t queries, int64_t length, const Body& body) {
   if (mask.queries.empty()) {
@@ -74,7 +111,7 @@ void for_queries(const AttentionMask& mask, int64_t queries, int64_t length, con
   }
   int64_t i = 0;
   for (const PositionRun& run : mask.queries)
-    for (int64_t at = 0; at < run.size; ++at) body(i++, run.first + at - mask.first_key);
+    for (int64_t at = 0; at < run.size; ++at) body(i++, run.first + at);
 }
 
 // Of each document the run from its first to its last key.
@@ -93,6 +130,45 @@ DocumentSpans document_spans(const int64_t* documents, int64_t keys) {
   return spans;
 }
 
+// The same documents known to the host, each row's next to one another; undefined where there are none or elsewhere.
+at::Tensor host_rows(const at::Tensor& documents) {
+  return documents.defined() && documents.is_cpu() ? documents.contiguous() : at::Tensor();
+}
+
+// body(row, query, position, keys that the query may see) of each query of the first `rows` rows. Returns whether
+// documents interleave, so that those keys are not all seen.
+template <class Body>
+bool for_spans(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, int64_t rows, const Body& body) {
+  const int64_t queries = q.size(2);
+  const KeyPlaces keys(mask, k.size(2));
+  const at::Tensor documents = host_rows(mask.documents), query_documents = host_rows(mask.query_documents);
+  const bool are_known = documents.defined() && (mask.queries.empty() || query_documents.defined());
+  bool interleave = false;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t length = mask.lengths.empty() ? keys.size() : mask.lengths[row];
+    const int64_t *ids = are_known ? pointer<int64_t>(documents) + row * keys.size() : nullptr,
+                  *own = !ids || mask.queries.empty() ? ids : pointer<int64_t>(query_documents) + row * queries;
+    const DocumentSpans spans = ids ? document_spans(ids, length) : DocumentSpans{};
+    interleave = interleave || !spans.are_apart;
+    int64_t found = -1;
+    Span whole{0, length};
+    for_queries(mask, queries, length, [&](int64_t i, int64_t position) {
+      if (ids) {
+        const int64_t at = mask.queries.empty() ? position : i;
+        if (found < 0 || own[at] != own[found]) {
+          const auto document = spans.of.find(own[at]);
+          whole = document == spans.of.end() ? Span{0, 0} : document->second;
+        }
+        found = at;
+      }
+      const Span seen = seen_from(position, length, keys, mask);
+      const int64_t from = std::max(seen.from, whole.from);
+      body(row, i, position - keys.first(), Span{from, std::max(from, std::min(seen.to, whole.to))});
+    });
+  }
+  return interleave;
+}
+
 }  // namespace
 
 void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
@@ -106,7 +182,10 @@ void check_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 void check_mask(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
   const int64_t queries = q.size(2), keys = k.size(2);
   const bool follow = mask.queries.empty();  // queries stand at the last of the keys' positions
-  if (!follow) check_queries(q, mask);
+  if (!follow) check_places(q, k, mask);
+  require(!follow || mask.keys.empty(), "attention",
+          "a mask that says where keys stand must say where queries do (AttentionMask::queries): got ",
+          mask.keys.size(), " runs of keys alone");
   require(mask.window >= 0 && mask.soft_cap >= 0, "attention", "window and soft_cap must be 0 (none) or more: got ",
           mask.window, " and ", mask.soft_cap);
   const bool speaks_of_positions = mask.causal || mask.window > 0 || mask.alibi.defined();
@@ -160,7 +239,7 @@ at::Tensor brought_to(const at::Tensor& q, const at::Tensor& numbers) {
 }
 
 at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const at::Tensor positions = query_positions(q, k, mask), distance = distances(k, positions);
+  const at::Tensor positions = query_positions(q, k, mask), distance = distances(k, mask, positions);
   at::Tensor allowed = mask.causal ? distance.le(0) : at::ones_like(distance, at::kBool);
   if (mask.window > 0) allowed = allowed.logical_and(distance.abs().le(reach_of(mask)));
   if (!mask.lengths.empty() && !mask.causal)
@@ -175,7 +254,7 @@ at::Tensor visible(const at::Tensor& q, const at::Tensor& k, const AttentionMask
 
 at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask, at::ScalarType type) {
   const at::Tensor slopes = mask.alibi.detach().to(q.device(), type).view({1, -1, 1, 1});
-  return distances(k, query_positions(q, k, mask)).to(type) * slopes;
+  return distances(k, mask, query_positions(q, k, mask)).to(type) * slopes;
 }
 
 at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
@@ -187,42 +266,29 @@ at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const Atte
 }
 
 int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
+  // Without documents and lengths all rows are alike.
+  const bool differ = host_rows(mask.documents).defined() || !mask.lengths.empty();
   int64_t pairs = 0;
-  for (size_t row = 0; row < std::max<size_t>(mask.lengths.size(), 1); ++row) {
-    const int64_t length = mask.lengths.empty() ? k.size(2) : mask.lengths[row];
-    for_queries(mask, q.size(2), length, [&](int64_t, int64_t position) {
-      const Span seen = seen_from(position, length, mask);
-      pairs += seen.to - seen.from;
-    });
-  }
-  return mask.lengths.empty() ? q.size(0) * pairs : pairs;
+  for_spans(q, k, mask, differ ? q.size(0) : 1,
+            [&](int64_t, int64_t, int64_t, const Span& seen) { pairs += seen.to - seen.from; });
+  return differ ? pairs : q.size(0) * pairs;
 }
 
 KeyRanges key_ranges(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  const int64_t queries = q.size(2), keys = k.size(2);
-  const int64_t rows = mask.documents.defined() || !mask.lengths.empty() ? q.size(0) : 1;
+  const int64_t queries = q.size(2), rows = mask.documents.defined() || !mask.lengths.empty() ? q.size(0) : 1;
   KeyRanges ranges;
   for (at::Tensor* t : {&ranges.position, &ranges.from, &ranges.to}) *t = at::empty({rows, queries}, at::kLong);
-  const auto dense = [](const at::Tensor& ids) { return ids.defined() ? ids.contiguous() : at::Tensor(); };
-  const at::Tensor documents = dense(mask.documents), query_documents = dense(mask.query_documents);
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t length = mask.lengths.empty() ? keys : mask.lengths[row];
-    const int64_t *ids = documents.defined() ? pointer<int64_t>(documents) + row * keys : nullptr,
-                  *own = query_documents.defined() ? pointer<int64_t>(query_documents) + row * queries : nullptr;
-    const DocumentSpans spans = ids ? document_spans(ids, length) : DocumentSpans{};
-    if (!spans.are_apart) ranges.documents = documents, ranges.query_documents = query_documents;
-    int64_t *positions = pointer<int64_t>(ranges.position) + row * queries,
-            *from = pointer<int64_t>(ranges.from) + row * queries, *to = pointer<int64_t>(ranges.to) + row * queries;
-    for_queries(mask, queries, length, [&](int64_t i, int64_t position) {
-      Span seen = seen_from(position, length, mask);
-      if (ids) {
-        const auto document = spans.of.find(own ? own[i] : ids[position]);
-        const Span whole = document == spans.of.end() ? Span{0, 0} : document->second;
-        seen = {std::max(seen.from, whole.from), std::min(seen.to, whole.to)};
-      }
-      positions[i] = position, from[i] = seen.from, to[i] = std::max(seen.from, seen.to);
-    });
-  }
+  int64_t *positions = pointer<int64_t>(ranges.position), *from = pointer<int64_t>(ranges.from),
+          *to = pointer<int64_t>(ranges.to);
+  const bool interleave =
+      for_spans(q, k, mask, rows, [&](int64_t row, int64_t query, int64_t position, const Span& seen) {
+        const int64_t at = row * queries + query;
+        positions[at] = position, from[at] = seen.from, to[at] = seen.to;
+      });
+  if (interleave)
+    ranges.documents = host_rows(mask.documents), ranges.query_documents = host_rows(mask.query_documents);
+  if (mask.keys.size() > 1 && mask.alibi.defined())
+    ranges.key_position = aranges(mask.keys, mask.keys.front().first, at::kLong);
   return ranges;
 }
 

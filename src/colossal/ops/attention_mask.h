@@ -1,5 +1,5 @@
 // What an AttentionMask lets through, for the paths of attention.cpp: as bounds of runs of keys, as a tensor of what is
-// visible, as a number of pairs. Positions are counted from the first key.
+// visible, as a number of pairs. Positions are counted from that of the first key.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -42,7 +42,8 @@ at::Tensor linear_biases(const at::Tensor& q, const at::Tensor& k, const Attenti
 /// Whole scores [B, N, S, T], minus infinity where a query may not look, differentiable by LibTorch: of the references.
 at::Tensor attention_scores(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
-/// Pairs of a query and a key that the rule lets through in the whole batch, whatever documents there are.
+/// Pairs of a query and a key that the mask lets through in the whole batch. Documents count where the host knows them;
+/// of those that interleave everything between the first and the last key of a query's document. Cost: O(B (S + T)).
 int64_t visible_pairs(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
 /// The mask as the kernel takes it (AttentionTask): of each query the run of keys [from, to) that it may see.
@@ -50,6 +51,7 @@ struct KeyRanges {
   at::Tensor position, from, to;  ///< int64 [rows, S], rows 1 where all of the batch have the same
   at::Tensor documents;           ///< undefined where the ranges say all: documents that do not interleave
   at::Tensor query_documents;     ///< undefined where `documents` has those of queries, too
+  at::Tensor key_position;        ///< int64 [T], for biases; undefined: of key j it is j
 };
 
 /// Cost: O(B (S + T)).

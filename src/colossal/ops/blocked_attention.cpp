@@ -28,6 +28,7 @@ AttentionTask<T> task_of(const BlockedHeads& h, const BlockedResult& result) {
   task.queries = h.q.size(2), task.keys = h.k.size(2), task.size = h.q.size(3);
   task.from = pointer<int64_t>(h.ranges.from), task.to = pointer<int64_t>(h.ranges.to);
   task.position = pointer<int64_t>(h.ranges.position);
+  task.key_position = pointer<int64_t>(h.ranges.key_position);
   task.mask_stride = h.ranges.from.size(0) > 1 ? task.queries : 0;
   task.documents = pointer<int64_t>(h.ranges.documents);
   task.query_documents = pointer<int64_t>(h.ranges.query_documents), task.alibi = pointer<double>(h.alibi);
@@ -67,7 +68,7 @@ BlockedHeads blocked_heads(const at::Tensor& q, const at::Tensor& k, const at::T
   return {q,
           k,
           v,
-          q.is_meta() ? KeyRanges{none, none, none, {}, {}} : key_ranges(q, k, mask),
+          q.is_meta() ? KeyRanges{none, none, none, {}, {}, {}} : key_ranges(q, k, mask),
           mask.alibi.defined() ? mask.alibi.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor(),
           scale_of(q, mask),
           mask.soft_cap};

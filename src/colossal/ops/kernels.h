@@ -179,10 +179,11 @@ struct AttentionTask {
   /// b * mask_stride on, which is 0 where all rows have the same.
   const int64_t *from, *to, *position;  ///< position: of the query itself, counted from the first key
   int64_t mask_stride;
+  const int64_t* key_position;  ///< [keys] or null: that of a key, counted from the first; null: key j is at j
   /// [batch, keys] or null: within its range a query sees only keys with its own number, that at its position or, where
   /// given, of query_documents [batch, queries]
   const int64_t *documents, *query_documents;
-  const double* alibi;  ///< [heads] or null: added to a score is alibi[head] * (key - position)
+  const double* alibi;  ///< [heads] or null: added to a score is alibi[head] * (key's position - position)
   W scale, soft_cap;    ///< soft_cap 0: none
   HeadView<const T> q, k, v;
   HeadView<T> out;

@@ -3,8 +3,11 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <limits>
+#include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/ops/attention_mask.h"
 #include "colossal/ops/blocked_attention.h"
 #include "colossal/ops/dispatch.h"
@@ -29,21 +32,90 @@ struct WideHeads {
   at::Tensor q, k, v;
 };
 
+PartialAttention nothing_seen(const at::Tensor& q) {
+  const auto wide = q.options().requires_grad(false).dtype(wide_type(q));
+  return {at::zeros({q.size(0), q.size(2), q.size(1), q.size(3)}, wide).transpose(1, 2),
+          at::full({q.size(0), q.size(1), q.size(2)}, -kInfinity, wide)};
+}
+
 void announce(const at::Tensor& q, int64_t pairs, double of_a_pair) {
   tensor::announce_flops(of_a_pair * static_cast<double>(q.size(1) * q.size(3)) * static_cast<double>(pairs));
 }
 
-/// Of meta tensors the kernels tell sizes.
-bool goes_to_kernel(const at::Tensor& q) { return q.is_meta() || has_kernel(q); }
+/// The least and the largest id of a run's documents in each row.
+struct IdBounds {
+  std::vector<int64_t> least, most;
+};
 
-/// Whether queries and keys can have no document in common: in each row the ids of one end before those of the other.
-bool are_other_documents(const AttentionMask& mask) {
-  const at::Tensor &keys = mask.documents, &queries = mask.query_documents;
-  if (!keys.defined() || !queries.defined() || !keys.is_cpu() || !queries.is_cpu()) return false;
-  if (keys.size(1) == 0 || queries.size(1) == 0) return true;
-  const auto [first_key, last_key] = at::aminmax(keys, 1);
-  const auto [first_query, last_query] = at::aminmax(queries, 1);
-  return last_key.lt(first_query).logical_or(last_query.lt(first_key)).all().item<bool>();
+/// Of each run of `documents` [B, S], known to the host, that lie there one behind another.
+std::vector<IdBounds> bounds_of(const at::Tensor& documents, const std::vector<PositionRun>& runs) {
+  const at::Tensor ids = documents.contiguous();
+  const int64_t rows = ids.size(0), tokens = ids.size(1);
+  std::vector<IdBounds> bounds(runs.size(), {std::vector<int64_t>(rows), std::vector<int64_t>(rows)});
+  for (int64_t row = 0; row < rows; ++row)
+    for (size_t i = 0, first = 0; i < runs.size(); first += runs[i++].size) {
+      const auto* own = ids.const_data_ptr<int64_t>() + row * tokens + first;
+      const auto [least, most] = std::minmax_element(own, own + runs[i].size);
+      bounds[i].least[row] = runs[i].size > 0 ? *least : 0, bounds[i].most[row] = runs[i].size > 0 ? *most : 0;
+    }
+  return bounds;
+}
+
+enum class SharedDocuments { None, AllOfOne, Some };
+
+/// Whether queries and keys of runs with these bounds are of the same documents.
+SharedDocuments shared_documents(const IdBounds& queries, const IdBounds& keys) {
+  bool are_one = true, are_others = true;
+  for (size_t row = 0; row < keys.least.size(); ++row) {
+    const int64_t least = std::min(queries.least[row], keys.least[row]);
+    are_one = are_one && queries.most[row] == least && keys.most[row] == least;
+    are_others = are_others && (queries.most[row] < keys.least[row] || keys.most[row] < queries.least[row]);
+  }
+  if (are_others) return SharedDocuments::None;
+  return are_one ? SharedDocuments::AllOfOne : SharedDocuments::Some;
+}
+
+struct Places {
+  int64_t first, size;
+  at::Tensor of(const at::Tensor& x) const { return x.narrow(2, first, size); }
+};
+
+/// body(queries, keys, mask) of each run of queries and each run of keys which see one another: where they lie among
+/// the queries and the keys, and the mask between them. For accelerators, whose operators know runs alone.
+template <class Body>
+void for_seen_runs(const at::Tensor& q, const at::Tensor& k, AttentionMask mask, const Body& body) {
+  const int64_t behind = k.size(2) - q.size(2);
+  if (mask.keys.empty()) mask.keys = {{0, k.size(2)}};
+  if (mask.queries.empty()) {  // they are the last of the keys' positions
+    mask.queries = {{behind, q.size(2)}};
+    if (mask.documents.defined()) mask.query_documents = mask.documents.narrow(1, behind, q.size(2));
+  }
+  const bool are_known = mask.documents.defined() && mask.documents.is_cpu() && mask.query_documents.is_cpu();
+  const auto of_keys = are_known ? bounds_of(mask.documents, mask.keys) : std::vector<IdBounds>();
+  const auto of_queries = are_known ? bounds_of(mask.query_documents, mask.queries) : std::vector<IdBounds>();
+  Places queries{}, keys{};
+  for (size_t i = 0; i < mask.queries.size(); queries.first += mask.queries[i++].size) {
+    keys.first = 0, queries.size = mask.queries[i].size;
+    for (size_t j = 0; j < mask.keys.size(); keys.first += mask.keys[j++].size) {
+      keys.size = mask.keys[j].size;
+      const auto shared = are_known ? shared_documents(of_queries[i], of_keys[j]) : SharedDocuments::Some;
+      AttentionMask pair = mask;
+      pair.queries = {mask.queries[i]}, pair.keys = {mask.keys[j]};
+      pair.documents = pair.query_documents = at::Tensor();
+      if (shared == SharedDocuments::None || visible_pairs(queries.of(q), keys.of(k), pair) == 0) continue;
+      if (mask.documents.defined() && shared == SharedDocuments::Some) {
+        pair.documents = mask.documents.narrow(1, keys.first, keys.size);
+        pair.query_documents = mask.query_documents.narrow(1, queries.first, queries.size);
+      }
+      body(queries, keys, pair);
+    }
+  }
+}
+
+void check_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
+  check_attention(q, k, v, mask);
+  require(mask.lengths.empty(), "attention", "attention over a part of the keys is of rows of equal lengths: got ",
+          mask.lengths.size(), " of their own");
 }
 
 }  // namespace
@@ -58,16 +130,35 @@ PartialAttention partial_attention_reference(const at::Tensor& q, const at::Tens
   return {at::matmul(weights, wide.v.repeat_interleave(q.size(1) / k.size(1), 1)), log_sums};
 }
 
+at::Tensor as_partial_operand(const at::Tensor& x) {
+  return is_elsewhere(x) ? x.detach() : x.detach().to(wide_type(x));
+}
+
+namespace {
+
+PartialAttention by_runs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
+  const PartialAttention whole = nothing_seen(q);
+  for_seen_runs(q, k, mask, [&](const Places& queries, const Places& keys, const AttentionMask& pair) {
+    const at::Tensor own = queries.of(q), theirs = keys.of(k);
+    PartialAttention sum{queries.of(whole.out), queries.of(whole.log_sums)};
+    merge(sum,
+          (takes_partial_flash_attention(own, theirs, pair) ? partial_flash_attention : partial_attention_reference)(
+              own, theirs, keys.of(v), pair));
+  });
+  return whole;
+}
+
+}  // namespace
+
 PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionMask& mask) {
-  check_attention(q, k, v, mask);
+  check_part(q, k, v, mask);
   const at::NoGradGuard no_grad;
   const int64_t pairs = visible_pairs(q, k, mask);
+  if (pairs == 0) return {};
   announce(q, pairs, 4);  // two products, of keys and of values
-  if (pairs == 0 || are_other_documents(mask)) return {};
-  if (takes_partial_flash_attention(q, k, mask)) return partial_flash_attention(q, k, v, mask);
+  if (is_elsewhere(q)) return by_runs(q, k, v, mask);
   const WideHeads wide(q, k, v);
-  if (!goes_to_kernel(wide.q)) return partial_attention_reference(q, k, v, mask);
   const BlockedResult result = blocked_attention(blocked_heads(wide.q, wide.k, wide.v, mask));
   return {result.out, with_blind(result.log_sums, kInfinity, -kInfinity)};
 }
@@ -106,17 +197,37 @@ AttentionGradients partial_attention_backward_reference(const at::Tensor& dout, 
   return {d[0], d[1], d[2]};
 }
 
+namespace {
+
+AttentionGradients backward_by_runs(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
+                                    const at::Tensor& v, const AttentionMask& mask, const PartialAttention& whole) {
+  const auto zeros = [&](const at::Tensor& x) { return at::zeros(x.sizes(), x.options().dtype(wide_type(x))); };
+  const AttentionGradients d{zeros(q), zeros(k), zeros(v)};
+  for_seen_runs(q, k, mask, [&](const Places& queries, const Places& keys, const AttentionMask& pair) {
+    const at::Tensor own = queries.of(q), theirs = keys.of(k);
+    const PartialAttention result{queries.of(whole.out), queries.of(whole.log_sums)};
+    const AttentionGradients part =
+        (takes_partial_flash_attention(own, theirs, pair)
+             ? partial_flash_attention_backward
+             : partial_attention_backward_reference)(queries.of(dout), own, theirs, keys.of(v), pair, result);
+    queries.of(d.q).add_(part.q);
+    keys.of(d.k).add_(part.k), keys.of(d.v).add_(part.v);
+  });
+  return d;
+}
+
+}  // namespace
+
 AttentionGradients partial_attention_backward(const at::Tensor& dout, const at::Tensor& q, const at::Tensor& k,
                                               const at::Tensor& v, const AttentionMask& mask,
                                               const PartialAttention& whole) {
-  check_attention(q, k, v, mask);
+  check_part(q, k, v, mask);
   const at::NoGradGuard no_grad;
   const int64_t pairs = visible_pairs(q, k, mask);
+  if (pairs == 0) return {};
   announce(q, pairs, 8);  // the gradients of both factors of each product
-  if (pairs == 0 || are_other_documents(mask)) return {};
-  if (takes_partial_flash_attention(q, k, mask)) return partial_flash_attention_backward(dout, q, k, v, mask, whole);
+  if (is_elsewhere(q)) return backward_by_runs(dout, q, k, v, mask, whole);
   const WideHeads wide(q, k, v);
-  if (!goes_to_kernel(wide.q)) return partial_attention_backward_reference(dout, q, k, v, mask, whole);
   const BlockedGradients d = blocked_attention_backward(
       blocked_heads(wide.q, wide.k, wide.v, mask),
       {whole.out, with_blind(whole.log_sums, -kInfinity, kInfinity).contiguous()}, dout.to(wide_type(q)));

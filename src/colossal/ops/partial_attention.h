@@ -1,9 +1,10 @@
 // Attention of queries over a part of their keys, for sequences of which a rank has a part: partial results of all
 // parts of the keys, merged in any order, are those of ops::attention over all of them.
 //
+//   AttentionMask mask{.queries = {{0, 512}, {3584, 512}}};
 //   PartialAttention whole;
 //   for (const Keys& part : parts) {                 // of a ring of ranks for instance
-//     mask.first_key = part.first;
+//     mask.keys = part.runs;
 //     merge(whole, partial_attention(q, part.k, part.v, mask));
 //   }
 //   const at::Tensor out = whole.out.to(q.scalar_type());
@@ -25,15 +26,21 @@ struct PartialAttention {
 
 /// Of the keys given, which `mask` says how to see as ops::attention does. Has no gradient of its own.
 ///
-/// Shapes: those of ops::attention; mask.queries and mask.first_key say where queries and keys of a part stand.
-/// Errors: those of ops::attention.
-/// Paths:  on the CPU our kernel, bf16 and fp16 by that of fp32; on accelerators LibTorch's flash attention where it
-///         takes them (partial_flash_attention.h), else the reference, with whole scores.
+/// Shapes: those of ops::attention; mask.queries and mask.keys say where queries and keys of a part stand.
+/// Errors: those of ops::attention; ("attention"): mask.lengths.
+/// Paths:  on the CPU one call of our kernel, bf16 and fp16 by that of fp32. On accelerators each run of queries with
+///         each run of keys by itself, by LibTorch's flash attention where it takes them (partial_flash_attention.h),
+///         else by the reference, with whole scores; what documents hide nothing from is asked for without them.
 /// Cost:   that of ops::attention of those queries and keys, and next to nothing where they have no pair that the mask
-///         lets through: keys behind all queries or before all windows, or documents with ids between others than those
-///         of the queries. Announced (tensor::FlopCount): as ops::attention announces it.
+///         lets through: keys behind all queries or before all windows, or of other documents. On accelerators runs of
+///         them are left out alike, by the bounds of the ids in each. Announced (tensor::FlopCount): as ops::attention
+///         announces it.
 PartialAttention partial_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionMask& mask);
+
+/// `x` in the dtype that partial_attention() computes with on its device, so that whoever asks for several parts widens
+/// queries once.
+at::Tensor as_partial_operand(const at::Tensor& x);
 
 /// The same by whole score matrices and ATen: the reference.
 PartialAttention partial_attention_reference(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

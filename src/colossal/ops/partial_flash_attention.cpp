@@ -23,8 +23,9 @@ struct PartWindow {
 
 /// None: the kernel cannot say it, or a query would see nothing.
 std::optional<PartWindow> part_window(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask) {
-  if (mask.queries.size() != 1) return {};
-  const int64_t queries = q.size(2), first = mask.queries.front().first - mask.first_key, last = first + queries - 1;
+  if (mask.queries.size() != 1 || mask.keys.size() > 1) return {};
+  const int64_t first_key = mask.keys.empty() ? 0 : mask.keys.front().first;
+  const int64_t queries = q.size(2), first = mask.queries.front().first - first_key, last = first + queries - 1;
   // Keys behind the last query are left out of a causal mask, so that it ends at the last key or behind it.
   const int64_t keys = mask.causal ? std::min(k.size(2), last + 1) : k.size(2), ahead = last - (keys - 1);
   PartWindow window{keys, -1, -1};
@@ -47,14 +48,6 @@ std::optional<PartWindow> part_window(const at::Tensor& q, const at::Tensor& k, 
   return window;
 }
 
-/// Whether documents hide nothing: in each row those of all queries and keys are one.
-bool are_one_document(const AttentionMask& mask) {
-  if (!mask.documents.defined()) return true;
-  if (!mask.documents.is_cpu() || !mask.query_documents.is_cpu()) return false;
-  const at::Tensor own = mask.documents.narrow(1, 0, 1);
-  return mask.documents.eq(own).all().item<bool>() && mask.query_documents.eq(own).all().item<bool>();
-}
-
 // [B, N, S, D] -> [B, S, N, D], features next to one another.
 at::Tensor part_by_token(const at::Tensor& heads) {
   const at::Tensor tokens = heads.transpose(1, 2);
@@ -67,8 +60,8 @@ bool takes_partial_flash_attention(const at::Tensor& q, const at::Tensor& k, con
   const bool is_narrow = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
   if (!is_elsewhere(q) || !is_narrow || q.scalar_type() != k.scalar_type()) return false;
   if (q.size(3) % kPartHeadStep != 0 || q.size(3) > kLargestPartHead || q.numel() == 0 || k.numel() == 0) return false;
-  if (mask.alibi.defined() || mask.soft_cap != 0) return false;
-  return part_window(q, k, mask) && are_one_document(mask) && runs(DeviceOperator::FlashAttention, q.device());
+  if (mask.alibi.defined() || mask.soft_cap != 0 || mask.documents.defined()) return false;
+  return part_window(q, k, mask) && runs(DeviceOperator::FlashAttention, q.device());
 }
 
 PartialAttention partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -9,8 +9,8 @@
 namespace colossal::ops {
 
 /// Whether partial_flash_attention() takes them: bf16 or fp16 on an accelerator that runs it
-/// (DeviceOperator::FlashAttention); D a multiple of 8, at most 256; no biases and no caps; queries that are one run of
-/// which each sees a key; no documents but, known to the host, one and the same in each row.
+/// (DeviceOperator::FlashAttention); D a multiple of 8, at most 256; no biases, no caps and no documents; keys that are
+/// one run, and queries that are one of which each sees a key.
 bool takes_partial_flash_attention(const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask);
 
 /// partial_attention() of those. Results are rounded to the dtype of q before they are widened.

@@ -72,8 +72,7 @@ AttentionCost cost_of_exchange(const AttentionSizes& s, const nn::SequenceCut& c
   const int64_t first = rank - rank % count;
   const HeadsComputed here(s, rank - first, count);
   const double own = tokens_held(cut, rank, ranks);
-  AttentionCost cost{.calls = 4, .activation_bytes = bytes_of_heads(s, own, s.heads)};         // the result
-  if (here.is_uneven) cost.activation_bytes += 2 * kIndexBytes * static_cast<double>(here.q);  // which heads are read
+  AttentionCost cost{.calls = 4, .activation_bytes = bytes_of_heads(s, own, s.heads)};  // the result
   for (int64_t other = first; other < first + count; ++other) {
     if (other == rank) continue;
     const HeadsComputed there(s, other - first, count);
@@ -108,8 +107,7 @@ AttentionCost SequenceGather::cost(const SequenceConfig& c, const AttentionSizes
   return {.forward = each_way,
           .backward = each_way,
           .calls = c.size > 1 ? 2.0 : 0.0,
-          .activation_bytes =
-              kept_by_attention(s, own, static_cast<double>(s.tokens), HeadsComputed(s, 0, 1)) + kept_of_the_mask(own),
+          .activation_bytes = kept_by_attention(s, own, static_cast<double>(s.tokens), HeadsComputed(s, 0, 1)),
           .operations = operations_of(s, runs_of(cut, rank, c.size), s.heads)};
 }
 

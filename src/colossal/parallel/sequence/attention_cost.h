@@ -14,7 +14,9 @@
 
 namespace colossal::parallel {
 
-/// softmax(q k) v in fp32, of one document a row.
+/// softmax(q k) v in fp32, of one document a row. In bf16 and fp16 everything takes half the bytes, but what is fp32
+/// there, too: logarithms of sums, and on their way the gradients of keys and values (gather, ring, usp,
+/// ring-self-attention).
 struct AttentionSizes {
   int64_t batch = 1;
   int64_t tokens = 2048;  ///< of a row, all ranks together
@@ -31,7 +33,7 @@ struct AttentionCost {
   double between_nodes = 0;
   double calls = 0;  ///< of both: collectives, sends and receives
   /// Kept from forward for backward, and the result, which the next layer keeps: q, k and v as the mode computes with
-  /// them, a number a query and head (or whole weights), and where each query stands.
+  /// them, a number a query and head (or whole weights), under ulysses where each query stands.
   double activation_bytes = 0;
   double operations = 0;  ///< of both, floating-point, of the pairs of a query and a key that the mask lets through
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/batch_documents.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/runs.h"
 
@@ -29,7 +30,8 @@ class SplitAttention final : public nn::Attention {
     require(step.cut != nullptr, "parallel",
             "a step must say which tokens each rank has: got none; Layout::with_cut() makes it");
     if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_);
-    const SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents)};
+    SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents)};
+    if (step.known_documents) mask.runs = step.known_documents->runs({.batch = heads.tokens.batch}, heads.q.device());
     if (step.cache) step.cache->append(layer_, heads.k, heads.v, step);  // which refuses before anything is sent
     return {exchange_->attend({heads.q, heads.k, heads.v}, *step.cut, mask).flatten(2)};
   }
@@ -44,13 +46,29 @@ class SplitAttention final : public nn::Attention {
 }  // namespace
 
 ops::AttentionMask SequenceMask::between(const std::vector<ops::PositionRun>& queries,
-                                         const ops::PositionRun& keys) const {
+                                         const std::vector<ops::PositionRun>& keys) const {
   ops::AttentionMask mask = nn::mask_of(options, slopes);
-  mask.queries = queries, mask.first_key = keys.first;
+  mask.queries = queries, mask.keys = keys;
   if (!documents.defined()) return mask;
-  mask.documents = documents.narrow(1, keys.first, keys.size);
+  mask.documents = tokens_at(documents, 1, keys);
   mask.query_documents = tokens_at(documents, 1, queries);
   return mask;
+}
+
+TokensOfRanks::TokensOfRanks(const nn::SequenceCut& cut, int64_t ranks) {
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    runs.push_back(runs_of(cut, rank, ranks));
+    longest = std::max(longest, size_of(runs.back()));
+    all += size_of(runs.back());
+  }
+}
+
+at::Tensor TokensOfRanks::padded(const at::Tensor& own, int64_t dim) const {
+  const int64_t behind = longest - own.size(dim);
+  if (behind == 0) return own;
+  std::vector<int64_t> padding(2 * (own.dim() - dim), 0);  // of the last dimension first, before and behind
+  padding.back() = behind;
+  return at::constant_pad_nd(own, padding);
 }
 
 nn::SequenceCut sequence_cut(const SequenceConfig& config, int64_t tokens, const at::Tensor& documents,

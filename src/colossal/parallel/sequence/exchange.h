@@ -21,9 +21,21 @@ struct SequenceMask {
   nn::AttentionOptions options;
   at::Tensor slopes;     ///< of ALiBi, fp64 [N], or undefined
   at::Tensor documents;  ///< int64 [B, S]: of all tokens of these rows; undefined: one document a row
+  std::shared_ptr<const ops::DocumentRuns> runs{};  ///< AttentionMask::runs of `documents`
 
-  /// Of queries at the positions `queries` and the keys at `keys`.
-  ops::AttentionMask between(const std::vector<ops::PositionRun>& queries, const ops::PositionRun& keys) const;
+  /// Of queries at the positions `queries` and the keys at `keys`, which ascend.
+  ops::AttentionMask between(const std::vector<ops::PositionRun>& queries,
+                             const std::vector<ops::PositionRun>& keys) const;
+};
+
+/// Which tokens each of the ranks that meet has. What travels is padded to the most that one of them has.
+struct TokensOfRanks {
+  TokensOfRanks(const nn::SequenceCut& cut, int64_t ranks);
+  /// `own` with zeros behind its tokens, which are dimension `dim`.
+  at::Tensor padded(const at::Tensor& own, int64_t dim) const;
+
+  std::vector<std::vector<ops::PositionRun>> runs;
+  int64_t longest = 0, all = 0;  ///< tokens
 };
 
 /// Queries, keys and values [B, S_own, N or Nkv, D] of the tokens that a rank holds.

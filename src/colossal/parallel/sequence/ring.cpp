@@ -7,14 +7,12 @@
 //                fp64). Where tokens do not divide, each part is padded to the longest. With sequence.node of these
 //                messages O - 1, O - 1 and O go between the O nodes: DoubleRing.
 // Memory:        q, k, v and the result of each layer, and a number a query and head, until backward; two parts of keys
-//                and values, and in backward two of their gradients, at a time.
+//                and values, and in backward three of their gradients in fp32, at a time: what is on its way to this
+//                rank, its own, and the sum that it is sending.
 // See:           Liu et al., arXiv:2310.01889; the cut in zigzag makes causal steps equally long on all ranks.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
-
-#include <algorithm>
-#include <limits>
 
 #include "colossal/ops/partial_attention.h"
 #include "colossal/parallel/sequence/exchange.h"
@@ -30,56 +28,29 @@ using torch::autograd::variable_list;
 
 /// One attention: who has which tokens, and what of them may be seen. Saved for backward.
 struct RingPass : torch::CustomClassHolder {
-  RingPass(const DoubleRing& ring, const nn::SequenceCut& cut, SequenceMask mask) : ring(ring), mask(std::move(mask)) {
-    for (int rank = 0; rank < ring.size(); ++rank) {
-      runs.push_back(runs_of(cut, rank, ring.size()));
-      longest = std::max(longest, size_of(runs.back()));
-    }
-  }
+  RingPass(const DoubleRing& ring, const nn::SequenceCut& cut, SequenceMask mask)
+      : ring(ring), mask(std::move(mask)), tokens(cut, ring.size()) {}
   /// Keys and values [B, S_own, Nkv, D] as they travel: [2, B, longest, Nkv, D].
-  at::Tensor packed(const at::Tensor& k, const at::Tensor& v) const {
-    const at::Tensor both = at::stack({k, v});
-    return longest == k.size(1) ? both : at::constant_pad_nd(both, {0, 0, 0, 0, 0, longest - k.size(1)});
-  }
-  /// body(queries, keys, mask) of each run of this rank's queries with each run of the keys that `source` has: where
-  /// they stand among the tokens of either. Pairs that see nothing of one another then cost nothing.
-  template <class Body>
-  void for_pairs(int source, const Body& body) const {
-    for (int64_t key = 0; const ops::PositionRun& keys : runs[source]) {
-      for (int64_t query = 0; const ops::PositionRun& queries : runs[ring.rank()]) {
-        body(nn::Range{query, queries.size}, nn::Range{key, keys.size}, mask.between({queries}, keys));
-        query += queries.size;
-      }
-      key += keys.size;
-    }
+  at::Tensor packed(const at::Tensor& k, const at::Tensor& v) const { return tokens.padded(at::stack({k, v}), 2); }
+  /// Between this rank's queries and the keys of `source`.
+  ops::AttentionMask mask_of(int source) const { return mask.between(tokens.runs[ring.rank()], tokens.runs[source]); }
+  /// The keys, 0, or values, 1, of `source` in a part that travels, by heads: [B, Nkv, S_source, D].
+  at::Tensor heads_of(const at::Tensor& part, int source, int64_t which) const {
+    return part[which].narrow(1, 0, size_of(tokens.runs[source])).transpose(1, 2);
   }
 
   DoubleRing ring;
   SequenceMask mask;
-  std::vector<std::vector<ops::PositionRun>> runs;
-  int64_t longest = 0;
+  TokensOfRanks tokens;
 };
 
-at::Tensor run_of(const at::Tensor& x, const nn::Range& run) { return x.narrow(2, run.first, run.size); }
-
-ops::PartialAttention run_of(const ops::PartialAttention& whole, const nn::Range& run) {
-  return {run_of(whole.out, run), run_of(whole.log_sums, run)};
-}
-
-ops::PartialAttention nothing_seen(const at::Tensor& q) {
-  const auto wide = q.options().requires_grad(false).dtype(q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  return {at::zeros({q.size(0), q.size(2), q.size(1), q.size(3)}, wide).transpose(1, 2),
-          at::full({q.size(0), q.size(1), q.size(2)}, -std::numeric_limits<double>::infinity(), wide)};
-}
-
+/// `q` as ops::partial_attention computes with it.
 ops::PartialAttention ring_forward(const RingPass& pass, const at::Tensor& q, const at::Tensor& own) {
-  const ops::PartialAttention whole = nothing_seen(q);
+  ops::PartialAttention whole;
+  // First of this rank's own tokens, which see one another.
   pass.ring.for_parts(own, [&](const at::Tensor& part, int source) {
-    const at::Tensor k = part[0].transpose(1, 2), v = part[1].transpose(1, 2);
-    pass.for_pairs(source, [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
-      ops::PartialAttention sum = run_of(whole, queries);
-      merge(sum, partial_attention(run_of(q, queries), run_of(k, keys), run_of(v, keys), mask));
-    });
+    merge(whole,
+          partial_attention(q, pass.heads_of(part, source, 0), pass.heads_of(part, source, 1), pass.mask_of(source)));
   });
   return whole;
 }
@@ -88,31 +59,27 @@ struct RingGradients {
   at::Tensor q, part;  ///< of the queries by heads, and of this rank's keys and values as they travel
 };
 
+/// `q` and `dout` as in ring_forward().
 RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const at::Tensor& q, const at::Tensor& own,
                             const ops::PartialAttention& whole) {
-  RingGradients d{at::zeros_like(whole.out), {}};
-  const auto of_part = [&](const at::Tensor& part, int source) {
-    const at::Tensor of_source = at::zeros(part.sizes(), whole.out.options());
-    const auto by_head = [](const at::Tensor& both, int64_t i) { return both[i].transpose(1, 2); };
-    pass.for_pairs(source, [&](const nn::Range& queries, const nn::Range& keys, const ops::AttentionMask& mask) {
-      const auto of_pair =
-          partial_attention_backward(run_of(dout, queries), run_of(q, queries), run_of(by_head(part, 0), keys),
-                                     run_of(by_head(part, 1), keys), mask, run_of(whole, queries));
-      if (!of_pair.q.defined()) return;
-      run_of(d.q, queries).add_(of_pair.q);
-      run_of(by_head(of_source, 0), keys).add_(of_pair.k);
-      run_of(by_head(of_source, 1), keys).add_(of_pair.v);
-    });
-    return of_source;
-  };
-  d.part = pass.ring.sums_of_parts(own, whole.out.scalar_type(), of_part);
+  RingGradients d;
+  d.part = pass.ring.sums_of_parts(own, whole.out.scalar_type(), [&](const at::Tensor& part, int source) {
+    const at::Tensor added = at::zeros(part.sizes(), whole.out.options());
+    const auto of_part = partial_attention_backward(dout, q, pass.heads_of(part, source, 0),
+                                                    pass.heads_of(part, source, 1), pass.mask_of(source), whole);
+    if (!of_part.q.defined()) return added;
+    d.q = d.q.defined() ? d.q.add_(of_part.q) : of_part.q;
+    pass.heads_of(added, source, 0).copy_(of_part.k);
+    pass.heads_of(added, source, 1).copy_(of_part.v);
+    return added;
+  });
   return d;
 }
 
 struct RingAttention : torch::autograd::Function<RingAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const c10::intrusive_ptr<RingPass>& pass) {
-    const auto whole = ring_forward(*pass, q.transpose(1, 2), pass->packed(k, v));
+    const auto whole = ring_forward(*pass, ops::as_partial_operand(q).transpose(1, 2), pass->packed(k, v));
     const at::Tensor out = whole.out.transpose(1, 2).to(q.scalar_type());
     context->save_for_backward({q, k, v, out, whole.log_sums});
     context->saved_data["pass"] = c10::IValue::make_capsule(pass);
@@ -125,8 +92,8 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     const auto& pass = *static_cast<const RingPass*>(capsule.get());
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &log_sums = saved[4];
     const ops::PartialAttention whole{saved[3].to(log_sums.scalar_type()).transpose(1, 2), log_sums};
-    const RingGradients d =
-        ring_backward(pass, gradients[0].transpose(1, 2), q.transpose(1, 2), pass.packed(k, v), whole);
+    const RingGradients d = ring_backward(pass, ops::as_partial_operand(gradients[0]).transpose(1, 2),
+                                          ops::as_partial_operand(q).transpose(1, 2), pass.packed(k, v), whole);
     const auto own = [&](int64_t i) { return d.part[i].narrow(1, 0, k.size(1)).to(k.scalar_type()); };
     return {d.q.transpose(1, 2).to(q.scalar_type()), own(0), own(1), at::Tensor()};
   }

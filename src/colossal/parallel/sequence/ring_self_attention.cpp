@@ -2,18 +2,15 @@
 // values for the result. Scores are kept, so memory grows with the square of the row; "ring" needs none of that, and
 // this is here to be compared with.
 //
-// Communication: N ranks, each with b S/N tokens of h_kv features of keys: forward N - 1 messages of k and as many of
-// v,
-//                2 (N-1)/N bS h_kv. Backward these again, and a reduce_scatter of both gradients, 4 (N-1)/N bS h_kv;
-//                the paper sums whole gradients on all ranks, 6 (N-1)/N.
+// Communication: N ranks, each with b S/N tokens of h_kv features of keys: forward N - 1 messages of k and as many
+//                of v, 2 (N-1)/N bS h_kv. Backward these again, and a reduce_scatter of both gradients, in fp32,
+//                4 (N-1)/N bS h_kv in all; the paper sums whole gradients on all ranks, 6 (N-1)/N.
 // Memory:        weights [b N, S/N, S] of each layer until backward, in fp32 (fp64 for fp64).
 // See:           Li et al., arXiv:2105.13120, whose gradients are those of the sum over ranks, not of its mean.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
-
-#include <algorithm>
 
 #include "colossal/ops/attention_mask.h"
 #include "colossal/parallel/sequence/exchange.h"
@@ -30,51 +27,34 @@ using torch::autograd::variable_list;
 
 /// One attention of a rank's queries. Saved for backward.
 struct RowPass : torch::CustomClassHolder {
-  RowPass(const RingOfRanks& ring, comm::Group& group, const nn::SequenceCut& cut, SequenceMask mask)
-      : ring(ring), group(group), mask(std::move(mask)) {
-    for (int rank = 0; rank < ring.size; ++rank) {
-      runs.push_back(runs_of(cut, rank, ring.size));
-      longest = std::max(longest, size_of(runs.back()));
-    }
-  }
+  RowPass(const DoubleRing& ring, comm::Group& group, const nn::SequenceCut& cut, SequenceMask mask)
+      : ring(ring), group(group), mask(std::move(mask)), tokens(cut, ring.size()) {}
   /// body(k or v of a rank by heads [B, Nkv, S_rank, D], whose they are) of each rank's, as they come round. `own`
   /// [B, S_own, Nkv, D].
   template <class Body>
   void for_parts(const at::Tensor& own, const Body& body) const {
-    at::Tensor part = at::constant_pad_nd(own, {0, 0, 0, 0, 0, longest - own.size(1)}).contiguous();
-    for (int step = 0; step < ring.size; ++step) {
-      std::optional<Rotation> rotation;
-      if (step + 1 < ring.size) rotation.emplace(ring, part);
-      const int source = ring.source(step);
-      body(part.narrow(1, 0, size_of(runs[source])).transpose(1, 2), source);
-      if (rotation) part = rotation->wait();
-    }
+    ring.for_parts(tokens.padded(own, 1).contiguous(), [&](const at::Tensor& part, int source) {
+      body(part.narrow(1, 0, size_of(tokens.runs[source])).transpose(1, 2), source);
+    });
   }
   /// Of the queries with the keys of `source`, minus infinity where they may not look. `operations`: of a pair of these
   /// and a feature.
   at::Tensor scores(const at::Tensor& q, const at::Tensor& k, int source, double operations) const {
-    std::vector<at::Tensor> of_runs;
-    for (int64_t first = 0; const ops::PositionRun& run : runs[source]) {
-      const ops::AttentionMask between = mask.between(runs[ring.rank], run);
-      const at::Tensor keys = k.narrow(2, first, run.size);
-      of_runs.push_back(ops::attention_scores(q, keys, between));
-      tensor::announce_flops(operations * static_cast<double>(q.size(1) * q.size(3)) *
-                             static_cast<double>(ops::visible_pairs(q, keys, between)));
-      first += run.size;
-    }
-    return at::cat(of_runs, -1);
+    const ops::AttentionMask between = mask.between(tokens.runs[ring.rank()], tokens.runs[source]);
+    tensor::announce_flops(operations * static_cast<double>(q.size(1) * q.size(3)) *
+                           static_cast<double>(ops::visible_pairs(q, k, between)));
+    return ops::attention_scores(q, k, between);
   }
   /// Where the keys of `source` stand in rows of scores, in which parts follow one another as they come round.
   at::Tensor columns(const at::Tensor& rows, int source) const {
     int64_t first = 0;
-    for (int step = 0; ring.source(step) != source; ++step) first += size_of(runs[ring.source(step)]);
-    return rows.narrow(-1, first, size_of(runs[source]));
+    for (int index = 0; ring.source(index) != source; ++index) first += size_of(tokens.runs[ring.source(index)]);
+    return rows.narrow(-1, first, size_of(tokens.runs[source]));
   }
-  RingOfRanks ring;
+  DoubleRing ring;
   comm::Group& group;
   SequenceMask mask;
-  std::vector<std::vector<ops::PositionRun>> runs;
-  int64_t longest = 0;
+  TokensOfRanks tokens;
 };
 
 at::Tensor widened(const at::Tensor& x) { return x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat); }
@@ -114,7 +94,8 @@ struct RowAttention : torch::autograd::Function<RowAttention> {
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &weights = saved[3];
     const at::Tensor queries = widened(q).transpose(1, 2), dout = widened(gradients[0]).transpose(1, 2);
     // Of all keys and values, those of each rank by themselves: [ranks, 2, B, longest, Nkv, D].
-    const at::Tensor d = at::zeros({pass.ring.size, 2, k.size(0), pass.longest, k.size(2), k.size(3)}, dout.options());
+    const at::Tensor d =
+        at::zeros({pass.ring.size(), 2, k.size(0), pass.tokens.longest, k.size(2), k.size(3)}, dout.options());
     const auto of = [&](int source, int64_t which, const at::Tensor& gradient) {
       d[source][which].narrow(1, 0, gradient.size(2)).copy_(gradient.transpose(1, 2));
     };
@@ -144,20 +125,21 @@ struct RowAttention : torch::autograd::Function<RowAttention> {
 
 class RowExchange final : public SequenceExchange {
  public:
-  RowExchange(const RingOfRanks& ring, comm::Group& group) : ring_(ring), group_(group) {}
+  RowExchange(const DoubleRing& ring, comm::Group& group) : ring_(ring), group_(group) {}
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
     return RowAttention::apply(heads.q, heads.k, heads.v, c10::make_intrusive<RowPass>(ring_, group_, cut, mask));
   }
 
  private:
-  RingOfRanks ring_;
+  DoubleRing ring_;
   comm::Group& group_;
 };
 
 }  // namespace
 
 std::shared_ptr<const SequenceExchange> SequenceSelfAttention::exchange(comm::Mesh& mesh, const SequenceConfig&) {
-  return std::make_shared<RowExchange>(ring_along(mesh, "sequence"), mesh.channel("sequence", "attention"));
+  return std::make_shared<RowExchange>(DoubleRing{ring_along(mesh, "sequence"), {}},
+                                       mesh.channel("sequence", "attention"));
 }
 
 }  // namespace colossal::parallel

@@ -4,11 +4,14 @@
 // Communication: N ranks, each with b S/N tokens of h features and h_kv of keys: forward one all_to_all of q, k and v
 //                together, (N-1)/N^2 bS (h + 2 h_kv), and one of the result, (N-1)/N^2 bS h; backward the same. Fewer
 //                kv heads than ranks: each of a rank's kv heads goes to all ranks whose query heads read it, as if
-//                there were that many more; the gradients that come back are added up.
+//                there were that many more; the gradients that come back are added up in fp32.
 // Memory:        the exchanged q, k, v and result of each layer, as large as those before, until backward.
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "colossal/comm/collectives.h"
+#include "colossal/ops/dispatch.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/runs.h"
@@ -23,7 +26,7 @@ class WholeRows final : public SequenceExchange {
  public:
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut&, const SequenceMask& mask) const override {
     ops::AttentionMask whole = nn::mask_of(mask.options, mask.slopes);
-    whole.documents = mask.documents;
+    whole.documents = mask.documents, whole.runs = mask.runs;
     return ops::attention(heads.q.transpose(1, 2), heads.k.transpose(1, 2), heads.v.transpose(1, 2), whole)
         .transpose(1, 2);
   }
@@ -41,9 +44,13 @@ struct HeadsOfRank {
   /// k or v [.., kv_count, D] as attention takes them, which has as many query heads of each kv head.
   at::Tensor for_queries(const at::Tensor& x) const {
     if ((count % group == 0 && first % group == 0) || kv_count == 1) return x;
-    std::vector<int64_t> read;
-    for (int64_t head = first; head < first + count; ++head) read.push_back(head / group - kv_first);
-    return x.index_select(2, at::tensor(read, at::kLong).to(x.device()));
+    const auto heads = x.split(1, 2);  // one split: its backward fills no zeros
+    std::vector<at::Tensor> read;
+    for (int64_t kv = kv_first; kv < kv_first + kv_count; ++kv) {
+      const int64_t readers = std::min(first + count, (kv + 1) * group) - std::max(first, kv * group);
+      read.push_back(heads[kv - kv_first].expand({-1, -1, readers, -1}));  // whose backward is one sum
+    }
+    return at::cat(read, 2);
   }
   int64_t first, count, group, kv_first, kv_count;
 };
@@ -71,6 +78,20 @@ class UlyssesExchange final : public SequenceExchange {
   }
 
  private:
+  /// k or v [B, S_own, Nkv, D], of each rank the heads that it reads. Those that several read have gradients of all of
+  /// these, which are added up in fp32 (fp64 for fp64).
+  static std::vector<at::Tensor> for_ranks(const at::Tensor& x, const std::vector<HeadsOfRank>& of) {
+    int64_t read = 0;
+    for (const HeadsOfRank& rank : of) read += rank.kv_count;
+    const auto heads = (read > x.size(2) ? x.to(ops::wide_type(x)) : x).split(1, 2);
+    std::vector<at::Tensor> parts;
+    for (const HeadsOfRank& rank : of) {
+      const auto first = heads.begin() + rank.kv_first;
+      parts.push_back(at::cat(std::vector<at::Tensor>(first, first + rank.kv_count), 2).to(x.scalar_type()));
+    }
+    return parts;
+  }
+
   /// Of this rank's tokens all heads -> of all tokens, in order, this rank's heads.
   SequenceHeads to_heads(const SequenceHeads& heads, const std::vector<Runs>& runs,
                          const std::vector<HeadsOfRank>& of) const {
@@ -79,10 +100,9 @@ class UlyssesExchange final : public SequenceExchange {
     const int64_t features = heads.q.size(0) * heads.q.size(3);  // of a head and token, all rows
     const HeadsOfRank& here = of[group_.rank()];
     const auto q = heads.q.split(here.count, 2);  // one split: its backward fills no zeros
+    const auto k = for_ranks(heads.k, of), v = for_ranks(heads.v, of);
     for (size_t rank = 0; rank < of.size(); ++rank) {
-      parts.push_back(q[rank].flatten());
-      for (const at::Tensor* x : {&heads.k, &heads.v})
-        parts.push_back(x->narrow(2, of[rank].kv_first, of[rank].kv_count).flatten());
+      for (const at::Tensor* x : {&q[rank], &k[rank], &v[rank]}) parts.push_back(x->flatten());
       sent.push_back(features * heads.q.size(1) * (of[rank].count + 2 * of[rank].kv_count));
       received.push_back(features * size_of(runs[rank]) * (here.count + 2 * here.kv_count));
     }
