@@ -135,6 +135,19 @@ std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->w
 
 void Engine::weights_loaded() { optimization_->weights_loaded(); }
 
+std::vector<data::TokenRun> Engine::tokens_read() const {
+  const parallel::Layout& layout = model_->layout();
+  if (!layout.cut || config_.data.documents == "separate" ||
+      model_->model().shape.task().reads == models::Reads::Images)
+    return {};
+  const int64_t tokens = config_.data.sequence;
+  const nn::Share own = layout.tokens_read(layout.with_cut({}, tokens));
+  std::vector<data::TokenRun> runs;
+  if (own.is_all()) return runs;
+  for (const nn::Range& run : own.ranges(tokens, "sequence")) runs.push_back({run.first, run.size});
+  return runs;
+}
+
 models::Model& Engine::model() { return model_->model(); }
 
 nn::Parameters& Engine::parameters() { return model_->parameters(); }
@@ -170,7 +183,7 @@ Engine::MicroBatch Engine::ready(const data::Batch& b, nn::Step step) const {
   const auto take = [&](const at::Tensor& t) {
     const at::Tensor part = own.of(t, 1, "sequence");
     const bool was_pinned = t.defined() && tensor::is_elsewhere(device()) && t.is_pinned();
-    return on_device(was_pinned ? part.pin_memory() : part);
+    return on_device(was_pinned ? part.contiguous().pin_memory() : part);
   };
   auto cut = std::make_shared<nn::SequenceCut>(*step.cut);
   if (!own.is_all()) cut->given = own.held;

@@ -93,6 +93,10 @@ class Engine : public Resumable {
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded();
 
+  /// The tokens of each row of a batch that this rank reads, where ranks share them and no documents say which: its own
+  /// of ids and labels. Empty: all.
+  std::vector<data::TokenRun> tokens_read() const;
+
   models::Model& model();
   nn::Parameters& parameters();
   memory::ChunkStore& store();
