@@ -144,6 +144,8 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   std::optional<Error> refused;
   try {
     engine_ = initialize(world_, config_, data_.shape, device);
+    data_.training->want(engine_->tokens_read());
+    if (data_.held_out) data_.held_out->want(engine_->tokens_read());
   } catch (const Error& error) {
     // It refuses on every rank or on none, and before anything is sent: below they find out that they all did. What
     // is no Error, a lack of memory, ends one rank, and the others hear of that.

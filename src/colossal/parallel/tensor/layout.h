@@ -69,10 +69,13 @@ struct Layout {
   std::function<std::unique_ptr<nn::Attention>(int64_t layer, const nn::AttentionShape&, const nn::AttentionOptions&)>
       attention{};
 
-  /// `step`, of a batch of `tokens` a row, as layers of this layout want it: with the cut of that batch.
+  /// `step`, of a batch of `tokens` a row, as layers of this layout want it: with the cut of that batch, unless it has
+  /// one.
   /// Errors ("parallel"): a cut that is not for the ranks that split the sequence, that does not deal out each run once
   ///                      or not all tokens, or unequal shares of ranks whose tokens are gathered.
   nn::Step with_cut(nn::Step step, int64_t tokens) const;
+  /// The tokens of a row that layers of this rank take from a batch, of a step with its cut.
+  nn::Share tokens_read(const nn::Step& step) const;
 };
 
 /// The layout of `config` on a mesh that has those axes. It keeps references to groups of `mesh`.
