@@ -42,19 +42,16 @@ TEST_F(ModelParityOnAccelerator, OfEveryTensorMode) {
 
 // Rows of two documents. 150 tokens, of which the first 38 are one, are dealt out by pieces.
 TEST_F(ModelParityOnAccelerator, OfEveryWayToSplitSequences) {
-  for (const std::string mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"}) {
-    const bool is_usp = mode == "usp";
-    ParityCase c{.shape = tiny_llama(),
-                 .sequences = {.size = is_usp ? 4 : 2, .mode = mode, .ulysses = is_usp ? 2 : 1},
-                 .sequence = 7};
-    expect_parity(c, mode);
+  for (const parallel::SequenceConfig& sequences : sequence_modes()) {
+    ParityCase c{.shape = tiny_llama(), .sequences = sequences, .sequence = 7};
+    expect_parity(c, sequences.mode);
     c.batch = 1;
     c.sequence = c.shape.positions = 150;
     c.first_document = 38;
     EXPECT_NE(parallel::sequence_cut(c.sequences, c.sequence, random_batch(c, 0).documents).lengths,
               parallel::sequence_cut(c.sequences, c.sequence, {}).lengths)
         << "a zigzag";
-    expect_parity(c, mode + ", dealt out by documents");
+    expect_parity(c, sequences.mode + ", dealt out by documents");
   }
 }
 

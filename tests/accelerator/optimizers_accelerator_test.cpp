@@ -27,7 +27,7 @@ std::pair<at::Tensor, int64_t> stepped(const OptimizerConfig& config, at::Device
     const auto wave = [&](int64_t phase) {
       return at::arange(phase, kElements + phase, at::kFloat).remainder_(13).sub_(5.5).to(device);
     };
-    std::vector<memory::Shard> shards{{{.values = wave(0)}, {{&matrix, 0, {0, kElements, true}}}}};
+    std::vector<memory::Shard> shards{{memory::Shard::Parts::of(wave(0)), {{&matrix, 0, {0, kElements, true}}}}};
     const auto optimizer = make_optimizer(config, shards, {parameters, mesh});
     for (int64_t step = 1; step <= 2; ++step) {
       shards[0].lease()->gradients = wave(7 * step);

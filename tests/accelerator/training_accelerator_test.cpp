@@ -199,8 +199,7 @@ TEST_F(TrainingOnAccelerator, HasTheGradientsOfTheCpuWhereTokensAreDealtOut) {
   shape.head_dim = 8;
   run::Config config = test::course_config();
   const auto want = on(false, config, shape, [](Engine& e) { return gradient_of(e, 1); });
-  for (const parallel::SequenceConfig& sequence : std::vector<parallel::SequenceConfig>{
-           {2, "gather"}, {2, "ulysses"}, {2, "ring"}, {4, "usp", 2}, {2, "ring-self-attention"}}) {
+  for (const parallel::SequenceConfig& sequence : test::sequence_modes()) {
     config.parallel.sequence = sequence;
     config.precision.mode = "bf16";
     const test::CalledOperators called;

@@ -378,6 +378,9 @@ TEST(AlignedTensor, BeginsAndEndsWhereBlocksDo) {
       }
     }
   EXPECT_EQ(empty_aligned({}, at::kFloat).dim(), 0);
+  const at::Tensor owner = empty_aligned({8192}, at::kByte);
+  EXPECT_FALSE(is_aligned(at::from_blob(owner.data_ptr(), {5000}, at::kByte))) << "who knows what comes behind it";
+  EXPECT_TRUE(is_aligned(at::from_blob(owner.data_ptr(), {8192}, at::kByte).narrow(0, 0, 5000)));
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ class SlowHome final : public Home {
  private:
   struct Copy final : Kept {
     Copy(SlowHome& home, const at::Tensor& tensor) : home(home), value(tensor.clone()) {}
+    int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     at::Tensor bring() override {
       const std::lock_guard lock(home.mutex_);
       ++home.brought_;

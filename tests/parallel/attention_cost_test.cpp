@@ -31,16 +31,16 @@ class AttentionCostOf : public testing::TestWithParam<int64_t> {
 };
 
 TEST_P(AttentionCostOf, EachRankIsThatOfTheFormulasInEveryMode) {
-  expect_measured({.batch = 2, .tokens = 48, .heads = 12, .kv_heads = 12, .head_dim = 4});
-  expect_measured({.batch = 1, .tokens = 48, .heads = 12, .kv_heads = 3, .head_dim = 8, .causal = false});
+  expect_measured({.batch = 2, .tokens = 48, .heads = 24, .kv_heads = 24, .head_dim = 4});
+  expect_measured({.batch = 1, .tokens = 48, .heads = 24, .kv_heads = 3, .head_dim = 8, .causal = false});
 }
 
 // 53 is prime; of 4 key-value heads some of 3 and 6 ranks read more than others.
 TEST_P(AttentionCostOf, GroupedQueriesAndOddLengthsIsThatOfTheFormulas) {
   for (const int64_t kv_heads : {1, 2, 4})
-    expect_measured({.batch = 2, .tokens = 53, .heads = 12, .kv_heads = kv_heads, .head_dim = 4});
+    expect_measured({.batch = 2, .tokens = 53, .heads = 24, .kv_heads = kv_heads, .head_dim = 4});
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, AttentionCostOf, testing::Values(1, 2, 3, 4, 6),
+INSTANTIATE_TEST_SUITE_P(Ranks, AttentionCostOf, testing::Values(1, 2, 3, 4, 6, 8),
                          [](const auto& info) { return "Of" + std::to_string(info.param); });
 
 std::vector<double> values(const std::vector<AttentionCost>& ranks, double (*value)(const AttentionCost&)) {

@@ -21,7 +21,7 @@ using parallel::size_of;
 
 constexpr int64_t kBatch = kSequenceRows, kSize = kSequenceHeadSize;
 
-class SequenceExchange : public testing::TestWithParam<const char*> {
+class SequenceExchange : public testing::TestWithParam<std::string> {
  protected:
   parallel::SequenceConfig of(int64_t size) const { return config_of(GetParam(), size); }
   int64_t few() const { return few_ranks(GetParam()); }
@@ -50,7 +50,7 @@ TEST_P(SequenceExchange, OfAnyNumberOfRanksAndTokensIsAttention) {
 // A key-value head for each rank, and for four of them; usp in four pairs, and in two groups of four.
 TEST_P(SequenceExchange, OfEightRanksIsAttention) {
   std::vector<parallel::SequenceConfig> configs{of(8)};
-  if (GetParam() == std::string("usp")) configs.push_back({8, "usp", 4});
+  if (GetParam() == "usp") configs.push_back({8, "usp", 4});
   for (const parallel::SequenceConfig& config : configs)
     for (const int64_t kv_heads : {8, 2}) {
       SequenceCase c{.config = config, .tokens = 29, .heads = 8, .kv_heads = kv_heads};
@@ -71,17 +71,19 @@ TEST_P(SequenceExchange, OfGroupedQueriesIsAttention) {
 TEST_P(SequenceExchange, OfTokensDealtOutByDocumentsIsAttention) {
   for (const int64_t ranks : {few(), 2 * few()}) {
     SequenceCase c{.config = of(ranks), .tokens = 150, .heads = 8, .kv_heads = 4, .documents = 3};
-    EXPECT_NE(parallel::sequence_cut(c.config, c.tokens, documents_of(c)).lengths,
-              parallel::sequence_cut(c.config, c.tokens, {}).lengths)
-        << "a zigzag";
-    EXPECT_NO_THROW(check_attention(c));
-    c.options = {.window = 40, .alibi = true};
-    EXPECT_NO_THROW(check_attention(c));
+    for (const nn::AttentionOptions& options :
+         {nn::AttentionOptions{}, nn::AttentionOptions{.window = 40, .alibi = true},
+          nn::AttentionOptions{.causal = false}}) {
+      c.options = options;
+      EXPECT_NE(parallel::sequence_cut(c.config, c.tokens, documents_of(c), {options}).lengths,
+                parallel::sequence_cut(c.config, c.tokens, {}).lengths)
+          << "a zigzag";
+      EXPECT_NO_THROW(check_attention(c));
+    }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange,
-                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceExchange, testing::ValuesIn(parallel::sequence_mode_names()));
 
 struct Sent {
   double forward, backward;
@@ -189,7 +191,7 @@ TEST(SequenceUlysses, OfHeadsThatDoNotDivideIsRefused) {
 
 // Zigzag: all ranks have the same number of pairs of a query and a key that it sees.
 TEST(SequenceTraffic, OperationsAreTheSameOnAllRanks) {
-  for (const char* mode : {"gather", "ulysses", "ring", "usp", "ring-self-attention"})
+  for (const std::string& mode : parallel::sequence_mode_names())
     for (const int64_t ranks : {2, 3, 4}) {
       const SequenceCase c{.config = config_of(mode, ranks)};
       std::vector<double> operations(ranks);
@@ -220,71 +222,6 @@ TEST(SequenceTraffic, OperationsOfPackedDocumentsAreThePairsInside) {
         EXPECT_EQ(count.total(), 12 * kSize * static_cast<double>(c.heads) * pairs[world.rank()]) << mode;
       });
     }
-}
-
-/// The gradient of the values of this rank's tokens where every query looks at all keys alike: the mean of `dout`
-/// [B, S, N, D] over the queries, summed over the heads that read a value.
-at::Tensor gradient_of_means(comm::World& world, const SequenceCase& c, const at::Tensor& dout) {
-  RankOfSequence rank(world, c);
-  const auto tokens = size_of(rank.runs);
-  const auto leaf = [&](int64_t heads) {
-    return at::zeros({dout.size(0), tokens, heads, kSize}, dout.options()).requires_grad_();
-  };
-  const AttentionResults x{leaf(c.heads), leaf(c.kv_heads), leaf(c.kv_heads)};
-  rank.exchange->attend({x[0], x[1], x[2]}, rank.cut, {c.options, {}, {}}).backward(rank.own(dout));
-  return x[2].grad();
-}
-
-/// Half the distance from 1 to the next number of the type.
-double roundoff(at::ScalarType type) { return type == at::kHalf ? 0x1p-11 : type == at::kBFloat16 ? 0x1p-8 : 0x1p-24; }
-
-/// A sum of `terms` products in fp32, whose sizes add up to `size`, rounded to `type` once.
-void expect_rounded_once(const at::Tensor& got, const at::Tensor& want, int64_t terms, double size, at::ScalarType type,
-                         const std::string& what) {
-  const at::Tensor limit = want.abs() * roundoff(type) + 2 * static_cast<double>(terms) * size * roundoff(at::kFloat);
-  EXPECT_TRUE((got.to(at::kDouble) - want).abs().le(limit).all().item<bool>())
-      << what << ": off by " << (got.to(at::kDouble) - want).abs().max().item<double>() << ", values up to "
-      << want.abs().max().item<double>();
-}
-
-constexpr at::ScalarType kNarrow[] = {at::kBFloat16, at::kHalf};
-
-// What ranks find out cancels, but for some digits that are lost where a rank rounds its own part first.
-TEST(SequencePrecision, GradientsOfAllRanksAreAddedUpBeforeTheyAreRounded) {
-  constexpr int64_t kRanks = 3;
-  for (const char* mode : {"gather", "ring", "ring-self-attention"})
-    for (const auto type : kNarrow) {
-      const SequenceCase c{.config = config_of(mode, kRanks), .heads = 2, .kv_heads = 2, .options = {.causal = false}};
-      const nn::SequenceCut cut = parallel::zigzag(c.tokens, kRanks);
-      const at::Tensor dout = SequenceInputs(c).gradient.to(type).to(at::kDouble);
-      const auto of = [&](int64_t rank) { return parallel::tokens_at(dout, 1, runs_of(cut, rank, kRanks)); };
-      const ops::PositionRun last = runs_of(cut, 2, kRanks).front();  // its runs touch
-      dout.narrow(1, last.first, last.size).copy_((of(0) + of(1)).neg().to(type));
-      const at::Tensor want = dout.mean(1, /*keepdim=*/true);
-      const double size = dout.abs().mean(1).max().item<double>();
-      comm::run_ranks(kRanks, [&](comm::World& world) {
-        expect_rounded_once(gradient_of_means(world, c, dout.to(type)), want, c.tokens + 4, size, type,
-                            concat(mode, ", ", type));
-      });
-    }
-}
-
-// A key-value head that all ranks read: one has a part of 1, the others parts of less than 1's roundoff each, numbers
-// of the type all of them, and together more than it.
-TEST(SequencePrecision, GradientsOfASharedHeadAreAddedUpBeforeTheyAreRounded) {
-  constexpr int64_t kRanks = 8;
-  for (const auto type : kNarrow) {
-    const SequenceCase c{
-        .config = {kRanks, "ulysses"}, .tokens = 16, .heads = kRanks, .kv_heads = 1, .options = {.causal = false}};
-    const at::Tensor dout = at::full({kBatch, c.tokens, c.heads, kSize}, roundoff(type) * (1 - roundoff(type)),
-                                     at::TensorOptions().dtype(at::kDouble));
-    dout.select(2, kRanks / 2).fill_(1);
-    const at::Tensor want = dout.mean(1, /*keepdim=*/true).sum(2, /*keepdim=*/true);
-    comm::run_ranks(kRanks, [&](comm::World& world) {
-      expect_rounded_once(gradient_of_means(world, c, dout.to(type)), want, c.tokens + kRanks,
-                          want.max().item<double>(), type, concat("ulysses, ", type));
-    });
-  }
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ void both(ParityCase c) {
   EXPECT_THROW(check_parity(c), ParityError);
 }
 
-class SequenceParity : public testing::TestWithParam<const char*> {
+class SequenceParity : public testing::TestWithParam<std::string> {
  protected:
   /// usp has two pairs at least.
   ParityCase make(models::ModelShape shape, int64_t ranks, int64_t tokens, int64_t steps = 3) const {
@@ -133,8 +133,7 @@ TEST_P(SequenceParity, OfAClassEqualsSingleProcess) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity,
-                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
+INSTANTIATE_TEST_SUITE_P(Modes, SequenceParity, testing::ValuesIn(parallel::sequence_mode_names()));
 
 TEST(SequenceParallelism, OfRowsWithFewerTokensThanRanksIsRefused) {
   run::Config config;

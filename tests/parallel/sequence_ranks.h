@@ -94,7 +94,7 @@ struct RankOfSequence {
       : world(world),
         mesh(world, parallel::sequence_axes(c.config)),
         exchange(with_sequence_mode(c.config, [&](auto mode) { return mode.exchange(mesh, c.config); })),
-        cut(parallel::sequence_cut(c.config, c.tokens, documents_of(c))),
+        cut(parallel::sequence_cut(c.config, c.tokens, documents_of(c), {c.options})),
         runs(parallel::runs_of(cut, world.rank(), world.size())) {
     parallel::check_heads(c.config, c.heads);
   }

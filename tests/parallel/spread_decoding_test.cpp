@@ -115,11 +115,11 @@ void check(const ModelShape& shape, const ParallelConfig& config, const std::vec
                   {.collectives_off = collectives_off});
 }
 
-class SpreadDecoding : public testing::TestWithParam<const char*> {
+class SpreadDecoding : public testing::TestWithParam<std::string> {
  protected:
   /// usp: pairs exchange heads, and pairs stand in a ring.
   parallel::SequenceConfig of(int64_t size) const {
-    return {.size = size, .mode = GetParam(), .ulysses = GetParam() == std::string("usp") && size % 2 == 0 ? 2 : 1};
+    return {.size = size, .mode = GetParam(), .ulysses = GetParam() == "usp" && size % 2 == 0 ? 2 : 1};
   }
 };
 
@@ -142,8 +142,7 @@ TEST_P(SpreadDecoding, NeedsItsCollectives) {
     EXPECT_THROW(check(llama(), {.sequence = of(2)}, {prompt}, true), ParityError) << prompt;
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, SpreadDecoding,
-                         testing::Values("gather", "ulysses", "ring", "usp", "ring-self-attention"));
+INSTANTIATE_TEST_SUITE_P(Modes, SpreadDecoding, testing::ValuesIn(parallel::sequence_mode_names()));
 
 // Shorter than there are ranks, of lengths that do not divide, and that do.
 TEST(SpreadPrompts, OfAnyLengthEqualOneProcess) {

@@ -57,6 +57,11 @@ TEST(Metrics, ALineHoldsTheKeysInOrder) {
   metrics.stall_seconds = 12;
   EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"stall_seconds":12.0})"));
   metrics.stall_seconds.reset();
+  metrics.tiers = TierMetrics{.host_bytes = 1, .disk_bytes = 2, .bytes_read = 3, .bytes_written = 4};
+  EXPECT_THAT(
+      to_json_line(metrics),
+      HasSubstr(R"("seconds":2.0,"tiers":{"host_bytes":1,"disk_bytes":2,"bytes_read":3,"bytes_written":4}})"));
+  metrics.tiers.reset();
   metrics.eval_loss = 1.5;
   metrics.perplexity = 4.5;
   EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"eval_loss":1.5,"perplexity":4.5})"));
@@ -73,6 +78,7 @@ TEST(Metrics, ReadBackExactly) {
   strange.eval_loss = -std::numeric_limits<double>::infinity();
   strange.accuracy = 0.125;
   strange.stall_seconds = 12.5;
+  strange.tiers = TierMetrics{.host_bytes = int64_t{5} << 40, .bytes_written = 7};
   {
     MetricsWriter writer(folder / "m", std::nullopt);
     writer.write(step(1));
@@ -89,6 +95,11 @@ TEST(Metrics, ReadBackExactly) {
   EXPECT_EQ(read[1].eval_loss, strange.eval_loss);
   EXPECT_EQ(read[1].accuracy, strange.accuracy);
   EXPECT_EQ(read[1].stall_seconds, strange.stall_seconds);
+  EXPECT_FALSE(read[0].tiers);
+  ASSERT_TRUE(read[1].tiers);
+  EXPECT_EQ(read[1].tiers->host_bytes, int64_t{5} << 40);
+  EXPECT_EQ(read[1].tiers->disk_bytes, 0);
+  EXPECT_EQ(read[1].tiers->bytes_written, 7);
 }
 
 TEST(Metrics, EachLineReachesTheFileAtOnce) {

@@ -61,6 +61,7 @@ class CountingHome final : public memory::Home {
       count().is_gone = true;
       count().is_lent = false;
     }
+    int64_t bytes() const override { return static_cast<int64_t>(value.nbytes()); }
     void expect() override { ++count().expected; }
     at::Tensor bring() override {
       require(number != home.broken, "home", "tensor ", number, " is broken");

@@ -252,6 +252,13 @@ std::vector<parallel::TensorConfig> tensor_modes() {
           {.size = 27, .mode = "3d"}};
 }
 
+std::vector<parallel::SequenceConfig> sequence_modes() {
+  std::vector<parallel::SequenceConfig> modes;
+  for (const std::string& name : parallel::sequence_mode_names())
+    modes.push_back(name == "usp" ? parallel::SequenceConfig{4, name, 2} : parallel::SequenceConfig{2, name});
+  return modes;
+}
+
 std::string name_of(const parallel::TensorConfig& c) {
   std::string mode = c.mode;
   std::replace(mode.begin(), mode.end(), '.', '_');

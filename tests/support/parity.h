@@ -51,6 +51,8 @@ data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t
 
 /// Every mode of tensor parallelism in sizes that fit a test: q = 2, 3; depth 1, 2, 3; l = 2, 3; sequences of 6.
 std::vector<parallel::TensorConfig> tensor_modes();
+/// Every mode of sequence parallelism on as few ranks as leave nothing of it out: two, for usp two pairs.
+std::vector<parallel::SequenceConfig> sequence_modes();
 /// For names of tests: "size8_2_5d_depth2".
 std::string name_of(const parallel::TensorConfig& config);
 

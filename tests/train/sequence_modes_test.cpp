@@ -46,8 +46,7 @@ std::vector<double> losses(const Parallel& parallel) {
 TEST(SequenceModes, FiftyStepsAreThoseOfOneProcess) {
   const std::vector<double> want = losses({});
   EXPECT_LT(want.back(), want.front());
-  for (const parallel::SequenceConfig& sequence : std::vector<parallel::SequenceConfig>{
-           {2, "gather"}, {2, "ulysses"}, {2, "ring"}, {4, "usp", 2}, {2, "ring-self-attention"}})
+  for (const parallel::SequenceConfig& sequence : test::sequence_modes())
     for (const Parallel& layout :
          {Parallel{.data = 2, .sequence = sequence, .zero = 3}, Parallel{.sequence = sequence, .tensor = {.size = 2}},
           Parallel{.sequence = sequence, .pipeline = {.size = 2, .micro_batches = 2}}}) {

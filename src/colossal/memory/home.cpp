@@ -4,12 +4,14 @@ namespace colossal::memory {
 namespace {
 
 struct Here final : Kept {
-  explicit Here(at::Tensor tensor) : tensor(std::move(tensor)) {}
+  explicit Here(const at::Tensor& given) : tensor(given), size(static_cast<int64_t>(given.nbytes())) {}
+  int64_t bytes() const override { return size; }
   at::Tensor bring() override { return tensor; }
   void put(const at::Tensor&, bool) override {}
   void forget() override { tensor.reset(); }
   void replace(const at::Tensor& other) override { tensor = other; }
   at::Tensor tensor;
+  int64_t size;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 
 namespace colossal::memory {
@@ -26,6 +27,8 @@ class Kept {
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;
 
+  /// That it takes of memory while it is brought.
+  virtual int64_t bytes() const = 0;
   /// It will be wanted soon: it may begin to come. Called any number of times, and sometimes in vain.
   virtual void expect() {}
   /// The tensor to work with, of the values that keep(), replace() or the last put() with changes was given. It is

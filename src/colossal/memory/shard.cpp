@@ -124,6 +124,15 @@ Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared
 
 const std::vector<Piece>& Shard::pieces() const { return tensors_->pieces; }
 int64_t Shard::length() const { return tensors_->length; }
+int64_t Shard::bytes() const {
+  const std::lock_guard lock(tensors_->mutex);
+  int64_t bytes = 0;
+  const auto add = [&](const ShardTensors::Tenant& tenant, Access, const at::Tensor&) {
+    if (tenant.kept && &tenant != &tensors_->gradients) bytes += tenant.kept->bytes();
+  };
+  tensors_->for_tenants(Needs::all(), nullptr, add);
+  return bytes;
+}
 at::TensorOptions Shard::options() const {
   const std::lock_guard lock(tensors_->mutex);
   return tensors_->options;

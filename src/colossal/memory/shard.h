@@ -103,6 +103,8 @@ class Shard {
 
   const std::vector<Piece>& pieces() const;
   int64_t length() const;
+  /// That a lease of all of it takes of memory, without gradients.
+  int64_t bytes() const;
   /// Dtype of the values, and the device of whoever has a lease.
   at::TensorOptions options() const;
   /// Adds a tensor to the shard's states; returns its place in Resident::states. Nothing is brought. Errors ("shard"):

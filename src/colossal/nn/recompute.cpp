@@ -4,7 +4,11 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <memory>
+#include <utility>
+
 #include "colossal/base/error.h"
+#include "colossal/nn/input_home.h"
 #include "colossal/nn/unary_capsule.h"
 
 namespace colossal::nn {
@@ -13,28 +17,48 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+struct InputCapsule : torch::CustomClassHolder {
+  explicit InputCapsule(std::unique_ptr<KeptInput> input) : input(std::move(input)) {}
+  std::unique_ptr<KeptInput> input;
+};
+
 struct Recomputed : torch::autograd::Function<Recomputed> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const c10::IValue& function) {
-    context->save_for_backward({x});
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const c10::IValue& function,
+                            InputHome* home) {
+    if (home)
+      context->saved_data["input"] =
+          c10::IValue::make_capsule(c10::make_intrusive<InputCapsule>(home->keep(x.detach())));
+    else
+      context->save_for_backward({x});
     context->saved_data["function"] = function;
     return unary_of(function)(x);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor x = context->get_saved_variables()[0].detach().requires_grad_();
+    const at::Tensor x = input_of(*context).detach().requires_grad_();
     {
       const at::AutoGradMode again(true);
       torch::autograd::backward({unary_of(context->saved_data["function"])(x)}, {gradients[0]});
     }
-    return {x.grad(), at::Tensor()};
+    return {x.grad(), at::Tensor(), at::Tensor()};
+  }
+  static at::Tensor input_of(AutogradContext& context) {
+    const auto found = context.saved_data.find("input");
+    if (found == context.saved_data.end()) return context.get_saved_variables()[0];
+    const auto input = std::move(static_cast<InputCapsule*>(found->second.toCapsule().get())->input);
+    require(input != nullptr, "recompute",
+            "an input that was kept elsewhere is there for one backward pass: got a second one");
+    return input->take();
   }
 };
 
 }  // namespace
 
-at::Tensor recomputed(const Unary& function, const at::Tensor& x) {
+at::Tensor recomputed(const Unary& function, const at::Tensor& x, InputHome* home) {
   if (!at::GradMode::is_enabled()) return function(x);
   require(x.requires_grad(), "recompute", "the kept activation must require a gradient: got one that does not");
-  return Recomputed::apply(x, capsule_of(function));
+  return Recomputed::apply(x, capsule_of(function), home);
 }
+
+at::Tensor recomputed(const Unary& function, const at::Tensor& x) { return recomputed(function, x, nullptr); }
 
 }  // namespace colossal::nn

@@ -44,6 +44,11 @@ StepMetrics parse_line(std::string_view line) {
   if (object.contains("mfu")) metrics.mfu = number_of(object.at("mfu"));
   metrics.peak_bytes = object.at("peak_bytes").get<int64_t>();
   metrics.seconds = number_of(object.at("seconds"));
+  if (object.contains("tiers")) {
+    const nlohmann::json& tiers = object.at("tiers");
+    const auto bytes = [&](const char* name) { return tiers.at(name).get<int64_t>(); };
+    metrics.tiers = {bytes("host_bytes"), bytes("disk_bytes"), bytes("bytes_read"), bytes("bytes_written")};
+  }
   if (object.contains("stall_seconds")) metrics.stall_seconds = number_of(object.at("stall_seconds"));
   if (object.contains("eval_loss")) metrics.eval_loss = number_of(object.at("eval_loss"));
   if (object.contains("perplexity")) metrics.perplexity = number_of(object.at("perplexity"));
@@ -91,6 +96,11 @@ std::string to_json_line(const StepMetrics& metrics) {
   if (metrics.mfu) object["mfu"] = number(*metrics.mfu);
   object["peak_bytes"] = metrics.peak_bytes;
   object["seconds"] = number(metrics.seconds);
+  if (const auto& tiers = metrics.tiers)
+    object["tiers"] = {{"host_bytes", tiers->host_bytes},
+                       {"disk_bytes", tiers->disk_bytes},
+                       {"bytes_read", tiers->bytes_read},
+                       {"bytes_written", tiers->bytes_written}};
   if (metrics.stall_seconds) object["stall_seconds"] = number(*metrics.stall_seconds);
   if (metrics.eval_loss) object["eval_loss"] = number(*metrics.eval_loss);
   if (metrics.perplexity) object["perplexity"] = number(*metrics.perplexity);

@@ -9,6 +9,13 @@
 
 namespace colossal::report {
 
+/// Of all ranks together, in bytes: where parameters, gradients and states lie at the end of a step, and what moved in
+/// it.
+struct TierMetrics {
+  int64_t host_bytes = 0, disk_bytes = 0;
+  int64_t bytes_read = 0, bytes_written = 0;  ///< of the disk
+};
+
 struct StepMetrics {
   int64_t step = 0;  // counted from 1
   double loss = 0;   // mean over the labels of the global batch, nats
@@ -16,9 +23,10 @@ struct StepMetrics {
   double grad_norm = 0;  // before clipping
   int64_t tokens = 0;    // of the global batch; of an image its patches and the class token
   double tokens_per_second = 0;
-  int64_t peak_bytes = 0;          // of the rank that uses most
-  double seconds = 0;              // of this step
-  std::optional<double> mfu = {};  // share of the measured matmul peak, 0 to 1, of models that tell their costs
+  int64_t peak_bytes = 0;                 // of the rank that uses most
+  double seconds = 0;                     // of this step
+  std::optional<double> mfu = {};         // share of the measured matmul peak, 0 to 1, of models that tell their costs
+  std::optional<TierMetrics> tiers = {};  // with [memory] host or disk
   std::optional<double> stall_seconds = {};  // of stalls that ended since the step before
   std::optional<double> eval_loss = {};      // on the steps that evaluated
   std::optional<double> perplexity = {};     // exp(eval_loss), of models that continue text

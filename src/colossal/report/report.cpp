@@ -80,6 +80,23 @@ std::vector<Plot> plots_of(const std::vector<StepMetrics>& steps) {
   plots.push_back(single("Tokens per second", true, PlotUnit::kNumber, [](auto& m) { return m.tokens_per_second; }));
   plots.push_back(single("Peak memory of a rank", true, PlotUnit::kBytes,
                          [](auto& m) { return static_cast<double>(m.peak_bytes); }));
+  const auto tier = [&](const char* name, const char* style, int64_t TierMetrics::* bytes) {
+    return column(steps, name, style, [bytes](const StepMetrics& m) -> std::optional<double> {
+      if (!m.tiers) return std::nullopt;
+      return static_cast<double>((*m.tiers).*bytes);
+    });
+  };
+  const Series in_host = tier("host memory", "first", &TierMetrics::host_bytes);
+  if (in_host.x.empty()) return plots;
+  plots.push_back({.title = "Parameters, gradients and states",
+                   .unit = PlotUnit::kBytes,
+                   .from_zero = true,
+                   .series = {in_host, tier("disk alone", "second", &TierMetrics::disk_bytes)}});
+  plots.push_back({.title = "Moved in a step",
+                   .unit = PlotUnit::kBytes,
+                   .from_zero = true,
+                   .series = {tier("read from the disk", "first", &TierMetrics::bytes_read),
+                              tier("written to it", "second", &TierMetrics::bytes_written)}});
   return plots;
 }
 

@@ -111,6 +111,12 @@ void EventWriter::write(const StepMetrics& metrics) {
   scalar("speed/tokens_per_second", metrics.step, metrics.tokens_per_second);
   if (metrics.mfu) scalar("speed/mfu", metrics.step, *metrics.mfu);
   scalar("speed/peak_gigabytes", metrics.step, static_cast<double>(metrics.peak_bytes) / 1e9);
+  if (const auto& tiers = metrics.tiers) {
+    scalar("memory/host_gigabytes", metrics.step, static_cast<double>(tiers->host_bytes) / 1e9);
+    scalar("memory/disk_gigabytes", metrics.step, static_cast<double>(tiers->disk_bytes) / 1e9);
+    scalar("memory/read_gigabytes", metrics.step, static_cast<double>(tiers->bytes_read) / 1e9);
+    scalar("memory/written_gigabytes", metrics.step, static_cast<double>(tiers->bytes_written) / 1e9);
+  }
   if (metrics.stall_seconds) scalar("speed/stall_seconds", metrics.step, *metrics.stall_seconds);
   if (metrics.eval_loss) scalar("eval/loss", metrics.step, *metrics.eval_loss);
   if (metrics.perplexity) scalar("eval/perplexity", metrics.step, *metrics.perplexity);

@@ -4,6 +4,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/memory/tiers/eviction.h"
 
 namespace colossal::run {
 
@@ -74,6 +75,13 @@ void MemoryConfig::fields(Fields& f) {
   f.choice("recompute", recompute, {"none", "selective", "block"},
            "activations computed again in backward instead of kept: none, those inside each mlp, or all but each "
            "block's input");
+  f.bytes("host", host,
+          "host memory of this machine for parameters, gradients and states while nobody works with them, its ranks "
+          "together; 0: no limit");
+  f.text("disk", disk, "folder for what does not fit into host; nothing stays there when the run is over");
+  f.choice("placement", placement, memory::eviction_names(),
+           "which of them leaves host memory for the disk: the one used again last, by the order of the step before, "
+           "the one used longest ago, or the one that came last");
 }
 
 void TrainingConfig::fields(Fields& f) {
@@ -127,6 +135,9 @@ namespace {
 void check_graph(const Config& config) {
   if (!config.training.graph) return;
   const auto& parallel = config.parallel;
+  require(!config.memory.has_tiers(), "training",
+          "graph needs parameters and gradients that stay where they are: got memory.",
+          config.memory.disk.empty() ? "host" : "disk", "; set training.graph = false");
   require(parallel.zero <= 1, "training",
           "graph needs parallel.zero 0 or 1, where parameters and gradients stay where they are: got ", parallel.zero,
           "; set training.graph = false");
@@ -153,10 +164,12 @@ void Config::validate() const {
               (parallel.zero_sharers <= parallel.copies() && parallel.copies() % parallel.zero_sharers == 0),
           "parallel", "zero_sharers must divide data * sequence.size: got ", parallel.zero_sharers, " of ",
           parallel.copies(), " replicas; set it to 0 to share among all");
-  require(parallel.gathered_mib == 0 || (parallel.zero == 3 && parallel.reshard_after_forward), "parallel",
-          "gathered_mib is for zero = 3 with reshard_after_forward, where parameters go: got ", parallel.gathered_mib,
-          " with zero = ", parallel.zero, parallel.reshard_after_forward ? "" : ", reshard_after_forward = false",
-          "; leave it out");
+  const bool parameters_go = parallel.zero == 3 || (parallel.zero == 0 && memory.has_tiers());
+  require(parallel.gathered_mib == 0 || (parameters_go && parallel.reshard_after_forward), "parallel",
+          "gathered_mib is for zero = 3 (or 0 with memory.host or .disk) with reshard_after_forward, where parameters "
+          "go: got ",
+          parallel.gathered_mib, " with zero = ", parallel.zero,
+          parallel.reshard_after_forward ? "" : ", reshard_after_forward = false", "; leave it out");
   require(data.masked_random + data.masked_kept <= 1, "data",
           "masked_random and masked_kept are shares of the masked tokens, at most 1 together: got ", data.masked_random,
           " and ", data.masked_kept);

@@ -123,6 +123,8 @@ Engine::Engine(comm::World& world, const run::Config& config, const models::Mode
 
 Engine::~Engine() = default;
 
+const memory::TieredHome* Engine::tiers() const { return optimization_->tiers(); }
+
 void Engine::zero_grad() { optimization_->zero_grad(); }
 
 int64_t Engine::steps_done() const { return optimization_->steps_done(); }

@@ -24,7 +24,8 @@ class DistributedModel;
 }
 namespace colossal::memory {
 class ChunkStore;
-}
+class TieredHome;
+}  // namespace colossal::memory
 namespace colossal::nn {
 class Fp8Layers;
 }
@@ -97,6 +98,8 @@ class Engine : public Resumable {
   /// of ids and labels. Empty: all.
   std::vector<data::TokenRun> tokens_read() const;
 
+  /// Where parameters, gradients and states of this rank lie; null without [memory] host or disk.
+  const memory::TieredHome* tiers() const;
   models::Model& model();
   nn::Parameters& parameters();
   memory::ChunkStore& store();

@@ -59,7 +59,9 @@ double usable_memory() {
 void check_memory(const run::Config& config, const models::ModelShape& shape, at::Device device, int64_t local,
                   double limit) {
   const int64_t ranks = config.parallel.ranks();
-  if (limit <= 0 || !device.is_cpu() || (config.parallel.pipeline.size > 1 && local < ranks)) return;
+  if (limit <= 0 || !device.is_cpu() || !config.memory.disk.empty() ||
+      (config.parallel.pipeline.size > 1 && local < ranks))
+    return;
   const MemoryNeed need = least_memory(config, shape);
   const double here = static_cast<double>(local) / static_cast<double>(ranks);
   require(need.total() * here <= limit, "model", "a model of ", shape.layers, " layers, hidden ", shape.hidden,

@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
 #include "colossal/optim/learning_rate.h"
@@ -18,11 +20,27 @@ namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";  // before the names of its states
 
+/// Whether a rank that shares nothing out has its parameters elsewhere: then it does as one that shares with itself.
+bool has_all_elsewhere(const run::Config& config) { return config.parallel.zero == 0 && config.memory.has_tiers(); }
+
+/// Stage of ZeRO.
+int64_t stage_of(const run::Config& config) { return has_all_elsewhere(config) ? 3 : config.parallel.zero; }
+
+std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, at::Device device, int64_t ranks_here) {
+  if (!config.memory.has_tiers()) return nullptr;
+  require(device.is_cpu(), "memory", "host and disk serve ranks that compute on the CPU: got ", device.str(),
+          "; leave memory.host and memory.disk out, or take run.device = \"cpu\"");
+  memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement)};
+  if (config.memory.host > 0) options.host_bytes = config.memory.host / ranks_here;
+  if (!config.memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(config.memory.disk);
+  return std::make_shared<memory::TieredHome>(std::move(options));
+}
+
 memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype,
                                    std::shared_ptr<memory::Home> home) {
   memory::ChunkOptions options;
-  options.sharing = memory::Sharing::of_stage(static_cast<int>(config.parallel.zero));
-  options.sharers = static_cast<int>(config.parallel.zero_sharers);
+  options.sharing = memory::Sharing::of_stage(static_cast<int>(stage_of(config)));
+  options.sharers = has_all_elsewhere(config) ? 1 : static_cast<int>(config.parallel.zero_sharers);
   options.capacity =
       static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
   if (config.precision.has_masters()) options.masters = at::kFloat;
@@ -35,7 +53,7 @@ memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dty
 parallel::GradientOptions gradient_options(const run::Config& config, at::ScalarType dtype) {
   const bool one = config.micro_batches() == 1;
   return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat,
-          .each_pass = config.parallel.zero >= 2 && config.parallel.pipeline.size == 1};
+          .each_pass = stage_of(config) >= 2 && config.parallel.pipeline.size == 1};
 }
 
 std::unique_ptr<memory::Placement> placement_of(const distributed::ParallelConfig& parallel) {
@@ -64,12 +82,31 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                            std::shared_ptr<memory::Home> home)
     : config_(config),
       mesh_(mesh),
-      store_(grouped(parameters, config), mesh, chunk_options(config, parameters.options().dtype, std::move(home)),
+      tiers_(home ? nullptr : make_tiers(config, parameters.options().device, mesh.world().local_size())),
+      store_(grouped(parameters, config), mesh,
+             chunk_options(config, parameters.options().dtype, tiers_ ? tiers_ : std::move(home)),
              placement_of(config.parallel)),
       reducer_(store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
   optimizer_ = optim::make_optimizer(config.optimizer, store_.shards(), {parameters, mesh});
+  check_host();
+}
+
+void Optimization::check_host() {
+  if (!tiers_ || config_.memory.host == 0) return;
+  int64_t least = 0;
+  const at::ScalarType dtype = store_.chunks().front()->options().dtype().toScalarType();
+  const auto gradient_size = static_cast<int64_t>(c10::elementSize(gradient_options(config_, dtype).sums));
+  for (const memory::Shard& shard : store_.shards())
+    least = std::max(least, shard.bytes() + memory::whole_blocks(shard.length() * gradient_size));
+  const int64_t ranks = mesh_.world().local_size();
+  require(config_.memory.host >= least * ranks, "memory", "host = \"", print_bytes(config_.memory.host),
+          "\" is too small for the ", ranks,
+          " rank(s) of this machine: an update needs values, gradients and states of "
+          "one chunk at once; the smallest that works is \"",
+          print_bytes(least * ranks),
+          "\"; smaller chunks (parallel.chunk_mib) need less, down to the largest parameter");
 }
 
 optim::NormOrder Optimization::norm_order() const {
@@ -89,6 +126,12 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
 }
 
 StepResult Optimization::step() {
+  const StepResult result = clip_and_update();
+  if (tiers_) tiers_->end_step();
+  return result;
+}
+
+StepResult Optimization::clip_and_update() {
   const double clip = config_.training.clip, scale = loss_scale_.value();
   if (!own_norm_) read_before_step({});
   const double norm = optim::joint_norm(*std::exchange(own_norm_, std::nullopt), mesh_, norm_order()) / scale;

@@ -7,6 +7,7 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
@@ -21,14 +22,17 @@ namespace colossal::train {
 ///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  store().end_pass();  step();
 class Optimization {
  public:
-  /// Of `config`: [parallel] zero and what belongs to it, [precision], [optimizer], [training].
-  /// `home`: of masters, states and shares of gradients while nobody works with them; null: they stay in memory.
-  /// Errors: what the optimizer refuses.
+  /// Of `config`: [parallel] zero and what belongs to it, [precision], [memory], [optimizer], [training].
+  /// `home`: of masters, states and shares of gradients, and of parameters that are shared out, while nobody works with
+  /// them; null: a memory::TieredHome, where [memory] has host or disk, else they stay in memory.
+  /// Errors: what the optimizer refuses; ("memory") tiers beside an accelerator; a budget of the host that is smaller
+  /// than what one update needs, with the smallest that does; the disk's.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::Home> home = nullptr);
 
   void zero_grad() {
     own_norm_.reset();
+    if (tiers_) tiers_->begin_step();
     reducer_.zero();
   }
   /// What losses are to be multiplied by before they go backward.
@@ -42,6 +46,8 @@ class Optimization {
   /// Errors ("training"): gradients that are not finite, unless the loss scale is to blame; before anything is changed.
   StepResult step();
   int64_t steps_done() const { return steps_done_; }
+  /// Where parameters, gradients and states of this rank lie; null without [memory] host or disk.
+  const memory::TieredHome* tiers() const { return tiers_.get(); }
 
   memory::ChunkStore& store() {
     own_norm_.reset();
@@ -66,9 +72,12 @@ class Optimization {
 
  private:
   optim::NormOrder norm_order() const;
+  StepResult clip_and_update();
+  void check_host();
 
   run::Config config_;
   comm::Mesh& mesh_;
+  std::shared_ptr<memory::TieredHome> tiers_;
   memory::ChunkStore store_;
   parallel::GradientReducer reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "colossal/base/bytes.h"
 #include "colossal/base/clock.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
@@ -19,6 +20,7 @@
 #include "colossal/data/text_files.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/peak.h"
+#include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
@@ -99,6 +101,9 @@ struct Trainer::Output {
     std::string text =
         concat("loss ", number("%.4f", m.loss), "  ", number("%.0f", m.tokens_per_second), " tokens/s  lr ",
                number("%.2e", m.learning_rate), "  norm ", number("%.3f", m.grad_norm));
+    if (m.tiers)
+      text += concat("  host ", readable_bytes(m.tiers->host_bytes), "  disk ", readable_bytes(m.tiers->disk_bytes),
+                     "  moved ", readable_bytes(m.tiers->bytes_read + m.tiers->bytes_written));
     if (m.eval_loss) text += concat("  held-out ", number("%.4f", *m.eval_loss));
     if (m.accuracy) text += concat("  accuracy ", number("%.1f", 100 * *m.accuracy), " %");
     progress.update(m.step, text);
@@ -308,6 +313,18 @@ bool Trainer::agree_on_step(report::StepMetrics& m) {
   return most[0].item<double>() > 0;
 }
 
+std::optional<report::TierMetrics> Trainer::tier_metrics() {
+  if (!engine_->tiers()) return std::nullopt;
+  const memory::TieredHome::Counts now = engine_->tiers()->counts();
+  at::Tensor sums = at::tensor({now.host_bytes, now.disk_bytes, now.bytes_read - moved_before_.bytes_read,
+                                now.bytes_written - moved_before_.bytes_written},
+                               at::kLong);
+  moved_before_ = {now.host_bytes, now.disk_bytes, now.bytes_read, now.bytes_written};
+  all_ranks().all_reduce(sums, comm::Reduce::Sum).wait();
+  const auto* bytes = sums.const_data_ptr<int64_t>();
+  return report::TierMetrics{bytes[0], bytes[1], bytes[2], bytes[3]};
+}
+
 double Trainer::peak_flops() {
   // Measured at the same time: what all ranks reach together.
   const double own = ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1);
@@ -346,6 +363,7 @@ bool Trainer::run() {
     m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
     if (flops) m.mfu = *flops / m.seconds / peak;
     stopped = agree_on_step(m);
+    m.tiers = tier_metrics();
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.stall_seconds = stalled;
     const bool is_last = m.step == t.steps;
     const bool evaluates = is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0);

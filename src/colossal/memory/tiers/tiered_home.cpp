@@ -187,8 +187,9 @@ struct TieredHomeState {
 
   int64_t missing(int64_t bytes) const { return buffers.in_use() + bytes - budget; }
 
-  /// There is room for `bytes` when this returns.
-  void make_room(int64_t bytes) {
+  /// There is room for `bytes` when this returns; or nothing else is there, if more than the budget `may` be taken: by
+  /// a tensor that comes from memory, and leaves it as soon as it is written.
+  void make_room(int64_t bytes, bool may_exceed = false) {
     end_what_is_over();
     while (missing(bytes) > 0) {
       if (missing(bytes) - leaving_bytes > 0)
@@ -203,6 +204,7 @@ struct TieredHomeState {
       const auto arriving = std::find_if(all.begin(), all.end(), [](const auto& entry) {
         return entry.second->moving == Tenant::Moving::In && !entry.second->is_lent;
       });
+      if (arriving == all.end() && may_exceed && disk) return;
       require(arriving != all.end(), "memory", "memory.host = \"", print_bytes(budget),
               "\" is too small: ", readable_bytes(buffers.in_use()), disk ? " are in use at once" : " are kept",
               " where ", readable_bytes(bytes), " more are wanted; at least \"", print_bytes(buffers.in_use() + bytes),
@@ -283,16 +285,17 @@ class TieredKept final : public Kept {
         tenant_{.number = 0,
                 .sizes = tensor.sizes().vec(),
                 .dtype = tensor.scalar_type(),
-                .bytes = TieredHome::buffer_bytes(static_cast<int64_t>(tensor.nbytes()))} {
+                .bytes = whole_blocks(static_cast<int64_t>(tensor.nbytes()))} {
     const std::lock_guard lock(home_.mutex);
     home_.rethrow();
-    home_.make_room(tenant_.bytes);
+    home_.make_room(tenant_.bytes, /*may_exceed=*/true);
     fill(tensor);
     // The lowest free number: what comes and goes in every step has the same one each time.
     tenant_.number = home_.free_numbers.empty() ? home_.all.size() : *home_.free_numbers.begin();
     home_.free_numbers.erase(tenant_.number);
     home_.all.emplace(tenant_.number, &tenant_);
     home_.use(tenant_);
+    if (home_.missing(0) > 0) home_.make_room(0);
     home_.read_ahead();
   }
 
@@ -302,6 +305,8 @@ class TieredKept final : public Kept {
     home_.all.erase(tenant_.number);
     home_.free_numbers.insert(tenant_.number);
   }
+
+  int64_t bytes() const override { return tenant_.bytes; }
 
   void expect() override {
     attempt([&] {
@@ -394,8 +399,6 @@ class TieredKept final : public Kept {
 
 TieredHome::TieredHome(Options options) : state_(std::make_unique<TieredHomeState>(std::move(options))) {}
 TieredHome::~TieredHome() = default;
-
-int64_t TieredHome::buffer_bytes(int64_t bytes) { return whole_blocks(bytes); }
 
 std::unique_ptr<Kept> TieredHome::keep(const at::Tensor& tensor) {
   return std::make_unique<TieredKept>(*state_, tensor);

@@ -29,7 +29,7 @@ struct TieredHomeState;
 /// A tensor on its way in never displaces one that is used before it.
 ///
 /// Memory:        host_bytes for all buffers, those of transfers too. What is lent at one time, and one tensor more,
-///                must fit.
+///                must fit. A single tensor that keep() is given and that does not is there until it is on the disk.
 /// Errors ("memory"): of keep(), bring() and replace(): the budget is smaller than what is lent and the tensor
 ///                together, with the budget that would do; the disk's; what went wrong with any tensor on its way out.
 /// Thread safety: that of Home. Who waits for the disk makes others wait.
@@ -61,8 +61,6 @@ class TieredHome final : public Home {
     double waited_seconds = 0;                    ///< by those who wanted a tensor, or room for one
   };
   Counts counts() const;
-  /// Bytes that a tensor of `bytes` takes of the host's budget.
-  static int64_t buffer_bytes(int64_t bytes);
 
  private:
   std::unique_ptr<TieredHomeState> state_;

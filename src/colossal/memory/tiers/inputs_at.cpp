@@ -1,0 +1,61 @@
+#include "colossal/memory/tiers/inputs_at.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+namespace colossal::memory {
+
+/// What is kept, for its own input and for the one that was kept next, which expects it: one call at a time.
+struct InputsAt::Place {
+  std::shared_ptr<Home> home;
+  std::unique_ptr<Kept> kept;
+  std::mutex mutex{};
+
+  void expect() {
+    const std::lock_guard lock(mutex);
+    if (kept) kept->expect();
+  }
+};
+
+struct InputsAt::Input final : nn::KeptInput {
+  Input(std::shared_ptr<Place> place, std::weak_ptr<Place> before, const at::Tensor& x)
+      : place(std::move(place)),
+        before(std::move(before)),
+        like(at::empty_like(x, x.options().device(at::kMeta))),
+        device(x.device()) {}
+
+  at::Tensor take() override {
+    at::Tensor taken = at::empty_strided(like.sizes(), like.strides(), like.options().device(device));
+    {
+      const std::lock_guard lock(place->mutex);
+      const at::Tensor lent = place->kept->bring();
+      // Behind the one that is wanted now, and while it is copied and its block goes backward.
+      if (const auto next = before.lock()) next->expect();
+      taken.copy_(lent);
+      place->kept->put(lent, false);
+      place->kept.reset();
+    }
+    return taken;
+  }
+
+  std::shared_ptr<Place> place;
+  std::weak_ptr<Place> before;
+  at::Tensor like;  // of no memory
+  at::Device device;
+};
+
+InputsAt::InputsAt(std::shared_ptr<Home> home) : home_(std::move(home)) {}
+InputsAt::~InputsAt() = default;
+
+std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
+  auto place = std::make_shared<Place>(home_, home_->keep(x));
+  std::weak_ptr<Place> before = place;
+  {
+    const std::lock_guard lock(mutex_);
+    std::swap(before, last_);
+  }
+  return std::make_unique<Input>(std::move(place), std::move(before), x);
+}
+
+}  // namespace colossal::memory

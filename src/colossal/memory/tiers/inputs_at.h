@@ -1,0 +1,35 @@
+// The inputs of recomputed blocks in a memory::Home: they leave in forward and return ahead of backward.
+//
+//   memory::InputsAt inputs(home);                      // a TieredHome, that of the optimizer's states for instance
+//   hidden = nn::recomputed(block, hidden, &inputs);
+#pragma once
+#include <memory>
+#include <mutex>
+
+#include "colossal/memory/home.h"
+#include "colossal/nn/input_home.h"
+
+namespace colossal::memory {
+
+/// Copies each input to `home`, where it may leave for a lower tier at once, and back into memory of its own when
+/// backward asks for it. The one that was kept just before it, which backward needs next, is expected then.
+///
+/// Memory:        of an input, what `home` has of it; and a copy while its block goes backward.
+/// Errors:        those of Home::keep() and Kept::bring().
+/// Thread safety: that of `home`.
+class InputsAt final : public nn::InputHome {
+ public:
+  /// `home` leaves what it is given to keep as it is, as TieredHome does, which copies it: the block reads it still.
+  explicit InputsAt(std::shared_ptr<Home> home);
+  ~InputsAt() override;
+  std::unique_ptr<nn::KeptInput> keep(const at::Tensor& x) override;
+
+ private:
+  struct Place;
+  struct Input;
+  std::shared_ptr<Home> home_;
+  std::mutex mutex_;
+  std::weak_ptr<Place> last_;
+};
+
+}  // namespace colossal::memory

@@ -1,0 +1,147 @@
+// What a recomputed block keeps may lie anywhere: gradients are the same, and nothing of it stays where it was.
+#include "colossal/memory/tiers/inputs_at.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::memory::inputs_at_test {
+namespace {
+
+using Steps = std::vector<std::string>;
+
+/// Says what is asked of it: what comes first is called "0", and so on.
+class HeardHome final : public Home {
+ public:
+  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
+    const std::string name = std::to_string(count++);
+    steps->push_back("keep " + name);
+    return std::make_unique<Heard>(steps, name, tensor.clone());
+  }
+  struct Heard final : Kept {
+    Heard(std::shared_ptr<Steps> steps, std::string name, at::Tensor tensor)
+        : steps(std::move(steps)), name(std::move(name)), tensor(std::move(tensor)) {}
+    ~Heard() override { steps->push_back("end " + name); }
+    void expect() override { steps->push_back("expect " + name); }
+    at::Tensor bring() override {
+      steps->push_back("bring " + name);
+      return tensor;
+    }
+    void put(const at::Tensor&, bool changed) override { EXPECT_FALSE(changed); }
+    void forget() override { FAIL(); }
+    void replace(const at::Tensor&) override { FAIL(); }
+    std::shared_ptr<Steps> steps;
+    std::string name;
+    at::Tensor tensor;
+  };
+  std::shared_ptr<Steps> steps = std::make_shared<Steps>();
+  int count = 0;
+};
+
+/// Blocks x -> tanh(x W) one behind the other; their inputs are kept by `home`, null: as they are.
+struct Net {
+  explicit Net(int blocks) {
+    at::manual_seed(3);
+    for (int i = 0; i < blocks; ++i) weights.push_back(at::randn({64, 64}).requires_grad_());
+    x = at::randn({64, 64}).requires_grad_();
+  }
+  at::Tensor forward(nn::InputHome* home) {
+    at::Tensor hidden = x;
+    for (const at::Tensor& weight : weights) {
+      hidden = nn::recomputed([weight](const at::Tensor& h) { return at::tanh(h.matmul(weight)); }, hidden, home);
+      hiddens.emplace_back(hidden.getIntrusivePtr());
+    }
+    return hidden.sum();
+  }
+  std::vector<at::Tensor> gradients() {
+    std::vector<at::Tensor> all{x.grad().clone()};
+    for (const at::Tensor& weight : weights) all.push_back(weight.grad().clone());
+    return all;
+  }
+  void clear() {
+    x.mutable_grad().reset();
+    for (const at::Tensor& weight : weights) weight.mutable_grad().reset();
+  }
+  std::vector<at::Tensor> weights;
+  at::Tensor x;
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> hiddens;
+};
+
+TEST(InputsAt, TheOneBeforeIsExpectedWhileABlockGoesBackward) {
+  const auto home = std::make_shared<HeardHome>();
+  InputsAt inputs(home);
+  Net net(3);
+  const at::Tensor loss = net.forward(&inputs);
+  EXPECT_EQ(*home->steps, (Steps{"keep 0", "keep 1", "keep 2"}));
+  for (const auto& hidden : net.hiddens) EXPECT_TRUE(hidden.expired()) << "nobody holds what was kept elsewhere";
+  home->steps->clear();
+  loss.backward();
+  EXPECT_EQ(*home->steps, (Steps{"bring 2", "expect 1", "end 2", "bring 1", "expect 0", "end 1", "bring 0", "end 0"}));
+}
+
+TEST(InputsAt, GradientsAreTheSameFromHostMemoryAndDisk) {
+  const test::TemporaryFolder folder;
+  constexpr int64_t kInput = 64 * 64 * 4;
+  for (const int64_t room : {3, 100}) {
+    Net net(8);
+    net.forward(nullptr).backward();
+    const std::vector<at::Tensor> expected = net.gradients();
+    const auto home = std::make_shared<TieredHome>(
+        TieredHome::Options{.host_bytes = room * kInput, .disk = std::make_shared<DiskSpace>(folder.path())});
+    InputsAt inputs(home);
+    for (int step = 0; step < 3; ++step) {
+      net.clear();
+      home->begin_step();
+      net.forward(&inputs).backward();
+      home->end_step();
+      const std::vector<at::Tensor> gradients = net.gradients();
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(gradients[i].equal(expected[i])) << i;
+    }
+    const TieredHome::Counts counts = home->counts();
+    EXPECT_LE(counts.peak_host_bytes, room * kInput);
+    EXPECT_EQ(counts.disk_bytes, 0) << "nothing is kept between steps";
+    // At least what does not fit leaves and returns, in each step; most of it before it is asked for.
+    if (room == 3) {
+      EXPECT_GE(counts.bytes_written, 3 * (8 - room) * kInput);
+      EXPECT_GE(counts.bytes_read, 3 * (8 - room) * kInput);
+      EXPECT_GT(counts.reads_ahead, 0);
+    } else {
+      EXPECT_EQ(counts.bytes_written, 0);
+    }
+  }
+}
+
+TEST(InputsAt, AreThereForOneBackwardPassAndGoneWithoutOne) {
+  const auto home = std::make_shared<HeardHome>();
+  InputsAt inputs(home);
+  Net net(1);
+  const at::Tensor loss = net.forward(&inputs);
+  loss.backward({}, /*retain_graph=*/true);
+  EXPECT_THAT([&] { loss.backward(); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("there for one backward pass: got a second one")));
+  net.forward(&inputs);
+  EXPECT_EQ(home->steps->back(), "end 1") << "a pass that nobody goes back through";
+}
+
+TEST(InputsAt, AnInputReturnsInItsLayout) {
+  InputsAt inputs(std::make_shared<InPlace>());
+  const at::Tensor rows = at::arange(12, at::kDouble).view({3, 4});
+  for (const at::Tensor& x : {rows, rows.t(), rows.slice(1, 0, 4, 2), rows.narrow(0, 1, 1).expand({5, 4})}) {
+    const at::Tensor back = inputs.keep(x)->take();
+    EXPECT_TRUE(back.equal(x));
+    if (x.is_non_overlapping_and_dense()) {
+      EXPECT_EQ(back.strides(), x.strides());
+    }
+    EXPECT_FALSE(back.is_alias_of(rows));
+  }
+}
+
+}  // namespace
+}  // namespace colossal::memory::inputs_at_test

@@ -1,0 +1,178 @@
+// Training whose parameters, gradients and states lie in host memory and on a disk: the numbers are those of a run that
+// has them all in memory, bit for bit, under every policy and budget, and no budget is exceeded.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+#include "train/zero_runs.h"
+
+namespace colossal::train::tiers_test {
+namespace {
+
+run::Config in_tiers(run::Config config, const std::string& folder, int64_t host_of_a_rank,
+                     const std::string& placement = "auto") {
+  config.memory.disk = folder;
+  config.memory.host = host_of_a_rank * config.parallel.ranks();
+  config.memory.placement = placement;
+  return config;
+}
+
+struct Tiers {
+  memory::TieredHome::Counts counts;
+  int64_t budget = 0;
+};
+
+/// The course of run(), and what rank 0's tiers did.
+Course run_in_tiers(const run::Config& config, int64_t steps, Tiers& tiers,
+                    const models::ModelShape& shape = test::tiny_gpt2()) {
+  Course result;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const auto engine = initialize(world, config, shape);
+    for (int64_t step = 0; step < steps; ++step) {
+      const double loss = test::train_step(*engine, step, kText);
+      if (world.rank() == 0) result.losses.push_back(loss);
+      // The host's budget is of the machine's ranks together, and here each of them is a machine of its own.
+      EXPECT_LE(engine->tiers()->counts().peak_host_bytes, config.memory.host / world.local_size());
+    }
+    if (world.rank() != 0) return;
+    tiers = {engine->tiers()->counts(), config.memory.host / world.local_size()};
+    for (const auto& t : engine->weights()) result.weights.push_back({t.name, t.value.clone(), t.spec, t.part});
+  });
+  return result;
+}
+
+void expect_equal(const Course& got, const Course& want, const std::string& what) {
+  EXPECT_EQ(got.losses, want.losses) << what;
+  ASSERT_EQ(got.weights.size(), want.weights.size()) << what;
+  for (size_t i = 0; i < got.weights.size(); ++i)
+    EXPECT_TRUE(at::equal(got.weights[i].value.clone(), want.weights[i].value.clone()))
+        << what << ": " << got.weights[i].name;
+}
+
+/// Bytes of a rank's host that hold all, and those that a run of `config` is just not refused for.
+struct Budgets {
+  int64_t all = 0, least = 0;
+};
+
+Budgets budgets_of(const run::Config& config) {
+  test::TemporaryFolder folder;
+  Tiers tiers;
+  run_in_tiers(in_tiers(config, folder.path(), 1 << 30), 1, tiers);
+  Budgets budgets{.all = tiers.counts.host_bytes};
+  std::mutex mutex;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const std::string message =
+        test::thrown_message([&] { initialize(world, in_tiers(config, folder.path(), 4096), test::tiny_gpt2()); });
+    EXPECT_THAT(message, testing::HasSubstr("is too small for the"));
+    const size_t begin = message.find("works is \"") + 10;
+    const int64_t least = parse_bytes(message.substr(begin, message.find('"', begin) - begin)).value_or(0);
+    const std::lock_guard lock(mutex);
+    budgets.least = std::max(budgets.least, least / world.local_size());
+  });
+  return budgets;
+}
+
+/// What `config` does in memory with the arithmetic of tiers: parameters come and go, gradients are added up apart.
+run::Config in_memory(run::Config config) {
+  if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_sharers = 1;
+  return config;
+}
+
+class TieredTraining : public testing::TestWithParam<Layout> {};
+
+TEST_P(TieredTraining, EqualsTrainingInMemoryUnderEveryPolicyAndBudget) {
+  const Layout layout = GetParam();
+  run::Config config = config_of(layout);
+  config.training.steps = 5;
+  config.training.accumulate = layout.pipeline == 1 && layout.data < 3 ? 2 : 1;
+  const Course want = run(in_memory(config), 5);
+  const Budgets budgets = budgets_of(config);
+  const int64_t half = (budgets.least + budgets.all) / 2;
+  ASSERT_LT(budgets.least, half);
+  for (const auto& [placement, budget] : std::vector<std::pair<std::string, int64_t>>{
+           {"auto", 2 * budgets.all}, {"auto", half}, {"auto", budgets.least}, {"lru", half}, {"static", half}}) {
+    test::TemporaryFolder folder;
+    Tiers tiers;
+    const run::Config split = in_tiers(config, folder.path(), budget, placement);
+    const Course got = run_in_tiers(split, 5, tiers);
+    const std::string what = concat(layout.name, ", ", placement, ", ", budget);
+    expect_equal(got, want, what);
+    if (budget < budgets.all)
+      EXPECT_GT(tiers.counts.bytes_read, 0) << what;
+    else
+      EXPECT_EQ(tiers.counts.bytes_read + tiers.counts.bytes_written, 0) << what;
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "the file has no name";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, TieredTraining,
+    testing::Values(Layout{.name = "OneRank"}, Layout{.name = "OneRankBf16", .precision = "bf16"},
+                    Layout{.name = "TwoReplicas", .data = 2}, Layout{.name = "Zero1", .zero = 1, .data = 2},
+                    Layout{.name = "Zero2Bf16", .zero = 2, .data = 2, .precision = "bf16"},
+                    Layout{.name = "Zero3Lion", .zero = 3, .data = 3, .optimizer = "lion"},
+                    Layout{.name = "Zero3Tensor", .zero = 3, .data = 2, .tensor = 2, .precision = "bf16"},
+                    Layout{.name = "Pipeline", .pipeline = 2},
+                    Layout{.name = "Adam8bit", .precision = "bf16", .optimizer = "adam8bit"}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
+  const run::Config config = config_of({});
+  const int64_t least = budgets_of(config).least;
+  comm::run_ranks(1, [&](comm::World& world) {
+    test::TemporaryFolder folder;
+    EXPECT_THAT(test::thrown_message(
+                    [&] { initialize(world, in_tiers(config, folder.path(), least - 4096), test::tiny_gpt2()); }),
+                testing::HasSubstr(concat("the smallest that works is \"", print_bytes(least), "\"")));
+  });
+}
+
+TEST(TieredTraining, WithoutADiskKeepsAllInTheHostOrRefuses) {
+  run::Config config = config_of({});
+  config.memory.host = 1 << 30;
+  Tiers tiers;
+  expect_equal(run_in_tiers(config, 3, tiers), run(in_memory(config_of({})), 3), "host alone");
+  config.memory.host = 64 << 10;
+  comm::run_ranks(1, [&](comm::World& world) {
+    EXPECT_THAT(test::thrown_message([&] { initialize(world, config, test::tiny_gpt2()); }),
+                testing::HasSubstr("name a folder for the rest (memory.disk)"));
+  });
+}
+
+// Placement is no part of a checkpoint: it is saved and loaded chunk by chunk, whatever lies where.
+TEST(TieredTraining, CheckpointsMoveBetweenAnyPlacements) {
+  test::TemporaryFolder folder;
+  const Budgets budgets = budgets_of(config_of({}));
+  const run::Config whole = in_memory(config_of({})), small = in_tiers(config_of({}), folder / "a", budgets.least),
+                    other = in_tiers(config_of({}), folder / "b", (budgets.least + budgets.all) / 2, "lru");
+  const Course want = run(whole, 6);
+  for (const auto& [first, then] :
+       std::vector<std::pair<run::Config, run::Config>>{{whole, small}, {small, whole}, {small, other}}) {
+    const std::string saved = test::empty_folder("tiers");
+    Course got;
+    comm::run_ranks(1, [&](comm::World& world) {
+      {
+        const auto engine = initialize(world, first, test::tiny_gpt2());
+        for (int64_t step = 0; step < 3; ++step) got.losses.push_back(test::train_step(*engine, step, kText));
+        test::save(*engine, saved);
+      }
+      const auto engine = initialize(world, then, test::tiny_gpt2());
+      test::load(*engine, saved);
+      for (int64_t step = 3; step < 6; ++step) got.losses.push_back(test::train_step(*engine, step, kText));
+      for (const auto& t : engine->weights()) got.weights.push_back({t.name, t.value.clone(), t.spec, t.part});
+      if (engine->tiers()) EXPECT_LE(engine->tiers()->counts().peak_host_bytes, then.memory.host);
+    });
+    expect_equal(got, want, concat(first.memory.host, " -> ", then.memory.host));
+  }
+}
+
+}  // namespace
+}  // namespace colossal::train::tiers_test
