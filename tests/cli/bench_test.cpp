@@ -61,9 +61,10 @@ TEST(BenchSequence, PrintsARowAModeAndWritesTheReport) {
                               "--ranks", "4,2,1", "--report", folder / "report.html"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, ContainsRegex("\n +1  ring +0 +0 +0 +0 +0 +0 "));
-  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  gather +6144 +6144 +6144 +6144 +2 +2 "));
-  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  ring +6144 +6144 +14336 +14336 +20 +20 "));
-  EXPECT_THAT(outcome.out, ContainsRegex("\n +2  ulysses +6144 +6144 +6144 +6144 +4 +4 "));
+  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  gather +6144 +6144 +6144 +6144 +0 +0 +2 +2 "));
+  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  ring +6144 +6144 +14336 +14336 +0 +0 +20 +20 "));
+  EXPECT_THAT(outcome.out, ContainsRegex("\n +4  ring node 2 +6144 +6144 +14336 +14336 +8192 +8192 +20 +20 "));
+  EXPECT_THAT(outcome.out, ContainsRegex("\n +2  ulysses +6144 +6144 +6144 +6144 +0 +0 +4 +4 "));
   EXPECT_THAT(outcome.out, ContainsRegex("\n +4  usp ulysses 2  [^\n]* 1\\.0000 +1\\.0000\n"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("left out")));
   const std::string page = read_file(folder / "report.html", 1 << 20);

@@ -214,6 +214,36 @@ TEST(Batches, AStateOfOtherDataIsRefused) {
   EXPECT_THAT(refused([](auto& s) { s = 3; }), HasSubstr("damaged"));
 }
 
+// Tokens 3 to 7 of each row are none: to read them is an error.
+TEST(Batches, OfWantedTokensReadNoOthers) {
+  constexpr int64_t kSequence = 12, kWords = 37;
+  std::vector<uint32_t> tokens(3 * kSequence + 1);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = i % kSequence >= 3 && i % kSequence < 8 ? kWords + 1 : static_cast<uint32_t>(i);
+  const auto batches = [&](Documents documents) {
+    return std::make_unique<TextBatches>(
+        Corpus::of(tokens, -1, kWords),
+        TextOptions{.sequence = kSequence, .batch_size = 3, .shuffle = false, .documents = documents});
+  };
+  const std::vector<TokenRun> wanted{{0, 2}, {9, 3}};
+  const auto joined = batches(Documents::Joined);
+  joined->want(wanted);
+  for (int i = 0; i < 2; ++i) {
+    const Batch batch = joined->next();
+    const at::Tensor place = at::arange(3 * kSequence, at::kLong).view({3, kSequence});
+    for (const TokenRun& run : wanted) {
+      const auto own = [&](const at::Tensor& t) { return t.narrow(1, run.first, run.size); };
+      EXPECT_TRUE(at::equal(own(batch.inputs), own(place)));
+      EXPECT_TRUE(at::equal(own(batch.labels), own(place + 1)));
+    }
+    EXPECT_TRUE(at::equal(batch.positions, place.remainder(kSequence))) << "of whole rows";
+    EXPECT_EQ(batch.labels.eq(kIgnored).sum().item<int64_t>(), 0) << "as many labels count as in whole rows";
+  }
+  const auto separate = batches(Documents::Separate);
+  separate->want(wanted);
+  EXPECT_THROW(separate->next(), Error) << "borders may be anywhere";
+}
+
 TEST(Batches, AnErrorOfTheReaderArrivesAtNext) {
   TextBatches batches(Corpus::of({0, 1, 2, 3, 99, 5, 6}, -1, 10), {.sequence = 2, .batch_size = 1, .shuffle = false});
   EXPECT_THAT(values(batches.next().inputs), ElementsAre(0, 1));

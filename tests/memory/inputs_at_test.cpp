@@ -29,6 +29,7 @@ class HeardHome final : public Home {
     Heard(std::shared_ptr<Steps> steps, std::string name, at::Tensor tensor)
         : steps(std::move(steps)), name(std::move(name)), tensor(std::move(tensor)) {}
     ~Heard() override { steps->push_back("end " + name); }
+    int64_t bytes() const override { return static_cast<int64_t>(tensor.nbytes()); }
     void expect() override { steps->push_back("expect " + name); }
     at::Tensor bring() override {
       steps->push_back("bring " + name);

@@ -77,8 +77,8 @@ TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
     }
 }
 
-/// Reads of a memory of `room` tensors that holds what `uses` say, each time letting go of what is used again last: what
-/// no order beats. The uses repeat.
+/// Reads of a memory of `room` tensors that holds what `uses` say, each time letting go of what is used again last:
+/// what no order beats. The uses repeat.
 int64_t fewest_reads(const std::vector<size_t>& uses, size_t room, int rounds) {
   std::vector<size_t> all;
   for (int round = 0; round < rounds; ++round) all.insert(all.end(), uses.begin(), uses.end());

@@ -60,6 +60,27 @@ TEST(Tokens, OfNeighboursTogetherAreInTheOrderOfTheSequence) {
   EXPECT_TRUE(cut.share(0, 1).is_all());
 }
 
+// The second of two ranks, with three of the runs: a batch of 7 tokens, of which those of its own neighbour are 2.
+TEST(Tokens, OfABatchThatHasAPartOfThemAreTakenFromThat) {
+  SequenceCut cut{.lengths = {3, 3, 2, 2}, .held = {{0}, {3}, {1}, {2}}};
+  cut.given = {1, 2, 3};
+  EXPECT_EQ(cut.tokens(), 10);
+  const at::Tensor whole = numbered(2, 10), part = whole.slice(1, 3);
+  const Tokens second{.sequence = cut.share(1, 2)}, last{.sequence = cut.share(3, 4)};
+  EXPECT_EQ(last.sequence.ranges(10, "sequence"), (std::vector<Range>{{6, 2}})) << "of the whole sequence";
+  EXPECT_TRUE(at::equal(last.of(part), whole.slice(1, 6, 8)));
+  EXPECT_TRUE(at::equal(Tokens{.sequence = cut.share(1, 4)}.of(part), whole.slice(1, 8)));
+  cut.given = {1, 2};
+  EXPECT_TRUE(second.sequence.held == cut.given);
+  const at::Tensor own = whole.slice(1, 3, 8);
+  EXPECT_TRUE(Tokens{.sequence = cut.share(1, 2)}.of(own).is_same(own)) << "nothing else was given";
+  EXPECT_EQ(test::complaint([&] { Tokens{.sequence = cut.share(1, 4)}.of(own); }),
+            "[parallel] a rank takes its tokens from those that it was given: it holds run 3 of the sequence and was "
+            "given runs [1, 2]");
+  EXPECT_THAT(test::complaint([&] { last.of(whole); }),
+              testing::HasSubstr("the sequence must be the 7 that its runs add"));
+}
+
 TEST(Tokens, OfACutThatDoesNotDealOutEachRunOnceAreRefused) {
   EXPECT_EQ(test::complaint([] { SequenceCut{.lengths = {2, 2}, .held = {{0}, {0}}}.share(0, 2); }),
             "[parallel] each of the 2 runs that a sequence is cut in must be held by one rank: got indices [0, 0]");

@@ -21,6 +21,7 @@ class AttentionCostOf : public testing::TestWithParam<int64_t> {
         SCOPED_TRACE(concat("rank ", rank));
         EXPECT_DOUBLE_EQ(measured[rank].forward, formula[rank].forward);
         EXPECT_DOUBLE_EQ(measured[rank].backward, formula[rank].backward);
+        EXPECT_DOUBLE_EQ(measured[rank].between_nodes, formula[rank].between_nodes);
         EXPECT_EQ(measured[rank].calls, formula[rank].calls);
         EXPECT_EQ(measured[rank].activation_bytes, formula[rank].activation_bytes);
         EXPECT_DOUBLE_EQ(measured[rank].operations, formula[rank].operations);

@@ -214,7 +214,7 @@ TEST(SequenceTraffic, OperationsOfPackedDocumentsAreThePairsInside) {
       const SequenceCase c{.config = config_of(mode, ranks), .tokens = 150, .documents = 3};
       const nn::SequenceCut cut = parallel::sequence_cut(c.config, c.tokens, documents_of(c));
       EXPECT_NE(cut.held, parallel::zigzag(c.tokens, ranks).held) << "a dealt cut";
-      const std::vector<double> pairs = parallel::pairs_of(cut, documents_of(c), {c.options});
+      const std::vector<double> pairs = parallel::pairs_of(cut, documents_of(c), {{}});
       comm::run_ranks(static_cast<int>(ranks), [&](comm::World& world) {
         RankOfSequence rank(world, c);
         const tensor::FlopCount count;

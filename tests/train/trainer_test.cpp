@@ -126,6 +126,26 @@ TEST_F(Run, ALayoutMayChangeBetweenStopAndResume) {
   EXPECT_NEAR(report::read_metrics(base + "/parts/metrics.jsonl").back().loss, want, 1e-4 * want);  // fp32, 20 steps
 }
 
+// With joined documents each rank reads its own tokens alone, in training, evaluation and after a stop.
+TEST_F(Run, RanksOfASequenceThatReadTheirOwnTokensTrainAsOneProcessDoes) {
+  const auto joined = [&](const std::string& folder, int64_t ranks) {
+    run::Config c = make(folder, 1, 1);
+    c.parallel.sequence = {.size = ranks, .mode = "ring"};
+    c.data.documents = "joined";
+    c.precision.mode = "fp64";
+    c.training.steps = 8;
+    return c;
+  };
+  const auto whole = train(joined("whole", 1), Start::New);
+  train(joined("parts", 2), Start::New, 3);
+  const auto last = train(joined("parts", 2), Start::Resume);
+  for (const auto& [name, value] : whole) test::expect_close(last.at(name), value, 1 << 16, name);
+  const auto want = report::read_metrics(base + "/whole/metrics.jsonl"),
+             got = report::read_metrics(base + "/parts/metrics.jsonl");
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i].loss, want[i].loss, 1e-10 * want[i].loss);
+}
+
 TEST_F(Run, WritesItsFolder) {
   const run::Config c = make("run", 2, 1);
   train(c, Start::New);

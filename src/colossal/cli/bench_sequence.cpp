@@ -25,6 +25,7 @@ using parallel::SequenceConfig;
 MeasuredTable attention_table() {
   return {{{"sent forward", 1, 0, 10},
            {"sent backward", 1, 0, 10},
+           {"between nodes", 1, 0, 10},
            {"calls", 1, 0, 4},
            {"activations, MiB", kMiB, 3, 8},
            {"GFLOP", 1e9, 4, 8},
@@ -35,11 +36,11 @@ MeasuredTable attention_table() {
 constexpr const char* kAttentionLegend =
     "Attention of one layer, fp32, without the projections around it, forward and backward. Each pair of columns: "
     "measured, formula. Sent: bytes\n"
-    "a rank puts on the wire. Activations: what it keeps from forward for backward, and the result. GFLOP: of the "
-    "pairs "
-    "of a query and a key\n"
-    "that the mask lets through; those of the busiest rank over the mean are what the others wait for. Of all else the "
-    "rank that has most.\n"
+    "a rank puts on the wire; between nodes: those of both over the outer ring, where sequence.node makes one. "
+    "Activations: what it keeps from\n"
+    "forward for backward, and the result. GFLOP: of the pairs of a query and a key that the mask lets through; those "
+    "of the busiest rank over\n"
+    "the mean are what the others wait for. Of all else the rank that has most.\n"
     "Megatron's form (tensor.sequence) sends around the projections instead: colossal bench tensor-parallel.\n";
 
 /// Of the rank that has most, value by value, as the table has them.
@@ -53,6 +54,7 @@ std::vector<double> busiest(const std::vector<AttentionCost>& ranks) {
   for (const AttentionCost& cost : ranks) operations += cost.operations;
   return {most(&AttentionCost::forward),
           most(&AttentionCost::backward),
+          most(&AttentionCost::between_nodes),
           most(&AttentionCost::calls),
           most(&AttentionCost::activation_bytes),
           most(&AttentionCost::operations),
@@ -91,10 +93,10 @@ std::string page_of_attention(const AttentionSizes& sizes, const std::vector<Mea
        .x_label = "ranks",
        .unit = report::PlotUnit::kBytes,
        .from_zero = true,
-       .series = lines_of_modes(rows, [](const std::vector<double>& v) { return v[3]; })},
+       .series = lines_of_modes(rows, [](const std::vector<double>& v) { return v[4]; })},
       {.title = "Operations of the busiest rank over the mean",
        .x_label = "ranks",
-       .series = lines_of_modes(rows, [](const std::vector<double>& v) { return v[5]; })},
+       .series = lines_of_modes(rows, [](const std::vector<double>& v) { return v[6]; })},
   };
   std::string out = "<section class='plots'>";
   for (const auto& plot : plots) out += report::render_plot(plot);

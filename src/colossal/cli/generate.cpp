@@ -87,6 +87,9 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--parallel.sequence.ulysses", r.layout.sequence.ulysses, "usp: neighbours that exchange heads")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.sequence.node", r.layout.sequence.node, "ring, usp: ranks of a node; 0: one ring over all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

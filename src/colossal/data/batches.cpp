@@ -42,7 +42,7 @@ std::string difference(const std::string& name, const nlohmann::json& stored, co
 
 Batch pinned(const Batch& batch) {
   const auto pin = [](const at::Tensor& t) { return t.defined() ? t.pin_memory() : t; };
-  return {pin(batch.inputs), pin(batch.labels), pin(batch.positions), pin(batch.documents)};
+  return {pin(batch.inputs), pin(batch.labels), pin(batch.positions), pin(batch.documents), batch.wanted};
 }
 
 Batches::Batches(std::shared_ptr<const Samples> samples, BatchOptions options)
@@ -60,6 +60,7 @@ Batches::~Batches() = default;  // the producer is asked to stop, and joined
 Batch Batches::make(int64_t first_row) const {
   const int64_t rows = options_.batch_size / options_.ranks;
   Batch batch = samples_->make(rows);
+  batch.wanted = wanted_;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t global = first_row + options_.rank * rows + row, epoch = global / count_, position = global % count_;
     const int64_t sample = options_.shuffle ? Order(count_, options_.seed, epoch)(position) : position;
@@ -68,6 +69,12 @@ Batch Batches::make(int64_t first_row) const {
     if (options_.counts_once && epoch > 0) batch.labels.select(0, row).fill_(kIgnored);
   }
   return options_.pinned ? pinned(batch) : batch;
+}
+
+void Batches::want(std::vector<TokenRun> tokens) {
+  producer_ = {};  // which reads them
+  wanted_ = std::move(tokens);
+  seek(row_);
 }
 
 void Batches::seek(int64_t row) {

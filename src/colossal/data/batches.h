@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace colossal::data {
 
@@ -26,12 +27,20 @@ struct BatchOptions {
   bool pinned = false;  ///< as pinned() makes them, by the thread that prepares them
 };
 
+/// Tokens [first, first + size) of a row.
+struct TokenRun {
+  int64_t first, size;
+};
+
 /// Some samples, a row each, on the host. Text: int64 [B, S] each. Images: float [B, C, side, side] and labels [B, 1].
 struct Batch {
   at::Tensor inputs;     ///< token ids, or images
   at::Tensor labels;     ///< the next token, or the class; kIgnored: not counted
   at::Tensor positions;  ///< within the document, counted from the start of the sample; undefined for images
   at::Tensor documents;  ///< 0, 1, ... within the sample; undefined for images
+  /// Whoever reads the batch reads no other ids and labels than these tokens': samples that find them without the rest
+  /// of the row leave the others 0. Empty: all
+  std::vector<TokenRun> wanted{};
 };
 
 /// The same batch in page-locked memory, from which the accelerator of this process copies (non_blocking) while the
@@ -70,6 +79,9 @@ class Batches {
 
   Batch next();
   int64_t samples() const { return count_; }  ///< of an epoch
+  /// The batches to come are asked for with these tokens wanted (Batch::wanted): those that a rank takes, where ranks
+  /// share the tokens of a row.
+  void want(std::vector<TokenRun> tokens);
   /// Goes to batch 0: of evaluation, before each round.
   void rewind() { seek(0); }
 
@@ -85,6 +97,7 @@ class Batches {
 
   std::shared_ptr<const Samples> samples_;
   BatchOptions options_;
+  std::vector<TokenRun> wanted_;
   int64_t count_;
   int64_t row_ = 0;  // first row of the batch that next() returns
   std::mutex mutex_;

@@ -19,7 +19,9 @@ MaskedSamples::MaskedSamples(Corpus corpus, int64_t sequence, Documents document
 }
 
 void MaskedSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
-  texts_.fill(index, seed, batch, row);
+  Batch whole = batch;  // what is hidden is drawn from all tokens of a row
+  whole.wanted.clear();
+  texts_.fill(index, seed, whole, row);
   const int64_t length = batch.inputs.size(1);
   int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * length;
   int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * length;

@@ -22,13 +22,15 @@ Batch TextSamples::make(int64_t rows) const {
 }
 
 void TextSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
+  const bool separate = documents_ == Documents::Separate;
+  const bool has_parts = !separate && !batch.wanted.empty();
   std::vector<int64_t> ids(sequence_ + 1);
-  corpus_.read(index * sequence_, sequence_ + 1, ids.data());
+  for (const TokenRun& run : has_parts ? batch.wanted : std::vector<TokenRun>{{0, sequence_}})
+    corpus_.read(index * sequence_ + run.first, run.size + 1, ids.data() + run.first);
   int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * sequence_;
   int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * sequence_;
   int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * sequence_;
   int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * sequence_;
-  const bool separate = documents_ == Documents::Separate;
   int64_t position = 0, document = 0;
   for (int64_t i = 0; i < sequence_; ++i) {
     const bool ends = separate && ids[i] == corpus_.end_id();

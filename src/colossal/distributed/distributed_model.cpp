@@ -93,9 +93,10 @@ parallel::StageFunction DistributedModel::stage_function(const Runner& runner, c
 
 std::vector<int64_t> DistributedModel::hidden_sizes(const Runner& runner, const Pass& pass) {
   const parallel::Layout& layout = runner.layout;
-  const int64_t tokens = models::tokens_of(runner.model, pass.inputs);
-  return parallel::local_sizes(layout, layout.outside, pass.inputs.size(0), tokens, runner.model.shape.hidden,
-                               layout.with_cut(pass.step, tokens));
+  const int64_t given = models::tokens_of(runner.model, pass.inputs);
+  const nn::Step step = layout.with_cut(pass.step, given);
+  return parallel::local_sizes(layout, layout.outside, pass.inputs.size(0), step.cut ? step.cut->tokens() : given,
+                               runner.model.shape.hidden, step);
 }
 
 void DistributedModel::train(const PassOf& pass, const ResultOf& loss,

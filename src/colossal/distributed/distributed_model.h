@@ -25,7 +25,8 @@ class DistributedModel {
   };
   /// What goes through the model at once.
   struct Pass {
-    at::Tensor inputs;  ///< a micro-batch, the same on all ranks of a replica
+    /// A micro-batch, the same on all ranks of a replica, or what step.cut says that this one was given of it
+    at::Tensor inputs;
     nn::Step step;
   };
   using PassOf = std::function<Pass(int micro_batch)>;

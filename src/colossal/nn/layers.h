@@ -16,8 +16,8 @@
 //   };
 //
 // Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory
-// are logical. A batch (ids, labels, positions, documents, images) is always given whole, the same on all ranks of the
-// model; hidden states are what the layout gives a rank, its part of B, of S and of H (Tokens, and a run of features):
+// are logical. A batch (ids, labels, positions, documents, images) is given whole, the same on all ranks of the model,
+// or of ids, labels and positions what Step::cut says; hidden states are what the layout gives a rank, its part of B, of S and of H (Tokens, and a run of features):
 // a model takes no size of a hidden state for the whole one. Which tokens a rank has may differ from batch to batch, so
 // every layer that must know is given the Step; a model hands on the one that it was given.
 #pragma once
@@ -59,8 +59,9 @@ struct Step {
   int64_t first_row = 0;
   /// Hidden states are one token a row, that of its class, whatever ranks have it: dropout counts rows alone
   bool is_class_token = false;
-  /// How this batch's sequence is dealt out to the ranks that split it; null: in equal runs, one a rank. Whoever runs
-  /// the model sets it, from the layout of the layers (parallel::Layout::with_cut), and layers alone read it
+  /// How this batch's sequence is dealt out to the ranks that split it, and what of it this rank was given; null: in
+  /// equal runs, one a rank, of the whole. Whoever runs the model sets it, from the layout of the layers
+  /// (parallel::Layout::with_cut), and layers alone read it
   std::shared_ptr<const SequenceCut> cut{};
 };
 

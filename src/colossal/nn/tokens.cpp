@@ -37,8 +37,21 @@ int64_t Share::whole_size(int64_t own) const {
 
 at::Tensor Share::of(const at::Tensor& whole, int64_t dim, const char* what) const {
   if (!whole.defined() || is_all()) return whole;
+  Share among = *this;  // the runs that `whole` has
+  if (!given.empty()) {
+    among.given.clear(), among.held.clear(), among.lengths.clear();
+    for (const int64_t run : given) among.lengths.push_back(lengths.at(run));
+    for (const int64_t run : held) {
+      const auto at = std::find(given.begin(), given.end(), run);
+      require(at != given.end(), "parallel", "a rank takes its tokens from those that it was given: it holds run ", run,
+              " of the ", what, " and was given runs ", at::IntArrayRef(given));
+      among.held.push_back(at - given.begin());
+    }
+  }
+  const std::vector<Range> all = among.ranges(whole.size(dim), what);
+  if (!given.empty() && held == given) return whole;
   std::vector<at::Tensor> parts;
-  for (const Range& range : ranges(whole.size(dim), what)) parts.push_back(whole.narrow(dim, range.first, range.size));
+  for (const Range& range : all) parts.push_back(whole.narrow(dim, range.first, range.size));
   return parts.size() == 1 ? parts.front() : at::cat(parts, dim);
 }
 
@@ -60,8 +73,10 @@ Share SequenceCut::share(int64_t part, int64_t parts) const {
   require(each_once, "parallel", "each of the ", runs,
           " runs that a sequence is cut in must be held by one rank: got indices ", at::IntArrayRef(all));
   if (parts == 1) return {};
-  return {runs, own, lengths};
+  return {runs, own, lengths, given};
 }
+
+int64_t SequenceCut::tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
 
 at::Tensor Tokens::of(const at::Tensor& whole) const { return sequence.of(rows_of(whole), 1, kSequence); }
 

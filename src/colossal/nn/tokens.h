@@ -7,6 +7,8 @@
 //
 //   const SequenceCut cut{.lengths = {3, 3, 2, 2}, .held = {{0, 3}, {1, 2}}};  // of 10 tokens: 0-2 and 8-9, 3-7
 //   const Tokens tokens{.sequence = cut.share(1, 2)};                          // what the second of two ranks holds
+//
+// A rank need not have the whole batch: with cut.given = {1, 2} that one takes its tokens of ids [8, 5], of 3-7.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -26,6 +28,7 @@ struct Share {
   int64_t runs = 1;
   std::vector<int64_t> held{0};
   std::vector<int64_t> lengths{};  ///< of the runs; empty: all are equal, whatever the size of the dimension
+  std::vector<int64_t> given{};    ///< SequenceCut::given
 
   bool operator==(const Share&) const = default;
   bool is_all() const { return runs == 1; }
@@ -34,7 +37,8 @@ struct Share {
   /// The runs held of a dimension of `size`. Errors ("parallel"): a size that does not divide by `runs`, or that is not
   /// the sum of `lengths`; `what` names the dimension in the message.
   std::vector<Range> ranges(int64_t size, const char* what) const;
-  /// Those runs of dimension `dim` of `whole`: a view where one is held, a copy where several are.
+  /// Those runs of dimension `dim` of `whole`, which has all runs or those of `given`: a view where one is held or
+  /// nothing else is given, a copy where several are. Errors, beside those of ranges(): runs held that are not given.
   at::Tensor of(const at::Tensor& whole, int64_t dim, const char* what) const;
   /// The size of the dimension of which this rank holds `own`.
   int64_t whole_size(int64_t own) const;
@@ -45,7 +49,12 @@ struct Share {
 struct SequenceCut {
   std::vector<int64_t> lengths;            ///< of the runs, in the order of the sequence
   std::vector<std::vector<int64_t>> held;  ///< for each rank the indices of its runs
+  /// The runs that ids, labels and positions of the batch have on this rank, ascending; empty: all of them. Documents
+  /// always are those of all tokens
+  std::vector<int64_t> given{};
 
+  /// Of a row, all ranks together.
+  int64_t tokens() const;
   /// The ranks in `parts` equal runs of neighbours: what those of run `part` hold together, in the order of the
   /// sequence. With as many parts as ranks that is what rank `part` holds.
   /// Errors ("parallel"): parts that do not divide the ranks; a rank without a run; a run that nobody holds, or that

@@ -46,6 +46,10 @@ struct Simd<double> {
   static constexpr double kSmallestExponent = -708.0, kLargestExponent = 709.0;
   static constexpr double kLn2High = 6.93145751953125e-1, kLn2Low = 1.42860682030941723212e-6;
 };
+/// 1 / k!, the coefficients of the series of e^x.
+constexpr double kInverseFactorials[] = {
+    1.0,        1.0,         1.0 / 2,      1.0 / 6,       1.0 / 24,       1.0 / 120,       1.0 / 720,
+    1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
 template <class W>
 using Vec = typename Simd<W>::Vector;
 template <class W>
@@ -218,9 +222,9 @@ inline Vec<W> exp_of(Vec<W> x) {
   const Vec<W> shifted = x * W(1.44269504088896340736) + S::kRoundingMagic;
   const Vec<W> n = shifted - S::kRoundingMagic;
   const Vec<W> r = (x - n * S::kLn2High) - n * S::kLn2Low;
-  Vec<W> series = splat<W>(1);
+  Vec<W> series = splat<W>(static_cast<W>(kInverseFactorials[S::kSeriesTerms]));
 #pragma GCC unroll 16
-  for (int k = S::kSeriesTerms; k > 0; --k) series = series * r * (W(1) / k) + W(1);
+  for (int k = S::kSeriesTerms - 1; k >= 0; --k) series = series * r + static_cast<W>(kInverseFactorials[k]);
   const auto exponent = ((typename S::Integers)shifted + S::kExponentBias) << S::kMantissaBits;
   const Vec<W> result = series * (Vec<W>)exponent;
   return underflow ? Vec<W>{} : result;

@@ -137,6 +137,19 @@ std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->w
 
 void Engine::weights_loaded() { optimization_->weights_loaded(); }
 
+std::vector<data::TokenRun> Engine::tokens_read() const {
+  const parallel::Layout& layout = model_->layout();
+  if (!layout.cut || config_.data.documents == "separate" ||
+      model_->model().shape.task().reads == models::Reads::Images)
+    return {};
+  const int64_t tokens = config_.data.sequence;
+  const nn::Share own = layout.tokens_read(layout.with_cut({}, tokens));
+  std::vector<data::TokenRun> runs;
+  if (own.is_all()) return runs;
+  for (const nn::Range& run : own.ranges(tokens, "sequence")) runs.push_back({run.first, run.size});
+  return runs;
+}
+
 models::Model& Engine::model() { return model_->model(); }
 
 nn::Parameters& Engine::parameters() { return model_->parameters(); }
@@ -145,15 +158,41 @@ memory::ChunkStore& Engine::store() { return optimization_->store(); }
 
 at::Device Engine::device() const { return model_->parameters().options().device; }
 
+/// Of pinned memory (data::pinned) nobody waits for the copy: kernels come behind it, which the host's do not.
+at::Tensor Engine::on_device(const at::Tensor& t) const {
+  if (!t.defined()) return t;
+  return t.to(t.options().device(device()), t.is_cpu() && tensor::is_elsewhere(device()));
+}
+
+/// On the device, unless that is to have a part of its tokens: see ready().
 data::Batch Engine::checked(const data::Batch& b) const {
   models::check_batch(model_->model().shape, b.inputs, b.labels);
-  // Of pinned batches (data::pinned) nobody waits for the copies: kernels come behind them, which the host's do not.
-  auto here = [&](const at::Tensor& t) {
-    const bool is_not_awaited = t.defined() && t.is_cpu() && tensor::is_elsewhere(device());
-    return t.defined() ? t.to(t.options().device(device()), is_not_awaited) : t;
-  };
   // Documents stay: the host reads their borders.
-  return {here(b.inputs), here(b.labels), here(b.positions), b.documents.defined() ? b.documents.cpu() : b.documents};
+  const at::Tensor documents = b.documents.defined() ? b.documents.cpu() : b.documents;
+  if (model_->layout().cut) return {b.inputs, b.labels, b.positions, documents};
+  return {on_device(b.inputs), on_device(b.labels), on_device(b.positions), documents};
+}
+
+Engine::MicroBatch Engine::ready(const data::Batch& b, nn::Step step) const {
+  const models::Task task = model_->model().shape.task();
+  const parallel::Layout& layout = model_->layout();
+  if (!layout.cut || task.reads == models::Reads::Images) {
+    step.positions = on_device(b.positions);
+    return {on_device(b.inputs), on_device(b.labels), std::move(step)};
+  }
+  step = layout.with_cut(std::move(step), b.inputs.size(1));
+  const nn::Share own = layout.tokens_read(step);
+  const auto take = [&](const at::Tensor& t) {
+    const at::Tensor part = own.of(t, 1, "sequence");
+    const bool was_pinned = t.defined() && tensor::is_elsewhere(device()) && t.is_pinned();
+    return on_device(was_pinned ? part.contiguous().pin_memory() : part);
+  };
+  auto cut = std::make_shared<nn::SequenceCut>(*step.cut);
+  if (!own.is_all()) cut->given = own.held;
+  step.cut = std::move(cut);
+  step.positions = take(b.positions);
+  return {take(b.inputs), task.objective == models::Objective::Class ? on_device(b.labels) : take(b.labels),
+          std::move(step)};
 }
 
 nn::Step Engine::step_of(const data::Batch& micro_batch) const {
@@ -199,14 +238,15 @@ double Engine::train_step(const data::Batch& batch) {
 /// What this rank's micro-batches lost, each a sum, in their order; gradients are those of the sums times `factor`.
 std::vector<at::Tensor> Engine::train(const data::Batch& b, double factor) {
   const int64_t parts = config_.micro_batches();
-  const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
-  const auto pass = [&](int i) {
-    const data::Batch part = micro(i);
-    return distributed::DistributedModel::Pass{part.inputs, training_step_of(part, i)};
-  };
+  std::vector<MicroBatch> micro;
+  for (int64_t i = 0; i < parts; ++i) {
+    const data::Batch part = part_of(b, i, parts);
+    micro.push_back(ready(part, training_step_of(part, i)));
+  }
+  const auto pass = [&](int i) { return distributed::DistributedModel::Pass{micro[i].inputs, micro[i].step}; };
   std::vector<at::Tensor> losses(parts);
   const auto loss = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor sum = model().head->loss_sum(hidden, micro(i).labels, step);
+    const at::Tensor sum = model().head->loss_sum(hidden, micro[i].labels, step);
     losses[i] = sum.detach();
     return sum * factor;
   };
@@ -260,11 +300,17 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   const models::Task task = model().shape.task();
   const int64_t wanted = mesh_.size("pipeline") > 1 ? config_.micro_batches() : 1;
   const int64_t parts = b.inputs.size(0) % (wanted * model().batch_parts) == 0 ? wanted : 1;
-  const auto micro = [&](int64_t i) { return part_of(b, i, parts); };
-  const auto pass = [&](int i) { return distributed::DistributedModel::Pass{micro(i).inputs, step_of(micro(i))}; };
+  std::vector<MicroBatch> micro;
+  std::vector<at::Tensor> labelled;  // of whole rows, as losses are
+  for (int64_t i = 0; i < parts; ++i) {
+    const data::Batch part = part_of(b, i, parts);
+    micro.push_back(ready(part, step_of(part)));
+    labelled.push_back(on_device(counted(part.labels)));
+  }
+  const auto pass = [&](int i) { return distributed::DistributedModel::Pass{micro[i].inputs, micro[i].step}; };
   const auto sums_of = [&](int i, const at::Tensor& hidden, const nn::Step& step) {
-    const at::Tensor labels = micro(i).labels;
-    std::vector<at::Tensor> sums{model().head->loss_sum(hidden, labels, step), counted(labels)};
+    const at::Tensor labels = micro[i].labels;
+    std::vector<at::Tensor> sums{model().head->loss_sum(hidden, labels, step), labelled[i]};
     if (task.has_accuracy()) sums.push_back(model().head->found(hidden, labels, step));
     for (at::Tensor& sum : sums) sum = sum.to(at::kDouble);
     return at::stack(sums);

@@ -96,6 +96,10 @@ class Engine : public Resumable {
 
   /// Where parameters, gradients and states of this rank lie; null without [memory] host or disk.
   const memory::TieredHome* tiers() const;
+  /// The tokens of each row of a batch that this rank reads, where ranks share them and no documents say which: its own
+  /// of ids and labels. Empty: all.
+  std::vector<data::TokenRun> tokens_read() const;
+
   models::Model& model();
   nn::Parameters& parameters();
   memory::ChunkStore& store();
@@ -104,6 +108,13 @@ class Engine : public Resumable {
   at::Device device() const;
 
  private:
+  /// A micro-batch on the device, where tokens are dealt out those of this rank alone, and the step of its layers.
+  struct MicroBatch {
+    at::Tensor inputs, labels;
+    nn::Step step;
+  };
+  MicroBatch ready(const data::Batch& micro_batch, nn::Step step) const;
+  at::Tensor on_device(const at::Tensor& t) const;
   nn::Step step_of(const data::Batch& micro_batch) const;
   nn::Step training_step_of(const data::Batch& micro_batch, int64_t index) const;
   std::vector<at::Tensor> train(const data::Batch& batch, double factor);

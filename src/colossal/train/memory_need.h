@@ -25,8 +25,8 @@ double usable_memory();
 
 /// Errors ("model"): a model that certainly does not fit into `limit` bytes for the `local` of the run's ranks that are
 /// on this machine, with the estimate, the limit and what to change. Nothing is refused where ranks compute on an
-/// accelerator, as `device` says, whose memory is not this one, nor with memory.disk, nor of a pipeline over several machines, whose stages
-/// differ.
+/// accelerator, as `device` says, whose memory is not this one, nor with memory.disk, nor of a pipeline over several
+/// machines, whose stages differ.
 void check_memory(const run::Config& config, const models::ModelShape& shape, at::Device device, int64_t local,
                   double limit = usable_memory());
 

@@ -144,6 +144,8 @@ Trainer::Trainer(comm::World& world, run::Config config, TrainerOptions options)
   std::optional<Error> refused;
   try {
     engine_ = initialize(world_, config_, data_.shape, device);
+    data_.training->want(engine_->tokens_read());
+    if (data_.held_out) data_.held_out->want(engine_->tokens_read());
   } catch (const Error& error) {
     // It refuses on every rank or on none, and before anything is sent: below they find out that they all did. What
     // is no Error, a lack of memory, ends one rank, and the others hear of that.
@@ -311,16 +313,15 @@ bool Trainer::agree_on_step(report::StepMetrics& m) {
   return most[0].item<double>() > 0;
 }
 
-std::optional<report::TierMetrics> Trainer::tier_metrics() {
-  if (!engine_->tiers()) return std::nullopt;
+void Trainer::agree_on_tiers(report::StepMetrics& m) {
+  if (!engine_->tiers()) return;
   const memory::TieredHome::Counts now = engine_->tiers()->counts();
-  at::Tensor sums = at::tensor({now.host_bytes, now.disk_bytes, now.bytes_read - moved_before_.bytes_read,
-                                now.bytes_written - moved_before_.bytes_written},
-                               at::kLong);
-  moved_before_ = {now.host_bytes, now.disk_bytes, now.bytes_read, now.bytes_written};
+  at::Tensor sums = at::tensor(
+      {now.host_bytes, now.disk_bytes, now.bytes_read - read_before_, now.bytes_written - written_before_}, at::kLong);
+  read_before_ = now.bytes_read, written_before_ = now.bytes_written;
   all_ranks().all_reduce(sums, comm::Reduce::Sum).wait();
   const auto* bytes = sums.const_data_ptr<int64_t>();
-  return report::TierMetrics{bytes[0], bytes[1], bytes[2], bytes[3]};
+  m.tiers = report::TierMetrics{bytes[0], bytes[1], bytes[2], bytes[3]};
 }
 
 double Trainer::peak_flops() {
@@ -361,7 +362,7 @@ bool Trainer::run() {
     m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
     if (flops) m.mfu = *flops / m.seconds / peak;
     stopped = agree_on_step(m);
-    m.tiers = tier_metrics();
+    agree_on_tiers(m);
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.stall_seconds = stalled;
     const bool is_last = m.step == t.steps;
     const bool evaluates = is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0);

@@ -14,7 +14,6 @@
 #include "colossal/base/run_folder.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/models/registry.h"
-#include "colossal/report/metrics.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
 #include "colossal/train/checkpoints.h"
@@ -23,6 +22,7 @@
 namespace colossal::report {
 struct PipelineTimeline;
 struct Report;
+struct StepMetrics;
 }  // namespace colossal::report
 
 namespace colossal::train {
@@ -93,9 +93,9 @@ class Trainer {
   /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to
   /// stop.
   bool agree_on_step(report::StepMetrics& metrics);
-  /// What moved between host and disk since the last call, and where it is now, of all ranks: one message, where ranks
-  /// have tiers.
-  std::optional<report::TierMetrics> tier_metrics();
+  /// What moved between host and disk since the step before, and where it is now, of all ranks: one message, where
+  /// ranks have tiers.
+  void agree_on_tiers(report::StepMetrics& metrics);
   double peak_flops();
   /// Operations of a step of all ranks, or nothing, with a warning, of a model that cannot tell (models::costs_of).
   std::optional<double> step_flops();
@@ -114,7 +114,7 @@ class Trainer {
   run::RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Output> output_;
-  report::TierMetrics moved_before_;                    // by this rank, when tier_metrics() was asked last
+  int64_t read_before_ = 0, written_before_ = 0;        // bytes by this rank, up to the step before
   std::unique_ptr<report::PipelineTimeline> timeline_;  // of the last step of run(), on rank 0 of a pipeline
   int64_t saved_step_ = -1;                             // of the newest checkpoint that this run could go on from
 };

@@ -27,8 +27,9 @@ class Eviction {
   virtual size_t choose(const std::vector<Candidate>& candidates) const = 0;
 };
 
-/// "auto":   the one that is used again last, or never (Belady 1966, doi:10.1147/sj.52.0078: where all are equally large
-///           no other order moves less); of those of which that is not known, the one that was used longest ago, first.
+/// "auto":   the one that is used again last, or never (Belady 1966, doi:10.1147/sj.52.0078: where all are equally
+///           large no other order moves less); of those of which that is not known, the one that was used longest ago,
+///           first.
 /// "lru":    the one that was used longest ago.
 /// "static": the one that came last, so that those that came first stay for good.
 /// Errors ("memory"): no such policy.

@@ -14,7 +14,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
-#include "colossal/memory/tiers/aligned_tensor.h"
+#include "colossal/memory/tiers/host_buffers.h"
 #include "colossal/memory/timeline.h"
 
 namespace colossal::memory {
@@ -37,45 +37,6 @@ struct Tenant {
   Moving moving = Moving::No;  // Out: the buffer is free when the transfer is over
   DiskTransfer transfer{};
   uint64_t used = 0;
-};
-
-/// Buffers by size, so that those of tensors that left serve others: new memory costs as much as a read of it.
-class Buffers {
- public:
-  explicit Buffers(int64_t budget) : budget_(budget) {}
-  int64_t in_use() const { return in_use_; }
-  int64_t peak() const { return peak_; }
-  int64_t held() const { return in_use_ + idle_bytes_; }
-
-  /// There is room for `bytes`: in_use() + bytes <= budget.
-  at::Tensor take(int64_t bytes) {
-    at::Tensor buffer;
-    const auto found = idle_.lower_bound(bytes);
-    if (found != idle_.end() && in_use_ + found->first <= budget_ && found->first <= bytes + bytes / 8) {
-      buffer = found->second;
-      idle_bytes_ -= found->first;
-      idle_.erase(found);
-    } else {
-      while (!idle_.empty() && in_use_ + idle_bytes_ + bytes > budget_) {
-        idle_bytes_ -= idle_.rbegin()->first;
-        idle_.erase(std::prev(idle_.end()));
-      }
-      buffer = empty_aligned({bytes}, at::kByte);
-    }
-    in_use_ += buffer.numel();
-    peak_ = std::max(peak_, held());
-    return buffer;
-  }
-  void give_back(at::Tensor buffer) {
-    in_use_ -= buffer.numel();
-    idle_bytes_ += buffer.numel();
-    const int64_t bytes = buffer.numel();
-    idle_.emplace(bytes, std::move(buffer));
-  }
-
- private:
-  int64_t budget_, in_use_ = 0, idle_bytes_ = 0, peak_ = 0;
-  std::multimap<int64_t, at::Tensor> idle_;
 };
 
 }  // namespace
@@ -263,7 +224,7 @@ struct TieredHomeState {
   const int64_t budget, ahead_bytes;
   std::shared_ptr<DiskSpace> disk;
   std::unique_ptr<Eviction> eviction;
-  Buffers buffers;
+  HostBuffers buffers;
   std::map<size_t, Tenant*> all;  // by number
   std::set<size_t> free_numbers;
   Timeline timeline;

@@ -83,12 +83,18 @@ AttentionCost cost_of_exchange(const AttentionSizes& s, const nn::SequenceCut& c
   return cost;
 }
 
-/// Of a ring of `ranks`: keys and values to all others, in backward again, and their gradients all the way round.
-AttentionCost cost_of_ring(const AttentionSizes& s, const nn::SequenceCut& cut, int64_t ranks, int64_t kv_heads) {
+/// Of a ring of `ranks`: keys and values to all others, in backward again, and their gradients all the way round. In
+/// nodes of a ring each a turn of the outer one is a step between nodes, and gradients are at home behind the last one.
+AttentionCost cost_of_ring(const AttentionSizes& s, const nn::SequenceCut& cut, int64_t ranks, int64_t nodes,
+                           int64_t kv_heads) {
   if (ranks == 1) return {};
   const double part = 2 * bytes_of_heads(s, longest_held(cut, ranks), kv_heads);
-  const auto n = static_cast<double>(ranks);
-  return {.forward = (n - 1) * part, .backward = (2 * n - 1) * part, .calls = 2 * (n - 1) + 2 * (2 * n - 1)};
+  const auto parts = static_cast<double>(ranks - 1), gradients = static_cast<double>(nodes > 1 ? ranks : ranks - 1),
+             outer = static_cast<double>(nodes > 1 ? (nodes - 1) + (nodes - 1) + nodes : 0);
+  return {.forward = parts * part,
+          .backward = (parts + gradients) * part,
+          .between_nodes = outer * part,
+          .calls = 2 * parts + 2 * (parts + gradients)};
 }
 
 }  // namespace
@@ -126,8 +132,9 @@ AttentionCost SequenceUsp::cost(const SequenceConfig& c, const AttentionSizes& s
   const HeadsComputed here(s, rank % c.ulysses, c.ulysses);
   const double tokens = tokens_held(cut, group, groups);
   AttentionCost cost = cost_of_exchange(s, cut, rank, c.ulysses);
-  const AttentionCost ring = cost_of_ring(s, cut, groups, here.kv());
+  const AttentionCost ring = cost_of_ring(s, cut, groups, c.node == 0 ? groups : c.size / c.node, here.kv());
   cost.forward += ring.forward, cost.backward += ring.backward, cost.calls += ring.calls;
+  if (c.node > 0) cost.between_nodes = ring.between_nodes;
   cost.activation_bytes += kept_by_attention(s, tokens, tokens, here);
   cost.operations = operations_of(s, runs_of(cut, group, groups), here.q);
   return cost;
@@ -151,15 +158,18 @@ std::vector<SequenceConfig> sequence_modes(int64_t ranks) {
     if constexpr (std::is_same_v<decltype(mode), SequenceUsp>) {
       for (int64_t inner = 2; inner < ranks; ++inner)
         if (ranks % inner == 0) configs.push_back({.size = ranks, .mode = mode.name, .ulysses = inner});
-    } else {
-      configs.push_back({.size = ranks, .mode = mode.name});
+      return;
     }
+    configs.push_back({.size = ranks, .mode = mode.name});
+    if constexpr (std::is_same_v<decltype(mode), SequenceRing>)
+      for (int64_t node = 2; node < ranks; ++node)
+        if (ranks % node == 0) configs.push_back({.size = ranks, .mode = mode.name, .node = node});
   });
   return configs;
 }
 
 std::string mode_name(const SequenceConfig& c) {
-  return c.mode + (c.ulysses > 1 ? concat(" ulysses ", c.ulysses) : "");
+  return c.mode + (c.ulysses > 1 ? concat(" ulysses ", c.ulysses) : "") + (c.node > 0 ? concat(" node ", c.node) : "");
 }
 
 std::vector<AttentionCost> published_cost(const SequenceConfig& config, const AttentionSizes& sizes) {

@@ -29,7 +29,9 @@ struct AttentionSizes {
 /// Of one rank.
 struct AttentionCost {
   double forward = 0, backward = 0;  ///< bytes sent (Group's convention)
-  double calls = 0;                  ///< of both: collectives, sends and receives
+  /// Of both, what goes from node to node, over the outer ring of sequence.node; 0 where none is given
+  double between_nodes = 0;
+  double calls = 0;  ///< of both: collectives, sends and receives
   /// Kept from forward for backward, and the result, which the next layer keeps: q, k and v as the mode computes with
   /// them, a number a query and head (or whole weights), under ulysses where each query stands.
   double activation_bytes = 0;
@@ -37,10 +39,10 @@ struct AttentionCost {
 };
 
 /// Every mode that `ranks` ranks can form: one each, usp for each size of its inner groups that is more than one rank
-/// and less than all.
+/// and less than all, and a ring for each such number of ranks a node.
 std::vector<SequenceConfig> sequence_modes(int64_t ranks);
 
-/// "ring", "usp ulysses 2"
+/// "ring", "ring node 4", "usp ulysses 2"
 std::string mode_name(const SequenceConfig& config);
 
 /// By formula, exactly, for any sizes: docs/sequence-parallel.md has them for tokens that divide. The sources are those

@@ -45,6 +45,7 @@ AttentionCost measure_attention(comm::World& world, const SequenceConfig& config
              sent_back = traffic.total("", "", comm::Phase::Backward);
   cost.forward = sent.bytes;
   cost.backward = sent_back.bytes;
+  cost.between_nodes = traffic.total("outer").bytes;
   cost.calls = static_cast<double>(sent.calls + sent_back.calls);
   cost.operations = operations.total();
   return cost;

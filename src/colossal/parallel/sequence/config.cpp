@@ -10,6 +10,20 @@ std::vector<comm::Mesh::Axis> one_axis(const SequenceConfig& config) {
   return {comm::Mesh::sequence("sequence", static_cast<int>(config.size))};
 }
 
+/// The ring of `groups` equal groups of ranks that stand next to one another, which with sequence.node is one over
+/// nodes of rings within them.
+std::vector<comm::Mesh::Axis> ring_of(const SequenceConfig& c, int64_t groups) {
+  const std::vector<std::string> names = ring_axes(c);
+  if (c.node == 0) return {comm::Mesh::sequence(names[0], static_cast<int>(groups))};
+  const int64_t members = c.size / groups;
+  require(
+      c.size % c.node == 0 && c.node % members == 0, "parallel",
+      "sequence.node, the ranks of a node, must divide sequence.size and hold whole groups of sequence.ulysses: got ",
+      c.node, " of ", c.size, ", ulysses ", members);
+  return {comm::Mesh::sequence(names[0], static_cast<int>(c.size / c.node)),
+          comm::Mesh::sequence(names[1], static_cast<int>(c.node / members))};
+}
+
 }  // namespace
 
 void SequenceConfig::fields(Fields& f) {
@@ -21,17 +35,27 @@ void SequenceConfig::fields(Fields& f) {
       "ulysses", ulysses, "ranks",
       "usp: neighbours that exchange heads, as those of a node; size / ulysses such groups pass keys on in a ring", 1,
       65536);
+  f.integer("node", node, "ranks",
+            "ring, usp: those of a node, among which keys go round while those of the next node are on their way; 0: "
+            "one ring over all",
+            0, 65536);
 }
 
 std::vector<comm::Mesh::Axis> SequenceGather::axes(const SequenceConfig& c) { return one_axis(c); }
 std::vector<comm::Mesh::Axis> SequenceUlysses::axes(const SequenceConfig& c) { return one_axis(c); }
-std::vector<comm::Mesh::Axis> SequenceRing::axes(const SequenceConfig& c) { return one_axis(c); }
+std::vector<comm::Mesh::Axis> SequenceRing::axes(const SequenceConfig& c) { return ring_of(c, c.size); }
 std::vector<comm::Mesh::Axis> SequenceSelfAttention::axes(const SequenceConfig& c) { return one_axis(c); }
 std::vector<comm::Mesh::Axis> SequenceUsp::axes(const SequenceConfig& c) {
   require(c.size % c.ulysses == 0, "parallel", "sequence.ulysses must divide sequence.size: got ", c.ulysses, " of ",
           c.size);
-  return {comm::Mesh::sequence("ring", static_cast<int>(c.size / c.ulysses)),
-          comm::Mesh::sequence("ulysses", static_cast<int>(c.ulysses))};
+  std::vector<comm::Mesh::Axis> axes = ring_of(c, c.size / c.ulysses);
+  axes.push_back(comm::Mesh::sequence("ulysses", static_cast<int>(c.ulysses)));
+  return axes;
+}
+
+std::vector<std::string> ring_axes(const SequenceConfig& config) {
+  if (config.node > 0) return {"outer", "inner"};
+  return {config.mode == SequenceUsp::name ? "ring" : "sequence"};
 }
 
 std::vector<std::string> sequence_mode_names() {
@@ -43,6 +67,9 @@ std::vector<std::string> sequence_mode_names() {
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config) {
   require(config.mode == SequenceUsp::name || config.ulysses == 1, "parallel",
           "sequence.ulysses belongs to mode usp: got ", config.ulysses, " with mode ", config.mode);
+  const bool has_ring = config.mode == SequenceRing::name || config.mode == SequenceUsp::name;
+  require(has_ring || config.node == 0, "parallel", "sequence.node belongs to modes ring and usp: got ", config.node,
+          " with mode ", config.mode);
   return with_sequence_mode(config, [&](auto mode) { return mode.axes(config); });
 }
 

@@ -15,6 +15,7 @@ struct SequenceConfig {
   int64_t size = 1;
   std::string mode = "gather";
   int64_t ulysses = 1;
+  int64_t node = 0;
   void fields(Fields& f);
 };
 
@@ -23,8 +24,13 @@ std::vector<std::string> sequence_mode_names();
 
 /// The axes that a mesh needs for `config`, outermost first, to stand between those of rows and those of the tensor
 /// mode; each deals out tokens, and their sizes multiply to config.size.
-/// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or beside another mode than usp.
+/// Errors ("parallel"): sequence.ulysses that does not divide sequence.size, or beside another mode than usp;
+/// sequence.node that does not divide it, cuts groups of sequence.ulysses, or is given to a mode without a ring.
 std::vector<comm::Mesh::Axis> sequence_axes(const SequenceConfig& config);
+
+/// The axes of those along which keys and values go round, in mode ring or usp, outermost first: one, or with
+/// sequence.node those of the outer and of the inner rings.
+std::vector<std::string> ring_axes(const SequenceConfig& config);
 
 /// Errors ("parallel"): those of sequence_axes(); `heads` query heads of each rank (nn::HeadSplit, where ranks split
 /// them by parallel.tensor) that the mode cannot deal out. No communication: to be asked before groups are made.

@@ -46,9 +46,9 @@ struct SequenceHeads {
 class SequenceExchange {
  public:
   virtual ~SequenceExchange() = default;
-  /// softmax(scores) v of the queries, [B, S_own, N, D], of heads that check_heads() lets pass, where every query meets the keys of all tokens that `mask`
-  /// lets it see; `cut` says which rank holds which. Differentiable in q, k and v. Collective among the ranks of the
-  /// mode.
+  /// softmax(scores) v of the queries, [B, S_own, N, D], of heads that check_heads() lets pass, where every query meets
+  /// the keys of all tokens that `mask` lets it see; `cut` says which rank holds which. Differentiable in q, k and v.
+  /// Collective among the ranks of the mode.
   virtual at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const = 0;
 };
 
@@ -58,9 +58,9 @@ class SequenceExchange {
 std::shared_ptr<const SequenceExchange> ulysses_exchange(comm::Group& group, int64_t index, int64_t parts,
                                                          std::shared_ptr<const SequenceExchange> inner);
 
-/// Ring attention along `axis` of the mesh (ring_along). Each rank along it holds what neighbours together hold in a
-/// cut for more.
-std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis);
+/// Ring attention along the ring_axes() of `config`, mode ring or usp (double_ring()). Each rank along them holds what
+/// neighbours together hold in a cut for more.
+std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const SequenceConfig& config);
 
 /// How `config` deals out rows of `tokens` where `shares` ranks split what one of its ranks has, see runs_of(): where
 /// there are documents, known to the host, balanced() for them and `layers`; else for rows of one document where a

@@ -4,13 +4,12 @@
 //
 // Communication: N ranks, each with b S/N tokens of h_kv features of keys: forward N - 1 messages of k and v together,
 //                2 (N-1)/N bS h_kv; backward these again, and N of the gradients of both, 2 bS h_kv, in fp32 (fp64 for
-//                fp64). Where tokens do not divide, each part is padded to the longest.
+//                fp64). Where tokens do not divide, each part is padded to the longest. With sequence.node of these
+//                messages O - 1, O - 1 and O go between the O nodes: DoubleRing.
 // Memory:        q, k, v and the result of each layer, and a number a query and head, until backward; two parts of keys
 //                and values, and in backward three of their gradients in fp32, at a time: what is on its way to this
 //                rank, its own, and the sum that it is sending.
 // See:           Liu et al., arXiv:2310.01889; the cut in zigzag makes causal steps equally long on all ranks.
-#include "colossal/parallel/sequence/ring.h"
-
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
@@ -18,6 +17,7 @@
 #include "colossal/ops/partial_attention.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
+#include "colossal/parallel/sequence/rings.h"
 #include "colossal/parallel/sequence/runs.h"
 
 namespace colossal::parallel {
@@ -28,33 +28,30 @@ using torch::autograd::variable_list;
 
 /// One attention: who has which tokens, and what of them may be seen. Saved for backward.
 struct RingPass : torch::CustomClassHolder {
-  RingPass(const RingOfRanks& ring, const nn::SequenceCut& cut, SequenceMask mask)
-      : ring(ring), mask(std::move(mask)), tokens(cut, ring.size) {}
+  RingPass(const DoubleRing& ring, const nn::SequenceCut& cut, SequenceMask mask)
+      : ring(ring), mask(std::move(mask)), tokens(cut, ring.size()) {}
   /// Keys and values [B, S_own, Nkv, D] as they travel: [2, B, longest, Nkv, D].
   at::Tensor packed(const at::Tensor& k, const at::Tensor& v) const { return tokens.padded(at::stack({k, v}), 2); }
   /// Between this rank's queries and the keys of `source`.
-  ops::AttentionMask mask_of(int source) const { return mask.between(tokens.runs[ring.rank], tokens.runs[source]); }
+  ops::AttentionMask mask_of(int source) const { return mask.between(tokens.runs[ring.rank()], tokens.runs[source]); }
   /// The keys, 0, or values, 1, of `source` in a part that travels, by heads: [B, Nkv, S_source, D].
   at::Tensor heads_of(const at::Tensor& part, int source, int64_t which) const {
     return part[which].narrow(1, 0, size_of(tokens.runs[source])).transpose(1, 2);
   }
 
-  RingOfRanks ring;
+  DoubleRing ring;
   SequenceMask mask;
   TokensOfRanks tokens;
 };
 
 /// `q` as ops::partial_attention computes with it.
-ops::PartialAttention ring_forward(const RingPass& pass, const at::Tensor& q, at::Tensor part) {
+ops::PartialAttention ring_forward(const RingPass& pass, const at::Tensor& q, const at::Tensor& own) {
   ops::PartialAttention whole;
-  for (int step = 0; step < pass.ring.size; ++step) {
-    std::optional<Rotation> rotation;
-    if (step + 1 < pass.ring.size) rotation.emplace(pass.ring, part);
-    const int source = pass.ring.source(step);  // first this rank itself, whose tokens see one another
+  // First of this rank's own tokens, which see one another.
+  pass.ring.for_parts(own, [&](const at::Tensor& part, int source) {
     merge(whole,
           partial_attention(q, pass.heads_of(part, source, 0), pass.heads_of(part, source, 1), pass.mask_of(source)));
-    if (rotation) part = rotation->wait();
-  }
+  });
   return whole;
 }
 
@@ -62,42 +59,20 @@ struct RingGradients {
   at::Tensor q, part;  ///< of the queries by heads, and of this rank's keys and values as they travel
 };
 
-/// The gradients of a part go to the next rank when this one has added its own to them. They follow the part itself: a
-/// rank sends a part, then the gradients of it, then the next part. `q` and `dout` as in ring_forward().
-RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const at::Tensor& q, at::Tensor part,
+/// `q` and `dout` as in ring_forward().
+RingGradients ring_backward(const RingPass& pass, const at::Tensor& dout, const at::Tensor& q, const at::Tensor& own,
                             const ops::PartialAttention& whole) {
-  const RingOfRanks& ring = pass.ring;
   RingGradients d;
-  const auto wide = whole.out.options();
-  at::Tensor arriving, sum;
-  comm::Work receiving, sending;
-  for (int step = 0; step < ring.size; ++step) {
-    if (step > 0) {
-      arriving = at::empty(part.sizes(), wide);
-      receiving = ring.receive(arriving);
-    }
-    std::optional<Rotation> rotation;
-    if (step + 1 < ring.size) rotation.emplace(ring, part);
-    const at::Tensor own = at::zeros(part.sizes(), wide);
-    const int source = ring.source(step);
+  d.part = pass.ring.sums_of_parts(own, whole.out.scalar_type(), [&](const at::Tensor& part, int source) {
+    const at::Tensor added = at::zeros(part.sizes(), whole.out.options());
     const auto of_part = partial_attention_backward(dout, q, pass.heads_of(part, source, 0),
                                                     pass.heads_of(part, source, 1), pass.mask_of(source), whole);
-    if (of_part.q.defined()) {
-      d.q = d.q.defined() ? d.q.add_(of_part.q) : of_part.q;
-      pass.heads_of(own, source, 0).copy_(of_part.k);
-      pass.heads_of(own, source, 1).copy_(of_part.v);
-    }
-    receiving.wait();
-    sending.wait();  // of the sum before, which goes now
-    sum = step > 0 ? own.add_(arriving) : own;
-    if (ring.size > 1) sending = ring.send(sum);
-    if (rotation) part = rotation->wait();
-  }
-  d.part = sum;
-  if (ring.size == 1) return d;
-  d.part = at::empty_like(sum);
-  ring.receive(d.part).wait();
-  sending.wait();
+    if (!of_part.q.defined()) return added;
+    d.q = d.q.defined() ? d.q.add_(of_part.q) : of_part.q;
+    pass.heads_of(added, source, 0).copy_(of_part.k);
+    pass.heads_of(added, source, 1).copy_(of_part.v);
+    return added;
+  });
   return d;
 }
 
@@ -126,42 +101,23 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
 
 class RingExchange final : public SequenceExchange {
  public:
-  explicit RingExchange(const RingOfRanks& ring) : ring_(ring) {}
+  explicit RingExchange(const DoubleRing& ring) : ring_(ring) {}
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
     return RingAttention::apply(heads.q, heads.k, heads.v, c10::make_intrusive<RingPass>(ring_, cut, mask));
   }
 
  private:
-  RingOfRanks ring_;
+  DoubleRing ring_;
 };
 
 }  // namespace
 
-Rotation::Rotation(const RingOfRanks& ring, const at::Tensor& part) : sent_(part), received_(at::empty_like(part)) {
-  sending_ = ring.send(sent_);
-  receiving_ = ring.receive(received_);
+std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const SequenceConfig& config) {
+  return std::make_shared<RingExchange>(double_ring(mesh, config));
 }
 
-RingOfRanks ring_along(comm::Mesh& mesh, const std::string& axis) {
-  RingOfRanks ring{mesh.size(axis), mesh.index(axis)};
-  // All ranks go by one order, in which both members of a pair come to it without waiting for others: those with an
-  // even first rank, those with an odd one, and the pair that closes the ring.
-  for (const int round : {0, 1, 2})
-    for (int from = 0; ring.size > 1 && from < ring.size; ++from) {
-      const int to = (from + 1) % ring.size;
-      if (round != (to == 0 ? 2 : from % 2)) continue;
-      if (from == ring.rank) ring.next = &mesh.one_way(axis, from, to);
-      if (to == ring.rank) ring.previous = &mesh.one_way(axis, from, to);
-    }
-  return ring;
-}
-
-std::shared_ptr<const SequenceExchange> ring_exchange(comm::Mesh& mesh, const std::string& axis) {
-  return std::make_shared<RingExchange>(ring_along(mesh, axis));
-}
-
-std::shared_ptr<const SequenceExchange> SequenceRing::exchange(comm::Mesh& mesh, const SequenceConfig&) {
-  return ring_exchange(mesh, "sequence");
+std::shared_ptr<const SequenceExchange> SequenceRing::exchange(comm::Mesh& mesh, const SequenceConfig& config) {
+  return ring_exchange(mesh, config);
 }
 
 }  // namespace colossal::parallel

@@ -15,7 +15,7 @@
 #include "colossal/ops/attention_mask.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
-#include "colossal/parallel/sequence/ring.h"
+#include "colossal/parallel/sequence/rings.h"
 #include "colossal/parallel/sequence/runs.h"
 #include "colossal/tensor/flops.h"
 
@@ -27,25 +27,20 @@ using torch::autograd::variable_list;
 
 /// One attention of a rank's queries. Saved for backward.
 struct RowPass : torch::CustomClassHolder {
-  RowPass(const RingOfRanks& ring, comm::Group& group, const nn::SequenceCut& cut, SequenceMask mask)
-      : ring(ring), group(group), mask(std::move(mask)), tokens(cut, ring.size) {}
+  RowPass(const DoubleRing& ring, comm::Group& group, const nn::SequenceCut& cut, SequenceMask mask)
+      : ring(ring), group(group), mask(std::move(mask)), tokens(cut, ring.size()) {}
   /// body(k or v of a rank by heads [B, Nkv, S_rank, D], whose they are) of each rank's, as they come round. `own`
   /// [B, S_own, Nkv, D].
   template <class Body>
   void for_parts(const at::Tensor& own, const Body& body) const {
-    at::Tensor part = tokens.padded(own, 1).contiguous();
-    for (int step = 0; step < ring.size; ++step) {
-      std::optional<Rotation> rotation;
-      if (step + 1 < ring.size) rotation.emplace(ring, part);
-      const int source = ring.source(step);
+    ring.for_parts(tokens.padded(own, 1).contiguous(), [&](const at::Tensor& part, int source) {
       body(part.narrow(1, 0, size_of(tokens.runs[source])).transpose(1, 2), source);
-      if (rotation) part = rotation->wait();
-    }
+    });
   }
   /// Of the queries with the keys of `source`, minus infinity where they may not look. `operations`: of a pair of these
   /// and a feature.
   at::Tensor scores(const at::Tensor& q, const at::Tensor& k, int source, double operations) const {
-    const ops::AttentionMask between = mask.between(tokens.runs[ring.rank], tokens.runs[source]);
+    const ops::AttentionMask between = mask.between(tokens.runs[ring.rank()], tokens.runs[source]);
     tensor::announce_flops(operations * static_cast<double>(q.size(1) * q.size(3)) *
                            static_cast<double>(ops::visible_pairs(q, k, between)));
     return ops::attention_scores(q, k, between);
@@ -53,10 +48,10 @@ struct RowPass : torch::CustomClassHolder {
   /// Where the keys of `source` stand in rows of scores, in which parts follow one another as they come round.
   at::Tensor columns(const at::Tensor& rows, int source) const {
     int64_t first = 0;
-    for (int step = 0; ring.source(step) != source; ++step) first += size_of(tokens.runs[ring.source(step)]);
+    for (int index = 0; ring.source(index) != source; ++index) first += size_of(tokens.runs[ring.source(index)]);
     return rows.narrow(-1, first, size_of(tokens.runs[source]));
   }
-  RingOfRanks ring;
+  DoubleRing ring;
   comm::Group& group;
   SequenceMask mask;
   TokensOfRanks tokens;
@@ -100,7 +95,7 @@ struct RowAttention : torch::autograd::Function<RowAttention> {
     const at::Tensor queries = widened(q).transpose(1, 2), dout = widened(gradients[0]).transpose(1, 2);
     // Of all keys and values, those of each rank by themselves: [ranks, 2, B, longest, Nkv, D].
     const at::Tensor d =
-        at::zeros({pass.ring.size, 2, k.size(0), pass.tokens.longest, k.size(2), k.size(3)}, dout.options());
+        at::zeros({pass.ring.size(), 2, k.size(0), pass.tokens.longest, k.size(2), k.size(3)}, dout.options());
     const auto of = [&](int source, int64_t which, const at::Tensor& gradient) {
       d[source][which].narrow(1, 0, gradient.size(2)).copy_(gradient.transpose(1, 2));
     };
@@ -130,20 +125,21 @@ struct RowAttention : torch::autograd::Function<RowAttention> {
 
 class RowExchange final : public SequenceExchange {
  public:
-  RowExchange(const RingOfRanks& ring, comm::Group& group) : ring_(ring), group_(group) {}
+  RowExchange(const DoubleRing& ring, comm::Group& group) : ring_(ring), group_(group) {}
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
     return RowAttention::apply(heads.q, heads.k, heads.v, c10::make_intrusive<RowPass>(ring_, group_, cut, mask));
   }
 
  private:
-  RingOfRanks ring_;
+  DoubleRing ring_;
   comm::Group& group_;
 };
 
 }  // namespace
 
 std::shared_ptr<const SequenceExchange> SequenceSelfAttention::exchange(comm::Mesh& mesh, const SequenceConfig&) {
-  return std::make_shared<RowExchange>(ring_along(mesh, "sequence"), mesh.channel("sequence", "attention"));
+  return std::make_shared<RowExchange>(DoubleRing{ring_along(mesh, "sequence"), {}},
+                                       mesh.channel("sequence", "attention"));
 }
 
 }  // namespace colossal::parallel

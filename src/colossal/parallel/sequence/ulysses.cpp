@@ -150,9 +150,10 @@ std::shared_ptr<const SequenceExchange> SequenceUlysses::exchange(comm::Mesh& me
   return ulysses_exchange(mesh.channel("sequence", "attention"), 0, 1, std::make_shared<WholeRows>());
 }
 
-std::shared_ptr<const SequenceExchange> SequenceUsp::exchange(comm::Mesh& mesh, const SequenceConfig&) {
-  return ulysses_exchange(mesh.channel("ulysses", "attention"), mesh.index("ring"), mesh.size("ring"),
-                          ring_exchange(mesh, "ring"));
+std::shared_ptr<const SequenceExchange> SequenceUsp::exchange(comm::Mesh& mesh, const SequenceConfig& config) {
+  const std::vector<std::string> ring = ring_axes(config);
+  return ulysses_exchange(mesh.channel("ulysses", "attention"), mesh.place().index(ring), mesh.place().size(ring),
+                          ring_exchange(mesh, config));
 }
 
 }  // namespace colossal::parallel

@@ -31,11 +31,13 @@ Layout make_layout(const TensorConfig& config, comm::Mesh& mesh) {
 }
 
 nn::Step Layout::with_cut(nn::Step step, int64_t tokens) const {
-  if (!cut) return step;
+  if (!cut || step.cut) return step;
   step.cut = std::make_shared<const nn::SequenceCut>(cut(tokens, step));
   tokens_of(*this, outside, step).sequence.ranges(tokens, "sequence");
   SequenceOrder::inside(*this).check(step);
   return step;
 }
+
+nn::Share Layout::tokens_read(const nn::Step& step) const { return tokens_of(*this, inside, step).sequence; }
 
 }  // namespace colossal::parallel

@@ -61,18 +61,21 @@ struct Layout {
   /// Axes along which ranks hold the same hidden states outside.
   std::vector<std::string> copies{};
   /// How outside.sequence deals out the `tokens` of each row of a batch, planned for each batch from its step and for
-  /// the layers that `attention` has made, on every rank alike; none: in equal runs. Products that gather tokens want equally many of each rank, and a pipeline wants
-  /// as many of a rank in each micro-batch of a step.
+  /// the layers that `attention` has made, on every rank alike; none: in equal runs. Products that gather tokens want
+  /// equally many of each rank, and a pipeline wants as many of a rank in each micro-batch of a step.
   std::function<nn::SequenceCut(int64_t tokens, const nn::Step& step)> cut{};
   /// Attention (nn::Layers::make_attention) where ranks have parts of the sequence inside, too, or parts of a cache;
   /// none: they have whole sequences.
   std::function<std::unique_ptr<nn::Attention>(int64_t layer, const nn::AttentionShape&, const nn::AttentionOptions&)>
       attention{};
 
-  /// `step`, of a batch of `tokens` a row, as layers of this layout want it: with the cut of that batch.
+  /// `step`, of a batch of `tokens` a row, as layers of this layout want it: with the cut of that batch, unless it has
+  /// one.
   /// Errors ("parallel"): a cut that is not for the ranks that split the sequence, that does not deal out each run once
   ///                      or not all tokens, or unequal shares of ranks whose tokens are gathered.
   nn::Step with_cut(nn::Step step, int64_t tokens) const;
+  /// The tokens of a row that layers of this rank take from a batch, of a step with its cut.
+  nn::Share tokens_read(const nn::Step& step) const;
 };
 
 /// The layout of `config` on a mesh that has those axes. It keeps references to groups of `mesh`.

@@ -1,0 +1,101 @@
+// Rings of rings: attention is that of one process, every message is needed, and what goes between nodes is what the
+// formulas say.
+#include "colossal/parallel/sequence/rings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/idle_world.h"
+#include "colossal/parallel/sequence/attention_cost.h"
+#include "parallel/sequence_ranks.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+
+namespace colossal::test::rings_test {
+namespace {
+
+using parallel::SequenceConfig;
+using testing::HasSubstr;
+
+const std::vector<SequenceConfig> kRings{{.size = 4, .mode = "ring", .node = 2},
+                                         {.size = 6, .mode = "ring", .node = 2},
+                                         {.size = 6, .mode = "ring", .node = 3},
+                                         {.size = 3, .mode = "ring", .node = 3},
+                                         {.size = 3, .mode = "ring", .node = 1},
+                                         {.size = 8, .mode = "usp", .ulysses = 2, .node = 4},
+                                         {.size = 4, .mode = "usp", .ulysses = 2, .node = 2}};
+
+TEST(DoubleRing, IsAttentionUnderEveryMask) {
+  for (const SequenceConfig& config : kRings)
+    for (const int documents : {0, 1, 3})
+      for (const nn::AttentionOptions& options :
+           {nn::AttentionOptions{}, {.causal = false}, {.window = 5}, {.alibi = true}}) {
+        const SequenceCase c{.config = config, .tokens = 25, .kv_heads = 6, .options = options, .documents = documents};
+        EXPECT_NO_THROW(check_attention(c)) << name_of(c) << ", node " << config.node;
+      }
+}
+
+// Two nodes of two: a part to the neighbour in each turn and one to the other node, in backward again; behind them the
+// sums of gradients, one in each turn to the neighbour and to the other node.
+TEST(DoubleRing, NeedsEveryMessage) {
+  const SequenceCase c{.config = {.size = 4, .mode = "ring", .node = 2}, .tokens = 13};
+  const int messages = (2 + 1) + (2 + 1) + (2 + 2);
+  for (int i = 0; i < messages; ++i) {
+    EXPECT_THROW(check_attention(c, [&](comm::World& world) { return losing_a_message(world, i); }), ParityError) << i;
+    EXPECT_THROW(check_attention(c, [&](comm::World& world) { return short_of_a_rotation(world, i); }), ParityError)
+        << i;
+  }
+  EXPECT_NO_THROW(check_attention(c, [&](comm::World& world) { return losing_a_message(world, messages); }));
+}
+
+// Each rank sees the parts of all once, first its own, and between nodes those of its place in the node before.
+TEST(DoubleRing, BringsThePartsOfAllNodeByNode) {
+  const auto world = comm::make_idle_world(4, 6);
+  const SequenceConfig config{.size = 6, .mode = "ring", .node = 3};
+  comm::Mesh mesh(*world, parallel::sequence_axes(config));
+  const parallel::DoubleRing ring = double_ring(mesh, config);
+  std::vector<int> sources;
+  for (int i = 0; i < ring.size(); ++i) sources.push_back(ring.source(i));
+  EXPECT_THAT(sources, testing::ElementsAre(4, 3, 5, 1, 0, 2));
+  EXPECT_EQ(ring.rank(), 4);
+}
+
+// In parts of keys and values, gradients as many bytes as these: a ring over all sends 2 (N-1) + N, as many with nodes,
+// of which 2 (O-1) + O go between them.
+TEST(DoubleRing, SendsLessBetweenNodes) {
+  const parallel::AttentionSizes sizes{.batch = 2, .tokens = 64, .heads = 4, .kv_heads = 4, .head_dim = 2};
+  const double part = 2 * 4.0 * 2 * 8 * 4 * 2;  // k and v, fp32, of 8 tokens of 2 rows
+  const auto of = [&](int64_t node) {
+    const auto cost = parallel::published_cost({.size = 8, .mode = "ring", .node = node}, sizes)[3];
+    return std::vector<double>{cost.forward / part, cost.backward / part, cost.between_nodes / part};
+  };
+  EXPECT_THAT(of(0), testing::ElementsAre(7, 15, 0));
+  EXPECT_THAT(of(4), testing::ElementsAre(7, 15, 1 + 1 + 2));
+  EXPECT_THAT(of(2), testing::ElementsAre(7, 15, 3 + 3 + 4));
+  EXPECT_THAT(of(8), testing::ElementsAre(7, 14, 0)) << "one node: its own share of a sum need not go round";
+}
+
+TEST(DoubleRing, TrainsAsOneProcessDoes) {
+  EXPECT_NO_THROW(check_parity({.shape = tiny_llama(),
+                                .data = 2,
+                                .sequences = {.size = 4, .mode = "ring", .node = 2},
+                                .sequence = 13,
+                                .steps = 3,
+                                .zero = 3}));
+}
+
+TEST(DoubleRing, OfNodesThatDoNotFitIsRefused) {
+  const auto refused = [](const SequenceConfig& config) {
+    return thrown_message([&] { parallel::sequence_axes(config); });
+  };
+  EXPECT_THAT(
+      refused({.size = 8, .mode = "ring", .node = 3}),
+      HasSubstr("[parallel] sequence.node, the ranks of a node, must divide sequence.size and hold whole groups "
+                "of sequence.ulysses: got 3 of 8, ulysses 1"));
+  EXPECT_THAT(refused({.size = 12, .mode = "usp", .ulysses = 4, .node = 6}), HasSubstr("got 6 of 12, ulysses 4"));
+  EXPECT_THAT(refused({.size = 8, .mode = "gather", .node = 4}),
+              HasSubstr("[parallel] sequence.node belongs to modes ring and usp: got 4 with mode gather"));
+}
+
+}  // namespace
+}  // namespace colossal::test::rings_test
