@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "colossal/comm/run_ranks.h"
+#include "colossal/distributed/config.h"
 #include "colossal/infer/generate.h"
 #include "colossal/memory/account.h"
 #include "colossal/models/registry.h"
+#include "colossal/parallel/sequence/attention_cost.h"
+#include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/tensor/tensor_layers.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
@@ -35,17 +38,21 @@ models::ModelShape wide_gpt2() {
 }
 
 /// Bytes that the blocks keep from forward for backward on a rank, beside their parameters, input and output.
-int64_t kept_bytes(const TensorConfig& config) {
-  std::vector<int64_t> bytes(config.size);
-  comm::run_ranks(static_cast<int>(config.size), [&](comm::World& world) {
-    comm::Mesh mesh(world, parallel::tensor_axes(config));
+int64_t kept_bytes(const TensorConfig& tensor, const parallel::SequenceConfig& sequence = {}) {
+  const distributed::ParallelConfig config{.sequence = sequence, .tensor = tensor};
+  std::vector<int64_t> bytes(config.ranks());
+  comm::run_ranks(static_cast<int>(config.ranks()), [&](comm::World& world) {
+    comm::Mesh mesh(world, config.axes());
     nn::Parameters parameters(mesh.place(), {});
-    parallel::TensorLayers make(parameters, parallel::make_layout(config, mesh));
+    const parallel::Layout layout = parallel::with_sequence(parallel::make_layout(tensor, mesh), sequence);
+    parallel::TensorLayers make(parameters, layout);
     const models::Model model = models::make_model(wide_gpt2(), make);
     const auto longs = at::TensorOptions().dtype(at::kLong);
-    const nn::Step step{.positions = at::arange(kSequence, longs).expand({kBatch, kSequence}).contiguous(),
-                        .training = true,
-                        .dropout_seed = 1};
+    const nn::Step step =
+        layout.with_cut({.positions = at::arange(kSequence, longs).expand({kBatch, kSequence}).contiguous(),
+                         .training = true,
+                         .dropout_seed = 1},
+                        kSequence);
     const at::Tensor x = model.embed(at::ones({kBatch, kSequence}, longs), step).detach().requires_grad_();
     const memory::Account account;
     const memory::KindScope kind(memory::Kind::Activations);
@@ -70,6 +77,23 @@ TEST(SequenceForm, KeepsAShareOfEveryActivation) {
   EXPECT_EQ(kept_bytes({.size = kRanks}) - split, replicated * (kRanks - 1) / kRanks);
   EXPECT_EQ(kept_bytes({.size = kRanks, .keep_gathered = true, .sequence = true}) - split,
             shape.layers * 2 * state * (kRanks - 1) / kRanks);
+}
+
+// Where parallel.sequence deals tokens out a rank keeps 1/N of all but attention, and of that what the formula of its
+// mode says: q, k and v are views of one projection, of which nothing else may stay. To the byte.
+TEST(SequenceActivations, AreSharesBesideWhatAttentionKeeps) {
+  const models::ModelShape shape = wide_gpt2();
+  const auto of_attention = [&](const parallel::SequenceConfig& sequence) {
+    const auto ranks = parallel::published_cost(sequence, {.batch = kBatch,
+                                                           .tokens = kSequence,
+                                                           .heads = shape.heads,
+                                                           .kv_heads = shape.kv_heads,
+                                                           .head_dim = shape.head_dim});
+    return shape.layers * static_cast<int64_t>(ranks.front().activation_bytes);
+  };
+  const int64_t others = kept_bytes({}) - of_attention({.size = 1, .mode = "ulysses"});  // whole rows
+  for (const parallel::SequenceConfig& sequence : parallel::sequence_modes(kRanks))
+    EXPECT_EQ(kept_bytes({}, sequence) - of_attention(sequence), others / kRanks) << parallel::mode_name(sequence);
 }
 
 run::Config config_of(const TensorConfig& tensor, int64_t pipeline, const parallel::SequenceConfig& sequence = {}) {

@@ -93,7 +93,9 @@ class GatherExchange final : public SequenceExchange {
   explicit GatherExchange(comm::Group& group) : group_(group) {}
 
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut& cut, const SequenceMask& mask) const override {
-    return GatherAttention::apply(heads.q, heads.k, heads.v, c10::make_intrusive<GatherPass>(group_, cut, mask));
+    // A view would keep the keys and values that were projected with the queries until backward.
+    return GatherAttention::apply(heads.q.contiguous(), heads.k, heads.v,
+                                  c10::make_intrusive<GatherPass>(group_, cut, mask));
   }
 
  private:
