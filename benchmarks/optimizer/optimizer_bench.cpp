@@ -90,7 +90,7 @@ memory::Shard one_shard(nn::Parameters& parameters) {
     pieces.push_back({&p, at, {0, size, true}});
     at += size;
   }
-  const memory::Shard shard({.values = values}, std::move(pieces));
+  const memory::Shard shard(memory::Shard::Parts::of(values), std::move(pieces));
   shard.lease()->gradients = at::randn({total});
   return shard;
 }

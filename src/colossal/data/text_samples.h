@@ -12,8 +12,8 @@ enum class Documents {
 };
 
 /// Sample i is the tokens [i S, i S + S) of the corpus, n = (size - 1) / S samples in all. Document numbers are all 0
-/// with Documents::Joined: of a batch of which some tokens are wanted these alone are then read, each run with the token
-/// behind it. Else a document of theirs may begin anywhere before, and whole rows are read.
+/// with Documents::Joined: of a batch of which some tokens are wanted these alone are then read, each run with the
+/// token behind it. Else a document of theirs may begin anywhere before, and whole rows are read.
 /// Errors: the constructor throws Error("data", ...) when the corpus is shorter than one sequence + 1; fill() what
 ///         reading it throws.
 class TextSamples : public Samples {

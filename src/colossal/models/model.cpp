@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "colossal/base/error.h"
+#include "colossal/nn/input_home.h"
 
 namespace colossal::models {
 
@@ -13,7 +14,8 @@ at::Tensor run_stage(const Model& model, const Stage& stage, const at::Tensor& x
   at::Tensor hidden = stage.embeds ? model.embed(x, step) : x;
   for (int64_t i = stage.first; i < stage.last; ++i) {
     const auto block = [&block = model.blocks[i], step](const at::Tensor& h) { return block(h, step); };
-    hidden = step.training && step.recompute == nn::Recompute::Block ? nn::recomputed(block, hidden) : block(hidden);
+    hidden = step.training && step.recompute == nn::Recompute::Block ? nn::recomputed(block, hidden, step.inputs.get())
+                                                                     : block(hidden);
   }
   return stage.ends ? model.norm(hidden, step) : hidden;
 }

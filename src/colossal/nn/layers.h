@@ -17,9 +17,10 @@
 //
 // Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory
 // are logical. A batch (ids, labels, positions, documents, images) is given whole, the same on all ranks of the model,
-// or of ids, labels and positions what Step::cut says; hidden states are what the layout gives a rank, its part of B, of S and of H (Tokens, and a run of features):
-// a model takes no size of a hidden state for the whole one. Which tokens a rank has may differ from batch to batch, so
-// every layer that must know is given the Step; a model hands on the one that it was given.
+// or of ids, labels and positions what Step::cut says; hidden states are what the layout gives a rank, its part of B, of
+// S and of H (Tokens, and a run of features): a model takes no size of a hidden state for the whole one. Which tokens a
+// rank has may differ from batch to batch, so every layer that must know is given the Step; a model hands on the one
+// that it was given.
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -39,6 +40,7 @@
 namespace colossal::nn {
 
 class BatchDocuments;  // nn/batch_documents.h
+class InputHome;       // nn/input_home.h
 
 /// What a forward pass carries beside the hidden state.
 struct Step {
@@ -55,6 +57,8 @@ struct Step {
   bool training = false;                  ///< dropout is on
   uint64_t dropout_seed = 0;              ///< one per step, the same on all ranks: micro-batches differ in first_row
   Recompute recompute = Recompute::None;  ///< while training
+  /// Where the inputs of recomputed blocks lie between forward and backward; null: where they are
+  std::shared_ptr<InputHome> inputs{};
   /// Index in the global batch of this batch's first row: masks are drawn by logical index
   int64_t first_row = 0;
   /// Hidden states are one token a row, that of its class, whatever ranks have it: dropout counts rows alone

@@ -166,8 +166,8 @@ void Config::validate() const {
           parallel.copies(), " replicas; set it to 0 to share among all");
   const bool parameters_go = parallel.zero == 3 || (parallel.zero == 0 && memory.has_tiers());
   require(parallel.gathered_mib == 0 || (parameters_go && parallel.reshard_after_forward), "parallel",
-          "gathered_mib is for zero = 3 (or 0 with memory.host or .disk) with reshard_after_forward, where parameters "
-          "go: got ",
+          "gathered_mib is for zero = 3 with reshard_after_forward, or zero = 0 with memory.host or memory.disk, where "
+          "parameters go: got ",
           parallel.gathered_mib, " with zero = ", parallel.zero,
           parallel.reshard_after_forward ? "" : ", reshard_after_forward = false", "; leave it out");
   require(data.masked_random + data.masked_kept <= 1, "data",

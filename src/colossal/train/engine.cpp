@@ -209,6 +209,7 @@ nn::Step Engine::training_step_of(const data::Batch& micro_batch, int64_t index)
   nn::Step step = step_of(micro_batch);
   step.training = true;
   step.recompute = recompute_of(config_.memory);
+  step.inputs = optimization_->inputs();
   step.dropout_seed = derive_seed(derive_seed(static_cast<uint64_t>(config_.training.seed), "dropout"),
                                   static_cast<uint64_t>(steps_done()));
   // A row's index in the global batch: along the axes of rows each is given consecutive ones, and each micro-batch

@@ -83,6 +83,7 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
     : config_(config),
       mesh_(mesh),
       tiers_(home ? nullptr : make_tiers(config, parameters.options().device, mesh.world().local_size())),
+      inputs_(tiers_ ? std::make_shared<memory::InputsAt>(tiers_) : nullptr),
       store_(grouped(parameters, config), mesh,
              chunk_options(config, parameters.options().dtype, tiers_ ? tiers_ : std::move(home)),
              placement_of(config.parallel)),

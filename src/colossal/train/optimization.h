@@ -7,6 +7,7 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/memory/tiers/inputs_at.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/optim/optimizer.h"
@@ -48,6 +49,8 @@ class Optimization {
   int64_t steps_done() const { return steps_done_; }
   /// Where parameters, gradients and states of this rank lie; null without [memory] host or disk.
   const memory::TieredHome* tiers() const { return tiers_.get(); }
+  /// Where inputs of recomputed blocks lie between forward and backward; null without [memory] host or disk.
+  const std::shared_ptr<nn::InputHome>& inputs() const { return inputs_; }
 
   memory::ChunkStore& store() {
     own_norm_.reset();
@@ -78,6 +81,7 @@ class Optimization {
   run::Config config_;
   comm::Mesh& mesh_;
   std::shared_ptr<memory::TieredHome> tiers_;
+  std::shared_ptr<nn::InputHome> inputs_;  // in tiers_
   memory::ChunkStore store_;
   parallel::GradientReducer reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;

@@ -64,7 +64,8 @@ struct DoubleRing {
   /// use(part, source) of the part of each rank, in the order of source(): first this rank's, `own`, contiguous and of
   /// the same sizes on all ranks. Collective.
   ///
-  /// Communication: a rank sends O - 1 parts over the outer ring and O (I - 1) over the inner one, while it uses others.
+  /// Communication: a rank sends O - 1 parts over the outer ring and O (I - 1) over the inner one, and uses others
+  ///                meanwhile.
   /// Memory:        the part in use and the one on its way; with both rings also those that start this turn and the
   ///                next.
   void for_parts(const at::Tensor& own, const Use& use) const;
