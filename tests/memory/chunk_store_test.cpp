@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/parallel/data/gradient_reducer.h"
+#include "support/counting_home.h"
 #include "support/decorated_world.h"
 #include "support/ranks_values.h"
 
@@ -262,6 +263,30 @@ TEST(ChunkStore, NothingStaysOfAGatherThatFailed) {
     EXPECT_EQ(store.counts().releases, store.counts().gathers) << "what was not gathered is not counted";
     EXPECT_TRUE(at::equal(module.forward(input()), want));
     store.end_pass();
+  });
+}
+
+TEST(ChunkStore, NothingStaysOfAPartThatCouldNotBeBrought) {
+  Foreign alone;
+  const at::Tensor want = alone.forward(input());
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    Foreign module;
+    const auto parameters = adopt(module, mesh);
+    const auto home = std::make_shared<test::CountingHome>();
+    ChunkOptions options = options_of(3);
+    options.home = home;
+    ChunkStore store(*parameters, mesh, options);
+    for (const size_t broken : {0, 1}) {
+      home->broken = broken;
+      EXPECT_TRUE(module.forward(input()).isnan().item<bool>());
+      EXPECT_THAT(test::thrown_message([&] { store.end_pass(); }), testing::HasSubstr("is broken"));
+      EXPECT_EQ(home->lent(), 0) << "whatever came is back";
+      home->broken = static_cast<size_t>(-1);
+      EXPECT_TRUE(at::equal(module.forward(input()), want));
+      store.end_pass();
+      EXPECT_EQ(home->lent(), 0);
+    }
   });
 }
 

@@ -13,6 +13,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/memory/tiers/aligned_tensor.h"
+#include "memory/shaped_file.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::memory::disk_space_test {
@@ -23,28 +24,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr int64_t kMega = 1 << 20;
-
-/// A scratch file between which and its reader stands a test.
-class ShapedFile final : public BlockFile {
- public:
-  explicit ShapedFile(const std::string& folder, const BlockFileOptions& options = {})
-      : file(open_scratch_file(folder, options)) {}
-  const std::string& folder() const override { return file->folder(); }
-  const char* engine() const override { return file->engine(); }
-  bool is_direct() const override { return file->is_direct(); }
-  bool is_in_memory() const override { return file->is_in_memory(); }
-  int64_t free_bytes() const override { return std::min(room - reserved, file->free_bytes()); }
-  int reserve(int64_t bytes) override {
-    if (bytes > room) return ENOSPC;
-    reserved = std::max(reserved, bytes);
-    return file->reserve(bytes);
-  }
-  void begin(BlockRequest request) override { shape ? shape(std::move(request)) : file->begin(std::move(request)); }
-
-  std::unique_ptr<BlockFile> file;
-  int64_t room = int64_t{1} << 40, reserved = 0;
-  std::function<void(BlockRequest)> shape;  // null: as it is
-};
 
 /// A DiskSpace with requests of 64 KiB in a ShapedFile.
 struct ShapedDisk {

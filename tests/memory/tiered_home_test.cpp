@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <random>
 
+#include "memory/shaped_file.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 
@@ -39,12 +41,15 @@ struct Memory {
   std::vector<std::unique_ptr<Kept>> kept;
 };
 
+/// One block or two.
+int64_t numel_of(size_t number) { return number % 3 == 0 ? kNumel + 5 : kNumel; }
+
 // Whatever the policy and whatever is read ahead: every value is the one that was written last.
 TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
   for (const std::string& policy : eviction_names())
     for (const double ahead : {0.0, 0.5}) {
       Memory s(4, policy, ahead);
-      s.add(12);
+      for (int64_t i = 0; i < 12; ++i) s.kept.push_back(s.home.keep(at::full({numel_of(i)}, i, at::kFloat)));
       std::vector<double> want(12);
       for (size_t i = 0; i < want.size(); ++i) want[i] = static_cast<double>(i);
       std::vector<bool> forgotten(12, false);
@@ -55,7 +60,7 @@ TEST(TieredHome, KeepsValuesWithinItsBudgetUnderRandomUses) {
         for (int use = 0; use < 40; ++use) {
           const size_t number = order() % want.size();
           if (forgotten[number] || order() % 9 == 0) {
-            s.kept[number]->replace(at::full({kNumel}, step, at::kFloat));
+            s.kept[number]->replace(at::full({numel_of(number)}, step, at::kFloat));
             want[number] = step, forgotten[number] = false;
           } else if (order() % 11 == 0) {
             s.kept[number]->forget();
@@ -181,6 +186,64 @@ TEST(TieredHome, RefusesABudgetThatIsSmallerThanWhatIsInUseWithOneThatWouldDo) {
                          "wanted; at least \"12KiB\" would do here"));
   s.kept[0]->put(first, false);
   EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2) << "nothing is lost";
+}
+
+/// Three tensors of which the host has room for two, over a disk whose requests `shape` carries out.
+struct FaultyMemory {
+  explicit FaultyMemory(std::function<void(BlockRequest, BlockFile&)> shape) : shape(std::move(shape)) {}
+  void add() { kept.push_back(home.keep(at::full({kNumel}, static_cast<double>(kept.size()), at::kFloat))); }
+  test::TemporaryFolder folder;
+  ShapedFile* file = new ShapedFile(folder.path());
+  std::function<void(BlockRequest, BlockFile&)> shape;
+  std::shared_ptr<DiskSpace> disk = std::make_shared<DiskSpace>(std::unique_ptr<BlockFile>(file), DiskOptions{});
+  TieredHome home{{.host_bytes = 2 * kBytes, .disk = disk, .ahead = 0}};
+  std::vector<std::unique_ptr<Kept>> kept;
+  void begin_to_fail() {
+    file->shape = [this](BlockRequest request) { shape(std::move(request), *file->file); };
+  }
+};
+
+TEST(TieredHome, OnADiskThatAnswersErrorsThrowsAndStaysWhole) {
+  FaultyMemory s([](const BlockRequest& request, BlockFile&) { request.done(-EIO); });
+  s.add(), s.add();
+  s.begin_to_fail();
+  EXPECT_THAT(test::thrown_message([&] { s.add(); }), testing::HasSubstr("[disk]")) << "what has to leave cannot";
+  EXPECT_EQ(s.kept.size(), 2u);
+  for (const size_t i : {0, 1}) {
+    const at::Tensor tensor = s.kept[i]->bring();
+    EXPECT_EQ(tensor.max().item<double>(), static_cast<double>(i)) << "what could not leave is still here";
+    s.kept[i]->put(tensor, false);
+  }
+  s.file->shape = nullptr;
+  s.add();  // the disk works again
+  EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2);
+}
+
+TEST(TieredHome, OfOtherBytesThanWereWrittenSaysSo) {
+  FaultyMemory s([](BlockRequest request, BlockFile& file) {
+    request.done = [done = std::move(request.done), memory = request.memory](int64_t result) {
+      memory[7] ^= 1;
+      done(result);
+    };
+    file.begin(std::move(request));
+  });
+  for (int i = 0; i < 3; ++i) s.add();
+  s.begin_to_fail();
+  const auto read_all = [&] {
+    for (const auto& kept : s.kept) kept->put(kept->bring(), false);
+  };
+  EXPECT_THAT(test::thrown_message(read_all), testing::HasSubstr("[disk]")) << "one of the three is on the disk alone";
+}
+
+TEST(TieredHome, OnAFullDiskKeepsNothingHalf) {
+  FaultyMemory s({});
+  s.file->room = 0;
+  s.add(), s.add();
+  EXPECT_THAT(test::thrown_message([&] { s.add(); }), testing::HasSubstr("No space left"));
+  EXPECT_EQ(s.home.counts().host_bytes, 2 * kBytes) << "the one that was refused takes nothing";
+  s.file->room = int64_t{1} << 30;
+  s.add();
+  EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2);
 }
 
 TEST(TieredHome, WithoutADiskRefusesWhatDoesNotFit) {

@@ -122,17 +122,19 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{.name = "Zero3Lion", .zero = 3, .data = 3, .optimizer = "lion"},
                     Layout{.name = "Zero3Tensor", .zero = 3, .data = 2, .tensor = 2, .precision = "bf16"},
                     Layout{.name = "Pipeline", .pipeline = 2},
-                    Layout{.name = "Adam8bit", .precision = "bf16", .optimizer = "adam8bit"}),
+                    Layout{.name = "Adam8bit", .precision = "bf16", .optimizer = "adam8bit"},
+                    Layout{.name = "Muon", .zero = 3, .data = 2, .optimizer = "muon"},
+                    Layout{.name = "GaLore", .optimizer = "galore"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
-  const run::Config config = config_of({});
+  const run::Config config = config_of({.pipeline = 2});  // whose stages need unequally much
   const int64_t least = budgets_of(config).least;
-  comm::run_ranks(1, [&](comm::World& world) {
-    test::TemporaryFolder folder;
+  test::TemporaryFolder folder;
+  comm::run_ranks(2, [&](comm::World& world) {
     EXPECT_THAT(test::thrown_message(
                     [&] { initialize(world, in_tiers(config, folder.path(), least - 4096), test::tiny_gpt2()); }),
-                testing::HasSubstr(concat("the smallest that works is \"", print_bytes(least), "\"")));
+                testing::HasSubstr(concat("the smallest that works is \"", print_bytes(least * world.local_size()), "\"")));
   });
 }
 

@@ -78,6 +78,7 @@ comm::Work Chunk::gathered(const at::Tensor& part) {
 }
 
 void Chunk::bring_part() {
+  failure_ = nullptr;
   try {
     sent_ = part_->bring();
   } catch (...) {  // the others are on their way to the all_gather
@@ -91,23 +92,38 @@ void Chunk::return_part() {
   if (lent.defined() && !failure_) part_->put(lent, false);
 }
 
+void Chunk::end_gather(comm::Work& work) {
+  try {
+    work.wait();
+  } catch (...) {
+    return_part();
+    throw;
+  }
+  return_part();
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
 bool Chunk::gather() {
   if (state_ != State::Sharded) return false;
   const KindScope kind(Kind::Parameters);
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
   whole_ = at::empty({length_}, options_);
   bring_part();
+  try {
+    work_ = gathered(sent_);
+  } catch (...) {
+    return_part();
+    whole_.reset();
+    throw;
+  }
   state_ = State::Gathering;
-  work_ = gathered(sent_);
   return true;
 }
 
 void Chunk::ready() {
   gather();
   if (state_ != State::Gathering) return;
-  work_.wait();
-  return_part();
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  end_gather(work_);
   lend(whole_);
   state_ = State::Gathered;
 }
@@ -129,17 +145,20 @@ bool Chunk::release() {
   const at::Tensor memory = std::exchange(whole_, {});  // the collective writes there until it is done
   lend({});
   state_ = State::Sharded;
-  if (waits) work.wait();
-  return_part();
+  if (waits) end_gather(work);
   return true;
 }
 
 comm::Work Chunk::share() { return sharers_->size() > 1 ? gathered(part_->bring()) : comm::Work(); }
 
 void Chunk::fill_with_nan() {
+  if (state_ == State::Gathering) {
+    try {
+      end_gather(work_);  // the others may still read the part
+    } catch (...) {       // of what somebody has been told of
+    }
+  }
   work_ = {};
-  return_part();
-  failure_ = nullptr;
   whole_ = at::full({length_}, std::numeric_limits<double>::quiet_NaN(), options_);
   lend(whole_);
   state_ = State::Gathered;

@@ -100,6 +100,8 @@ class Chunk {
   comm::Work gathered(const at::Tensor& part);
   void bring_part();
   void return_part();
+  /// The gather is over, and the part is back. Errors: of either.
+  void end_gather(comm::Work& work);
 
   size_t index_;
   std::vector<Slot> slots_;

@@ -18,7 +18,7 @@ struct ShardTensors {
   struct Tenant {
     std::shared_ptr<Kept> kept{};  // null: there is no tensor, nor a place for one
     bool has_values = true;        // false: `kept` is the place for a tensor to come
-    int64_t numel = 0;             // of the last tensor that came in place of another
+    int64_t numel = 0;             // of the last tensor that came, as far as it was seen
     at::ScalarType dtype = at::ScalarType::Undefined;
     Access access = Access::None;  // of the lease
     at::Tensor lent{};             // what the lease got
@@ -72,19 +72,23 @@ struct ShardTensors {
       if (tenant.is_there()) tenant.kept->put(lent, access == Access::Write);
       return;
     }
-    if (lent.defined()) tenant.kept->put(lent, false);
-    if (!from.defined()) return drop(tenant);
+    const at::Tensor own = lent.defined() && from.defined() && from.is_alias_of(lent) ? from.clone() : from;
+    if (lent.defined()) {
+      tenant.kept->put(lent, false);
+      tenant.numel = lent.numel(), tenant.dtype = lent.scalar_type();
+    }
+    if (!own.defined()) return drop(tenant);
     try {
-      const bool fits = tenant.kept && tenant.numel == from.numel() && tenant.dtype == from.scalar_type();
+      const bool fits = tenant.kept && tenant.numel == own.numel() && tenant.dtype == own.scalar_type();
       if (fits)
-        tenant.kept->replace(from);
+        tenant.kept->replace(own);
       else
-        tenant.kept = home->keep(from);
+        tenant.kept = home->keep(own);
     } catch (...) {  // a lease ends, which cannot throw: it stays where it is, and the next lease throws
       failure = std::current_exception();
-      tenant.kept = InPlace().keep(from);
+      tenant.kept = InPlace().keep(own);
     }
-    tenant.numel = from.numel(), tenant.dtype = from.scalar_type();
+    tenant.numel = own.numel(), tenant.dtype = own.scalar_type();
     tenant.has_values = true;
   }
 

@@ -1,5 +1,7 @@
 // GaLore (Zhao et al., arXiv:2403.03507) over shards: AdamW on gradients projected to low rank.
 #pragma once
+#include <algorithm>
+
 #include "colossal/optim/factored.h"
 #include "colossal/optim/owner_computes.h"
 #include "colossal/optim/tensorwise.h"
@@ -23,6 +25,7 @@ class Galore : public TensorwiseOptimizer {
  public:
   Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
+  size_t most_shards() const override { return std::max<size_t>(1, owners_.most_shards()); }
 
  private:
   void add_to(std::vector<StateTensor>& state) const override;

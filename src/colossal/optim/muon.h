@@ -1,5 +1,7 @@
 // Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon) over shards: momentum made orthogonal.
 #pragma once
+#include <algorithm>
+
 #include "colossal/optim/owner_computes.h"
 #include "colossal/optim/tensorwise.h"
 
@@ -28,6 +30,7 @@ class Muon : public TensorwiseOptimizer {
  public:
   Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
+  size_t most_shards() const override { return std::max<size_t>(1, owners_.most_shards()); }
 
  private:
   void add_to(std::vector<StateTensor>& state) const override;

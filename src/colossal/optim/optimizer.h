@@ -45,6 +45,8 @@ class Optimizer {
   /// Everything that must be saved, beside the step, to be read or filled from a checkpoint: shard after shard, and
   /// nothing of them is brought before.
   virtual std::vector<StateTensor> state() = 0;
+  /// Shards that step() has leases of at one time, at most.
+  virtual size_t most_shards() const { return 1; }
 };
 
 /// `tensors`: the whole model's, of which `shards` hold parts of some; for rules that look at whole tensors. Nothing is

@@ -39,18 +39,20 @@ std::set<size_t> OwnerComputes::shards_of(size_t window) const {
   return numbers;
 }
 
-OwnerComputes::Leases OwnerComputes::leases_of(size_t window, const std::vector<memory::Shard>& shards,
-                                               const memory::Needs& needs) const {
-  Leases leases;
-  for (const size_t i : shards_of(window)) leases[i] = shards[i].lease(needs);
-  return leases;
+size_t OwnerComputes::most_shards() const {
+  size_t most = 0;
+  for (size_t w = 0; w + 1 < windows_.size(); ++w) most = std::max(most, shards_of(w).size());
+  return most;
 }
 
 void OwnerComputes::run(const std::vector<memory::Shard>& shards, const at::TensorOptions& options,
                         const Work& work) const {
   Leases leases;
   for (size_t w = 0; w + 1 < windows_.size(); ++w) {
-    leases = leases_of(w, shards, work.needs);  // those before end behind it: a shard of both is not brought again
+    const std::set<size_t> numbers = shards_of(w);  // a shard of the window before is not brought again
+    std::erase_if(leases, [&](const auto& lease) { return !numbers.count(lease.first); });
+    for (const size_t i : numbers)
+      if (!leases.count(i)) leases[i] = shards[i].lease(work.needs);
     if (w + 2 < windows_.size())
       for (const size_t i : shards_of(w + 1))
         if (!leases.count(i)) shards[i].expect(work.needs);

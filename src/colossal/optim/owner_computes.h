@@ -28,7 +28,7 @@ namespace colossal::optim {
 /// owners at one time, and the shards that hold parts of them are leased meanwhile, those of the next window expected:
 /// a shard is brought once, if the matrices of a shard are neighbours.
 ///
-/// Memory:        about one largest matrix a rank, and one more on its way; the shards of two windows.
+/// Memory:        about one largest matrix a rank, and one more on its way; the shards of a window.
 /// Communication: for each matrix a reduce to its owner and a broadcast of the result.
 class OwnerComputes {
  public:
@@ -51,12 +51,13 @@ class OwnerComputes {
   /// `matrices`: the same on all ranks of `group`, but for `shards`.
   OwnerComputes(comm::Group& group, std::vector<Matrix> matrices);
   const std::vector<Matrix>& matrices() const { return matrices_; }
+  /// Shards that run() has leases of at one time, at most.
+  size_t most_shards() const;
   /// `options`: of matrices and results. Collective among the group.
   void run(const std::vector<memory::Shard>& shards, const at::TensorOptions& options, const Work& work) const;
 
  private:
   std::set<size_t> shards_of(size_t window) const;
-  Leases leases_of(size_t window, const std::vector<memory::Shard>& shards, const memory::Needs& needs) const;
 
   comm::Group& group_;
   std::vector<Matrix> matrices_;

@@ -26,7 +26,7 @@ struct StepMetrics {
   int64_t peak_bytes = 0;                 // of the rank that uses most
   double seconds = 0;                     // of this step
   std::optional<double> mfu = {};         // share of the measured matmul peak, 0 to 1, of models that tell their costs
-  std::optional<TierMetrics> tiers = {};  // with [memory] host or disk
+  std::optional<TierMetrics> tiers = {};  // with memory.host
   std::optional<double> stall_seconds = {};  // of stalls that ended since the step before
   std::optional<double> eval_loss = {};      // on the steps that evaluated
   std::optional<double> perplexity = {};     // exp(eval_loss), of models that continue text

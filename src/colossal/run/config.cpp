@@ -77,8 +77,11 @@ void MemoryConfig::fields(Fields& f) {
            "block's input");
   f.bytes("host", host,
           "host memory of this machine for parameters, gradients and states while nobody works with them, its ranks "
-          "together; 0: no limit");
-  f.text("disk", disk, "folder for what does not fit into host; nothing stays there when the run is over");
+          "together; 0: they stay where they are");
+  f.text(
+      "disk", disk,
+      "with host: folder for what does not fit into it; nothing stays there when the run is over. Without: what does "
+      "not fit is refused");
   f.choice("placement", placement, memory::eviction_names(),
            "which of them leaves host memory for the disk: the one used again last, by the order of the step before, "
            "the one used longest ago, or the one that came last");
@@ -136,8 +139,7 @@ void check_graph(const Config& config) {
   if (!config.training.graph) return;
   const auto& parallel = config.parallel;
   require(!config.memory.has_tiers(), "training",
-          "graph needs parameters and gradients that stay where they are: got memory.",
-          config.memory.disk.empty() ? "host" : "disk", "; set training.graph = false");
+          "graph needs parameters and gradients that stay where they are: got memory.host; set training.graph = false");
   require(parallel.zero <= 1, "training",
           "graph needs parallel.zero 0 or 1, where parameters and gradients stay where they are: got ", parallel.zero,
           "; set training.graph = false");
@@ -166,7 +168,7 @@ void Config::validate() const {
           parallel.copies(), " replicas; set it to 0 to share among all");
   const bool parameters_go = parallel.zero == 3 || (parallel.zero == 0 && memory.has_tiers());
   require(parallel.gathered_mib == 0 || (parameters_go && parallel.reshard_after_forward), "parallel",
-          "gathered_mib is for zero = 3 with reshard_after_forward, or zero = 0 with memory.host or memory.disk, where "
+          "gathered_mib is for zero = 3 with reshard_after_forward, or zero = 0 with memory.host, where "
           "parameters go: got ",
           parallel.gathered_mib, " with zero = ", parallel.zero,
           parallel.reshard_after_forward ? "" : ", reshard_after_forward = false", "; leave it out");
@@ -180,6 +182,9 @@ void Config::validate() const {
   pipeline.micro_batches = micro_batches();
   parallel::check_sizes(pipeline);
   check_graph(*this);
+  require(memory.disk.empty() || memory.host > 0, "memory",
+          "disk needs to know how much may lie in memory: got disk = \"", memory.disk,
+          "\" without host; set memory.host = \"8GiB\", say");
 }
 
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags) {

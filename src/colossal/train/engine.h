@@ -94,7 +94,7 @@ class Engine : public Resumable {
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded();
 
-  /// Where parameters, gradients and states of this rank lie; null without [memory] host or disk.
+  /// Where parameters, gradients and states of this rank lie; null without memory.host.
   const memory::TieredHome* tiers() const;
   /// The tokens of each row of a batch that this rank reads, where ranks share them and no documents say which: its own
   /// of ids and labels. Empty: all.

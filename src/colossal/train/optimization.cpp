@@ -6,11 +6,13 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/memory/account.h"
 #include "colossal/optim/learning_rate.h"
 #include "colossal/tensor/host_value.h"
@@ -26,12 +28,22 @@ bool has_all_elsewhere(const run::Config& config) { return config.parallel.zero 
 /// Stage of ZeRO.
 int64_t stage_of(const run::Config& config) { return has_all_elsewhere(config) ? 3 : config.parallel.zero; }
 
+/// What `make` returns. Where there are tiers a rank may fail for reasons of its own, a full disk for instance: then
+/// all throw. Groups are made first in whatever is made, so no rank waits for one that failed.
+template <class Make>
+auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) {
+  if (!config.memory.has_tiers()) return make();
+  decltype(make()) made;
+  comm::agree(mesh.all(), at::kCPU, [&] { made = make(); });
+  return made;
+}
+
 std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, at::Device device, int64_t ranks_here) {
   if (!config.memory.has_tiers()) return nullptr;
   require(device.is_cpu(), "memory", "host and disk serve ranks that compute on the CPU: got ", device.str(),
           "; leave memory.host and memory.disk out, or take run.device = \"cpu\"");
   memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement)};
-  if (config.memory.host > 0) options.host_bytes = config.memory.host / ranks_here;
+  options.host_bytes = config.memory.host / ranks_here;
   if (!config.memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(config.memory.disk);
   return std::make_shared<memory::TieredHome>(std::move(options));
 }
@@ -82,31 +94,47 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                            std::shared_ptr<memory::Home> home)
     : config_(config),
       mesh_(mesh),
-      tiers_(home ? nullptr : make_tiers(config, parameters.options().device, mesh.world().local_size())),
-      inputs_(tiers_ ? std::make_shared<memory::InputsAt>(tiers_) : nullptr),
-      store_(grouped(parameters, config), mesh,
-             chunk_options(config, parameters.options().dtype, tiers_ ? tiers_ : std::move(home)),
-             placement_of(config.parallel)),
-      reducer_(store_, gradient_options(config, parameters.options().dtype)),
+      tiers_(home ? nullptr
+                  : made_by_all(
+                        mesh, config,
+                        [&] { return make_tiers(config, parameters.options().device, mesh.world().local_size()); })),
+      // Without a disk they would only be copied.
+      inputs_(tiers_ && tiers_->disk() ? std::make_shared<memory::InputsAt>(tiers_) : nullptr),
+      store_(made_by_all(mesh, config,
+                         [&] {
+                           return std::make_unique<memory::ChunkStore>(
+                               grouped(parameters, config), mesh,
+                               chunk_options(config, parameters.options().dtype, tiers_ ? tiers_ : std::move(home)),
+                               placement_of(config.parallel));
+                         })),
+      reducer_(*store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
-  optimizer_ = optim::make_optimizer(config.optimizer, store_.shards(), {parameters, mesh});
+  optimizer_ = made_by_all(
+      mesh, config, [&] { return optim::make_optimizer(config.optimizer, store_->shards(), {parameters, mesh}); });
   check_host();
 }
 
 void Optimization::check_host() {
-  if (!tiers_ || config_.memory.host == 0) return;
-  int64_t least = 0;
-  const at::ScalarType dtype = store_.chunks().front()->options().dtype().toScalarType();
+  if (!tiers_) return;
+  std::vector<int64_t> trained, frozen{0};
+  const at::ScalarType dtype = store_->chunks().front()->options().dtype().toScalarType();
   const auto gradient_size = static_cast<int64_t>(c10::elementSize(gradient_options(config_, dtype).sums));
-  for (const memory::Shard& shard : store_.shards())
-    least = std::max(least, shard.bytes() + memory::whole_blocks(shard.length() * gradient_size));
-  const int64_t ranks = mesh_.world().local_size();
-  require(config_.memory.host >= least * ranks, "memory", "host = \"", print_bytes(config_.memory.host),
-          "\" is too small for the ", ranks,
-          " rank(s) of this machine: an update needs values, gradients and states of "
-          "one chunk at once; the smallest that works is \"",
-          print_bytes(least * ranks),
+  for (const memory::Shard& shard : store_->shards())
+    trained.push_back(shard.bytes() + memory::whole_blocks(shard.length() * gradient_size));
+  for (const memory::Shard& shard : store_->frozen()) frozen.push_back(shard.bytes());
+  std::sort(trained.rbegin(), trained.rend());
+  const size_t together = std::min(trained.size(), optimizer_->most_shards());
+  at::Tensor most = at::full({},
+                             std::max(std::accumulate(trained.begin(), trained.begin() + together, int64_t{0}),
+                                      *std::max_element(frozen.begin(), frozen.end())),
+                             at::kLong);
+  mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
+  const int64_t ranks = mesh_.world().local_size(), least = most.item<int64_t>() * ranks;
+  require(config_.memory.host >= least, "memory", "host = \"", print_bytes(config_.memory.host),
+          "\" is too small for the ", ranks, " rank(s) of this machine: an update with ", config_.optimizer.name,
+          " needs values, gradients and states of ", together > 1 ? concat(together, " chunks") : "one chunk",
+          " at once; the smallest that works is \"", print_bytes(least),
           "\"; smaller chunks (parallel.chunk_mib) need less, down to the largest parameter");
 }
 
@@ -118,7 +146,7 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
   const memory::KindScope kind(memory::Kind::Buffers);  // as in step(), not those of the caller
   std::vector<at::Tensor> read;
   for (const at::Tensor& number : numbers) read.push_back(number.detach().reshape({}).to(at::kDouble));
-  const at::Tensor own = optim::own_norm(store_.shards(), mesh_.place(), norm_order());
+  const at::Tensor own = optim::own_norm(store_->shards(), mesh_.place(), norm_order());
   if (own.defined()) read.push_back(own);
   std::vector<double> values = read.empty() ? std::vector<double>{} : tensor::host_values(at::stack(read));
   own_norm_ = own.defined() ? values.back() : 0;
@@ -128,7 +156,10 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
 
 StepResult Optimization::step() {
   const StepResult result = clip_and_update();
-  if (tiers_) tiers_->end_step();
+  if (tiers_) {
+    reducer_.zero();  // nobody wants the gradients any more: they need not be written to the disk
+    tiers_->end_step();
+  }
   return result;
 }
 
@@ -145,11 +176,11 @@ StepResult Optimization::clip_and_update() {
   require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
   const bool by_value = clip > 0 && config_.training.clip_by == "value";
-  if (by_value) optim::clip_by_value(store_.shards(), clip * scale);
+  if (by_value) optim::clip_by_value(store_->shards(), clip * scale);
   // Steps that were skipped do not count for what corrects the first moments' bias.
   optimizer_->step(++steps_done_ - loss_scale_.skipped(), rate,
                    (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
-  store_.updated();
+  store_->updated();
   return {rate, norm};
 }
 
@@ -161,14 +192,14 @@ checkpoint::TrainingState Optimization::state() {
   }
   for (const optim::StateTensor& t : optimizer_->state())
     state.tensors.push_back({concat(kOptimizer, t.name), t.value, t.spec, t.part});
-  state.sharers = store_.options().sharing.states ? store_.options().sharers : 1;
+  state.sharers = store_->options().sharing.states ? store_->options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   return state;
 }
 
 std::vector<checkpoint::NamedTensor> Optimization::weights() {
   std::vector<checkpoint::NamedTensor> weights;
-  for (const auto* shards : {&store_.shards(), &store_.frozen()})
+  for (const auto* shards : {&store_->shards(), &store_->frozen()})
     for (const memory::Shard& shard : *shards)
       for (const memory::Piece& piece : shard.pieces())
         weights.push_back({piece.parameter->name, values_of(shard, piece), piece.parameter->spec, piece.part});

@@ -25,9 +25,10 @@ class Optimization {
  public:
   /// Of `config`: [parallel] zero and what belongs to it, [precision], [memory], [optimizer], [training].
   /// `home`: of masters, states and shares of gradients, and of parameters that are shared out, while nobody works with
-  /// them; null: a memory::TieredHome, where [memory] has host or disk, else they stay in memory.
+  /// them; null: a memory::TieredHome, with memory.host, else they stay in memory.
+  /// Communication: with tiers three times what comm::agree() sends, and an all_reduce of 8 bytes over all ranks.
   /// Errors: what the optimizer refuses; ("memory") tiers beside an accelerator; a budget of the host that is smaller
-  /// than what one update needs, with the smallest that does; the disk's.
+  /// than what one update needs, with the smallest that does; the disk's. Those of tiers are of all ranks at once.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::Home> home = nullptr);
 
@@ -47,14 +48,14 @@ class Optimization {
   /// Errors ("training"): gradients that are not finite, unless the loss scale is to blame; before anything is changed.
   StepResult step();
   int64_t steps_done() const { return steps_done_; }
-  /// Where parameters, gradients and states of this rank lie; null without [memory] host or disk.
+  /// Where parameters, gradients and states of this rank lie; null without memory.host.
   const memory::TieredHome* tiers() const { return tiers_.get(); }
-  /// Where inputs of recomputed blocks lie between forward and backward; null without [memory] host or disk.
+  /// Where inputs of recomputed blocks lie between forward and backward; null without memory.host.
   const std::shared_ptr<nn::InputHome>& inputs() const { return inputs_; }
 
   memory::ChunkStore& store() {
     own_norm_.reset();
-    return store_;
+    return *store_;
   }
   parallel::GradientReducer& reducer() {
     own_norm_.reset();
@@ -71,7 +72,7 @@ class Optimization {
   /// What this rank updates of each parameter under the parameter's name, shard after shard, to be saved or filled;
   /// after filling, weights_loaded().
   std::vector<checkpoint::NamedTensor> weights();
-  void weights_loaded() { store_.updated(true); }
+  void weights_loaded() { store_->updated(true); }
 
  private:
   optim::NormOrder norm_order() const;
@@ -82,7 +83,7 @@ class Optimization {
   comm::Mesh& mesh_;
   std::shared_ptr<memory::TieredHome> tiers_;
   std::shared_ptr<nn::InputHome> inputs_;  // in tiers_
-  memory::ChunkStore store_;
+  std::unique_ptr<memory::ChunkStore> store_;
   parallel::GradientReducer reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   LossScale loss_scale_;

@@ -20,7 +20,6 @@
 #include "colossal/data/text_files.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/peak.h"
-#include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/models/registry.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/peak.h"
@@ -32,6 +31,7 @@
 #include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_need.h"
 #include "colossal/train/stall_records.h"
+#include "colossal/train/tier_moves.h"
 
 namespace colossal::train {
 namespace {
@@ -233,6 +233,11 @@ void Trainer::start() {
   if (config_.parallel.zero > 0 && config_.parallel.copies() == 1 && is_first())
     log_.warning("parallel.zero = ", config_.parallel.zero,
                  " shares nothing out: there is one replica; raise parallel.data or leave zero out");
+  if (const auto* tiers = engine_->tiers();
+      tiers && tiers->disk() && tiers->disk()->file().is_in_memory() && is_first())
+    log_.warning("memory.disk = \"", config_.memory.disk,
+                 "\" is a folder in memory, not on a disk: what lies there comes "
+                 "on top of memory.host");
   const models::ModelShape& s = engine_->model().shape;
   log_.info(s.architecture->name, " of ", engine_->parameters().numel(), " parameters (", s.layers, " layers, hidden ",
             s.hidden, ") on ", world_.size(), " rank(s): data ", config_.parallel.data, " x ",
@@ -313,17 +318,6 @@ bool Trainer::agree_on_step(report::StepMetrics& m) {
   return most[0].item<double>() > 0;
 }
 
-void Trainer::agree_on_tiers(report::StepMetrics& m) {
-  if (!engine_->tiers()) return;
-  const memory::TieredHome::Counts now = engine_->tiers()->counts();
-  at::Tensor sums = at::tensor(
-      {now.host_bytes, now.disk_bytes, now.bytes_read - read_before_, now.bytes_written - written_before_}, at::kLong);
-  read_before_ = now.bytes_read, written_before_ = now.bytes_written;
-  all_ranks().all_reduce(sums, comm::Reduce::Sum).wait();
-  const auto* bytes = sums.const_data_ptr<int64_t>();
-  m.tiers = report::TierMetrics{bytes[0], bytes[1], bytes[2], bytes[3]};
-}
-
 double Trainer::peak_flops() {
   // Measured at the same time: what all ranks reach together.
   const double own = ops::matmul_peak(engine_->parameters().options().dtype, engine_->device(), 0.1);
@@ -347,9 +341,11 @@ bool Trainer::run() {
   const double peak = peak_flops();
   const std::optional<double> flops = step_flops();
   bool stopped = false;
+  TierMoves moves(engine_->tiers());
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
     const data::Batch batch = data_.training->next();
+    moves.begin_step();
     engine_->zero_grad();
     report::StepMetrics m;
     m.loss = engine_->train_step(batch);
@@ -362,7 +358,7 @@ bool Trainer::run() {
     m.tokens_per_second = static_cast<double>(m.tokens) / m.seconds;
     if (flops) m.mfu = *flops / m.seconds / peak;
     stopped = agree_on_step(m);
-    agree_on_tiers(m);
+    m.tiers = moves.end_step(all_ranks());
     if (const double stalled = stalls_->take_seconds(); stalled > 0) m.stall_seconds = stalled;
     const bool is_last = m.step == t.steps;
     const bool evaluates = is_last || (t.evaluate_every > 0 && m.step % t.evaluate_every == 0);

@@ -93,9 +93,6 @@ class Trainer {
   /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to
   /// stop.
   bool agree_on_step(report::StepMetrics& metrics);
-  /// What moved between host and disk since the step before, and where it is now, of all ranks: one message, where
-  /// ranks have tiers.
-  void agree_on_tiers(report::StepMetrics& metrics);
   double peak_flops();
   /// Operations of a step of all ranks, or nothing, with a warning, of a model that cannot tell (models::costs_of).
   std::optional<double> step_flops();
@@ -114,7 +111,6 @@ class Trainer {
   run::RunData data_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Output> output_;
-  int64_t read_before_ = 0, written_before_ = 0;        // bytes by this rank, up to the step before
   std::unique_ptr<report::PipelineTimeline> timeline_;  // of the last step of run(), on rank 0 of a pipeline
   int64_t saved_step_ = -1;                             // of the newest checkpoint that this run could go on from
 };

@@ -10,8 +10,8 @@ namespace colossal::memory {
 
 at::Tensor HostBuffers::take(int64_t bytes) {
   at::Tensor buffer;
-  const auto found = idle_.lower_bound(bytes);
-  if (found != idle_.end() && found->first <= bytes + bytes / 8 && in_use_ + found->first <= budget_) {
+  const auto found = idle_.find(bytes);
+  if (found != idle_.end()) {
     buffer = found->second;
     idle_bytes_ -= found->first;
     idle_.erase(found);

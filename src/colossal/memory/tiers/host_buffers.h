@@ -11,15 +11,14 @@
 
 namespace colossal::memory {
 
-/// Those that were given back serve whoever takes one of about their size: new memory costs about as much as a read of
-/// it from a disk. Thread safety: none.
+/// Those that were given back serve whoever takes one of their size: new memory costs about as much as a read of it
+/// from a disk. A longer one would be charged for what nobody asked for. Thread safety: none.
 class HostBuffers {
  public:
   /// `budget`: bytes of all buffers, idle ones too.
   explicit HostBuffers(int64_t budget) : budget_(budget) {}
 
-  /// uint8 [bytes] as empty_aligned() makes it, or up to an eighth longer. Who takes more than the budget has
-  /// (in_use() + bytes) exceeds it.
+  /// uint8 [bytes] as empty_aligned() makes it. Who takes more than the budget has (in_use() + bytes) exceeds it.
   at::Tensor take(int64_t bytes);
   void give_back(at::Tensor buffer);
 

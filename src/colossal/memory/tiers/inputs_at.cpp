@@ -33,8 +33,7 @@ struct InputsAt::Input final : nn::KeptInput {
       // Behind the one that is wanted now, and while it is copied and its block goes backward.
       if (const auto next = before.lock()) next->expect();
       taken.copy_(lent);
-      place->kept->put(lent, false);
-      place->kept.reset();
+      place->kept.reset();  // nobody wants it any more: nothing is written
     }
     return taken;
   }

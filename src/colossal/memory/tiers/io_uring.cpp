@@ -37,6 +37,10 @@ class IoUringFile final : public ScratchFile {
   void begin(BlockRequest request) override {
     std::unique_lock lock(mutex_);
     io_uring_sqe* entry = next_entry();
+    if (!entry) {  // others were refused and are still in the queue
+      lock.unlock();
+      return request.done(-EAGAIN);
+    }
     const auto size = static_cast<unsigned>(request.bytes);
     const auto offset = static_cast<uint64_t>(request.offset);
     if (request.kind == BlockRequest::Kind::Read)

@@ -26,7 +26,8 @@ struct TieredHomeState;
 /// when another needs the room. A tensor that is wanted is read into a buffer, where whoever has it works with it; it
 /// is written back when it leaves and was changed. The order of uses is recorded in a step and foretold in the next:
 /// tensors that come next are read while the present one is worked with, and what will have to leave is written ahead.
-/// A tensor on its way in never displaces one that is used before it.
+/// A tensor that is foretold never displaces one that is used before it; one that somebody expects, where nothing is
+/// foretold, displaces what the policy says.
 ///
 /// Memory:        host_bytes for all buffers, those of transfers too. What is lent at one time, and one tensor more,
 ///                must fit. A single tensor that keep() is given and that does not is there until it is on the disk.
@@ -52,13 +53,16 @@ class TieredHome final : public Home {
   void begin_step();
   void end_step();
 
+  const DiskSpace* disk() const;  ///< null: none
+
   struct Counts {
-    int64_t host_bytes = 0, peak_host_bytes = 0;  ///< of buffers
-    int64_t disk_bytes = 0;                       ///< of tensors that are on the disk alone
-    int64_t bytes_read = 0, bytes_written = 0;    ///< between the two
-    int64_t evictions = 0;                        ///< tensors that left the host
-    int64_t reads = 0, reads_ahead = 0;           ///< tensors that came back, and those of them before they were wanted
-    double waited_seconds = 0;                    ///< by those who wanted a tensor, or room for one
+    int64_t host_bytes = 0;                     ///< of tensors in host memory
+    int64_t peak_host_bytes = 0;                ///< of all buffers, idle ones too
+    int64_t disk_bytes = 0;                     ///< of tensors that are on the disk alone
+    int64_t bytes_read = 0, bytes_written = 0;  ///< between the two
+    int64_t evictions = 0;                      ///< tensors that left the host
+    int64_t reads = 0, reads_ahead = 0;         ///< tensors that came back, and those of them before they were wanted
+    double waited_seconds = 0;                  ///< by those who wanted a tensor, or room for one
   };
   Counts counts() const;
 

@@ -1,0 +1,176 @@
+#include "colossal/memory/tiers/tiered_home_state.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+
+namespace colossal::memory {
+
+void TieredHomeState::use(Tenant& tenant) {
+  tenant.used = ++clock;
+  if (in_step) timeline.used(tenant.number);
+}
+
+void TieredHomeState::wait(const DiskTransfer& transfer) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto add = [&] {
+    counts.waited_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  try {
+    transfer.wait();
+  } catch (...) {
+    add();
+    throw;
+  }
+  add();
+}
+
+void TieredHomeState::finish(Tenant& tenant, bool stays) {
+  const Tenant::Moving moved = std::exchange(tenant.moving, Tenant::Moving::No);
+  if (moved == Tenant::Moving::No) return;
+  const DiskTransfer transfer = std::exchange(tenant.transfer, {});
+  if (moved == Tenant::Moving::Out) {
+    std::erase(leaving, &tenant);
+    leaving_bytes -= tenant.bytes;
+  }
+  try {
+    wait(transfer);
+  } catch (...) {
+    if (moved == Tenant::Moving::In) drop_buffer(tenant);
+    throw;
+  }
+  if (moved == Tenant::Moving::In) return;
+  tenant.on_disk = true;
+  if (!stays) drop_buffer(tenant);
+}
+
+void TieredHomeState::drop_buffer(Tenant& tenant) {
+  tenant.values.reset();
+  buffers.give_back(std::exchange(tenant.buffer, {}));
+}
+
+void TieredHomeState::give_buffer(Tenant& tenant) {
+  tenant.buffer = buffers.take(tenant.bytes);
+  const int64_t numel = c10::multiply_integers(tenant.sizes);
+  tenant.values = tenant.buffer.narrow(0, 0, numel * static_cast<int64_t>(c10::elementSize(tenant.dtype)))
+                      .view(tenant.dtype)
+                      .view(tenant.sizes);
+}
+
+void TieredHomeState::begin_to_read(Tenant& tenant) {
+  give_buffer(tenant);
+  try {
+    tenant.transfer = disk->read(tenant.extent, tenant.values);
+  } catch (...) {
+    drop_buffer(tenant);
+    throw;
+  }
+  tenant.moving = Tenant::Moving::In;
+  ++counts.reads;
+  counts.bytes_read += tenant.values.nbytes();
+}
+
+void TieredHomeState::evict(Tenant& tenant) {
+  ++counts.evictions;
+  if (tenant.on_disk) return drop_buffer(tenant);
+  if (!tenant.extent) tenant.extent = disk->allocate(static_cast<int64_t>(tenant.values.nbytes()));
+  tenant.transfer = disk->write(tenant.extent, tenant.values);
+  tenant.moving = Tenant::Moving::Out;
+  leaving.push_back(&tenant);
+  leaving_bytes += tenant.bytes;
+  counts.bytes_written += tenant.values.nbytes();
+}
+
+std::vector<Tenant*> TieredHomeState::who_may_leave() const {
+  std::vector<Tenant*> tenants;
+  for (const auto& [number, tenant] : all)
+    if (disk && tenant->buffer.defined() && tenant->values.numel() > 0 && !tenant->is_lent &&
+        tenant->moving == Tenant::Moving::No)
+      tenants.push_back(tenant);
+  return tenants;
+}
+
+Tenant* TieredHomeState::first_to_leave() const {
+  const std::vector<Tenant*> tenants = who_may_leave();
+  if (tenants.empty()) return nullptr;
+  std::vector<Candidate> candidates;
+  for (const Tenant* tenant : tenants) candidates.push_back({tenant->number, until(*tenant), tenant->used});
+  return tenants[eviction->choose(candidates)];
+}
+
+void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
+  end_what_is_over();
+  while (missing(bytes) > 0) {
+    if (missing(bytes) - leaving_bytes > 0)
+      if (Tenant* tenant = first_to_leave()) {
+        evict(*tenant);
+        continue;
+      }
+    if (!leaving.empty()) {
+      finish(*leaving.front());
+      continue;
+    }
+    const auto arriving = std::find_if(all.begin(), all.end(), [](const auto& entry) {
+      return entry.second->moving == Tenant::Moving::In && !entry.second->is_lent;
+    });
+    if (arriving == all.end() && may_exceed && disk) return;
+    require(arriving != all.end(), "memory", "memory.host = \"", print_bytes(budget),
+            "\" is too small: ", readable_bytes(buffers.in_use()), disk ? " are in use at once" : " are kept",
+            " where ", readable_bytes(bytes), " more are wanted; at least \"", print_bytes(buffers.in_use() + bytes),
+            "\" ",
+            disk ? "would do here; smaller chunks (parallel.chunk_mib) need less"
+                 : "would do so far; name a folder for the rest (memory.disk)");
+    finish(*arriving->second);
+  }
+}
+
+void TieredHomeState::end_what_is_over() {
+  while (!leaving.empty() && leaving.front()->transfer.is_over()) finish(*leaving.front());
+}
+
+void TieredHomeState::read_ahead() {
+  try {
+    begin_all_ahead();
+  } catch (...) {
+    if (!failure) failure = std::current_exception();
+  }
+}
+
+void TieredHomeState::begin_all_ahead() {
+  end_what_is_over();
+  if (all_bytes <= budget) return;  // all of it is here
+  int64_t seen = 0, wanted = 0;     // bytes of what comes, and of that which has no buffer yet
+  bool is_full = false;
+  std::set<size_t> numbers;
+  for (size_t steps = 1; seen < ahead_bytes; ++steps) {
+    const auto number = timeline.ahead(steps);
+    if (!number) return;
+    const auto found = all.find(*number);
+    if (found == all.end()) continue;  // it ended; another of its number will come
+    Tenant& next = *found->second;
+    if (next.is_lent || !numbers.insert(*number).second) continue;
+    seen += next.bytes;
+    if (next.buffer.defined()) continue;
+    wanted += next.bytes;
+    while (missing(wanted) - leaving_bytes > 0) {
+      Tenant* leaves = first_to_leave();
+      if (!leaves || until(*leaves).value_or(steps + 1) <= steps) return;
+      evict(*leaves);
+    }
+    is_full = is_full || missing(wanted) > 0;  // until what leaves is on the disk
+    if (is_full || !next.has_values) continue;
+    wanted -= next.bytes;
+    begin_to_read(next);
+    ++counts.reads_ahead;
+  }
+}
+
+void TieredHomeState::rethrow() {
+  if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
+}
+
+}  // namespace colossal::memory

@@ -1,0 +1,108 @@
+// What a TieredHome knows of its tensors, and what moves them. For its own files.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "colossal/memory/tiers/host_buffers.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/memory/timeline.h"
+
+namespace colossal::memory {
+
+/// A tensor of the home. Its members belong to the home's mutex.
+struct Tenant {
+  enum class Moving { No, In, Out };
+
+  size_t number;
+  std::vector<int64_t> sizes;
+  at::ScalarType dtype;
+  int64_t bytes;         // that it takes of a budget: of its buffer
+  at::Tensor buffer{};   // undefined: it is not in the host's memory
+  at::Tensor values{};   // the tensor in the buffer
+  DiskExtent extent{};   // its place on the disk, once it had to leave
+  bool on_disk = false;  // the extent has its values
+  bool has_values = true, is_lent = false;
+  Moving moving = Moving::No;  // Out: the buffer is free when the transfer is over
+  DiskTransfer transfer{};
+  uint64_t used = 0;
+};
+
+/// Whoever calls a member has `mutex`.
+struct TieredHomeState {
+  explicit TieredHomeState(TieredHome::Options options)
+      : budget(options.host_bytes),
+        ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(options.host_bytes))),
+        disk(std::move(options.disk)),
+        eviction(options.eviction ? std::move(options.eviction) : make_eviction("auto")),
+        buffers(options.host_bytes) {}
+
+  // ---- uses, and what is foretold
+
+  void use(Tenant& tenant);
+  std::optional<size_t> until(const Tenant& tenant) const { return timeline.until(tenant.number); }
+
+  // ---- transfers
+
+  void wait(const DiskTransfer& transfer);
+
+  /// The transfer of `tenant` is over when this returns; what left has no buffer any more, unless it `stays`.
+  void finish(Tenant& tenant, bool stays = false);
+
+  void drop_buffer(Tenant& tenant);
+
+  void give_buffer(Tenant& tenant);
+
+  void begin_to_read(Tenant& tenant);
+
+  void evict(Tenant& tenant);
+
+  // ---- room
+
+  /// What may leave, if there is a disk to go to: in an order that candidates share.
+  std::vector<Tenant*> who_may_leave() const;
+
+  /// The one of them that leaves first; null: nobody may.
+  Tenant* first_to_leave() const;
+
+  int64_t missing(int64_t bytes) const { return buffers.in_use() + bytes - budget; }
+
+  /// There is room for `bytes` when this returns; or nothing else is there, if more than the budget `may` be taken: by
+  /// a tensor that comes from memory, and leaves it as soon as it is written.
+  void make_room(int64_t bytes, bool may_exceed = false);
+
+  void end_what_is_over();
+
+  /// Reads what is used next, as far as there is room or what has to leave for it is used later. What goes wrong is of
+  /// other tensors than the one that is asked for: the next one who asks hears of it.
+  void read_ahead();
+
+  void begin_all_ahead();
+
+  void rethrow();
+
+  const int64_t budget, ahead_bytes;
+  std::shared_ptr<DiskSpace> disk;
+  std::unique_ptr<Eviction> eviction;
+  HostBuffers buffers;
+  std::map<size_t, Tenant*> all;  // by number
+  std::set<size_t> free_numbers;
+  Timeline timeline;
+  bool in_step = false;
+  uint64_t clock = 0;
+  std::deque<Tenant*> leaving;               // Moving::Out, oldest first
+  int64_t leaving_bytes = 0, all_bytes = 0;  // all_bytes: of all tensors, wherever they are
+  TieredHome::Counts counts;
+  std::exception_ptr failure;  // where nothing could be thrown
+  mutable std::mutex mutex;
+};
+
+}  // namespace colossal::memory
