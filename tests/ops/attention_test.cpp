@@ -103,6 +103,16 @@ TEST(Attention, KernelEqualsTheReferenceUnderEveryMask) {
       expect_reference(c, type, [](const Tensors&) { return AttentionPath::Kernel; });
 }
 
+// Of five heads that read one two are taken together, and one is left; the last of several blocks of keys is short.
+TEST(Attention, OfHeadsThatAreNotTakenAllTogetherEqualsTheReference) {
+  const auto kernel = [](const Tensors&) { return AttentionPath::Kernel; };
+  const Case causal{.batch = 1, .heads = 10, .kv_heads = 2, .queries = 700, .keys = 700, .size = 8};
+  Case capped = causal;
+  capped.causal = false, capped.soft_cap = 1.5, capped.heads = 5, capped.kv_heads = 1;
+  expect_reference(causal, at::kBFloat16, kernel);
+  expect_reference(capped, at::kDouble, kernel);
+}
+
 TEST(Attention, WhatAGpuTakesEqualsTheReferenceUnderEveryMask) {
   for (const int64_t queries : {1, 5, 47})
     for (const auto& c : combinations(queries))

@@ -78,7 +78,9 @@ TEST(SequenceModesOf, AreAllThatTheRanksCanForm) {
   };
   using testing::IsSupersetOf;
   EXPECT_THAT(names(6),
-              IsSupersetOf({"gather", "ulysses", "ring", "usp ulysses 2", "usp ulysses 3", "ring-self-attention"}));
+              IsSupersetOf({"gather", "ulysses", "ring", "ring node 2", "ring node 6", "usp ulysses 2",
+                            "usp ulysses 2 node 2", "usp ulysses 3", "usp ulysses 3 node 6", "ring-self-attention"}));
+  EXPECT_THAT(names(6), testing::Not(testing::Contains("usp ulysses 2 node 3"))) << "a node holds whole groups";
   EXPECT_THAT(names(3), testing::Not(testing::Contains(testing::StartsWith("usp"))));
 }
 

@@ -35,11 +35,15 @@ TEST(DoubleRing, IsAttentionUnderEveryMask) {
       }
 }
 
-// Two nodes of two: a part to the neighbour in each turn and one to the other node, in backward again; behind them the
-// sums of gradients, one in each turn to the neighbour and to the other node.
-TEST(DoubleRing, NeedsEveryMessage) {
-  const SequenceCase c{.config = {.size = 4, .mode = "ring", .node = 2}, .tokens = 13};
-  const int messages = (2 + 1) + (2 + 1) + (2 + 2);
+// Two nodes of two, two of three, where a turn adds up sums on their way, and three of two: a part to the neighbour in
+// each step of a turn and one to the next node, in backward again; behind them the sums of gradients, one in each turn
+// to the next node and as many to the neighbour as parts.
+class DoubleRingMessages : public testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(DoubleRingMessages, AreAllNeeded) {
+  const auto [nodes, members] = GetParam();
+  const SequenceCase c{.config = {.size = nodes * members, .mode = "ring", .node = members}, .tokens = 13};
+  const int parts = nodes * (members - 1) + (nodes - 1), messages = parts + parts + nodes * (members - 1) + nodes;
   for (int i = 0; i < messages; ++i) {
     EXPECT_THROW(check_attention(c, [&](comm::World& world) { return losing_a_message(world, i); }), ParityError) << i;
     EXPECT_THROW(check_attention(c, [&](comm::World& world) { return short_of_a_rotation(world, i); }), ParityError)
@@ -47,6 +51,9 @@ TEST(DoubleRing, NeedsEveryMessage) {
   }
   EXPECT_NO_THROW(check_attention(c, [&](comm::World& world) { return losing_a_message(world, messages); }));
 }
+
+INSTANTIATE_TEST_SUITE_P(NodesAndMembers, DoubleRingMessages,
+                         testing::Values(std::pair{2, 2}, std::pair{2, 3}, std::pair{3, 2}));
 
 // Each rank sees the parts of all once, first its own, and between nodes those of its place in the node before.
 TEST(DoubleRing, BringsThePartsOfAllNodeByNode) {

@@ -150,6 +150,19 @@ TEST(SpreadPrompts, OfAnyLengthEqualOneProcess) {
     EXPECT_NO_THROW(check(shape, {.sequence = {4, "ring"}}, {1, 3, 13, 24}));
 }
 
+// Under a window that spans half of the prompt a zigzag is uneven: the cache is filled by many runs of a rank.
+TEST(SpreadPrompts, OfADealtCutEqualOneProcess) {
+  constexpr int64_t kPrompt = 256, kWindow = 128;
+  ModelShape shape = mistral();
+  shape.positions = kPrompt + kNew, shape.own = models::LlamaSizes{.window = kWindow};
+  for (const parallel::SequenceConfig& config :
+       std::vector<parallel::SequenceConfig>{{2, "ring"}, {.size = 4, .mode = "ring", .node = 2}}) {
+    const auto cut = parallel::sequence_cut(config, kPrompt, {}, {{.window = kWindow}});
+    EXPECT_GT(parallel::runs_of(cut, 0, config.size).size(), 2u);
+    EXPECT_NO_THROW(check(shape, {.sequence = config}, {kPrompt})) << config.size;
+  }
+}
+
 TEST(SpreadTokens, AreNotAllTheSame) {
   const std::vector<int64_t> tokens = texts_of(llama(), {7}).front().tokens;
   EXPECT_EQ(tokens.size(), static_cast<size_t>(kNew));

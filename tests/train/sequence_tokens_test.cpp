@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 
+#include "base/complaint.h"
 #include "colossal/comm/run_ranks.h"
+#include "colossal/models/llama.h"
+#include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/runs.h"
 #include "colossal/train/engine.h"
 #include "support/course.h"
@@ -71,6 +75,63 @@ TEST(SequenceTokens, OfOtherRanksDoNotGoToTheDevice) {
             << c.parallel.sequence.mode << ", documents " << documents;
       });
     }
+}
+
+using Runs = std::vector<data::TokenRun>;
+
+Runs as_runs(const std::vector<ops::PositionRun>& runs) {
+  Runs all;
+  for (const ops::PositionRun& run : runs) all.push_back({run.first, run.size});
+  return all;
+}
+
+// What a rank reads of joined documents is what it takes, by the cut of the batch.
+TEST(SequenceTokens, ThatARankReadsAreThoseOfItsCut) {
+  struct Case {
+    Parallel parallel;
+    int64_t tokens, window;
+  };
+  const parallel::SequenceConfig ring{4, "ring"}, usp{.size = 4, .mode = "usp", .ulysses = 2}, pair{2, "ring"};
+  for (const Case& c : std::vector<Case>{{{.sequence = ring}, kTokens, 0},
+                                         {{.sequence = usp}, kTokens, 0},
+                                         {{.sequence = pair, .tensor = {.size = 2, .sequence = true}}, kDividing, 0},
+                                         {{.sequence = pair}, 128, 64}}) {
+    SCOPED_TRACE(concat(c.parallel.sequence.mode, ", ", c.tokens, " tokens, window ", c.window));
+    run::Config config = config_of(c.parallel, "joined");
+    config.data.sequence = c.tokens;
+    models::ModelShape shape = test::tiny_llama();
+    shape.positions = 128;
+    if (c.window > 0) shape.own = models::LlamaSizes{.window = c.window};
+    const int64_t size = c.parallel.sequence.size, sharing = c.parallel.tensor.size;
+    const auto cut = parallel::sequence_cut(c.parallel.sequence, c.tokens, {}, {{.window = c.window}}, sharing);
+    if (c.window > 0) EXPECT_NE(cut.held, parallel::zigzag(c.tokens, size).held) << "a dealt cut";
+    comm::run_ranks(static_cast<int>(c.parallel.ranks()), [&](comm::World& world) {
+      const auto own = as_runs(parallel::runs_of(cut, world.rank() / sharing, size));
+      EXPECT_EQ(initialize(world, config, shape)->tokens_read(), own) << world.rank();
+    });
+  }
+}
+
+TEST(SequenceTokens, AreAllReadWhereDocumentsSayWhoseTheyAre) {
+  comm::run_ranks(2, [](comm::World& world) {
+    const auto engine = initialize(world, config_of({.sequence = {2, "ring"}}, "separate"), test::tiny_gpt2());
+    EXPECT_EQ(engine->tokens_read(), Runs{});
+  });
+}
+
+TEST(SequenceTokens, ThatWereLeftOutThoughARankTakesThemAreRefused) {
+  comm::run_ranks(2, [](comm::World& world) {
+    const auto engine = initialize(world, config_of({.sequence = {2, "ring"}}, "joined"), test::tiny_gpt2());
+    data::Batch b = batch();
+    b.wanted = {{1, 3}, {12, 2}};
+    for (const auto& call :
+         std::vector<std::function<void()>>{[&] { engine->train_step(b); }, [&] { engine->evaluate(b); }})
+      EXPECT_THAT(test::complaint(call),
+                  testing::StartsWith("[data] a batch of which tokens were left out must have those that this rank "
+                                      "takes: got tokens 1-3, 12-13, which takes tokens "));
+    b.wanted = engine->tokens_read();
+    EXPECT_EQ(test::complaint([&] { engine->evaluate(b); }), "no complaint");
+  });
 }
 
 // Ranks of tensor.sequence take their tokens of what their group was given.

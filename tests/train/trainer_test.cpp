@@ -58,6 +58,8 @@ class Run : public testing::Test {
       TrainerOptions options{.start = start, .resume_step = resume_step, .builtin_data = base + "/sources"};
       options.stop_requested = [&] { return stop_after > 0 && world.rank() == 0 && ++steps >= stop_after; };
       Trainer trainer(world, c, options);
+      const bool shares = c.parallel.sequence.size > 1 && c.data.documents == "joined";
+      EXPECT_EQ(trainer.engine().tokens_read().empty(), !shares);
       EXPECT_EQ(trainer.run(), stop_after == 0);
       trainer.write_report("sample");
       const std::lock_guard lock(mutex);
@@ -144,6 +146,33 @@ TEST_F(Run, RanksOfASequenceThatReadTheirOwnTokensTrainAsOneProcessDoes) {
              got = report::read_metrics(base + "/parts/metrics.jsonl");
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i].loss, want[i].loss, 1e-10 * want[i].loss);
+}
+
+// Behind the tokens that opening a file looks at, number 10 of each row is none: to read it is an error, and of two
+// ranks the second one alone takes it.
+TEST_F(Run, ARankOfASequenceReadsNoOtherTokensOfJoinedDocuments) {
+  run::Config c = make("parts", 1, 1);
+  c.parallel.sequence = {.size = 2, .mode = "ring"};
+  c.data.documents = "joined";
+  c.data.path = base + "/tokens.bin";
+  std::vector<uint16_t> tokens(3'000'000);
+  for (size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<uint16_t>(i > 1'000'000 && i % 24 == 10 ? 60'000 : i % 97);
+  write_file(c.data.path, std::string(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof tokens[0]));
+  write_file(c.data.path + ".json", R"({"dtype": "uint16"})");
+  std::vector<std::string> refused(2);
+  EXPECT_THROW(comm::run_ranks(2,
+                               [&](comm::World& world) {
+                                 try {
+                                   Trainer(world, c, {.start = Start::New}).run();
+                                 } catch (const std::exception& error) {
+                                   refused[world.rank()] = error.what();
+                                   throw;
+                                 }
+                               }),
+               Error);
+  EXPECT_EQ(refused[1].find("[data]"), 0u) << refused[1];
+  EXPECT_NE(refused[0].find("[data]"), 0u) << refused[0];
 }
 
 TEST_F(Run, WritesItsFolder) {

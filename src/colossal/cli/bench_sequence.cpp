@@ -66,12 +66,14 @@ std::string title_of_attention(const AttentionSizes& s) {
                 s.head_dim, s.causal ? ", causal" : "");
 }
 
-/// A line a mode over the numbers of ranks.
+/// A line a mode over the numbers of ranks. Without those of sequence.node, which send, keep and compute as much as the
+/// same mode without: a plot holds no more lines apart than it has styles.
 std::vector<report::Series> lines_of_modes(const std::vector<MeasuredRow>& rows,
                                            double (*value)(const std::vector<double>&)) {
   const char* const styles[] = {"first", "second", "third", "fourth", "fifth", "sixth", "seventh"};
   std::vector<report::Series> all;
   for (const MeasuredRow& row : rows) {
+    if (row.mode.find(" node ") != std::string::npos) continue;
     auto series = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.name == row.mode; });
     if (series == all.end())
       series = all.insert(all.end(), report::Series{row.mode, styles[all.size() % std::size(styles)], {}, {}});

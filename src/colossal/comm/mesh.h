@@ -47,8 +47,9 @@ class Mesh {
   Group& group(std::initializer_list<const char*> axes) {
     return group(std::vector<std::string>(axes.begin(), axes.end()));
   }
-  /// The ranks along `axis` as group() has them, over a connection between devices that no other group shares
-  /// (World::make_group): for what must not wait behind other calls of the same ranks. Name: "axis purpose".
+  /// The ranks along `axis` as group() has them, over a connection between devices of its own, shared with no group but
+  /// those of the same ranks and purpose (World::make_group): for what must not wait behind other calls of these ranks.
+  /// Name: "axis purpose".
   Group& channel(const std::string& axis, const std::string& purpose);
   /// The ranks of all axes, or of all but one.
   Group& all() { return group(axes_but("")); }

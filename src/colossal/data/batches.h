@@ -30,6 +30,7 @@ struct BatchOptions {
 /// Tokens [first, first + size) of a row.
 struct TokenRun {
   int64_t first, size;
+  bool operator==(const TokenRun&) const = default;
 };
 
 /// Some samples, a row each, on the host. Text: int64 [B, S] each. Images: float [B, C, side, side] and labels [B, 1].
@@ -38,8 +39,10 @@ struct Batch {
   at::Tensor labels;     ///< the next token, or the class; kIgnored: not counted
   at::Tensor positions;  ///< within the document, counted from the start of the sample; undefined for images
   at::Tensor documents;  ///< 0, 1, ... within the sample; undefined for images
-  /// Whoever reads the batch reads no other ids and labels than these tokens': samples that find them without the rest
-  /// of the row leave the others 0. Empty: all
+  /// Whoever reads the batch takes no other ids and labels than these tokens', but counts the labels of whole rows that
+  /// are not kIgnored. Samples that find these tokens without the rest of the row may leave the others 0; a label left
+  /// out must count exactly where the true one does, so samples that ignore some labels find those of whole rows.
+  /// Empty: all
   std::vector<TokenRun> wanted{};
 };
 
@@ -55,8 +58,8 @@ class Samples {
   virtual int64_t count() const = 0;
   /// An empty batch of that many rows.
   virtual Batch make(int64_t rows) const = 0;
-  /// Fills row `row` of `batch` with sample `index`. `seed` is that of this sample in this epoch: all randomness comes
-  /// from it.
+  /// Fills row `row` of `batch` with sample `index`, at least the tokens of batch.wanted, and of the others labels that
+  /// count as the true ones do. `seed` is that of this sample in this epoch: all randomness comes from it.
   virtual void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const = 0;
   /// An object, by name: what must not change under a position in these samples.
   virtual nlohmann::json traits() const = 0;

@@ -66,9 +66,11 @@ at::Tensor alibi_slopes(int64_t heads);
 /// Errors:   throws if shapes do not fit together.
 /// Cost:     on the CPU scores never exist as a whole, and blocks of keys that no query of a block sees are skipped: a
 ///           causal mask halves the work, a window makes it O(S window), documents that are runs of a row O(sum of
-///           their squares). Elsewhere see attention_path(). Announced (tensor::FlopCount): 4 D
-///           operations for each query head, query and key that it may see, of its own document where the host knows
-///           documents, and twice that in backward.
+///           their squares). A thread keeps D + 2 numbers, in backward D + 1, of each query of as many heads of a group
+///           as have 2048 queries together, or of one; and, where that is not the whole group, in backward 2 D of each
+///           key. Elsewhere see attention_path(). Announced (tensor::FlopCount): 4 D operations for each query head,
+///           query and key that it may see, of its own document where the host knows documents, and twice that in
+///           backward.
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask);
 
 /// The same by whole score matrices and ATen autograd: the reference.

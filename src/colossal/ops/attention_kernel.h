@@ -5,6 +5,7 @@
 // score so far. Operands are first packed into the computing type.
 // See: Dao, arXiv:2307.08691.
 #pragma once
+#include "colossal/ops/attention_scores_kernel.h"
 #include "colossal/ops/packed_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
@@ -13,6 +14,10 @@ namespace colossal::ops {
 namespace {
 
 constexpr int64_t kQueryBlock = 5 * kTileRows, kKeyBlock = 512;
+/// Of the heads that read a key-value head so many are taken together that they have no more queries than this, and at
+/// least one: what is kept of each query then does not grow with the group, and packing keys again for other heads is
+/// little beside products with so many queries.
+constexpr int64_t kQueriesTogether = 2048;
 
 template <class T>
 T* at_head(const HeadView<T>& x, int64_t batch, int64_t head) {
@@ -58,7 +63,8 @@ QueryBlock block_from(const AttentionTask<T>& a, int64_t batch, int64_t first) {
   return {first, rows, {lowest, highest - lowest}};
 }
 
-/// Where a thread keeps what it is at. Without scratch memory it tells how much of that it needs, `used`.
+/// Where a thread keeps what it is at: forward, or backward where the task has the gradient of the result. Without
+/// scratch memory it tells how much of that it needs, `used`.
 template <class T>
 struct AttentionMemory {
   using W = WideOf<T>;
@@ -68,17 +74,36 @@ struct AttentionMemory {
       : key_block(a.keys < kKeyBlock ? a.keys : kKeyBlock),
         by_size(packed<W>(a.size)),
         by_keys(packed<W>(key_block)),
+        heads(heads_together(a)),
         scratch(scratch) {
-    const int64_t queries = a.queries * (a.heads / a.kv_heads);
+    const int64_t queries = a.queries * heads;
     k = take(key_block * by_size), v = take(key_block * by_size);
-    dk = take(key_block * by_size), dv = take(key_block * by_size);
-    kt = take(a.size * by_keys), vt = take(a.size * by_keys);
-    q = take(kQueryBlock * by_size), dout = take(kQueryBlock * by_size);
-    scores = take(kQueryBlock * by_keys), products = take(kQueryBlock * by_keys);
-    slopes = a.soft_cap != 0 ? take(kQueryBlock * by_keys) : nullptr;
+    kt = take(a.size * by_keys);
+    q = take(kQueryBlock * by_size);
+    scores = take(kQueryBlock * by_keys);
+    if (a.dk.data) {  // backward
+      const int64_t keys = keeps_all_keys(a) ? a.keys : key_block;
+      dk = take(keys * by_size), dv = take(keys * by_size);
+      vt = take(a.size * by_keys);
+      dout = take(kQueryBlock * by_size);
+      products = take(kQueryBlock * by_keys);
+      if (a.soft_cap != 0) slopes = take(kQueryBlock * by_keys);
+    }
     sum = take(queries * by_size), largest = take(queries), total = take(queries);
     blocks = reinterpret_cast<QueryBlock*>(
         take((a.queries / kTileRows + 1) * static_cast<int64_t>(sizeof(QueryBlock) / sizeof(W))));
+  }
+  static int64_t heads_together(const AttentionTask<T>& a) {
+    const int64_t group = a.heads / a.kv_heads, most = kQueriesTogether / (a.queries > 0 ? a.queries : 1);
+    return most < 1 ? 1 : most < group ? most : group;
+  }
+  /// Where the heads of a group are not taken all together, the gradients of keys are sums over several rounds.
+  bool keeps_all_keys(const AttentionTask<T>& a) const { return heads < a.heads / a.kv_heads; }
+  /// The same, with the gradients of the block of keys that starts at `key`.
+  AttentionMemory at_keys(const AttentionTask<T>& a, int64_t key) const {
+    AttentionMemory here = *this;
+    if (keeps_all_keys(a)) here.dk += key * by_size, here.dv += key * by_size;
+    return here;
   }
   W* take(int64_t elements) {
     const int64_t first = used;
@@ -94,40 +119,16 @@ struct AttentionMemory {
   }
 
   int64_t key_block, by_size, by_keys;  ///< the last two: row lengths
+  int64_t heads;                        ///< of those that read a key-value head, how many are taken together
   W* scratch;
   int64_t used = 0;
-  W *k, *v, *dk, *dv, *kt, *vt;              ///< of a block of keys
-  W *q, *dout, *scores, *products, *slopes;  ///< of a block of queries, with a block of keys
-  W *sum, *largest, *total;                  ///< of all queries of the heads that read a key-value head
+  W *k, *v, *kt, *vt = nullptr;    ///< of a block of keys
+  W *dk = nullptr, *dv = nullptr;  ///< of a block of keys, or of all
+  W *q, *scores, *dout = nullptr;  ///< of a block of queries, with a block of keys
+  W *products = nullptr, *slopes = nullptr;
+  W *sum, *largest, *total;  ///< of all queries of the heads that are taken together
   QueryBlock* blocks;
 };
-
-/// x = cap tanh(x / cap), and in `slopes`, unless null, what that makes of a small change of x.
-template <class W>
-void cap_scores(W* x, W* slopes, int64_t n, W cap) {
-  const W inverse = 1 / cap;
-  for_vectors<W>(n, [&](int64_t j, auto part) {
-    const Vec<W> t = tanh_of<W>(load(x + j, part) * inverse);
-    store(x + j, t * cap, part);
-    if (slopes) store(slopes + j, W(1) - t * t, part);
-  });
-}
-
-/// x += slope * (0, 1, 2, ...) + at_first.
-template <class W>
-void add_ramp(W* x, int64_t n, W at_first, W slope) {
-  Vec<W> steps;
-  for (int lane = 0; lane < kLanes<W>; ++lane) steps[lane] = static_cast<W>(lane);
-  for_vectors<W>(n, [&](int64_t j, auto part) {
-    store(x + j, load(x + j, part) + ((steps + static_cast<W>(j)) * slope + at_first), part);
-  });
-}
-
-/// x[j] += slope * (positions[j] - own).
-template <class W>
-void add_distances(W* x, int64_t n, const int64_t* positions, int64_t own, W slope) {
-  for (int64_t j = 0; j < n; ++j) x[j] += slope * static_cast<W>(positions[j] - own);
-}
 
 /// Where a block of queries is.
 struct HeadOfBatch {
@@ -239,10 +240,11 @@ void attention_forward(const AttentionTask<T>& a, int64_t begin, int64_t end, Wi
   using W = WideOf<T>;
   AttentionMemory<T> memory(a, scratch);
   const int64_t group = a.heads / a.kv_heads;
-  for (int64_t item = begin, last = 0; item < end; item = last) {  // the heads that read one key-value head
+  for (int64_t item = begin, last = 0; item < end; item = last) {  // heads that read one key-value head
     const int64_t batch = item / a.heads, first = item % a.heads, kv_head = first / group;
     last = batch * a.heads + (kv_head + 1) * group;
     last = last < end ? last : end;
+    last = last < item + memory.heads ? last : item + memory.heads;
     const int64_t heads = last - item, blocks = memory.find_blocks(a, batch);
     for (int64_t i = 0; i < heads * a.queries * memory.by_size; ++i) memory.sum[i] = 0;
     for (int64_t i = 0; i < heads * a.queries; ++i)
@@ -331,37 +333,51 @@ void block_gradients(const AttentionTask<T>& a, const HeadOfBatch& of, const Que
               {memory.dk + start, by_size, 1}, true);
 }
 
+/// The `heads` heads from `first` on of a row of the batch, taken together, which read key-value head `kv_head`: the
+/// gradients of their queries, and what they add to those of its keys. These begin with the first head of the group and
+/// are given out with its last.
+template <class T>
+void heads_gradients(const AttentionTask<T>& a, int64_t batch, int64_t kv_head, int64_t first, int64_t heads,
+                     int64_t blocks, const AttentionMemory<T>& memory) {
+  const int64_t by_size = memory.by_size, group = a.heads / a.kv_heads;
+  const bool begins = first % group == 0, ends = (first + heads) % group == 0;
+  const auto of = [&](int64_t own) { return HeadOfBatch{batch, first + own}; };
+  for (int64_t own = 0; own < heads; ++own) find_deltas(a, of(own), memory.total + own * a.queries);
+  for (int64_t i = 0; i < heads * a.queries * by_size; ++i) memory.sum[i] = 0;
+  for (int64_t key = 0; key < a.keys; key += memory.key_block) {
+    const KeyRun keys{key, a.keys - key < memory.key_block ? a.keys - key : memory.key_block};
+    const AttentionMemory<T> here = memory.at_keys(a, key);
+    const auto at_keys = [&](const auto& x) { return at_head(x, batch, kv_head) + key * x.position; };
+    take_keys<T>(a, {batch, kv_head}, keys, here);
+    transpose(here.v, keys.count, a.size, here.by_keys, here.vt);
+    for (int64_t i = 0; begins && i < keys.count * by_size; ++i) here.dk[i] = here.dv[i] = 0;
+    for (const QueryBlock* block = here.blocks; block < here.blocks + blocks; ++block) {
+      const KeyRun run = common(block->keys, keys);
+      if (run.count == 0) continue;
+      for (int64_t own = 0; own < heads; ++own) {
+        const int64_t query = own * a.queries + block->first;
+        block_gradients(a, of(own), *block, run, run.first - key, here, here.total + query, here.sum + query * by_size);
+      }
+    }
+    if (!ends) continue;
+    unpack(here.dk, keys.count, a.size, at_keys(a.dk), a.dk.position);
+    unpack(here.dv, keys.count, a.size, at_keys(a.dv), a.dv.position);
+  }
+  for (int64_t own = 0; own < heads; ++own)
+    unpack(memory.sum + own * a.queries * by_size, a.queries, a.size, at_head(a.dq, batch, of(own).head), a.dq.position,
+           a.scale);
+}
+
 /// Key-value heads [begin, end) of batch * kv_heads, with all query heads that read them.
 template <class T>
 void attention_backward(const AttentionTask<T>& a, int64_t begin, int64_t end, WideOf<T>* scratch) {
   AttentionMemory<T> memory(a, scratch);
-  const int64_t by_size = memory.by_size, group = a.heads / a.kv_heads;
+  const int64_t group = a.heads / a.kv_heads;
   for (int64_t item = begin; item < end; ++item) {
     const int64_t batch = item / a.kv_heads, kv_head = item % a.kv_heads, blocks = memory.find_blocks(a, batch);
-    const auto of = [&](int64_t own) { return HeadOfBatch{batch, kv_head * group + own}; };
-    for (int64_t own = 0; own < group; ++own) find_deltas(a, of(own), memory.total + own * a.queries);
-    for (int64_t i = 0; i < group * a.queries * by_size; ++i) memory.sum[i] = 0;
-    for (int64_t key = 0; key < a.keys; key += memory.key_block) {
-      const KeyRun keys{key, a.keys - key < memory.key_block ? a.keys - key : memory.key_block};
-      const auto at_keys = [&](const auto& x) { return at_head(x, batch, kv_head) + key * x.position; };
-      take_keys<T>(a, {batch, kv_head}, keys, memory);
-      transpose(memory.v, keys.count, a.size, memory.by_keys, memory.vt);
-      for (int64_t i = 0; i < keys.count * by_size; ++i) memory.dk[i] = memory.dv[i] = 0;
-      for (const QueryBlock* block = memory.blocks; block < memory.blocks + blocks; ++block) {
-        const KeyRun run = common(block->keys, keys);
-        if (run.count == 0) continue;
-        for (int64_t own = 0; own < group; ++own) {
-          const int64_t query = own * a.queries + block->first;
-          block_gradients(a, of(own), *block, run, run.first - key, memory, memory.total + query,
-                          memory.sum + query * by_size);
-        }
-      }
-      unpack(memory.dk, keys.count, a.size, at_keys(a.dk), a.dk.position);
-      unpack(memory.dv, keys.count, a.size, at_keys(a.dv), a.dv.position);
-    }
-    for (int64_t own = 0; own < group; ++own)
-      unpack(memory.sum + own * a.queries * by_size, a.queries, a.size, at_head(a.dq, batch, of(own).head),
-             a.dq.position, a.scale);
+    for (int64_t first = 0; first < group; first += memory.heads)
+      heads_gradients(a, batch, kv_head, kv_head * group + first,
+                      group - first < memory.heads ? group - first : memory.heads, blocks, memory);
   }
 }
 

@@ -64,6 +64,14 @@ comm::Group& ranks_of_all_rows(comm::Mesh& mesh) {
 /// Labels that count, on their device.
 at::Tensor counted(const at::Tensor& labels) { return (labels != data::kIgnored).sum(); }
 
+/// "tokens 0-3, 12-15"
+std::string text_of(const std::vector<data::TokenRun>& runs) {
+  std::string text;
+  for (const data::TokenRun& run : runs)
+    text += concat(text.empty() ? "tokens " : ", ", run.first, "-", run.first + run.size - 1);
+  return text.empty() ? "all tokens" : text;
+}
+
 /// Of [training] graph, what the config does not know. On meta nothing is launched.
 void check_graph(const models::ModelShape& shape, at::Device device) {
   require(device.is_meta() || tensor::can_capture(device.type()), "training",
@@ -137,16 +145,24 @@ std::vector<checkpoint::NamedTensor> Engine::weights() { return optimization_->w
 
 void Engine::weights_loaded() { optimization_->weights_loaded(); }
 
-std::vector<data::TokenRun> Engine::tokens_read() const {
+bool Engine::deals_out_tokens() const {
+  return model_->layout().cut && model_->model().shape.task().reads != models::Reads::Images;
+}
+
+std::vector<data::TokenRun> Engine::tokens_read() const { return tokens_read(config_.data.sequence); }
+
+std::vector<data::TokenRun> Engine::tokens_read(int64_t tokens) const {
+  if (!deals_out_tokens() || config_.data.documents == "separate") return {};
   const parallel::Layout& layout = model_->layout();
-  if (!layout.cut || config_.data.documents == "separate" ||
-      model_->model().shape.task().reads == models::Reads::Images)
-    return {};
-  const int64_t tokens = config_.data.sequence;
   const nn::Share own = layout.tokens_read(layout.with_cut({}, tokens));
   std::vector<data::TokenRun> runs;
   if (own.is_all()) return runs;
-  for (const nn::Range& run : own.ranges(tokens, "sequence")) runs.push_back({run.first, run.size});
+  for (const nn::Range& run : own.ranges(tokens, "sequence")) {
+    if (!runs.empty() && runs.back().first + runs.back().size == run.first)
+      runs.back().size += run.size;
+    else
+      runs.push_back({run.first, run.size});
+  }
   return runs;
 }
 
@@ -167,16 +183,22 @@ at::Tensor Engine::on_device(const at::Tensor& t) const {
 /// On the device, unless that is to have a part of its tokens: see ready().
 data::Batch Engine::checked(const data::Batch& b) const {
   models::check_batch(model_->model().shape, b.inputs, b.labels);
+  if (!b.wanted.empty()) {
+    const std::vector<data::TokenRun> own = tokens_read(b.inputs.size(1));
+    require(b.wanted == own, "data", "a batch of which tokens were left out must have those that this rank takes: got ",
+            text_of(b.wanted), ", which takes ", text_of(own),
+            "; ask for those of Engine::tokens_read() (Batches::want), or for all");
+  }
   // Documents stay: the host reads their borders.
   const at::Tensor documents = b.documents.defined() ? b.documents.cpu() : b.documents;
-  if (model_->layout().cut) return {b.inputs, b.labels, b.positions, documents};
+  if (deals_out_tokens()) return {b.inputs, b.labels, b.positions, documents};
   return {on_device(b.inputs), on_device(b.labels), on_device(b.positions), documents};
 }
 
 Engine::MicroBatch Engine::ready(const data::Batch& b, nn::Step step) const {
   const models::Task task = model_->model().shape.task();
   const parallel::Layout& layout = model_->layout();
-  if (!layout.cut || task.reads == models::Reads::Images) {
+  if (!deals_out_tokens()) {
     step.positions = on_device(b.positions);
     return {on_device(b.inputs), on_device(b.labels), std::move(step)};
   }

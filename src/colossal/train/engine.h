@@ -75,7 +75,8 @@ class Engine : public Resumable {
   ///                the tensor mode: see parallel::TensorLayers.
   /// Cost:          on a device the host waits once, at the end, and for no batch that is data::pinned(). It reads with
   ///                the loss what step() has to know of the gradients; who changes these in between does so by store().
-  /// Errors:        inputs or labels that the model does not have (models::check_batch); before any communication.
+  /// Errors:        inputs or labels that the model does not have (models::check_batch); a batch with other tokens left
+  ///                out than those that this rank does not take ("data"); before any communication.
   double train_step(const data::Batch& batch);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks. Cost: no wait for the
   /// device.
@@ -97,7 +98,7 @@ class Engine : public Resumable {
   /// Where parameters, gradients and states of this rank lie; null without memory.host.
   const memory::TieredHome* tiers() const;
   /// The tokens of each row of a batch that this rank reads, where ranks share them and no documents say which: its own
-  /// of ids and labels. Empty: all.
+  /// of ids and labels. Empty: all. A batch may leave out the others (data::Batch::wanted).
   std::vector<data::TokenRun> tokens_read() const;
 
   models::Model& model();
@@ -122,6 +123,10 @@ class Engine : public Resumable {
   bool is_for_graph(const data::Batch& batch) const;
   at::Tensor captured(const data::Batch& micro_batch, const at::Tensor& factor);
   data::Batch checked(const data::Batch& batch) const;
+  /// Whether a rank takes a part of the tokens of each row that it is given.
+  bool deals_out_tokens() const;
+  /// tokens_read() of rows of `tokens`, in order; runs that touch are one.
+  std::vector<data::TokenRun> tokens_read(int64_t tokens) const;
 
   run::Config config_;
   comm::Mesh mesh_;

@@ -154,16 +154,21 @@ AttentionCost SequenceSelfAttention::cost(const SequenceConfig& c, const Attenti
 
 std::vector<SequenceConfig> sequence_modes(int64_t ranks) {
   std::vector<SequenceConfig> configs;
+  const auto add_with_nodes = [&](SequenceConfig config) {
+    configs.push_back(config);
+    for (config.node = 2; config.node <= ranks; ++config.node)
+      if (ranks % config.node == 0 && config.node % config.ulysses == 0) configs.push_back(config);
+  };
   for_each_sequence_mode([&](auto mode) {
+    const SequenceConfig config{.size = ranks, .mode = mode.name};
     if constexpr (std::is_same_v<decltype(mode), SequenceUsp>) {
       for (int64_t inner = 2; inner < ranks; ++inner)
-        if (ranks % inner == 0) configs.push_back({.size = ranks, .mode = mode.name, .ulysses = inner});
-      return;
+        if (ranks % inner == 0) add_with_nodes({.size = ranks, .mode = mode.name, .ulysses = inner});
+    } else if constexpr (std::is_same_v<decltype(mode), SequenceRing>) {
+      add_with_nodes(config);
+    } else {
+      configs.push_back(config);
     }
-    configs.push_back({.size = ranks, .mode = mode.name});
-    if constexpr (std::is_same_v<decltype(mode), SequenceRing>)
-      for (int64_t node = 2; node < ranks; ++node)
-        if (ranks % node == 0) configs.push_back({.size = ranks, .mode = mode.name, .node = node});
   });
   return configs;
 }

@@ -15,8 +15,8 @@
 namespace colossal::parallel {
 
 /// softmax(q k) v in fp32, of one document a row. In bf16 and fp16 everything takes half the bytes, but what is fp32
-/// there, too: logarithms of sums, and on their way the gradients of keys and values (gather, ring, usp,
-/// ring-self-attention).
+/// there, too: logarithms of sums, the weights of ring-self-attention, and on their way the gradients of keys and
+/// values (gather, ring, usp, ring-self-attention); and where queries stand under ulysses, in integers of 8 bytes.
 struct AttentionSizes {
   int64_t batch = 1;
   int64_t tokens = 2048;  ///< of a row, all ranks together
@@ -39,7 +39,7 @@ struct AttentionCost {
 };
 
 /// Every mode that `ranks` ranks can form: one each, usp for each size of its inner groups that is more than one rank
-/// and less than all, and a ring for each such number of ranks a node.
+/// and less than all, and ring and each usp once more for each number of ranks a node, more than one, that it takes.
 std::vector<SequenceConfig> sequence_modes(int64_t ranks);
 
 /// "ring", "ring node 4", "usp ulysses 2"

@@ -36,8 +36,8 @@ void SequenceConfig::fields(Fields& f) {
       "usp: neighbours that exchange heads, as those of a node; size / ulysses such groups pass keys on in a ring", 1,
       65536);
   f.integer("node", node, "ranks",
-            "ring, usp: those of a node, among which keys go round while those of the next node are on their way; 0: "
-            "one ring over all",
+            "ring, usp: ranks of parallel.sequence in a node (tensor.size processes each), among which keys go round "
+            "while those of the next node are on their way; 0: one ring over all",
             0, 65536);
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "colossal/base/error.h"
-#include "colossal/nn/batch_documents.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/runs.h"
 
@@ -30,8 +29,8 @@ class SplitAttention final : public nn::Attention {
     require(step.cut != nullptr, "parallel",
             "a step must say which tokens each rank has: got none; Layout::with_cut() makes it");
     if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_);
-    SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents)};
-    if (step.known_documents) mask.runs = step.known_documents->runs({.batch = heads.tokens.batch}, heads.q.device());
+    const SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents), step.known_documents,
+                            heads.tokens.batch};
     if (step.cache) step.cache->append(layer_, heads.k, heads.v, step);  // which refuses before anything is sent
     return {exchange_->attend({heads.q, heads.k, heads.v}, *step.cut, mask).flatten(2)};
   }

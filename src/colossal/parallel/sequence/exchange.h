@@ -14,6 +14,10 @@
 #include "colossal/parallel/sequence/runs.h"
 #include "colossal/parallel/tensor/layout.h"
 
+namespace colossal::nn {
+class BatchDocuments;
+}
+
 namespace colossal::parallel {
 
 /// How scores are made, of the heads that a rank has.
@@ -21,7 +25,9 @@ struct SequenceMask {
   nn::AttentionOptions options;
   at::Tensor slopes;     ///< of ALiBi, fp64 [N], or undefined
   at::Tensor documents;  ///< int64 [B, S]: of all tokens of these rows; undefined: one document a row
-  std::shared_ptr<const ops::DocumentRuns> runs{};  ///< AttentionMask::runs of `documents`
+  /// nn::Step::known_documents, and the rows of them that `documents` are; for attention of whole sequences
+  std::shared_ptr<nn::BatchDocuments> known_documents{};
+  nn::Share rows{};
 
   /// Of queries at the positions `queries` and the keys at `keys`, which ascend.
   ops::AttentionMask between(const std::vector<ops::PositionRun>& queries,

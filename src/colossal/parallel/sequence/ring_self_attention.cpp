@@ -4,7 +4,8 @@
 //
 // Communication: N ranks, each with b S/N tokens of h_kv features of keys: forward N - 1 messages of k and as many
 //                of v, 2 (N-1)/N bS h_kv. Backward these again, and a reduce_scatter of both gradients, in fp32,
-//                4 (N-1)/N bS h_kv in all; the paper sums whole gradients on all ranks, 6 (N-1)/N.
+//                2 (N-1)/N bS h_kv each: 6 (N-1)/N forward and backward. The paper sums whole gradients on all ranks,
+//                which sends 2 (N-1)/N more, 8 (N-1)/N.
 // Memory:        weights [b N, S/N, S] of each layer until backward, in fp32 (fp64 for fp64).
 // See:           Li et al., arXiv:2105.13120, whose gradients are those of the sum over ranks, not of its mean.
 #include <ATen/ATen.h>
@@ -13,6 +14,7 @@
 #include <torch/custom_class.h>
 
 #include "colossal/ops/attention_mask.h"
+#include "colossal/ops/dispatch.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
 #include "colossal/parallel/sequence/rings.h"
@@ -57,7 +59,7 @@ struct RowPass : torch::CustomClassHolder {
   TokensOfRanks tokens;
 };
 
-at::Tensor widened(const at::Tensor& x) { return x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat); }
+at::Tensor widened(const at::Tensor& x) { return x.to(ops::wide_type(x)); }
 
 /// Key-value heads as often as query heads read them.
 at::Tensor repeated(const at::Tensor& kv, const at::Tensor& q) {

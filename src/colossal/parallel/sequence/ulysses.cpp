@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "colossal/comm/collectives.h"
+#include "colossal/nn/batch_documents.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/modes.h"
@@ -26,7 +27,8 @@ class WholeRows final : public SequenceExchange {
  public:
   at::Tensor attend(const SequenceHeads& heads, const nn::SequenceCut&, const SequenceMask& mask) const override {
     ops::AttentionMask whole = nn::mask_of(mask.options, mask.slopes);
-    whole.documents = mask.documents, whole.runs = mask.runs;
+    whole.documents = mask.documents;
+    if (mask.known_documents) whole.runs = mask.known_documents->runs({.batch = mask.rows}, heads.q.device());
     return ops::attention(heads.q.transpose(1, 2), heads.k.transpose(1, 2), heads.v.transpose(1, 2), whole)
         .transpose(1, 2);
   }
