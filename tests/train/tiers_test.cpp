@@ -132,9 +132,10 @@ TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
   const int64_t least = budgets_of(config).least;
   test::TemporaryFolder folder;
   comm::run_ranks(2, [&](comm::World& world) {
+    const std::string works = print_bytes(least * world.local_size());
     EXPECT_THAT(test::thrown_message(
                     [&] { initialize(world, in_tiers(config, folder.path(), least - 4096), test::tiny_gpt2()); }),
-                testing::HasSubstr(concat("the smallest that works is \"", print_bytes(least * world.local_size()), "\"")));
+                testing::HasSubstr(concat("the smallest that works is \"", works, "\"")));
   });
 }
 
