@@ -18,9 +18,9 @@
 // Legend of shapes: B batch, S sequence, H hidden, N heads, D head_dim, V vocabulary. All sizes given to the factory
 // are logical. A batch (ids, labels, positions, documents, images) is given whole, the same on all ranks of the model,
 // or of ids, labels and positions what Step::cut says; hidden states are what the layout gives a rank, its part of B,
-// of S and of H (Tokens, and a run of features): a model takes no size of a hidden state for the whole one. Which tokens
-// a rank has may differ from batch to batch, so every layer that must know is given the Step; a model hands on the one
-// that it was given.
+// of S and of H (Tokens, and a run of features): a model takes no size of a hidden state for the whole one. Which
+// tokens a rank has may differ from batch to batch, so every layer that must know is given the Step; a model hands on
+// the one that it was given.
 #pragma once
 #include <ATen/core/Tensor.h>
 
