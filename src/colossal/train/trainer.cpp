@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/bytes.h"
@@ -27,6 +26,7 @@
 #include "colossal/report/metrics.h"
 #include "colossal/report/report.h"
 #include "colossal/report/tensorboard.h"
+#include "colossal/run/config_changes.h"
 #include "colossal/run/replaced_run.h"
 #include "colossal/train/gather_timeline.h"
 #include "colossal/train/memory_need.h"
@@ -56,31 +56,6 @@ class Tolerated {
   bool fails_ = false;
   std::string message_;
 };
-
-/// "model.layers = 2 -> 3, ...": how `now` differs from the config that was saved; empty where nothing does, or where
-/// nobody can tell.
-std::string changes_since(const nlohmann::json& progress, const run::Config& now) {
-  run::Config then;
-  try {
-    ConfigDocument::parse(progress.value("config", ""), "its config").read(then);
-  } catch (const std::exception&) {
-    return "";  // of a version with other keys
-  }
-  std::map<std::string, std::string> before;  // architectures have different keys
-  for (const KeyHelp& key : describe_config(then)) before[key.key] = key.default_value;
-  std::string changes;
-  const auto see = [&](const std::string& key, const std::string& from, const std::string& to) {
-    if (from == to || key.starts_with("run.")) return;
-    const auto text = [](const std::string& toml) { return toml.empty() ? "nothing" : toml; };
-    changes += concat(changes.empty() ? "" : ", ", key, " = ", text(from), " -> ", text(to));
-  };
-  for (const KeyHelp& key : describe_config(now)) {
-    see(key.key, before[key.key], key.default_value);
-    before.erase(key.key);
-  }
-  for (const auto& [key, value] : before) see(key, value, "");  // those that are no longer there
-  return changes;
-}
 
 std::string number(const char* format, double value) {
   char text[64];
@@ -257,7 +232,9 @@ void Trainer::start() {
 void Trainer::resume(const std::vector<int64_t>& steps) {
   checkpoint::Found found;
   std::string changes;
-  const auto see = [&](const nlohmann::json& progress) { changes = changes_since(progress, config_); };
+  const auto see = [&](const nlohmann::json& progress) {
+    changes = run::changes_since(progress.value("config", ""), config_);
+  };
   const auto restore = [&](const nlohmann::json& progress) {
     data_.training->restore(progress.at("data"));
     // The same library as before the stop, or the numbers would differ in the last bits.
