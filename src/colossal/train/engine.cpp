@@ -15,6 +15,7 @@
 #include "colossal/nn/batch_documents.h"
 #include "colossal/nn/fp8_product.h"
 #include "colossal/ops/attention_mask.h"
+#include "colossal/parallel/sequence/runs.h"
 #include "colossal/parallel/tensor/vocabulary.h"
 #include "colossal/tensor/elsewhere.h"
 #include "colossal/tensor/graph.h"
@@ -157,12 +158,7 @@ std::vector<data::TokenRun> Engine::tokens_read(int64_t tokens) const {
   const nn::Share own = layout.tokens_read(layout.with_cut({}, tokens));
   std::vector<data::TokenRun> runs;
   if (own.is_all()) return runs;
-  for (const nn::Range& run : own.ranges(tokens, "sequence")) {
-    if (!runs.empty() && runs.back().first + runs.back().size == run.first)
-      runs.back().size += run.size;
-    else
-      runs.push_back({run.first, run.size});
-  }
+  for (const ops::PositionRun& run : parallel::runs_of(own, tokens)) runs.push_back({run.first, run.size});
   return runs;
 }
 

@@ -149,9 +149,12 @@ nn::SequenceCut zigzag(int64_t tokens, int64_t ranks, int64_t shares) {
 }
 
 std::vector<ops::PositionRun> runs_of(const nn::SequenceCut& cut, int64_t part, int64_t parts) {
-  const nn::Share share = cut.share(part, parts);
   int64_t tokens = 0;
   for (const int64_t length : cut.lengths) tokens += length;
+  return runs_of(cut.share(part, parts), tokens);
+}
+
+std::vector<ops::PositionRun> runs_of(const nn::Share& share, int64_t tokens) {
   if (share.is_all()) return {{0, tokens}};
   std::vector<ops::PositionRun> runs;
   for (const nn::Range& range : share.ranges(tokens, "sequence")) {

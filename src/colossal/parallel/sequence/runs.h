@@ -37,6 +37,8 @@ constexpr double kUneven = 1.02;
 /// What neighbours number `part` of the ranks of `cut` in `parts` equal groups hold together, in the order of the
 /// sequence; runs that touch are one.
 std::vector<ops::PositionRun> runs_of(const nn::SequenceCut& cut, int64_t part, int64_t parts);
+/// The same of `share` in rows of `tokens`.
+std::vector<ops::PositionRun> runs_of(const nn::Share& share, int64_t tokens);
 
 /// Where the tokens of `part` stand among those of `whole`, runs that hold them all.
 std::vector<ops::PositionRun> places_in(const std::vector<ops::PositionRun>& whole,
