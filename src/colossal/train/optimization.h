@@ -50,7 +50,7 @@ class Optimization {
   int64_t steps_done() const { return steps_done_; }
   /// Where parameters, gradients and states of this rank lie; null without memory.host.
   const memory::TieredHome* tiers() const { return tiers_.get(); }
-  /// Where inputs of recomputed blocks lie between forward and backward; null without memory.host.
+  /// Where inputs of recomputed blocks lie between forward and backward; null without memory.disk.
   const std::shared_ptr<nn::InputHome>& inputs() const { return inputs_; }
 
   memory::ChunkStore& store() {

@@ -62,7 +62,6 @@ class TieredHome final : public Home {
     int64_t bytes_read = 0, bytes_written = 0;  ///< between the two
     int64_t evictions = 0;                      ///< tensors that left the host
     int64_t reads = 0, reads_ahead = 0;         ///< tensors that came back, and those of them before they were wanted
-    double waited_seconds = 0;                  ///< by those who wanted a tensor, or room for one
   };
   Counts counts() const;
 

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
@@ -15,20 +14,6 @@ void TieredHomeState::use(Tenant& tenant) {
   if (in_step) timeline.used(tenant.number);
 }
 
-void TieredHomeState::wait(const DiskTransfer& transfer) {
-  const auto start = std::chrono::steady_clock::now();
-  const auto add = [&] {
-    counts.waited_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  try {
-    transfer.wait();
-  } catch (...) {
-    add();
-    throw;
-  }
-  add();
-}
-
 void TieredHomeState::finish(Tenant& tenant, bool stays) {
   const Tenant::Moving moved = std::exchange(tenant.moving, Tenant::Moving::No);
   if (moved == Tenant::Moving::No) return;
@@ -38,7 +23,7 @@ void TieredHomeState::finish(Tenant& tenant, bool stays) {
     leaving_bytes -= tenant.bytes;
   }
   try {
-    wait(transfer);
+    transfer.wait();
   } catch (...) {
     if (moved == Tenant::Moving::In) drop_buffer(tenant);
     throw;

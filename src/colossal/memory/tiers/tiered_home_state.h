@@ -52,8 +52,6 @@ struct TieredHomeState {
 
   // ---- transfers
 
-  void wait(const DiskTransfer& transfer);
-
   /// The transfer of `tenant` is over when this returns; what left has no buffer any more, unless it `stays`.
   void finish(Tenant& tenant, bool stays = false);
 

@@ -84,8 +84,8 @@ struct DoubleRing {
   at::Tensor sum_of_turn(int turn, const at::Tensor& first, at::ScalarType type, const Add& add) const;
 };
 
-/// Over the axes of `config` of mode ring or usp (sequence_axes()), but those of the tensor mode and "ulysses". Groups
-/// are made as ring_along() does, those of the outer ring first.
+/// Along ring_axes() of `config`: one axis, or that between nodes and that within them. Groups are made as ring_along()
+/// does, those of the outer ring first.
 DoubleRing double_ring(comm::Mesh& mesh, const SequenceConfig& config);
 
 }  // namespace colossal::parallel
