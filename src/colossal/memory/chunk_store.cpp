@@ -87,8 +87,10 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   const bool trained = slots.front().parameter->value.requires_grad();
   const bool has_masters = trained && options_.masters.has_value();
   const KindScope kind(has_masters ? Kind::States : Kind::Parameters);
-  const at::Tensor exact = at::zeros({length}, has_masters ? options.dtype(*options_.masters) : options);
-  for (const Slot& slot : slots) {
+  const at::Tensor exact = options_.inference
+                               ? at::empty({1}, options).expand({length})  // sizes alone, no memory
+                               : at::zeros({length}, has_masters ? options.dtype(*options_.masters) : options);
+  for (const Slot& slot : options_.inference ? std::vector<Slot>{} : slots) {
     const at::Tensor home = view_of_slot(exact, slot);
     if (parameters.options().without_memory)
       parameters.draw(*slot.parameter, home);
@@ -101,7 +103,7 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
     chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots),
                                               has_masters ? exact.to(options.dtype()) : exact, sharers,
                                               is_lossless ? std::nullopt : options_.compression, *options_.home,
-                                              options_.sharing.parameters ? this : nullptr));
+                                              options_.sharing.parameters ? this : nullptr, options_.inference));
   }
   Chunk& chunk = *chunks_.back();
   bytes_.push_back(chunk.bytes());

@@ -47,6 +47,10 @@ struct ChunkOptions {
   /// Of masters, states and shares of gradients, and of parameters that are shared out, whenever nobody works with
   /// them; null: InPlace
   std::shared_ptr<Home> home{};
+  /// Nobody trains: parameters, which want no gradients and are shared out among one rank each, get their values from a
+  /// checkpoint, through frozen(). Nothing is drawn or copied: `home` keeps tensors of which it is told no values, and
+  /// what it brings is what is read, for as long as a chunk is whole
+  bool inference = false;
 };
 
 /// Packs the parameters of one rank into chunks and is their only home from then on.

@@ -80,14 +80,6 @@ nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
   return parameters;
 }
 
-tensor::Stored values_of(const memory::Shard& shard, const memory::Piece& piece) {
-  const int64_t offset = piece.offset, size = piece.part.size;
-  return {shard.options(), {size}, [=](bool writes) {
-            const memory::Lease lease = shard.lease({.values = writes ? memory::Access::Write : memory::Access::Read});
-            return tensor::Held{lease->values.narrow(0, offset, size), lease};
-          }};
-}
-
 }  // namespace
 
 Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
@@ -195,15 +187,6 @@ checkpoint::TrainingState Optimization::state() {
   state.sharers = store_->options().sharing.states ? store_->options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   return state;
-}
-
-std::vector<checkpoint::NamedTensor> Optimization::weights() {
-  std::vector<checkpoint::NamedTensor> weights;
-  for (const auto* shards : {&store_->shards(), &store_->frozen()})
-    for (const memory::Shard& shard : *shards)
-      for (const memory::Piece& piece : shard.pieces())
-        weights.push_back({piece.parameter->name, values_of(shard, piece), piece.parameter->spec, piece.part});
-  return weights;
 }
 
 void Optimization::check_progress(const nlohmann::json& progress) const {
