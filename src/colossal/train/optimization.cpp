@@ -91,7 +91,9 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                         mesh, config,
                         [&] { return make_tiers(config, parameters.options().device, mesh.world().local_size()); })),
       // Without a disk they would only be copied.
-      inputs_(tiers_ && tiers_->disk() ? std::make_shared<memory::InputsAt>(tiers_) : nullptr),
+      inputs_(tiers_ && tiers_->disk()
+                  ? std::make_shared<memory::InputsAt>(tiers_, config.memory.host / mesh.world().local_size())
+                  : nullptr),
       store_(made_by_all(mesh, config,
                          [&] {
                            return std::make_unique<memory::ChunkStore>(
