@@ -13,7 +13,7 @@ void Timeline::used(size_t chunk) {
 }
 
 void Timeline::end_pass() {
-  if (!follows_) last_pass_ = std::move(pass_), last_uses_ = std::move(uses_);
+  if (!follows_) last_pass_ = std::move(pass_), last_uses_ = std::move(uses_), ++orders_;
   pass_.clear();
   uses_.clear();
   follows_ = true;

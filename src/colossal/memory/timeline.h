@@ -1,6 +1,7 @@
 // In which order the passes of a model use its chunks: learnt in one pass, foretold in the next.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -27,6 +28,12 @@ class Timeline {
   std::optional<size_t> until(size_t chunk) const;
   /// How many changes ago `chunk` was used last, in this pass.
   std::optional<size_t> since(size_t chunk) const;
+  /// Uses of this pass so far.
+  size_t position() const { return pass_.size(); }
+  /// Whether this pass has been like the one before so far: position() is a place of that one, too.
+  bool follows() const { return follows_ && pass_.size() <= last_pass_.size(); }
+  /// Orders that were learnt so far: as long as it stays the same, so does the pass that is foretold.
+  uint64_t orders() const { return orders_; }
 
  private:
   std::optional<size_t> back(size_t steps) const;
@@ -34,6 +41,7 @@ class Timeline {
   std::vector<size_t> last_pass_, pass_;
   std::vector<std::vector<size_t>> last_uses_, uses_;  // of each chunk, its places in them
   bool follows_ = true;                                // so far this pass has been like the last one
+  uint64_t orders_ = 0;
 };
 
 }  // namespace colossal::memory

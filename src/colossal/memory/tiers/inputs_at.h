@@ -3,6 +3,8 @@
 //   memory::InputsAt inputs(home);                      // a TieredHome, that of the optimizer's states for instance
 //   hidden = nn::recomputed(block, hidden, &inputs);
 #pragma once
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -23,11 +25,14 @@ class InputsAt final : public nn::InputHome {
   explicit InputsAt(std::shared_ptr<Home> home);
   ~InputsAt() override;
   std::unique_ptr<nn::KeptInput> keep(const at::Tensor& x) override;
+  /// Of inputs that came back.
+  int64_t bytes_returned() const { return *bytes_returned_; }
 
  private:
   struct Place;
   struct Input;
   std::shared_ptr<Home> home_;
+  std::shared_ptr<std::atomic<int64_t>> bytes_returned_ = std::make_shared<std::atomic<int64_t>>(0);
   std::mutex mutex_;
   std::weak_ptr<Place> last_;
 };

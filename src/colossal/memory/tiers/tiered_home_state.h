@@ -39,11 +39,18 @@ struct Tenant {
 /// Whoever calls a member has `mutex`.
 struct TieredHomeState {
   explicit TieredHomeState(TieredHome::Options options)
-      : budget(options.host_bytes),
-        ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(options.host_bytes))),
+      : ahead(options.ahead),
         disk(std::move(options.disk)),
         eviction(options.eviction ? std::move(options.eviction) : make_eviction("auto")),
-        buffers(options.host_bytes) {}
+        buffers(options.host_bytes) {
+    set_budget(options.host_bytes);
+  }
+
+  void set_budget(int64_t bytes) {
+    budget = bytes;
+    ahead_bytes = static_cast<int64_t>(ahead * static_cast<double>(bytes));
+    buffers.set_budget(bytes);
+  }
 
   // ---- uses, and what is foretold
 
@@ -87,7 +94,8 @@ struct TieredHomeState {
 
   void rethrow();
 
-  const int64_t budget, ahead_bytes;
+  const double ahead;
+  int64_t budget = 0, ahead_bytes = 0;
   std::shared_ptr<DiskSpace> disk;
   std::unique_ptr<Eviction> eviction;
   HostBuffers buffers;
