@@ -73,8 +73,12 @@ class TieredKept final : public Kept {
     home_.finish(tenant_, /*stays=*/true);
     if (!tenant_.buffer.defined()) {
       home_.make_room(tenant_.bytes);
-      home_.begin_to_read(tenant_);
-      home_.finish(tenant_);
+      if (tenant_.has_values) {
+        home_.begin_to_read(tenant_);
+        home_.finish(tenant_);
+      } else {
+        home_.give_buffer(tenant_);
+      }
     }
     home_.record(TierEvent::Kind::Bring, tenant_);
     tenant_.is_lent = true;
@@ -86,7 +90,8 @@ class TieredKept final : public Kept {
   void put(const at::Tensor&, bool changed) override {
     attempt([&] {
       tenant_.is_lent = false;
-      if (changed) tenant_.on_disk = false;
+      if (changed) tenant_.has_values = true, tenant_.on_disk = false;
+      if (!tenant_.has_values) leave_memory();
       home_.record(changed ? TierEvent::Kind::Change : TierEvent::Kind::Put, tenant_);
       home_.settle(tenant_);
       home_.read_ahead();
@@ -95,9 +100,11 @@ class TieredKept final : public Kept {
 
   void forget() override {
     const std::lock_guard lock(home_.mutex);
+    tenant_.is_lent = false;
     leave_memory();
     home_.record(TierEvent::Kind::Gone, tenant_);
     tenant_.has_values = tenant_.on_disk = false;
+    tenant_.extent = {};  // others may be written there
   }
 
   void replace(const at::Tensor& tensor) override {
