@@ -61,8 +61,8 @@ TEST_F(TrainProgram, TrainsInLessMemoryThanTheModelsDataTakes) {
   const int64_t data = 12 * kHidden * kHidden * kLayers * 4 * 4;
   expect_to_need_tiers(data,
                        train({"--model.hidden=" + std::to_string(kHidden), "--model.layers=" + std::to_string(kLayers),
-                              "--training.steps=1", "--training.evaluate_batches=0", "--training.sample_tokens=0",
-                              "--parallel.chunk_mib=1", "--overwrite"}),
+                              "--training.steps=1", "--training.batch_size=1", "--training.evaluate_batches=0",
+                              "--training.sample_tokens=0", "--parallel.chunk_mib=1", "--overwrite"}),
                        base + "/scratch");
 }
 
