@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 
@@ -136,6 +137,30 @@ TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
     EXPECT_THAT(test::thrown_message(
                     [&] { initialize(world, in_tiers(config, folder.path(), least - 4096), test::tiny_gpt2()); }),
                 testing::HasSubstr(concat("the smallest that works is \"", works, "\"")));
+  });
+}
+
+// Inputs of blocks are as large as micro-batches, which a budget before the first step knows nothing of.
+TEST(TieredTraining, RefusesAnInputOfABlockThatCouldNotReturnInForwardWithTheSmallestBudgetThatWorks) {
+  run::Config config = config_of({});
+  config.memory.recompute = "block";
+  config.training.batch_size = 192;
+  const test::Text text{.rows = 192, .vocabulary = 37};
+  const int64_t input = memory::whole_blocks(192 * 6 * test::tiny_gpt2().hidden * 4);
+  ASSERT_LT(budgets_of(config).least, input);
+  test::TemporaryFolder folder;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const auto small = initialize(world, in_tiers(config, folder.path(), input - memory::kBlock), test::tiny_gpt2());
+    small->tiers()->begin_record();
+    EXPECT_THAT(
+        test::thrown_message([&] { test::train_step(*small, 0, text); }),
+        testing::HasSubstr(concat("\"", print_bytes(input), "\" for each rank of this machine are the smallest")));
+    const auto events = small->tiers()->end_record();
+    EXPECT_TRUE(std::none_of(events.begin(), events.end(), [](const memory::TierEvent& event) {
+      return event.kind == memory::TierEvent::Kind::Change;
+    })) << "nothing was updated";
+    const auto enough = initialize(world, in_tiers(config, folder.path(), input), test::tiny_gpt2());
+    EXPECT_GT(test::train_step(*enough, 0, text), 0);
   });
 }
 

@@ -134,7 +134,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
   r.layout.axes();
-  require(r.memory.disk.empty() || r.memory.has_tiers(), "memory", "got disk = \"", r.memory.disk,
+  require(r.memory.disk.empty() || r.memory.host > 0, "memory", "got disk = \"", r.memory.disk,
           "\" without host; add --memory.host=8GiB, say");
   return with_ranks(r.layout.ranks(), "generate", arguments,
                     [&] { return generate_as_rank(r, models ? *models : models::built_in()); });

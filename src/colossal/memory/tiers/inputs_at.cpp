@@ -4,6 +4,10 @@
 
 #include <utility>
 
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/memory/tiers/block_file.h"
+
 namespace colossal::memory {
 
 /// What is kept, for its own input and for the one that was kept next, which expects it: one call at a time.
@@ -19,9 +23,11 @@ struct InputsAt::Place {
 };
 
 struct InputsAt::Input final : nn::KeptInput {
-  Input(std::shared_ptr<Place> place, std::weak_ptr<Place> before, const at::Tensor& x)
+  Input(std::shared_ptr<Place> place, std::weak_ptr<Place> before, std::shared_ptr<std::atomic<int64_t>> returned,
+        const at::Tensor& x)
       : place(std::move(place)),
         before(std::move(before)),
+        returned(std::move(returned)),
         like(at::empty_like(x, x.options().device(at::kMeta))),
         device(x.device()) {}
 
@@ -33,6 +39,7 @@ struct InputsAt::Input final : nn::KeptInput {
       // Behind the one that is wanted now, and while it is copied and its block goes backward.
       if (const auto next = before.lock()) next->expect();
       taken.copy_(lent);
+      *returned += static_cast<int64_t>(taken.nbytes());
       place->kept.reset();  // nobody wants it any more: nothing is written
     }
     return taken;
@@ -40,21 +47,27 @@ struct InputsAt::Input final : nn::KeptInput {
 
   std::shared_ptr<Place> place;
   std::weak_ptr<Place> before;
+  std::shared_ptr<std::atomic<int64_t>> returned;
   at::Tensor like;  // of no memory
   at::Device device;
 };
 
-InputsAt::InputsAt(std::shared_ptr<Home> home) : home_(std::move(home)) {}
+InputsAt::InputsAt(std::shared_ptr<Home> home, int64_t most_bytes) : home_(std::move(home)), most_bytes_(most_bytes) {}
 InputsAt::~InputsAt() = default;
 
 std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
+  const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
+  require(bytes <= most_bytes_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
+          ", and of memory.host this rank has ", readable_bytes(most_bytes_), ": \"", print_bytes(bytes),
+          "\" for each rank of this machine are the smallest that works; more micro-batches (training.accumulate) make "
+          "inputs smaller, or keep them where they are with memory.recompute = \"none\"");
   auto place = std::make_shared<Place>(home_, home_->keep(x));
   std::weak_ptr<Place> before = place;
   {
     const std::lock_guard lock(mutex_);
     std::swap(before, last_);
   }
-  return std::make_unique<Input>(std::move(place), std::move(before), x);
+  return std::make_unique<Input>(std::move(place), std::move(before), bytes_returned_, x);
 }
 
 }  // namespace colossal::memory
