@@ -125,18 +125,17 @@ TEST_P(StreamedGeneration, SaysTheSameOverRanksAndInEveryPrecision) {
   std::vector<distributed::ParallelConfig> layouts(3);
   layouts[1].tensor.size = 2;
   layouts[2].pipeline.size = 2;
-  for (const auto& layout : layouts)
-    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      Asked asked{folder / "run", {}, layout, dtype};
-      const Text want = generated(asked);
-      asked.memory = in_tiers(0, folder / "disk");
-      asked.memory.host = least_of(asked);
-      const Text got = generated(asked);
-      EXPECT_EQ(got.tokens, want.tokens) << layout.ranks() << " " << dtype;
-      EXPECT_GT(got.counts.bytes_read, 0);
-      asked.memory.host -= 4096;
-      EXPECT_THAT(test::thrown_message([&] { generated(asked); }), testing::HasSubstr("the smallest that works is"));
-    }
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    Asked asked{folder / "run", {}, layouts[i], i == 1 ? at::kFloat : at::kBFloat16};
+    const Text want = generated(asked);
+    asked.memory = in_tiers(0, folder / "disk");
+    asked.memory.host = least_of(asked);
+    const Text got = generated(asked);
+    EXPECT_EQ(got.tokens, want.tokens) << i;
+    EXPECT_GT(got.counts.bytes_read, 0) << i;
+    asked.memory.host -= 4096;
+    EXPECT_THAT(test::thrown_message([&] { generated(asked); }), testing::HasSubstr("the smallest that works is")) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StreamedGeneration, testing::Values("gpt2-tiny", "llama-tiny"),

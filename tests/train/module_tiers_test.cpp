@@ -134,7 +134,7 @@ Course course_of(const run::Config& config) {
     EXPECT_THAT(test::thrown_message([&] { training->step(); }), testing::HasSubstr("is not finite"));
     for (int64_t step = 2; step < 4; ++step) train_step(module, *training, step, world.rank(), mine);
     finish(module, *training, mine);
-    EXPECT_EQ(training->store().counts().gathered, 0);
+    if (config.parallel.gathered_mib == 0) EXPECT_EQ(training->store().counts().gathered, 0);
     if (world.rank() == 0) course = mine;
   });
   return course;
@@ -222,8 +222,8 @@ TEST_P(ModuleInTiers, ResumesUnderAnotherPlacement) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, ModuleInTiers,
-                         testing::Values(Case{1, 0, "fp32"}, Case{1, 0, "bf16"}, Case{2, 0, "bf16"}, Case{2, 1, "fp32"},
-                                         Case{2, 3, "fp32"}, Case{2, 3, "bf16"}, Case{4, 3, "bf16"}),
+                         testing::Values(Case{1, 0, "fp32"}, Case{2, 0, "bf16"}, Case{2, 1, "fp32"},
+                                         Case{2, 3, "bf16"}),
                          [](const auto& info) {
                            return concat("ranks", info.param.ranks, "_zero", info.param.zero, "_",
                                          info.param.precision);

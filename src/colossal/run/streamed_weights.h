@@ -44,8 +44,8 @@ WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& 
 class StreamedWeights {
  public:
   /// `parameters`: without memory (nn::Parameters::Options), of this rank; they want no gradients from here on.
-  /// Errors, of all ranks, before anything is read: ("memory") a budget that is too small, with the smallest that works;
-  /// a device that is not the host; ("disk") the folder's.
+  /// Errors, of all ranks, before anything is read: ("memory") a budget that is too small, with the smallest that
+  /// works; a device that is not the host; ("disk") the folder's.
   StreamedWeights(nn::Parameters& parameters, comm::Mesh& mesh, const MemoryConfig& memory);
 
   /// To be filled, once, before the first pass. Errors of a disk that cannot take them reach whoever reads them.
