@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "colossal/tensor/elsewhere.h"
+
 namespace colossal::memory {
 
 /// What is kept, for its own input and for the one that was kept next, which expects it: one call at a time.
@@ -29,10 +31,9 @@ struct InputsAt::Input final : nn::KeptInput {
     at::Tensor taken = at::empty_strided(like.sizes(), like.strides(), like.options().device(device));
     {
       const std::lock_guard lock(place->mutex);
-      const at::Tensor lent = place->kept->bring();
-      // Behind the one that is wanted now, and while it is copied and its block goes backward.
+      place->kept->copy_to(taken);
+      // Behind the one that is wanted now, and while its block goes backward.
       if (const auto next = before.lock()) next->expect();
-      taken.copy_(lent);
       place->kept.reset();  // nobody wants it any more: nothing is written
     }
     return taken;
@@ -48,7 +49,8 @@ InputsAt::InputsAt(std::shared_ptr<Home> home) : home_(std::move(home)) {}
 InputsAt::~InputsAt() = default;
 
 std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
-  auto place = std::make_shared<Place>(home_, home_->keep(x));
+  // The caller may overwrite `x`, which a home that copies it beside the device's current stream would find out.
+  auto place = std::make_shared<Place>(home_, home_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;
   {
     const std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/memory/tiers/tiered_home_state.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::memory {
 
@@ -63,17 +64,29 @@ class TieredKept final : public Kept {
 
   at::Tensor bring() override {
     const std::lock_guard lock(home_.mutex);
-    home_.rethrow();
-    home_.use(tenant_);
-    home_.finish(tenant_, /*stays=*/true);
-    if (!tenant_.buffer.defined()) {
-      home_.make_room(tenant_.bytes);
-      home_.begin_to_read(tenant_);
-      home_.finish(tenant_);
-    }
+    come();
+    home_.finish_copy(tenant_);  // the host may read it, and write to it
     tenant_.is_lent = true;
     home_.read_ahead();
     return tenant_.values;
+  }
+
+  void copy_to(const at::Tensor& to) override {
+    std::unique_lock lock(home_.mutex);
+    come();
+    const bool is_here = !tensor::is_elsewhere(to);
+    if (is_here)
+      home_.finish_copy(tenant_);
+    else
+      tenant_.copy.to_device(to, tenant_.values);  // the buffer waits for it, wherever it goes meanwhile
+    tenant_.is_lent = true;                        // what is read ahead takes the place of others
+    home_.read_ahead();
+    if (is_here) {
+      lock.unlock();  // others need not wait for the copy
+      to.copy_(tenant_.values);
+      lock.lock();
+    }
+    tenant_.is_lent = false;
   }
 
   void put(const at::Tensor&, bool changed) override {
@@ -103,11 +116,21 @@ class TieredKept final : public Kept {
   }
 
  private:
+  /// Into its buffer.
+  void come() {
+    home_.rethrow();
+    home_.use(tenant_);
+    home_.finish(tenant_, /*stays=*/true);
+    if (tenant_.buffer.defined()) return;
+    home_.make_room(tenant_.bytes);
+    home_.begin_to_read(tenant_);
+    home_.finish(tenant_);
+  }
+
   /// There is room, or a buffer.
   void fill(const at::Tensor& tensor) {
     if (!tenant_.buffer.defined()) home_.give_buffer(tenant_);
-    tenant_.values.copy_(tensor);
-    tenant_.has_values = true, tenant_.on_disk = false;
+    home_.fill(tenant_, tensor);
   }
 
   void leave_memory() {

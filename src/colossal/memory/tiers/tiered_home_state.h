@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "colossal/memory/stream_aside.h"
 #include "colossal/memory/tiers/host_buffers.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/memory/timeline.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::memory {
 
@@ -33,6 +35,7 @@ struct Tenant {
   bool has_values = true, is_lent = false;
   Moving moving = Moving::No;  // Out: the buffer is free when the transfer is over
   DiskTransfer transfer{};
+  DeviceCopy copy{};  // between the buffer and the device
   uint64_t used = 0;
 };
 
@@ -43,7 +46,9 @@ struct TieredHomeState {
         ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(options.host_bytes))),
         disk(std::move(options.disk)),
         eviction(options.eviction ? std::move(options.eviction) : make_eviction("auto")),
-        buffers(options.host_bytes) {}
+        buffers(options.host_bytes, tensor::is_elsewhere(options.device)) {
+    if (tensor::is_elsewhere(options.device)) to_host = new_stream(options.device);
+  }
 
   // ---- uses, and what is foretold
 
@@ -54,6 +59,12 @@ struct TieredHomeState {
 
   /// The transfer of `tenant` is over when this returns; what left has no buffer any more, unless it `stays`.
   void finish(Tenant& tenant, bool stays = false);
+
+  /// Its values, from whichever device, into its buffer, which it has.
+  void fill(Tenant& tenant, const at::Tensor& tensor);
+
+  /// The buffer has the values, and no device reads it, when this returns.
+  void finish_copy(Tenant& tenant);
 
   void drop_buffer(Tenant& tenant);
 
@@ -91,7 +102,9 @@ struct TieredHomeState {
   std::shared_ptr<DiskSpace> disk;
   std::unique_ptr<Eviction> eviction;
   HostBuffers buffers;
-  std::map<size_t, Tenant*> all;  // by number
+  std::optional<c10::Stream> to_host;  // for copies of a device to buffers
+  std::deque<Tenant*> filled;          // by these copies, oldest first
+  std::map<size_t, Tenant*> all;       // by number
   std::set<size_t> free_numbers;
   Timeline timeline;
   bool in_step = false;
