@@ -46,8 +46,10 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       options_(whole.options()),
       watcher_(watcher),
       trained_(slots_.front().parameter->value.requires_grad()),
+      lends_here_(home.lends_on(options_.device()) == options_.device()),
       state_(State::Gathered),
-      whole_(whole) {
+      whole_(whole),
+      aside_(options_.device()) {
   require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_,
           " for ", sharers.size());
   const at::Tensor own = whole_.narrow(0, part_begin(), part_length());
@@ -80,7 +82,10 @@ comm::Work Chunk::gathered(const at::Tensor& part) {
 void Chunk::bring_part() {
   failure_ = nullptr;
   try {
-    sent_ = part_->bring();
+    if (lends_here_)
+      sent_ = part_->bring();
+    else
+      part_->copy_to(sent_ = whole_.narrow(0, part_begin(), part_length()));
   } catch (...) {  // the others are on their way to the all_gather
     failure_ = std::current_exception();
     sent_ = at::full({part_length()}, std::numeric_limits<double>::quiet_NaN(), options_);
@@ -89,10 +94,11 @@ void Chunk::bring_part() {
 
 void Chunk::return_part() {
   const at::Tensor lent = std::exchange(sent_, {});
-  if (lent.defined() && !failure_) part_->put(lent, false);
+  if (lends_here_ && lent.defined() && !failure_) part_->put(lent, false);
 }
 
 void Chunk::end_gather(comm::Work& work) {
+  aside_.join();  // where ranks exchange nothing, no Work makes the stream that computes wait for the part
   try {
     work.wait();
   } catch (...) {
@@ -108,10 +114,14 @@ bool Chunk::gather() {
   const KindScope kind(Kind::Parameters);
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
   whole_ = at::empty({length_}, options_);
-  bring_part();
   try {
-    work_ = gathered(sent_);
+    // Copies from the host, and exchanges behind them, overlap with what is computed until ready().
+    aside_.run([&] {
+      bring_part();
+      work_ = gathered(sent_);
+    });
   } catch (...) {
+    aside_.join();  // the memory of what is freed here may be written still
     return_part();
     whole_.reset();
     throw;

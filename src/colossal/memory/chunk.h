@@ -11,6 +11,7 @@
 #include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/group.h"
 #include "colossal/memory/home.h"
+#include "colossal/memory/stream_aside.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::memory {
@@ -110,7 +111,7 @@ class Chunk {
   std::optional<comm::Compression> compression_;
   at::TensorOptions options_;
   Watcher* watcher_;
-  bool trained_;
+  bool trained_, lends_here_;  // lends_here_: where the chunk is whole
   State state_ = State::Sharded;
   int users_ = 0;
   std::shared_ptr<Kept> part_;
@@ -118,6 +119,7 @@ class Chunk {
   std::exception_ptr failure_;  // of bringing it
   at::Tensor lent_;  // what parameters are views of, unless the chunk stays: borrows whole_'s memory, or has none
   comm::Work work_;
+  StreamAside aside_;  // of an accelerator: for what comes from the home, and what the ranks exchange of it
 };
 
 }  // namespace colossal::memory

@@ -108,12 +108,15 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   // of several runs of sharers the first saves and counts
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
-  Shard::Parts parts{
-      .values = chunk.part(), .options = exact.options(), .length = chunk.part_length(), .home = options_.home};
+  const at::Device lent_on = options_.home->lends_on(exact.device());
+  // Parameters that stay on an accelerator, of which an update on the host gets copies.
+  const bool is_far = chunk.stays() && lent_on != exact.device();
+  const std::shared_ptr<Kept> part = is_far ? brought_to(lent_on, chunk.part()) : chunk.part();
+  Shard::Parts parts{.values = part, .options = exact.options(), .length = chunk.part_length(), .home = options_.home};
   if (has_masters) {
     const at::Tensor own = exact.narrow(0, chunk.part_begin(), chunk.part_length());
     parts.values = options_.home->keep(sharers.size() > 1 ? own.clone() : own);
-    parts.copy = chunk.part();
+    parts.copy = part;
   }
   (trained ? shards_ : frozen_).emplace_back(std::move(parts), pieces_of(chunk, counts));
 }

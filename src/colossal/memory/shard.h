@@ -90,7 +90,7 @@ class Shard {
   /// What one is made of: see Resident.
   struct Parts {
     std::shared_ptr<Kept> values;
-    at::TensorOptions options;  ///< of the values
+    at::TensorOptions options;  ///< of the values, as the model has them
     int64_t length;             ///< elements
     std::shared_ptr<Kept> copy{};
     /// Of gradients and states, from now on whenever nobody has a lease of them; null: InPlace. Gradients that are a
@@ -112,6 +112,10 @@ class Shard {
   size_t add_state(const at::Tensor& initial) const;
   /// Gradients that are a view of something that lives as long as the shard, and stays where it is.
   void set_whole_gradients(const at::Tensor& gradients) const;
+  /// gradients += `more` [length()], of any device, in the dtype `sums`. Of an accelerator whose home lends on the host
+  /// the sum is made there, nobody waits for it, and nobody may write to `more` any more, nor have a lease.
+  /// Errors: those of lease().
+  void add_gradients(const at::Tensor& more, at::ScalarType sums) const;
   /// From now on there are no gradients. Nothing is brought; a home keeps the place for the next ones.
   void drop_gradients() const;
 

@@ -40,9 +40,7 @@ auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) 
 
 std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, at::Device device, int64_t ranks_here) {
   if (!config.memory.has_tiers()) return nullptr;
-  require(device.is_cpu(), "memory", "host and disk serve ranks that compute on the CPU: got ", device.str(),
-          "; leave memory.host and memory.disk out, or take run.device = \"cpu\"");
-  memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement)};
+  memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement), .device = device};
   options.host_bytes = config.memory.host / ranks_here;
   if (!config.memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(config.memory.disk);
   return std::make_shared<memory::TieredHome>(std::move(options));
@@ -110,8 +108,10 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
       reducer_(*store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
-  optimizer_ = made_by_all(
-      mesh, config, [&] { return optim::make_optimizer(config.optimizer, store_->shards(), {parameters, mesh}); });
+  optimizer_ = made_by_all(mesh, config, [&] {
+    const at::Device lent_on = store_->options().home->lends_on(parameters.options().device);
+    return optim::make_optimizer(config.optimizer, store_->shards(), {parameters, mesh, lent_on});
+  });
   check_host();
 }
 
@@ -147,9 +147,11 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
   std::vector<at::Tensor> read;
   for (const at::Tensor& number : numbers) read.push_back(number.detach().reshape({}).to(at::kDouble));
   const at::Tensor own = optim::own_norm(store_->shards(), mesh_.place(), norm_order());
-  if (own.defined()) read.push_back(own);
+  // Gradients that are lent on the host are added up there: of the device's numbers it reads the others alone.
+  const bool is_apart = own.defined() && !read.empty() && own.device() != read.front().device();
+  if (own.defined() && !is_apart) read.push_back(own);
   std::vector<double> values = read.empty() ? std::vector<double>{} : tensor::host_values(at::stack(read));
-  own_norm_ = own.defined() ? values.back() : 0;
+  own_norm_ = is_apart ? tensor::host_value(own) : own.defined() ? values.back() : 0;
   values.resize(numbers.size());
   return values;
 }

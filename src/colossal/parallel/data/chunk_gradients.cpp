@@ -139,11 +139,7 @@ class PartGradients final : public ChunkGradients {
     sum_over(summands_.further, received_);
     whole_.reset();
     std::fill(filled_.begin(), filled_.end(), false);
-    const memory::Lease shard = shard_.lease({.gradients = memory::Access::Write});
-    if (shard->gradients.defined())
-      shard->gradients.add_(received_);
-    else
-      shard->gradients = received_.to(options_.sums);
+    shard_.add_gradients(received_, options_.sums);
     received_.reset();
   }
 
