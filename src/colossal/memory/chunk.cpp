@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
+#include "colossal/memory/chunk_plan.h"
 
 namespace colossal::memory {
 namespace {
@@ -37,7 +39,7 @@ Chunk* Chunk::of(const at::Tensor& tensor) {
 }
 
 Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
-             const std::optional<comm::Compression>& compression, Home& home, Watcher* watcher)
+             const std::optional<comm::Compression>& compression, Home& home, int64_t capacity, Watcher* watcher)
     : index_(index),
       slots_(std::move(slots)),
       length_(whole.numel()),
@@ -49,11 +51,18 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       lends_here_(home.lends_on(options_.device()) == options_.device()),
       state_(State::Gathered),
       whole_(whole),
-      aside_(options_.device()) {
+      aside_(lends_here_ ? at::Device(at::kCPU) : options_.device()) {
   require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_,
           " for ", sharers.size());
-  const at::Tensor own = whole_.narrow(0, part_begin(), part_length());
-  part_ = stays() ? InPlace().keep(own) : home.keep(part_length() < length_ ? own.clone() : own);
+  const int64_t most = segment_length(part_length(), capacity);
+  int64_t first = 0;
+  do {
+    const int64_t length = std::min(most, part_length() - first);
+    const at::Tensor own = own_slice().narrow(0, first, length);
+    segments_.push_back(
+        {first, length, stays() ? InPlace().keep(own) : home.keep(part_length() < length_ ? own.clone() : own)});
+    first += length;
+  } while (first < part_length());
   if (!stays()) lent_ = at::empty({length_}, options_);
   for (const Slot& slot : slots_) slot.parameter->value.set_data(view_of_slot(stays() ? whole_ : lent_, slot));
   release();
@@ -79,22 +88,33 @@ comm::Work Chunk::gathered(const at::Tensor& part) {
                       : sharers_->all_gather(whole_, part);
 }
 
+void Chunk::copy_part(const at::Tensor& to) {
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const auto& [first, length, kept] = segments_[i];
+    kept->copy_to(to.narrow(0, first, length));
+    if (i + 1 < segments_.size()) segments_[i + 1].kept->expect();
+  }
+}
+
 void Chunk::bring_part() {
   failure_ = nullptr;
   try {
-    if (lends_here_)
-      sent_ = part_->bring();
+    if (is_lent())
+      sent_ = segments_.front().kept->bring();
+    else if (is_alone())
+      copy_part(sent_ = whole_);
     else
-      part_->copy_to(sent_ = whole_.narrow(0, part_begin(), part_length()));
+      copy_part(sent_ = lends_here_ ? at::empty({part_length()}, options_) : own_slice());
   } catch (...) {  // the others are on their way to the all_gather
     failure_ = std::current_exception();
-    sent_ = at::full({part_length()}, std::numeric_limits<double>::quiet_NaN(), options_);
+    if (!sent_.defined()) sent_ = at::empty({part_length()}, options_);
+    sent_.fill_(std::numeric_limits<double>::quiet_NaN());
   }
 }
 
 void Chunk::return_part() {
-  const at::Tensor lent = std::exchange(sent_, {});
-  if (lends_here_ && lent.defined() && !failure_) part_->put(lent, false);
+  const at::Tensor sent = std::exchange(sent_, {});
+  if (is_lent() && sent.defined() && !failure_) segments_.front().kept->put(sent, false);
 }
 
 void Chunk::end_gather(comm::Work& work) {
@@ -118,7 +138,7 @@ bool Chunk::gather() {
     // Copies from the host, and exchanges behind them, overlap with what is computed until ready().
     aside_.run([&] {
       bring_part();
-      work_ = gathered(sent_);
+      if (!is_alone()) work_ = gathered(sent_);
     });
   } catch (...) {
     aside_.join();  // the memory of what is freed here may be written still
@@ -159,7 +179,7 @@ bool Chunk::release() {
   return true;
 }
 
-comm::Work Chunk::share() { return sharers_->size() > 1 ? gathered(part_->bring()) : comm::Work(); }
+comm::Work Chunk::share() { return is_alone() ? comm::Work() : gathered(own_slice()); }
 
 void Chunk::fill_with_nan() {
   if (state_ == State::Gathering) {

@@ -165,18 +165,11 @@ void Shard::set_whole_gradients(const at::Tensor& gradients) const {
 }
 
 void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
-  if (tensors_->home->lends_on(more.device()) == more.device()) {
-    const Lease held = lease({.gradients = Access::Write});
-    if (held->gradients.defined())
-      held->gradients.add_(more);
-    else
-      held->gradients = more.to(sums);
-    return;
-  }
   Lease held;  // ends when the mutex is free
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
   require(!held, "shard", "gradients of a device cannot be added while somebody has a lease");
+  if (tensors_->failure) std::rethrow_exception(std::exchange(tensors_->failure, nullptr));
   ShardTensors::Tenant& tenant = tensors_->gradients;
   at::Tensor sum = more.to(sums);
   if (tenant.is_there()) {

@@ -117,25 +117,30 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
 
 void Optimization::check_host() {
   if (!tiers_) return;
-  std::vector<int64_t> trained, frozen{0};
+  int64_t one = 0;
+  std::vector<int64_t> gradients;
   const at::ScalarType dtype = store_->chunks().front()->options().dtype().toScalarType();
-  const auto gradient_size = static_cast<int64_t>(c10::elementSize(gradient_options(config_, dtype).sums));
-  for (const memory::Shard& shard : store_->shards())
-    trained.push_back(shard.bytes() + memory::whole_blocks(shard.length() * gradient_size));
-  for (const memory::Shard& shard : store_->frozen()) frozen.push_back(shard.bytes());
-  std::sort(trained.rbegin(), trained.rend());
-  const size_t together = std::min(trained.size(), optimizer_->most_shards());
-  at::Tensor most = at::full({},
-                             std::max(std::accumulate(trained.begin(), trained.begin() + together, int64_t{0}),
-                                      *std::max_element(frozen.begin(), frozen.end())),
-                             at::kLong);
+  // Those that nobody shares out are in place.
+  const int64_t gradient_size =
+      store_->options().sharing.gradients ? c10::elementSize(gradient_options(config_, dtype).sums) : 0;
+  for (const memory::Shard& shard : store_->shards()) {
+    gradients.push_back(memory::whole_blocks(shard.length() * gradient_size));
+    one = std::max(one, shard.bytes() + gradients.back());
+  }
+  for (const memory::Shard& shard : store_->frozen()) one = std::max(one, shard.bytes());
+  std::sort(gradients.rbegin(), gradients.rend());
+  const size_t together = std::min(gradients.size(), optimizer_->most_shards());
+  const int64_t of_window = std::accumulate(gradients.begin(), gradients.begin() + together, int64_t{0});
+  at::Tensor most = at::full({}, std::max(one, of_window), at::kLong);
   mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
   const int64_t ranks = mesh_.world().local_size(), least = most.item<int64_t>() * ranks;
   require(config_.memory.host >= least, "memory", "host = \"", print_bytes(config_.memory.host),
           "\" is too small for the ", ranks, " rank(s) of this machine: an update with ", config_.optimizer.name,
-          " needs values, gradients and states of ", together > 1 ? concat(together, " chunks") : "one chunk",
+          " needs ",
+          of_window > one ? concat("gradients of ", together, " chunks or parts")
+                          : "values, gradients and states of one chunk, or of a part of a parameter that is larger,",
           " at once; the smallest that works is \"", print_bytes(least),
-          "\"; smaller chunks (parallel.chunk_mib) need less, down to the largest parameter");
+          "\"; smaller chunks (parallel.chunk_mib) need less");
 }
 
 optim::NormOrder Optimization::norm_order() const {

@@ -92,7 +92,8 @@ class TieredKept final : public Kept {
   void put(const at::Tensor&, bool changed) override {
     attempt([&] {
       tenant_.is_lent = false;
-      if (changed) tenant_.on_disk = false;
+      if (changed) tenant_.has_values = true, tenant_.on_disk = false;
+      if (!tenant_.has_values) leave_memory();
       home_.read_ahead();
     });
   }
@@ -100,7 +101,8 @@ class TieredKept final : public Kept {
   void forget() override {
     const std::lock_guard lock(home_.mutex);
     leave_memory();
-    tenant_.has_values = tenant_.on_disk = false;
+    tenant_.is_lent = tenant_.has_values = tenant_.on_disk = false;
+    tenant_.extent = {};  // others may be written there
   }
 
   void replace(const at::Tensor& tensor) override {
@@ -123,6 +125,7 @@ class TieredKept final : public Kept {
     home_.finish(tenant_, /*stays=*/true);
     if (tenant_.buffer.defined()) return;
     home_.make_room(tenant_.bytes);
+    if (!tenant_.has_values) return home_.give_buffer(tenant_);
     home_.begin_to_read(tenant_);
     home_.finish(tenant_);
   }
