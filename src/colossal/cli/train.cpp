@@ -62,8 +62,9 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
                                    .note = say,
                                    .devices = options.devices});
   // Who has a budget for the model's data wants what is beside it to be small, too.
-  if (config.memory.has_tiers())
-    memory::limit_host_memory(static_cast<size_t>(config.memory.host / world->local_size()));
+  if (const int64_t beside = config.memory.device > 0 ? config.memory.device : config.memory.host / world->local_size();
+      beside > 0)
+    memory::limit_host_memory(static_cast<size_t>(beside));
   options.builtin_data = COLOSSAL_SOURCE_DIR;
   options.stop_requested = stop_requested;
   train::Trainer trainer(*world, config, std::move(options));
