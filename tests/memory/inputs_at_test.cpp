@@ -131,6 +131,20 @@ TEST(InputsAt, AreThereForOneBackwardPassAndGoneWithoutOne) {
   EXPECT_EQ(home->steps->back(), "end 1") << "a pass that nobody goes back through";
 }
 
+TEST(InputsAt, AnInputThatCouldNotReturnIsRefusedInForward) {
+  constexpr int64_t kInput = 64 * 64 * 4;
+  const auto home = std::make_shared<HeardHome>();
+  InputsAt small(home, kInput - 1);
+  EXPECT_THAT([&] { Net(2).forward(&small); },
+              testing::ThrowsMessage<Error>(testing::AllOf(
+                  testing::HasSubstr("the input of a recomputed block takes 16.0 KiB"),
+                  testing::HasSubstr("\"16KiB\" for each rank of this machine are the smallest that works"))));
+  EXPECT_EQ(home->count, 0);
+  InputsAt enough(home, kInput);
+  Net(2).forward(&enough).backward();
+  EXPECT_EQ(home->count, 2);
+}
+
 TEST(InputsAt, AnInputReturnsInItsLayout) {
   InputsAt inputs(std::make_shared<InPlace>());
   const at::Tensor rows = at::arange(12, at::kDouble).view({3, 4});

@@ -140,6 +140,65 @@ TEST(TieredHome, ReadsAsOftenAsTheOfflineOptimumAndNoMoreThanLeastRecentlyUsed) 
   }
 }
 
+// Where one tensor has room each use of another one than before is a read, and each change a write.
+TEST(TieredHome, WhereNothingFitsReadsEveryUseAndWritesEveryChange) {
+  const std::vector<size_t> uses = training_uses();
+  const auto changes = [](size_t use) { return use >= 20; };  // the update
+  int64_t reads = 0, writes = 0;
+  for (size_t i = 0; i < uses.size(); ++i) {
+    // The last one of forward is the first one of backward, and its last one the first one of the update.
+    reads += i == 0 || uses[i] != uses[i - 1];
+    writes += changes(i);
+  }
+  ASSERT_EQ(reads, 48);
+  ASSERT_EQ(writes, 30);
+  for (const std::string& policy : eviction_names()) {
+    Memory s(1, policy, 0);
+    s.add(30);
+    TieredHome::Counts before;
+    for (int step = 0; step < 4; ++step) {
+      if (step == 1) before = s.home.counts();
+      s.home.begin_step();
+      for (size_t i = 0; i < uses.size(); ++i) s.use(uses[i], changes(i));
+      s.home.end_step();
+    }
+    EXPECT_EQ(s.home.counts().bytes_read - before.bytes_read, 3 * reads * kBytes) << policy;
+    EXPECT_EQ(s.home.counts().bytes_written - before.bytes_written, 3 * writes * kBytes) << policy;
+  }
+}
+
+/// Another policy's keys, counted.
+struct CountedEviction final : Eviction {
+  explicit CountedEviction(int64_t& keys) : keys(keys) {}
+  Key key(const Candidate& candidate) const override {
+    ++keys;
+    return policy->key(candidate);
+  }
+  std::unique_ptr<Eviction> policy = make_eviction("auto");
+  int64_t& keys;
+};
+
+TEST(TieredHome, ChoosesWithAFewKeysAUseHoweverManyTensorsThereAre) {
+  for (const int64_t tensors : {16, 160}) {
+    test::TemporaryFolder folder;
+    int64_t keys = 0;
+    TieredHome home({.host_bytes = tensors / 2 * kBytes,
+                     .disk = std::make_shared<DiskSpace>(folder.path()),
+                     .eviction = std::make_unique<CountedEviction>(keys)});
+    std::vector<std::unique_ptr<Kept>> kept;
+    for (int64_t i = 0; i < tensors; ++i) kept.push_back(home.keep(at::full({kNumel}, i, at::kFloat)));
+    for (int step = 0; step < 3; ++step) {
+      keys = 0;
+      home.begin_step();
+      for (const auto& one : kept) one->put(one->bring(), false);
+      home.end_step();
+    }
+    // At its use, when it has come, and when it is back; and where one that leaves is called back before it is gone.
+    EXPECT_LE(keys, 4 * tensors);
+    EXPECT_GE(keys, tensors);
+  }
+}
+
 TEST(TieredHome, ReadsAheadOfUse) {
   Memory s(10, "auto", 0.3);
   s.add(30);

@@ -70,5 +70,33 @@ TEST(Timeline, KnowsWhenAChunkIsUsedAgainAlsoInTheNextPass) {
   EXPECT_EQ(order.since(3), 1u);
 }
 
+// What is foretold holds by its number until it comes, over the end of a pass; else the revision says so.
+TEST(Timeline, TheNumberOfTheNextUseHoldsUntilItComes) {
+  Timeline order;
+  foretold(order, {0, 1, 2, 1, 0, 3});
+  const uint64_t revision = order.revision();
+  order.used(0);
+  const auto two = order.next_use(2), zero = order.next_use(0);
+  EXPECT_EQ(*two + 2, *zero);
+  for (const size_t chunk : {1, 2, 1}) order.used(chunk);
+  EXPECT_EQ(order.next_use(0), zero);
+  EXPECT_EQ(*order.next_use(2), *two + 6);
+  for (const size_t chunk : {0, 3}) order.used(chunk);
+  EXPECT_EQ(*order.next_use(2), *two + 6);
+  order.end_pass();
+  EXPECT_EQ(*order.next_use(2), *two + 6);
+  EXPECT_EQ(order.until(2), 3u);
+  order.end_pass();
+  EXPECT_EQ(order.revision(), revision) << "an empty pass changes nothing";
+  order.used(0);
+  order.end_pass();
+  EXPECT_NE(order.revision(), revision) << "it stopped early: what was to come behind it does not";
+  EXPECT_EQ(order.until(2), 3u);
+  const uint64_t stopped = order.revision();
+  order.used(1);
+  EXPECT_NE(order.revision(), stopped) << "it goes another way";
+  EXPECT_EQ(order.next_use(2), std::nullopt);
+}
+
 }  // namespace
 }  // namespace colossal::memory::timeline_test

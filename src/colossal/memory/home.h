@@ -27,19 +27,20 @@ class Kept {
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;
 
-  /// That it takes of memory while it is brought.
+  /// That it takes of its home's memory while it is brought: nothing, where it stays in place.
   virtual int64_t bytes() const = 0;
   /// It will be wanted soon: it may begin to come. Called any number of times, and sometimes in vain.
   virtual void expect() {}
   /// The tensor to work with, of the values that keep(), replace() or the last put() with changes was given. It is
-  /// brought once at a time: the next bring() comes behind a put().
+  /// brought once at a time: the next bring() comes behind a put(). Behind forget(): a tensor of any values, which are
+  /// kept if put() says that they are others.
   /// Errors: whatever went wrong with it, here or since the last bring(); then it is not brought.
   virtual at::Tensor bring() = 0;
   /// The work is over and nobody reads `lent`, which bring() returned, any more. `changed`: it may hold other values
   /// than before. Otherwise what is kept is still good, and what was written to `lent` nevertheless is lost.
   /// Errors must not leave it, since work ends in destructors: the next bring() throws them.
   virtual void put(const at::Tensor& lent, bool changed) = 0;
-  /// Nobody wants the values any more, which nobody has brought: what comes next is replace(), or the end.
+  /// Nobody wants the values any more, nor reads what was lent: that is back. A home may use their place for others.
   virtual void forget() = 0;
   /// Takes the values of `tensor`, of the sizes and dtype that it keeps, in place of its own, which nobody has brought.
   /// Errors: it cannot, as Home::keep().

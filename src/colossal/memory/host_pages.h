@@ -5,7 +5,8 @@
 namespace colossal::memory {
 
 /// `bytes` (a multiple of huge_page()) of zeros at a multiple of huge_page(); null if there is no memory. To be given
-/// back whole to unmap_host_pages(). Cost: a page is filled when it is first written to.
+/// back to unmap_host_pages(), at once or in runs of blocks of 4 KiB. Cost: a page is filled when it is first written
+/// to.
 char* map_host_pages(size_t bytes);
 void unmap_host_pages(char* data, size_t bytes);
 

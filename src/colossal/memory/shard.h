@@ -93,8 +93,8 @@ class Shard {
     at::TensorOptions options;  ///< of the values
     int64_t length;             ///< elements
     std::shared_ptr<Kept> copy{};
-    /// Of gradients and states, from now on whenever nobody has a lease of them; null: InPlace. Gradients that are a
-    /// view of something larger are never given to it
+    /// Of gradients and states, from now on whenever nobody has a lease of them; null: InPlace. Whole gradients
+    /// (set_whole_gradients) are never given to it
     std::shared_ptr<Home> home{};
     /// Of `values` [length], which `home` keeps like the rest. Errors: of Home::keep().
     static Parts of(const at::Tensor& values, std::shared_ptr<Home> home = nullptr);
@@ -103,7 +103,7 @@ class Shard {
 
   const std::vector<Piece>& pieces() const;
   int64_t length() const;
-  /// That a lease of all of it takes of memory, without gradients.
+  /// That a lease of all of it takes of the home's memory, without gradients.
   int64_t bytes() const;
   /// Dtype of the values, and the device of whoever has a lease.
   at::TensorOptions options() const;

@@ -26,6 +26,11 @@ class Timeline {
   /// After how many changes `chunk` will be used again, as far as that is known: in this pass or in one like it behind
   /// it. None: it is not known, or not at all. Cost: the logarithm of its uses in a pass.
   std::optional<size_t> until(size_t chunk) const;
+  /// The same, counted from the first use ever: that of the next use is known by the same number until it comes, or
+  /// until revision() changes.
+  std::optional<uint64_t> next_use(size_t chunk) const;
+  /// Changes when something else comes than was foretold, with all that next_use() says.
+  uint64_t revision() const { return revision_; }
   /// How many changes ago `chunk` was used last, in this pass.
   std::optional<size_t> since(size_t chunk) const;
   /// Uses of this pass so far.
@@ -41,6 +46,8 @@ class Timeline {
   std::vector<size_t> last_pass_, pass_;
   std::vector<std::vector<size_t>> last_uses_, uses_;  // of each chunk, its places in them
   bool follows_ = true;                                // so far this pass has been like the last one
+  uint64_t before_ = 0;                                // uses before this pass
+  uint64_t revision_ = 0;
   uint64_t orders_ = 0;
 };
 

@@ -93,14 +93,6 @@ nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
   return parameters;
 }
 
-tensor::Stored values_of(const memory::Shard& shard, const memory::Piece& piece) {
-  const int64_t offset = piece.offset, size = piece.part.size;
-  return {shard.options(), {size}, [=](bool writes) {
-            const memory::Lease lease = shard.lease({.values = writes ? memory::Access::Write : memory::Access::Read});
-            return tensor::Held{lease->values.narrow(0, offset, size), lease};
-          }};
-}
-
 }  // namespace
 
 Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
@@ -112,8 +104,11 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                         mesh, config,
                         [&] { return make_tiers(config, parameters.options().device, mesh.world().local_size()); })),
       // Where neither the device is small nor a disk is there they would only be copied.
-      inputs_(tiers_ && (tiers_->disk() || config.memory.device > 0) ? std::make_shared<memory::InputsAt>(tiers_)
-                                                                     : nullptr),
+      inputs_(tiers_ && (tiers_->disk() || config.memory.device > 0)
+                  ? std::make_shared<memory::InputsAt>(tiers_, config.memory.host > 0
+                                                                   ? config.memory.host / mesh.world().local_size()
+                                                                   : std::numeric_limits<int64_t>::max())
+                  : nullptr),
       trace_(tiers_ && config.memory.device > 0
                  ? std::make_shared<memory::DeviceTrace>(memory::make_device_meter(parameters.options().device))
                  : nullptr),
@@ -135,20 +130,23 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
 
 void Optimization::check_budgets() {
   if (!tiers_) return;
-  std::vector<int64_t> trained, frozen{0};
+  int64_t one = 0;
+  std::vector<int64_t> gradients;
   const at::ScalarType dtype = store_->chunks().front()->options().dtype().toScalarType();
-  const auto gradient_size = static_cast<int64_t>(c10::elementSize(gradient_options(config_, dtype).sums));
-  for (const memory::Shard& shard : store_->shards())
-    trained.push_back(shard.bytes() + memory::whole_blocks(shard.length() * gradient_size));
-  for (const memory::Shard& shard : store_->frozen()) frozen.push_back(shard.bytes());
-  std::sort(trained.rbegin(), trained.rend());
-  const size_t together = std::min(trained.size(), optimizer_->most_shards());
+  // Those that nobody shares out are in place.
+  const int64_t gradient_size =
+      store_->options().sharing.gradients ? c10::elementSize(gradient_options(config_, dtype).sums) : 0;
+  for (const memory::Shard& shard : store_->shards()) {
+    gradients.push_back(memory::whole_blocks(shard.length() * gradient_size));
+    one = std::max(one, shard.bytes() + gradients.back());
+  }
+  for (const memory::Shard& shard : store_->frozen()) one = std::max(one, shard.bytes());
+  std::sort(gradients.rbegin(), gradients.rend());
+  const size_t together = std::min(gradients.size(), optimizer_->most_shards());
+  const int64_t of_window = std::accumulate(gradients.begin(), gradients.begin() + together, int64_t{0});
   int64_t largest = 0;
   for (const auto& chunk : store_->chunks()) largest = std::max(largest, chunk->bytes());
-  at::Tensor most = at::tensor({std::max(std::accumulate(trained.begin(), trained.begin() + together, int64_t{0}),
-                                         *std::max_element(frozen.begin(), frozen.end())),
-                                largest},
-                               at::kLong);
+  at::Tensor most = at::tensor({std::max(one, of_window), largest}, at::kLong);
   mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
   largest = most[1].item<int64_t>();
   require(
@@ -163,9 +161,11 @@ void Optimization::check_budgets() {
   }
   require(config_.memory.host >= least, "memory", "host = \"", print_bytes(config_.memory.host),
           "\" is too small for the ", ranks, " rank(s) of this machine: an update with ", config_.optimizer.name,
-          " needs values, gradients and states of ", together > 1 ? concat(together, " chunks") : "one chunk",
+          " needs ",
+          of_window > one ? concat("gradients of ", together, " chunks or parts")
+                          : "values, gradients and states of one chunk, or of a part of a parameter that is larger,",
           " at once; the smallest that works is \"", print_bytes(least),
-          "\"; smaller chunks (parallel.chunk_mib) need less, down to the largest parameter");
+          "\"; smaller chunks (parallel.chunk_mib) need less");
 }
 
 optim::NormOrder Optimization::norm_order() const {
@@ -284,15 +284,6 @@ checkpoint::TrainingState Optimization::state() {
   state.sharers = store_->options().sharing.states ? store_->options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   return state;
-}
-
-std::vector<checkpoint::NamedTensor> Optimization::weights() {
-  std::vector<checkpoint::NamedTensor> weights;
-  for (const auto* shards : {&store_->shards(), &store_->frozen()})
-    for (const memory::Shard& shard : *shards)
-      for (const memory::Piece& piece : shard.pieces())
-        weights.push_back({piece.parameter->name, values_of(shard, piece), piece.parameter->spec, piece.part});
-  return weights;
 }
 
 void Optimization::check_progress(const nlohmann::json& progress) const {

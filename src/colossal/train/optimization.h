@@ -14,6 +14,7 @@
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/run/config.h"
+#include "colossal/run/stored_weights.h"
 #include "colossal/train/device_use.h"
 #include "colossal/train/loss_scale.h"
 #include "colossal/train/step_result.h"
@@ -79,7 +80,7 @@ class Optimization {
   void check_progress(const nlohmann::json& progress) const;
   /// What this rank updates of each parameter under the parameter's name, shard after shard, to be saved or filled;
   /// after filling, weights_loaded().
-  std::vector<checkpoint::NamedTensor> weights();
+  std::vector<checkpoint::NamedTensor> weights() { return run::weights_of(*store_); }
   void weights_loaded() { store_->updated(true); }
 
  private:

@@ -23,8 +23,11 @@ at::Tensor mapped(int64_t bytes, const at::TensorOptions& options) {
   char* data = map_host_pages(size);
   require(data != nullptr, "memory", "the system has no ", readable_bytes(bytes),
           " for a buffer of the host; lower memory.host, or give the process more memory");
+  // Of a page that is huge the whole would be taken, of which nobody counts the rest.
+  const auto used = static_cast<size_t>(whole_blocks(bytes));
+  if (used < size) unmap_host_pages(data + used, size - used);
   return at::from_blob(
-      data, {bytes}, [size](void* given) { unmap_host_pages(static_cast<char*>(given), size); }, options);
+      data, {bytes}, [used](void* given) { unmap_host_pages(static_cast<char*>(given), used); }, options);
 }
 
 }  // namespace

@@ -1,42 +1,27 @@
 #include "colossal/memory/tiers/eviction.h"
 
-#include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "colossal/base/error.h"
 
 namespace colossal::memory {
 namespace {
 
-/// The candidate that `key` gives the greatest of.
-template <class Key>
-size_t greatest(const std::vector<Candidate>& candidates, const Key& key) {
-  const auto less = [&](const Candidate& a, const Candidate& b) { return key(a) < key(b); };
-  return static_cast<size_t>(std::max_element(candidates.begin(), candidates.end(), less) - candidates.begin());
-}
-
 struct FarthestUse final : Eviction {
   static constexpr const char* name = "auto";
-  size_t choose(const std::vector<Candidate>& candidates) const override {
-    return greatest(candidates, [](const Candidate& c) {
-      return std::pair(c.until.value_or(std::numeric_limits<size_t>::max()), ~c.used);
-    });
+  Key key(const Candidate& c) const override {
+    return {c.next_use.value_or(std::numeric_limits<uint64_t>::max()), ~c.used};
   }
 };
 
 struct LeastRecentlyUsed final : Eviction {
   static constexpr const char* name = "lru";
-  size_t choose(const std::vector<Candidate>& candidates) const override {
-    return greatest(candidates, [](const Candidate& c) { return ~c.used; });
-  }
+  Key key(const Candidate& c) const override { return {~c.used, 0}; }
 };
 
 struct LastComer final : Eviction {
   static constexpr const char* name = "static";
-  size_t choose(const std::vector<Candidate>& candidates) const override {
-    return greatest(candidates, [](const Candidate& c) { return c.number; });
-  }
+  Key key(const Candidate& c) const override { return {c.number, 0}; }
 };
 
 template <class Visit>

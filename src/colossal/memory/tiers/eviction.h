@@ -1,30 +1,32 @@
 // Which tensor leaves a memory that is full: the policies of [memory] placement.
 //
 //   const std::unique_ptr<memory::Eviction> eviction = memory::make_eviction("auto");
-//   leave(candidates[eviction->choose(candidates)].number);
+//   if (eviction->key(one) > eviction->key(other)) leave(one.number);   // EvictionQueue asks so of many
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace colossal::memory {
 
 /// A tensor that may leave.
 struct Candidate {
-  size_t number;                ///< ascending in the order in which tensors came
-  std::optional<size_t> until;  ///< after how many uses of tensors it is used again, as far as that is known
-  uint64_t used;                ///< when it was used last: greater is later
+  size_t number;                     ///< ascending in the order in which tensors came
+  std::optional<uint64_t> next_use;  ///< when it is used again, as far as that is known: greater is later
+  uint64_t used;                     ///< when it was used last
 };
 
 /// A policy changes what is moved, never a number.
 class Eviction {
  public:
+  using Key = std::pair<uint64_t, uint64_t>;
   virtual ~Eviction() = default;
-  /// Index of the one of `candidates` (one at least) that leaves.
-  virtual size_t choose(const std::vector<Candidate>& candidates) const = 0;
+  /// Of all candidates the one with the greatest key leaves first. It follows from the argument alone.
+  virtual Key key(const Candidate& candidate) const = 0;
 };
 
 /// "auto":   the one that is used again last, or never (Belady 1966, doi:10.1147/sj.52.0078: where all are equally

@@ -4,6 +4,10 @@
 
 #include <utility>
 
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/memory/tiers/block_file.h"
+
 namespace colossal::memory {
 
 /// What is kept, for its own input and for the one that was kept next, which expects it: one call at a time.
@@ -48,10 +52,15 @@ struct InputsAt::Input final : nn::KeptInput {
   at::Device device;
 };
 
-InputsAt::InputsAt(std::shared_ptr<Home> home) : home_(std::move(home)) {}
+InputsAt::InputsAt(std::shared_ptr<Home> home, int64_t most_bytes) : home_(std::move(home)), most_bytes_(most_bytes) {}
 InputsAt::~InputsAt() = default;
 
 std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
+  const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
+  require(bytes <= most_bytes_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
+          ", and of memory.host this rank has ", readable_bytes(most_bytes_), ": \"", print_bytes(bytes),
+          "\" for each rank of this machine are the smallest that works; more micro-batches (training.accumulate) make "
+          "inputs smaller, or keep them where they are with memory.recompute = \"none\"");
   auto place = std::make_shared<Place>(home_, home_->keep(x));
   std::weak_ptr<Place> before = place;
   {

@@ -5,6 +5,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 
@@ -17,12 +18,15 @@ namespace colossal::memory {
 /// backward asks for it. The one that was kept just before it, which backward needs next, is expected then.
 ///
 /// Memory:        of an input, what `home` has of it; and a copy while its block goes backward.
-/// Errors:        those of Home::keep() and Kept::bring().
+/// Errors:        those of Home::keep() and Kept::bring(). ("memory") an input that could be kept and not brought:
+///                larger than `most_bytes`, with the budget that would do; in forward already, of all ranks whose
+///                micro-batches are as large.
 /// Thread safety: that of `home`.
 class InputsAt final : public nn::InputHome {
  public:
   /// `home` leaves what it is given to keep as it is, as TieredHome does, which copies it: the block reads it still.
-  explicit InputsAt(std::shared_ptr<Home> home);
+  /// `most_bytes`: that it can bring at a time, of this rank.
+  explicit InputsAt(std::shared_ptr<Home> home, int64_t most_bytes = std::numeric_limits<int64_t>::max());
   ~InputsAt() override;
   std::unique_ptr<nn::KeptInput> keep(const at::Tensor& x) override;
   /// Of inputs that came back.
@@ -32,6 +36,7 @@ class InputsAt final : public nn::InputHome {
   struct Place;
   struct Input;
   std::shared_ptr<Home> home_;
+  int64_t most_bytes_;
   std::shared_ptr<std::atomic<int64_t>> bytes_returned_ = std::make_shared<std::atomic<int64_t>>(0);
   std::mutex mutex_;
   std::weak_ptr<Place> last_;

@@ -1,6 +1,7 @@
 #include <liburing.h>
 
 #include <cerrno>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -97,12 +98,26 @@ class IoUringFile final : public ScratchFile {
   std::thread waits_;
 };
 
+/// A system may have rings and not the requests that go through them: these came in Linux 5.6, rings in 5.1.
+bool knows_our_requests(io_uring& ring) {
+  const std::unique_ptr<io_uring_probe, decltype(&io_uring_free_probe)> probe(io_uring_get_probe_ring(&ring),
+                                                                              &io_uring_free_probe);
+  if (!probe) return false;  // to ask came in 5.6, too
+  for (const int operation : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_NOP})
+    if (!io_uring_opcode_supported(probe.get(), operation)) return false;
+  return true;
+}
+
 }  // namespace
 
 std::unique_ptr<BlockFile> make_io_uring_file(int descriptor, const std::string& folder, bool direct, int requests) {
   io_uring ring{};
   // One entry more for what ends it; completions have twice as many, and the system keeps what does not fit.
   if (io_uring_queue_init(static_cast<unsigned>(requests) + 1, &ring, 0) != 0) return nullptr;
+  if (!knows_our_requests(ring)) {
+    io_uring_queue_exit(&ring);
+    return nullptr;
+  }
   return std::make_unique<IoUringFile>(descriptor, folder, direct, ring);
 }
 

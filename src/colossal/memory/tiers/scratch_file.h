@@ -37,7 +37,7 @@ class ScratchFile : public BlockFile {
 std::unique_ptr<BlockFile> make_threaded_file(int descriptor, std::string folder, bool direct, int threads);
 
 /// Requests are given to the system's io_uring. Null, and nothing taken over, where this was built without the library
-/// or the system refuses it, as containers do.
+/// or the system refuses it, as containers do, or is too old to know reads and writes in it.
 std::unique_ptr<BlockFile> make_io_uring_file(int descriptor, const std::string& folder, bool direct, int requests);
 
 }  // namespace colossal::memory

@@ -23,9 +23,14 @@ class TieredKept final : public Kept {
     home_.rethrow();
     home_.make_room(tenant_.bytes, /*may_exceed=*/true);
     // The lowest free number: what comes and goes in every step has the same one each time.
-    tenant_.number = home_.free_numbers.empty() ? home_.all.size() : *home_.free_numbers.begin();
-    home_.free_numbers.erase(tenant_.number);
-    home_.all.emplace(tenant_.number, &tenant_);
+    if (home_.free_numbers.empty()) {
+      tenant_.number = home_.all.size();
+      home_.all.push_back(&tenant_);
+    } else {
+      tenant_.number = *home_.free_numbers.begin();
+      home_.free_numbers.erase(tenant_.number);
+      home_.all[tenant_.number] = &tenant_;
+    }
     home_.all_bytes += tenant_.bytes;
     try {
       fill(tensor);
@@ -68,10 +73,16 @@ class TieredKept final : public Kept {
     home_.finish(tenant_, /*stays=*/true);
     if (!tenant_.buffer.defined()) {
       home_.make_room(tenant_.bytes);
-      home_.begin_to_read(tenant_);
-      home_.finish(tenant_);
+      if (tenant_.has_values) {
+        home_.begin_to_read(tenant_);
+        home_.finish(tenant_);
+      } else {
+        home_.give_buffer(tenant_);
+      }
     }
+    home_.record(TierEvent::Kind::Bring, tenant_);
     tenant_.is_lent = true;
+    home_.settle(tenant_);
     home_.read_ahead();
     return tenant_.values;
   }
@@ -79,15 +90,21 @@ class TieredKept final : public Kept {
   void put(const at::Tensor&, bool changed) override {
     attempt([&] {
       tenant_.is_lent = false;
-      if (changed) tenant_.on_disk = false;
+      if (changed) tenant_.has_values = true, tenant_.on_disk = false;
+      if (!tenant_.has_values) leave_memory();
+      home_.record(changed ? TierEvent::Kind::Change : TierEvent::Kind::Put, tenant_);
+      home_.settle(tenant_);
       home_.read_ahead();
     });
   }
 
   void forget() override {
     const std::lock_guard lock(home_.mutex);
+    tenant_.is_lent = false;
     leave_memory();
+    home_.record(TierEvent::Kind::Gone, tenant_);
     tenant_.has_values = tenant_.on_disk = false;
+    tenant_.extent = {};  // others may be written there
   }
 
   void replace(const at::Tensor& tensor) override {
@@ -109,6 +126,7 @@ class TieredKept final : public Kept {
     tenant_.values.copy_(tensor);
     home_.counts.bytes_given += static_cast<int64_t>(tensor.nbytes());
     tenant_.has_values = true, tenant_.on_disk = false;
+    home_.record(TierEvent::Kind::Set, tenant_);
   }
 
   void leave_memory() {
@@ -120,8 +138,10 @@ class TieredKept final : public Kept {
   }
 
   void leave_home() {
+    tenant_.is_lent = false;
     leave_memory();
-    home_.all.erase(tenant_.number);
+    home_.record(TierEvent::Kind::Gone, tenant_);
+    home_.all[tenant_.number] = nullptr;
     home_.all_bytes -= tenant_.bytes;
     home_.free_numbers.insert(tenant_.number);
   }
@@ -173,11 +193,21 @@ TieredHome::Counts TieredHome::counts() const {
   Counts counts = state_->counts;
   counts.host_bytes = state_->buffers.in_use();
   counts.peak_host_bytes = state_->buffers.peak();
-  for (const auto& [number, tenant] : state_->all)
-    if (!tenant->buffer.defined() && tenant->has_values)
+  for (const Tenant* tenant : state_->all)
+    if (tenant && !tenant->buffer.defined() && tenant->has_values)
       counts.disk_bytes +=
           c10::multiply_integers(tenant->sizes) * static_cast<int64_t>(c10::elementSize(tenant->dtype));
   return counts;
+}
+
+void TieredHome::begin_record() const {
+  const std::lock_guard lock(state_->mutex);
+  state_->events.emplace();
+}
+
+std::vector<TierEvent> TieredHome::end_record() const {
+  const std::lock_guard lock(state_->mutex);
+  return std::exchange(state_->events, std::nullopt).value_or(std::vector<TierEvent>{});
 }
 
 }  // namespace colossal::memory

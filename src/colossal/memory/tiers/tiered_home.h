@@ -13,10 +13,12 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <vector>
 
 #include "colossal/memory/home.h"
 #include "colossal/memory/tiers/disk_space.h"
 #include "colossal/memory/tiers/eviction.h"
+#include "colossal/memory/tiers/tier_event.h"
 
 namespace colossal::memory {
 
@@ -31,6 +33,8 @@ struct TieredHomeState;
 ///
 /// Memory:        host_bytes for all buffers, those of transfers too. What is lent at one time, and one tensor more,
 ///                must fit. A single tensor that keep() is given and that does not is there until it is on the disk.
+/// Cost:          of a call the logarithm of the number of tensors, and a look at each of the uses that `ahead`
+///                reaches.
 /// Errors ("memory"): of keep(), bring() and replace(): the budget is smaller than what is lent and the tensor
 ///                together, with the budget that would do; the disk's; what went wrong with any tensor on its way out.
 /// Thread safety: that of Home. Who waits for the disk makes others wait.
@@ -68,6 +72,11 @@ class TieredHome final : public Home {
     int64_t reads = 0, reads_ahead = 0;         ///< tensors that came back, and those of them before they were wanted
   };
   Counts counts() const;
+
+  /// What happens from now on is remembered, until end_record() returns it: 24 bytes a use, and for what moves.
+  /// Nothing else changes by it.
+  void begin_record() const;
+  std::vector<TierEvent> end_record() const;
 
  private:
   std::unique_ptr<TieredHomeState> state_;

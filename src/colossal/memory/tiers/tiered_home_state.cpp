@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
@@ -12,6 +12,7 @@ namespace colossal::memory {
 void TieredHomeState::use(Tenant& tenant) {
   tenant.used = ++clock;
   if (in_step) timeline.used(tenant.number);
+  settle(tenant);
 }
 
 void TieredHomeState::finish(Tenant& tenant, bool stays) {
@@ -21,21 +22,28 @@ void TieredHomeState::finish(Tenant& tenant, bool stays) {
   if (moved == Tenant::Moving::Out) {
     std::erase(leaving, &tenant);
     leaving_bytes -= tenant.bytes;
+  } else {
+    std::erase(arriving, &tenant);
   }
   try {
     transfer.wait();
   } catch (...) {
     if (moved == Tenant::Moving::In) drop_buffer(tenant);
+    settle(tenant);
     throw;
   }
-  if (moved == Tenant::Moving::In) return;
-  tenant.on_disk = true;
-  if (!stays) drop_buffer(tenant);
+  if (moved == Tenant::Moving::Out) {
+    tenant.on_disk = true;
+    if (!stays) drop_buffer(tenant);
+  }
+  settle(tenant);
 }
 
 void TieredHomeState::drop_buffer(Tenant& tenant) {
+  record(TierEvent::Kind::Leave, tenant);
   tenant.values.reset();
   buffers.give_back(std::exchange(tenant.buffer, {}));
+  settle(tenant);
 }
 
 void TieredHomeState::give_buffer(Tenant& tenant) {
@@ -55,36 +63,38 @@ void TieredHomeState::begin_to_read(Tenant& tenant) {
     throw;
   }
   tenant.moving = Tenant::Moving::In;
+  arriving.push_back(&tenant);
+  record(TierEvent::Kind::Read, tenant);
   ++counts.reads;
   counts.bytes_read += tenant.values.nbytes();
 }
 
 void TieredHomeState::evict(Tenant& tenant) {
-  ++counts.evictions;
-  if (tenant.on_disk) return drop_buffer(tenant);
+  if (tenant.on_disk) {
+    ++counts.evictions;
+    return drop_buffer(tenant);
+  }
   if (!tenant.extent) tenant.extent = disk->allocate(static_cast<int64_t>(tenant.values.nbytes()));
   tenant.transfer = disk->write(tenant.extent, tenant.values);
   tenant.moving = Tenant::Moving::Out;
+  settle(tenant);
+  record(TierEvent::Kind::Write, tenant);
   leaving.push_back(&tenant);
   leaving_bytes += tenant.bytes;
+  ++counts.evictions;
   counts.bytes_written += tenant.values.nbytes();
 }
 
-std::vector<Tenant*> TieredHomeState::who_may_leave() const {
-  std::vector<Tenant*> tenants;
-  for (const auto& [number, tenant] : all)
-    if (disk && tenant->buffer.defined() && tenant->values.numel() > 0 && !tenant->is_lent &&
-        tenant->moving == Tenant::Moving::No)
-      tenants.push_back(tenant);
-  return tenants;
+void TieredHomeState::settle(const Tenant& tenant) {
+  // What has no elements would take its buffer's block to the disk, where it has none.
+  const bool may = disk && tenant.buffer.defined() && tenant.values.numel() > 0 && !tenant.is_lent &&
+                   tenant.moving == Tenant::Moving::No;
+  may ? may_leave.put(tenant.number, tenant.used) : may_leave.remove(tenant.number);
 }
 
-Tenant* TieredHomeState::first_to_leave() const {
-  const std::vector<Tenant*> tenants = who_may_leave();
-  if (tenants.empty()) return nullptr;
-  std::vector<Candidate> candidates;
-  for (const Tenant* tenant : tenants) candidates.push_back({tenant->number, until(*tenant), tenant->used});
-  return tenants[eviction->choose(candidates)];
+Tenant* TieredHomeState::first_to_leave() {
+  const auto number = may_leave.first();
+  return number ? all[*number] : nullptr;
 }
 
 void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
@@ -99,17 +109,14 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
       finish(*leaving.front());
       continue;
     }
-    const auto arriving = std::find_if(all.begin(), all.end(), [](const auto& entry) {
-      return entry.second->moving == Tenant::Moving::In && !entry.second->is_lent;
-    });
-    if (arriving == all.end() && may_exceed && disk) return;
-    require(arriving != all.end(), "memory", "memory.host = \"", print_bytes(budget),
+    if (arriving.empty() && may_exceed && disk) return;
+    require(!arriving.empty(), "memory", "memory.host = \"", print_bytes(budget),
             "\" is too small: ", readable_bytes(buffers.in_use()), disk ? " are in use at once" : " are kept",
             " where ", readable_bytes(bytes), " more are wanted; at least \"", print_bytes(buffers.in_use() + bytes),
             "\" ",
             disk ? "would do here; smaller chunks (parallel.chunk_mib) need less"
                  : "would do so far; name a folder for the rest (memory.disk)");
-    finish(*arriving->second);
+    finish(*arriving.front());
   }
 }
 
@@ -130,14 +137,14 @@ void TieredHomeState::begin_all_ahead() {
   if (all_bytes <= budget) return;  // all of it is here
   int64_t seen = 0, wanted = 0;     // bytes of what comes, and of that which has no buffer yet
   bool is_full = false;
-  std::set<size_t> numbers;
+  ++look;
   for (size_t steps = 1; seen < ahead_bytes; ++steps) {
     const auto number = timeline.ahead(steps);
     if (!number) return;
-    const auto found = all.find(*number);
-    if (found == all.end()) continue;  // it ended; another of its number will come
-    Tenant& next = *found->second;
-    if (next.is_lent || !numbers.insert(*number).second) continue;
+    Tenant* const found = *number < all.size() ? all[*number] : nullptr;
+    if (!found) continue;  // it ended; another of its number will come
+    Tenant& next = *found;
+    if (next.is_lent || std::exchange(next.looked_at, look) == look) continue;
     seen += next.bytes;
     if (next.buffer.defined()) continue;
     wanted += next.bytes;

@@ -4,14 +4,13 @@
 
 #include <deque>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
-#include <utility>
 #include <vector>
 
+#include "colossal/memory/tiers/eviction_queue.h"
 #include "colossal/memory/tiers/host_buffers.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/memory/timeline.h"
@@ -33,7 +32,7 @@ struct Tenant {
   bool has_values = true, is_lent = false;
   Moving moving = Moving::No;  // Out: the buffer is free when the transfer is over
   DiskTransfer transfer{};
-  uint64_t used = 0;
+  uint64_t used = 0, looked_at = 0;  // by TieredHomeState::clock and ::look
 };
 
 /// Whoever calls a member has `mutex`.
@@ -41,8 +40,8 @@ struct TieredHomeState {
   explicit TieredHomeState(TieredHome::Options options)
       : ahead(options.ahead),
         disk(std::move(options.disk)),
-        eviction(options.eviction ? std::move(options.eviction) : make_eviction("auto")),
-        buffers(options.host_bytes) {
+        buffers(options.host_bytes),
+        may_leave(options.eviction ? std::move(options.eviction) : make_eviction("auto"), timeline) {
     set_budget(options.host_bytes);
   }
 
@@ -72,11 +71,11 @@ struct TieredHomeState {
 
   // ---- room
 
-  /// What may leave, if there is a disk to go to: in an order that candidates share.
-  std::vector<Tenant*> who_may_leave() const;
+  /// Behind every change of a tenant that is not made by a member of this: it may leave now, or not any more.
+  void settle(const Tenant& tenant);
 
-  /// The one of them that leaves first; null: nobody may.
-  Tenant* first_to_leave() const;
+  /// The one that leaves first; null: nobody may.
+  Tenant* first_to_leave();
 
   int64_t missing(int64_t bytes) const { return buffers.in_use() + bytes - budget; }
 
@@ -94,19 +93,24 @@ struct TieredHomeState {
 
   void rethrow();
 
+  void record(TierEvent::Kind kind, const Tenant& tenant) {
+    if (events) events->push_back({kind, tenant.number, tenant.bytes});
+  }
+
   const double ahead;
   int64_t budget = 0, ahead_bytes = 0;
   std::shared_ptr<DiskSpace> disk;
-  std::unique_ptr<Eviction> eviction;
   HostBuffers buffers;
-  std::map<size_t, Tenant*> all;  // by number
+  std::vector<Tenant*> all;  // by number; null: it ended
   std::set<size_t> free_numbers;
   Timeline timeline;
+  EvictionQueue may_leave;
   bool in_step = false;
-  uint64_t clock = 0;
-  std::deque<Tenant*> leaving;               // Moving::Out, oldest first
+  uint64_t clock = 0, look = 0;
+  std::deque<Tenant*> leaving, arriving;     // Moving::Out and In, oldest first
   int64_t leaving_bytes = 0, all_bytes = 0;  // all_bytes: of all tensors, wherever they are
   TieredHome::Counts counts;
+  std::optional<std::vector<TierEvent>> events;
   std::exception_ptr failure;  // where nothing could be thrown
   mutable std::mutex mutex;
 };

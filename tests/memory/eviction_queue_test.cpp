@@ -1,0 +1,80 @@
+// Who leaves first is known without asking all: the same one as by asking all, and with few keys.
+#include "colossal/memory/tiers/eviction_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+namespace colossal::memory::eviction_queue_test {
+namespace {
+
+/// Another policy's keys, counted.
+struct Counted final : Eviction {
+  Counted(const std::string& name, int64_t& keys) : policy(make_eviction(name)), keys(keys) {}
+  Key key(const Candidate& candidate) const override {
+    ++keys;
+    return policy->key(candidate);
+  }
+  std::unique_ptr<Eviction> policy;
+  int64_t& keys;
+};
+
+// Passes that repeat, stop early, and go another way; tensors that may and may not leave.
+TEST(EvictionQueue, IsInTheOrderOfKeysAsTheyAreNow) {
+  for (const std::string& name : eviction_names()) {
+    constexpr size_t kTensors = 17;
+    const auto policy = make_eviction(name);
+    Timeline timeline;
+    EvictionQueue queue(make_eviction(name), timeline);
+    std::map<size_t, uint64_t> in;
+    std::mt19937 random(5);
+    uint64_t clock = 0;
+    for (int pass = 0; pass < 60; ++pass) {
+      std::mt19937 order(pass / 4);
+      const int uses = pass % 7 == 3 ? 11 : 40;
+      for (int use = 0; use < uses; ++use) {
+        const size_t number = order() % kTensors;
+        timeline.used(number);
+        queue.put(number, in[number] = ++clock);
+        if (const size_t other = random() % kTensors; random() % 3 == 0) queue.remove(other), in.erase(other);
+        const auto key = [&](const auto& entry) {
+          return policy->key({entry.first, timeline.next_use(entry.first), entry.second});
+        };
+        const auto want =
+            std::max_element(in.begin(), in.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
+        const auto got = queue.first();
+        ASSERT_EQ(got.has_value(), want != in.end());
+        if (got) ASSERT_EQ(*got, want->first) << name << ", pass " << pass << ", use " << use;
+      }
+      timeline.end_pass();
+    }
+  }
+}
+
+/// Keys that a pass over `tensors` tensors costs in which each use is followed by a choice, where passes are alike.
+int64_t keys_of_a_pass(const std::string& name, size_t tensors) {
+  int64_t keys = 0;
+  Timeline timeline;
+  EvictionQueue queue(std::make_unique<Counted>(name, keys), timeline);
+  uint64_t clock = 0;
+  for (int pass = 0; pass < 4; ++pass) {
+    keys = 0;
+    for (size_t number = 0; number < tensors; ++number) {
+      timeline.used(number);
+      queue.put(number, ++clock);
+      queue.first();
+    }
+    timeline.end_pass();
+  }
+  return keys;
+}
+
+TEST(EvictionQueue, AsksForOneKeyAUseHoweverManyThereAre) {
+  for (const std::string& name : eviction_names())
+    for (const size_t tensors : {10, 1000}) EXPECT_EQ(keys_of_a_pass(name, tensors), static_cast<int64_t>(tensors));
+}
+
+}  // namespace
+}  // namespace colossal::memory::eviction_queue_test

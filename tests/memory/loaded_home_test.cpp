@@ -1,0 +1,123 @@
+// Weights that come when they are loaded: what they take before, which of them stay, and what becomes of a failure.
+#include "colossal/memory/tiers/loaded_home.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/memory/tiers/block_file.h"
+#include "support/counting_home.h"
+#include "support/ranks_values.h"
+
+namespace colossal::memory::loaded_home_test {
+namespace {
+
+/// Sizes alone.
+at::Tensor hollow(int64_t numel) { return at::empty({1}, at::kFloat).expand({numel}); }
+
+void fill(Kept& kept, double value) {
+  const at::Tensor lent = kept.bring();
+  lent.fill_(value);
+  kept.put(lent, true);
+}
+
+double read(Kept& kept) {
+  const at::Tensor lent = kept.bring();
+  const double value = lent.min().item<double>();
+  kept.put(lent, false);
+  return value;
+}
+
+TEST(LoadedHome, TakesNothingBeforeItIsFilled) {
+  const auto others = std::make_shared<test::CountingHome>();
+  LoadedHome home(others, {.all = 3 * kBlock, .stays = 0, .largest = kBlock});
+  const auto first = home.keep(hollow(kBlock / 4)), second = home.keep(hollow(kBlock / 4));
+  EXPECT_TRUE(others->counts.empty());
+  fill(*second, 2);
+  EXPECT_EQ(others->counts.size(), 1u);
+  fill(*first, 1);
+  EXPECT_EQ(read(*first), 1);
+  EXPECT_EQ(read(*second), 2);
+  EXPECT_EQ(home.stayed_bytes(), 0);
+}
+
+TEST(LoadedHome, SpreadsWhatStaysEvenly) {
+  const auto others = std::make_shared<test::CountingHome>();
+  // Two large ones, which must stay, and a third of the twelve others.
+  LoadedHome home(others, {.all = (12 + 2 * 3) * kBlock,
+                           .stays = (4 + 2 * 3) * kBlock,
+                           .largest = kBlock,
+                           .above_largest = 2 * 3 * kBlock});
+  std::vector<std::unique_ptr<Kept>> kept;
+  std::string here;
+  for (int i = 0; i < 14; ++i) {
+    const bool is_large = i == 0 || i == 13;
+    kept.push_back(home.keep(hollow((is_large ? 3 : 1) * kBlock / 4)));
+    const size_t before = others->counts.size();
+    fill(*kept.back(), i);
+    here += is_large ? 'L' : others->counts.size() == before ? 'x' : '.';
+  }
+  EXPECT_EQ(here, "Lx..x..x..x..L");
+  EXPECT_EQ(home.stayed_bytes(), (4 + 2 * 3) * kBlock);
+  for (int i = 0; i < 14; ++i) EXPECT_EQ(read(*kept[static_cast<size_t>(i)]), i);
+}
+
+TEST(LoadedHome, ForetellsTheNextOnesByTheOrderInWhichTheyCame) {
+  const auto others = std::make_shared<test::CountingHome>();
+  LoadedHome home(others, {.all = 4 * kBlock, .stays = 0, .largest = kBlock});
+  std::vector<std::unique_ptr<Kept>> kept;
+  for (int i = 0; i < 4; ++i) kept.push_back(home.keep(hollow(kBlock / 4)));
+  for (const auto& one : kept) fill(*one, 1);
+  others->forget_counts();
+  read(*kept[1]);
+  std::vector<int64_t> expected;
+  for (const auto& count : others->counts) expected.push_back(count.expected);
+  EXPECT_EQ(expected, (std::vector<int64_t>{0, 0, 1, 1}));
+}
+
+struct FullHome final : Home {
+  std::unique_ptr<Kept> keep(const at::Tensor&) override { throw Error("disk", "it is full"); }
+};
+
+TEST(LoadedHome, TellsTheNextReaderOfAHomeThatCouldNotTakeIt) {
+  LoadedHome home(std::make_shared<FullHome>(), {.all = kBlock, .stays = 0, .largest = kBlock});
+  const auto kept = home.keep(hollow(kBlock / 4));
+  fill(*kept, 1);
+  EXPECT_THAT(test::thrown_message([&] { kept->bring(); }), testing::HasSubstr("it is full"));
+}
+
+// A chunk that is given back early is made useless by the home, and one that is copied is not.
+TEST(LoadedHome, ServesChunksThatAreReadInPlace) {
+  comm::run_ranks(1, [](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    nn::Parameters parameters(mesh.place(), {.without_memory = true});
+    for (int i = 0; i < 6; ++i)
+      parameters.add("p" + std::to_string(i), tensor::ShardSpec::whole({1024}), nn::Init::ones(), false);
+    for (nn::Parameter& p : parameters) p.value.requires_grad_(false);
+    const auto others = std::make_shared<test::CountingHome>();
+    ChunkOptions options{.sharing = Sharing::of_stage(3), .sharers = 1, .capacity = 1024, .inference = true};
+    options.home = std::make_shared<LoadedHome>(
+        others, LoadedHome::Residence{.all = 6 * kBlock, .stays = 2 * kBlock, .largest = kBlock});
+    ChunkStore store(parameters, mesh, options);
+    for_leases(store.frozen(), {.values = Access::Write},
+               [](size_t i, Resident& shard) { shard.values.fill_(static_cast<double>(i) + 1); });
+    ASSERT_EQ(others->counts.size(), 4u) << "two of six stay";
+    for (int pass = 0; pass < 3; ++pass) {
+      double value = 0;
+      for (const nn::Parameter& p : parameters) EXPECT_EQ(at::sum(p.value).item<double>(), 1024 * ++value);
+      EXPECT_GT(others->lent(), 0) << "what is whole is lent";
+      store.end_pass();
+    }
+    EXPECT_LE(others->most_lent, 2 * 1024) << "the chunk in use and the next one";
+    EXPECT_EQ(others->brought(), 3 * 4);
+    others->broken = 2;
+    for (const nn::Parameter& p : parameters) at::sum(p.value);
+    EXPECT_THAT(test::thrown_message([&] { store.end_pass(); }), testing::HasSubstr("tensor 2 is broken"));
+    EXPECT_EQ(others->lent(), 0);
+  });
+}
+
+}  // namespace
+}  // namespace colossal::memory::loaded_home_test

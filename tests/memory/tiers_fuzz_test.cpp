@@ -1,0 +1,292 @@
+// Anything that may be asked of a home, in any order, by one thread or several: values are those of a model in plain
+// memory, what is counted adds up, the budget holds at every moment, and nothing is left on the disk.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <list>
+#include <map>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "colossal/memory/shard.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::memory::tiers_fuzz_test {
+namespace {
+
+constexpr int64_t kBlockNumel = kBlock / 4;  // so that what tensors have and what they take is the same
+
+struct Setting {
+  std::string policy;
+  int64_t blocks;  // of the host
+  double ahead;
+};
+
+/// One for each seed.
+Setting setting_of(unsigned seed) {
+  const std::vector<std::string> names = eviction_names();
+  return {names[seed % names.size()], 9 + seed / 3 % 3 * 6, seed % 2 ? 0.3 : 0};
+}
+
+struct Tiers {
+  explicit Tiers(const Setting& setting)
+      : budget(setting.blocks * kBlock),
+        home(std::make_shared<TieredHome>(TieredHome::Options{
+            .host_bytes = budget, .disk = disk, .eviction = make_eviction(setting.policy), .ahead = setting.ahead})) {}
+  test::TemporaryFolder folder;
+  std::shared_ptr<DiskSpace> disk = std::make_shared<DiskSpace>(folder.path());
+  int64_t budget;
+  std::shared_ptr<TieredHome> home;
+};
+
+/// Tensors of one value each, in a home and beside it.
+class Player {
+ public:
+  Player(Home& home, unsigned seed, int64_t most_lent) : home_(home), random_(seed), most_lent_(most_lent) {}
+
+  /// One legal call or two.
+  void play() {
+    const size_t places = 24, place = random_() % places;
+    if (tensors_.size() < places && random_() % 4 == 0) return keep();
+    if (place >= tensors_.size()) return;
+    auto it = std::next(tensors_.begin(), static_cast<std::ptrdiff_t>(place));
+    Tensor& tensor = *it;
+    const auto what = random_() % 12;
+    if (what == 0) {
+      lent_blocks_ -= tensor.lent.defined() ? tensor.blocks : 0;
+      tensors_.erase(it);  // also while it is lent
+    } else if (what < 3) {
+      tensor.kept->expect();
+    } else if (tensor.lent.defined()) {
+      put(tensor);
+    } else if (what == 3) {
+      tensor.kept->forget();
+      tensor.value.reset();
+    } else if (what == 4 || !tensor.value) {
+      replace(tensor);
+    } else if (lent_blocks_ + tensor.blocks <= most_lent_) {
+      bring(tensor);
+      if (what < 10) put(tensor);
+    }
+  }
+
+  int64_t bytes_with_values() const {
+    int64_t bytes = 0;
+    for (const Tensor& tensor : tensors_) bytes += tensor.value ? tensor.blocks * kBlock : 0;
+    return bytes;
+  }
+  void put_all() {
+    for (Tensor& tensor : tensors_)
+      if (tensor.lent.defined()) put(tensor);
+  }
+
+ private:
+  struct Tensor {
+    std::unique_ptr<Kept> kept;
+    int64_t blocks;
+    std::optional<double> value;
+    at::Tensor lent{};
+  };
+
+  at::Tensor made(int64_t blocks, double value) const { return at::full({blocks * kBlockNumel}, value, at::kFloat); }
+
+  void keep() {
+    const int64_t blocks = 1 + static_cast<int64_t>(random_() % 3);
+    const double value = static_cast<double>(random_() % 1000);
+    tensors_.push_back({home_.keep(made(blocks, value)), blocks, value});
+  }
+  void replace(Tensor& tensor) {
+    tensor.value = static_cast<double>(random_() % 1000);
+    tensor.kept->replace(made(tensor.blocks, *tensor.value));
+  }
+  void bring(Tensor& tensor) {
+    tensor.lent = tensor.kept->bring();
+    lent_blocks_ += tensor.blocks;
+    ASSERT_EQ(tensor.lent.numel(), tensor.blocks * kBlockNumel);
+    ASSERT_EQ(tensor.lent.min().item<double>(), *tensor.value);
+    ASSERT_EQ(tensor.lent.max().item<double>(), *tensor.value);
+  }
+  void put(Tensor& tensor) {
+    const bool changes = random_() % 2 == 0;
+    if (changes) tensor.lent.fill_(++*tensor.value);
+    tensor.kept->put(tensor.lent, changes);
+    tensor.lent.reset();
+    lent_blocks_ -= tensor.blocks;
+  }
+
+  Home& home_;
+  std::mt19937 random_;
+  int64_t most_lent_, lent_blocks_ = 0;
+  std::list<Tensor> tensors_;
+};
+
+/// Bytes in the host, by what was recorded.
+struct Residents {
+  void add(const std::vector<TierEvent>& events) {
+    for (const TierEvent& event : events) switch (event.kind) {
+        case TierEvent::Kind::Set:
+          there.emplace(event.number, event.bytes);
+          break;
+        case TierEvent::Kind::Read:
+          EXPECT_TRUE(there.emplace(event.number, event.bytes).second) << "it is there already";
+          break;
+        case TierEvent::Kind::Leave:
+          EXPECT_EQ(there.erase(event.number), 1u) << "it is not there";
+          break;
+        case TierEvent::Kind::Gone:
+          EXPECT_EQ(there.count(event.number), 0u);
+          break;
+        default:
+          EXPECT_EQ(there.count(event.number), 1u) << "somebody works with what is not there";
+      }
+  }
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const auto& [number, bytes] : there) sum += bytes;
+    return sum;
+  }
+  std::map<size_t, int64_t> there;
+};
+
+TEST(TiersFuzz, AnyOrderOfCallsKeepsValuesAndBudget) {
+  int64_t moved = 0;
+  for (unsigned seed = 0; seed < 36; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    const Setting setting = setting_of(seed);
+    Tiers tiers(setting);
+    {
+      Player player(*tiers.home, seed, setting.blocks - 3);
+      Residents residents;
+      std::mt19937 random(seed + 1000);
+      tiers.home->begin_record();
+      for (int call = 0; call < 120; ++call) {
+        if (random() % 25 == 0) tiers.home->begin_step();
+        if (random() % 25 == 0) tiers.home->end_step();
+        player.play();
+        if (testing::Test::HasFailure()) return;
+        const TieredHome::Counts counts = tiers.home->counts();
+        ASSERT_LE(counts.peak_host_bytes, tiers.budget);
+        ASSERT_EQ(counts.host_bytes + counts.disk_bytes, player.bytes_with_values()) << "after " << call << " calls";
+        residents.add(tiers.home->end_record());
+        tiers.home->begin_record();
+        ASSERT_EQ(residents.bytes(), counts.host_bytes) << "what is recorded is what happens";
+        ASSERT_GE(counts.reads, counts.reads_ahead);
+      }
+      player.put_all();
+      moved += tiers.home->counts().bytes_read;
+    }
+    EXPECT_EQ(tiers.home->counts().host_bytes + tiers.home->counts().disk_bytes, 0);
+    EXPECT_EQ(tiers.disk->counts().used_bytes, 0) << "nothing is left on the disk";
+  }
+  EXPECT_GT(moved, 1000 * kBlock) << "or this tested nothing";
+}
+
+TEST(TiersFuzz, ThreadsShareAHome) {
+  for (unsigned seed = 0; seed < 6; ++seed) {
+    constexpr unsigned kThreads = 3;
+    const Setting setting = setting_of(seed);
+    Tiers tiers(setting);
+    std::vector<std::thread> threads;
+    // Each may have two blocks lent; whoever asks needs room for three at most.
+    for (unsigned thread = 0; thread < kThreads; ++thread)
+      threads.emplace_back([&, thread] {
+        Player player(*tiers.home, seed * kThreads + thread, (setting.blocks - 3) / kThreads);
+        for (int call = 0; call < 150 && !testing::Test::HasFailure(); ++call) player.play();
+        player.put_all();
+      });
+    std::mt19937 random(seed);
+    for (int step = 0; step < 20; ++step) {
+      tiers.home->begin_step();
+      EXPECT_LE(tiers.home->counts().peak_host_bytes, tiers.budget);
+      std::this_thread::yield();
+      tiers.home->end_step();
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_LE(tiers.home->counts().peak_host_bytes, tiers.budget);
+    EXPECT_EQ(tiers.home->counts().host_bytes + tiers.home->counts().disk_bytes, 0);
+    EXPECT_EQ(tiers.disk->counts().used_bytes, 0);
+  }
+}
+
+/// A shard, and what is in it, beside it.
+struct Modelled {
+  Shard shard;
+  double values;
+  std::vector<double> states{};
+  std::optional<double> gradients{};
+};
+
+double value_of(const at::Tensor& tensor) {
+  EXPECT_EQ(tensor.min().item<double>(), tensor.max().item<double>());
+  return tensor.min().item<double>();
+}
+
+Access any_access(std::mt19937& random) { return static_cast<Access>(random() % 3); }
+
+/// A lease of anything: what it brings is right, and what it may write stays.
+void lease_and_change(Modelled& one, std::mt19937& random) {
+  Needs needs{any_access(random), any_access(random), any_access(random)};
+  if (random() % 2) needs.places = {random() % 3, random() % 3};
+  if (random() % 2) one.shard.expect(needs);
+  const Lease lease = one.shard.lease(needs);
+  const auto meet = [](Access access, at::Tensor& tensor, double& value) {
+    if (access == Access::None) return;
+    ASSERT_EQ(value_of(tensor), value);
+    if (access == Access::Write) tensor.fill_(++value);
+  };
+  meet(needs.values, lease->values, one.values);
+  for (size_t i = 0; i < one.states.size(); ++i)
+    if (i >= needs.places.first && i < needs.places.end) meet(needs.states, lease->states[i], one.states[i]);
+  if (one.gradients) {
+    meet(needs.gradients, lease->gradients, *one.gradients);
+  } else if (needs.gradients == Access::Write) {
+    one.gradients = static_cast<double>(random() % 1000);
+    lease->gradients = at::full({one.shard.length()}, *one.gradients, at::kFloat);
+  }
+}
+
+TEST(TiersFuzz, ShardsAreWhatLeasesMadeOfThem) {
+  int64_t evictions = 0;
+  for (unsigned seed = 0; seed < 18; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Setting setting = setting_of(seed);
+    setting.blocks = 12 + seed % 9;  // three states, values, gradients and new gradients of two blocks
+    Tiers tiers(setting);
+    {
+      std::mt19937 random(seed);
+      std::vector<Modelled> shards;
+      for (int i = 0; i < 5; ++i)
+        shards.push_back({Shard(Shard::Parts::of(at::full({(1 + i % 2) * kBlockNumel}, i, at::kFloat), tiers.home), {}),
+                          static_cast<double>(i)});
+      for (int call = 0; call < 60; ++call) {
+        Modelled& one = shards[random() % shards.size()];
+        const auto what = random() % 8;
+        if (what == 0 && one.states.size() < 3) {
+          one.states.push_back(static_cast<double>(random() % 100));
+          one.shard.add_state(at::full({one.shard.length()}, one.states.back(), at::kFloat));
+        } else if (what == 1) {
+          one.shard.drop_gradients();
+          one.gradients.reset();
+        } else {
+          lease_and_change(one, random);
+        }
+        if (testing::Test::HasFailure()) return;
+        ASSERT_LE(tiers.home->counts().peak_host_bytes, tiers.budget);
+      }
+      for (Modelled& one : shards) {
+        const Lease lease = one.shard.lease();
+        EXPECT_EQ(value_of(lease->values), one.values);
+        EXPECT_EQ(lease->gradients.defined(), one.gradients.has_value());
+      }
+      evictions += tiers.home->counts().evictions;
+    }
+    EXPECT_EQ(tiers.disk->counts().used_bytes, 0);
+  }
+  EXPECT_GT(evictions, 200) << "or this tested nothing";
+}
+
+}  // namespace
+}  // namespace colossal::memory::tiers_fuzz_test

@@ -1,0 +1,178 @@
+// What leaves the host in steps of training, by the order of uses that real steps have: with "auto" as often as an
+// offline Belady over the end of the step, written here for itself, and never more often than with "lru".
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "colossal/memory/tiers/offline_optimum.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "support/temporary_folder.h"
+#include "train/zero_runs.h"
+
+namespace colossal::train::tier_evictions_test {
+namespace {
+
+using memory::TierEvent;
+using Kind = TierEvent::Kind;
+
+constexpr int64_t kBytes = memory::kBlock;
+
+/// What GPT-2 small does with its tensors in a step: its blocks are narrower here, and as many; a chunk is about one.
+std::vector<TierEvent> uses_of_gpt2_small(const std::string& recompute) {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.layers = 12;
+  run::Config config = config_of({});
+  config.parallel.chunk_mib = 0.02;
+  config.memory.recompute = recompute;
+  config.memory.host = 1 << 20;
+  test::TemporaryFolder folder;
+  config.memory.disk = folder.path();
+  std::vector<TierEvent> events;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const auto engine = initialize(world, config, shape);
+    for (int64_t step = 0; step < 3; ++step) {  // the first two are not like the others: states are new
+      engine->tiers()->begin_record();
+      test::train_step(*engine, step, kText);
+      events = engine->tiers()->end_record();
+    }
+  });
+  std::erase_if(events, [](const TierEvent& event) { return event.kind >= Kind::Read; });
+  return events;
+}
+
+/// The tensors of `pass`, each of one block, in a home: what `passes` passes did, each.
+class Replay {
+ public:
+  Replay(const std::vector<TierEvent>& pass, const std::string& policy, int64_t room)
+      : pass_(pass),
+        home_({.host_bytes = room * kBytes,
+               .disk = std::make_shared<memory::DiskSpace>(folder_.path()),
+               .eviction = memory::make_eviction(policy),
+               .ahead = 0}) {
+    home_.begin_record();
+    std::map<size_t, size_t> numbers;  // in this home they are those in which they came
+    for (TierEvent& event : pass_) {
+      const auto [place, is_new] = numbers.emplace(event.number, kept_.size());
+      event.number = place->second, event.bytes = kBytes;
+      if (is_new) kept_.push_back(home_.keep(tensor_));
+    }
+    lent_.resize(kept_.size());
+  }
+
+  struct Moved {
+    int64_t evictions, reads;
+  };
+  Moved run_pass() {
+    const memory::TieredHome::Counts before = home_.counts();
+    home_.begin_step();
+    for (const TierEvent& event : pass_) carry_out(event);
+    home_.end_step();
+    return {home_.counts().evictions - before.evictions, home_.counts().reads - before.reads};
+  }
+
+  const std::vector<TierEvent>& pass() const { return pass_; }
+
+  /// Numbers of those that are in the host.
+  std::set<size_t> residents() {
+    for (const TierEvent& event : home_.end_record()) {
+      if (event.kind == Kind::Set || event.kind == Kind::Read) here_.insert(event.number);
+      if (event.kind == Kind::Leave) here_.erase(event.number);
+    }
+    home_.begin_record();
+    return here_;
+  }
+
+ private:
+  void carry_out(const TierEvent& event) {
+    memory::Kept& kept = *kept_[event.number];
+    at::Tensor& lent = lent_[event.number];
+    switch (event.kind) {
+      case Kind::Set:
+        return kept.replace(tensor_);
+      case Kind::Bring:
+        lent = kept.bring();
+        return;
+      case Kind::Gone:
+        return kept.forget();
+      default:
+        return kept.put(std::exchange(lent, {}), event.kind == Kind::Change);
+    }
+  }
+
+  test::TemporaryFolder folder_;
+  at::Tensor tensor_ = at::zeros({kBytes / 4});
+  std::vector<TierEvent> pass_;
+  memory::TieredHome home_;
+  std::vector<std::unique_ptr<memory::Kept>> kept_;
+  std::vector<at::Tensor> lent_;
+  std::set<size_t> here_;
+};
+
+/// Tensors that leave in each of `passes` passes, of which the first finds `here` in a host that has room for `room`:
+/// of those that nobody works with, the one whose next use is last, looking through the pass and on from its beginning.
+std::vector<int64_t> belady(const std::vector<TierEvent>& pass, std::set<size_t> here, size_t room, int passes) {
+  const auto is_use = [](const TierEvent& event) { return event.kind == Kind::Set || event.kind == Kind::Bring; };
+  std::vector<int64_t> result;
+  std::set<size_t> lent;
+  for (int round = 0; round < passes; ++round) {
+    int64_t left = 0;
+    for (size_t i = 0; i < pass.size(); ++i) {
+      const size_t number = pass[i].number;
+      if (pass[i].kind == Kind::Gone) here.erase(number);
+      if (pass[i].kind == Kind::Put || pass[i].kind == Kind::Change) lent.erase(number);
+      if (!is_use(pass[i])) continue;
+      while (here.count(number) == 0 && here.size() >= room) {
+        size_t last = 0, farthest = 0;
+        for (const size_t other : here) {
+          if (lent.count(other)) continue;
+          size_t next = 1;
+          while (!(pass[(i + next) % pass.size()].number == other && is_use(pass[(i + next) % pass.size()]))) ++next;
+          if (next > farthest) farthest = next, last = other;
+        }
+        here.erase(last);
+        ++left;
+      }
+      here.insert(number);
+      if (pass[i].kind == Kind::Bring) lent.insert(number);
+    }
+    result.push_back(left);
+  }
+  return result;
+}
+
+TEST(TierEvictions, OfAutoAreThoseOfAnOfflineBeladyAndNoMoreThanThoseOfLru) {
+  for (const char* recompute : {"none", "block"}) {
+    const std::vector<TierEvent> pass = uses_of_gpt2_small(recompute);
+    std::set<size_t> tensors;
+    for (const TierEvent& event : pass) tensors.insert(event.number);
+    ASSERT_GT(tensors.size(), 40u);
+    for (const size_t share : {4, 2}) {
+      constexpr int kPasses = 3;
+      const size_t room = tensors.size() / share;
+      Replay own(pass, "auto", static_cast<int64_t>(room)), lru(pass, "lru", static_cast<int64_t>(room));
+      for (int i = 0; i < 2; ++i) own.run_pass(), lru.run_pass();  // of the first one nothing is foretold
+      const std::vector<int64_t> want = belady(own.pass(), own.residents(), room, kPasses);
+      int64_t reads = 0;
+      for (const int64_t evictions : want) {
+        const Replay::Moved got = own.run_pass(), others = lru.run_pass();
+        EXPECT_EQ(got.evictions, evictions) << recompute << ", room for " << room << " of " << tensors.size();
+        EXPECT_LE(got.evictions, others.evictions);
+        EXPECT_LE(got.reads, others.reads);
+        EXPECT_GT(got.evictions, 0);
+        reads += got.reads;
+      }
+      int64_t least = 0;
+      const auto optimum = memory::offline_optimum(own.pass(), static_cast<int64_t>(room) * kBytes, 2 + kPasses);
+      for (int i = 2; i < 2 + kPasses; ++i) least += optimum[static_cast<size_t>(i)].bytes_read / kBytes;
+      // The bound begins with an empty host and lets go of what is worked with: each tensor that is there in the
+      // beginning is worth a read at most.
+      EXPECT_GE(reads, least - static_cast<int64_t>(room));
+      EXPECT_LE(reads, 2 * least + static_cast<int64_t>(room));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace colossal::train::tier_evictions_test
