@@ -50,6 +50,27 @@ TEST(ChunkPlan, HoldsEveryParameterOnceInOrderAndWithinItsCapacity) {
   }
 }
 
+TEST(SegmentLength, CutsIntoFewPartsThatBeginAtPowersOfTwo) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 2000; ++round) {
+    const int64_t capacity = 1 + static_cast<int64_t>(random() % 20000),
+                  length = 1 + static_cast<int64_t>(random() % 100000), segment = segment_length(length, capacity);
+    ASSERT_GE(segment, 1);
+    EXPECT_LE(segment, capacity);
+    if (length <= capacity) {
+      EXPECT_EQ(segment, length);
+      continue;
+    }
+    int64_t unit = 1;
+    while (unit < 4096 && 2 * unit <= capacity) unit *= 2;
+    EXPECT_EQ(segment % unit, 0) << length << " in " << capacity;
+    // No coarser cut of whole units is within the capacity, and the segments are of about one length.
+    const int64_t count = (length + segment - 1) / segment;
+    EXPECT_GT((length + count - 2) / (count - 1), capacity / unit * unit) << length << " in " << capacity;
+    EXPECT_LT(segment - unit, (length + count - 1) / count) << length << " in " << capacity;
+  }
+}
+
 TEST(ChunkPlan, LeavesGiantsAlone) {
   const ChunkPlan plan = plan_chunks({{10, 0}, {1000, 0}, {10, 0}}, 100);
   ASSERT_EQ(plan.chunks.size(), 3u);

@@ -164,7 +164,10 @@ TEST(ZeroBytes, AreThoseOfTheFormula) {
           bytes.clear();
           return sum;
         };
-        for (const auto& chunk : engine->store().chunks()) count(chunk->part()->bring()), count(chunk->whole());
+        for (const auto& chunk : engine->store().chunks()) {
+          for (const memory::Segment& segment : chunk->segments()) count(segment.kept->bring());
+          count(chunk->whole());
+        }
         EXPECT_EQ(total(), zero == 3 ? 2 * p / share : 2 * p);
         for (const memory::Shard& shard : engine->store().shards()) count(shard.lease()->gradients);
         EXPECT_EQ(total(), zero >= 2 ? 2 * p / share : 2 * p);

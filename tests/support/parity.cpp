@@ -318,7 +318,11 @@ void check_parity(const ParityCase& c) {
       expect_close(at::scalar_tensor(got.norms[i], at::kDouble), norm, terms, concat("gradient norm of step ", i));
     }
     std::map<std::string, at::Tensor> whole_gradients;
-    for (const auto& g : want.gradients) whole_gradients[g.name] = g.value.clone().view(g.spec.shape);
+    for (const auto& g : want.gradients) {
+      at::Tensor& whole = whole_gradients[g.name];
+      if (!whole.defined()) whole = at::zeros(g.spec.shape, g.value.clone().options());
+      whole.view({-1}).narrow(0, g.part->first, g.part->size).copy_(g.value.clone());
+    }
     for (const auto& g : got.gradients) {
       // whose size, not that of a part, says what rounding may do
       const at::Tensor& whole = whole_gradients.at(g.name);

@@ -10,6 +10,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
@@ -63,15 +64,15 @@ struct Budgets {
   int64_t all = 0, least = 0;
 };
 
-Budgets budgets_of(const run::Config& config) {
+Budgets budgets_of(const run::Config& config, const models::ModelShape& shape = test::tiny_gpt2()) {
   test::TemporaryFolder folder;
   Tiers tiers;
-  run_in_tiers(in_tiers(config, folder.path(), 1 << 30), 1, tiers);
+  run_in_tiers(in_tiers(config, folder.path(), 1 << 30), 1, tiers, shape);
   Budgets budgets{.all = tiers.counts.host_bytes};
   std::mutex mutex;
   comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
     const std::string message =
-        test::thrown_message([&] { initialize(world, in_tiers(config, folder.path(), 4096), test::tiny_gpt2()); });
+        test::thrown_message([&] { initialize(world, in_tiers(config, folder.path(), 4096), shape); });
     EXPECT_THAT(message, testing::HasSubstr("is too small for the"));
     const size_t begin = message.find("works is \"") + 10;
     const int64_t least = parse_bytes(message.substr(begin, message.find('"', begin) - begin)).value_or(0);
@@ -128,6 +129,42 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{.name = "GaLore", .optimizer = "galore"}),
     [](const auto& info) { return info.param.name; });
 
+// What is updated at once is a segment of such a parameter; its matrix, for rules that need one, its gradients alone.
+TEST(TieredTraining, NeedsNoBudgetForAParameterThatIsLargerThanAChunk) {
+  models::ModelShape shape = test::tiny_gpt2();
+  shape.ffn = 256;
+  const int64_t largest = shape.ffn * shape.hidden, values_and_gradients = 2 * 4 * largest;
+  for (const Layout& layout : std::vector<Layout>{{.name = "adamw"},
+                                                  {.name = "adam8bit", .optimizer = "adam8bit"},
+                                                  {.name = "muon", .optimizer = "muon"},
+                                                  {.name = "galore", .optimizer = "galore"},
+                                                  {.name = "adafactor", .optimizer = "adafactor"},
+                                                  {.name = "bf16", .precision = "bf16"},
+                                                  {.name = "shared", .zero = 3, .data = 2}}) {
+    run::Config config = config_of(layout);
+    config.parallel.chunk_mib = 4.0 / 1024;  // 1024 elements of fp32
+    const Course want = run(in_memory(config), 3, shape);
+    const Budgets budgets = budgets_of(config, shape);
+    // 8-bit moments are four tensors a piece, and small pieces many: each takes a block of the disk.
+    if (layout.optimizer != "adam8bit") EXPECT_LT(budgets.least, values_and_gradients) << layout.name;
+    test::TemporaryFolder folder;
+    Tiers tiers;
+    expect_equal(run_in_tiers(in_tiers(config, folder.path(), budgets.least), 3, tiers, shape), want, layout.name);
+  }
+}
+
+// Parameters and gradients that nobody shares out stay in memory, whatever the budget.
+TEST(TieredTraining, NeedsABudgetForWhatIsNotInPlaceAlone) {
+  const run::Config config = config_of({.zero = 1, .data = 2});
+  int64_t longest = 0;
+  comm::run_ranks(2, [&](comm::World& world) {
+    const auto engine = initialize(world, config, test::tiny_gpt2());
+    for (const memory::Shard& shard : engine->store().shards())
+      if (world.rank() == 0) longest = std::max(longest, shard.length());
+  });
+  EXPECT_EQ(budgets_of(config).least, 2 * memory::whole_blocks(4 * longest)) << "two moments";
+}
+
 TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
   const run::Config config = config_of({.pipeline = 2});  // whose stages need unequally much
   const int64_t least = budgets_of(config).least;
@@ -179,9 +216,11 @@ TEST(TieredTraining, WithoutADiskKeepsAllInTheHostOrRefuses) {
 // Placement is no part of a checkpoint: it is saved and loaded chunk by chunk, whatever lies where.
 TEST(TieredTraining, CheckpointsMoveBetweenAnyPlacements) {
   test::TemporaryFolder folder;
-  const Budgets budgets = budgets_of(config_of({}));
-  const run::Config whole = in_memory(config_of({})), small = in_tiers(config_of({}), folder / "a", budgets.least),
-                    other = in_tiers(config_of({}), folder / "b", (budgets.least + budgets.all) / 2, "lru");
+  run::Config config = config_of({});
+  config.parallel.chunk_mib = 4.0 / 1024;  // some parameters are larger than a chunk
+  const Budgets budgets = budgets_of(config);
+  const run::Config whole = in_memory(config), small = in_tiers(config, folder / "a", budgets.least),
+                    other = in_tiers(config, folder / "b", (budgets.least + budgets.all) / 2, "lru");
   const Course want = run(whole, 6);
   for (const auto& [first, then] :
        std::vector<std::pair<run::Config, run::Config>>{{whole, small}, {small, whole}, {small, other}}) {

@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 #include <c10/core/StorageImpl.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
+#include "colossal/memory/chunk_plan.h"
 
 namespace colossal::memory {
 namespace {
@@ -37,7 +39,8 @@ Chunk* Chunk::of(const at::Tensor& tensor) {
 }
 
 Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
-             const std::optional<comm::Compression>& compression, Home& home, Watcher* watcher, bool in_place)
+             const std::optional<comm::Compression>& compression, Home& home, int64_t capacity, Watcher* watcher,
+             bool in_place)
     : index_(index),
       slots_(std::move(slots)),
       length_(whole.numel()),
@@ -47,14 +50,24 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       watcher_(watcher),
       trained_(slots_.front().parameter->value.requires_grad()),
       in_place_(in_place),
+      lends_here_(home.lends_on(options_.device()) == options_.device()),
       state_(State::Gathered),
-      whole_(whole) {
+      whole_(whole),
+      aside_(lends_here_ ? at::Device(at::kCPU) : options_.device()) {
   require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_,
           " for ", sharers.size());
-  require(!in_place || (sharers.size() == 1 && !stays()), "chunk",
-          "what is read in place is of one rank, and may be released: got ", sharers.size(), " sharers");
-  const at::Tensor own = whole_.narrow(0, part_begin(), part_length());
-  part_ = stays() ? InPlace().keep(own) : home.keep(part_length() < length_ ? own.clone() : own);
+  require(!in_place || (sharers.size() == 1 && !stays() && lends_here_), "chunk",
+          "what is read in place is of one rank, lent where it is read, and may be released: got ", sharers.size(),
+          " sharers");
+  const int64_t most = in_place ? part_length() : segment_length(part_length(), capacity);
+  int64_t first = 0;
+  do {
+    const int64_t length = std::min(most, part_length() - first);
+    const at::Tensor own = own_slice().narrow(0, first, length);
+    segments_.push_back(
+        {first, length, stays() ? InPlace().keep(own) : home.keep(part_length() < length_ ? own.clone() : own)});
+    first += length;
+  } while (first < part_length());
   if (!stays()) {  // its sizes without memory, which it never has of its own
     lent_ = at::empty({0}, options_);
     lent_.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(bytes()));
@@ -84,22 +97,37 @@ comm::Work Chunk::gathered(const at::Tensor& part) {
                       : sharers_->all_gather(whole_, part);
 }
 
+void Chunk::copy_part(const at::Tensor& to) {
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const auto& [first, length, kept] = segments_[i];
+    kept->copy_to(to.narrow(0, first, length));
+    if (i + 1 < segments_.size()) segments_[i + 1].kept->expect();
+  }
+}
+
 void Chunk::bring_part() {
   failure_ = nullptr;
   try {
-    sent_ = part_->bring();
+    if (is_lent())
+      sent_ = segments_.front().kept->bring();
+    else if (is_alone())
+      copy_part(sent_ = whole_);
+    else
+      copy_part(sent_ = lends_here_ ? at::empty({part_length()}, options_) : own_slice());
   } catch (...) {  // the others are on their way to the all_gather
     failure_ = std::current_exception();
-    sent_ = at::full({part_length()}, std::numeric_limits<double>::quiet_NaN(), options_);
+    if (!sent_.defined()) sent_ = at::empty({part_length()}, options_);
+    sent_.fill_(std::numeric_limits<double>::quiet_NaN());
   }
 }
 
 void Chunk::return_part() {
-  const at::Tensor lent = std::exchange(sent_, {});
-  if (lent.defined() && !failure_) part_->put(lent, false);
+  const at::Tensor sent = std::exchange(sent_, {});
+  if (is_lent() && sent.defined() && !failure_) segments_.front().kept->put(sent, false);
 }
 
 void Chunk::end_gather(comm::Work& work) {
+  aside_.join();  // where ranks exchange nothing, no Work makes the stream that computes wait for the part
   try {
     work.wait();
   } catch (...) {
@@ -115,11 +143,15 @@ bool Chunk::gather() {
   const KindScope kind(Kind::Parameters);
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
   if (!in_place_) whole_ = at::empty({length_}, options_);
-  bring_part();
-  if (in_place_) whole_ = sent_;
   try {
-    work_ = in_place_ ? comm::Work() : gathered(sent_);
+    // Copies from the host, and exchanges behind them, overlap with what is computed until ready().
+    aside_.run([&] {
+      bring_part();
+      if (!is_alone()) work_ = gathered(sent_);
+    });
+    if (in_place_) whole_ = sent_;
   } catch (...) {
+    aside_.join();  // the memory of what is freed here may be written still
     return_part();
     whole_.reset();
     throw;
@@ -158,7 +190,7 @@ bool Chunk::release() {
   return true;
 }
 
-comm::Work Chunk::share() { return sharers_->size() > 1 ? gathered(part_->bring()) : comm::Work(); }
+comm::Work Chunk::share() { return is_alone() ? comm::Work() : gathered(own_slice()); }
 
 void Chunk::fill_with_nan() {
   if (state_ == State::Gathering) {

@@ -11,6 +11,7 @@
 #include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/group.h"
 #include "colossal/memory/home.h"
+#include "colossal/memory/stream_aside.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::memory {
@@ -19,6 +20,12 @@ namespace colossal::memory {
 struct Slot {
   nn::Parameter* parameter;
   int64_t offset, size;
+};
+
+/// A run of the part of a chunk that a rank owns, at [first, first + length) of the part.
+struct Segment {
+  int64_t first, length;
+  std::shared_ptr<Kept> kept;
 };
 
 /// The part of a flat tensor that a slot names, in the shape of its parameter.
@@ -33,8 +40,9 @@ at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot);
 /// Parameters are views of one storage for the chunk's whole life; releasing empties that storage, gathering fills it
 /// anew. So whatever refers to a parameter, autograd's saved tensors too, holds no memory of a released chunk and sees
 /// the values again when they are back. A chunk that `stays` is never released: its owned part is a slice of the whole.
-/// That of any other lies in a Home, and is brought for the time of a gather. One that is read `in place`, of a single
-/// sharer, is no copy: the part is brought until the chunk is released, and is the whole.
+/// That of any other lies in a Home, cut into segments, of which each is brought for the time of a gather, or of a copy
+/// where there are several: the home lends one at a time. One that is read `in place`, of a
+/// single sharer, is no copy and has one segment: the part is brought until the chunk is released, and is the whole.
 class Chunk {
  public:
   enum class State { Sharded, Gathering, Gathered, Computing };
@@ -51,10 +59,11 @@ class Chunk {
   /// Takes the slots' parameters: from here on they are views of the chunk, with the values of `whole` [length].
   /// `watcher` (outlives the chunk): of a chunk that may be released; null: it stays whole.
   /// `index`: for the watcher. `compression`: of what is gathered. `home` (outlives the chunk): of its part, where it
-  /// may be released. `in_place`: of one that may be released, to whose parameters nobody writes. Errors: of
-  /// Home::keep().
+  /// may be released. `capacity`: elements of a segment at most, see segment_length(). `in_place`: of one that may be
+  /// released, to whose parameters nobody writes. Errors: of Home::keep().
   Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
-        const std::optional<comm::Compression>& compression, Home& home, Watcher* watcher, bool in_place = false);
+        const std::optional<comm::Compression>& compression, Home& home, int64_t capacity, Watcher* watcher,
+        bool in_place = false);
   ~Chunk();
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
@@ -77,19 +86,23 @@ class Chunk {
   Watcher& watcher() { return *watcher_; }
   State state() const { return state_; }
 
-  /// [part_length()]: what this rank owns. It is not brought while the chunk is Gathering. After changing it: share().
-  const std::shared_ptr<Kept>& part() const { return part_; }
+  /// What this rank owns, one behind the other; at least one. Nobody else brings them while the chunk is Gathering.
+  /// After changing them: share().
+  const std::vector<Segment>& segments() const { return segments_; }
   /// [length()], while the chunk is Gathered or Computing.
   const at::Tensor& whole() const { return whole_; }
 
   /// Brings the part and begins to make the chunk whole, unless it is. Returns whether. Collective among the sharers:
   /// all_gather of length() elements; where the part cannot be brought the others get NaN, and ready() throws here.
+  /// Memory beside the whole: the part, where it is shared and has several segments; none where the home lends on
+  /// another device, from which the part comes to its place in the whole. An accelerator does all of it beside what it
+  /// computes until ready(), for which the host does not wait.
   bool gather();
   /// Returns when it is whole, and the part is back. Errors: of the all_gather, and of Kept::bring().
   void ready();
   void begin_use();
   void end_use();
-  /// Frees the whole, unless it is in use or stays. Returns whether. What was written to it outside part() is lost.
+  /// Frees the whole, unless it is in use or stays. Returns whether. What was written to it is lost.
   bool release();
   /// Of a chunk that stays: what every rank owns becomes what all see, once the Work is done. Collective likewise.
   comm::Work share();
@@ -100,6 +113,12 @@ class Chunk {
  private:
   void lend(const at::Tensor& whole);
   comm::Work gathered(const at::Tensor& part);
+  bool is_alone() const { return sharers_->size() == 1; }
+  /// Whether what the others are sent, or what is read, is what the home lends.
+  bool is_lent() const { return in_place_ || (lends_here_ && !is_alone() && segments_.size() == 1); }
+  at::Tensor own_slice() const { return whole_.narrow(0, part_begin(), part_length()); }
+  /// to [part_length()] <- the part, one segment after the other.
+  void copy_part(const at::Tensor& to);
   void bring_part();
   void return_part();
   /// The gather is over, and the part is back. Errors: of either.
@@ -112,14 +131,15 @@ class Chunk {
   std::optional<comm::Compression> compression_;
   at::TensorOptions options_;
   Watcher* watcher_;
-  bool trained_, in_place_;
+  bool trained_, in_place_, lends_here_;  // lends_here_: where the chunk is whole
   State state_ = State::Sharded;
   int users_ = 0;
-  std::shared_ptr<Kept> part_;
+  std::vector<Segment> segments_;
   at::Tensor whole_, sent_;     // sent_: the part, while it is brought
   std::exception_ptr failure_;  // of bringing it
   at::Tensor lent_;  // what parameters are views of, unless the chunk stays: borrows whole_'s memory, or has none
   comm::Work work_;
+  StreamAside aside_;  // of an accelerator: for what comes from a home on the host, and what the ranks exchange of it
 };
 
 }  // namespace colossal::memory

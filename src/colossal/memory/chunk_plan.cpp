@@ -1,6 +1,7 @@
 #include "colossal/memory/chunk_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <set>
 
@@ -9,6 +10,7 @@ namespace {
 
 constexpr int64_t kAlignment = 16;  // elements: a cache line of fp32
 constexpr size_t kCandidates = 64;
+constexpr int64_t kSegmentUnit = 4096;  // elements
 
 ChunkPlan pack(const std::vector<PackItem>& items, int64_t capacity) {
   ChunkPlan plan{.capacity = capacity};
@@ -78,6 +80,13 @@ ChunkPlan plan_chunks(const std::vector<PackItem>& items, int64_t target) {
     if (chunk.items.size() > 1 || items[chunk.items[0]].size <= target)
       best.capacity = std::max(best.capacity, filled(chunk, items));
   return best;
+}
+
+int64_t segment_length(int64_t length, int64_t capacity) {
+  if (length <= capacity) return length;
+  const auto unit = std::min(kSegmentUnit, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(capacity))));
+  const int64_t units = (length + unit - 1) / unit, most = capacity / unit, count = (units + most - 1) / most;
+  return (units + count - 1) / count * unit;
 }
 
 }  // namespace colossal::memory

@@ -37,4 +37,9 @@ struct ChunkPlan {
 /// Cost:     items x candidates, at most 64 of those.
 ChunkPlan plan_chunks(const std::vector<PackItem>& items, int64_t target);
 
+/// Elements of each segment but the last one, where a rank's part of a chunk, `length` elements, is cut into segments
+/// of `capacity` at most (>= 1): as few as can be, of about one length. Segments begin at multiples of a power of two,
+/// 4096 where capacity is that large: at pages, and at the blocks of whatever works in blocks (8-bit moments).
+int64_t segment_length(int64_t length, int64_t capacity);
+
 }  // namespace colossal::memory

@@ -35,9 +35,9 @@ comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const C
   return replicas == 1 ? mesh.group(axes) : mesh.neighbours(axes, wanted);
 }
 
-std::vector<Piece> pieces_of(const Chunk& chunk, bool counts) {
+std::vector<Piece> pieces_of(const Chunk& chunk, const Segment& segment, bool counts) {
   std::vector<Piece> pieces;
-  const int64_t begin = chunk.part_begin(), end = begin + chunk.part_length();
+  const int64_t begin = chunk.part_begin() + segment.first, end = begin + segment.length;
   for (const Slot& slot : chunk.slots()) {
     const int64_t first = std::max(slot.offset, begin), last = std::min(slot.offset + slot.size, end);
     if (first < last) pieces.push_back({slot.parameter, first - begin, {first - slot.offset, last - first, counts}});
@@ -103,23 +103,36 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
   {
     const KindScope parameters_kind(Kind::Parameters);
-    chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots),
-                                              has_masters ? exact.to(options.dtype()) : exact, sharers,
-                                              is_lossless ? std::nullopt : options_.compression, *home,
-                                              options_.sharing.parameters ? this : nullptr, options_.inference));
+    chunks_.push_back(
+        std::make_unique<Chunk>(chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact,
+                                sharers, is_lossless ? std::nullopt : options_.compression, *home, options_.capacity,
+                                options_.sharing.parameters ? this : nullptr, options_.inference));
   }
   Chunk& chunk = *chunks_.back();
   bytes_.push_back(chunk.bytes());
   // of several runs of sharers the first saves and counts
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
-  Shard::Parts parts{.values = chunk.part(), .options = exact.options(), .length = chunk.part_length(), .home = home};
-  if (has_masters) {
-    const at::Tensor own = exact.narrow(0, chunk.part_begin(), chunk.part_length());
-    parts.values = home->keep(sharers.size() > 1 ? own.clone() : own);
-    parts.copy = chunk.part();
+  const at::Device lent_on = home->lends_on(exact.device());
+  // Parameters that stay on an accelerator, of which an update on the host gets copies.
+  const bool is_far = chunk.stays() && lent_on != exact.device();
+  std::vector<Shard>& shards = trained ? shards_ : frozen_;
+  first_shards_.push_back(shards.size());
+  for (const Segment& segment : chunk.segments()) {
+    const std::shared_ptr<Kept> kept = is_far ? brought_to(lent_on, segment.kept) : segment.kept;
+    Shard::Parts parts{.values = kept, .options = exact.options(), .length = segment.length, .home = home};
+    if (has_masters) {
+      const at::Tensor own = exact.narrow(0, chunk.part_begin() + segment.first, segment.length);
+      parts.values = home->keep(sharers.size() > 1 ? own.clone() : own);
+      parts.copy = kept;
+    }
+    shards.emplace_back(std::move(parts), pieces_of(chunk, segment, counts));
   }
-  (trained ? shards_ : frozen_).emplace_back(std::move(parts), pieces_of(chunk, counts));
+}
+
+std::span<const Shard> ChunkStore::shards_of(const Chunk& chunk) const {
+  const std::vector<Shard>& shards = chunk.trained() ? shards_ : frozen_;
+  return {&shards[first_shards_[chunk.index()]], chunk.segments().size()};
 }
 
 void ChunkStore::updated(bool loaded) {
@@ -162,7 +175,7 @@ void ChunkStore::end_pass() {
   for_chunks([&](Chunk& chunk) {
     if (is_among(gone, chunk))
       release(chunk);
-    else if (chunk.state() == Chunk::State::Gathering)  // the gather reads part(), which an update would write to
+    else if (chunk.state() == Chunk::State::Gathering)  // the gather reads the part, which an update would write to
       chunk.ready();
   });
   // A chunk that is whole and was not gathered has NaN, also where rethrow() has told of it already.

@@ -22,6 +22,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "colossal/comm/compressed_collectives.h"
@@ -41,7 +42,8 @@ struct ChunkOptions {
   /// Replicas of a parameter that share, next to one another; 0: all. Fewer: every run of them holds the model once.
   /// Parameters that have fewer replicas share among all of those
   int sharers = 0;
-  int64_t capacity = 25 << 18;  ///< elements of a chunk at most; larger parameters are alone
+  /// Elements of a chunk at most; larger parameters are alone. And of a segment of what a rank owns of such a one
+  int64_t capacity = 25 << 18;
   /// Dtype of what the optimizer updates, where that is not the parameters themselves
   std::optional<at::ScalarType> masters{};
   /// Of gathered parameters (with masters, or where parameters are shared) and of gradients
@@ -87,10 +89,13 @@ class ChunkStore final : public Chunk::Watcher {
   comm::Mesh& mesh() { return mesh_; }
   /// In order of first use, trained ones and frozen ones.
   const std::vector<std::unique_ptr<Chunk>>& chunks() const { return chunks_; }
-  /// What this rank updates of each trained chunk, in their order. Gradients are the business of who reduces them.
+  /// What this rank updates of each trained chunk, in their order: a shard for each segment (Chunk::segments()),
+  /// whatever is shared and wherever it lies. Gradients are the business of who reduces them.
   std::vector<Shard>& shards() { return shards_; }
   /// The same of the frozen ones, to be saved and loaded.
   std::vector<Shard>& frozen() { return frozen_; }
+  /// Those of one chunk.
+  std::span<const Shard> shards_of(const Chunk& chunk) const;
 
   /// Where tensors of a trained chunk lie together. Null without ChunkOptions::on_device.
   MovableHome* home_of(const Chunk& chunk) { return homes_[chunk.index()].get(); }
@@ -131,6 +136,7 @@ class ChunkStore final : public Chunk::Watcher {
   std::vector<std::shared_ptr<MovableHome>> homes_;  // of each chunk, or null; they outlive chunks_
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Shard> shards_, frozen_;
+  std::vector<size_t> first_shards_;  // of each chunk, in one of the two
   std::unique_ptr<Placement> placement_;
   Timeline timeline_;
   std::vector<size_t> gathered_;  // in the order in which they came

@@ -45,7 +45,7 @@ class Optimizer {
   /// Everything that must be saved, beside the step, to be read or filled from a checkpoint: shard after shard, and
   /// nothing of them is brought before.
   virtual std::vector<StateTensor> state() = 0;
-  /// Shards that step() has leases of at one time, at most.
+  /// Shards whose gradients step() has leases of at one time, at most; of anything else it has those of one.
   virtual size_t most_shards() const { return 1; }
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/memory/tiers/tiered_home_state.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::memory {
 
@@ -68,14 +69,8 @@ class TieredKept final : public Kept {
 
   at::Tensor bring() override {
     const std::lock_guard lock(home_.mutex);
-    home_.rethrow();
-    home_.use(tenant_);
-    home_.finish(tenant_, /*stays=*/true);
-    if (!tenant_.buffer.defined()) {
-      home_.make_room(tenant_.bytes);
-      home_.begin_to_read(tenant_);
-      home_.finish(tenant_);
-    }
+    come();
+    home_.finish_copy(tenant_);  // the host may read it, and write to it
     home_.record(TierEvent::Kind::Bring, tenant_);
     tenant_.is_lent = true;
     home_.settle(tenant_);
@@ -83,10 +78,33 @@ class TieredKept final : public Kept {
     return tenant_.values;
   }
 
+  void copy_to(const at::Tensor& to) override {
+    std::unique_lock lock(home_.mutex);
+    come();
+    const bool is_here = !tensor::is_elsewhere(to);
+    if (is_here)
+      home_.finish_copy(tenant_);
+    else
+      tenant_.copy.to_device(to, tenant_.values);  // the buffer waits for it, wherever it goes meanwhile
+    home_.record(TierEvent::Kind::Bring, tenant_);
+    tenant_.is_lent = true;  // what is read ahead takes the place of others
+    home_.settle(tenant_);
+    home_.read_ahead();
+    if (is_here) {
+      lock.unlock();  // others need not wait for the copy
+      to.copy_(tenant_.values);
+      lock.lock();
+    }
+    tenant_.is_lent = false;
+    home_.record(TierEvent::Kind::Put, tenant_);
+    home_.settle(tenant_);
+  }
+
   void put(const at::Tensor&, bool changed) override {
     attempt([&] {
       tenant_.is_lent = false;
-      if (changed) tenant_.on_disk = false;
+      if (changed) tenant_.has_values = true, tenant_.on_disk = false;
+      if (!tenant_.has_values) leave_memory();
       home_.record(changed ? TierEvent::Kind::Change : TierEvent::Kind::Put, tenant_);
       home_.settle(tenant_);
       home_.read_ahead();
@@ -95,9 +113,11 @@ class TieredKept final : public Kept {
 
   void forget() override {
     const std::lock_guard lock(home_.mutex);
+    tenant_.is_lent = false;
     leave_memory();
     home_.record(TierEvent::Kind::Gone, tenant_);
     tenant_.has_values = tenant_.on_disk = false;
+    tenant_.extent = {};  // others may be written there
   }
 
   void replace(const at::Tensor& tensor) override {
@@ -113,13 +133,22 @@ class TieredKept final : public Kept {
   }
 
  private:
+  /// Into its buffer.
+  void come() {
+    home_.rethrow();
+    home_.use(tenant_);
+    home_.finish(tenant_, /*stays=*/true);
+    if (tenant_.buffer.defined()) return;
+    home_.make_room(tenant_.bytes);
+    if (!tenant_.has_values) return home_.give_buffer(tenant_);
+    home_.begin_to_read(tenant_);
+    home_.finish(tenant_);
+  }
+
   /// There is room, or a buffer.
   void fill(const at::Tensor& tensor) {
     if (!tenant_.buffer.defined()) home_.give_buffer(tenant_);
-    tenant_.values.copy_(tensor);
-    home_.counts.bytes_given += static_cast<int64_t>(tensor.nbytes());
-    tenant_.has_values = true, tenant_.on_disk = false;
-    home_.record(TierEvent::Kind::Set, tenant_);
+    home_.fill(tenant_, tensor);
   }
 
   void leave_memory() {

@@ -15,6 +15,10 @@ namespace {
 
 using memory::Slot;
 
+at::Tensor slice_of(const at::Tensor& part, const memory::Segment& segment) {
+  return part.narrow(0, segment.first, segment.length);
+}
+
 void sum_over(const std::vector<comm::Group*>& groups, at::Tensor& sum) {
   for (comm::Group* group : groups) group->all_reduce(sum, comm::Reduce::Sum).wait();
 }
@@ -22,8 +26,8 @@ void sum_over(const std::vector<comm::Group*>& groups, at::Tensor& sum) {
 /// Whole through the run.
 class WholeGradients final : public ChunkGradients {
  public:
-  WholeGradients(bool states_shared, const memory::Chunk& chunk, const memory::Shard& shard, Summands summands,
-                 const GradientOptions& options)
+  WholeGradients(bool states_shared, const memory::Chunk& chunk, std::span<const memory::Shard> shards,
+                 Summands summands, const GradientOptions& options)
       : states_shared_(states_shared),
         chunk_(chunk),
         summands_(std::move(summands)),
@@ -31,7 +35,7 @@ class WholeGradients final : public ChunkGradients {
     const memory::KindScope kind(memory::Kind::Gradients);
     whole_ = at::zeros({chunk.length()}, chunk.options().dtype(options.sums));
     part_ = whole_.narrow(0, chunk.part_begin(), chunk.part_length());
-    shard.set_whole_gradients(part_);
+    for (size_t i = 0; i < shards.size(); ++i) shards[i].set_whole_gradients(slice_of(part_, chunk.segments()[i]));
     if (is_view_)
       for (const Slot& slot : chunk.slots()) slot.parameter->value.mutable_grad() = view_of_slot(whole_, slot);
   }
@@ -87,10 +91,10 @@ class WholeGradients final : public ChunkGradients {
 /// Made by the first gradient of a pass and freed by the reduction, but for this rank's part.
 class PartGradients final : public ChunkGradients {
  public:
-  PartGradients(const memory::Chunk& chunk, const memory::Shard& shard, Summands summands,
+  PartGradients(const memory::Chunk& chunk, std::span<const memory::Shard> shards, Summands summands,
                 const GradientOptions& options)
       : chunk_(chunk),
-        shard_(shard),
+        shards_(shards.begin(), shards.end()),
         summands_(std::move(summands)),
         options_(options),
         filled_(chunk.slots().size(), false) {}
@@ -98,7 +102,7 @@ class PartGradients final : public ChunkGradients {
   void zero() override {
     whole_.reset();
     received_.reset();
-    shard_.drop_gradients();
+    for (const memory::Shard& shard : shards_) shard.drop_gradients();
     std::fill(filled_.begin(), filled_.end(), false);
     for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
   }
@@ -126,6 +130,10 @@ class PartGradients final : public ChunkGradients {
       whole_ = at::zeros({chunk_.length()}, message_options());
     else
       clear_gaps();
+    if (summands_.sharers->size() == 1) {  // its part is all of it
+      received_ = whole_;
+      return;
+    }
     received_ = at::empty({chunk_.part_length()}, whole_.options());
     const auto& compression = summands_.compression;
     work_ = compression ? comm::compressed_reduce_scatter(received_, whole_, *summands_.sharers, *compression)
@@ -139,11 +147,11 @@ class PartGradients final : public ChunkGradients {
     sum_over(summands_.further, received_);
     whole_.reset();
     std::fill(filled_.begin(), filled_.end(), false);
-    const memory::Lease shard = shard_.lease({.gradients = memory::Access::Write});
-    if (shard->gradients.defined())
-      shard->gradients.add_(received_);
-    else
-      shard->gradients = received_.to(options_.sums);
+    if (shards_.front().options().device() == received_.device())
+      add_here();
+    else  // which nobody waits for
+      for (size_t i = 0; i < shards_.size(); ++i)
+        shards_[i].add_gradients(slice_of(received_, chunk_.segments()[i]), options_.sums);
     received_.reset();
   }
 
@@ -153,6 +161,16 @@ class PartGradients final : public ChunkGradients {
   at::TensorOptions message_options() const {
     const at::TensorOptions of_values = chunk_.options();
     return options_.each_pass ? of_values : of_values.dtype(options_.sums);
+  }
+
+  void add_here() {
+    memory::for_leases(shards_, {.gradients = memory::Access::Write}, [&](size_t i, memory::Resident& shard) {
+      const at::Tensor received = slice_of(received_, chunk_.segments()[i]);
+      if (shard.gradients.defined())
+        shard.gradients.add_(received);
+      else
+        shard.gradients = received.to(options_.sums);
+    });
   }
 
   /// What no gradient came for, padding too.
@@ -167,7 +185,7 @@ class PartGradients final : public ChunkGradients {
   }
 
   const memory::Chunk& chunk_;
-  memory::Shard shard_;
+  std::vector<memory::Shard> shards_;
   Summands summands_;
   GradientOptions options_;
   at::Tensor whole_, received_;  // undefined but between the first gradient of a pass and its sum
@@ -198,10 +216,10 @@ Summands Summands::of(memory::ChunkStore& store, const memory::Chunk& chunk) {
 }
 
 std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::Sharing& sharing, const memory::Chunk& chunk,
-                                                     const memory::Shard& shard, Summands summands,
+                                                     std::span<const memory::Shard> shards, Summands summands,
                                                      const GradientOptions& options) {
-  if (sharing.gradients) return std::make_unique<PartGradients>(chunk, shard, std::move(summands), options);
-  return std::make_unique<WholeGradients>(sharing.states, chunk, shard, std::move(summands), options);
+  if (sharing.gradients) return std::make_unique<PartGradients>(chunk, shards, std::move(summands), options);
+  return std::make_unique<WholeGradients>(sharing.states, chunk, shards, std::move(summands), options);
 }
 
 }  // namespace colossal::parallel

@@ -3,13 +3,14 @@
 #include <ATen/core/ScalarType.h>
 
 #include <memory>
+#include <span>
 
 #include "colossal/memory/chunk_store.h"
 
 namespace colossal::parallel {
 
 /// The gradients of one chunk. In a step: zero(), for each pass take() of every slot and send(), receive(), in the end
-/// Shard's gradients are the sum.
+/// the gradients of its shards are the sum.
 class ChunkGradients {
  public:
   virtual ~ChunkGradients() = default;
@@ -19,7 +20,7 @@ class ChunkGradients {
   virtual void take(size_t slot) = 0;
   /// Begins to sum what is here over the first group of ranks. Collective among these.
   virtual void send() = 0;
-  /// Returns when Shard's gradients are the sum over all groups. Collective among these.
+  /// Returns when the shards' gradients are the sum over all groups. Collective among these.
   virtual void receive() = 0;
   /// Whether autograd adds to them in place, so that there is nothing to take.
   virtual bool are_in_place() const = 0;
@@ -46,11 +47,12 @@ struct Summands {
 /// The home of a chunk's gradients under the store's Sharing:
 ///   not shared: whole from the beginning of the run to its end; autograd adds to them in place where the dtypes agree.
 ///               Summed by an all_reduce, or, where states are shared, by a reduce_scatter into this rank's part.
-///   shared:     whole from the first gradient of a pass to their reduce_scatter; this rank's part until zero().
+///   shared:     whole from the first gradient of a pass to their reduce_scatter; this rank's part until zero(), of
+///               which its shards, `shards`, get views.
 /// Bytes:         L, or L for the time of a pass and L / N (L elements, N sharers).
 /// Communication: that of GradientReducer.
 std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::Sharing& sharing, const memory::Chunk& chunk,
-                                                     const memory::Shard& shard, Summands summands,
+                                                     std::span<const memory::Shard> shards, Summands summands,
                                                      const GradientOptions& options);
 
 }  // namespace colossal::parallel

@@ -28,12 +28,11 @@ struct Departure {
 struct GradientReducer::State {
   State(memory::ChunkStore& store, const GradientOptions& options)
       : store(store), options(options), sharing(store.options().sharing) {
-    size_t shard = 0;
     for (const auto& chunk : store.chunks()) {
       if (!chunk->trained()) continue;
       Summands summands = Summands::of(store, *chunk);
       const bool are_others = summands.are_others();
-      auto gradients = make_chunk_gradients(sharing, *chunk, store.shards()[shard++], std::move(summands), options);
+      auto gradients = make_chunk_gradients(sharing, *chunk, store.shards_of(*chunk), std::move(summands), options);
       needs_nobody = needs_nobody && !are_others && gradients->are_in_place();
       const bool late = chunk->slots().front().parameter->spec.stages.size() > 1;
       chunks.insert(chunks.begin(), Departure{chunk.get(), std::move(gradients), late});
