@@ -2,6 +2,8 @@
 #include "colossal/memory/account.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -64,9 +66,48 @@ TEST(Account, ScopesWithoutAnAccountDoNothing) {
   EXPECT_EQ(block().numel(), kBytes);
 }
 
-TEST(Account, IsOneAtATime) {
-  const Account account;
-  EXPECT_NE(test::thrown_message([] { const Account second; }).find("is open on this thread already"),
+TEST(Account, CountsBesideOneThatIsOpen) {
+  const Account outer;
+  const KindScope states(Kind::States);
+  at::Tensor before = block(), inside;
+  {
+    const Account inner;
+    inside = block();
+    before.reset();
+    EXPECT_EQ(inner.usage().of(Kind::States), kBytes)
+        << "the kind that holds for the outer one, and what was made here";
+  }
+  EXPECT_EQ(outer.usage().total, kBytes);
+  EXPECT_EQ(outer.usage().peak_total, 2 * kBytes);
+  inside.reset();
+  EXPECT_EQ(outer.usage().total, 0);
+}
+
+TEST(Account, CountsWhatIsOfTheHostApartFromTheDevice) {
+  Account account;
+  const at::Tensor here = block();
+  at::Tensor there;
+  {
+    const KindScope host(Kind::Host);
+    there = block();
+  }
+  EXPECT_EQ(account.usage().total, 2 * kBytes);
+  EXPECT_EQ(account.usage().device, kBytes);
+  {
+    const at::Tensor brief = block();
+  }
+  EXPECT_EQ(account.usage().peak_device, 2 * kBytes);
+  account.reset_peaks();
+  EXPECT_EQ(account.usage().peak_device, kBytes);
+}
+
+TEST(Account, IsRefusedWhereAProfilerIsOpen) {
+  struct Profiler : c10::MemoryReportingInfoBase {
+    void reportMemoryUsage(void*, int64_t, size_t, size_t, c10::Device) override {}
+    bool memoryProfilingEnabled() const override { return true; }
+  };
+  const c10::DebugInfoGuard open(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Profiler>());
+  EXPECT_NE(test::thrown_message([] { const Account account; }).find("a profiler is open on this thread"),
             std::string::npos);
 }
 

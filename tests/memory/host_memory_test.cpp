@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <thread>
 #include <vector>
@@ -46,6 +47,26 @@ TEST_F(HostMemoryCache, NeverGivesTheSameMemoryTwice) {
       ASSERT_EQ(reinterpret_cast<uintptr_t>(live.back().first.data_ptr()) % 64, 0u);
     }
   }
+}
+
+TEST_F(HostMemoryCache, GivesBackWhatIsTooSmallRatherThanExceedItsLimit) {
+  release_host_memory();
+  const size_t reserved = host_memory().reserved_bytes, mib = size_t{1} << 20;
+  const auto reserved_after = [&] {
+    std::vector<at::Tensor> small;
+    for (int i = 0; i < 3; ++i) small.push_back(at::empty({int64_t{40} << 20}, at::kByte));
+    small.clear();
+    const at::Tensor large = at::empty({int64_t{100} << 20}, at::kByte);
+    const size_t result = host_memory().reserved_bytes - reserved;
+    return result;
+  };
+  EXPECT_EQ(reserved_after(), 220 * mib);
+  release_host_memory();
+  limit_host_memory(reserved + 150 * mib);
+  EXPECT_EQ(reserved_after(), 100 * mib);
+  const at::Tensor live = at::empty({int64_t{200} << 20}, at::kByte);  // what is live may exceed it
+  EXPECT_GE(host_memory().reserved_bytes, reserved + 200 * mib);
+  limit_host_memory(std::numeric_limits<size_t>::max());
 }
 
 TEST_F(HostMemoryCache, MergesWhatIsFreedSoThatItCanBeReleased) {

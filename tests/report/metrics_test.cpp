@@ -58,9 +58,12 @@ TEST(Metrics, ALineHoldsTheKeysInOrder) {
   EXPECT_THAT(to_json_line(metrics), HasSubstr(R"("seconds":2.0,"stall_seconds":12.0})"));
   metrics.stall_seconds.reset();
   metrics.tiers = TierMetrics{.host_bytes = 1, .disk_bytes = 2, .bytes_read = 3, .bytes_written = 4};
-  EXPECT_THAT(
-      to_json_line(metrics),
-      HasSubstr(R"("seconds":2.0,"tiers":{"host_bytes":1,"disk_bytes":2,"bytes_read":3,"bytes_written":4}})"));
+  EXPECT_THAT(to_json_line(metrics),
+              HasSubstr(R"("seconds":2.0,"tiers":{"host_bytes":1,"disk_bytes":2,"bytes_read":3,"bytes_written":4}})"));
+  metrics.tiers->device = DeviceMetrics{.model_bytes = 5, .peak_bytes = 6, .bytes_in = 7, .bytes_out = 8};
+  EXPECT_THAT(to_json_line(metrics),
+              HasSubstr(R"("bytes_written":4,"device_model_bytes":5,"device_peak_bytes":6,"device_bytes_in":7,)"
+                        R"("device_bytes_out":8}})"));
   metrics.tiers.reset();
   metrics.eval_loss = 1.5;
   metrics.perplexity = 4.5;
@@ -79,6 +82,7 @@ TEST(Metrics, ReadBackExactly) {
   strange.accuracy = 0.125;
   strange.stall_seconds = 12.5;
   strange.tiers = TierMetrics{.host_bytes = int64_t{5} << 40, .bytes_written = 7};
+  strange.tiers->device = DeviceMetrics{.model_bytes = 1, .peak_bytes = 2, .bytes_in = 3, .bytes_out = 4};
   {
     MetricsWriter writer(folder / "m", std::nullopt);
     writer.write(step(1));
@@ -100,6 +104,11 @@ TEST(Metrics, ReadBackExactly) {
   EXPECT_EQ(read[1].tiers->host_bytes, int64_t{5} << 40);
   EXPECT_EQ(read[1].tiers->disk_bytes, 0);
   EXPECT_EQ(read[1].tiers->bytes_written, 7);
+  ASSERT_TRUE(read[1].tiers->device);
+  EXPECT_EQ(read[1].tiers->device->model_bytes, 1);
+  EXPECT_EQ(read[1].tiers->device->peak_bytes, 2);
+  EXPECT_EQ(read[1].tiers->device->bytes_in, 3);
+  EXPECT_EQ(read[1].tiers->device->bytes_out, 4);
 }
 
 TEST(Metrics, EachLineReachesTheFileAtOnce) {

@@ -30,4 +30,13 @@ MappedFile::~MappedFile() {
   if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
 }
 
+void MappedFile::leave(std::string_view part) const {
+  if (part.empty()) return;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
+  // Of a file, so nothing is lost, of the neighbours that share a page neither.
+  madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(part.data()) + part.size() - begin,
+          MADV_DONTNEED);
+}
+
 }  // namespace colossal

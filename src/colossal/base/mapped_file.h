@@ -18,6 +18,8 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::string_view bytes() const { return bytes_; }
+  /// The pages of `part`, of bytes(), are no memory of this process any more. Whoever touches them reads them anew.
+  void leave(std::string_view part) const;
   const std::string& path() const { return path_; }
 
  private:

@@ -64,14 +64,15 @@ void save(const std::string& folder, int64_t step, const TrainingState& state, c
 
 /// Fills the tensors of `state` in place from the checkpoint at `path` (folder/step-000100) and replaces
 /// `state.progress`. The layout it was saved under does not matter. Padding is set to zero. Stored tensors whose names
-/// do not begin with `prefix` may be more than `state` asks for: the weights without their optimizer.
+/// do not begin with `prefix` may be more than `state` asks for: the weights without their optimizer. With a prefix
+/// floating-point numbers are converted to the dtype that `state` wants.
 ///
 /// Communication: every rank of `world` must call; flags by all_reduce, one of them a tensor.
 /// Errors: throws the same Error on every rank, before any tensor is changed: a table of name, wanted and found unless
 ///         names, dtypes and logical shapes are exactly those of `state`, all ranks together; a damaged file (checksum,
 ///         truncation, inconsistent manifest). A tensor that cannot be brought to be filled is an Error on every rank
 ///         behind that: `state` is of no use then.
-/// Cost: as of save(), tensors are brought one after the other.
+/// Cost: as of save(), tensors are brought one after the other, and what is read of files stays in memory no longer.
 void load(const std::string& path, TrainingState& state, comm::Group& world, const tensor::Place& place,
           const std::string& prefix = "");
 

@@ -36,7 +36,7 @@ struct ExternalNames {
 nlohmann::json read_config(const std::string& folder);
 
 /// Fills the parameters of this rank from the folder, converted to each parameter's dtype. Only the slices that this
-/// rank holds are read.
+/// rank holds are read, one tensor of the folder at a time in memory.
 ///
 /// Communication: none.
 /// Errors: throws Error("hugging face", table of name, wanted, found) before any parameter is changed when tensors

@@ -98,6 +98,7 @@ void copy_part(const Source& source, const WeightFolder& files, const NamedTenso
     if (!stored) stored = part.to_ours(files.tensor(source.name));
     at_box(at_block(value, to, place, block), *common, block.start).copy_(at_box(*stored, *common, part.box.start));
   }
+  if (stored) files.leave(source.name);
 }
 
 }  // namespace

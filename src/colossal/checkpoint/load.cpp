@@ -32,15 +32,19 @@ std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& ma
   return std::vector<bool>(first, first + any.numel());  // braces would make a list of two bools of the pointers
 }
 
-/// Names, dtypes and logical shapes must be the same on both sides; of the stored ones, those that begin with `prefix`.
+/// Names, dtypes and logical shapes must be the same on both sides; of the stored ones, those that begin with `prefix`,
+/// if there is one, and of dtypes only whether they are floating-point numbers.
 void check_same(const TrainingState& state, const Manifest& manifest, const std::vector<bool>& wanted,
                 const std::string& path, const std::string& prefix) {
   MismatchTable table;
   for (const NamedTensor& tensor : state.tensors) {
     if (tensor.spec.numel() == 0) continue;  // nothing of it is stored
-    const std::string want = describe(tensor.value.scalar_type(), tensor.spec.shape);
     const auto stored = manifest.tensors.find(tensor.name);
     const bool found = stored != manifest.tensors.end();
+    const at::ScalarType dtype = tensor.value.scalar_type();
+    const bool converts =
+        found && !prefix.empty() && at::isFloatingType(dtype) && at::isFloatingType(stored->second.dtype);
+    const std::string want = describe(converts ? stored->second.dtype : dtype, tensor.spec.shape);
     const std::string have = found ? describe(stored->second.dtype, stored->second.shape) : "-";
     if (want != have) table.add(tensor.name, want, have);
   }
@@ -56,27 +60,36 @@ class Shards {
  public:
   explicit Shards(std::string path) : path_(std::move(path)) {}
 
-  at::Tensor verified(const std::string& name, const StoredTensor& tensor, const StoredBlock& block) {
+  /// A stored tensor, and where it is, to leave() it.
+  struct Stored {
+    at::Tensor value;
+    std::shared_ptr<const SafetensorsReader> file;
+    std::string name;
+  };
+
+  Stored verified(const std::string& name, const StoredTensor& tensor, const StoredBlock& block) {
     const std::string stored_name = block_name(name, block.box);
     auto& reader = readers_[block.rank];
-    if (!reader) reader = std::make_unique<SafetensorsReader>(path_ + "/" + shard_name(block.rank));
+    if (!reader) reader = std::make_shared<SafetensorsReader>(path_ + "/" + shard_name(block.rank));
     const at::Tensor value = reader->tensor(stored_name);
     require(value.scalar_type() == tensor.dtype && value.sizes() == at::IntArrayRef(block.box.size), "checkpoint",
             reader->path(), ": ", printable(stored_name), " is not what the manifest says");
     const std::string_view bytes = reader->bytes(stored_name);
     require(checksum(bytes) == block.checksum, "checkpoint", reader->path(), ": ", printable(stored_name),
             " is damaged: its checksum is not the one of the manifest");
-    return value;
+    reader->leave(stored_name);
+    return {value, reader, stored_name};
   }
 
  private:
   std::string path_;
-  std::map<int, std::unique_ptr<SafetensorsReader>> readers_;
+  std::map<int, std::shared_ptr<SafetensorsReader>> readers_;
 };
 
 /// Of a stored block, mapped, to a block of this rank.
 struct Copy {
-  at::Tensor from;
+  Shards::Stored stored;
+  Box stored_box;
   tensor::Block target;
   Box common;  // what they have in common
 };
@@ -95,7 +108,7 @@ void plan_block(const NamedTensor& tensor, const tensor::Block& target, const St
       require(!intersect(*common, other), "checkpoint", "two stored blocks of ", printable(tensor.name), " overlap");
     seen.push_back(*common);
     covered += common->numel();
-    copies.push_back({at_box(shards.verified(tensor.name, stored, block), *common, block.box.start), target, *common});
+    copies.push_back({shards.verified(tensor.name, stored, block), block.box, target, *common});
   }
   require(covered == wanted.numel(), "checkpoint", "the stored blocks of ", printable(tensor.name), " leave a hole");
 }
@@ -116,9 +129,11 @@ void fill(const TrainingState& state, const Copies& copies, const tensor::Place&
   for (size_t i = 0; i < state.tensors.size(); ++i) {
     held = state.tensors[i].value.write();
     held.value.detach().zero_();  // padding; the rest is copied over
-    for (const Copy& copy : copies[i])
+    for (const Copy& copy : copies[i]) {
       at_box(at_block(state.tensors[i], held.value, place, copy.target), copy.common, copy.target.start)
-          .copy_(copy.from);
+          .copy_(at_box(copy.stored.value, copy.common, copy.stored_box.start));
+      copy.stored.file->leave(copy.stored.name);
+    }
   }
 }
 

@@ -165,6 +165,8 @@ std::string_view SafetensorsReader::bytes(const std::string& name) const {
   return data_.substr(found.begin, found.end - found.begin);
 }
 
+void SafetensorsReader::leave(const std::string& name) const { file_->leave(bytes(name)); }
+
 std::string safetensors_dtype(at::ScalarType dtype) {
   for (const DtypeName& row : kDtypes)
     if (dtype == row.dtype) return row.name;

@@ -48,6 +48,8 @@ class SafetensorsReader {
   at::Tensor tensor(const std::string& name) const;
   /// The raw bytes of a tensor, valid while this reader lives. Errors: no such tensor.
   std::string_view bytes(const std::string& name) const;
+  /// What was read of a tensor takes no memory of this process any more; its views read it anew. Errors: no such tensor.
+  void leave(const std::string& name) const;
 
  private:
   const TensorEntry& entry(const std::string& name) const;

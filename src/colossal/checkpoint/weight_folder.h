@@ -25,6 +25,8 @@ class WeightFolder {
   const std::map<std::string, const TensorEntry*>& entries() const { return entries_; }
   /// A read-only view.
   at::Tensor tensor(const std::string& name) const { return owners_.at(name)->tensor(name); }
+  /// See SafetensorsReader::leave().
+  void leave(const std::string& name) const { owners_.at(name)->leave(name); }
 
  private:
   void open(const std::string& path);

@@ -48,7 +48,7 @@ int export_model(const Arguments& arguments, const models::Registry* models) {
   const auto world = join_ranks(timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::SavedModel saved =
-      run::load_model(from, "none", mesh, {}, at::kCPU, models ? *models : models::built_in());
+      run::load_model(from, mesh, {}, at::kCPU, {.tokenizer = "none"}, models ? *models : models::built_in());
   const auto busy = world->busy("writing " + to);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;

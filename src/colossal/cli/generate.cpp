@@ -2,11 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 
+#include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/infer/generate.h"
+#include "colossal/memory/tiers/eviction.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/config.h"
 #include "colossal/run/saved_model.h"
@@ -20,6 +23,8 @@ struct Request {
   distributed::ParallelConfig layout;
   bool ids = false;
   infer::SamplingOptions sampling;
+  run::PrecisionConfig precision{.mode = ""};
+  run::MemoryConfig memory;
 };
 
 int generate_as_rank(const Request& request, const models::Registry& registry) {
@@ -30,8 +35,10 @@ int generate_as_rank(const Request& request, const models::Registry& registry) {
           " ranks, pipeline ", layout.pipeline.size, " * sequence ", layout.sequence.size, " * tensor ",
           layout.tensor.size);
   comm::Mesh mesh(*world, layout.axes());
-  const run::SavedModel saved = run::load_model(request.from, request.tokenizer, mesh, layout,
-                                                comm::choose_device(request.device, world->local_rank()), registry);
+  run::Loading loading{.tokenizer = request.tokenizer, .memory = request.memory};
+  if (!request.precision.mode.empty()) loading.dtype = request.precision.dtype();
+  const run::SavedModel saved = run::load_model(
+      request.from, mesh, layout, comm::choose_device(request.device, world->local_rank()), loading, registry);
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
   data::TextStream stream(*saved.tokenizer);
@@ -42,13 +49,62 @@ int generate_as_rank(const Request& request, const models::Registry& registry) {
   };
   if (!request.ids) show(request.prompt);
   infer::generate(*saved.model, prompt,
-                  {.max_tokens = request.max_tokens, .end_id = saved.tokenizer->end_id(), .sampling = request.sampling},
+                  {.max_tokens = request.max_tokens,
+                   .end_id = saved.tokenizer->end_id(),
+                   .sampling = request.sampling,
+                   .weights = saved.weights.get()},
                   [&](int64_t id) {
                     show(request.ids ? std::to_string(id) + "\n" : stream.push(id));
                     return true;
                   });
   if (!request.ids) show(stream.finish() + "\n");
   return 0;
+}
+
+void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
+  app.add_option("--parallel.tensor,--parallel.tensor.size", layout.tensor.size, "ranks that share the model")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.tensor.mode", layout.tensor.mode, "how matrices are cut")
+      ->capture_default_str()
+      ->check(CLI::IsMember(parallel::mode_names()));
+  app.add_option("--parallel.tensor.depth", layout.tensor.depth, "2.5d: copies of the weights")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.sequence,--parallel.sequence.size", layout.sequence.size,
+                 "ranks that share the tokens of the prompt, and the cache")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.sequence.mode", layout.sequence.mode, "how queries of the prompt meet keys")
+      ->capture_default_str()
+      ->check(CLI::IsMember(parallel::sequence_mode_names()));
+  app.add_option("--parallel.sequence.ulysses", layout.sequence.ulysses, "usp: neighbours that exchange heads")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.sequence.node", layout.sequence.node, "ring, usp: ranks of a node; 0: one ring over all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--parallel.pipeline,--parallel.pipeline.size", layout.pipeline.size, "ranks that share its blocks")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+}
+
+void add_precision_and_memory(CLI::App& app, Request& r) {
+  app.add_option("--precision,--precision.mode", r.precision.mode,
+                 "of weights and activations; default: that of the run's masters, or fp32")
+      ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+  const auto read_size = [&bytes = r.memory.host](const std::string& text) {
+    const std::optional<int64_t> size = parse_bytes(text);
+    if (!size) throw CLI::ValidationError("--memory.host", "must be a size, as 2GiB: got " + text);
+    bytes = *size;
+  };
+  app.add_option_function<std::string>("--memory.host", read_size,
+                                       "of this machine for weights, its ranks together; what does not fit is read "
+                                       "from memory.disk for every token; default: all weights");
+  app.add_option("--memory.disk", r.memory.disk, "with memory.host: folder for what does not fit, until the end");
+  app.add_option("--memory.placement", r.memory.placement, "which weights are not in memory.host")
+      ->capture_default_str()
+      ->check(CLI::IsMember(memory::eviction_names()));
 }
 
 }  // namespace
@@ -68,39 +124,18 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--top-p", r.sampling.top_p, "draw from the most probable that together reach it")
       ->capture_default_str();
   app.add_option("--seed", r.sampling.seed, "of the draws")->capture_default_str();
-  app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size, "ranks that share the model")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.tensor.mode", r.layout.tensor.mode, "how matrices are cut")
-      ->capture_default_str()
-      ->check(CLI::IsMember(parallel::mode_names()));
-  app.add_option("--parallel.tensor.depth", r.layout.tensor.depth, "2.5d: copies of the weights")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.sequence,--parallel.sequence.size", r.layout.sequence.size,
-                 "ranks that share the tokens of the prompt, and the cache")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.sequence.mode", r.layout.sequence.mode, "how queries of the prompt meet keys")
-      ->capture_default_str()
-      ->check(CLI::IsMember(parallel::sequence_mode_names()));
-  app.add_option("--parallel.sequence.ulysses", r.layout.sequence.ulysses, "usp: neighbours that exchange heads")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.sequence.node", r.layout.sequence.node, "ring, usp: ranks of a node; 0: one ring over all")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  add_layout(app, r.layout);
   app.add_option("--run.device", r.device, "auto, cpu or cuda")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  add_precision_and_memory(app, r);
   add_timeout(app, r.timeout);
   app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
   r.layout.axes();
+  require(r.memory.disk.empty() || r.memory.host > 0, "memory", "got disk = \"", r.memory.disk,
+          "\" without host; add --memory.host=8GiB, say");
   return with_ranks(r.layout.ranks(), "generate", arguments,
                     [&] { return generate_as_rank(r, models ? *models : models::built_in()); });
 }

@@ -39,6 +39,7 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
     step.positions = at::arange(held, held + input.size(1), ids_options).repeat({rows, 1});
     step.cache = cache.get();
     const at::Tensor logits = distributed.next_logits({input, step});
+    if (options.weights) options.weights->end_pass();
     held = cache->lengths().front();
     const int64_t token = sampler.next(logits);
     if (token == options.end_id) break;

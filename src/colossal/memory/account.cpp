@@ -13,12 +13,15 @@
 namespace colossal::memory {
 
 /// Allocators report to it by way of the thread's debug info, which autograd hands on to its own threads.
-struct Ledger : c10::MemoryReportingInfoBase {
+struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledger> {
   void reportMemoryUsage(void* pointer, int64_t change, size_t, size_t, c10::Device) override {
+    for (Ledger* each = this; each; each = each->outer.get()) each->count(pointer, change, kind);
+  }
+  void count(void* pointer, int64_t change, Kind of) {
     const std::lock_guard lock(mutex);
     if (change >= 0) {
-      blocks[pointer] = {kind, change};
-      add(kind, change);
+      blocks[pointer] = {of, change};
+      add(of, change);
     } else if (const auto found = blocks.find(pointer); found != blocks.end()) {
       add(found->second.first, -found->second.second);
       blocks.erase(found);
@@ -31,28 +34,38 @@ struct Ledger : c10::MemoryReportingInfoBase {
     usage.peak[i] = std::max(usage.peak[i], usage.live[i]);
     usage.total += bytes;
     usage.peak_total = std::max(usage.peak_total, usage.total);
+    if (of == Kind::Host) return;
+    usage.device += bytes;
+    usage.peak_device = std::max(usage.peak_device, usage.device);
   }
 
   std::mutex mutex;
+  std::shared_ptr<Ledger> outer;  // the account that was open before
   Kind kind = Kind::Buffers;
   Account::Usage usage;
   std::unordered_map<void*, std::pair<Kind, int64_t>> blocks;
 };
 
 struct Account::Guard {
+  explicit Guard(Ledger* outer) {
+    if (!outer) return;
+    ledger->outer = outer->shared_from_this();
+    ledger->kind = outer->kind;
+  }
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
   c10::DebugInfoGuard open{c10::DebugInfoKind::PROFILER_STATE, ledger};
 };
 
 const char* to_string(Kind kind) {
-  static constexpr const char* kNames[] = {"parameters", "gradients", "states", "activations", "buffers"};
+  static constexpr const char* kNames[] = {"parameters", "gradients", "states", "activations", "buffers", "host"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 Account::Account() {
-  require(!c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE), "memory",
-          "an account or a profiler is open on this thread already");
-  guard_ = std::make_unique<Guard>();
+  c10::DebugInfoBase* there = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
+  auto* outer = dynamic_cast<Ledger*>(there);
+  require(!there || outer, "memory", "a profiler is open on this thread, where an account would count; close it");
+  guard_ = std::make_unique<Guard>(outer);
 }
 
 Account::~Account() = default;
@@ -67,6 +80,7 @@ void Account::reset_peaks() {
   Usage& usage = guard_->ledger->usage;
   usage.peak = usage.live;
   usage.peak_total = usage.total;
+  usage.peak_device = usage.device;
 }
 
 KindScope::KindScope(Kind kind)

@@ -12,17 +12,20 @@ enum class Kind {
   States,       ///< masters and optimizer states
   Activations,  ///< everything else of a training step
   Buffers,      ///< everything else
+  Host,         ///< of a tier of host memory, and work that is done there: beside the device
 };
-constexpr size_t kKinds = 5;
+constexpr size_t kKinds = 6;
 const char* to_string(Kind kind);
 
 /// What the allocators gave to a thread and have not taken back, while this lives. Tensors from before do not count.
-/// Backward passes on other threads count, too. One at a time in a thread. Cost: a map entry an allocation.
+/// Backward passes on other threads count, too. One that is opened while another is open counts beside it; it ends
+/// first. Errors ("memory"): a profiler of LibTorch's is open on this thread. Cost: a map entry an allocation.
 class Account {
  public:
   struct Usage {
     std::array<int64_t, kKinds> live{}, peak{};  ///< bytes by kind
     int64_t total = 0, peak_total = 0;
+    int64_t device = 0, peak_device = 0;  ///< of all kinds but Host
     int64_t of(Kind kind) const { return live[static_cast<size_t>(kind)]; }
     int64_t peak_of(Kind kind) const { return peak[static_cast<size_t>(kind)]; }
   };

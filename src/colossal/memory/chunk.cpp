@@ -37,7 +37,7 @@ Chunk* Chunk::of(const at::Tensor& tensor) {
 }
 
 Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
-             const std::optional<comm::Compression>& compression, Home& home, Watcher* watcher)
+             const std::optional<comm::Compression>& compression, Home& home, Watcher* watcher, bool in_place)
     : index_(index),
       slots_(std::move(slots)),
       length_(whole.numel()),
@@ -46,13 +46,20 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       options_(whole.options()),
       watcher_(watcher),
       trained_(slots_.front().parameter->value.requires_grad()),
+      in_place_(in_place),
       state_(State::Gathered),
       whole_(whole) {
   require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_,
           " for ", sharers.size());
+  require(!in_place || (sharers.size() == 1 && !stays()), "chunk",
+          "what is read in place is of one rank, and may be released: got ", sharers.size(), " sharers");
   const at::Tensor own = whole_.narrow(0, part_begin(), part_length());
   part_ = stays() ? InPlace().keep(own) : home.keep(part_length() < length_ ? own.clone() : own);
-  if (!stays()) lent_ = at::empty({length_}, options_);
+  if (!stays()) {  // its sizes without memory, which it never has of its own
+    lent_ = at::empty({0}, options_);
+    lent_.storage().unsafeGetStorageImpl()->set_nbytes(static_cast<size_t>(bytes()));
+    lent_.unsafeGetTensorImpl()->set_sizes_contiguous({length_});
+  }
   for (const Slot& slot : slots_) slot.parameter->value.set_data(view_of_slot(stays() ? whole_ : lent_, slot));
   release();
 }
@@ -99,7 +106,7 @@ void Chunk::end_gather(comm::Work& work) {
     return_part();
     throw;
   }
-  return_part();
+  if (!in_place_ || failure_) return_part();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
@@ -107,10 +114,11 @@ bool Chunk::gather() {
   if (state_ != State::Sharded) return false;
   const KindScope kind(Kind::Parameters);
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
-  whole_ = at::empty({length_}, options_);
+  if (!in_place_) whole_ = at::empty({length_}, options_);
   bring_part();
+  if (in_place_) whole_ = sent_;
   try {
-    work_ = gathered(sent_);
+    work_ = in_place_ ? comm::Work() : gathered(sent_);
   } catch (...) {
     return_part();
     whole_.reset();
@@ -146,6 +154,7 @@ bool Chunk::release() {
   lend({});
   state_ = State::Sharded;
   if (waits) end_gather(work);
+  if (in_place_) return_part();
   return true;
 }
 

@@ -33,7 +33,8 @@ at::Tensor view_of_slot(const at::Tensor& flat, const Slot& slot);
 /// Parameters are views of one storage for the chunk's whole life; releasing empties that storage, gathering fills it
 /// anew. So whatever refers to a parameter, autograd's saved tensors too, holds no memory of a released chunk and sees
 /// the values again when they are back. A chunk that `stays` is never released: its owned part is a slice of the whole.
-/// That of any other lies in a Home, and is brought for the time of a gather.
+/// That of any other lies in a Home, and is brought for the time of a gather. One that is read `in place`, of a single
+/// sharer, is no copy: the part is brought until the chunk is released, and is the whole.
 class Chunk {
  public:
   enum class State { Sharded, Gathering, Gathered, Computing };
@@ -50,9 +51,10 @@ class Chunk {
   /// Takes the slots' parameters: from here on they are views of the chunk, with the values of `whole` [length].
   /// `watcher` (outlives the chunk): of a chunk that may be released; null: it stays whole.
   /// `index`: for the watcher. `compression`: of what is gathered. `home` (outlives the chunk): of its part, where it
-  /// may be released. Errors: of Home::keep().
+  /// may be released. `in_place`: of one that may be released, to whose parameters nobody writes. Errors: of
+  /// Home::keep().
   Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, comm::Group& sharers,
-        const std::optional<comm::Compression>& compression, Home& home, Watcher* watcher);
+        const std::optional<comm::Compression>& compression, Home& home, Watcher* watcher, bool in_place = false);
   ~Chunk();
   Chunk(const Chunk&) = delete;
   Chunk& operator=(const Chunk&) = delete;
@@ -110,11 +112,11 @@ class Chunk {
   std::optional<comm::Compression> compression_;
   at::TensorOptions options_;
   Watcher* watcher_;
-  bool trained_;
+  bool trained_, in_place_;
   State state_ = State::Sharded;
   int users_ = 0;
   std::shared_ptr<Kept> part_;
-  at::Tensor whole_, sent_;     // sent_: the part, while it is gathered
+  at::Tensor whole_, sent_;     // sent_: the part, while it is brought
   std::exception_ptr failure_;  // of bringing it
   at::Tensor lent_;  // what parameters are views of, unless the chunk stays: borrows whole_'s memory, or has none
   comm::Work work_;

@@ -87,32 +87,36 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   const bool trained = slots.front().parameter->value.requires_grad();
   const bool has_masters = trained && options_.masters.has_value();
   const KindScope kind(has_masters ? Kind::States : Kind::Parameters);
-  const at::Tensor exact = at::zeros({length}, has_masters ? options.dtype(*options_.masters) : options);
-  for (const Slot& slot : slots) {
+  const at::Tensor exact = options_.inference
+                               ? at::empty({1}, options).expand({length})  // sizes alone, no memory
+                               : at::zeros({length}, has_masters ? options.dtype(*options_.masters) : options);
+  for (const Slot& slot : options_.inference ? std::vector<Slot>{} : slots) {
     const at::Tensor home = view_of_slot(exact, slot);
     if (parameters.options().without_memory)
       parameters.draw(*slot.parameter, home);
     else
       home.copy_(slot.parameter->value);
   }
+  std::shared_ptr<Home> home = options_.home;
+  homes_.push_back(trained && options_.on_device ? std::make_shared<MovableHome>(home, options_.on_device) : nullptr);
+  if (homes_.back()) home = homes_.back();
   const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
   {
     const KindScope parameters_kind(Kind::Parameters);
     chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots),
                                               has_masters ? exact.to(options.dtype()) : exact, sharers,
-                                              is_lossless ? std::nullopt : options_.compression, *options_.home,
-                                              options_.sharing.parameters ? this : nullptr));
+                                              is_lossless ? std::nullopt : options_.compression, *home,
+                                              options_.sharing.parameters ? this : nullptr, options_.inference));
   }
   Chunk& chunk = *chunks_.back();
   bytes_.push_back(chunk.bytes());
   // of several runs of sharers the first saves and counts
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
-  Shard::Parts parts{
-      .values = chunk.part(), .options = exact.options(), .length = chunk.part_length(), .home = options_.home};
+  Shard::Parts parts{.values = chunk.part(), .options = exact.options(), .length = chunk.part_length(), .home = home};
   if (has_masters) {
     const at::Tensor own = exact.narrow(0, chunk.part_begin(), chunk.part_length());
-    parts.values = options_.home->keep(sharers.size() > 1 ? own.clone() : own);
+    parts.values = home->keep(sharers.size() > 1 ? own.clone() : own);
     parts.copy = chunk.part();
   }
   (trained ? shards_ : frozen_).emplace_back(std::move(parts), pieces_of(chunk, counts));
@@ -145,6 +149,13 @@ void ChunkStore::updated(bool loaded) {
   rethrow();
 }
 
+Situation ChunkStore::situation() const {
+  Situation now{timeline_, gathered_, bytes_};
+  for (const size_t chunk : gathered_)
+    if (chunks_[chunk]->state() == Chunk::State::Computing) now.in_use.push_back(chunk);
+  return now;
+}
+
 void ChunkStore::end_pass() {
   timeline_.end_pass();
   const std::vector<size_t> gone = placement_->after_pass(situation());
@@ -160,6 +171,7 @@ void ChunkStore::end_pass() {
         return !chunk->stays() && chunk->state() != Chunk::State::Sharded && !is_among(gathered_, *chunk);
       });
   if (failed) for_chunks([&](Chunk& chunk) { release(chunk); });
+  placement_->settled(situation());
   rethrow();
 }
 
@@ -185,6 +197,8 @@ void ChunkStore::gather(Chunk& chunk) {
   if (!chunk.gather()) return;
   gathered_.push_back(chunk.index());
   ++counts_.gathers;
+  const MovableHome* home = home_of(chunk);
+  if (!home || !home->is_on_device()) counts_.brought += chunk.bytes() / chunk.sharers().size();
   counts_.gathered += chunk.bytes();
   counts_.peak_gathered = std::max(counts_.peak_gathered, counts_.gathered);
 }
@@ -207,7 +221,8 @@ void ChunkStore::before_use(Chunk& chunk) {
   const at::NoGradGuard no_grad;  // observers run inside whatever called the operator
   try {
     Plan plan;
-    if (chunk.index() != timeline_.current() && !failure_) {
+    const bool changes = chunk.index() != timeline_.current() && !failure_;
+    if (changes) {
       timeline_.used(chunk.index());
       plan = placement_->before_use(situation());
     }
@@ -216,6 +231,7 @@ void ChunkStore::before_use(Chunk& chunk) {
     gather(chunk);
     chunk.begin_use();
     for (const size_t other : plan.gather) gather(*chunks_[other]);
+    if (changes) placement_->settled(situation());
   } catch (...) {
     failure_ = std::current_exception();
     if (chunk.state() != Chunk::State::Computing) {

@@ -17,6 +17,7 @@
 //     store.updated();
 //   }
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk.h"
+#include "colossal/memory/movable_home.h"
 #include "colossal/memory/placement.h"
 #include "colossal/memory/shard.h"
 #include "colossal/memory/sharing.h"
@@ -47,6 +49,13 @@ struct ChunkOptions {
   /// Of masters, states and shares of gradients, and of parameters that are shared out, whenever nobody works with
   /// them; null: InPlace
   std::shared_ptr<Home> home{};
+  /// Nobody trains: parameters, which want no gradients and are shared out among one rank each, get their values from a
+  /// checkpoint, through frozen(). Nothing is drawn or copied: `home` keeps tensors of which it is told no values, and
+  /// what it brings is what is read, for as long as a chunk is whole
+  bool inference = false;
+  /// Not null: what goes to `home` of a trained chunk may be taken to the device (ChunkStore::home_of), where this
+  /// counts its bytes
+  std::shared_ptr<std::atomic<int64_t>> on_device{};
 };
 
 /// Packs the parameters of one rank into chunks and is their only home from then on.
@@ -83,6 +92,9 @@ class ChunkStore final : public Chunk::Watcher {
   /// The same of the frozen ones, to be saved and loaded.
   std::vector<Shard>& frozen() { return frozen_; }
 
+  /// Where tensors of a trained chunk lie together. Null without ChunkOptions::on_device.
+  MovableHome* home_of(const Chunk& chunk) { return homes_[chunk.index()].get(); }
+
   /// After the values of shards changed: all ranks see the new parameters. `loaded`: by a checkpoint, not an optimizer,
   /// so copies of masters are made here.
   void updated(bool loaded = false);
@@ -95,6 +107,7 @@ class ChunkStore final : public Chunk::Watcher {
   struct Counts {
     int64_t gathers = 0, releases = 0;
     int64_t gathered = 0, peak_gathered = 0;  ///< bytes of chunks that may be released and are not
+    int64_t brought = 0;  ///< bytes of this rank's parts that were brought for gathers, from elsewhere than the device
   };
   const Counts& counts() const { return counts_; }
   int64_t padding() const { return padding_; }  ///< elements that no parameter has
@@ -104,7 +117,7 @@ class ChunkStore final : public Chunk::Watcher {
   void after_use(Chunk& chunk) override;
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
-  Situation situation() const { return {timeline_, gathered_, bytes_}; }
+  Situation situation() const;
   /// body(), whose error is kept for rethrow().
   template <class Body>
   void attempt(const Body& body);
@@ -115,6 +128,7 @@ class ChunkStore final : public Chunk::Watcher {
 
   ChunkOptions options_;
   comm::Mesh& mesh_;
+  std::vector<std::shared_ptr<MovableHome>> homes_;  // of each chunk, or null; they outlive chunks_
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Shard> shards_, frozen_;
   std::unique_ptr<Placement> placement_;

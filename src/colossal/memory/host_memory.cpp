@@ -2,21 +2,22 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <unordered_map>
+
+#include "colossal/memory/host_pages.h"
 
 namespace colossal::memory {
 namespace {
 
 constexpr size_t kSmallest = size_t{256} << 10;
-constexpr size_t kUnit = size_t{4} << 10;  // sizes of blocks
-constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kUnit = size_t{4} << 10;      // sizes of blocks
 constexpr size_t kSegment = size_t{32} << 20;  // taken from the system at a time, unless a tensor is larger
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -35,18 +36,6 @@ struct SmallerFirst {
   }
 };
 
-/// All addresses are aligned to huge pages: an anonymous mapping with the ends cut off. Null if there is no memory.
-char* map_segment(size_t bytes) {
-  void* mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) return nullptr;
-  auto* begin = static_cast<char*>(mapped);
-  auto* data = reinterpret_cast<char*>(round_up(reinterpret_cast<size_t>(begin), kHugePage));
-  if (data > begin) munmap(begin, static_cast<size_t>(data - begin));
-  munmap(data + bytes, kHugePage - static_cast<size_t>(data - begin));
-  madvise(data, bytes, MADV_HUGEPAGE);  // a wish: without it the memory works as well, in small pages
-  return data;
-}
-
 class HostCache final : public c10::Allocator {
  public:
   explicit HostCache(c10::Allocator* small) : small_(small) {}
@@ -64,8 +53,20 @@ class HostCache final : public c10::Allocator {
     return usage_;
   }
 
+  void limit(size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    limit_ = bytes;
+  }
+
   size_t release() {
     const std::lock_guard lock(mutex_);
+    return release_segments();
+  }
+
+ private:
+  static void give_back(void* data);
+
+  size_t release_segments() {
     size_t released = 0;
     for (auto it = free_.begin(); it != free_.end();) {
       Block* block = *it;
@@ -74,16 +75,13 @@ class HostCache final : public c10::Allocator {
         continue;
       }
       it = free_.erase(it);
-      munmap(block->data, block->size);
+      unmap_host_pages(block->data, block->size);
       released += block->size;
       delete block;
     }
     usage_.reserved_bytes -= released;
     return released;
   }
-
- private:
-  static void give_back(void* data);
 
   void* take(size_t bytes) {
     const std::lock_guard lock(mutex_);
@@ -107,8 +105,9 @@ class HostCache final : public c10::Allocator {
   }
 
   Block* add_segment(size_t bytes) {
-    const size_t size = round_up(std::max(bytes, kSegment), kHugePage);
-    char* data = map_segment(size);
+    const size_t size = round_up(std::max(bytes, kSegment), huge_page());
+    if (usage_.reserved_bytes + size > limit_) release_segments();  // none of them is large enough
+    char* data = map_host_pages(size);
     if (!data) return nullptr;
     usage_.reserved_bytes += size;
     ++usage_.system_requests;
@@ -149,6 +148,7 @@ class HostCache final : public c10::Allocator {
   std::set<Block*, SmallerFirst> free_;
   std::unordered_map<void*, Block*> live_;
   HostMemory usage_;
+  size_t limit_ = std::numeric_limits<size_t>::max();
   c10::Allocator* small_;
 };
 
@@ -176,6 +176,10 @@ void keep_host_memory() {
 HostMemory host_memory() {
   const auto* cache = installed.load(std::memory_order_acquire);
   return cache ? cache->usage() : HostMemory{};
+}
+
+void limit_host_memory(size_t bytes) {
+  if (auto* cache = installed.load(std::memory_order_acquire)) cache->limit(bytes);
 }
 
 size_t release_host_memory() {

@@ -25,6 +25,11 @@ struct HostMemory {
 /// All zero unless keep_host_memory() was called.
 HostMemory host_memory();
 
+/// From now on segments without live tensors go back to the system before one is taken with which more than `bytes`
+/// would be reserved: live tensors may exceed it, memory that waits for the next one may not. Nothing unless
+/// keep_host_memory() was called, after which there is no limit.
+void limit_host_memory(size_t bytes);
+
 /// Gives segments without live tensors back to the system; returns the bytes.
 size_t release_host_memory();
 

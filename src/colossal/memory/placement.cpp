@@ -4,16 +4,42 @@
 #include <limits>
 #include <utility>
 
+#include "colossal/base/error.h"
+
 namespace colossal::memory {
 namespace {
 
-/// Greater: needed later, as far as that is known, else used longer ago.
-std::pair<size_t, size_t> distance(const Timeline& timeline, size_t chunk) {
-  constexpr size_t kFar = std::numeric_limits<size_t>::max();
-  return {timeline.until(chunk).value_or(kFar), timeline.since(chunk).value_or(kFar)};
+constexpr size_t kFar = std::numeric_limits<size_t>::max();
+
+/// Greater: leaves sooner.
+std::pair<size_t, size_t> reason_to_leave(const Situation& now, size_t chunk, Leaves leaves) {
+  const size_t unused = now.timeline.since(chunk).value_or(kFar);
+  if (leaves == Leaves::UsedLast) return {now.timeline.until(chunk).value_or(kFar), unused};
+  const auto place = std::find(now.gathered.begin(), now.gathered.end(), chunk) - now.gathered.begin();
+  if (leaves == Leaves::LastComer) return {place, 0};
+  return {unused, kFar - place};
 }
 
 }  // namespace
+
+Leaves leaves_of(const std::string& placement) {
+  require(placement == "auto" || placement == "lru" || placement == "static", "memory",
+          "placement must be one of auto, lru, static: got ", placement);
+  return placement == "auto" ? Leaves::UsedLast : placement == "lru" ? Leaves::LongestUsed : Leaves::LastComer;
+}
+
+std::vector<size_t> who_leaves(const Situation& now, std::vector<size_t> candidates, int64_t excess, Leaves leaves) {
+  std::vector<size_t> gone;
+  while (excess > 0 && !candidates.empty()) {
+    const auto first = std::max_element(candidates.begin(), candidates.end(), [&](size_t a, size_t b) {
+      return reason_to_leave(now, a, leaves) < reason_to_leave(now, b, leaves);
+    });
+    excess -= now.bytes[*first];
+    gone.push_back(*first);
+    candidates.erase(first);
+  }
+  return gone;
+}
 
 Plan GatherNext::before_use(const Situation& now) {
   Plan plan;
@@ -35,14 +61,7 @@ Plan GatherWithin::before_use(const Situation& now) {
     others.push_back(chunk);
     bytes += now.bytes[chunk];
   }
-  while (bytes > budget_ && !others.empty()) {
-    const auto last = std::max_element(others.begin(), others.end(), [&](size_t a, size_t b) {
-      return distance(now.timeline, a) < distance(now.timeline, b);
-    });
-    bytes -= now.bytes[*last];
-    plan.release.push_back(*last);
-    others.erase(last);
-  }
+  plan.release = who_leaves(now, std::move(others), bytes - budget_, Leaves::UsedLast);
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "colossal/memory/timeline.h"
@@ -18,6 +19,7 @@ struct Situation {
   const Timeline& timeline;
   const std::vector<size_t>& gathered;  ///< chunks that are whole or on their way, in the order in which they came
   const std::vector<int64_t>& bytes;    ///< of each chunk of the store, whole
+  std::vector<size_t> in_use{};         ///< that operators read now: they stay, whatever is released
 };
 
 /// What to do at a use, by the numbers of chunks. The chunk in use is gathered between the two, whatever the plan says.
@@ -35,7 +37,21 @@ class Placement {
   virtual Plan before_use(const Situation& now) = 0;
   /// The pass is over: what is released. The rest stays for the next pass, or until its parameters change.
   virtual std::vector<size_t> after_pass(const Situation& now) { return now.gathered; }
+  /// What before_use() or after_pass() wanted is done, and stays so until the next of them.
+  virtual void settled(const Situation&) {}
 };
+
+/// Which of the chunks that may be released leaves first, where not all of them fit.
+enum class Leaves {
+  UsedLast,     ///< the one that is needed last (Belady 1966); of those of which that is not known the longest unused
+  LongestUsed,  ///< the one that was used longest ago
+  LastComer,    ///< the one that came last, so that those that came first stay
+};
+/// Of [memory] placement: "auto", "lru", "static". Errors ("memory"): no such policy.
+Leaves leaves_of(const std::string& placement);
+
+/// What is released of `candidates` (each gathered, none in use) until at least `excess` bytes are free, or all.
+std::vector<size_t> who_leaves(const Situation& now, std::vector<size_t> candidates, int64_t excess, Leaves leaves);
 
 /// Gathers the next chunk while one is in use, and releases all but these two; where nothing is foretold, in the first
 /// pass, the one before stays: at most two are whole at once, and what is in use.

@@ -18,7 +18,7 @@ void Timeline::end_pass() {
   before_ += pass_.size();
   const bool is_whole = follows_ && (pass_.empty() || pass_.size() == last_pass_.size());
   if (!is_whole) ++revision_;
-  if (!follows_) last_pass_ = std::move(pass_), last_uses_ = std::move(uses_);
+  if (!follows_) last_pass_ = std::move(pass_), last_uses_ = std::move(uses_), ++orders_;
   pass_.clear();
   uses_.clear();
   follows_ = true;

@@ -33,6 +33,12 @@ class Timeline {
   uint64_t revision() const { return revision_; }
   /// How many changes ago `chunk` was used last, in this pass.
   std::optional<size_t> since(size_t chunk) const;
+  /// Uses of this pass so far.
+  size_t position() const { return pass_.size(); }
+  /// Whether this pass has been like the one before so far: position() is a place of that one, too.
+  bool follows() const { return follows_ && pass_.size() <= last_pass_.size(); }
+  /// Orders that were learnt so far: as long as it stays the same, so does the pass that is foretold.
+  uint64_t orders() const { return orders_; }
 
  private:
   std::optional<size_t> back(size_t steps) const;
@@ -42,6 +48,7 @@ class Timeline {
   bool follows_ = true;                                // so far this pass has been like the last one
   uint64_t before_ = 0;                                // uses before this pass
   uint64_t revision_ = 0;
+  uint64_t orders_ = 0;
 };
 
 }  // namespace colossal::memory

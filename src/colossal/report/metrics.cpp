@@ -48,6 +48,9 @@ StepMetrics parse_line(std::string_view line) {
     const nlohmann::json& tiers = object.at("tiers");
     const auto bytes = [&](const char* name) { return tiers.at(name).get<int64_t>(); };
     metrics.tiers = {bytes("host_bytes"), bytes("disk_bytes"), bytes("bytes_read"), bytes("bytes_written")};
+    if (tiers.contains("device_model_bytes"))
+      metrics.tiers->device = {bytes("device_model_bytes"), bytes("device_peak_bytes"), bytes("device_bytes_in"),
+                               bytes("device_bytes_out")};
   }
   if (object.contains("stall_seconds")) metrics.stall_seconds = number_of(object.at("stall_seconds"));
   if (object.contains("eval_loss")) metrics.eval_loss = number_of(object.at("eval_loss"));
@@ -101,6 +104,13 @@ std::string to_json_line(const StepMetrics& metrics) {
                        {"disk_bytes", tiers->disk_bytes},
                        {"bytes_read", tiers->bytes_read},
                        {"bytes_written", tiers->bytes_written}};
+  if (metrics.tiers && metrics.tiers->device) {
+    const DeviceMetrics& device = *metrics.tiers->device;
+    object["tiers"].update({{"device_model_bytes", device.model_bytes},
+                            {"device_peak_bytes", device.peak_bytes},
+                            {"device_bytes_in", device.bytes_in},
+                            {"device_bytes_out", device.bytes_out}});
+  }
   if (metrics.stall_seconds) object["stall_seconds"] = number(*metrics.stall_seconds);
   if (metrics.eval_loss) object["eval_loss"] = number(*metrics.eval_loss);
   if (metrics.perplexity) object["perplexity"] = number(*metrics.perplexity);

@@ -9,11 +9,19 @@
 
 namespace colossal::report {
 
+/// In bytes, with memory.device: what ranks had on their devices at most in a step, of the rank that had most, and what
+/// all of them together copied from host memory and back.
+struct DeviceMetrics {
+  int64_t model_bytes = 0, peak_bytes = 0;  ///< parameters and states; everything
+  int64_t bytes_in = 0, bytes_out = 0;
+};
+
 /// Of all ranks together, in bytes: where parameters, gradients and states lie at the end of a step, and what moved in
 /// it.
 struct TierMetrics {
   int64_t host_bytes = 0, disk_bytes = 0;
   int64_t bytes_read = 0, bytes_written = 0;  ///< of the disk
+  std::optional<DeviceMetrics> device = {};
 };
 
 struct StepMetrics {
@@ -26,7 +34,7 @@ struct StepMetrics {
   int64_t peak_bytes = 0;                 // of the rank that uses most
   double seconds = 0;                     // of this step
   std::optional<double> mfu = {};         // share of the measured matmul peak, 0 to 1, of models that tell their costs
-  std::optional<TierMetrics> tiers = {};  // with memory.host
+  std::optional<TierMetrics> tiers = {};  // with tiers of [memory]
   std::optional<double> stall_seconds = {};  // of stalls that ended since the step before
   std::optional<double> eval_loss = {};      // on the steps that evaluated
   std::optional<double> perplexity = {};     // exp(eval_loss), of models that continue text

@@ -97,6 +97,23 @@ std::vector<Plot> plots_of(const std::vector<StepMetrics>& steps) {
                    .from_zero = true,
                    .series = {tier("read from the disk", "first", &TierMetrics::bytes_read),
                               tier("written to it", "second", &TierMetrics::bytes_written)}});
+  const auto device = [&](const char* name, const char* style, int64_t DeviceMetrics::* bytes) {
+    return column(steps, name, style, [bytes](const StepMetrics& m) -> std::optional<double> {
+      if (!m.tiers || !m.tiers->device) return std::nullopt;
+      return static_cast<double>((*m.tiers->device).*bytes);
+    });
+  };
+  const Series peak = device("all", "first", &DeviceMetrics::peak_bytes);
+  if (peak.x.empty()) return plots;
+  plots.push_back({.title = "Device of a rank at most",
+                   .unit = PlotUnit::kBytes,
+                   .from_zero = true,
+                   .series = {peak, device("parameters and states", "second", &DeviceMetrics::model_bytes)}});
+  plots.push_back({.title = "Copied in a step",
+                   .unit = PlotUnit::kBytes,
+                   .from_zero = true,
+                   .series = {device("to devices", "first", &DeviceMetrics::bytes_in),
+                              device("from devices", "second", &DeviceMetrics::bytes_out)}});
   return plots;
 }
 

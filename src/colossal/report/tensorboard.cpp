@@ -116,6 +116,12 @@ void EventWriter::write(const StepMetrics& metrics) {
     scalar("memory/disk_gigabytes", metrics.step, static_cast<double>(tiers->disk_bytes) / 1e9);
     scalar("memory/read_gigabytes", metrics.step, static_cast<double>(tiers->bytes_read) / 1e9);
     scalar("memory/written_gigabytes", metrics.step, static_cast<double>(tiers->bytes_written) / 1e9);
+    if (const auto& device = tiers->device) {
+      scalar("memory/device_model_gigabytes", metrics.step, static_cast<double>(device->model_bytes) / 1e9);
+      scalar("memory/device_peak_gigabytes", metrics.step, static_cast<double>(device->peak_bytes) / 1e9);
+      scalar("memory/device_in_gigabytes", metrics.step, static_cast<double>(device->bytes_in) / 1e9);
+      scalar("memory/device_out_gigabytes", metrics.step, static_cast<double>(device->bytes_out) / 1e9);
+    }
   }
   if (metrics.stall_seconds) scalar("speed/stall_seconds", metrics.step, *metrics.stall_seconds);
   if (metrics.eval_loss) scalar("eval/loss", metrics.step, *metrics.eval_loss);

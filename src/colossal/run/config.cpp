@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/memory/tiers/eviction.h"
@@ -75,16 +76,23 @@ void MemoryConfig::fields(Fields& f) {
   f.choice("recompute", recompute, {"none", "selective", "block"},
            "activations computed again in backward instead of kept: none, those inside each mlp, or all but each "
            "block's input");
+  f.bytes("device", device,
+          "memory of each rank's device for a step: activations, and as many whole parameters as fit beside them; the "
+          "rest is in host memory. On the CPU the device is that much of host memory. 0: as much as it has");
+  f.number("states_on_device", states_on_device, "",
+           "with device and placement = static: share of the parameters whose masters, gradients and states lie there "
+           "and are updated there; other placements find out how many",
+           0, 1);
   f.bytes("host", host,
           "host memory of this machine for parameters, gradients and states while nobody works with them, its ranks "
-          "together; 0: they stay where they are");
-  f.text(
-      "disk", disk,
-      "with host: folder for what does not fit into it; nothing stays there when the run is over. Without: what does "
-      "not fit is refused");
+          "together. 0: with disk as little as transfers need, with device alone as much as there is, else they stay "
+          "where they are");
+  f.text("disk", disk,
+         "folder for what does not fit into host; nothing stays there when the run is over. Without: what does not fit "
+         "is refused");
   f.choice("placement", placement, memory::eviction_names(),
-           "which of them leaves host memory for the disk: the one used again last, by the order of the step before, "
-           "the one used longest ago, or the one that came last");
+           "which of them leaves host memory for the disk, and which parameters the device: the one used again last, "
+           "by the order of the step before, the one used longest ago, or the one that came last");
 }
 
 void TrainingConfig::fields(Fields& f) {
@@ -139,7 +147,8 @@ void check_graph(const Config& config) {
   if (!config.training.graph) return;
   const auto& parallel = config.parallel;
   require(!config.memory.has_tiers(), "training",
-          "graph needs parameters and gradients that stay where they are: got memory.host; set training.graph = false");
+          "graph needs parameters and gradients that stay where they are: got [memory] device, host or disk; set "
+          "training.graph = false");
   require(parallel.zero <= 1, "training",
           "graph needs parallel.zero 0 or 1, where parameters and gradients stay where they are: got ", parallel.zero,
           "; set training.graph = false");
@@ -147,6 +156,24 @@ void check_graph(const Config& config) {
           "graph needs ranks that are all replicas: those of pipelines, tensor and sequence parallelism send to one "
           "another while they compute; got ",
           parallel.ranks(), " ranks, parallel.data = ", parallel.data, "; set training.graph = false");
+}
+
+/// What the budget of the device does not go with.
+void check_device(const Config& config) {
+  require(config.memory.states_on_device == 0 || (config.memory.device > 0 && config.memory.placement == "static"),
+          "memory", "states_on_device is for device with placement = \"static\": got ", config.memory.states_on_device,
+          " with device = \"", print_bytes(config.memory.device), "\", placement = \"", config.memory.placement,
+          "\", which finds out by itself; leave it out");
+  if (config.memory.device == 0) return;
+  const auto& parallel = config.parallel;
+  require(parallel.zero == 0 || parallel.zero == 3, "memory",
+          "device bounds parameters that come and go, which are whole for good with parallel.zero = ", parallel.zero,
+          "; set parallel.zero = 3 or leave memory.device out");
+  require(parallel.reshard_after_forward, "memory",
+          "device says how many parameters stay: got parallel.reshard_after_forward = false beside it; leave one out");
+  require(parallel.gathered_mib == 0, "memory",
+          "device says how many parameters are whole at once: got parallel.gathered_mib = ", parallel.gathered_mib,
+          " beside it; leave one out");
 }
 
 }  // namespace
@@ -168,7 +195,7 @@ void Config::validate() const {
           parallel.copies(), " replicas; set it to 0 to share among all");
   const bool parameters_go = parallel.zero == 3 || (parallel.zero == 0 && memory.has_tiers());
   require(parallel.gathered_mib == 0 || (parameters_go && parallel.reshard_after_forward), "parallel",
-          "gathered_mib is for zero = 3 with reshard_after_forward, or zero = 0 with memory.host, where "
+          "gathered_mib is for zero = 3 with reshard_after_forward, or zero = 0 with tiers of [memory], where "
           "parameters go: got ",
           parallel.gathered_mib, " with zero = ", parallel.zero,
           parallel.reshard_after_forward ? "" : ", reshard_after_forward = false", "; leave it out");
@@ -182,9 +209,7 @@ void Config::validate() const {
   pipeline.micro_batches = micro_batches();
   parallel::check_sizes(pipeline);
   check_graph(*this);
-  require(memory.disk.empty() || memory.host > 0, "memory",
-          "disk needs to know how much may lie in memory: got disk = \"", memory.disk,
-          "\" without host; set memory.host = \"8GiB\", say");
+  check_device(*this);
 }
 
 GivenConfig read_given_config(const std::string& path, const std::vector<std::string>& flags) {

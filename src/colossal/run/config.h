@@ -59,12 +59,14 @@ struct PrecisionConfig {
 /// [memory]
 struct MemoryConfig {
   std::string recompute = "none";
+  int64_t device = 0;
+  double states_on_device = 0;
   int64_t host = 0;
   std::string disk;
   std::string placement = "auto";
   void fields(Fields& f);
   /// Whether parameters, gradients and states leave the memory that a step computes in.
-  bool has_tiers() const { return host > 0; }
+  bool has_tiers() const { return device > 0 || host > 0 || !disk.empty(); }
 };
 
 /// [training]
@@ -99,7 +101,8 @@ struct Config {
   std::string tokenizer() const;
   /// What no single key can say. Errors: batch_size that does not divide by data * accumulate * the ranks of a replica
   /// that deal out its rows, with the nearest sizes that do; a tensor.size that its mode cannot be made of; sizes that
-  /// the pipeline's schedule cannot do; training.graph where passes cannot be recorded; memory.disk without host.
+  /// the pipeline's schedule cannot do; training.graph where passes cannot be recorded; memory.device where parameters
+  /// stay whole.
   void validate() const;
   /// Parts that each replica's share of a batch is cut in: training.accumulate, or those of the pipeline. Errors: those
   /// of validate().

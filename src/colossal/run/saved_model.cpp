@@ -45,10 +45,21 @@ Description describe(const std::string& folder, const std::vector<int64_t>& step
   return {registry.shape_of(checkpoint::read_config(folder)), folder, "", at::kFloat};
 }
 
+/// Of a model without memory: gives all parameters some, to be filled.
+std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameters) {
+  std::vector<checkpoint::NamedTensor> tensors;
+  for (nn::Parameter& p : parameters) {
+    p.value.set_data(at::empty(p.value.sizes(), p.value.options()));
+    tensors.push_back({p.name, p.value.detach(), p.spec});
+  }
+  return tensors;
+}
+
 }  // namespace
 
-SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh,
-                      const distributed::ParallelConfig& layout, at::Device device, const models::Registry& registry) {
+SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
+                      at::Device device, const Loading& loading, const models::Registry& registry) {
+  const std::string& tokenizer = loading.tokenizer;
   comm::Group& everyone = mesh.all();
   const auto busy = mesh.world().busy("reading " + folder);
   SavedModel saved;
@@ -68,20 +79,27 @@ SavedModel load_model(const std::string& folder, const std::string& tokenizer, c
             " holds no tokenizer.json; name a tokenizer with --tokenizer: bytes, or a tokenizer.json");
     saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
-  saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape,
-                                                                nn::Parameters::Options{about.dtype, device, 0},
+  nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
+  options.without_memory = true;  // nobody draws values that a file has
+  saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, options,
                                                                 distributed::DistributedModel::Workload{});
   nn::Parameters& parameters = saved.model->parameters();
+  if (loading.memory.has_tiers()) saved.weights = std::make_unique<StreamedWeights>(parameters, mesh, loading.memory);
+  std::vector<checkpoint::NamedTensor> tensors =
+      saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters);
   if (about.checkpoint.empty()) {
     const models::HuggingFace& names = about.shape.architecture->hugging_face;
     comm::agree(everyone, at::kCPU, [&] {
-      checkpoint::import_weights(folder, parameters,
+      checkpoint::import_weights(folder, parameters, tensors,
                                  {names.names(about.shape), names.prefix, names.ignored, {}, names.old_endings});
     });
     return saved;
   }
   checkpoint::TrainingState state;
-  for (const nn::Parameter& p : parameters) state.tensors.push_back({"model." + p.name, p.value.detach(), p.spec});
+  for (checkpoint::NamedTensor& tensor : tensors) {
+    tensor.name = "model." + tensor.name;
+    state.tensors.push_back(std::move(tensor));
+  }
   checkpoint::load(about.checkpoint, state, everyone, mesh.place(), "model.");
   return saved;
 }

@@ -1,32 +1,45 @@
 // A model on disk, wherever it came from: a run folder of ours or a Hugging Face folder.
 //
-//   const run::SavedModel saved = run::load_model("runs/quickstart", "", mesh, layout, at::kCPU);
-//   infer::generate(*saved.model, saved.tokenizer->encode_prompt("TEST("), {.max_tokens = 100}, each_token);
+//   const run::SavedModel saved = run::load_model("runs/quickstart", mesh, layout, at::kCPU, {});
+//   infer::generate(*saved.model, saved.tokenizer->encode_prompt("TEST("),
+//                   {.max_tokens = 100, .weights = saved.weights.get()}, each_token);
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "colossal/comm/mesh.h"
 #include "colossal/data/tokenizer.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
+#include "colossal/run/config.h"
+#include "colossal/run/streamed_weights.h"
 
 namespace colossal::run {
 
+/// How a model is loaded.
+struct Loading {
+  std::string tokenizer{};  ///< as data.tokenizer; empty: the run's, or the folder's; "none": it is not needed
+  /// Of weights and activations, whatever the folder holds; none: that of the run, its masters' if it has some; fp32 of
+  /// a Hugging Face folder
+  std::optional<at::ScalarType> dtype{};
+  MemoryConfig memory{};  ///< its host, disk and placement
+};
+
 struct SavedModel {
   std::unique_ptr<distributed::DistributedModel> model;
+  std::unique_ptr<StreamedWeights> weights;  ///< of the model, with memory.host; null: they lie where it computes
   std::unique_ptr<data::Tokenizer> tokenizer;
   std::string tokenizer_source;  ///< what it was made from, or would be: bytes, a folder, a tokenizer.json
 };
 
 /// Loads the newest checkpoint of a run folder, or a Hugging Face folder, on a `mesh` that has the axes of `layout`.
-/// `tokenizer`: as data.tokenizer; empty: the run's, or the folder's tokenizer.json; "none": it is not needed.
+/// No initial values are drawn. With memory.host weights are read chunk by chunk, within the budget.
 /// Communication: every rank of the mesh must call; small messages.
 /// Errors: a folder that is neither, or that holds no complete checkpoint, or a model that does not continue text
-///         where a tokenizer is needed, or a hidden size that does not divide, or fewer blocks than stages; the same
-///         on every rank.
-SavedModel load_model(const std::string& folder, const std::string& tokenizer, comm::Mesh& mesh,
-                      const distributed::ParallelConfig& layout, at::Device device,
-                      const models::Registry& registry = models::built_in());
+///         where a tokenizer is needed, or a hidden size that does not divide, or fewer blocks than stages; those of
+///         StreamedWeights, before a weight is read; the same on every rank.
+SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
+                      at::Device device, const Loading& loading, const models::Registry& registry = models::built_in());
 
 }  // namespace colossal::run

@@ -134,6 +134,8 @@ Engine::~Engine() = default;
 
 const memory::TieredHome* Engine::tiers() const { return optimization_->tiers(); }
 
+std::optional<DeviceUse> Engine::device_use() const { return optimization_->device_use(); }
+
 void Engine::zero_grad() { optimization_->zero_grad(); }
 
 int64_t Engine::steps_done() const { return optimization_->steps_done(); }

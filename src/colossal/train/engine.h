@@ -17,6 +17,7 @@
 #include "colossal/models/model.h"
 #include "colossal/run/config.h"
 #include "colossal/train/checkpoints.h"
+#include "colossal/train/device_use.h"
 #include "colossal/train/step_result.h"
 
 namespace colossal::distributed {
@@ -95,8 +96,10 @@ class Engine : public Resumable {
   std::vector<checkpoint::NamedTensor> weights();
   void weights_loaded();
 
-  /// Where parameters, gradients and states of this rank lie; null without memory.host.
+  /// Where parameters, gradients and states of this rank lie; null without tiers of [memory].
   const memory::TieredHome* tiers() const;
+  /// What this rank's device had; none without memory.device.
+  std::optional<DeviceUse> device_use() const;
   /// The tokens of each row of a batch that this rank reads, where ranks share them and no documents say which: its own
   /// of ids and labels. Empty: all. A batch may leave out the others (data::Batch::wanted).
   std::vector<data::TokenRun> tokens_read() const;

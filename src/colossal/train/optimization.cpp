@@ -14,6 +14,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/account.h"
+#include "colossal/memory/device_placement.h"
 #include "colossal/optim/learning_rate.h"
 #include "colossal/tensor/host_value.h"
 
@@ -21,6 +22,10 @@ namespace colossal::train {
 namespace {
 
 constexpr std::string_view kOptimizer = "optimizer.";  // before the names of its states
+
+/// Where memory.host leaves it open how much of the host the disk's transfers take: so many times what one update
+/// needs, of which a quarter, as much again, is read ahead (TieredHome::Options::ahead).
+constexpr int64_t kTransfers = 4;
 
 /// Whether a rank that shares nothing out has its parameters elsewhere: then it does as one that shares with itself.
 bool has_all_elsewhere(const run::Config& config) { return config.parallel.zero == 0 && config.memory.has_tiers(); }
@@ -41,15 +46,17 @@ auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) 
 std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, at::Device device, int64_t ranks_here) {
   if (!config.memory.has_tiers()) return nullptr;
   require(device.is_cpu(), "memory", "host and disk serve ranks that compute on the CPU: got ", device.str(),
-          "; leave memory.host and memory.disk out, or take run.device = \"cpu\"");
+          "; leave memory.device, host and disk out, or take run.device = \"cpu\"");
   memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement)};
-  options.host_bytes = config.memory.host / ranks_here;
+  const bool is_open = config.memory.host == 0;
+  // With a disk nothing stays until it is known what transfers need.
+  if (!is_open || !config.memory.disk.empty()) options.host_bytes = config.memory.host / ranks_here;
   if (!config.memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(config.memory.disk);
   return std::make_shared<memory::TieredHome>(std::move(options));
 }
 
-memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype,
-                                   std::shared_ptr<memory::Home> home) {
+memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype, std::shared_ptr<memory::Home> home,
+                                   const std::shared_ptr<memory::DeviceTrace>& trace) {
   memory::ChunkOptions options;
   options.sharing = memory::Sharing::of_stage(static_cast<int>(stage_of(config)));
   options.sharers = has_all_elsewhere(config) ? 1 : static_cast<int>(config.parallel.zero_sharers);
@@ -58,6 +65,7 @@ memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dty
   if (config.precision.has_masters()) options.masters = at::kFloat;
   options.compression = comm::compression_of(config.parallel.compress);
   options.home = std::move(home);
+  if (trace) options.on_device = trace->on_device();
   return options;
 }
 
@@ -68,7 +76,12 @@ parallel::GradientOptions gradient_options(const run::Config& config, at::Scalar
           .each_pass = stage_of(config) >= 2 && config.parallel.pipeline.size == 1};
 }
 
-std::unique_ptr<memory::Placement> placement_of(const distributed::ParallelConfig& parallel) {
+std::unique_ptr<memory::Placement> placement_of(const run::Config& config,
+                                                const std::shared_ptr<memory::DeviceTrace>& trace) {
+  const distributed::ParallelConfig& parallel = config.parallel;
+  if (trace)
+    return std::make_unique<memory::GatherWithinDevice>(trace, config.memory.device,
+                                                        memory::leaves_of(config.memory.placement));
   if (!parallel.reshard_after_forward)
     return std::make_unique<memory::GatherWithin>(std::numeric_limits<int64_t>::max());
   if (parallel.gathered_mib == 0) return std::make_unique<memory::GatherNext>();
@@ -78,14 +91,6 @@ std::unique_ptr<memory::Placement> placement_of(const distributed::ParallelConfi
 nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
   config.optimizer.groups.apply(parameters);
   return parameters;
-}
-
-tensor::Stored values_of(const memory::Shard& shard, const memory::Piece& piece) {
-  const int64_t offset = piece.offset, size = piece.part.size;
-  return {shard.options(), {size}, [=](bool writes) {
-            const memory::Lease lease = shard.lease({.values = writes ? memory::Access::Write : memory::Access::Read});
-            return tensor::Held{lease->values.narrow(0, offset, size), lease};
-          }};
 }
 
 }  // namespace
@@ -98,26 +103,32 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                   : made_by_all(
                         mesh, config,
                         [&] { return make_tiers(config, parameters.options().device, mesh.world().local_size()); })),
-      // Without a disk they would only be copied.
-      inputs_(tiers_ && tiers_->disk()
-                  ? std::make_shared<memory::InputsAt>(tiers_, config.memory.host / mesh.world().local_size())
+      // Where neither the device is small nor a disk is there they would only be copied.
+      inputs_(tiers_ && (tiers_->disk() || config.memory.device > 0)
+                  ? std::make_shared<memory::InputsAt>(tiers_, config.memory.host > 0
+                                                                   ? config.memory.host / mesh.world().local_size()
+                                                                   : std::numeric_limits<int64_t>::max())
                   : nullptr),
+      trace_(tiers_ && config.memory.device > 0
+                 ? std::make_shared<memory::DeviceTrace>(memory::make_device_meter(parameters.options().device))
+                 : nullptr),
       store_(made_by_all(mesh, config,
                          [&] {
                            return std::make_unique<memory::ChunkStore>(
                                grouped(parameters, config), mesh,
-                               chunk_options(config, parameters.options().dtype, tiers_ ? tiers_ : std::move(home)),
-                               placement_of(config.parallel));
+                               chunk_options(config, parameters.options().dtype, tiers_ ? tiers_ : std::move(home),
+                                             trace_),
+                               placement_of(config, trace_));
                          })),
       reducer_(*store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
   optimizer_ = made_by_all(
       mesh, config, [&] { return optim::make_optimizer(config.optimizer, store_->shards(), {parameters, mesh}); });
-  check_host();
+  check_budgets();
 }
 
-void Optimization::check_host() {
+void Optimization::check_budgets() {
   if (!tiers_) return;
   std::vector<int64_t> trained, frozen{0};
   const at::ScalarType dtype = store_->chunks().front()->options().dtype().toScalarType();
@@ -127,12 +138,24 @@ void Optimization::check_host() {
   for (const memory::Shard& shard : store_->frozen()) frozen.push_back(shard.bytes());
   std::sort(trained.rbegin(), trained.rend());
   const size_t together = std::min(trained.size(), optimizer_->most_shards());
-  at::Tensor most = at::full({},
-                             std::max(std::accumulate(trained.begin(), trained.begin() + together, int64_t{0}),
-                                      *std::max_element(frozen.begin(), frozen.end())),
-                             at::kLong);
+  int64_t largest = 0;
+  for (const auto& chunk : store_->chunks()) largest = std::max(largest, chunk->bytes());
+  at::Tensor most = at::tensor({std::max(std::accumulate(trained.begin(), trained.begin() + together, int64_t{0}),
+                                         *std::max_element(frozen.begin(), frozen.end())),
+                                largest},
+                               at::kLong);
   mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
-  const int64_t ranks = mesh_.world().local_size(), least = most.item<int64_t>() * ranks;
+  largest = most[1].item<int64_t>();
+  require(
+      !trace_ || config_.memory.device >= largest, "memory", "device = \"", print_bytes(config_.memory.device),
+      "\" is too small: the largest chunk alone has ", print_bytes(largest),
+      " while it is read, and a step needs more, which the first one measures and tells; give more, or take smaller "
+      "chunks (parallel.chunk_mib), down to the largest parameter");
+  const int64_t update = most[0].item<int64_t>(), ranks = mesh_.world().local_size(), least = update * ranks;
+  if (config_.memory.host == 0) {
+    if (tiers_->disk()) tiers_->raise_host_bytes(kTransfers * update);
+    return;
+  }
   require(config_.memory.host >= least, "memory", "host = \"", print_bytes(config_.memory.host),
           "\" is too small for the ", ranks, " rank(s) of this machine: an update with ", config_.optimizer.name,
           " needs values, gradients and states of ", together > 1 ? concat(together, " chunks") : "one chunk",
@@ -157,12 +180,68 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
 }
 
 StepResult Optimization::step() {
+  end_passes();
   const StepResult result = clip_and_update();
+  if (trace_) trace_->end_step();
   if (tiers_) {
     reducer_.zero();  // nobody wants the gradients any more: they need not be written to the disk
     tiers_->end_step();
   }
   return result;
+}
+
+void Optimization::end_passes() {
+  if (!trace_) return;
+  trace_->end_passes();
+  store_->end_pass();  // the update has other parameters, and the device to itself
+  if (trace_->agree(mesh_)) settle_states();
+}
+
+void Optimization::settle_states() {
+  const int64_t device = config_.memory.device;
+  int64_t all = 0, largest = 0;
+  for (const auto& chunk : store_->chunks()) {
+    largest = std::max(largest, chunk->bytes());
+    if (const auto* chunk_home = store_->home_of(*chunk)) all += chunk_home->bytes();
+  }
+  const bool is_static = config_.memory.placement == "static";
+  // Beside the steady share of the fullest moment: there the next chunk may come early, too.
+  const double margin = memory::kSteadyShare * static_cast<double>(device) - static_cast<double>(trace_->least()) -
+                        static_cast<double>(largest);
+  const auto room =
+      static_cast<int64_t>(is_static ? std::ceil(config_.memory.states_on_device * static_cast<double>(all)) : margin);
+  std::vector<memory::MovableHome*> here, there;
+  int64_t bytes = 0;
+  for (const auto& chunk : store_->chunks()) {
+    memory::MovableHome* chunk_home = store_->home_of(*chunk);
+    if (!chunk_home) continue;
+    const bool fits = bytes + chunk_home->bytes() <= room;
+    if (fits) bytes += chunk_home->bytes();
+    (fits ? here : there).push_back(chunk_home);
+  }
+  at::Tensor least = at::full({}, trace_->least() + (is_static ? bytes : 0), at::kLong);
+  mesh_.all().all_reduce(least, comm::Reduce::Max).wait();
+  require(device >= least.item<int64_t>(), "memory", "device = \"", print_bytes(device), "\" is too small: in step ",
+          steps_done_ + 1, " activations, gradients and the parameters in use of one moment",
+          config_.memory.states_on_device > 0 ? " and memory.states_on_device" : "",
+          " take more; the smallest that works is \"", print_bytes(least.item<int64_t>()),
+          "\"; smaller chunks (parallel.chunk_mib), smaller micro-batches (training.accumulate) and ",
+          "memory.recompute = \"block\" need less; nothing of this step is kept");
+  comm::agree(mesh_.all(), at::kCPU, [&] {
+    for (memory::MovableHome* chunk_home : there) chunk_home->move(false);
+    for (memory::MovableHome* chunk_home : here) chunk_home->move(true);
+  });
+  trace_->reserve(bytes);
+}
+
+std::optional<DeviceUse> Optimization::device_use() const {
+  if (!trace_) return std::nullopt;
+  const int64_t inputs = inputs_ ? inputs_->bytes_returned() : 0;
+  return DeviceUse{.copied_to = store_->counts().brought + inputs,
+                   .copied_from = tiers_->counts().bytes_given,
+                   .model = trace_->peak_model(),
+                   .peak = trace_->peak(),
+                   .states = *trace_->on_device()};
 }
 
 StepResult Optimization::clip_and_update() {
@@ -179,6 +258,9 @@ StepResult Optimization::clip_and_update() {
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
   const bool by_value = clip > 0 && config_.training.clip_by == "value";
   if (by_value) optim::clip_by_value(store_->shards(), clip * scale);
+  // It works where the states lie.
+  std::optional<memory::KindScope> kind;
+  if (tiers_) kind.emplace(memory::Kind::Host);
   // Steps that were skipped do not count for what corrects the first moments' bias.
   optimizer_->step(++steps_done_ - loss_scale_.skipped(), rate,
                    (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
@@ -197,15 +279,6 @@ checkpoint::TrainingState Optimization::state() {
   state.sharers = store_->options().sharing.states ? store_->options().sharers : 1;
   state.progress = {{"step", steps_done_}, {"optimizer", config_.optimizer.name}, {"loss_scale", loss_scale_.state()}};
   return state;
-}
-
-std::vector<checkpoint::NamedTensor> Optimization::weights() {
-  std::vector<checkpoint::NamedTensor> weights;
-  for (const auto* shards : {&store_->shards(), &store_->frozen()})
-    for (const memory::Shard& shard : *shards)
-      for (const memory::Piece& piece : shard.pieces())
-        weights.push_back({piece.parameter->name, values_of(shard, piece), piece.parameter->spec, piece.part});
-  return weights;
 }
 
 void Optimization::check_progress(const nlohmann::json& progress) const {

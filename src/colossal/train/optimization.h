@@ -7,12 +7,15 @@
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk_store.h"
+#include "colossal/memory/device_trace.h"
 #include "colossal/memory/tiers/inputs_at.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/optim/gradient_norm.h"
 #include "colossal/optim/optimizer.h"
 #include "colossal/parallel/data/gradient_reducer.h"
 #include "colossal/run/config.h"
+#include "colossal/run/stored_weights.h"
+#include "colossal/train/device_use.h"
 #include "colossal/train/loss_scale.h"
 #include "colossal/train/step_result.h"
 
@@ -25,16 +28,18 @@ class Optimization {
  public:
   /// Of `config`: [parallel] zero and what belongs to it, [precision], [memory], [optimizer], [training].
   /// `home`: of masters, states and shares of gradients, and of parameters that are shared out, while nobody works with
-  /// them; null: a memory::TieredHome, with memory.host, else they stay in memory.
-  /// Communication: with tiers three times what comm::agree() sends, and an all_reduce of 8 bytes over all ranks.
+  /// them; null: a memory::TieredHome, with tiers of [memory], else they stay in memory.
+  /// Communication: with tiers three times what comm::agree() sends, and an all_reduce of 16 bytes over all ranks.
   /// Errors: what the optimizer refuses; ("memory") tiers beside an accelerator; a budget of the host that is smaller
-  /// than what one update needs, with the smallest that does; the disk's. Those of tiers are of all ranks at once.
+  /// than what one update needs, with the smallest that does; one of the device that the largest chunk alone exceeds;
+  /// the disk's. Those of tiers are of all ranks at once.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::Home> home = nullptr);
 
   void zero_grad() {
     own_norm_.reset();
     if (tiers_) tiers_->begin_step();
+    if (trace_) trace_->begin_step();
     reducer_.zero();
   }
   /// What losses are to be multiplied by before they go backward.
@@ -44,14 +49,18 @@ class Optimization {
   /// for the store() or the reducer(), through which gradients may be changed.
   std::vector<double> read_before_step(const std::vector<at::Tensor>& numbers);
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks; that of the optimizer
-  /// and of ChunkStore::updated().
-  /// Errors ("training"): gradients that are not finite, unless the loss scale is to blame; before anything is changed.
+  /// and of ChunkStore::updated(); with memory.device that of DeviceTrace::agree(),
+  /// and where that has news all_reduces of 8 bytes, two over all ranks.
+  /// Errors, before anything is changed: ("training") gradients that are not finite, unless the loss scale is to
+  /// blame; ("memory") a step needs more of the device than memory.device, with the smallest that works, on all ranks.
   StepResult step();
   int64_t steps_done() const { return steps_done_; }
-  /// Where parameters, gradients and states of this rank lie; null without memory.host.
+  /// Where parameters, gradients and states of this rank lie; null without tiers.
   const memory::TieredHome* tiers() const { return tiers_.get(); }
   /// Where inputs of recomputed blocks lie between forward and backward; null without memory.disk.
-  const std::shared_ptr<nn::InputHome>& inputs() const { return inputs_; }
+  std::shared_ptr<nn::InputHome> inputs() const { return inputs_; }
+  /// None without memory.device.
+  std::optional<DeviceUse> device_use() const;
 
   memory::ChunkStore& store() {
     own_norm_.reset();
@@ -71,18 +80,21 @@ class Optimization {
   void check_progress(const nlohmann::json& progress) const;
   /// What this rank updates of each parameter under the parameter's name, shard after shard, to be saved or filled;
   /// after filling, weights_loaded().
-  std::vector<checkpoint::NamedTensor> weights();
+  std::vector<checkpoint::NamedTensor> weights() { return run::weights_of(*store_); }
   void weights_loaded() { store_->updated(true); }
 
  private:
   optim::NormOrder norm_order() const;
   StepResult clip_and_update();
-  void check_host();
+  void end_passes();
+  void settle_states();
+  void check_budgets();
 
   run::Config config_;
   comm::Mesh& mesh_;
   std::shared_ptr<memory::TieredHome> tiers_;
-  std::shared_ptr<nn::InputHome> inputs_;  // in tiers_
+  std::shared_ptr<memory::InputsAt> inputs_;    // in tiers_
+  std::shared_ptr<memory::DeviceTrace> trace_;  // null: the device has no budget
   std::unique_ptr<memory::ChunkStore> store_;
   parallel::GradientReducer reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;

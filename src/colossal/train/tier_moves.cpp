@@ -4,20 +4,30 @@
 
 namespace colossal::train {
 
+TierMoves::Counts TierMoves::now() const {
+  return {engine_.tiers()->counts(), engine_.device_use().value_or(DeviceUse{})};
+}
+
 void TierMoves::begin_step() {
-  if (!tiers_) return;
-  const memory::TieredHome::Counts now = tiers_->counts();
-  read_before_ = now.bytes_read, written_before_ = now.bytes_written;
+  if (engine_.tiers()) before_ = now();
 }
 
 std::optional<report::TierMetrics> TierMoves::end_step(comm::Group& ranks) const {
-  if (!tiers_) return std::nullopt;
-  const memory::TieredHome::Counts now = tiers_->counts();
-  at::Tensor sums = at::tensor(
-      {now.host_bytes, now.disk_bytes, now.bytes_read - read_before_, now.bytes_written - written_before_}, at::kLong);
+  if (!engine_.tiers()) return std::nullopt;
+  const auto [tiers, device] = now();
+  at::Tensor sums =
+      at::tensor({tiers.host_bytes, tiers.disk_bytes, tiers.bytes_read - before_.tiers.bytes_read,
+                  tiers.bytes_written - before_.tiers.bytes_written, device.copied_to - before_.device.copied_to,
+                  device.copied_from - before_.device.copied_from},
+                 at::kLong);
   ranks.all_reduce(sums, comm::Reduce::Sum).wait();
   const auto* bytes = sums.const_data_ptr<int64_t>();
-  return report::TierMetrics{bytes[0], bytes[1], bytes[2], bytes[3]};
+  report::TierMetrics metrics{bytes[0], bytes[1], bytes[2], bytes[3]};
+  if (!engine_.device_use()) return metrics;
+  at::Tensor most = at::tensor({device.model, device.peak}, at::kLong);
+  ranks.all_reduce(most, comm::Reduce::Max).wait();
+  metrics.device = {most[0].item<int64_t>(), most[1].item<int64_t>(), bytes[4], bytes[5]};
+  return metrics;
 }
 
 }  // namespace colossal::train

@@ -1,31 +1,37 @@
-// What a training step moved between host memory and the disk, of all ranks together.
+// What a training step moved between devices, host memory and the disk, and what lies where: of all ranks.
 //
-//   TierMoves moves(engine->tiers());
+//   TierMoves moves(*engine);
 //   moves.begin_step();
 //   ...
 //   metrics.tiers = moves.end_step(mesh.all());
 #pragma once
-#include <cstdint>
 #include <optional>
 
 #include "colossal/comm/group.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/report/metrics.h"
+#include "colossal/train/engine.h"
 
 namespace colossal::train {
 
 class TierMoves {
  public:
-  /// Of a rank without tiers: null.
-  explicit TierMoves(const memory::TieredHome* tiers) : tiers_(tiers) {}
+  /// `engine` outlives it.
+  explicit TierMoves(const Engine& engine) : engine_(engine) {}
   void begin_step();
-  /// What moved since begin_step(), and where it is now. Communication: with tiers, which all ranks have or none, an
-  /// all_reduce of 32 bytes.
+  /// What moved since begin_step(), and where it is now; none without tiers. Communication: with tiers, which all ranks
+  /// have or none, an all_reduce of 48 bytes; with memory.device one of 16, too.
   std::optional<report::TierMetrics> end_step(comm::Group& ranks) const;
 
  private:
-  const memory::TieredHome* tiers_;
-  int64_t read_before_ = 0, written_before_ = 0;
+  struct Counts {
+    memory::TieredHome::Counts tiers;
+    DeviceUse device;
+  };
+  Counts now() const;
+
+  const Engine& engine_;
+  Counts before_;
 };
 
 }  // namespace colossal::train

@@ -79,6 +79,9 @@ struct Trainer::Output {
     if (m.tiers)
       text += concat("  host ", readable_bytes(m.tiers->host_bytes), "  disk ", readable_bytes(m.tiers->disk_bytes),
                      "  moved ", readable_bytes(m.tiers->bytes_read + m.tiers->bytes_written));
+    if (m.tiers && m.tiers->device)
+      text += concat("  device ", readable_bytes(m.tiers->device->peak_bytes), "  copied ",
+                     readable_bytes(m.tiers->device->bytes_in + m.tiers->device->bytes_out));
     if (m.eval_loss) text += concat("  held-out ", number("%.4f", *m.eval_loss));
     if (m.accuracy) text += concat("  accuracy ", number("%.1f", 100 * *m.accuracy), " %");
     progress.update(m.step, text);
@@ -318,7 +321,7 @@ bool Trainer::run() {
   const double peak = peak_flops();
   const std::optional<double> flops = step_flops();
   bool stopped = false;
-  TierMoves moves(engine_->tiers());
+  TierMoves moves(*engine_);
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
     const data::Batch batch = data_.training->next();

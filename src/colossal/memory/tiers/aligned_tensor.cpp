@@ -2,14 +2,29 @@
 
 #include <ATen/ATen.h>
 
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/memory/host_pages.h"
 #include "colossal/memory/tiers/block_file.h"
 
 namespace colossal::memory {
 namespace {
 
+constexpr int64_t kMapped = int64_t{1} << 20;  // bytes of what has a mapping of its own
+
 /// Bytes from the tensor's begin to the next multiple of kBlock.
 int64_t bytes_to_block(const at::Tensor& tensor) {
   return -static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr())) & (kBlock - 1);
+}
+
+/// uint8 [bytes], a mapping of its own.
+at::Tensor mapped(int64_t bytes, const at::TensorOptions& options) {
+  const auto size = (static_cast<size_t>(bytes) + huge_page() - 1) / huge_page() * huge_page();
+  char* data = map_host_pages(size);
+  require(data != nullptr, "memory", "the system has no ", readable_bytes(bytes),
+          " for a buffer of the host; lower memory.host, or give the process more memory");
+  return at::from_blob(
+      data, {bytes}, [size](void* given) { unmap_host_pages(static_cast<char*>(given), size); }, options);
 }
 
 }  // namespace
@@ -18,7 +33,9 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
   const at::Tensor shape = at::empty(sizes, options.device(at::kMeta).pinned_memory(false));
   const int64_t wanted = whole_blocks(static_cast<int64_t>(shape.nbytes()));
   const auto bytes_options = options.device(at::kCPU).dtype(at::kByte);
-  // Large memory of most allocators is aligned by itself.
+  // Large ones live long: among the activations they would leave holes in what LibTorch's allocator keeps.
+  if (wanted >= kMapped)
+    return mapped(wanted, bytes_options).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
   at::Tensor bytes = at::empty({wanted}, bytes_options);
   if (bytes_to_block(bytes) != 0) {
     bytes = at::empty({wanted + kBlock}, bytes_options);

@@ -6,7 +6,8 @@ namespace colossal::memory {
 
 /// An uninitialised contiguous tensor of the host that begins at a multiple of kBlock and whose storage goes on to the
 /// next one behind its end. `options`: its dtype, and whether its memory is pinned.
-/// Memory: of LibTorch's allocator, and two blocks more than the tensor needs at most.
+/// Memory: of the system where it is large, of LibTorch's allocator where it is small, and two blocks more than the
+///         tensor needs at most. Errors ("memory"): the system has none.
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options);
 
 /// Whether `tensor` is as empty_aligned() makes them.

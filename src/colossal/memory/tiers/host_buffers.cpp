@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "colossal/memory/account.h"
 #include "colossal/memory/tiers/aligned_tensor.h"
 
 namespace colossal::memory {
@@ -20,6 +21,7 @@ at::Tensor HostBuffers::take(int64_t bytes) {
       idle_bytes_ -= idle_.rbegin()->first;
       idle_.erase(std::prev(idle_.end()));
     }
+    const KindScope kind(Kind::Host);
     buffer = empty_aligned({bytes}, at::kByte);
   }
   in_use_ += buffer.numel();

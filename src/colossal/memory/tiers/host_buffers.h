@@ -22,6 +22,8 @@ class HostBuffers {
   at::Tensor take(int64_t bytes);
   void give_back(at::Tensor buffer);
 
+  void set_budget(int64_t bytes) { budget_ = bytes; }
+
   int64_t in_use() const { return in_use_; }
   int64_t held() const { return in_use_ + idle_bytes_; }  ///< with idle ones
   int64_t peak() const { return peak_; }                  ///< of held()

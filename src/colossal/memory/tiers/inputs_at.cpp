@@ -23,9 +23,11 @@ struct InputsAt::Place {
 };
 
 struct InputsAt::Input final : nn::KeptInput {
-  Input(std::shared_ptr<Place> place, std::weak_ptr<Place> before, const at::Tensor& x)
+  Input(std::shared_ptr<Place> place, std::weak_ptr<Place> before, std::shared_ptr<std::atomic<int64_t>> returned,
+        const at::Tensor& x)
       : place(std::move(place)),
         before(std::move(before)),
+        returned(std::move(returned)),
         like(at::empty_like(x, x.options().device(at::kMeta))),
         device(x.device()) {}
 
@@ -37,6 +39,7 @@ struct InputsAt::Input final : nn::KeptInput {
       // Behind the one that is wanted now, and while it is copied and its block goes backward.
       if (const auto next = before.lock()) next->expect();
       taken.copy_(lent);
+      *returned += static_cast<int64_t>(taken.nbytes());
       place->kept.reset();  // nobody wants it any more: nothing is written
     }
     return taken;
@@ -44,6 +47,7 @@ struct InputsAt::Input final : nn::KeptInput {
 
   std::shared_ptr<Place> place;
   std::weak_ptr<Place> before;
+  std::shared_ptr<std::atomic<int64_t>> returned;
   at::Tensor like;  // of no memory
   at::Device device;
 };
@@ -63,7 +67,7 @@ std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
     const std::lock_guard lock(mutex_);
     std::swap(before, last_);
   }
-  return std::make_unique<Input>(std::move(place), std::move(before), x);
+  return std::make_unique<Input>(std::move(place), std::move(before), bytes_returned_, x);
 }
 
 }  // namespace colossal::memory

@@ -3,6 +3,7 @@
 //   memory::InputsAt inputs(home);                      // a TieredHome, that of the optimizer's states for instance
 //   hidden = nn::recomputed(block, hidden, &inputs);
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -28,12 +29,15 @@ class InputsAt final : public nn::InputHome {
   explicit InputsAt(std::shared_ptr<Home> home, int64_t most_bytes = std::numeric_limits<int64_t>::max());
   ~InputsAt() override;
   std::unique_ptr<nn::KeptInput> keep(const at::Tensor& x) override;
+  /// Of inputs that came back.
+  int64_t bytes_returned() const { return *bytes_returned_; }
 
  private:
   struct Place;
   struct Input;
   std::shared_ptr<Home> home_;
   int64_t most_bytes_;
+  std::shared_ptr<std::atomic<int64_t>> bytes_returned_ = std::make_shared<std::atomic<int64_t>>(0);
   std::mutex mutex_;
   std::weak_ptr<Place> last_;
 };

@@ -117,6 +117,7 @@ class TieredKept final : public Kept {
   void fill(const at::Tensor& tensor) {
     if (!tenant_.buffer.defined()) home_.give_buffer(tenant_);
     tenant_.values.copy_(tensor);
+    home_.counts.bytes_given += static_cast<int64_t>(tensor.nbytes());
     tenant_.has_values = true, tenant_.on_disk = false;
     home_.record(TierEvent::Kind::Set, tenant_);
   }
@@ -171,6 +172,11 @@ void TieredHome::end_step() {
   const std::lock_guard lock(state_->mutex);
   state_->in_step = false;
   state_->timeline.end_pass();
+}
+
+void TieredHome::raise_host_bytes(int64_t bytes) {
+  const std::lock_guard lock(state_->mutex);
+  state_->set_budget(bytes);
 }
 
 const DiskSpace* TieredHome::disk() const { return state_->disk.get(); }

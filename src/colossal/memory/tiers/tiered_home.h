@@ -57,6 +57,9 @@ class TieredHome final : public Home {
   void begin_step();
   void end_step();
 
+  /// From now on that is Options::host_bytes. More than before: nothing moves.
+  void raise_host_bytes(int64_t bytes);
+
   const DiskSpace* disk() const;  ///< null: none
 
   struct Counts {
@@ -64,6 +67,7 @@ class TieredHome final : public Home {
     int64_t peak_host_bytes = 0;                ///< of all buffers, idle ones too
     int64_t disk_bytes = 0;                     ///< of tensors that are on the disk alone
     int64_t bytes_read = 0, bytes_written = 0;  ///< between the two
+    int64_t bytes_given = 0;                    ///< by keep() and replace(): what came from where somebody computes
     int64_t evictions = 0;                      ///< tensors that left the host
     int64_t reads = 0, reads_ahead = 0;         ///< tensors that came back, and those of them before they were wanted
   };

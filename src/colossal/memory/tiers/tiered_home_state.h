@@ -38,11 +38,18 @@ struct Tenant {
 /// Whoever calls a member has `mutex`.
 struct TieredHomeState {
   explicit TieredHomeState(TieredHome::Options options)
-      : budget(options.host_bytes),
-        ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(options.host_bytes))),
+      : ahead(options.ahead),
         disk(std::move(options.disk)),
         buffers(options.host_bytes),
-        may_leave(options.eviction ? std::move(options.eviction) : make_eviction("auto"), timeline) {}
+        may_leave(options.eviction ? std::move(options.eviction) : make_eviction("auto"), timeline) {
+    set_budget(options.host_bytes);
+  }
+
+  void set_budget(int64_t bytes) {
+    budget = bytes;
+    ahead_bytes = static_cast<int64_t>(ahead * static_cast<double>(bytes));
+    buffers.set_budget(bytes);
+  }
 
   // ---- uses, and what is foretold
 
@@ -90,7 +97,8 @@ struct TieredHomeState {
     if (events) events->push_back({kind, tenant.number, tenant.bytes});
   }
 
-  const int64_t budget, ahead_bytes;
+  const double ahead;
+  int64_t budget = 0, ahead_bytes = 0;
   std::shared_ptr<DiskSpace> disk;
   HostBuffers buffers;
   std::vector<Tenant*> all;  // by number; null: it ended

@@ -1,0 +1,55 @@
+#include "colossal/memory/device_placement.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace colossal::memory {
+namespace {
+
+bool is_in(const std::vector<size_t>& chunks, size_t chunk) {
+  return std::find(chunks.begin(), chunks.end(), chunk) != chunks.end();
+}
+
+int64_t bytes_of(const std::vector<size_t>& chunks, const Situation& now) {
+  return std::accumulate(chunks.begin(), chunks.end(), int64_t{0},
+                         [&](int64_t sum, size_t chunk) { return sum + now.bytes[chunk]; });
+}
+
+}  // namespace
+
+int64_t GatherWithinDevice::room(const Situation& now) const {
+  const auto others = trace_->others(now.timeline);
+  if (!others) return 0;
+  return static_cast<int64_t>(kSteadyShare * static_cast<double>(capacity_)) - *others - trace_->reserved();
+}
+
+Plan GatherWithinDevice::before_use(const Situation& now) {
+  trace_->end_moment();
+  const int64_t room = this->room(now);
+  std::vector<size_t> whole = now.in_use;  // and what must be
+  if (!is_in(whole, *now.timeline.current())) whole.push_back(*now.timeline.current());
+  Plan plan;
+  const auto next = now.timeline.next();
+  if (next && !is_in(whole, *next) && bytes_of(whole, now) + now.bytes[*next] <= room) {
+    whole.push_back(*next);
+    plan.gather.push_back(*next);
+  }
+  std::vector<size_t> candidates;
+  for (const size_t chunk : now.gathered)
+    if (!is_in(whole, chunk)) candidates.push_back(chunk);
+  const int64_t excess = bytes_of(whole, now) + bytes_of(candidates, now) - room;
+  plan.release = who_leaves(now, std::move(candidates), excess, leaves_);
+  return plan;
+}
+
+std::vector<size_t> GatherWithinDevice::after_pass(const Situation& now) {
+  trace_->end_pass(now.timeline);
+  if (!trace_->is_in_passes()) return now.gathered;
+  return who_leaves(now, now.gathered, bytes_of(now.gathered, now) - room(now), leaves_);
+}
+
+void GatherWithinDevice::settled(const Situation& now) {
+  trace_->begin_moment(now.timeline, bytes_of(now.gathered, now), bytes_of(now.in_use, now));
+}
+
+}  // namespace colossal::memory

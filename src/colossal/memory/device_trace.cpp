@@ -1,0 +1,118 @@
+#include "colossal/memory/device_trace.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace colossal::memory {
+namespace {
+
+/// The largest of every number over the ranks of a group.
+std::vector<int64_t> largest(std::vector<int64_t> numbers, comm::Group& ranks) {
+  at::Tensor all = at::tensor(numbers, at::kLong);
+  ranks.all_reduce(all, comm::Reduce::Max).wait();
+  const auto* begin = all.const_data_ptr<int64_t>();
+  return {begin, begin + all.numel()};
+}
+
+}  // namespace
+
+DeviceTrace::DeviceTrace(std::unique_ptr<DeviceMeter> meter) : meter_(std::move(meter)) {}
+
+bool DeviceTrace::raise(Moment& known, const Moment& measured) {
+  const bool is_more = measured.others > known.others || measured.in_use > known.in_use;
+  known = {std::max(known.others, measured.others), std::max(known.in_use, measured.in_use)};
+  return is_more;
+}
+
+void DeviceTrace::begin_step() {
+  resident_ = peak_ = peak_model_ = *on_device_;
+  measured_.clear();
+  meter_->begin(resident_);
+  in_step_ = in_passes_ = true;
+  open_ = Open{.is_of_pass = false, .moment = {}, .gathered = 0};
+}
+
+void DeviceTrace::end_step() {
+  end_moment();
+  meter_->end();
+  in_step_ = in_passes_ = false;
+}
+
+void DeviceTrace::end_moment() {
+  if (!open_) return;
+  const Open ended = *std::exchange(open_, std::nullopt);
+  const int64_t peak = meter_->peak();
+  peak_ = std::max(peak_, resident_ + peak);
+  const int64_t model = *on_device_ - resident_ + ended.gathered;  // that came since, as gradients do
+  peak_model_ = std::max(peak_model_, resident_ + model);
+  const Moment moment{std::max<int64_t>(0, peak - model), ended.moment.in_use};
+  if (ended.is_of_pass)
+    measured_.push_back(moment);
+  else if (raise(rest_, moment))
+    has_news_ = true;
+}
+
+void DeviceTrace::begin_moment(const Timeline& timeline, int64_t gathered, int64_t in_use) {
+  if (!in_step_) return;
+  meter_->restart();
+  open_ = Open{.is_of_pass = timeline.position() > 0, .moment = {0, in_use}, .gathered = gathered};
+}
+
+void DeviceTrace::end_pass(const Timeline& timeline) {
+  end_moment();
+  const std::vector<Moment> measured = std::exchange(measured_, {});
+  if (measured.empty()) return;
+  if (timeline.orders() != order_) {
+    order_ = timeline.orders();
+    known_ = measured;
+    agreed_.clear();
+    has_news_ = true;
+    return;
+  }
+  for (size_t i = 0; i < std::min(measured.size(), known_.size()); ++i)
+    if (raise(known_[i], measured[i])) has_news_ = true;
+}
+
+std::optional<int64_t> DeviceTrace::others(const Timeline& timeline) const {
+  if (!has_agreed_) return {};
+  const size_t position = timeline.position();
+  if (position == 0) return agreed_rest_;
+  const bool is_known = timeline.follows() && timeline.orders() == order_ && position <= agreed_.size();
+  return is_known ? agreed_[position - 1] : worst_;
+}
+
+std::vector<int64_t> DeviceTrace::packed() const {
+  std::vector<int64_t> numbers{rest_.others, rest_.in_use};
+  for (const Moment& moment : known_) numbers.insert(numbers.end(), {moment.others, moment.in_use});
+  return numbers;
+}
+
+bool DeviceTrace::agree(comm::Mesh& mesh) {
+  if (largest({has_news_ ? 1 : 0}, mesh.all())[0] == 0) return false;
+  has_news_ = false;
+  comm::Group& mates = mesh.all_but("pipeline");
+  const std::vector<int64_t> own = packed();
+  const auto size = static_cast<int64_t>(own.size());
+  for (const Moment& moment : known_) worst_ = std::max(worst_, moment.others);
+  const std::vector<int64_t> outline = largest({size, -size, worst_}, mates);
+  worst_ = outline[2];
+  agreed_.clear();
+  if (outline[0] == -outline[1]) {  // else their passes differ, and nothing is foretold of a moment
+    const std::vector<int64_t> all = largest(own, mates);
+    rest_ = {all[0], all[1]};
+    for (size_t i = 0; i < known_.size(); ++i) {
+      known_[i] = {all[2 * i + 2], all[2 * i + 3]};
+      agreed_.push_back(known_[i].others);
+    }
+    agreed_rest_ = rest_.others;
+    has_agreed_ = true;
+  }
+  int64_t least = rest_.others + rest_.in_use;
+  for (const Moment& moment : known_) least = std::max(least, moment.others + moment.in_use);
+  least_ = largest({least}, mesh.all())[0];
+  return true;
+}
+
+}  // namespace colossal::memory

@@ -1,0 +1,124 @@
+#include "colossal/memory/movable_home.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+#include <vector>
+
+#include "colossal/memory/account.h"
+
+namespace colossal::memory {
+
+/// Where it lies: in `here_`, unless there is a place for it behind.
+class MovableHome::Movable final : public Kept {
+ public:
+  Movable(MovableHome& home, const at::Tensor& tensor)
+      : home_(home),
+        sizes_(tensor.sizes().vec()),
+        options_(tensor.options()),
+        size_(static_cast<int64_t>(tensor.nbytes())) {
+    if (home.is_on_device())
+      hold(tensor);
+    else
+      there_ = home.behind_->keep(tensor);
+    const std::lock_guard lock(home_.mutex_);
+    home_.kept_.push_back(this);
+  }
+  ~Movable() override {
+    hold({});
+    const std::lock_guard lock(home_.mutex_);
+    std::erase(home_.kept_, this);
+  }
+
+  int64_t bytes() const override { return there_ ? there_->bytes() : 0; }
+  void expect() override {
+    if (there_) there_->expect();
+  }
+  at::Tensor bring() override {
+    if (there_) return there_->bring();
+    if (!here_.defined()) hold(at::empty(sizes_, options_));
+    return here_;
+  }
+  void put(const at::Tensor& lent, bool changed) override {
+    if (there_) there_->put(lent, changed);
+    has_values_ = has_values_ || changed;
+  }
+  void forget() override {
+    has_values_ = false;
+    if (there_)
+      there_->forget();
+    else
+      hold({});
+  }
+  void replace(const at::Tensor& tensor) override {
+    has_values_ = true;
+    if (there_)
+      there_->replace(tensor);
+    else
+      hold(tensor);
+  }
+
+  void move(bool to_device) {
+    if (to_device == !there_) return;
+    const KindScope kind(Kind::States);
+    if (to_device) {
+      if (has_values_) {
+        const at::Tensor lent = there_->bring();
+        hold(at::empty(sizes_, options_).copy_(lent));
+        there_->put(lent, false);
+      }
+      there_.reset();
+      return;
+    }
+    there_ = home_.behind_->keep(has_values_ ? here_ : at::zeros(sizes_, options_));
+    if (!has_values_) there_->forget();
+    hold({});
+  }
+  int64_t size() const { return size_; }
+
+ private:
+  void hold(const at::Tensor& tensor) {
+    *home_.on_device_ += (tensor.defined() ? size_ : 0) - (here_.defined() ? size_ : 0);
+    here_ = tensor;
+  }
+
+  MovableHome& home_;
+  std::vector<int64_t> sizes_;
+  at::TensorOptions options_;  // of the device, on which it was made
+  int64_t size_;
+  bool has_values_ = true;
+  std::unique_ptr<Kept> there_;
+  at::Tensor here_;
+};
+
+MovableHome::MovableHome(std::shared_ptr<Home> behind, std::shared_ptr<std::atomic<int64_t>> on_device)
+    : behind_(std::move(behind)), on_device_(std::move(on_device)) {}
+MovableHome::~MovableHome() = default;
+
+std::unique_ptr<Kept> MovableHome::keep(const at::Tensor& tensor) { return std::make_unique<Movable>(*this, tensor); }
+
+void MovableHome::move(bool to_device) {
+  const at::NoGradGuard no_grad;
+  std::vector<Movable*> all;
+  {
+    const std::lock_guard lock(mutex_);
+    is_on_device_ = to_device;
+    all = kept_;
+  }
+  for (Movable* each : all) each->move(to_device);
+}
+
+bool MovableHome::is_on_device() const {
+  const std::lock_guard lock(mutex_);
+  return is_on_device_;
+}
+
+int64_t MovableHome::bytes() const {
+  const std::lock_guard lock(mutex_);
+  int64_t bytes = 0;
+  for (const Movable* each : kept_) bytes += each->size();
+  return bytes;
+}
+
+}  // namespace colossal::memory

@@ -1,0 +1,46 @@
+// A home whose tensors lie in another one, or on the device where somebody computes: all of them together.
+//
+//   auto on_device = std::make_shared<std::atomic<int64_t>>(0);
+//   auto home = std::make_shared<memory::MovableHome>(tiers, on_device);   // of one chunk
+//   auto kept = home->keep(states);                                        // in `tiers`
+//   home->move(true);                                                      // from here on the update finds them here
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "colossal/memory/home.h"
+
+namespace colossal::memory {
+
+/// Memory: on the device what it keeps, but for what is forgotten; else that of `behind`.
+/// Thread safety: that of Home.
+class MovableHome final : public Home {
+ public:
+  /// `on_device`: counts the bytes of tensors that are there, also those of other homes that are given the same.
+  MovableHome(std::shared_ptr<Home> behind, std::shared_ptr<std::atomic<int64_t>> on_device);
+  ~MovableHome() override;
+
+  /// On the device `tensor` itself is kept.
+  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
+  /// All that it keeps, which nobody has brought, and what it will be given. Cost: a copy of each. Errors: of
+  /// Kept::bring() and Home::keep() behind it; then some lie here and some there, which does no harm.
+  void move(bool to_device);
+  bool is_on_device() const;
+  /// Of all that it keeps, wherever that is, values that were forgotten too.
+  int64_t bytes() const;
+
+ private:
+  class Movable;
+  std::shared_ptr<Home> behind_;
+  std::shared_ptr<std::atomic<int64_t>> on_device_;
+  mutable std::mutex mutex_;
+  std::vector<Movable*> kept_;  // in the order in which it came
+  bool is_on_device_ = false;
+};
+
+}  // namespace colossal::memory

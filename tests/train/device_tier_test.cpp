@@ -1,0 +1,242 @@
+// Training on a device of limited memory: the numbers are those of a run that has all it wants, bit for bit, under every
+// policy and budget; no moment exceeds the budget; what is refused names the smallest that works, and that works.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/memory/account.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+#include "train/zero_runs.h"
+
+namespace colossal::train::device_tier_test {
+namespace {
+
+struct Case {
+  std::string name;
+  Layout layout;
+  std::string recompute = "none";
+  int64_t accumulate = 1;
+  bool llama = false, disk = false;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+
+models::ModelShape shape_of(const Case& c) { return c.llama ? test::tiny_llama() : test::tiny_gpt2(); }
+
+run::Config config_of(const Case& c, const std::string& folder) {
+  run::Config config = train::config_of(c.layout);
+  config.training.steps = 4;
+  config.training.accumulate = c.accumulate;
+  config.memory.recompute = c.recompute;
+  if (c.disk) config.memory.disk = folder;
+  return config;
+}
+
+/// The same with all in memory and the arithmetic of tiers.
+run::Config in_memory(run::Config config) {
+  config.memory.device = 0;
+  config.memory.disk.clear();
+  if (config.parallel.zero == 0) config.parallel.zero = 3, config.parallel.zero_sharers = 1;
+  return config;
+}
+
+/// Of rank 0, in the last step: what its device did, and what formulas ask of its chunks.
+struct Moved {
+  int64_t in = 0, out = 0;  // copied
+  int64_t parts = 0;        // bytes of its parts of all chunks, which are all trained
+  int64_t states = 0;       // that lie there
+  memory::TieredHome::Counts tiers{};
+};
+
+Course run_on_device(const run::Config& config, const models::ModelShape& shape, int64_t steps, Moved& moved) {
+  Course result;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    const auto engine = initialize(world, config, shape);
+    for (int64_t step = 0; step < steps; ++step) {
+      const DeviceUse before = *engine->device_use();
+      double loss = 0;
+      {
+        const memory::Account account;  // the test's own, which sees every allocation
+        loss = test::train_step(*engine, step, kText);
+        const int64_t peak = before.states + account.usage().peak_device;
+        EXPECT_LE(peak, config.memory.device) << "step " << step << ", rank " << world.rank();
+        EXPECT_EQ(engine->device_use()->peak, peak);
+      }
+      if (world.rank() != 0) continue;
+      result.losses.push_back(loss);
+      const DeviceUse now = *engine->device_use();
+      moved = {.in = now.copied_to - before.copied_to,
+               .out = now.copied_from - before.copied_from,
+               .states = now.states,
+               .tiers = engine->tiers()->counts()};
+    }
+    if (world.rank() != 0) return;
+    for (const auto& chunk : engine->store().chunks()) moved.parts += chunk->bytes() / chunk->sharers().size();
+    for (const auto& t : engine->weights()) result.weights.push_back({t.name, t.value.clone(), t.spec, t.part});
+  });
+  return result;
+}
+
+void expect_equal(const Course& got, const Course& want, const std::string& what) {
+  EXPECT_EQ(got.losses, want.losses) << what;
+  ASSERT_EQ(got.weights.size(), want.weights.size()) << what;
+  for (size_t i = 0; i < got.weights.size(); ++i)
+    EXPECT_TRUE(at::equal(got.weights[i].value.clone(), want.weights[i].value.clone()))
+        << what << ": " << got.weights[i].name;
+}
+
+int64_t bytes_behind(const std::string& message, const std::string& words) {
+  const size_t begin = message.find(words);
+  EXPECT_NE(begin, std::string::npos) << message;
+  if (begin == std::string::npos) return 0;
+  const size_t first = message.find_first_not_of('"', begin + words.size());
+  return parse_bytes(message.substr(first, message.find_first_of("\" ", first) - first)).value_or(0);
+}
+
+/// The smallest device that the first step of a run on a smaller one names, on all ranks.
+int64_t least_of(run::Config config, const models::ModelShape& shape) {
+  std::mutex mutex;
+  std::vector<int64_t> named;
+  comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+    run::Config small = config;
+    small.memory.device = 16;
+    small.memory.device = bytes_behind(test::thrown_message([&] { initialize(world, small, shape); }), "alone has ");
+    const auto engine = initialize(world, small, shape);
+    const int64_t least =
+        bytes_behind(test::thrown_message([&] { test::train_step(*engine, 0, kText); }), "the smallest that works is ");
+    EXPECT_EQ(engine->steps_done(), 0);
+    const std::lock_guard lock(mutex);
+    named.push_back(least);
+  });
+  EXPECT_THAT(named, testing::Each(named.front()));
+  return named.front();
+}
+
+class DeviceTier : public testing::TestWithParam<Case> {};
+
+TEST_P(DeviceTier, EqualsTrainingInMemoryUnderEveryPolicyAndBudget) {
+  const Case c = GetParam();
+  const test::TemporaryFolder folder;
+  run::Config config = config_of(c, folder.path());
+  const models::ModelShape shape = shape_of(c);
+  const Course want = run(in_memory(config), 4, shape);
+  const int64_t least = least_of(config, shape);
+  constexpr int64_t kAll = 1 << 30;
+  for (const auto& [placement, bytes] : std::vector<std::pair<std::string, int64_t>>{{"auto", least},
+                                                                                     {"auto", least + least / 2},
+                                                                                     {"lru", least + least / 4},
+                                                                                     {"static", least + least / 4},
+                                                                                     {"static", kAll},
+                                                                                     {"auto", kAll}}) {
+    config.memory.device = bytes;
+    config.memory.placement = placement;
+    Moved moved;
+    const std::string what = concat(c.name, ", ", placement, ", ", bytes);
+    expect_equal(run_on_device(config, shape, 4, moved), want, what);
+    if (bytes < kAll)
+      EXPECT_GT(moved.in, 0) << what;
+    else if (c.recompute == "none" && placement == "static") {
+      EXPECT_EQ(moved.in, moved.parts) << what << ": parameters come once";
+      if (c.accumulate == 1) EXPECT_EQ(moved.out, moved.parts) << what << ": gradients go once";
+    } else if (c.recompute == "none") {
+      EXPECT_EQ(moved.in + moved.out, 0) << what << ": all is there";
+    }
+    if (bytes == least || placement == "static") EXPECT_EQ(moved.states, 0) << what;
+    if (bytes == kAll && placement == "auto") EXPECT_GT(moved.states, 0) << what;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, DeviceTier,
+    testing::Values(
+        Case{.name = "OneRank", .layout = {}},
+        Case{.name = "OneRankBf16OnDisk", .layout = {.precision = "bf16"}, .recompute = "block", .disk = true},
+        Case{.name = "Zero3Llama", .layout = {.zero = 3, .data = 2}, .accumulate = 2, .llama = true},
+        Case{.name = "Zero3TensorBf16", .layout = {.zero = 3, .data = 2, .tensor = 2, .precision = "bf16"}},
+        Case{.name = "PipelineLlama", .layout = {.pipeline = 2}, .recompute = "block", .llama = true}),
+    [](const auto& info) { return info.param.name; });
+
+// What lies on the device takes nothing of the host.
+TEST(DeviceTier, BudgetsAddUp) {
+  const Case c{.name = "", .layout = {.precision = "bf16"}, .disk = true};
+  const test::TemporaryFolder folder;
+  run::Config config = config_of(c, folder.path());
+  const models::ModelShape shape = shape_of(c);
+  const Course want = run(in_memory(config), 4, shape);
+  config.memory.device = least_of(config, shape);
+  Moved all, alone, both;
+  config.memory.host = 1 << 30;
+  run_on_device(config, shape, 2, all);
+  config.memory.host = all.tiers.host_bytes * 3 / 4;
+  run_on_device(config, shape, 4, alone);
+  EXPECT_GT(alone.tiers.disk_bytes, 0);
+  config.memory.device = 3 * config.memory.device;
+  expect_equal(run_on_device(config, shape, 4, both), want, "both");
+  EXPECT_EQ(both.tiers.disk_bytes, 0) << "of " << both.states << " on the device";
+  EXPECT_GT(both.states, alone.tiers.disk_bytes);
+}
+
+TEST(DeviceTier, AStaticShareOfStatesLiesThere) {
+  const Case c{.name = "", .layout = {.zero = 3, .data = 2}};
+  run::Config config = config_of(c, "");
+  const models::ModelShape shape = shape_of(c);
+  const Course want = run(in_memory(config), 4, shape);
+  config.memory.placement = "static";
+  config.memory.device = 1 << 30;
+  config.memory.states_on_device = 1;
+  Moved all, half;
+  expect_equal(run_on_device(config, shape, 4, all), want, "all");
+  EXPECT_EQ(all.in + all.out, 0);
+  config.memory.states_on_device = 0.5;
+  expect_equal(run_on_device(config, shape, 4, half), want, "half");
+  EXPECT_LE(half.states, (all.states + 1) / 2);
+  EXPECT_GT(half.states, all.states / 4);
+  const int64_t least = least_of(config, shape);
+  config.memory.device = least;
+  Moved smallest;
+  expect_equal(run_on_device(config, shape, 4, smallest), want, "the smallest");
+  EXPECT_EQ(smallest.states, half.states);
+}
+
+// Without a host's budget the host has what transfers need.
+TEST(DeviceTier, TheDiskAloneIsEnough) {
+  const Case c{.name = "", .layout = {.data = 2}, .disk = true};
+  const test::TemporaryFolder folder;
+  run::Config config = config_of(c, folder.path());
+  config.parallel.chunk_mib = 0.001;
+  comm::run_ranks(2, [&](comm::World& world) {
+    const auto engine = initialize(world, config, shape_of(c));
+    for (int64_t step = 0; step < 2; ++step) test::train_step(*engine, step, kText);
+    const memory::TieredHome::Counts counts = engine->tiers()->counts();
+    EXPECT_GT(counts.disk_bytes, counts.host_bytes) << "most lies on the disk";
+    EXPECT_FALSE(engine->device_use()) << "the device has no budget";
+  });
+  expect_equal(run(config, 3), run(in_memory(config), 3), "the disk alone");
+}
+
+TEST(DeviceTier, RefusesWhatKeepsParametersWhole) {
+  const auto refused = [](const auto& change) {
+    run::Config config = train::config_of({.zero = 3, .data = 2});
+    config.memory.device = 1 << 30;
+    change(config);
+    return test::thrown_message([&] { config.validate(); });
+  };
+  using testing::HasSubstr;
+  EXPECT_EQ(refused([](run::Config&) {}), "");
+  EXPECT_THAT(refused([](run::Config& c) { c.parallel.zero = 1; }), HasSubstr("set parallel.zero = 3"));
+  EXPECT_THAT(refused([](run::Config& c) { c.parallel.gathered_mib = 1; }), HasSubstr("gathered_mib = 1 beside it"));
+  EXPECT_THAT(refused([](run::Config& c) { c.parallel.reshard_after_forward = false; }),
+              HasSubstr("reshard_after_forward = false beside it"));
+  EXPECT_THAT(refused([](run::Config& c) { c.memory.states_on_device = 0.5; }),
+              HasSubstr("states_on_device is for device with placement = \"static\""));
+}
+
+}  // namespace
+}  // namespace colossal::train::device_tier_test
