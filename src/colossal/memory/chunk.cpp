@@ -86,10 +86,15 @@ comm::Work Chunk::gathered(const at::Tensor& part) {
                       : sharers_->all_gather(whole_, part);
 }
 
+at::Tensor Chunk::bring(size_t segment) {
+  watcher_->before_bring(*this, segment);
+  return segments_[segment].kept->bring();
+}
+
 void Chunk::copy_part(const at::Tensor& to) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto& [first, length, kept] = segments_[i];
-    const at::Tensor lent = kept->bring();
+    const at::Tensor lent = bring(i);
     if (i + 1 < segments_.size()) segments_[i + 1].kept->expect();
     to.narrow(0, first, length).copy_(lent);
     kept->put(lent, false);
@@ -100,7 +105,7 @@ void Chunk::bring_part() {
   failure_ = nullptr;
   try {
     if (is_lent())
-      sent_ = segments_.front().kept->bring();
+      sent_ = bring(0);
     else
       copy_part(sent_ = is_alone() ? whole_ : at::empty({part_length()}, options_));
   } catch (...) {  // the others are on their way to the all_gather

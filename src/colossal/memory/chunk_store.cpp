@@ -56,7 +56,6 @@ ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const Chunk
     : options_(options), mesh_(mesh), placement_(placement ? std::move(placement) : std::make_unique<GatherNext>()) {
   require(options.sharing.is_legal(), "zero",
           "gradients are shared with states alone, parameters with gradients alone");
-  if (!options_.home) options_.home = std::make_shared<InPlace>();
   std::vector<nn::Parameter*> held;
   std::vector<PackItem> items;
   std::map<Family, int64_t> families;
@@ -83,24 +82,25 @@ ChunkStore::~ChunkStore() = default;
 
 void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters) {
   const at::NoGradGuard no_grad;
+  const std::shared_ptr<Home> home = options_.home ? options_.home : std::make_shared<InPlace>();
   const auto options = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
   const bool trained = slots.front().parameter->value.requires_grad();
   const bool has_masters = trained && options_.masters.has_value();
   const KindScope kind(has_masters ? Kind::States : Kind::Parameters);
   const at::Tensor exact = at::zeros({length}, has_masters ? options.dtype(*options_.masters) : options);
   for (const Slot& slot : slots) {
-    const at::Tensor home = view_of_slot(exact, slot);
+    const at::Tensor values = view_of_slot(exact, slot);
     if (parameters.options().without_memory)
-      parameters.draw(*slot.parameter, home);
+      parameters.draw(*slot.parameter, values);
     else
-      home.copy_(slot.parameter->value);
+      values.copy_(slot.parameter->value);
   }
   const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
   {
     const KindScope parameters_kind(Kind::Parameters);
     chunks_.push_back(std::make_unique<Chunk>(chunks_.size(), std::move(slots),
                                               has_masters ? exact.to(options.dtype()) : exact, sharers,
-                                              is_lossless ? std::nullopt : options_.compression, *options_.home,
+                                              is_lossless ? std::nullopt : options_.compression, *home,
                                               options_.capacity, options_.sharing.parameters ? this : nullptr));
   }
   Chunk& chunk = *chunks_.back();
@@ -111,11 +111,10 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   std::vector<Shard>& shards = trained ? shards_ : frozen_;
   first_shards_.push_back(shards.size());
   for (const Segment& segment : chunk.segments()) {
-    Shard::Parts parts{
-        .values = segment.kept, .options = exact.options(), .length = segment.length, .home = options_.home};
+    Shard::Parts parts{.values = segment.kept, .options = exact.options(), .length = segment.length, .home = home};
     if (has_masters) {
       const at::Tensor own = exact.narrow(0, chunk.part_begin() + segment.first, segment.length);
-      parts.values = options_.home->keep(sharers.size() > 1 ? own.clone() : own);
+      parts.values = home->keep(sharers.size() > 1 ? own.clone() : own);
       parts.copy = segment.kept;
     }
     shards.emplace_back(std::move(parts), pieces_of(chunk, segment, counts));
@@ -233,6 +232,10 @@ void ChunkStore::before_use(Chunk& chunk) {
       chunk.begin_use();
     }
   }
+}
+
+void ChunkStore::before_bring(Chunk& chunk, size_t segment) {
+  if (chunk.trained()) shards_of(chunk)[segment].make_copy();
 }
 
 void ChunkStore::after_use(Chunk& chunk) { chunk.end_use(); }
