@@ -3,8 +3,8 @@
 #   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a unit of its own,
 #                              where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
-#   nccl.cpp / no_nccl.cpp     the second stands in where the headers of the first are missing; likewise cuda_graph.cpp and
-#                              io_uring.cpp
+#   nccl.cpp / no_nccl.cpp     the second stands in where the headers of the first are missing; likewise cuda_graph.cpp,
+#                              cuda_pages.cpp and io_uring.cpp
 
 # The first torch layer owns the precompiled header, the others reuse it. What is in it, GCC instantiates anew in every unit: with
 # custom_function.h, which few need, each took two seconds more.
@@ -45,9 +45,9 @@ set(COLOSSAL_WITHOUT_TORCH
 function(colossal_select_sources layer out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/*.cpp)
   if(LibTorch_NCCL_INCLUDE)
-    list(FILTER sources EXCLUDE REGEX "/no_(nccl|cuda_graph)\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "/no_(nccl|cuda_graph|cuda_pages)\\.cpp$")
   else()
-    list(FILTER sources EXCLUDE REGEX "/(nccl|cuda_graph)\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "/(nccl|cuda_graph|cuda_pages)\\.cpp$")
   endif()
   if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
     list(FILTER sources EXCLUDE REGEX "/no_io_uring\\.cpp$")
@@ -147,6 +147,7 @@ function(colossal_add_layers)
     target_include_directories(colossal_comm SYSTEM PRIVATE ${LibTorch_NCCL_INCLUDE})
     target_compile_definitions(colossal_comm PRIVATE USE_C10D_NCCL)
     target_include_directories(colossal_tensor SYSTEM PRIVATE ${LibTorch_NCCL_INCLUDE})
+    target_include_directories(colossal_memory SYSTEM PRIVATE ${LibTorch_NCCL_INCLUDE})
   endif()
 endfunction()
 

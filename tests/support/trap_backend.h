@@ -44,6 +44,26 @@ TrapCounts counted(c10::Device device);
 /// What is allocated on a device: forbidden addresses, and bytes in lines of 64.
 std::vector<std::pair<void*, size_t>> trap_blocks(c10::Device device);
 
+/// Copies between a device and pinned memory that nobody waits for and that a stream other than the first was asked
+/// for: they are made as late as they may be (trap_streams.cpp).
+/// Whether `device` has such a stream as its current one on this thread; then it makes `copy` in its turn.
+bool is_aside(c10::Device device);
+void copy_later(c10::Device device, std::function<void()> copy);
+/// The current stream of `device` does something at once: what it was asked for before comes first.
+void catch_up(c10::Device device);
+/// All streams of all devices have done what they were asked for.
+void catch_up_all();
+/// Which stream is the current one of a device on this thread: 0 is the first.
+c10::StreamId current_trap_stream(c10::Device device);
+void set_current_trap_stream(c10::Device device, c10::StreamId stream);
+c10::StreamId new_trap_stream();
+/// How much a stream was asked for so far; and that it does that much, if it has not: then it was behind, which is
+/// returned. `by`: another stream of the device, which is to do so before it goes on, not the host.
+int64_t asked_of(c10::Device device, c10::StreamId stream);
+bool is_done(c10::Device device, c10::StreamId stream, int64_t asked);
+bool do_until(c10::Device device, c10::StreamId stream, int64_t asked);
+void go_on_behind(c10::Device device, c10::StreamId by, c10::StreamId stream, int64_t asked);
+
 /// While a device records a graph (trap_graph.h): what runs there is computed, for the sizes of what comes after, and
 /// written down; when the recording ends the numbers are forgotten.
 bool is_recording(c10::Device device);

@@ -62,8 +62,15 @@ std::array<std::atomic<int64_t>, kTrapDevices>& operators_run() {
   return counts;
 }
 
-/// Which device a thread is at. Everything that was asked for is done: streams are empty and events have passed. The
-/// clock that events read is the device's own (kTrapMilliseconds).
+/// What an event knows: the device's clock, and how much its stream was asked for.
+struct Mark {
+  int64_t clock = 0, asked = 0;
+  at::Device device;
+  c10::StreamId stream = 0;
+};
+
+/// Which device a thread is at. All that was asked for is done at once, but for copies aside (trap_backend.h): those
+/// are made when somebody waits for them. The clock that events read is the device's own (kTrapMilliseconds).
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   at::DeviceType type() const override { return kTrap; }
@@ -79,29 +86,51 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override { return kTrapDevices; }
 
-  c10::Stream getStream(at::Device device) const override { return c10::Stream(c10::Stream::DEFAULT, device); }
-  c10::Stream getDefaultStream(at::Device device) const override { return getStream(device); }
-  c10::Stream getNewStream(at::Device device, int) const override { return getStream(device); }
-  c10::Stream getStreamFromGlobalPool(at::Device device, bool) const override { return getStream(device); }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return getStream(stream.device()); }
+  c10::Stream getStream(at::Device device) const override { return stream(device, current_trap_stream(device)); }
+  c10::Stream getDefaultStream(at::Device device) const override { return stream(device, 0); }
+  c10::Stream getNewStream(at::Device device, int) const override { return stream(device, new_trap_stream()); }
+  c10::Stream getStreamFromGlobalPool(at::Device device, bool) const override { return getNewStream(device, 0); }
+  c10::Stream exchangeStream(c10::Stream to) const override {
+    const c10::Stream before = getStream(to.device());
+    set_current_trap_stream(to.device(), to.id());
+    return before;
+  }
   void* getStreamNativeHandle(const c10::Stream) const override { return nullptr; }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override {}
-  void synchronizeDevice(const c10::DeviceIndex) const override {}
+  bool queryStream(const c10::Stream& stream) const override {
+    return is_done(stream.device(), stream.id(), asked_of(stream.device(), stream.id()));
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    do_until(stream.device(), stream.id(), asked_of(stream.device(), stream.id()));
+  }
+  void synchronizeDevice(const c10::DeviceIndex) const override { catch_up_all(); }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
-    if (!*event) *event = new int64_t();
-    *static_cast<int64_t*>(*event) = operators_run().at(static_cast<size_t>(stream.device_index()));
+    if (!*event) *event = new Mark{.device = stream.device()};
+    mark(*event) = {.clock = operators_run().at(static_cast<size_t>(stream.device_index())),
+                    .asked = asked_of(stream.device(), stream.id()),
+                    .device = stream.device(),
+                    .stream = stream.id()};
   }
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
-    delete static_cast<int64_t*>(event);
-  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Mark*>(event); }
   double elapsedTime(void* from, void* to, const c10::DeviceIndex) const override {
-    return kTrapMilliseconds * static_cast<double>(*static_cast<int64_t*>(to) - *static_cast<int64_t*>(from));
+    return kTrapMilliseconds * static_cast<double>(mark(to).clock - mark(from).clock);
   }
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event) go_on_behind(stream.device(), stream.id(), mark(event).stream, mark(event).asked);
+  }
+  bool queryEvent(void* event) const override {
+    return !event || is_done(mark(event).device, mark(event).stream, mark(event).asked);
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event && do_until(mark(event).device, mark(event).stream, mark(event).asked))
+      count(mark(event).device, {.copies_awaited = 1});
+  }
+
+ private:
+  static Mark& mark(void* event) { return *static_cast<Mark*>(event); }
+  c10::Stream stream(at::Device device, c10::StreamId id) const {
+    return c10::Stream(c10::Stream::UNSAFE, device.has_index() ? device : getDevice(), id);
+  }
 };
 
 class Hooks final : public at::PrivateUse1HooksInterface {
@@ -149,6 +178,7 @@ TrapCounts sum(const TrapCounts& a, const TrapCounts& b, int64_t sign) {
           .sizes_read = a.sizes_read + sign * b.sizes_read,
           .copies_to_host = a.copies_to_host + sign * b.copies_to_host,
           .copies_to_device = a.copies_to_device + sign * b.copies_to_device,
+          .copies_awaited = a.copies_awaited + sign * b.copies_awaited,
           .copies_not_awaited = a.copies_not_awaited + sign * b.copies_not_awaited,
           .bytes_to_host = a.bytes_to_host + sign * b.bytes_to_host,
           .bytes_to_device = a.bytes_to_device + sign * b.bytes_to_device};
@@ -192,9 +222,9 @@ TrapCounts operator-(const TrapCounts& a, const TrapCounts& b) { return sum(a, b
 
 std::ostream& operator<<(std::ostream& out, const TrapCounts& c) {
   return out << c.waits() << " waits (" << c.scalar_reads << " numbers and " << c.sizes_read << " sizes read, "
-             << c.copies_to_host << " copies to the host, " << c.copies_to_device << " to the device), "
-             << c.copies_not_awaited << " copies not awaited; " << c.bytes_to_host << " bytes to the host, "
-             << c.bytes_to_device << " to the device";
+             << c.copies_to_host << " copies to the host, " << c.copies_to_device << " to the device, "
+             << c.copies_awaited << " copies aside), " << c.copies_not_awaited << " copies not awaited; "
+             << c.bytes_to_host << " bytes to the host, " << c.bytes_to_device << " to the device";
 }
 
 at::Device trap_device(int index) {

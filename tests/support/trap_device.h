@@ -21,16 +21,20 @@
 namespace colossal::test {
 
 /// How often the host and a device met. A copy between the two makes the host wait as CUDA's does: unless it is asked
-/// to be non_blocking and the side of the host is pinned.
+/// to be non_blocking and the side of the host is pinned. On a stream that is not the device's first such a copy is
+/// made as late as it may be: when somebody waits for an event behind it, the host or another stream, or something
+/// else runs on that stream. So who reads it too early, or writes to where it comes from, gets other numbers; who frees
+/// either side ends in an error.
 struct TrapCounts {
   int64_t scalar_reads = 0;        ///< item() and what asks for it
   int64_t sizes_read = 0;          ///< operators whose result has as many elements as the numbers say, and comparisons
   int64_t copies_to_host = 0;      ///< that wait
   int64_t copies_to_device = 0;    ///< that wait
-  int64_t copies_not_awaited = 0;  ///< in either direction
+  int64_t copies_awaited = 0;      ///< that were asked for without a wait, until somebody waited for them after all
+  int64_t copies_not_awaited = 0;  ///< when they were asked for, in either direction
   int64_t bytes_to_host = 0, bytes_to_device = 0;
 
-  int64_t waits() const { return scalar_reads + sizes_read + copies_to_host + copies_to_device; }
+  int64_t waits() const { return scalar_reads + sizes_read + copies_to_host + copies_to_device + copies_awaited; }
 };
 TrapCounts operator-(const TrapCounts& a, const TrapCounts& b);
 std::ostream& operator<<(std::ostream& out, const TrapCounts& counts);

@@ -254,6 +254,7 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     count(stand.device(), {.sizes_read = 1});
   }
   count_operator(stand.device());
+  catch_up(stand.device());
   for (IValue& argument : arguments) stack->push_back(std::move(argument));
   {
     const at::AutoDispatchBelowAutograd below;
@@ -294,18 +295,39 @@ void copy_numbers(const at::Tensor& from, const at::Tensor& to) {
   on_host(target, to).copy_(on_host(source, from));
 }
 
+/// The tensor again, which this does not keep.
+std::function<at::Tensor()> as_if_freed(const at::Tensor& t) {
+  const at::Tensor like = at::empty_strided(t.sizes(), t.strides(), t.options().device(at::kMeta).pinned_memory(false));
+  return [like, offset = t.storage_offset(), key = is_trap(t) ? c10::DispatchKey::PrivateUse1 : c10::DispatchKey::CPU,
+          storage = t.storage().getWeakStorageImpl()] {
+    const auto alive = storage.lock();
+    TORCH_CHECK(alive, "a copy between the host and the trap device comes when a side of it is freed already");
+    const at::Tensor again = tensor_over(c10::Storage(alive), key, like);
+    again.unsafeGetTensorImpl()->set_storage_offset(offset);
+    return again;
+  };
+}
+
 /// Copies between devices, whichever they are.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   if (is_trap(from) != is_trap(to))
     refuse_while_recording((is_trap(to) ? to : from).device(), "a copy between the host and the device");
-  copy_numbers(from, to);
-  if (is_trap(from) == is_trap(to)) {
+  const at::Tensor& there = is_trap(to) ? to : from;
+  const at::Tensor& here = is_trap(to) ? from : to;
+  const bool crosses = is_trap(from) != is_trap(to), waits = !(non_blocking && is_trap_pinned(here.const_data_ptr()));
+  if (crosses && !waits && is_aside(there.device())) {
+    copy_later(there.device(),
+               [source = as_if_freed(from), target = as_if_freed(to)] { copy_numbers(source(), target()); });
+  } else {
+    catch_up(there.device());
+    copy_numbers(from, to);
+  }
+  if (!crosses) {
     if (is_recording(to.device()))
       record_call(to.device(), [source = as_it_is(from), target = as_it_is(to)] { copy_numbers(source, target); });
     return to;
   }
   const auto bytes = static_cast<int64_t>(to.numel() * std::min(from.element_size(), to.element_size()));
-  const bool waits = !(non_blocking && is_trap_pinned((is_trap(to) ? from : to).const_data_ptr()));
   if (is_trap(to))
     count(to.device(), {.copies_to_device = waits, .copies_not_awaited = !waits, .bytes_to_device = bytes});
   else
@@ -322,6 +344,7 @@ at::Scalar read_scalar(const at::Tensor& t) {
 }  // namespace
 
 at::Tensor peek(const at::Tensor& x) {
+  catch_up_all();
   if (!x.is_privateuseone()) return x.detach().to(at::kCPU, x.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   const at::AutoDispatchBelowAutograd below;
   const at::DisableRecordFunctionGuard unseen;

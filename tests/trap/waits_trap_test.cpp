@@ -7,6 +7,7 @@
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/generate.h"
+#include "colossal/memory/chunk_store.h"
 #include "colossal/models/registry.h"
 #include "colossal/optim/config.h"
 #include "colossal/train/engine.h"
@@ -25,10 +26,11 @@ struct Choice {
   bool several_documents = false;   ///< in each row
   std::string sequence = "gather";  ///< the mode of parallel sequences, among 2 ranks
   int64_t ranks = 1;
+  int64_t host = 0;  ///< bytes of the host's tier; 0: none
 };
 
-/// Of the second step: in the first GaLore finds its projections, and tables are made.
-test::TrapCounts waits_of(const models::ModelShape& shape, const Choice& choice) {
+/// Of the second step: in the first GaLore finds its projections, and tables are made. `chunks`: how many there are.
+test::TrapCounts waits_of(const models::ModelShape& shape, const Choice& choice, int64_t* chunks = nullptr) {
   test::TrapCounts counts;
   comm::run_ranks(static_cast<int>(choice.ranks), [&](comm::World& world) {
     run::Config config;
@@ -44,6 +46,7 @@ test::TrapCounts waits_of(const models::ModelShape& shape, const Choice& choice)
     if (choice.loss_scale > 0) config.precision.loss_scale = choice.loss_scale;
     config.optimizer.stochastic_rounding = choice.rounded_by_chance;
     config.memory.recompute = choice.recompute;
+    config.memory.host = choice.host;
     config.data.documents = choice.documents;
     if (choice.optimizer == "galore") config.optimizer.rank = 5;
     models::ModelShape own = shape;
@@ -61,6 +64,7 @@ test::TrapCounts waits_of(const models::ModelShape& shape, const Choice& choice)
     const test::TrapWaits waits(device);
     step();
     if (world.rank() == 0) counts = waits.counts();
+    if (world.rank() == 0 && chunks) *chunks = static_cast<int64_t>(engine->store().chunks().size());
   });
   return counts;
 }
@@ -163,6 +167,29 @@ TEST_F(WaitsOnTrap, AreOneInEveryFormatWhetherTheStepIsTakenOrNot) {
   const test::TrapCounts skipped =
       waits_of(test::tiny_llama(), {.precision = "fp16", .loss_scale = 0x1p60, .pinned = true});
   EXPECT_EQ(skipped.waits(), 1) << "the norm says whether anything overflowed: " << skipped;
+}
+
+// Gradients go to the host while the device computes, and the update reads them there. What the host waits for is that
+// no more than four are under way, and that the last one has come.
+TEST_F(WaitsOnTrap, OfTiersAreForTheLossAndForGradientsThatAreUnderWay) {
+  for (const int64_t layers : {1, 3})
+    for (const std::string format : {"fp32", "bf16"})
+      for (const int64_t micro_batches : {1, 4}) {
+        int64_t chunks = 0;
+        const test::TrapCounts step = waits_of(test::tiny_llama(),
+                                               {.layers = layers,
+                                                .micro_batches = micro_batches,
+                                                .precision = format,
+                                                .recompute = "block",
+                                                .pinned = true,
+                                                .host = 64 << 20},
+                                               &chunks);
+        const std::string what = concat(format, ", ", layers, " layers, ", micro_batches, " micro-batches, ", chunks,
+                                        " chunks: ", step.copies_awaited);
+        EXPECT_EQ(step.waits() - step.copies_awaited, 1) << what << ", " << step;
+        EXPECT_EQ(step.copies_to_host, 1) << what << ", " << step;
+        EXPECT_EQ(step.copies_awaited, chunks > 4 ? chunks * micro_batches - 3 : 1) << what << ", " << step;
+      }
 }
 
 class Sevens : public data::Samples {

@@ -50,12 +50,15 @@ Chunk::Chunk(size_t index, std::vector<Slot> slots, const at::Tensor& whole, com
       watcher_(watcher),
       trained_(slots_.front().parameter->value.requires_grad()),
       in_place_(in_place),
+      lends_here_(home.lends_on(options_.device()) == options_.device()),
       state_(State::Gathered),
-      whole_(whole) {
+      whole_(whole),
+      aside_(lends_here_ ? at::Device(at::kCPU) : options_.device()) {
   require(length_ % sharers.size() == 0, "chunk", "length must divide by the ranks that share it: got ", length_,
           " for ", sharers.size());
-  require(!in_place || (sharers.size() == 1 && !stays()), "chunk",
-          "what is read in place is of one rank, and may be released: got ", sharers.size(), " sharers");
+  require(!in_place || (sharers.size() == 1 && !stays() && lends_here_), "chunk",
+          "what is read in place is of one rank, lent where it is read, and may be released: got ", sharers.size(),
+          " sharers");
   const int64_t most = in_place ? part_length() : segment_length(part_length(), capacity);
   int64_t first = 0;
   do {
@@ -97,10 +100,8 @@ comm::Work Chunk::gathered(const at::Tensor& part) {
 void Chunk::copy_part(const at::Tensor& to) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto& [first, length, kept] = segments_[i];
-    const at::Tensor lent = kept->bring();
+    kept->copy_to(to.narrow(0, first, length));
     if (i + 1 < segments_.size()) segments_[i + 1].kept->expect();
-    to.narrow(0, first, length).copy_(lent);
-    kept->put(lent, false);
   }
 }
 
@@ -109,8 +110,10 @@ void Chunk::bring_part() {
   try {
     if (is_lent())
       sent_ = segments_.front().kept->bring();
+    else if (is_alone())
+      copy_part(sent_ = whole_);
     else
-      copy_part(sent_ = is_alone() ? whole_ : at::empty({part_length()}, options_));
+      copy_part(sent_ = lends_here_ ? at::empty({part_length()}, options_) : own_slice());
   } catch (...) {  // the others are on their way to the all_gather
     failure_ = std::current_exception();
     if (!sent_.defined()) sent_ = at::empty({part_length()}, options_);
@@ -124,6 +127,7 @@ void Chunk::return_part() {
 }
 
 void Chunk::end_gather(comm::Work& work) {
+  aside_.join();  // where ranks exchange nothing, no Work makes the stream that computes wait for the part
   try {
     work.wait();
   } catch (...) {
@@ -139,11 +143,15 @@ bool Chunk::gather() {
   const KindScope kind(Kind::Parameters);
   // A tensor of its own, so that what the collective does with it is not taken for a use of the chunk.
   if (!in_place_) whole_ = at::empty({length_}, options_);
-  bring_part();
-  if (in_place_) whole_ = sent_;
   try {
-    work_ = is_alone() ? comm::Work() : gathered(sent_);
+    // Copies from the host, and exchanges behind them, overlap with what is computed until ready().
+    aside_.run([&] {
+      bring_part();
+      if (!is_alone()) work_ = gathered(sent_);
+    });
+    if (in_place_) whole_ = sent_;
   } catch (...) {
+    aside_.join();  // the memory of what is freed here may be written still
     return_part();
     whole_.reset();
     throw;

@@ -11,6 +11,7 @@
 #include "colossal/comm/compressed_collectives.h"
 #include "colossal/comm/group.h"
 #include "colossal/memory/home.h"
+#include "colossal/memory/stream_aside.h"
 #include "colossal/nn/parameter.h"
 
 namespace colossal::memory {
@@ -93,7 +94,9 @@ class Chunk {
 
   /// Brings the part and begins to make the chunk whole, unless it is. Returns whether. Collective among the sharers:
   /// all_gather of length() elements; where the part cannot be brought the others get NaN, and ready() throws here.
-  /// Memory beside the whole: the part, where it is shared and has several segments.
+  /// Memory beside the whole: the part, where it is shared and has several segments; none where the home lends on
+  /// another device, from which the part comes to its place in the whole. An accelerator does all of it beside what it
+  /// computes until ready(), for which the host does not wait.
   bool gather();
   /// Returns when it is whole, and the part is back. Errors: of the all_gather, and of Kept::bring().
   void ready();
@@ -112,7 +115,7 @@ class Chunk {
   comm::Work gathered(const at::Tensor& part);
   bool is_alone() const { return sharers_->size() == 1; }
   /// Whether what the others are sent, or what is read, is what the home lends.
-  bool is_lent() const { return in_place_ || (!is_alone() && segments_.size() == 1); }
+  bool is_lent() const { return in_place_ || (lends_here_ && !is_alone() && segments_.size() == 1); }
   at::Tensor own_slice() const { return whole_.narrow(0, part_begin(), part_length()); }
   /// to [part_length()] <- the part, one segment after the other.
   void copy_part(const at::Tensor& to);
@@ -128,7 +131,7 @@ class Chunk {
   std::optional<comm::Compression> compression_;
   at::TensorOptions options_;
   Watcher* watcher_;
-  bool trained_, in_place_;
+  bool trained_, in_place_, lends_here_;  // lends_here_: where the chunk is whole
   State state_ = State::Sharded;
   int users_ = 0;
   std::vector<Segment> segments_;
@@ -136,6 +139,7 @@ class Chunk {
   std::exception_ptr failure_;  // of bringing it
   at::Tensor lent_;  // what parameters are views of, unless the chunk stays: borrows whole_'s memory, or has none
   comm::Work work_;
+  StreamAside aside_;  // of an accelerator: for what comes from a home on the host, and what the ranks exchange of it
 };
 
 }  // namespace colossal::memory

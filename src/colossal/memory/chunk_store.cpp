@@ -113,14 +113,18 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
   // of several runs of sharers the first saves and counts
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
+  const at::Device lent_on = home->lends_on(exact.device());
+  // Parameters that stay on an accelerator, of which an update on the host gets copies.
+  const bool is_far = chunk.stays() && lent_on != exact.device();
   std::vector<Shard>& shards = trained ? shards_ : frozen_;
   first_shards_.push_back(shards.size());
   for (const Segment& segment : chunk.segments()) {
-    Shard::Parts parts{.values = segment.kept, .options = exact.options(), .length = segment.length, .home = home};
+    const std::shared_ptr<Kept> kept = is_far ? brought_to(lent_on, segment.kept) : segment.kept;
+    Shard::Parts parts{.values = kept, .options = exact.options(), .length = segment.length, .home = home};
     if (has_masters) {
       const at::Tensor own = exact.narrow(0, chunk.part_begin() + segment.first, segment.length);
       parts.values = home->keep(sharers.size() > 1 ? own.clone() : own);
-      parts.copy = segment.kept;
+      parts.copy = kept;
     }
     shards.emplace_back(std::move(parts), pieces_of(chunk, segment, counts));
   }

@@ -40,10 +40,14 @@ class Kept {
   /// than before. Otherwise what is kept is still good, and what was written to `lent` nevertheless is lost.
   /// Errors must not leave it, since work ends in destructors: the next bring() throws them.
   virtual void put(const at::Tensor& lent, bool changed) = 0;
+  /// Copies the values into `to`, of any device and of their size and dtype, as a copy between bring() and put() would.
+  /// A device's copy is made by the stream that is current for it: `to` has the values for what that stream does next,
+  /// and until then it must live. The host does not wait for it where the home can do without. Errors: of bring().
+  virtual void copy_to(const at::Tensor& to);
   /// Nobody wants the values any more, nor reads what was lent: that is back. A home may use their place for others.
   virtual void forget() = 0;
   /// Takes the values of `tensor`, of the sizes and dtype that it keeps, in place of its own, which nobody has brought.
-  /// Errors: it cannot, as Home::keep().
+  /// Nobody uses `tensor` from then on, as with Home::keep(). Errors: as there.
   virtual void replace(const at::Tensor& tensor) = 0;
 };
 
@@ -54,6 +58,8 @@ class Home {
   virtual ~Home() = default;
   /// Takes the values of `tensor`, which nobody uses from then on. Errors: it cannot (a full disk).
   virtual std::unique_ptr<Kept> keep(const at::Tensor& tensor) = 0;
+  /// Where it lends tensors that it was given on `device`: whoever works with them computes there.
+  virtual at::Device lends_on(at::Device device) const { return device; }
 };
 
 /// Keeps tensors where they are.
@@ -61,5 +67,9 @@ class InPlace final : public Home {
  public:
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
 };
+
+/// `kept`, which lends tensors of another device, brought as copies on `device`; those that were changed are copied
+/// back. Memory: of what is brought, the copy. Cost: bring() waits for the other device.
+std::shared_ptr<Kept> brought_to(at::Device device, std::shared_ptr<Kept> kept);
 
 }  // namespace colossal::memory

@@ -27,6 +27,7 @@ class MovableHome final : public Home {
 
   /// On the device `tensor` itself is kept.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
+  at::Device lends_on(at::Device device) const override { return behind_->lends_on(device); }
   /// All that it keeps, which nobody has brought, and what it will be given. Cost: a copy of each. Errors: of
   /// Kept::bring() and Home::keep() behind it; then some lie here and some there, which does no harm.
   void move(bool to_device);

@@ -78,6 +78,11 @@ struct ShardTensors {
       tenant.numel = lent.numel(), tenant.dtype = lent.scalar_type();
     }
     if (!own.defined()) return drop(tenant);
+    keep(tenant, own);
+  }
+
+  /// `own` from now on, which nobody has a lease of. Never throws.
+  void keep(Tenant& tenant, const at::Tensor& own) {
     try {
       const bool fits = tenant.kept && tenant.numel == own.numel() && tenant.dtype == own.scalar_type();
       if (fits)
@@ -119,7 +124,7 @@ Shard::Parts Shard::Parts::of(const at::Tensor& values, std::shared_ptr<Home> ho
 
 Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared<ShardTensors>()) {
   tensors_->home = parts.home ? std::move(parts.home) : std::make_shared<InPlace>();
-  tensors_->options = parts.options;
+  tensors_->options = parts.options.device(tensors_->home->lends_on(parts.options.device()));
   tensors_->length = parts.length;
   tensors_->values.kept = std::move(parts.values);
   tensors_->copy.kept = std::move(parts.copy);
@@ -154,7 +159,26 @@ size_t Shard::add_state(const at::Tensor& initial) const {
 void Shard::set_whole_gradients(const at::Tensor& gradients) const {
   drop_gradients();
   const std::lock_guard lock(tensors_->mutex);
-  tensors_->gradients = {.kept = InPlace().keep(gradients)};
+  const at::Device there = gradients.device(), lent_on = tensors_->home->lends_on(there);
+  std::shared_ptr<Kept> kept = InPlace().keep(gradients);
+  tensors_->gradients = {.kept = lent_on == there ? std::move(kept) : brought_to(lent_on, std::move(kept))};
+}
+
+void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
+  Lease held;  // ends when the mutex is free
+  std::unique_lock lock(tensors_->mutex);
+  held = tensors_->current(lock);
+  require(!held, "shard", "gradients of a device cannot be added while somebody has a lease");
+  if (tensors_->failure) std::rethrow_exception(std::exchange(tensors_->failure, nullptr));
+  ShardTensors::Tenant& tenant = tensors_->gradients;
+  at::Tensor sum = more.to(sums);
+  if (tenant.is_there()) {
+    // There and back costs less than a host that waits for the device. All of it in the order of its current stream.
+    sum = at::empty(more.sizes(), more.options().dtype(sums));
+    tenant.kept->copy_to(sum);
+    sum.add_(more);
+  }
+  tensors_->keep(tenant, sum);
 }
 
 void Shard::drop_gradients() const {

@@ -90,7 +90,7 @@ class Shard {
   /// What one is made of: see Resident.
   struct Parts {
     std::shared_ptr<Kept> values;
-    at::TensorOptions options;  ///< of the values
+    at::TensorOptions options;  ///< of the values, as the model has them
     int64_t length;             ///< elements
     std::shared_ptr<Kept> copy{};
     /// Of gradients and states, from now on whenever nobody has a lease of them; null: InPlace. Whole gradients
@@ -112,6 +112,10 @@ class Shard {
   size_t add_state(const at::Tensor& initial) const;
   /// Gradients that are a view of something that lives as long as the shard, and stays where it is.
   void set_whole_gradients(const at::Tensor& gradients) const;
+  /// gradients += `more` [length()], in the dtype `sums`: of an accelerator, where the home lends on the host. The sum
+  /// is made on the accelerator, and nobody waits for it. Nobody writes to `more` any more, or has a lease.
+  /// Errors: those of lease().
+  void add_gradients(const at::Tensor& more, at::ScalarType sums) const;
   /// From now on there are no gradients. Nothing is brought; a home keeps the place for the next ones.
   void drop_gradients() const;
 

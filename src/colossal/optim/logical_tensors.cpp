@@ -10,8 +10,8 @@
 
 namespace colossal::optim {
 
-LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh)
-    : mesh_(mesh), device_(parameters.options().device) {
+LogicalTensors::LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on)
+    : mesh_(mesh), model_device_(parameters.options().device), device_(lent_on.value_or(model_device_)) {
   std::map<std::string, const nn::Parameter*> trained;
   for (const nn::Parameter& p : parameters.declared()) {
     const bool is_trained = !p.value.defined() || p.value.requires_grad();

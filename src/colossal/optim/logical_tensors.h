@@ -1,6 +1,7 @@
 // The whole tensors of a model, as rules see them that need more of a tensor than a rank holds.
 #pragma once
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,22 +19,25 @@ class LogicalTensors {
     bool hidden_matrix;      ///< see nn::Parameter
   };
   /// Of the parameters that are trained, wherever they are. Nothing is communicated: every rank declares the whole
-  /// model (nn::Parameters::declared). Needs no `parameters` later. Errors ("optimizer"): a parameter that is not
-  /// trained, in a pipeline: the ranks of other stages could not tell.
-  LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh);
+  /// model (nn::Parameters::declared). Needs no `parameters` later. `lent_on`: where shards are lent
+  /// (memory::Home::lends_on), and rules compute; none: where the parameters are. Errors ("optimizer"): a parameter
+  /// that is not trained, in a pipeline: the ranks of other stages could not tell.
+  LogicalTensors(const nn::Parameters& parameters, comm::Mesh& mesh, std::optional<at::Device> lent_on = {});
   const std::vector<Entry>& entries() const { return entries_; }
   size_t index(const nn::Parameter& parameter) const { return index_.at(parameter.name); }
   /// Their numbers in the order in which the model declares them: neighbours mostly lie in one shard.
   const std::vector<size_t>& as_declared() const { return as_declared_; }
   comm::Mesh& mesh() const { return mesh_; }
+  /// Of the parameters: an accelerator, also where shards are lent on the host.
+  at::Device model_device() const { return model_device_; }
 
-  /// For each tensor a number, at first zero: fp64 [tensors], on the device of the parameters.
+  /// For each tensor a number, at first zero: fp64 [tensors], where shards are lent.
   at::Tensor zeros() const;
   /// squares += sums of the squares that this rank counts of each tensor in `buffer`, as long as the shard that has
   /// `pieces`. Every element counts on one rank, whatever the layout. Nobody waits for the device here.
   void add_squares(const std::vector<memory::Piece>& pieces, const at::Tensor& buffer, at::Tensor& squares) const;
   /// L2 norms of whole tensors: norms()[k][i] of tensor i, whose squares (add_squares) on this rank are squares[k][i];
-  /// fp64 [numbers, tensors] on the device of the parameters. Nobody waits for it here.
+  /// fp64 [numbers, tensors] where shards are lent. Nobody waits for it here.
   /// Communication: one all_reduce of numbers times tensors doubles among all ranks.
   at::Tensor norms(const std::vector<at::Tensor>& squares) const;
   /// Square roots of the numbers of elements, by which norms are root mean squares: fp64 [tensors], likewise.
@@ -41,7 +45,7 @@ class LogicalTensors {
 
  private:
   comm::Mesh& mesh_;
-  at::Device device_;
+  at::Device model_device_, device_;
   std::vector<Entry> entries_;
   std::map<std::string, size_t> index_;
   std::vector<size_t> as_declared_;

@@ -15,9 +15,10 @@ constexpr int kIterations = 5;
 constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 constexpr double kLeastNorm = 1e-7;
 
-at::TensorOptions exchange_options(const std::vector<memory::Shard>& shards) {
-  const at::TensorOptions options = shards.empty() ? at::TensorOptions() : shards[0].options();
-  return options.dtype(options.dtype() == at::kDouble ? at::kDouble : at::kFloat);
+/// Of whole matrices: also where shards are lent on the host, an accelerator multiplies them many times as fast.
+at::TensorOptions exchange_options(const std::vector<memory::Shard>& shards, at::Device device) {
+  const bool is_double = !shards.empty() && shards[0].options().dtype() == at::kDouble;
+  return at::dtype(is_double ? at::kDouble : at::kFloat).device(device);
 }
 
 double scale_of(const OptimizerConfig& config, int64_t rows, int64_t columns) {
@@ -48,7 +49,7 @@ at::Tensor newton_schulz(const at::Tensor& x) {
 
 Muon::Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical)
     : TensorwiseOptimizer(config, shards, logical),
-      options_(exchange_options(shards)),
+      options_(exchange_options(shards, logical.model_device())),
       owners_(tensors().mesh().all_but("pipeline"), find_matrices()),
       momentum_(shards, {"momentum"}, [](const nn::Parameter& p) { return p.hidden_matrix; }),
       others_(shards, {"exp_avg", "exp_avg_sq"}, [](const nn::Parameter& p) { return !p.hidden_matrix; }) {}

@@ -45,9 +45,7 @@ auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) 
 
 std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, at::Device device, int64_t ranks_here) {
   if (!config.memory.has_tiers()) return nullptr;
-  require(device.is_cpu(), "memory", "host and disk serve ranks that compute on the CPU: got ", device.str(),
-          "; leave memory.device, host and disk out, or take run.device = \"cpu\"");
-  memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement)};
+  memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement), .device = device};
   const bool is_open = config.memory.host == 0;
   // With a disk nothing stays until it is known what transfers need.
   if (!is_open || !config.memory.disk.empty()) options.host_bytes = config.memory.host / ranks_here;
@@ -55,17 +53,18 @@ std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, at::De
   return std::make_shared<memory::TieredHome>(std::move(options));
 }
 
-memory::ChunkOptions chunk_options(const run::Config& config, at::ScalarType dtype, std::shared_ptr<memory::Home> home,
+memory::ChunkOptions chunk_options(const run::Config& config, const nn::Parameters::Options& of,
+                                   std::shared_ptr<memory::Home> home,
                                    const std::shared_ptr<memory::DeviceTrace>& trace) {
   memory::ChunkOptions options;
   options.sharing = memory::Sharing::of_stage(static_cast<int>(stage_of(config)));
   options.sharers = has_all_elsewhere(config) ? 1 : static_cast<int>(config.parallel.zero_sharers);
   options.capacity =
-      static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(dtype));
+      static_cast<int64_t>(config.parallel.chunk_mib * (1 << 20)) / static_cast<int64_t>(c10::elementSize(of.dtype));
   if (config.precision.has_masters()) options.masters = at::kFloat;
   options.compression = comm::compression_of(config.parallel.compress);
   options.home = std::move(home);
-  if (trace) options.on_device = trace->on_device();
+  if (trace && of.device.is_cpu()) options.on_device = trace->on_device();
   return options;
 }
 
@@ -116,15 +115,16 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                          [&] {
                            return std::make_unique<memory::ChunkStore>(
                                grouped(parameters, config), mesh,
-                               chunk_options(config, parameters.options().dtype, tiers_ ? tiers_ : std::move(home),
-                                             trace_),
+                               chunk_options(config, parameters.options(), tiers_ ? tiers_ : std::move(home), trace_),
                                placement_of(config, trace_));
                          })),
       reducer_(*store_, gradient_options(config, parameters.options().dtype)),
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
-  optimizer_ = made_by_all(
-      mesh, config, [&] { return optim::make_optimizer(config.optimizer, store_->shards(), {parameters, mesh}); });
+  optimizer_ = made_by_all(mesh, config, [&] {
+    const at::Device lent_on = store_->options().home->lends_on(parameters.options().device);
+    return optim::make_optimizer(config.optimizer, store_->shards(), {parameters, mesh, lent_on});
+  });
   check_budgets();
 }
 
@@ -177,9 +177,11 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
   std::vector<at::Tensor> read;
   for (const at::Tensor& number : numbers) read.push_back(number.detach().reshape({}).to(at::kDouble));
   const at::Tensor own = optim::own_norm(store_->shards(), mesh_.place(), norm_order());
-  if (own.defined()) read.push_back(own);
+  // Gradients that are lent on the host are added up there: of the device's numbers it reads the others alone.
+  const bool is_apart = own.defined() && !read.empty() && own.device() != read.front().device();
+  if (own.defined() && !is_apart) read.push_back(own);
   std::vector<double> values = read.empty() ? std::vector<double>{} : tensor::host_values(at::stack(read));
-  own_norm_ = own.defined() ? values.back() : 0;
+  own_norm_ = is_apart ? tensor::host_value(own) : own.defined() ? values.back() : 0;
   values.resize(numbers.size());
   return values;
 }

@@ -6,6 +6,7 @@
 #include "colossal/base/error.h"
 #include "colossal/memory/host_pages.h"
 #include "colossal/memory/tiers/block_file.h"
+#include "colossal/memory/tiers/cuda_pages.h"
 
 namespace colossal::memory {
 namespace {
@@ -36,6 +37,13 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
   const at::Tensor shape = at::empty(sizes, options.device(at::kMeta).pinned_memory(false));
   const int64_t wanted = whole_blocks(static_cast<int64_t>(shape.nbytes()));
   const auto bytes_options = options.device(at::kCPU).dtype(at::kByte);
+  if (options.pinned_memory()) {
+    // LibTorch's allocator of pinned memory for CUDA rounds to powers of two: up to twice the budget.
+    if (const LockPages lock = cuda_pages()) {
+      const at::Tensor pages = empty_aligned({wanted}, bytes_options.pinned_memory(false));
+      return lock(pages).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
+    }
+  }
   // Large ones live long: among the activations they would leave holes in what LibTorch's allocator keeps.
   if (wanted >= kMapped)
     return mapped(wanted, bytes_options).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);

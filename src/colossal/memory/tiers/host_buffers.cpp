@@ -9,31 +9,46 @@
 
 namespace colossal::memory {
 
-at::Tensor HostBuffers::take(int64_t bytes) {
-  at::Tensor buffer;
-  const auto found = idle_.find(bytes);
-  if (found != idle_.end()) {
-    buffer = found->second;
-    idle_bytes_ -= found->first;
-    idle_.erase(found);
-  } else {
-    while (!idle_.empty() && in_use_ + idle_bytes_ + bytes > budget_) {
-      idle_bytes_ -= idle_.rbegin()->first;
-      idle_.erase(std::prev(idle_.end()));
+HostBuffers::~HostBuffers() {
+  while (!idle_.empty()) {
+    try {
+      take_idle(idle_.begin());
+    } catch (...) {  // the device is broken: nothing is copied any more
+      idle_.erase(idle_.begin());
     }
+  }
+}
+
+at::Tensor HostBuffers::take_idle(IdleOnes::iterator found) {
+  found->second.under_way.wait();
+  idle_bytes_ -= found->first;
+  const at::Tensor buffer = std::move(found->second.buffer);
+  idle_.erase(found);
+  return buffer;
+}
+
+at::Tensor HostBuffers::take(int64_t bytes) {
+  const auto [first, end] = idle_.equal_range(bytes);
+  auto found = std::find_if(first, end, [](auto& idle) { return idle.second.under_way.is_over(); });
+  if (found == end && held() + bytes > budget_) found = first;  // the one that came first is over first
+  at::Tensor buffer;
+  if (found != end) {
+    buffer = take_idle(found);
+  } else {
+    while (!idle_.empty() && held() + bytes > budget_) take_idle(std::prev(idle_.end()));
     const KindScope kind(Kind::Host);
-    buffer = empty_aligned({bytes}, at::kByte);
+    buffer = empty_aligned({bytes}, at::TensorOptions(at::kByte).pinned_memory(pinned_));
   }
   in_use_ += buffer.numel();
   peak_ = std::max(peak_, held());
   return buffer;
 }
 
-void HostBuffers::give_back(at::Tensor buffer) {
+void HostBuffers::give_back(at::Tensor buffer, DeviceCopy under_way) {
   const int64_t bytes = buffer.numel();
   in_use_ -= bytes;
   idle_bytes_ += bytes;
-  idle_.emplace(bytes, std::move(buffer));
+  idle_.emplace(bytes, Idle{std::move(buffer), std::move(under_way)});
 }
 
 }  // namespace colossal::memory

@@ -9,18 +9,27 @@
 #include <cstdint>
 #include <map>
 
+#include "colossal/memory/tiers/device_copy.h"
+
 namespace colossal::memory {
 
 /// Those that were given back serve whoever takes one of their size: new memory costs about as much as a read of it
 /// from a disk. A longer one would be charged for what nobody asked for. Thread safety: none.
 class HostBuffers {
  public:
-  /// `budget`: bytes of all buffers, idle ones too.
-  explicit HostBuffers(int64_t budget) : budget_(budget) {}
+  /// `budget`: bytes of all buffers, idle ones too. `pinned`: devices copy from and to them while the host goes on.
+  explicit HostBuffers(int64_t budget, bool pinned = false) : budget_(budget), pinned_(pinned) {}
+  /// Waits for the copies of idle ones.
+  ~HostBuffers();
+  HostBuffers(const HostBuffers&) = delete;
+  HostBuffers& operator=(const HostBuffers&) = delete;
 
-  /// uint8 [bytes] as empty_aligned() makes it. Who takes more than the budget has (in_use() + bytes) exceeds it.
+  /// uint8 [bytes] as empty_aligned() makes it, which nobody copies from or to any more: of those that are idle one
+  /// whose copies are over, then new memory; where the budget has none, the host waits for the copies of another.
+  /// Who takes more than the budget has (in_use() + bytes) exceeds it.
   at::Tensor take(int64_t bytes);
-  void give_back(at::Tensor buffer);
+  /// `under_way`: copies of it that a device may not have made yet.
+  void give_back(at::Tensor buffer, DeviceCopy under_way = {});
 
   void set_budget(int64_t bytes) { budget_ = bytes; }
 
@@ -29,8 +38,16 @@ class HostBuffers {
   int64_t peak() const { return peak_; }                  ///< of held()
 
  private:
+  struct Idle {
+    at::Tensor buffer;
+    DeviceCopy under_way;
+  };
+  using IdleOnes = std::multimap<int64_t, Idle>;  // by size, those of one size in the order in which they came
+  at::Tensor take_idle(IdleOnes::iterator found);
+
   int64_t budget_, in_use_ = 0, idle_bytes_ = 0, peak_ = 0;
-  std::multimap<int64_t, at::Tensor> idle_;  // by size
+  bool pinned_;
+  IdleOnes idle_;
 };
 
 }  // namespace colossal::memory

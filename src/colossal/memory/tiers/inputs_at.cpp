@@ -7,6 +7,7 @@
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/memory/tiers/block_file.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::memory {
 
@@ -35,10 +36,9 @@ struct InputsAt::Input final : nn::KeptInput {
     at::Tensor taken = at::empty_strided(like.sizes(), like.strides(), like.options().device(device));
     {
       const std::lock_guard lock(place->mutex);
-      const at::Tensor lent = place->kept->bring();
-      // Behind the one that is wanted now, and while it is copied and its block goes backward.
+      place->kept->copy_to(taken);
+      // Behind the one that is wanted now, and while its block goes backward.
       if (const auto next = before.lock()) next->expect();
-      taken.copy_(lent);
       *returned += static_cast<int64_t>(taken.nbytes());
       place->kept.reset();  // nobody wants it any more: nothing is written
     }
@@ -61,7 +61,8 @@ std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
           ", and of memory.host this rank has ", readable_bytes(most_bytes_), ": \"", print_bytes(bytes),
           "\" for each rank of this machine are the smallest that works; more micro-batches (training.accumulate) make "
           "inputs smaller, or keep them where they are with memory.recompute = \"none\"");
-  auto place = std::make_shared<Place>(home_, home_->keep(x));
+  // The caller may overwrite `x`, which a home that copies it beside the device's current stream would find out.
+  auto place = std::make_shared<Place>(home_, home_->keep(tensor::is_elsewhere(x) ? x.clone() : x));
   std::weak_ptr<Place> before = place;
   {
     const std::lock_guard lock(mutex_);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "colossal/memory/tiers/tiered_home_state.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::memory {
 
@@ -68,23 +69,35 @@ class TieredKept final : public Kept {
 
   at::Tensor bring() override {
     const std::lock_guard lock(home_.mutex);
-    home_.rethrow();
-    home_.use(tenant_);
-    home_.finish(tenant_, /*stays=*/true);
-    if (!tenant_.buffer.defined()) {
-      home_.make_room(tenant_.bytes);
-      if (tenant_.has_values) {
-        home_.begin_to_read(tenant_);
-        home_.finish(tenant_);
-      } else {
-        home_.give_buffer(tenant_);
-      }
-    }
+    come();
+    home_.finish_copy(tenant_);  // the host may read it, and write to it
     home_.record(TierEvent::Kind::Bring, tenant_);
     tenant_.is_lent = true;
     home_.settle(tenant_);
     home_.read_ahead();
     return tenant_.values;
+  }
+
+  void copy_to(const at::Tensor& to) override {
+    std::unique_lock lock(home_.mutex);
+    come();
+    const bool is_here = !tensor::is_elsewhere(to);
+    if (is_here)
+      home_.finish_copy(tenant_);
+    else
+      tenant_.copy.to_device(to, tenant_.values);  // the buffer waits for it, wherever it goes meanwhile
+    home_.record(TierEvent::Kind::Bring, tenant_);
+    tenant_.is_lent = true;  // what is read ahead takes the place of others
+    home_.settle(tenant_);
+    home_.read_ahead();
+    if (is_here) {
+      lock.unlock();  // others need not wait for the copy
+      to.copy_(tenant_.values);
+      lock.lock();
+    }
+    tenant_.is_lent = false;
+    home_.record(TierEvent::Kind::Put, tenant_);
+    home_.settle(tenant_);
   }
 
   void put(const at::Tensor&, bool changed) override {
@@ -120,13 +133,22 @@ class TieredKept final : public Kept {
   }
 
  private:
+  /// Into its buffer.
+  void come() {
+    home_.rethrow();
+    home_.use(tenant_);
+    home_.finish(tenant_, /*stays=*/true);
+    if (tenant_.buffer.defined()) return;
+    home_.make_room(tenant_.bytes);
+    if (!tenant_.has_values) return home_.give_buffer(tenant_);
+    home_.begin_to_read(tenant_);
+    home_.finish(tenant_);
+  }
+
   /// There is room, or a buffer.
   void fill(const at::Tensor& tensor) {
     if (!tenant_.buffer.defined()) home_.give_buffer(tenant_);
-    tenant_.values.copy_(tensor);
-    home_.counts.bytes_given += static_cast<int64_t>(tensor.nbytes());
-    tenant_.has_values = true, tenant_.on_disk = false;
-    home_.record(TierEvent::Kind::Set, tenant_);
+    home_.fill(tenant_, tensor);
   }
 
   void leave_memory() {

@@ -45,12 +45,17 @@ class TieredHome final : public Home {
     std::shared_ptr<DiskSpace> disk{};     ///< null: all must fit into the host's budget
     std::unique_ptr<Eviction> eviction{};  ///< null: "auto"
     double ahead = 0.25;                   ///< share of the budget for tensors that are read before they are wanted
+    /// That the tensors are of which come here, and go. Of an accelerator: buffers are pinned, and neither it nor the
+    /// host waits for what it copies to them, at most four tensors at a time
+    at::Device device = at::kCPU;
   };
   explicit TieredHome(Options options);
   ~TieredHome() override;
 
-  /// Tensors of other devices are brought to the host and stay there.
+  /// Tensors of the device are copied to the host and lent there. Their memory is freed when that is over, which the
+  /// host looks after whenever it is asked for something.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
+  at::Device lends_on(at::Device) const override { return at::kCPU; }
 
   /// What is used between the two is one step, whose order the next one is expected to keep. Uses outside of steps
   /// foretell nothing.

@@ -8,6 +8,11 @@
 #include "colossal/base/error.h"
 
 namespace colossal::memory {
+namespace {
+
+constexpr size_t kCopiesUnderWay = 4;  // of TieredHome::Options
+
+}  // namespace
 
 void TieredHomeState::use(Tenant& tenant) {
   tenant.used = ++clock;
@@ -39,10 +44,32 @@ void TieredHomeState::finish(Tenant& tenant, bool stays) {
   settle(tenant);
 }
 
+void TieredHomeState::fill(Tenant& tenant, const at::Tensor& tensor) {
+  if (to_host && tensor::is_elsewhere(tensor)) {
+    // What waits to be copied is memory of the device that nobody else gets.
+    while (filled.size() >= kCopiesUnderWay) finish_copy(*filled.front());
+    tenant.copy.to_host(tenant.values, tensor, *to_host);
+    std::erase(filled, &tenant);
+    filled.push_back(&tenant);
+  } else {
+    finish_copy(tenant);
+    tenant.values.copy_(tensor);
+  }
+  counts.bytes_given += static_cast<int64_t>(tensor.nbytes());
+  tenant.has_values = true, tenant.on_disk = false;
+  record(TierEvent::Kind::Set, tenant);
+}
+
+void TieredHomeState::finish_copy(Tenant& tenant) {
+  std::erase(filled, &tenant);
+  tenant.copy.wait();
+}
+
 void TieredHomeState::drop_buffer(Tenant& tenant) {
   record(TierEvent::Kind::Leave, tenant);
   tenant.values.reset();
-  buffers.give_back(std::exchange(tenant.buffer, {}));
+  std::erase(filled, &tenant);
+  buffers.give_back(std::exchange(tenant.buffer, {}), std::move(tenant.copy));
   settle(tenant);
 }
 
@@ -74,6 +101,7 @@ void TieredHomeState::evict(Tenant& tenant) {
     ++counts.evictions;
     return drop_buffer(tenant);
   }
+  if (tenant.copy.fills()) finish_copy(tenant);  // a device that reads the buffer does no harm to a disk that does
   if (!tenant.extent) tenant.extent = disk->allocate(static_cast<int64_t>(tenant.values.nbytes()));
   tenant.transfer = disk->write(tenant.extent, tenant.values);
   tenant.moving = Tenant::Moving::Out;
@@ -121,6 +149,7 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
 }
 
 void TieredHomeState::end_what_is_over() {
+  while (!filled.empty() && filled.front()->copy.is_over()) filled.pop_front();
   while (!leaving.empty() && leaving.front()->transfer.is_over()) finish(*leaving.front());
 }
 

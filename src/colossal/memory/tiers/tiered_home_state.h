@@ -10,10 +10,12 @@
 #include <set>
 #include <vector>
 
+#include "colossal/memory/stream_aside.h"
 #include "colossal/memory/tiers/eviction_queue.h"
 #include "colossal/memory/tiers/host_buffers.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/memory/timeline.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::memory {
 
@@ -32,6 +34,7 @@ struct Tenant {
   bool has_values = true, is_lent = false;
   Moving moving = Moving::No;  // Out: the buffer is free when the transfer is over
   DiskTransfer transfer{};
+  DeviceCopy copy{};                 // between the buffer and the device
   uint64_t used = 0, looked_at = 0;  // by TieredHomeState::clock and ::look
 };
 
@@ -40,8 +43,9 @@ struct TieredHomeState {
   explicit TieredHomeState(TieredHome::Options options)
       : ahead(options.ahead),
         disk(std::move(options.disk)),
-        buffers(options.host_bytes),
+        buffers(options.host_bytes, tensor::is_elsewhere(options.device)),
         may_leave(options.eviction ? std::move(options.eviction) : make_eviction("auto"), timeline) {
+    if (tensor::is_elsewhere(options.device)) to_host = new_stream(options.device);
     set_budget(options.host_bytes);
   }
 
@@ -60,6 +64,12 @@ struct TieredHomeState {
 
   /// The transfer of `tenant` is over when this returns; what left has no buffer any more, unless it `stays`.
   void finish(Tenant& tenant, bool stays = false);
+
+  /// Its values, from whichever device, into its buffer, which it has.
+  void fill(Tenant& tenant, const at::Tensor& tensor);
+
+  /// The buffer has the values, and no device reads it, when this returns.
+  void finish_copy(Tenant& tenant);
 
   void drop_buffer(Tenant& tenant);
 
@@ -101,7 +111,9 @@ struct TieredHomeState {
   int64_t budget = 0, ahead_bytes = 0;
   std::shared_ptr<DiskSpace> disk;
   HostBuffers buffers;
-  std::vector<Tenant*> all;  // by number; null: it ended
+  std::optional<c10::Stream> to_host;  // for copies of a device to buffers
+  std::deque<Tenant*> filled;          // by these copies, oldest first
+  std::vector<Tenant*> all;            // by number; null: it ended
   std::set<size_t> free_numbers;
   Timeline timeline;
   EvictionQueue may_leave;

@@ -147,13 +147,11 @@ class PartGradients final : public ChunkGradients {
     sum_over(summands_.further, received_);
     whole_.reset();
     std::fill(filled_.begin(), filled_.end(), false);
-    memory::for_leases(shards_, {.gradients = memory::Access::Write}, [&](size_t i, memory::Resident& shard) {
-      const at::Tensor received = slice_of(received_, chunk_.segments()[i]);
-      if (shard.gradients.defined())
-        shard.gradients.add_(received);
-      else
-        shard.gradients = received.to(options_.sums);
-    });
+    if (shards_.front().options().device() == received_.device())
+      add_here();
+    else  // which nobody waits for
+      for (size_t i = 0; i < shards_.size(); ++i)
+        shards_[i].add_gradients(slice_of(received_, chunk_.segments()[i]), options_.sums);
     received_.reset();
   }
 
@@ -163,6 +161,16 @@ class PartGradients final : public ChunkGradients {
   at::TensorOptions message_options() const {
     const at::TensorOptions of_values = chunk_.options();
     return options_.each_pass ? of_values : of_values.dtype(options_.sums);
+  }
+
+  void add_here() {
+    memory::for_leases(shards_, {.gradients = memory::Access::Write}, [&](size_t i, memory::Resident& shard) {
+      const at::Tensor received = slice_of(received_, chunk_.segments()[i]);
+      if (shard.gradients.defined())
+        shard.gradients.add_(received);
+      else
+        shard.gradients = received.to(options_.sums);
+    });
   }
 
   /// What no gradient came for, padding too.

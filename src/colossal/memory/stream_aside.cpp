@@ -1,0 +1,55 @@
+#include "colossal/memory/stream_aside.h"
+
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <utility>
+
+#include "colossal/tensor/elsewhere.h"
+
+namespace colossal::memory {
+
+c10::Stream current_stream(c10::Device device) { return c10::impl::VirtualGuardImpl(device.type()).getStream(device); }
+
+c10::Stream new_stream(c10::Device device) {
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  return guard.getStreamFromGlobalPool(device.has_index() ? device : guard.getDevice());
+}
+
+StreamAside::StreamAside(c10::Device device) : device_(device) {
+  if (tensor::is_elsewhere(device)) stream_ = new_stream(device);
+}
+
+StreamAside::~StreamAside() {
+  try {
+    join();
+  } catch (...) {  // the device is broken: whoever uses it next hears of it
+  }
+}
+
+void StreamAside::run(const std::function<void()>& body) {
+  if (!stream_) return body();
+  c10::Event before(device_.type());
+  before.record(current_stream(device_));
+  before.block(*stream_);
+  const c10::StreamGuard aside(*stream_);
+  const auto mark = [&] {
+    last_.emplace(device_.type());
+    last_->record(*stream_);
+  };
+  try {
+    body();
+  } catch (...) {
+    mark();  // of what was begun
+    throw;
+  }
+  mark();
+}
+
+void StreamAside::join() {
+  if (!last_) return;
+  last_->block(current_stream(device_));
+  last_.reset();
+}
+
+}  // namespace colossal::memory

@@ -1,0 +1,31 @@
+#include "colossal/memory/tiers/cuda_pages.h"
+
+#include <ATen/ATen.h>
+#include <cuda_runtime_api.h>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+
+namespace colossal::memory {
+namespace {
+
+at::Tensor locked_pages(const at::Tensor& pages) {
+  if (pages.numel() == 0) return pages;
+  // Portable: ranks that are threads of one process have devices of their own.
+  const cudaError_t failed =
+      cudaHostRegister(pages.data_ptr(), static_cast<size_t>(pages.nbytes()), cudaHostRegisterPortable);
+  if (failed != cudaSuccess) static_cast<void>(cudaGetLastError());  // or the next kernel would be blamed for it
+  require(failed == cudaSuccess, "memory", "cannot lock ", readable_bytes(static_cast<int64_t>(pages.nbytes())),
+          " of the host for copies from and to the GPU: ", cudaGetErrorString(failed),
+          "; allow more locked memory (ulimit -l), or give memory.host less");
+  // Whoever frees it has waited for its copies. At the end of a process CUDA may be gone before, which is no harm.
+  return at::from_blob(
+      pages.data_ptr(), pages.sizes(), [pages](void* address) { static_cast<void>(cudaHostUnregister(address)); },
+      pages.options());
+}
+
+}  // namespace
+
+LockPages cuda_pages() { return at::hasCUDA() ? &locked_pages : nullptr; }
+
+}  // namespace colossal::memory

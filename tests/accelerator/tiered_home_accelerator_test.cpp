@@ -1,0 +1,169 @@
+// Tensors of an accelerator that lie in pinned memory of the host, and on a disk beyond it: copies go on while nobody
+// waits for them, and whatever comes next to their buffers, values are right.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "colossal/memory/tiers/aligned_tensor.h"
+#include "colossal/memory/tiers/inputs_at.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "support/accelerator.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::memory::tiered_home_accelerator_test {
+namespace {
+
+constexpr int64_t kNumel = 1024, kBytes = 4 * kNumel;  // of a tensor: a block of the disk
+
+class TieredHomeOnAccelerator : public test::AcceleratorTest {
+ protected:
+  std::shared_ptr<TieredHome> home(int64_t tensors_in_host, bool has_disk = true) {
+    return std::make_shared<TieredHome>(
+        TieredHome::Options{.host_bytes = tensors_in_host * kBytes,
+                            .disk = has_disk ? std::make_shared<DiskSpace>(folder_.path()) : nullptr,
+                            .device = test::accelerator()});
+  }
+  static at::Tensor there(double value) { return at::full({kNumel}, value, at::device(test::accelerator())); }
+  static void expect_all(const at::Tensor& x, double value, const std::string& what) {
+    EXPECT_TRUE(at::equal(test::peek(x), at::full({kNumel}, value))) << what << ": " << test::peek(x)[0].item<double>();
+  }
+
+ private:
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(TieredHomeOnAccelerator, LendsPinnedMemoryThatADiskReads) {
+  const auto tiers = home(2);
+  const auto kept = tiers->keep(there(3));
+  const at::Tensor lent = kept->bring();
+  EXPECT_TRUE(lent.is_cpu() && lent.is_pinned() && is_aligned(lent));
+  expect_all(lent, 3, "of the device");
+  lent.fill_(4);
+  kept->put(lent, true);
+  at::Tensor to = at::empty_like(lent, at::device(test::accelerator()));
+  kept->copy_to(to);
+  expect_all(to, 4, "of the host");
+  EXPECT_FALSE(TieredHome({}).keep(at::ones({3}))->bring().is_pinned()) << "of ranks that compute on the CPU";
+}
+
+TEST_F(TieredHomeOnAccelerator, WaitsForNothingWithoutNeed) {
+  const auto tiers = home(8, false);
+  std::vector<at::Tensor> to;
+  const at::Tensor first = there(1), second = there(2), third = there(3);
+  for (int i = 0; i < 3; ++i) to.push_back(at::empty_like(first));
+  const auto kept = tiers->keep(first), other = tiers->keep(second);
+  {
+    test::AcceleratorWaits waits;
+    kept->copy_to(to[0]);  // behind the copy to the host
+    kept->replace(third);  // behind that one
+    kept->copy_to(to[1]);
+    other->copy_to(to[2]);
+    const test::TrapCounts counts = waits.counts();
+    EXPECT_EQ(counts.waits(), 0) << counts;
+    if (test::AcceleratorWaits::are_counted()) EXPECT_EQ(counts.copies_not_awaited, 4) << counts;
+  }
+  expect_all(to[0], 1, "before it is replaced");
+  expect_all(to[1], 3, "after it is replaced");
+  expect_all(to[2], 2, "the other");
+  test::AcceleratorWaits waits;
+  expect_all(kept->bring(), 3, "on the host");
+  if (test::AcceleratorWaits::are_counted()) EXPECT_EQ(waits.counts().copies_to_host, 0) << waits.counts();
+}
+
+TEST_F(TieredHomeOnAccelerator, KeepsSourcesOfFourCopiesAtMost) {
+  const auto tiers = home(16, false);
+  std::vector<std::unique_ptr<Kept>> kept;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> sources;
+  for (int i = 0; i < 8; ++i) {
+    const at::Tensor source = there(i);
+    sources.push_back(source.storage().getWeakStorageImpl());
+    kept.push_back(tiers->keep(source));
+    int64_t alive = 0;
+    for (const auto& one : sources) alive += !one.expired();
+    EXPECT_LE(alive, 5) << "four, and the one that this test has";
+    if (test::AcceleratorWaits::are_counted()) EXPECT_GE(alive, std::min(i + 1, 4));
+  }
+  for (int i = 0; i < 8; ++i) expect_all(kept[static_cast<size_t>(i)]->bring(), i, "kept");
+  for (const auto& one : sources) EXPECT_TRUE(one.expired());
+}
+
+// Whatever is asked of it in whatever order, with buffers that go from one tensor to the next while copies are under
+// way, sources that are freed and others that take their memory.
+TEST_F(TieredHomeOnAccelerator, KeepsValuesUnderRandomUses) {
+  for (const bool has_disk : {true, false}) {
+    const auto tiers = home(has_disk ? 4 : 10, has_disk);
+    std::mt19937 random(5);
+    std::vector<std::unique_ptr<Kept>> kept(8);
+    std::vector<double> want(kept.size());
+    std::vector<bool> forgotten(kept.size(), true);
+    double next = 0;
+    for (int use = 0; use < 600; ++use) {
+      if (use % 40 == 0) {
+        if (use > 0) tiers->end_step();
+        tiers->begin_step();
+        random.seed(use < 400 ? 1 : 2);  // steps like the one before, then others
+      }
+      const size_t i = random() % kept.size();
+      const std::string what = "use " + std::to_string(use);
+      if (!kept[i] || (random() % 4 == 0 && !forgotten[i])) {
+        kept[i] = tiers->keep(there(want[i] = ++next));
+        forgotten[i] = false;
+      } else if (forgotten[i] || random() % 4 == 0) {
+        kept[i]->replace(random() % 2 == 0 ? there(++next) : at::full({kNumel}, ++next));
+        want[i] = next;
+        forgotten[i] = false;
+      } else if (random() % 3 == 0) {
+        const at::Tensor lent = kept[i]->bring();
+        expect_all(lent, want[i], what);
+        const bool writes = random() % 2 == 0;
+        if (writes) lent.fill_(want[i] = ++next);
+        kept[i]->put(lent, writes);
+      } else if (random() % 6 == 0) {
+        kept[i]->forget();
+        forgotten[i] = true;
+      } else {
+        at::Tensor to = at::empty({kNumel}, at::device(test::accelerator()));
+        kept[i]->copy_to(to);
+        if (random() % 2 == 0) kept[i].reset();  // its buffer is free before the device has read it
+        expect_all(to, want[i], what);
+      }
+      EXPECT_LE(tiers->counts().peak_host_bytes, (has_disk ? 4 : 10) * kBytes);
+    }
+    if (has_disk) EXPECT_GT(tiers->counts().evictions, 0);
+  }
+}
+
+TEST_F(TieredHomeOnAccelerator, KeepsInputsThatAreOverwritten) {
+  InputsAt inputs(home(2));
+  std::vector<std::unique_ptr<nn::KeptInput>> kept;
+  const at::Tensor x = there(0);
+  for (int i = 0; i < 6; ++i) {
+    x.fill_(i);
+    kept.push_back(inputs.keep(x));
+  }
+  x.fill_(-1);
+  for (int i = 5; i >= 0; --i) {
+    const at::Tensor taken = kept[static_cast<size_t>(i)]->take();
+    EXPECT_EQ(taken.device(), test::accelerator());
+    expect_all(taken, i, "input");
+  }
+}
+
+// What lies on the device and is worked with on the host: parameters of ZeRO 1 whose states are there.
+TEST_F(TieredHomeOnAccelerator, BringsWhatLiesThereAsCopies) {
+  const at::Tensor values = there(1), view = values.narrow(0, 0, 10);
+  const std::shared_ptr<Kept> kept = brought_to(at::kCPU, InPlace().keep(values));
+  const at::Tensor lent = kept->bring();
+  expect_all(lent, 1, "brought");
+  lent.fill_(2);
+  kept->put(lent, true);
+  expect_all(values, 2, "written");
+  kept->put(kept->bring().fill_(5), false);
+  expect_all(values, 2, "not written");
+  kept->replace(at::full({kNumel}, 3.0));
+  EXPECT_TRUE(at::equal(test::peek(view), at::full({10}, 3.0))) << "views see it";
+}
+
+}  // namespace
+}  // namespace colossal::memory::tiered_home_accelerator_test
