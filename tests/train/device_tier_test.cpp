@@ -218,7 +218,7 @@ TEST(DeviceTier, TheDiskAloneIsEnough) {
     EXPECT_GT(counts.disk_bytes, counts.host_bytes) << "most lies on the disk";
     EXPECT_FALSE(engine->device_use()) << "the device has no budget";
   });
-  expect_equal(run(config, 3), run(in_memory(config), 3), "the disk alone");
+  expect_equal(run(config, 2), run(in_memory(config), 2), "the disk alone");
 }
 
 TEST(DeviceTier, RefusesWhatKeepsParametersWhole) {

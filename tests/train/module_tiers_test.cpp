@@ -1,6 +1,6 @@
-// A module that knows nothing of this library, unmodified, while its parameters, gradients and states lie in host memory
-// and on a disk: the numbers are those of a training that has them all in memory, bit for bit, whatever it does between
-// steps.
+// A module that knows nothing of this library, unmodified, while its parameters, gradients and states lie in host
+// memory and on a disk: the numbers are those of a training that has them all in memory, bit for bit, whatever it does
+// between steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn.h>
@@ -146,6 +146,13 @@ void expect_equal(const Course& got, const Course& want, const std::string& what
   for (const auto& [name, value] : want.values) EXPECT_TRUE(at::equal(got.values.at(name), value)) << what << name;
 }
 
+/// What a refusal names behind `words`.
+int64_t bytes_behind(const std::string& message, const std::string& words) {
+  EXPECT_THAT(message, testing::HasSubstr(words));
+  const size_t begin = message.find(words) + words.size();
+  return parse_bytes(message.substr(begin, message.find_first_of("\" ", begin) - begin)).value_or(0);
+}
+
 /// Bytes that a run of `config` is just not refused for.
 int64_t least_of(const run::Config& config, const std::string& folder) {
   std::string message;
@@ -156,9 +163,31 @@ int64_t least_of(const run::Config& config, const std::string& folder) {
     const std::lock_guard lock(mutex);
     message = mine;
   });
-  EXPECT_THAT(message, testing::HasSubstr("works is \""));
-  const size_t begin = message.find("works is \"") + 10;
-  return parse_bytes(message.substr(begin, message.find('"', begin) - begin)).value_or(0);
+  return bytes_behind(message, "works is \"");
+}
+
+/// Bytes of a device that its first step is just not refused for.
+int64_t least_device_of(run::Config config) {
+  std::string message;
+  std::mutex mutex;
+  const auto refused = [&](const auto& act) {
+    comm::run_ranks(static_cast<int>(config.parallel.data), [&](comm::World& world) {
+      Own module;
+      const std::string mine = test::thrown_message([&] { act(world, module); });
+      const std::lock_guard lock(mutex);
+      message = mine;
+    });
+    return message;
+  };
+  config.memory.device = 16;
+  config.memory.device =
+      bytes_behind(refused([&](auto& world, auto& module) { initialize(world, module, config); }), "alone has ");
+  const auto first_step = [&](auto& world, auto& module) {
+    const auto training = initialize(world, module, config);
+    Course course;
+    train_step(module, *training, 0, world.rank(), course);
+  };
+  return bytes_behind(refused(first_step), "works is \"");
 }
 
 struct Case {
@@ -188,6 +217,21 @@ TEST_P(ModuleInTiers, TrainsAsInMemoryWhereMoreIsGathered) {
   const Course want = course_of(in_memory(config));
   test::TemporaryFolder folder;
   expect_equal(course_of(in_tiers(config, folder / "disk", least_of(config, folder / "disk"))), want, "gathered_mib");
+}
+
+TEST_P(ModuleInTiers, TrainsAsInMemoryOnASmallDevice) {
+  const auto [ranks, zero, precision] = GetParam();
+  if (zero == 1) GTEST_SKIP() << "parameters are whole for good";
+  run::Config config = config_of(ranks, zero, precision);
+  const Course want = course_of(in_memory(config));
+  const int64_t least = least_device_of(config);  // of another loss than that which is not finite
+  test::TemporaryFolder folder;
+  for (const auto& [placement, device] : std::vector<std::pair<std::string, int64_t>>{
+           {"auto", least + 64}, {"lru", least + least / 2}, {"auto", 1 << 30}}) {
+    config = in_tiers(config, folder / "disk", 0, placement);
+    config.memory.device = device;
+    expect_equal(course_of(config), want, concat(placement, " ", device, " "));
+  }
 }
 
 TEST_P(ModuleInTiers, ResumesUnderAnotherPlacement) {

@@ -1,0 +1,85 @@
+// Tensors of a chunk lie in a tier of the host or on the device, all together, and are the same in either place.
+#include "colossal/memory/movable_home.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "colossal/memory/shard.h"
+#include "colossal/memory/tiers/tiered_home.h"
+
+namespace colossal::memory::movable_home_test {
+namespace {
+
+constexpr int64_t kLength = 2048, kBytes = kLength * 4;
+
+at::Tensor numbers(double from) { return at::arange(kLength, at::kFloat).add_(from); }
+
+struct MovableHomes : testing::Test {
+  std::shared_ptr<std::atomic<int64_t>> on_device = std::make_shared<std::atomic<int64_t>>(0);
+  std::shared_ptr<TieredHome> tiers = std::make_shared<TieredHome>(TieredHome::Options{});
+  std::shared_ptr<MovableHome> home = std::make_shared<MovableHome>(tiers, on_device);
+
+  int64_t in_host() const { return tiers->counts().host_bytes; }
+};
+
+TEST_F(MovableHomes, TakesNothingOfTheHostWhileItIsOnTheDevice) {
+  const auto first = home->keep(numbers(1)), second = home->keep(numbers(2));
+  EXPECT_EQ(in_host(), 2 * kBytes);
+  EXPECT_EQ(*on_device, 0);
+  home->move(true);
+  EXPECT_TRUE(home->is_on_device());
+  EXPECT_EQ(in_host(), 0);
+  EXPECT_EQ(*on_device, 2 * kBytes);
+  const auto third = home->keep(numbers(3));
+  EXPECT_EQ(*on_device, 3 * kBytes) << "what comes later is there, too";
+  EXPECT_EQ(home->bytes(), 3 * kBytes);
+  at::Tensor lent = second->bring();
+  EXPECT_TRUE(at::equal(lent, numbers(2)));
+  lent.add_(5);
+  second->put(lent, true);
+  home->move(false);
+  EXPECT_EQ(in_host(), 3 * kBytes);
+  EXPECT_EQ(*on_device, 0);
+  EXPECT_TRUE(at::equal(first->bring(), numbers(1)));
+  EXPECT_TRUE(at::equal(second->bring(), numbers(7)));
+  EXPECT_TRUE(at::equal(third->bring(), numbers(3)));
+}
+
+TEST_F(MovableHomes, MovesThePlaceOfWhatIsForgotten) {
+  const auto kept = home->keep(numbers(1));
+  kept->forget();
+  home->move(true);
+  EXPECT_EQ(*on_device, 0) << "there are no values";
+  EXPECT_EQ(home->bytes(), kBytes) << "but there may be";
+  kept->replace(numbers(4));
+  EXPECT_EQ(*on_device, kBytes);
+  kept->forget();
+  EXPECT_EQ(*on_device, 0);
+  home->move(false);
+  EXPECT_EQ(in_host(), 0);
+  kept->replace(numbers(6));
+  EXPECT_TRUE(at::equal(kept->bring(), numbers(6)));
+}
+
+TEST_F(MovableHomes, ShardsFindTheirTensorsWhereverTheyLie) {
+  const Shard shard(Shard::Parts::of(numbers(0), home), {});
+  shard.add_state(numbers(10));
+  for (const bool there : {true, false, true}) {
+    home->move(there);
+    shard.lease({.gradients = Access::Write})->gradients = numbers(20);
+    EXPECT_EQ(*on_device, there ? 3 * kBytes : 0);
+    EXPECT_EQ(in_host(), there ? 0 : 3 * kBytes);
+    {
+      const Lease lease = shard.lease();
+      lease->values.add_(lease->gradients);
+      lease->states[0].mul_(2);
+    }
+    shard.drop_gradients();
+  }
+  const Lease lease = shard.lease();
+  EXPECT_TRUE(at::equal(lease->values, numbers(0) + 3 * numbers(20)));
+  EXPECT_TRUE(at::equal(lease->states[0], 8 * numbers(10)));
+}
+
+}  // namespace
+}  // namespace colossal::memory::movable_home_test
