@@ -147,6 +147,14 @@ class StreamedLoading : public testing::Test {
   test::TemporaryFolder folder;
 };
 
+TEST_F(StreamedLoading, TakesAsLittleAsTransfersNeedWithoutABudget) {
+  const int64_t least = least_of({folder / "hf", in_tiers(0, folder / "disk")});
+  const Text text = generated({folder / "hf", in_tiers(0, folder / "disk")});
+  EXPECT_EQ(text.tokens, generated({folder / "hf"}).tokens);
+  EXPECT_GT(text.counts.bytes_read, 0);
+  EXPECT_LE(text.counts.peak_host_bytes + text.stayed, 2 * least);
+}
+
 // A fixed set stays, and everything else is read once a token: no order of leaving reads less (Belady 1966).
 TEST_F(StreamedLoading, ReadsWhatDoesNotStayOnceAToken) {
   const int64_t all = generated({folder / "hf", in_tiers(1 << 30, "")}).stayed;

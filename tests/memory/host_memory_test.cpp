@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "colossal/memory/account.h"
+
 namespace colossal::memory::host_memory_test {
 namespace {
 
@@ -30,6 +32,19 @@ TEST_F(HostMemoryCache, TakesNothingFromTheSystemInASteadyState) {
   EXPECT_EQ(host_memory().system_requests, before.system_requests);
   EXPECT_EQ(host_memory().used_bytes, before.used_bytes);
   EXPECT_EQ(host_memory().reserved_bytes, before.reserved_bytes);
+}
+
+TEST_F(HostMemoryCache, IsSeenByAccounts) {
+  const Account account;
+  constexpr int64_t kBytes = 3 << 20;
+  at::Tensor kept = at::empty({kBytes}, at::kByte);
+  {
+    const at::Tensor brief = at::empty({kBytes}, at::kByte);
+  }
+  EXPECT_EQ(account.usage().total, kBytes);
+  EXPECT_EQ(account.usage().peak_total, 2 * kBytes);
+  kept.reset();
+  EXPECT_EQ(account.usage().total, 0);
 }
 
 TEST_F(HostMemoryCache, NeverGivesTheSameMemoryTwice) {

@@ -1,5 +1,5 @@
-// Training on a device of limited memory: the numbers are those of a run that has all it wants, bit for bit, under every
-// policy and budget; no moment exceeds the budget; what is refused names the smallest that works, and that works.
+// Training on a device of limited memory: the numbers are those of a run that has all it wants, bit for bit, under
+// every policy and budget; no moment exceeds the budget; what is refused names the smallest that works, and that works.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

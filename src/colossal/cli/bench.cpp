@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "colossal/base/suggest.h"
+#include "colossal/cli/bench_memory.h"
 #include "colossal/cli/bench_sequence.h"
 #include "colossal/cli/bench_tensor_parallel.h"
 #include "colossal/cli/bench_zero.h"
@@ -24,6 +25,8 @@ const Benchmark kBenchmarks[] = {
      bench_tensor_parallel},
     {"sequence", "what each mode of sequence parallelism sends, keeps and computes, measured beside the formulas",
      bench_sequence},
+    {"memory", "the largest model that trains under budgets of host memory and disk, and what moves between them",
+     bench_memory},
     {"zero", "what each stage of ZeRO sends and holds, measured beside the published formulas", bench_zero},
 };
 

@@ -101,7 +101,8 @@ void add_precision_and_memory(CLI::App& app, Request& r) {
   app.add_option_function<std::string>("--memory.host", read_size,
                                        "of this machine for weights, its ranks together; what does not fit is read "
                                        "from memory.disk for every token; default: all weights");
-  app.add_option("--memory.disk", r.memory.disk, "with memory.host: folder for what does not fit, until the end");
+  app.add_option("--memory.disk", r.memory.disk,
+                 "folder for what does not fit, until the end; without memory.host: for as much as possible");
   app.add_option("--memory.placement", r.memory.placement, "which weights are not in memory.host")
       ->capture_default_str()
       ->check(CLI::IsMember(memory::eviction_names()));
@@ -134,8 +135,6 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
   r.layout.axes();
-  require(r.memory.disk.empty() || r.memory.host > 0, "memory", "got disk = \"", r.memory.disk,
-          "\" without host; add --memory.host=8GiB, say");
   return with_ranks(r.layout.ranks(), "generate", arguments,
                     [&] { return generate_as_rank(r, models ? *models : models::built_in()); });
 }

@@ -15,10 +15,10 @@ namespace colossal::memory {
 inline constexpr double kSteadyShare = 0.9;
 
 /// Chunks that are whole share the device with what its trace knows of the moment: as many stay, and the next one is
-/// gathered ahead, as kSteadyShare of `bytes` leaves room for beside the others and the shards that lie there. Where nothing is
-/// known, until the ranks have agreed on a first step, no chunk is whole but those that operators read: whatever
-/// capacity suffices for a step suffices for the first one, too, and what it measures needs no other plan than this.
-/// All of them are released with the last pass of a step, and after each pass outside of steps.
+/// gathered ahead, as kSteadyShare of `bytes` leaves room for beside the others and the shards that lie there. Where
+/// nothing is known, until the ranks have agreed on a first step, no chunk is whole but those that operators read:
+/// whatever capacity suffices for a step suffices for the first one, too, and what it measures needs no other plan than
+/// this. All of them are released with the last pass of a step, and after each pass outside of steps.
 ///
 /// Memory: what operators read at a time, or as much as fits.
 /// Cost:   that of GatherWithin.

@@ -43,6 +43,7 @@ class HostCache final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     void* data = bytes < kSmallest ? nullptr : take(round_up(bytes, kUnit));
     if (!data) return small_->allocate(bytes);  // also when the system has no more: it words the error
+    c10::reportMemoryUsageToProfiler(data, static_cast<int64_t>(bytes), 0, 0, c10::Device(c10::DeviceType::CPU));
     return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }  // oneDNN's scratch memory is asked for raw
@@ -121,6 +122,8 @@ class HostCache final : public c10::Allocator {
     if (found == live_.end()) return false;
     Block* block = found->second;
     live_.erase(found);
+    // Before somebody else is given it, and told of.
+    c10::reportMemoryUsageToProfiler(data, -static_cast<int64_t>(block->size), 0, 0, c10::Device(c10::DeviceType::CPU));
     usage_.used_bytes -= block->size;
     if (block->after && block->after->free) {
       free_.erase(block->after);

@@ -12,6 +12,7 @@ namespace colossal::memory {
 /// Lifetime:      for the process, on all threads; tensors that exist keep their memory. A second call does nothing.
 ///                Meant for main(): a library must not decide this for its host.
 /// Fit:           best fit, blocks are split and merged; a steady step takes nothing from the system.
+/// Accounts:      memory::Account and LibTorch's profiler hear of these as of others.
 /// Thread safety: full.
 void keep_host_memory();
 

@@ -23,18 +23,18 @@ struct Loading {
   /// Of weights and activations, whatever the folder holds; none: that of the run, its masters' if it has some; fp32 of
   /// a Hugging Face folder
   std::optional<at::ScalarType> dtype{};
-  MemoryConfig memory{};  ///< its host, disk and placement
+  MemoryConfig memory{};  ///< its host, disk and placement: weights are read where they lie in host memory
 };
 
 struct SavedModel {
   std::unique_ptr<distributed::DistributedModel> model;
-  std::unique_ptr<StreamedWeights> weights;  ///< of the model, with memory.host; null: they lie where it computes
+  std::unique_ptr<StreamedWeights> weights;  ///< of the model, with tiers; null: they lie where it computes
   std::unique_ptr<data::Tokenizer> tokenizer;
   std::string tokenizer_source;  ///< what it was made from, or would be: bytes, a folder, a tokenizer.json
 };
 
 /// Loads the newest checkpoint of a run folder, or a Hugging Face folder, on a `mesh` that has the axes of `layout`.
-/// No initial values are drawn. With memory.host weights are read chunk by chunk, within the budget.
+/// No initial values are drawn. With tiers weights are read chunk by chunk, within the budget.
 /// Communication: every rank of the mesh must call; small messages.
 /// Errors: a folder that is neither, or that holds no complete checkpoint, or a model that does not continue text
 ///         where a tokenizer is needed, or a hidden size that does not divide, or fewer blocks than stages; those of

@@ -81,6 +81,14 @@ int64_t least_that_works(const Sizes& sizes, int64_t host, bool may_stay) {
   }
 }
 
+/// Bytes for the weights of one of `ranks`.
+int64_t host_of(const MemoryConfig& memory, const Sizes& sizes, int64_t ranks) {
+  if (memory.host > 0) return memory.host / ranks;
+  // As little as transfers need: the least for what is read at once, and as much to read ahead.
+  const int64_t little = 2 * least_that_works(sizes, memory::kBlock, memory.placement == "auto");
+  return memory.disk.empty() ? sizes.all : std::min(little, sizes.all);
+}
+
 memory::ChunkOptions chunk_options(const WeightBudget& budget, at::ScalarType dtype,
                                    std::shared_ptr<memory::Home> home) {
   memory::ChunkOptions options;
@@ -96,7 +104,7 @@ memory::ChunkOptions chunk_options(const WeightBudget& budget, at::ScalarType dt
 
 WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& memory, int64_t ranks) {
   const Sizes sizes = sizes_of(parameters);
-  const int64_t host = memory.host / ranks;
+  const int64_t host = host_of(memory, sizes, ranks);
   const bool may_stay = memory.placement == "auto";
   WeightBudget budget = split(sizes, host, may_stay);
   if (sizes.all <= host) {
@@ -122,8 +130,8 @@ StreamedWeights::StreamedWeights(nn::Parameters& parameters, comm::Mesh& mesh, c
     const at::Device device = parameters.options().device;
     require(device.is_cpu(), "memory", "host and disk serve ranks that compute on the CPU: got ", device.str(),
             "; leave memory.host and memory.disk out, or take --run.device=cpu");
-    require(memory.host >= least, "memory", "host = \"", print_bytes(memory.host), "\" is too small for the ", ranks,
-            " rank(s) of this machine: ",
+    require(memory.host == 0 || memory.host >= least, "memory", "host = \"", print_bytes(memory.host),
+            "\" is too small for the ", ranks, " rank(s) of this machine: ",
             memory.disk.empty() ? "all weights must fit, or have a folder for the rest (memory.disk)"
                                 : "weights that an operator reads, and the next ones, must fit at once",
             "; the smallest that works is \"", print_bytes(least), "\"");

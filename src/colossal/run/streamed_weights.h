@@ -35,7 +35,8 @@ struct WeightBudget {
   int64_t all = 0;         ///< bytes of all weights
 };
 
-/// How memory.host, which `ranks` share, serves the `parameters` of one of them.
+/// How memory.host, which `ranks` share, serves the `parameters` of one of them. Without it: as little as transfers
+/// need, if there is a disk, else all weights.
 WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& memory, int64_t ranks);
 
 /// Memory:        the budget; activations and caches are beside it.

@@ -1,0 +1,102 @@
+#include "colossal/cli/limited_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "colossal/base/clock.h"
+#include "colossal/base/error.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr int kMilliseconds = 20;  // between two looks
+
+/// The most that a process had so far, in bytes; 0: it has ended.
+int64_t peak_of(pid_t process) {
+  std::ifstream status(concat("/proc/", process, "/status"));
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) << 10;
+  return 0;
+}
+
+/// In the child, where nothing may be allocated.
+[[noreturn]] void become(char* const* words, int out, int error, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(127);
+  const int score = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  if (score >= 0 && write(score, "1000", 4) != 4) _exit(127);
+  dup2(out, STDOUT_FILENO);
+  dup2(error, STDERR_FILENO);
+  execv(words[0], words);
+  _exit(127);
+}
+
+struct Pipe {
+  Pipe() { require(pipe2(ends, O_CLOEXEC) == 0, "bench", "no pipe can be made: ", std::strerror(errno)); }
+  ~Pipe() { close_reader(), close_writer(); }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  void close_reader() { close_end(0); }
+  void close_writer() { close_end(1); }
+  void close_end(int which) {
+    if (ends[which] >= 0) close(ends[which]);
+    ends[which] = -1;
+  }
+  /// What is there, to `text`; the end closes it.
+  void read_to(std::string& text) {
+    char buffer[1 << 14];
+    const ssize_t count = read(ends[0], buffer, sizeof(buffer));
+    if (count > 0) text.append(buffer, static_cast<size_t>(count));
+    if (count == 0) close_reader();
+  }
+  int ends[2] = {-1, -1};
+};
+
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);  // of npos: from 0
+}
+
+}  // namespace
+
+LimitedRun run_limited(std::vector<std::string> command, int64_t most_resident, double seconds) {
+  std::vector<char*> words;
+  for (std::string& word : command) words.push_back(word.data());
+  words.push_back(nullptr);
+  Pipe out, error;
+  const pid_t parent = getpid(), process = fork();
+  require(process >= 0, "bench", "no process can be started: ", std::strerror(errno));
+  if (process == 0) become(words.data(), out.ends[1], error.ends[1], parent);
+  out.close_writer(), error.close_writer();
+  LimitedRun run;
+  std::string said;
+  const Stopwatch watch;
+  while (out.ends[0] >= 0 || error.ends[0] >= 0) {
+    pollfd ends[] = {{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}};
+    if (poll(ends, 2, kMilliseconds) > 0) {
+      if (ends[0].revents) out.read_to(run.output);
+      if (ends[1].revents) error.read_to(said);
+    }
+    run.resident_bytes = std::max(run.resident_bytes, peak_of(process));
+    run.took_too_much = run.took_too_much || run.resident_bytes > most_resident;
+    run.took_too_long = run.took_too_long || watch.seconds() > seconds;
+    if (run.took_too_much || run.took_too_long) kill(process, SIGKILL);
+  }
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+  }
+  run.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  run.last_words = last_line(std::move(said));
+  return run;
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,131 @@
+#include "colossal/cli/memory_try.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/clock.h"
+#include "colossal/base/error.h"
+#include "colossal/base/machine.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/host_memory.h"
+#include "colossal/memory/tiers/offline_optimum.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/parameter.h"
+#include "colossal/train/engine.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr int64_t kHeadSize = 64;
+constexpr int kPasses = 8;  // of the offline optimum, of which the second half counts: it begins with nothing in memory
+
+data::Batch random_batch(const run::Config& config, int64_t vocabulary, int64_t step) {
+  const auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(config.training.seed + step));
+  const int64_t rows = config.training.batch_size, tokens = config.data.sequence;
+  const auto ids = at::TensorOptions().dtype(at::kLong);
+  const at::Tensor text = at::randint(0, vocabulary, {rows, tokens + 1}, generator, ids);
+  return {text.narrow(1, 0, tokens).contiguous(),
+          text.narrow(1, 1, tokens).contiguous(),
+          at::arange(tokens, ids).expand({rows, tokens}).contiguous(),
+          {}};
+}
+
+void add_moves(MemoryTry& result, const memory::TieredHome& tiers, const memory::TieredHome::Counts& before,
+               int64_t budget) {
+  const memory::TieredHome::Counts after = tiers.counts();
+  result.host_bytes = after.host_bytes, result.disk_bytes = after.disk_bytes;
+  result.bytes_read = after.bytes_read - before.bytes_read;
+  result.bytes_written = after.bytes_written - before.bytes_written;
+  result.evictions = static_cast<double>(after.evictions - before.evictions);
+  result.events = tiers.end_record();
+  const std::vector<memory::OptimalPass> passes = memory::offline_optimum(result.events, budget, kPasses);
+  for (int i = kPasses / 2; i < kPasses; ++i) {
+    result.optimal_evictions += passes[static_cast<size_t>(i)].evictions / (kPasses / 2);
+    result.optimal_bytes_read += passes[static_cast<size_t>(i)].bytes_read / (kPasses / 2);
+  }
+}
+
+}  // namespace
+
+run::Config grown(run::Config config, Growth growth, int64_t size) {
+  if (growth == Growth::Layers) {
+    config.model.layers = size;
+  } else {
+    config.model.heads = config.model.kv_heads = size;
+    config.model.hidden = kHeadSize * size;
+    config.model.ffn = 4 * config.model.hidden;
+  }
+  return config;
+}
+
+MemoryTry measured_try(const run::Config& config, int64_t steps, bool with_events) {
+  memory::keep_host_memory();
+  MemoryTry result;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const models::ModelShape shape = models::built_in().resolve(config.model);
+    const auto engine = train::initialize(world, config, shape);
+    const memory::TieredHome* tiers = engine->tiers();
+    result.parameters = engine->parameters().numel();
+    for (int64_t step = 0; step < steps; ++step) {
+      const data::Batch batch = random_batch(config, shape.vocabulary, step);
+      const bool is_last = step + 1 == steps;
+      if (is_last && tiers) tiers->begin_record();
+      const auto before = tiers ? tiers->counts() : memory::TieredHome::Counts{};
+      const Stopwatch watch;
+      engine->zero_grad();
+      result.loss = engine->train_step(batch);
+      engine->step();
+      result.seconds = watch.seconds();
+      if (is_last && tiers) add_moves(result, *tiers, before, config.memory.host);
+    }
+  });
+  if (!with_events) result.events.clear();
+  result.resident_bytes = peak_resident_bytes();
+  return result;
+}
+
+std::string to_json(const MemoryTry& t) {
+  nlohmann::json events = nlohmann::json::array();
+  for (const memory::TierEvent& event : t.events)
+    events.push_back({static_cast<int>(event.kind), event.number, event.bytes});
+  return nlohmann::json{{"parameters", t.parameters},
+                        {"seconds", t.seconds},
+                        {"loss", t.loss},
+                        {"resident_bytes", t.resident_bytes},
+                        {"host_bytes", t.host_bytes},
+                        {"disk_bytes", t.disk_bytes},
+                        {"bytes_read", t.bytes_read},
+                        {"bytes_written", t.bytes_written},
+                        {"evictions", t.evictions},
+                        {"optimal_evictions", t.optimal_evictions},
+                        {"optimal_bytes_read", t.optimal_bytes_read},
+                        {"events", std::move(events)}}
+      .dump();
+}
+
+MemoryTry memory_try_of(const std::string& line) {
+  try {
+    const nlohmann::json object = nlohmann::json::parse(line);
+    MemoryTry t{.parameters = object.at("parameters"),
+                .seconds = object.at("seconds"),
+                .loss = object.at("loss"),
+                .resident_bytes = object.at("resident_bytes"),
+                .host_bytes = object.at("host_bytes"),
+                .disk_bytes = object.at("disk_bytes"),
+                .bytes_read = object.at("bytes_read"),
+                .bytes_written = object.at("bytes_written"),
+                .evictions = object.at("evictions"),
+                .optimal_evictions = object.at("optimal_evictions"),
+                .optimal_bytes_read = object.at("optimal_bytes_read")};
+    for (const nlohmann::json& event : object.at("events"))
+      t.events.push_back({static_cast<memory::TierEvent::Kind>(event.at(0).get<int>()), event.at(1), event.at(2)});
+    return t;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error("bench", concat("a try answered something else than its measurements: ", error.what()));
+  }
+}
+
+}  // namespace colossal::cli

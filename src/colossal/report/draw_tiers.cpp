@@ -1,0 +1,98 @@
+#include "colossal/report/draw_tiers.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "colossal/base/error.h"
+#include "colossal/report/html.h"
+
+namespace colossal::report {
+namespace {
+
+// The drawing in its own units.
+constexpr double kTiersWidth = 1200, kTiersLeft = 16, kTiersTop = 40, kTiersTitle = 24, kTiersGap = 22;
+constexpr double kTiersMost = 330;  // of the rows of one timeline
+
+constexpr const char* kTiersStyle =
+    "text{font:11px system-ui,sans-serif;fill:#333}.title{font-size:13px;font-weight:600}.back{fill:#f1f1ee}"
+    ".here{fill:#a9c3e4}.use{fill:#1f3f6e}.read{fill:#d9822b}.write{fill:#b3261e}";
+
+std::string tiers_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.2f", value);
+  return text;
+}
+
+std::string tiers_box(const char* style, double x, double y, double width, double height) {
+  return concat("<rect class='", style, "' x='", tiers_number(x), "' y='", tiers_number(y), "' width='",
+                tiers_number(width), "' height='", tiers_number(height), "'/>");
+}
+
+std::string tiers_text(const char* style, double x, double y, const std::string& content) {
+  return concat("<text class='", style, "' x='", tiers_number(x), "' y='", tiers_number(y), "'>", html_text(content),
+                "</text>\n");
+}
+
+std::map<size_t, size_t> rows_of(const std::vector<TierTimeline>& timelines) {
+  std::map<size_t, size_t> rows;
+  for (const TierTimeline& timeline : timelines) {
+    for (const TierTimeline::Use& use : timeline.used) rows.emplace(use.tensor, rows.size());
+    for (const TierStay& stay : timeline.stays) rows.emplace(stay.tensor, rows.size());
+  }
+  return rows;
+}
+
+std::string tiers_legend() {
+  const std::pair<const char*, const char*> keys[] = {{"here", "in host memory"},
+                                                      {"use", "used"},
+                                                      {"read", "read from the disk"},
+                                                      {"write", "written to the disk"},
+                                                      {"back", "on the disk alone, or nowhere"}};
+  std::string out;
+  double x = kTiersLeft;
+  for (const auto& [style, name] : keys) {
+    out += tiers_box(style, x, 12, 12, 12) + tiers_text("", x + 17, 22, name);
+    x += 50 + 6 * static_cast<double>(std::string(name).size());
+  }
+  return out + tiers_text("", x, 22, "a row a tensor; to the right: uses of one step");
+}
+
+}  // namespace
+
+std::string draw_tiers(const std::vector<TierTimeline>& timelines) {
+  const std::map<size_t, size_t> rows = rows_of(timelines);
+  size_t longest = 1;
+  for (const TierTimeline& timeline : timelines) longest = std::max(longest, timeline.uses);
+  const double across = (kTiersWidth - 2 * kTiersLeft) / static_cast<double>(longest),
+               row = std::min(9.0, kTiersMost / static_cast<double>(std::max<size_t>(1, rows.size()))),
+               rows_height = row * static_cast<double>(rows.size()), thick = row * 0.85,
+               mark = std::max(1.5, across / 3);
+  const double height = kTiersTop + static_cast<double>(timelines.size()) * (kTiersTitle + rows_height + kTiersGap);
+  std::string out =
+      concat("<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 ", kTiersWidth, " ", tiers_number(height),
+             "' width='", kTiersWidth, "' height='", tiers_number(height), "'><style>", kTiersStyle,
+             "</style><rect width='100%' height='100%' fill='#fff'/>\n", tiers_legend());
+  double top = kTiersTop;
+  for (const TierTimeline& timeline : timelines) {
+    out += tiers_text("title", kTiersLeft, top + 15, timeline.title);
+    top += kTiersTitle;
+    const auto x = [&](size_t use) { return kTiersLeft + across * static_cast<double>(use); };
+    const auto y = [&](size_t tensor) { return top + row * static_cast<double>(rows.at(tensor)); };
+    out += tiers_box("back", x(0), top, across * static_cast<double>(timeline.uses), rows_height) + "\n";
+    std::string marks;
+    for (const TierStay& stay : timeline.stays) {
+      const double begin = x(stay.begin), end = std::max(x(stay.end), begin + mark);
+      out += tiers_box("here", begin, y(stay.tensor), end - begin, thick) + "\n";
+      if (stay.was_read) marks += tiers_box("read", begin, y(stay.tensor), mark, thick) + "\n";
+      if (stay.was_written) marks += tiers_box("write", end - mark, y(stay.tensor), mark, thick) + "\n";
+    }
+    for (const TierTimeline::Use& use : timeline.used)
+      out += tiers_box("use", x(use.at) + across / 4, y(use.tensor) + thick / 4, across / 2, thick / 2) + "\n";
+    out += marks;
+    top += rows_height + kTiersGap;
+  }
+  return out + "</svg>\n";
+}
+
+}  // namespace colossal::report

@@ -1,0 +1,60 @@
+// `colossal bench memory` through the program, on models of a few thousand parameters.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "dist/train_program.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::test::bench_memory_test {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+Finished bench_memory(const TemporaryFolder& folder, const Words& more) {
+  Words words{COLOSSAL_BINARY,
+              "bench",
+              "memory",
+              "--memory.disk=" + folder.path(),
+              "--memory.host=160KiB",
+              "--model.hidden=32",
+              "--parallel.chunk_mib=0.02",
+              "--data.sequence=16",
+              "--model.name=gpt2-tiny"};
+  words.insert(words.end(), more.begin(), more.end());
+  return run(words);
+}
+
+TEST(BenchMemory, PrintsARowATryAndTheLargestBesideThatWithoutTiers) {
+  const TemporaryFolder folder;
+  const Finished done =
+      bench_memory(folder, {"--from=2", "--tries=1", "--steps=2", "--baseline", "--draw=" + (folder / "step.svg")});
+  ASSERT_EQ(done.status, 0) << done.output;
+  // hidden 32, 257 tokens, 256 positions: 16,480, and 12,704 a layer. All of it cannot be where 160 KiB are.
+  EXPECT_THAT(done.output, ContainsRegex("\n     2 +41888 .* KiB +[1-9][0-9.]* KiB +[1-9].*KiB\n"));
+  EXPECT_THAT(done.output, HasSubstr("the search stops here"));
+  EXPECT_THAT(done.output, HasSubstr("largest: 41888 parameters"));
+  EXPECT_THAT(done.output, HasSubstr("largest without [memory]: 41888 parameters, 1.00 times as many with it"));
+  const std::string picture = read_all(folder / "step.svg");
+  EXPECT_THAT(picture, HasSubstr("auto: "));
+  EXPECT_THAT(picture, HasSubstr("lru: "));
+  EXPECT_THAT(picture, HasSubstr("class='read'"));
+}
+
+TEST(BenchMemory, SaysWhyNothingWorks) {
+  const TemporaryFolder folder;
+  const Finished small = bench_memory(folder, {"--limit=1MiB"});
+  EXPECT_EQ(small.status, 1);
+  EXPECT_THAT(small.output, HasSubstr("not even the smallest model trains: more than 1.0 MiB resident"));
+  const Finished refused = bench_memory(folder, {"--memory.host=4KiB"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, ContainsRegex("not even the smallest model trains: .*the smallest that works is"));
+  EXPECT_THAT(refused.output, Not(HasSubstr("terminate")));
+  const Finished senseless = run({COLOSSAL_BINARY, "bench", "memory"});
+  EXPECT_EQ(senseless.status, 2);
+  EXPECT_THAT(senseless.output, HasSubstr("bench memory needs budgets: --memory.host=2GiB"));
+}
+
+}  // namespace
+}  // namespace colossal::test::bench_memory_test

@@ -1,0 +1,110 @@
+// `colossal train` over a disk that goes wrong in the middle of the run: it ends with a message that names the folder
+// and what to do, or goes on where it can, and the last checkpoint is whole.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "colossal/base/error.h"
+#include "dist/train_program.h"
+
+namespace colossal::test::train_disk_test {
+namespace {
+
+using testing::HasSubstr;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMayLoadInFront = false;  // sanitizers want to be first
+#else
+constexpr bool kMayLoadInFront = true;
+#endif
+
+/// The number that ends where `words` begin.
+int64_t number_before(const std::string& words, const std::string& text) {
+  const size_t end = text.rfind(words);
+  if (end == std::string::npos) return 0;
+  return std::atoll(text.c_str() + text.find_last_not_of("0123456789", end - 1) + 1);
+}
+
+class TrainDisk : public TrainProgram {
+ protected:
+  void SetUp() override {
+    TrainProgram::SetUp();
+    write_config(6, 2);
+  }
+  std::string scratch() const { return base + "/scratch"; }
+  /// With chunks so small that most of the model data lies on the disk.
+  Words train_in_tiers(const Words& more) const {
+    Words flags{"--memory.host=192KiB", "--memory.disk=" + scratch(), "--parallel.chunk_mib=0.02"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    return train(flags);
+  }
+  Finished run_on_faulty_disk(const std::string& fault, const std::string& how) const {
+    return run_process({.command = train_in_tiers({how}),
+                        .variables = {{"LD_PRELOAD", COLOSSAL_FAULTY_DISK}, {"COLOSSAL_FAULTY_DISK", fault}},
+                        .limit = seconds(120)});
+  }
+};
+
+TEST_F(TrainDisk, ThatGoesWrongEndsTheRunWithFolderAndRemedyAndTheLastCheckpointIsWhole) {
+  const Finished whole =
+      kMayLoadInFront ? run_on_faulty_disk("count", "--overwrite") : run(train_in_tiers({"--overwrite"}));
+  ASSERT_EQ(whole.status, 0) << whole.output;
+  const std::vector<double> want = losses();
+  ASSERT_EQ(want.size(), 6u);
+
+  // The file in the folder has no name: without the folder the run goes on.
+  bool is_gone = false;
+  const auto remove_scratch = [&](const std::string& output, int) {
+    if (is_gone || !has_stepped(output)) return;
+    is_gone = true;
+    std::filesystem::remove_all(scratch());
+  };
+  const Finished robbed =
+      run_process({.command = train_in_tiers({"--overwrite"}), .limit = seconds(120), .meanwhile = remove_scratch});
+  EXPECT_EQ(robbed.status, 0) << robbed.output;
+  EXPECT_TRUE(is_gone);
+  EXPECT_FALSE(std::filesystem::exists(scratch()));
+  EXPECT_EQ(losses(), want);
+  expect_all_is_saved();
+  if (!kMayLoadInFront) GTEST_SKIP() << "this program is sanitized";
+
+  // Far behind the checkpoint of step 2, far before the end.
+  const int64_t reads = number_before(" reads, ", whole.output) * 3 / 5,
+                writes = number_before(" writes\n", whole.output) * 3 / 5;
+  ASSERT_GT(reads, 20);
+  ASSERT_GT(writes, 20);
+  struct Case {
+    std::string fault;
+    const char* said;
+  };
+  for (const Case& each :
+       {Case{concat("write ", writes), "Input/output error"}, Case{concat("read ", reads), "Input/output error"},
+        Case{concat("short ", reads), "Input/output error"},
+        Case{concat("corrupt ", reads), "their checksums differ"}}) {
+    SCOPED_TRACE(each.fault);
+    const Finished ended = run_on_faulty_disk(each.fault, "--overwrite");
+    EXPECT_EQ(ended.status, 1) << ended.output;
+    EXPECT_TRUE(has_stepped(ended.output)) << "it fails too early: " << ended.output;
+    for (const std::string& part :
+         {std::string("[disk]"), scratch(), std::string("memory.disk"), std::string(each.said)})
+      EXPECT_THAT(ended.output, HasSubstr(part));
+    const auto done = static_cast<int64_t>(losses().size());
+    EXPECT_LT(done, 6);
+    const auto steps = checkpoint::complete_steps(base + "/run/checkpoints");
+    ASSERT_FALSE(steps.empty()) << ended.output;
+    EXPECT_GE(steps.back() + 2, done) << "one every two steps";
+  }
+  // What the last one left is gone on from on a disk that works, also behind a try on one that is full by now.
+  const Finished refused = run_on_faulty_disk("full 100000", "--resume");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("[disk] the scratch file in " + scratch()));
+  EXPECT_THAT(refused.output, HasSubstr("make room on that disk, or name a folder of another one in memory.disk"));
+  const Finished resumed = run(train({"--resume"}));
+  EXPECT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_EQ(losses(), want);
+}
+
+}  // namespace
+}  // namespace colossal::test::train_disk_test
