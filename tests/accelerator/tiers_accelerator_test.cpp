@@ -74,7 +74,7 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     });
     return course;
   }
-  /// The loss of one step and the gradients of rank 0, nothing of which is updated. `device`: bytes of it; 0: as many as
+  /// The loss of one step and the gradients of rank 0, nothing of which is updated. `device`: bytes; 0: as many as
   /// there are.
   static Course gradients(run::Config config, int64_t host, int64_t device) {
     const test::TemporaryFolder folder;

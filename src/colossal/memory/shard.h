@@ -102,6 +102,8 @@ class Shard {
   Shard(Parts parts, std::vector<Piece> pieces);
 
   const std::vector<Piece>& pieces() const;
+  /// The same for all handles of this shard, and for no other one.
+  const void* identity() const { return tensors_.get(); }
   int64_t length() const;
   /// That a lease of all of it takes of the home's memory, without gradients.
   int64_t bytes() const;
