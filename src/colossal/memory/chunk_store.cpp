@@ -82,7 +82,6 @@ ChunkStore::~ChunkStore() = default;
 
 void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters) {
   const at::NoGradGuard no_grad;
-  const std::shared_ptr<Home> home = options_.home ? options_.home : std::make_shared<InPlace>();
   const auto options = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
   const bool trained = slots.front().parameter->value.requires_grad();
   const bool has_masters = trained && options_.masters.has_value();
@@ -97,7 +96,7 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
     else
       values.copy_(slot.parameter->value);
   }
-  std::shared_ptr<Home> home = options_.home;
+  std::shared_ptr<Home> home = options_.home ? options_.home : std::make_shared<InPlace>();
   homes_.push_back(trained && options_.on_device ? std::make_shared<MovableHome>(home, options_.on_device) : nullptr);
   if (homes_.back()) home = homes_.back();
   const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
