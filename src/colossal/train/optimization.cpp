@@ -125,8 +125,10 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
       loss_scale_(config.precision) {
   const memory::KindScope kind(memory::Kind::States);
   optimizer_ = made_by_all(mesh, config, [&] {
-    const at::Device lent_on = store_->options().home->lends_on(parameters.options().device);
-    return optim::make_optimizer(config.optimizer, store_->shards(), {parameters, mesh, lent_on});
+    const at::Device device = parameters.options().device;
+    const std::shared_ptr<memory::Home>& elsewhere = store_->options().home;
+    return optim::make_optimizer(config.optimizer, store_->shards(),
+                                 {parameters, mesh, elsewhere ? elsewhere->lends_on(device) : device});
   });
   check_budgets();
 }
