@@ -93,6 +93,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
       checkpoint::import_weights(folder, parameters, tensors,
                                  {names.names(about.shape), names.prefix, names.ignored, {}, names.old_endings});
     });
+    if (saved.weights) saved.weights->end_pass();
     return saved;
   }
   checkpoint::TrainingState state;
@@ -101,6 +102,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
     state.tensors.push_back(std::move(tensor));
   }
   checkpoint::load(about.checkpoint, state, everyone, mesh.place(), "model.");
+  if (saved.weights) saved.weights->end_pass();
   return saved;
 }
 

@@ -2,6 +2,7 @@
 //
 //   run::StreamedWeights weights(model.parameters(), mesh, {.host = int64_t{2} << 30, .disk = "scratch/"});
 //   checkpoint::import_weights(folder, model.parameters(), weights.tensors(), names);
+//   weights.end_pass();
 //   for (...) {
 //     logits = model.next_logits(pass);   // brings chunk after chunk, the next ones on their way
 //     weights.end_pass();
@@ -51,7 +52,7 @@ class StreamedWeights {
 
   /// To be filled, once, before the first pass. Errors of a disk that cannot take them reach whoever reads them.
   std::vector<checkpoint::NamedTensor> tensors();
-  /// Parameters were read for a token, or for the prompt. Errors, of all ranks: what went wrong with them since; then
+  /// Parameters were filled, or read for the prompt or for a token. Errors, of all ranks: what went wrong with them since; then
   /// what was computed of them is NaN on some rank.
   void end_pass();
 
