@@ -143,10 +143,7 @@ void Optimization::check_budgets() {
       store_->options().sharing.gradients ? c10::elementSize(gradient_options(config_, dtype).sums) : 0;
   for (const memory::Shard& shard : store_->shards()) {
     gradients.push_back(memory::whole_blocks(shard.length() * gradient_size));
-    // Where those are in place: what a checkpoint brings of the next shard before it gives this one back.
-    const int64_t of_next =
-        memory::whole_blocks(shard.length() * static_cast<int64_t>(shard.options().dtype().itemsize()));
-    one = std::max(one, shard.bytes() + (gradient_size > 0 ? gradients.back() : of_next));
+    one = std::max(one, shard.bytes() + gradients.back());
   }
   for (const memory::Shard& shard : store_->frozen()) one = std::max(one, shard.bytes());
   std::sort(gradients.rbegin(), gradients.rend());
