@@ -52,8 +52,8 @@ class StreamedWeights {
 
   /// To be filled, once, before the first pass. Errors of a disk that cannot take them reach whoever reads them.
   std::vector<checkpoint::NamedTensor> tensors();
-  /// Parameters were filled, or read for the prompt or for a token. Errors, of all ranks: what went wrong with them since; then
-  /// what was computed of them is NaN on some rank.
+  /// Parameters were filled, or read for the prompt or for a token. Errors, of all ranks: what went wrong with them
+  /// since; then what was computed of them is NaN on some rank.
   void end_pass();
 
   const memory::TieredHome& tiers() const { return *tiers_; }

@@ -120,10 +120,10 @@ class ModuleTraining {
 
 /// Takes `module` over for training as [parallel] data and zero, [precision], [memory] without recompute, [optimizer],
 /// [training] and [run] device of `config` say; other sections are not read. Every rank gives the same module:
-/// parameters and buffers start with rank 0's values. Parameters, trained, frozen (requires_grad false) or shared by submodules, and floating-point
-/// buffers get the compute dtype; matrices and larger decay (optimizer.weight_decay), vectors, that is biases and
-/// norms, do not. Whoever is frozen stays frozen. Rules for matrices (muon) treat every parameter of two dimensions or
-/// more but the tables of torch::nn::Embedding; of heads they know nothing.
+/// parameters and buffers start with rank 0's values. Parameters, trained, frozen (requires_grad false) or shared by
+/// submodules, and floating-point buffers get the compute dtype; matrices and larger decay (optimizer.weight_decay),
+/// vectors, that is biases and norms, do not. Whoever is frozen stays frozen. Rules for matrices (muon) treat every
+/// parameter of two dimensions or more but the tables of torch::nn::Embedding; of heads they know nothing.
 ///
 /// `first_pass`: runs the module forward once, on the run's device and in the module's own dtype, so that parameters
 /// are packed in the order of their first use; without it, in the order of registration. It is called once on every
