@@ -3,8 +3,9 @@
 //
 // Usage: colossal_disk_bench FOLDER [MiB a round, 1024] [rounds, 4] [MiB a tensor, 64] [under way, 2]
 //                            [MiB a request, 4] [requests under way, 8]
-//        A JSON object a line: what, kind (both: half of the bytes are read while the others are written), MB/s of the best round and of the median one, and CPU seconds a GB. All run
-//        in turns, so that they see the same disk; the first round does not count.
+//        A JSON object a line: what, kind (both: half of the bytes are read while the others are written), MB/s of
+//        the best round and of the median one, and CPU seconds a GB. All run in turns, so that they see the same disk;
+//        the first round does not count.
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -121,8 +122,8 @@ void print(Candidate& candidate, double bytes) {
   std::sort(candidate.seconds.begin(), candidate.seconds.end());
   const auto rounds = candidate.seconds.size();
   std::printf("{\"what\": \"%s\", \"kind\": \"%s\", \"best_mb_s\": %.0f, \"median_mb_s\": %.0f, \"cpu_s_gb\": %.3f}\n",
-              candidate.what.c_str(), candidate.kind.c_str(),
-              1e-6 * bytes / candidate.seconds.front(), 1e-6 * bytes / candidate.seconds[rounds / 2],
+              candidate.what.c_str(), candidate.kind.c_str(), 1e-6 * bytes / candidate.seconds.front(),
+              1e-6 * bytes / candidate.seconds[rounds / 2],
               candidate.cpu / (1e-9 * bytes * static_cast<double>(rounds)));
 }
 

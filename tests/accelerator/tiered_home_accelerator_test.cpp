@@ -44,6 +44,7 @@ TEST_F(TieredHomeOnAccelerator, LendsPinnedMemoryThatADiskReads) {
   at::Tensor to = at::empty_like(lent, at::device(test::accelerator()));
   kept->copy_to(to);
   expect_all(to, 4, "of the host");
+  EXPECT_TRUE(empty_aligned({1 << 20}, at::TensorOptions().pinned_memory(true)).is_pinned()) << "larger ones, too";
   EXPECT_FALSE(TieredHome({}).keep(at::ones({3}))->bring().is_pinned()) << "of ranks that compute on the CPU";
 }
 

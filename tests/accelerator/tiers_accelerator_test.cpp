@@ -1,6 +1,7 @@
 // Training on an accelerator whose parameters, gradients and states lie on the host and on a disk, and whose update is
 // made on the host: the course is that of the CPU, and the budget moves no bit of it.
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,7 +27,7 @@ constexpr int64_t kSteps = 4;
 
 struct Course {
   std::vector<double> losses;
-  std::vector<at::Tensor> weights;  // of rank 0
+  std::vector<at::Tensor> weights;  // of rank 0; or gradients
   memory::TieredHome::Counts counts;
   int64_t device_peak = 0;  // with memory.device
 };
@@ -76,6 +77,28 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     });
     return course;
   }
+  /// The loss of one step and the gradients of rank 0, nothing of which is updated. `device`: bytes; 0: as many as
+  /// there are.
+  static Course gradients(run::Config config, int64_t host, int64_t device) {
+    const test::TemporaryFolder folder;
+    config.memory.device = device;
+    if (host > 0) config.memory.host = host * config.parallel.ranks(), config.memory.disk = folder.path();
+    Course course;
+    comm::run_ranks(static_cast<int>(config.parallel.ranks()), [&](comm::World& world) {
+      const auto engine = initialize(world, config, test::tiny_gpt2(), test::accelerator(world.local_rank()));
+      const comm::Mesh& mesh = engine->mesh();
+      engine->zero_grad();
+      const double loss = engine->train_step(test::batch_of(0, mesh.index("data"), mesh.size("data"), kText));
+      if (world.rank() != 0) return;
+      course.losses.push_back(loss);
+      for (const memory::Shard& shard : engine->store().shards()) {
+        const memory::Lease lease = shard.lease({.gradients = memory::Access::Read});
+        for (const memory::Piece& piece : shard.pieces())
+          course.weights.push_back(test::peek(lease->gradients.narrow(0, piece.offset, piece.part.size)));
+      }
+    });
+    return course;
+  }
   /// In fp64, where a fault costs more than half of the digits and rounding, however a rule amplifies it, does not.
   static void expect_same_course(const Course& got, const Course& want, const std::string& what) {
     const double limit = std::sqrt(std::numeric_limits<double>::epsilon());
@@ -116,8 +139,6 @@ TEST_F(TiersOnAccelerator, LearnWhatTheCpuLearnsWhateverIsSharedOut) {
   expect_same_course(run(config, true, kAll), run(config, false, 0), "tensor and pipeline");
 }
 
-// Neither does a budget, nor where the same update is made of gradients that never left the accelerator: that of SGD,
-// whose operators there are the CPU's kernels on the trap device, in another order on GPUs.
 TEST_F(TiersOnAccelerator, MoveNoBitInAnyFormat) {
   for (const std::string format : {"fp32", "bf16", "fp16"})
     for (const bool has_masters : {true, false}) {
@@ -130,11 +151,17 @@ TEST_F(TiersOnAccelerator, MoveNoBitInAnyFormat) {
       EXPECT_EQ(all.counts.bytes_read, 0) << format;
       expect_equal(run(config, true, all.counts.host_bytes * 3 / 4 / 4096 * 4096), all, format);
     }
-  for (const std::string rule : {"sgd", "adamw", "lion"}) {
-    run::Config config = config_of(rule, 2, 3);
-    config.precision.mode = "fp32";
-    config.training.clip = 0;
-    expect_equal(run(config, true, kAll), run(config, true, 0), rule + " without tiers");
+}
+
+// What is gathered, kept of blocks and added up over micro-batches and ranks; the update is the host's, which rounds
+// otherwise.
+TEST_F(TiersOnAccelerator, HaveTheGradientsOfTheAcceleratorToTheLastBit) {
+  for (const std::string format : {"fp32", "bf16"}) {
+    run::Config config = config_of("adamw", 2, 3);
+    config.precision.mode = format;
+    const Course want = gradients(config, 0, 0);
+    expect_equal(gradients(config, kSome, 0), want, format);
+    expect_equal(gradients(config, kSome, 1 << 20), want, format + ", a budget of the device");
   }
 }
 
@@ -155,6 +182,14 @@ TEST_F(TiersOnAccelerator, ADeviceOfLimitedMemoryMovesNoBit) {
   expect_equal(least, want, "the smallest");
   EXPECT_LE(least.device_peak, config.memory.device);
   EXPECT_GT(all.device_peak, least.device_peak);
+}
+
+TEST_F(TiersOnAccelerator, RefuseStatesOnTheDevice) {
+  run::Config config = config_of("adamw", 1, 3);
+  config.memory.placement = "static";
+  config.memory.device = 1 << 20;
+  config.memory.states_on_device = 0.5;
+  EXPECT_THAT(test::thrown_message([&] { run(config, true, kAll); }), testing::HasSubstr("update on the host"));
 }
 
 }  // namespace

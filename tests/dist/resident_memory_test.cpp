@@ -1,5 +1,5 @@
-// What a process takes of a machine's memory while the model's data lies on a disk: less than that data, where a process
-// without [memory] is refused as much. The limit is the system's (RLIMIT_DATA), of all that a process may write to.
+// What a process takes of a machine's memory while the model's data lies on a disk: less than that data, where a
+// process without [memory] is refused as much. The limit is the system's (RLIMIT_DATA), of all that may be written to.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

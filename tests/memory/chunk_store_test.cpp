@@ -3,54 +3,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn.h>
 
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/parallel/data/gradient_reducer.h"
+#include "memory/foreign_module.h"
 #include "support/counting_home.h"
 #include "support/decorated_world.h"
 #include "support/ranks_values.h"
 
 namespace colossal::memory::chunk_store_test {
 namespace {
-
-constexpr int64_t kWidth = 16;
-
-/// Five layers of 16 x 16; the third has no bias, the last has the weight of the first, the fourth is never used.
-struct Foreign : torch::nn::Module {
-  Foreign() {
-    for (int i = 0; i < 5; ++i)
-      layers.push_back(register_module("layer" + std::to_string(i),
-                                       torch::nn::Linear(torch::nn::LinearOptions(kWidth, kWidth).bias(i != 2))));
-    to(at::kDouble);
-    const at::NoGradGuard no_grad;
-    double phase = 0;  // no generator: modules of several ranks are made at once
-    for (at::Tensor& p : parameters())
-      p.copy_(at::arange(p.numel(), at::kDouble).add(++phase).mul(1.7).sin().mul(0.3).view(p.sizes()));
-  }
-  at::Tensor forward(at::Tensor x) {
-    for (const int i : {0, 1, 2, 4}) x = torch::tanh(layers[i]->forward(x));
-    return torch::linear(x, layers[0]->weight).square().sum();
-  }
-  std::vector<torch::nn::Linear> layers;
-};
-
-/// The module's parameters as the store takes them.
-std::unique_ptr<nn::Parameters> adopt(Foreign& module, comm::Mesh& mesh) {
-  auto parameters = std::make_unique<nn::Parameters>(mesh.place(), nn::Parameters::Options{.dtype = at::kDouble});
-  for (const auto& p : module.named_parameters()) parameters->adopt(p.key(), p.value(), true);
-  return parameters;
-}
-
-at::Tensor input() { return at::linspace(-1, 1, 3 * kWidth, at::kDouble).view({3, kWidth}); }
-
-ChunkOptions options_of(int zero, int64_t capacity = 300) {
-  ChunkOptions options;
-  options.sharing = Sharing::of_stage(zero);
-  options.capacity = capacity;
-  return options;
-}
 
 /// Writes down when a collective of its group begins (its number) and when somebody waits for it (minus that).
 class Diary final : public comm::GroupDecorator {
@@ -135,80 +98,6 @@ TEST_P(Ranks, AForeignModuleComputesTheSameWithItsParametersGone) {
         }
     }
   });
-}
-
-// Weights of 256 elements where a chunk may have 50: what a rank owns of one is cut at multiples of 32.
-TEST_P(Ranks, AParameterThatIsLargerThanAChunkComesAndIsUpdatedSegmentBySegment) {
-  Foreign alone;
-  alone.forward(input()).backward();
-  comm::run_ranks(GetParam(), [&](comm::World& world) {
-    const int64_t part = GetParam() == 3 ? 96 : 256 / GetParam();
-    comm::Mesh mesh(world, {comm::Mesh::batch("data", world.size())});
-    for (const bool is_elsewhere : {false, true}) {
-      Foreign module, changed;
-      const auto parameters = adopt(module, mesh);
-      const auto home = std::make_shared<test::CountingHome>();
-      ChunkOptions options = options_of(3, 50);
-      if (is_elsewhere) options.home = home;
-      ChunkStore store(*parameters, mesh, options);
-      parallel::GradientReducer reducer(store, {.sums = at::kDouble, .each_pass = true});
-      for (const auto& chunk : store.chunks()) {
-        const int64_t size = chunk->slots()[0].size;
-        const std::span<const Shard> shards = store.shards_of(*chunk);
-        ASSERT_EQ(shards.size(), size == 256 ? static_cast<size_t>(part / 32) : 1u);
-        int64_t first = 0;
-        for (size_t i = 0; i < shards.size(); ++i) {
-          EXPECT_EQ(chunk->segments()[i].first, first);
-          EXPECT_EQ(shards[i].length(), chunk->segments()[i].length);
-          for (const Piece& piece : shards[i].pieces()) {
-            EXPECT_EQ(piece.parameter, chunk->slots()[0].parameter);
-            EXPECT_EQ(piece.part.first, chunk->part_begin() + first);
-          }
-          first += shards[i].length();
-        }
-        EXPECT_EQ(first, chunk->part_length());
-      }
-      home->forget_counts();
-      EXPECT_TRUE(at::equal(module.forward(input()), alone.forward(input())));
-      if (is_elsewhere) {
-        EXPECT_GT(home->brought(), 0);
-        EXPECT_GT(home->expected(), 0) << "the next segment while one is copied";
-      }
-      if (is_elsewhere && world.size() == 1) EXPECT_EQ(home->most_lent, 32);
-      reducer.zero();
-      reducer.begin(true);
-      (module.forward(input()) / world.size()).backward();
-      reducer.finish();
-      store.end_pass();
-      const double rate = 0.125;
-      for_leases(store.shards(), {.values = Access::Write, .gradients = Access::Read},
-                 [&](size_t, Resident& shard) { shard.values.sub_(shard.gradients, rate); });
-      store.updated();
-      const at::NoGradGuard no_grad;
-      for (auto& p : changed.named_parameters()) {
-        const at::Tensor gradient = alone.named_parameters()[p.key()].grad();
-        if (gradient.defined()) p.value().sub_(gradient, rate);
-        EXPECT_TRUE(at::allclose(module.named_parameters()[p.key()], p.value(), 1e-12, 1e-12)) << p.key();
-      }
-      EXPECT_EQ(home->lent(), 0);
-    }
-  });
-}
-
-// Those of a part that is whole on every rank are slices of it.
-TEST_P(Ranks, SegmentsOfPartsThatStayAreShared) {
-  for (const int zero : {0, 1, 2})
-    comm::run_ranks(GetParam(), [&](comm::World& world) {
-      comm::Mesh mesh(world, {comm::Mesh::batch("data", world.size())});
-      Foreign module, alone;
-      const auto parameters = adopt(module, mesh);
-      ChunkStore store(*parameters, mesh, options_of(zero, 50));
-      EXPECT_GT(store.shards().size(), store.chunks().size());
-      for (Shard& shard : store.shards()) shard.lease({.values = Access::Write})->values.mul_(2);
-      store.updated();
-      for (const auto& p : module.named_parameters())
-        EXPECT_TRUE(at::equal(p.value(), 2 * alone.named_parameters()[p.key()])) << "zero " << zero << ", " << p.key();
-    });
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, Ranks, testing::Values(1, 2, 3));
 

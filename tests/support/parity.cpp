@@ -284,6 +284,13 @@ at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& te
   return tensor.part ? local.view({-1}).narrow(0, tensor.part->first, tensor.part->size) : local;
 }
 
+void put_part(at::Tensor& whole, const checkpoint::NamedTensor& tensor) {
+  const at::Tensor value = tensor.value.clone();
+  if (!whole.defined()) whole = at::zeros(tensor.spec.shape, value.options());
+  const tensor::FlatPart all{0, whole.numel()}, part = tensor.part.value_or(all);
+  whole.view({-1}).narrow(0, part.first, part.size).copy_(value.view({-1}));
+}
+
 void check_parity(const ParityCase& c) {
   ParityCase serial = c;
   serial.device = nullptr;
@@ -318,11 +325,7 @@ void check_parity(const ParityCase& c) {
       expect_close(at::scalar_tensor(got.norms[i], at::kDouble), norm, terms, concat("gradient norm of step ", i));
     }
     std::map<std::string, at::Tensor> whole_gradients;
-    for (const auto& g : want.gradients) {
-      at::Tensor& whole = whole_gradients[g.name];
-      if (!whole.defined()) whole = at::zeros(g.spec.shape, g.value.clone().options());
-      whole.view({-1}).narrow(0, g.part->first, g.part->size).copy_(g.value.clone());
-    }
+    for (const auto& g : want.gradients) put_part(whole_gradients[g.name], g);
     for (const auto& g : got.gradients) {
       // whose size, not that of a part, says what rounding may do
       const at::Tensor& whole = whole_gradients.at(g.name);

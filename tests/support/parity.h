@@ -67,5 +67,7 @@ void check_parity(const ParityCase& c);
 at::Tensor local_part(const at::Tensor& whole, const tensor::ShardSpec& spec, const tensor::Place& place);
 /// What `tensor` holds of it at `place`: the local tensor, or a part of that.
 at::Tensor local_part(const at::Tensor& whole, const checkpoint::NamedTensor& tensor, const tensor::Place& place);
+/// The logical tensor `whole`, zeros if there is none yet, gets what a rank that has all of it holds of it in `tensor`.
+void put_part(at::Tensor& whole, const checkpoint::NamedTensor& tensor);
 
 }  // namespace colossal::test

@@ -62,7 +62,7 @@ class TrapWaits {
   TrapCounts before_;
 };
 
-/// The numbers of `x`, of whatever device, for the eyes of a test: no wait is counted.
+/// The numbers of `x`, of whatever device, as they are there now, for the eyes of a test: no wait is counted.
 at::Tensor peek(const at::Tensor& x);
 
 }  // namespace colossal::test

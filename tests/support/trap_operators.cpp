@@ -344,7 +344,6 @@ at::Scalar read_scalar(const at::Tensor& t) {
 }  // namespace
 
 at::Tensor peek(const at::Tensor& x) {
-  catch_up_all();
   if (!x.is_privateuseone()) return x.detach().to(at::kCPU, x.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   const at::AutoDispatchBelowAutograd below;
   const at::DisableRecordFunctionGuard unseen;

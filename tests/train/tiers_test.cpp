@@ -153,6 +153,17 @@ TEST(TieredTraining, NeedsNoBudgetForAParameterThatIsLargerThanAChunk) {
   }
 }
 
+// Their parameters gave way to gradients that nobody uses.
+TEST(TieredTraining, GoesOnAfterStepsThatTheLossScaleSkips) {
+  run::Config config = config_of({.precision = "fp16"});
+  config.precision.loss_scale = 1 << 24;  // gradients overflow until it is halved some times
+  expect_equal(run(config, 1), {run(config, 1).losses, run(config, 0).weights}, "the first step is skipped");
+  const Course want = run(in_memory(config), 12);
+  test::TemporaryFolder folder;
+  Tiers tiers;
+  expect_equal(run_in_tiers(in_tiers(config, folder.path(), budgets_of(config).least), 12, tiers), want, "fp16");
+}
+
 // Parameters and gradients that nobody shares out stay in memory, whatever the budget.
 TEST(TieredTraining, NeedsABudgetForWhatIsNotInPlaceAlone) {
   const run::Config config = config_of({.zero = 1, .data = 2});

@@ -120,11 +120,11 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
   const std::vector<Source> sources = match(parts, files, external, folder);
   std::multimap<std::string, const Source*> found;
   for (const Source& source : sources) found.emplace(source.part->parameter->name, &source);
-  tensor::Held held;  // until the next one is there: see Stored
+  tensor::Held held;  // one that becomes the next: see Stored
   for (const NamedTensor& value : values) {
     const auto [first, last] = found.equal_range(value.name);
     if (first == last) continue;
-    held = value.value.write();
+    value.value.write_into(held);
     held.value.detach().zero_();  // padding
     for (auto at = first; at != last; ++at) copy_part(*at->second, files, value, held.value, parameters.place());
   }

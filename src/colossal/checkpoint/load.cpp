@@ -125,9 +125,9 @@ Copies plan_copies(const TrainingState& state, const Manifest& manifest, Shards&
 }
 
 void fill(const TrainingState& state, const Copies& copies, const tensor::Place& place) {
-  tensor::Held held;  // until the next one is there: see Stored
+  tensor::Held held;  // one that becomes the next: see Stored
   for (size_t i = 0; i < state.tensors.size(); ++i) {
-    held = state.tensors[i].value.write();
+    state.tensors[i].value.write_into(held);
     held.value.detach().zero_();  // padding; the rest is copied over
     for (const Copy& copy : copies[i]) {
       at_box(at_block(state.tensors[i], held.value, place, copy.target), copy.common, copy.target.start)

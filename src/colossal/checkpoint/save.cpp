@@ -54,10 +54,10 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
     entries.push_back({block_name(block.tensor->name, {block.block.start, block.block.size}),
                        block.tensor->value.scalar_type(), block.block.size});
   SafetensorsWriter writer(path, std::move(entries), {}, SafetensorsWriter::Order::AsGiven);
-  tensor::Held held;  // until the next one is there: see Stored
+  tensor::Held held;  // one that becomes the next: see Stored
   for (const TensorEntry& entry : writer.entries()) {
     const WrittenBlock& block = blocks.at(entry.name);
-    held = block.tensor->value.read();
+    block.tensor->value.read_into(held);
     const at::Tensor host = at_block(*block.tensor, held.value, place, block.block).to(at::kCPU).contiguous();
     writer.write(host);
     const StoredTensor described{entry.dtype, block.tensor->spec.shape, {}};

@@ -76,9 +76,11 @@ class Tries {
 
   /// The largest that works within patience; none: nothing does, with the reason of the first.
   std::optional<MemoryTry> search(int64_t first) {
-    std::printf("%6s  %13s  %8s  %10s  %10s  %10s  %10s  %10s  %9s  %9s  %10s\n",
-                bench_.growth == Growth::Layers ? "layers" : "heads", "parameters", "s/step", "resident", "host",
-                "disk", "read", "written", "evictions", "optimum", "opt. read");
+    const bool has_device = bench_.config.memory.device > 0;
+    std::printf("%6s  %13s  %8s  %10s%s  %10s  %10s  %10s  %10s  %9s  %9s  %10s\n",
+                bench_.growth == Growth::Layers ? "layers" : "heads", "parameters", "s/step", "resident",
+                has_device ? "      device      copied" : "", "host", "disk", "read", "written", "evictions", "optimum",
+                "opt. read");
     try {
       largest_that_works(first, bench_.resolution, [this](int64_t size) { return works(size); });
     } catch (const OutOfPatience&) {
@@ -100,8 +102,10 @@ class Tries {
 
   void print(int64_t size, const MemoryTry& t) const {
     std::printf("%6lld  %13lld  %8.3f", static_cast<long long>(size), static_cast<long long>(t.parameters), t.seconds);
-    for (const int64_t bytes : {t.resident_bytes, t.host_bytes, t.disk_bytes, t.bytes_read, t.bytes_written})
-      std::printf("  %10s", readable_bytes(bytes).c_str());
+    std::vector<int64_t> columns{t.resident_bytes};
+    if (bench_.config.memory.device > 0) columns.insert(columns.end(), {t.device_bytes, t.bytes_copied});
+    columns.insert(columns.end(), {t.host_bytes, t.disk_bytes, t.bytes_read, t.bytes_written});
+    for (const int64_t bytes : columns) std::printf("  %10s", readable_bytes(bytes).c_str());
     std::printf("  %9.0f  %9.1f  %10s\n", t.evictions, t.optimal_evictions,
                 readable_bytes(t.optimal_bytes_read).c_str());
     std::fflush(stdout);
@@ -179,8 +183,9 @@ run::Config config_of_bench(const Arguments& flags) {
 int search_and_print(const MemoryBench& bench, int64_t first, bool has_baseline, const std::string& picture) {
   std::printf(
       "The largest GPT that trains %lld steps in at most %s of resident memory, in %s with %s; the last step of each "
-      "try.\nHost, disk: where parameters, gradients and states lie behind it. Optimum: what leaves, and is "
-      "read, where a policy knows the future.\n\n",
+      "try.\nDevice: the most that it had; copied: to and from it. Host, disk: where parameters, gradients and states "
+      "lie "
+      "behind it.\nOptimum: what leaves, and is read, where a policy knows the future.\n\n",
       static_cast<long long>(bench.steps), readable_bytes(bench.limit).c_str(), bench.config.precision.mode.c_str(),
       bench.config.optimizer.name.c_str());
   Tries tiered(bench, {});

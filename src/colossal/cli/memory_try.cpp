@@ -34,14 +34,17 @@ data::Batch random_batch(const run::Config& config, int64_t vocabulary, int64_t 
 }
 
 void add_moves(MemoryTry& result, const memory::TieredHome& tiers, const memory::TieredHome::Counts& before,
-               int64_t budget) {
+               const train::DeviceUse& device_before, const train::DeviceUse& device_after) {
+  result.device_bytes = device_after.peak;
+  result.bytes_copied =
+      device_after.copied_to - device_before.copied_to + device_after.copied_from - device_before.copied_from;
   const memory::TieredHome::Counts after = tiers.counts();
   result.host_bytes = after.host_bytes, result.disk_bytes = after.disk_bytes;
   result.bytes_read = after.bytes_read - before.bytes_read;
   result.bytes_written = after.bytes_written - before.bytes_written;
   result.evictions = static_cast<double>(after.evictions - before.evictions);
   result.events = tiers.end_record();
-  const std::vector<memory::OptimalPass> passes = memory::offline_optimum(result.events, budget, kPasses);
+  const std::vector<memory::OptimalPass> passes = memory::offline_optimum(result.events, tiers.host_bytes(), kPasses);
   for (int i = kPasses / 2; i < kPasses; ++i) {
     result.optimal_evictions += passes[static_cast<size_t>(i)].evictions / (kPasses / 2);
     result.optimal_bytes_read += passes[static_cast<size_t>(i)].bytes_read / (kPasses / 2);
@@ -74,12 +77,14 @@ MemoryTry measured_try(const run::Config& config, int64_t steps, bool with_event
       const bool is_last = step + 1 == steps;
       if (is_last && tiers) tiers->begin_record();
       const auto before = tiers ? tiers->counts() : memory::TieredHome::Counts{};
+      const auto device_use = [&] { return engine->device_use().value_or(train::DeviceUse{}); };
+      const train::DeviceUse device_before = device_use();
       const Stopwatch watch;
       engine->zero_grad();
       result.loss = engine->train_step(batch);
       engine->step();
       result.seconds = watch.seconds();
-      if (is_last && tiers) add_moves(result, *tiers, before, config.memory.host);
+      if (is_last && tiers) add_moves(result, *tiers, before, device_before, device_use());
     }
   });
   if (!with_events) result.events.clear();
@@ -97,6 +102,8 @@ std::string to_json(const MemoryTry& t) {
                         {"resident_bytes", t.resident_bytes},
                         {"host_bytes", t.host_bytes},
                         {"disk_bytes", t.disk_bytes},
+                        {"device_bytes", t.device_bytes},
+                        {"bytes_copied", t.bytes_copied},
                         {"bytes_read", t.bytes_read},
                         {"bytes_written", t.bytes_written},
                         {"evictions", t.evictions},
@@ -115,6 +122,8 @@ MemoryTry memory_try_of(const std::string& line) {
                 .resident_bytes = object.at("resident_bytes"),
                 .host_bytes = object.at("host_bytes"),
                 .disk_bytes = object.at("disk_bytes"),
+                .device_bytes = object.at("device_bytes"),
+                .bytes_copied = object.at("bytes_copied"),
                 .bytes_read = object.at("bytes_read"),
                 .bytes_written = object.at("bytes_written"),
                 .evictions = object.at("evictions"),

@@ -16,6 +16,7 @@ struct MemoryTry {
   double loss = 0;
   int64_t resident_bytes = 0;                   ///< of the process, at most, ever
   int64_t host_bytes = 0, disk_bytes = 0;       ///< of tensors, where they lie behind it
+  int64_t device_bytes = 0, bytes_copied = 0;   ///< with memory.device: that it had, at most; to and from it
   int64_t bytes_read = 0, bytes_written = 0;    ///< between the two
   double evictions = 0, optimal_evictions = 0;  ///< and those of memory::offline_optimum()
   int64_t optimal_bytes_read = 0;               ///< likewise

@@ -97,10 +97,15 @@ comm::Work Chunk::gathered(const at::Tensor& part) {
                       : sharers_->all_gather(whole_, part);
 }
 
+Kept& Chunk::to_bring(size_t segment) {
+  watcher_->before_bring(*this, segment);
+  return *segments_[segment].kept;
+}
+
 void Chunk::copy_part(const at::Tensor& to) {
   for (size_t i = 0; i < segments_.size(); ++i) {
     const auto& [first, length, kept] = segments_[i];
-    kept->copy_to(to.narrow(0, first, length));
+    to_bring(i).copy_to(to.narrow(0, first, length));
     if (i + 1 < segments_.size()) segments_[i + 1].kept->expect();
   }
 }
@@ -109,7 +114,7 @@ void Chunk::bring_part() {
   failure_ = nullptr;
   try {
     if (is_lent())
-      sent_ = segments_.front().kept->bring();
+      sent_ = to_bring(0).bring();
     else if (is_alone())
       copy_part(sent_ = whole_);
     else

@@ -47,12 +47,15 @@ class Chunk {
  public:
   enum class State { Sharded, Gathering, Gathered, Computing };
 
-  /// Who is told when an operator is about to read a chunk, and when it is done. Errors must not leave it: nothing
+  /// Who is told when an operator is about to read a chunk, and when it is done. Errors must not leave these: nothing
   /// catches them there.
   class Watcher {
    public:
     virtual ~Watcher() = default;
     virtual void before_use(Chunk& chunk) = 0;
+    /// Segment number `segment` is about to be brought: it may not be there, and is when this returns. Errors: what is
+    /// in the way of that, as of Kept::bring().
+    virtual void before_bring(Chunk& chunk, size_t segment) = 0;
     virtual void after_use(Chunk& chunk) = 0;
   };
 
@@ -117,6 +120,8 @@ class Chunk {
   /// Whether what the others are sent, or what is read, is what the home lends.
   bool is_lent() const { return in_place_ || (lends_here_ && !is_alone() && segments_.size() == 1); }
   at::Tensor own_slice() const { return whole_.narrow(0, part_begin(), part_length()); }
+  /// That segment, which is about to be brought, or copied: the watcher has been told.
+  Kept& to_bring(size_t segment);
   /// to [part_length()] <- the part, one segment after the other.
   void copy_part(const at::Tensor& to);
   void bring_part();

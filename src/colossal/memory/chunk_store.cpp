@@ -56,7 +56,6 @@ ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const Chunk
     : options_(options), mesh_(mesh), placement_(placement ? std::move(placement) : std::make_unique<GatherNext>()) {
   require(options.sharing.is_legal(), "zero",
           "gradients are shared with states alone, parameters with gradients alone");
-  if (!options_.home) options_.home = std::make_shared<InPlace>();
   std::vector<nn::Parameter*> held;
   std::vector<PackItem> items;
   std::map<Family, int64_t> families;
@@ -91,13 +90,13 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
                                ? at::empty({1}, options).expand({length})  // sizes alone, no memory
                                : at::zeros({length}, has_masters ? options.dtype(*options_.masters) : options);
   for (const Slot& slot : options_.inference ? std::vector<Slot>{} : slots) {
-    const at::Tensor home = view_of_slot(exact, slot);
+    const at::Tensor values = view_of_slot(exact, slot);
     if (parameters.options().without_memory)
-      parameters.draw(*slot.parameter, home);
+      parameters.draw(*slot.parameter, values);
     else
-      home.copy_(slot.parameter->value);
+      values.copy_(slot.parameter->value);
   }
-  std::shared_ptr<Home> home = options_.home;
+  std::shared_ptr<Home> home = options_.home ? options_.home : std::make_shared<InPlace>();
   homes_.push_back(trained && options_.on_device ? std::make_shared<MovableHome>(home, options_.on_device) : nullptr);
   if (homes_.back()) home = homes_.back();
   const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
@@ -253,6 +252,10 @@ void ChunkStore::before_use(Chunk& chunk) {
       chunk.begin_use();
     }
   }
+}
+
+void ChunkStore::before_bring(Chunk& chunk, size_t segment) {
+  if (chunk.trained()) shards_of(chunk)[segment].make_copy();
 }
 
 void ChunkStore::after_use(Chunk& chunk) { chunk.end_use(); }

@@ -120,6 +120,7 @@ class ChunkStore final : public Chunk::Watcher {
  private:
   void before_use(Chunk& chunk) override;
   void after_use(Chunk& chunk) override;
+  void before_bring(Chunk& chunk, size_t segment) override;
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
   Situation situation() const;

@@ -1,6 +1,7 @@
 #include "colossal/memory/shard.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -30,6 +31,8 @@ struct ShardTensors {
   std::vector<Piece> pieces;
   at::TensorOptions options;
   int64_t length = 0;
+  bool copy_is_dropped = false, drops_gradients = false;  // the latter: when an update is over
+  bool is_updated = false;                                // the lease writes values
   std::weak_ptr<Resident> lease;
   // A lease that has ended is not over before its tensors are back: until then nobody may begin another.
   bool is_lent = false;
@@ -97,6 +100,26 @@ struct ShardTensors {
     tenant.has_values = true;
   }
 
+  /// `lease` is complete, and there was no copy: it gets one, or its padding, where `needs` writes the values.
+  void fill_copy(Resident& lease, const Needs& needs) {
+    const at::NoGradGuard no_grad;
+    if (needs.values != Access::Write) {
+      lease.copy.copy_(lease.values);
+      copy_is_dropped = false;
+      return;
+    }
+    const int64_t end = pieces.empty() ? 0 : pieces.back().offset + pieces.back().part.size;
+    lease.copy.narrow(0, end, length - end).zero_();
+  }
+
+  /// The values were written, and with them the copy.
+  void end_update() {
+    copy_is_dropped = false;
+    if (!std::exchange(drops_gradients, false)) return;
+    gradients.access = Access::None;
+    drop(gradients);
+  }
+
   static void drop(Tenant& tenant) {
     if (tenant.is_there()) tenant.kept->forget();
     tenant.has_values = false;
@@ -110,6 +133,7 @@ Resident::Resident(std::shared_ptr<ShardTensors> shard)
 Resident::~Resident() {
   const std::lock_guard lock(shard_->mutex);
   if (shard_->values.access == Access::Write) shard_->options = values.options();
+  if (std::exchange(shard_->is_updated, false)) shard_->end_update();
   shard_->for_tenants(Needs::all(), this, [this](ShardTensors::Tenant& tenant, Access, const at::Tensor& from) {
     shard_->put(tenant, from);
   });
@@ -185,9 +209,31 @@ void Shard::drop_gradients() const {
   Lease held;  // ends when the mutex is free
   std::unique_lock lock(tensors_->mutex);
   held = tensors_->current(lock);
-  if (held && tensors_->gradients.lent.defined()) tensors_->gradients.kept->put(tensors_->gradients.lent, false);
   ShardTensors::drop(tensors_->gradients);
+  tensors_->drops_gradients = false;
   if (held) held->gradients.reset();
+}
+
+void Shard::drop_gradients_after_update() const {
+  const std::lock_guard lock(tensors_->mutex);
+  tensors_->drops_gradients = true;
+}
+
+void Shard::drop_copy() const {
+  Lease held;  // ends when the mutex is free
+  std::unique_lock lock(tensors_->mutex);
+  held = tensors_->current(lock);
+  if (held || !tensors_->copy.kept || tensors_->copy_is_dropped) return;
+  tensors_->copy.kept->forget();
+  tensors_->copy_is_dropped = true;
+}
+
+void Shard::make_copy() const {
+  {
+    const std::lock_guard lock(tensors_->mutex);
+    if (!tensors_->copy_is_dropped) return;
+  }
+  lease({.copy = Access::Read});
 }
 
 void Shard::expect(const Needs& needs) const {
@@ -207,7 +253,14 @@ Lease Shard::lease(const Needs& needs) const {
     tensors_->lease = held;
     tensors_->is_lent = true;
   }
-  tensors_->for_tenants(needs, held.get(), &ShardTensors::bring);
+  Needs wanted = needs;
+  wanted.values = std::max(needs.values, tensors_->values.access);
+  const bool has_copy = !tensors_->copy_is_dropped;
+  if (!has_copy && needs.copy != Access::None)
+    wanted.values = std::max(wanted.values, Access::Read), wanted.copy = Access::Write;
+  tensors_->for_tenants(wanted, held.get(), &ShardTensors::bring);
+  if (!has_copy && held->copy.defined()) tensors_->fill_copy(*held, wanted);
+  tensors_->is_updated = wanted.values == Access::Write;
   return held;
 }
 

@@ -102,6 +102,8 @@ class Shard {
   Shard(Parts parts, std::vector<Piece> pieces);
 
   const std::vector<Piece>& pieces() const;
+  /// The same for all handles of this shard, and for no other one.
+  const void* identity() const { return tensors_.get(); }
   int64_t length() const;
   /// That a lease of all of it takes of the home's memory, without gradients.
   int64_t bytes() const;
@@ -118,6 +120,14 @@ class Shard {
   void add_gradients(const at::Tensor& more, at::ScalarType sums) const;
   /// From now on there are no gradients. Nothing is brought; a home keeps the place for the next ones.
   void drop_gradients() const;
+  /// The gradients, those to come too, are over with the next lease that writes values, which is their update.
+  void drop_gradients_after_update() const;
+  /// Nobody wants the copy before an update, unless somebody has a lease: it is forgotten, and gradients may lie in its
+  /// place. A lease that writes values finds one of any values, to be set as ever; one of the copy alone brings the
+  /// values and makes it anew. Nobody may have brought it beside the shard.
+  void drop_copy() const;
+  /// The copy is there again, if it was dropped: the rounded values. Errors: of lease().
+  void make_copy() const;
 
   /// A lease of `needs` is near.
   void expect(const Needs& needs) const;

@@ -84,10 +84,13 @@ std::vector<StateTensor> Adam8bit::state() {
     for (size_t p = 0; p < shard.pieces().size(); ++p) {
       const memory::Piece& piece = shard.pieces()[p];
       const auto moment = [&](size_t place, Codes kind) {
-        return tensor::Stored(at::kFloat, {piece.part.size}, [=](bool writes) {
-          auto decoded = std::make_shared<Decoded>(shard, place, kind, writes);
-          return tensor::Held{decoded->values, decoded};
-        });
+        return tensor::Stored(
+            at::kFloat, {piece.part.size},
+            [=](bool writes) {
+              auto decoded = std::make_shared<Decoded>(shard, place, kind, writes);
+              return tensor::Held{decoded->values, decoded};
+            },
+            shard.identity());
       };
       tensors.push_back(state_of_piece("exp_avg", moment(first_ + 4 * p, Codes::Signed), piece));
       tensors.push_back(state_of_piece("exp_avg_sq", moment(first_ + 4 * p + 2, Codes::Positive), piece));

@@ -14,11 +14,14 @@ at::Tensor narrowed(const at::Tensor& flat, int64_t offset, int64_t size) {
 
 /// Elements [offset, offset + size) of the state at `place`.
 tensor::Stored stored_state(const memory::Shard& shard, size_t place, int64_t offset, int64_t size) {
-  return {shard.options(), {size}, [=](bool writes) {
+  return {shard.options(),
+          {size},
+          [=](bool writes) {
             const memory::Lease lease = shard.lease(
                 {.states = writes ? Access::Write : Access::Read, .places = {.first = place, .end = place + 1}});
             return tensor::Held{lease->states[place].narrow(0, offset, size), lease};
-          }};
+          },
+          shard.identity()};
 }
 
 }  // namespace

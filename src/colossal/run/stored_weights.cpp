@@ -7,10 +7,13 @@ namespace {
 
 tensor::Stored values_of(const memory::Shard& shard, const memory::Piece& piece) {
   const int64_t offset = piece.offset, size = piece.part.size;
-  return {shard.options(), {size}, [=](bool writes) {
+  return {shard.options(),
+          {size},
+          [=](bool writes) {
             const memory::Lease lease = shard.lease({.values = writes ? memory::Access::Write : memory::Access::Read});
             return tensor::Held{lease->values.narrow(0, offset, size), lease};
-          }};
+          },
+          shard.identity()};
 }
 
 }  // namespace

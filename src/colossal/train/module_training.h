@@ -119,8 +119,8 @@ class ModuleTraining {
 };
 
 /// Takes `module` over for training as [parallel] data and zero, [precision], [memory] without recompute, [optimizer],
-/// [training] and [run] device of `config` say; other sections are not read. Every rank gives the same module: parameters and buffers start with
-/// rank 0's values. Parameters, trained, frozen (requires_grad false) or shared by submodules, and floating-point
+/// [training] and [run] device of `config` say; other sections are not read. Every rank gives the same module:
+/// parameters and buffers start with rank 0's values. Parameters, trained, frozen (requires_grad false) or shared by submodules, and floating-point
 /// buffers get the compute dtype; matrices and larger decay (optimizer.weight_decay), vectors, that is biases and
 /// norms, do not. Whoever is frozen stays frozen. Rules for matrices (muon) treat every parameter of two dimensions or
 /// more but the tables of torch::nn::Embedding; of heads they know nothing.

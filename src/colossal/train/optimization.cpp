@@ -45,9 +45,9 @@ auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) 
 
 std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, at::Device device, int64_t ranks_here) {
   if (!config.memory.has_tiers()) return nullptr;
-  require(config.memory.states_on_device == 0 || device.is_cpu(), "memory",
-          "states_on_device is for ranks that compute on the CPU: of those on ", device.str(),
-          " the host updates; leave it out");
+  require(device.is_cpu() || config.memory.states_on_device == 0, "memory",
+          "states_on_device is for ranks that compute on the CPU, where others update on the host: got ",
+          config.memory.states_on_device, " on ", device.str(), "; leave it out");
   memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement), .device = device};
   const bool is_open = config.memory.host == 0;
   // With a disk nothing stays until it is known what transfers need.

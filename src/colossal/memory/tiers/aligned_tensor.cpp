@@ -45,7 +45,7 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
     }
   }
   // Large ones live long: among the activations they would leave holes in what LibTorch's allocator keeps.
-  if (wanted >= kMapped)
+  if (wanted >= kMapped && !options.pinned_memory())
     return mapped(wanted, bytes_options).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
   at::Tensor bytes = at::empty({wanted}, bytes_options);
   if (bytes_to_block(bytes) != 0) {

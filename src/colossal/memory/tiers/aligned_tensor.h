@@ -9,7 +9,7 @@ namespace colossal::memory {
 /// this process, which then copies from and to it while the host goes on.
 /// Memory: of the system where it is large, of LibTorch's allocator where it is small, and two blocks more than the
 ///         tensor needs at most. Pinned for a device other than CUDA's, whatever the allocator of that device rounds it
-///         to. Errors ("memory"): the system has none.
+///         to. Errors ("memory"): the system has none, or locks no more.
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options);
 
 /// Whether `tensor` is as empty_aligned() makes them.

@@ -208,6 +208,11 @@ void TieredHome::raise_host_bytes(int64_t bytes) {
   state_->set_budget(bytes);
 }
 
+int64_t TieredHome::host_bytes() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->budget;
+}
+
 const DiskSpace* TieredHome::disk() const { return state_->disk.get(); }
 
 TieredHome::Counts TieredHome::counts() const {

@@ -64,6 +64,7 @@ class TieredHome final : public Home {
 
   /// From now on that is Options::host_bytes. More than before: nothing moves.
   void raise_host_bytes(int64_t bytes);
+  int64_t host_bytes() const;
 
   const DiskSpace* disk() const;  ///< null: none
 

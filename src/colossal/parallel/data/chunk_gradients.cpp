@@ -68,7 +68,7 @@ class WholeGradients final : public ChunkGradients {
       work_ = summands_.further.front()->all_reduce(whole_, comm::Reduce::Sum);
   }
 
-  void receive() override {
+  void receive(bool) override {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     work_.wait();
@@ -91,9 +91,10 @@ class WholeGradients final : public ChunkGradients {
 /// Made by the first gradient of a pass and freed by the reduction, but for this rank's part.
 class PartGradients final : public ChunkGradients {
  public:
-  PartGradients(const memory::Chunk& chunk, std::span<const memory::Shard> shards, Summands summands,
+  PartGradients(bool is_elsewhere, const memory::Chunk& chunk, std::span<const memory::Shard> shards, Summands summands,
                 const GradientOptions& options)
-      : chunk_(chunk),
+      : is_elsewhere_(is_elsewhere),
+        chunk_(chunk),
         shards_(shards.begin(), shards.end()),
         summands_(std::move(summands)),
         options_(options),
@@ -140,13 +141,14 @@ class PartGradients final : public ChunkGradients {
                         : summands_.sharers->reduce_scatter(received_, whole_, comm::Reduce::Sum);
   }
 
-  void receive() override {
+  void receive(bool last) override {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     work_.wait();
     sum_over(summands_.further, received_);
     whole_.reset();
     std::fill(filled_.begin(), filled_.end(), false);
+    if (last && is_elsewhere_) make_way();
     if (shards_.front().options().device() == received_.device())
       add_here();
     else  // which nobody waits for
@@ -173,6 +175,16 @@ class PartGradients final : public ChunkGradients {
     });
   }
 
+  /// Nobody reads the parameters of this chunk before the update, or hardly: those are made of their masters.
+  void make_way() {
+    // A gather that is under way reads it, unless several segments were put together for that.
+    const bool is_read = chunk_.state() == memory::Chunk::State::Gathering && shards_.size() == 1;
+    for (const memory::Shard& shard : shards_) {
+      shard.drop_gradients_after_update();
+      if (!chunk_.stays() && !is_read) shard.drop_copy();
+    }
+  }
+
   /// What no gradient came for, padding too.
   void clear_gaps() {
     int64_t end = 0;
@@ -184,6 +196,7 @@ class PartGradients final : public ChunkGradients {
     whole_.narrow(0, end, chunk_.length() - end).zero_();
   }
 
+  bool is_elsewhere_;  // what is kept is in a home
   const memory::Chunk& chunk_;
   std::vector<memory::Shard> shards_;
   Summands summands_;
@@ -215,11 +228,12 @@ Summands Summands::of(memory::ChunkStore& store, const memory::Chunk& chunk) {
   return s;
 }
 
-std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::Sharing& sharing, const memory::Chunk& chunk,
+std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::ChunkOptions& store, const memory::Chunk& chunk,
                                                      std::span<const memory::Shard> shards, Summands summands,
                                                      const GradientOptions& options) {
-  if (sharing.gradients) return std::make_unique<PartGradients>(chunk, shards, std::move(summands), options);
-  return std::make_unique<WholeGradients>(sharing.states, chunk, shards, std::move(summands), options);
+  if (store.sharing.gradients)
+    return std::make_unique<PartGradients>(store.home != nullptr, chunk, shards, std::move(summands), options);
+  return std::make_unique<WholeGradients>(store.sharing.states, chunk, shards, std::move(summands), options);
 }
 
 }  // namespace colossal::parallel

@@ -21,7 +21,8 @@ class ChunkGradients {
   /// Begins to sum what is here over the first group of ranks. Collective among these.
   virtual void send() = 0;
   /// Returns when the shards' gradients are the sum over all groups. Collective among these.
-  virtual void receive() = 0;
+  /// `last`: of a step, so that the update is next.
+  virtual void receive(bool last) = 0;
   /// Whether autograd adds to them in place, so that there is nothing to take.
   virtual bool are_in_place() const = 0;
 };
@@ -44,14 +45,16 @@ struct Summands {
   bool are_others() const { return sharers->size() > 1 || !further.empty(); }
 };
 
-/// The home of a chunk's gradients under the store's Sharing:
+/// The home of a chunk's gradients under the options of its store:
 ///   not shared: whole from the beginning of the run to its end; autograd adds to them in place where the dtypes agree.
 ///               Summed by an all_reduce, or, where states are shared, by a reduce_scatter into this rank's part.
 ///   shared:     whole from the first gradient of a pass to their reduce_scatter; this rank's part until zero(), of
-///               which its shards, `shards`, get views.
+///               which its shards, `shards`, get views. Where the store has a home they are dropped by the update
+///               (Shard::drop_gradients_after_update), and those of the last pass take the place of parameters that
+///               have masters (Shard::drop_copy): 2 + 12 bytes a parameter with two moments, not 2 + 2 + 12.
 /// Bytes:         L, or L for the time of a pass and L / N (L elements, N sharers).
 /// Communication: that of GradientReducer.
-std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::Sharing& sharing, const memory::Chunk& chunk,
+std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::ChunkOptions& store, const memory::Chunk& chunk,
                                                      std::span<const memory::Shard> shards, Summands summands,
                                                      const GradientOptions& options);
 

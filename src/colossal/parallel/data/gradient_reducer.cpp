@@ -32,7 +32,8 @@ struct GradientReducer::State {
       if (!chunk->trained()) continue;
       Summands summands = Summands::of(store, *chunk);
       const bool are_others = summands.are_others();
-      auto gradients = make_chunk_gradients(sharing, *chunk, store.shards_of(*chunk), std::move(summands), options);
+      auto gradients =
+          make_chunk_gradients(store.options(), *chunk, store.shards_of(*chunk), std::move(summands), options);
       needs_nobody = needs_nobody && !are_others && gradients->are_in_place();
       const bool late = chunk->slots().front().parameter->spec.stages.size() > 1;
       chunks.insert(chunks.begin(), Departure{chunk.get(), std::move(gradients), late});
@@ -61,7 +62,7 @@ struct GradientReducer::State {
   }
 
   void receive_all() {
-    for (Departure* d : under_way) d->gradients->receive();
+    for (Departure* d : under_way) d->gradients->receive(last);
     under_way.clear();
   }
 
@@ -78,10 +79,10 @@ struct GradientReducer::State {
   memory::ChunkStore& store;
   GradientOptions options;
   memory::Sharing sharing;
-  bool needs_nobody = true;  // no chunk has a peer, autograd adds in place: nothing will ever leave
-  bool active = false;
-  std::vector<Departure> chunks;  // the last first
-  size_t next = 0;                // first that has not left
+  bool needs_nobody = true;           // no chunk has a peer, autograd adds in place: nothing will ever leave
+  bool active = false, last = false;  // last: pass of the step
+  std::vector<Departure> chunks;      // the last first
+  size_t next = 0;                    // first that has not left
   std::vector<Departure*> under_way;
 };
 
@@ -130,6 +131,7 @@ void GradientReducer::begin(bool last) {
   if (!last && !s.options.each_pass) return;
   s.finish();  // of the pass before
   s.active = true;
+  s.last = last;
   s.next = 0;
   for (Departure& d : s.chunks) {
     d.pending = static_cast<int64_t>(d.chunk->slots().size());

@@ -1,0 +1,177 @@
+// Parameters that have masters and lie in a home give way to their gradients: what is kept, and that nobody notices.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/memory/chunk_store.h"
+#include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/optim/optimizer.h"
+#include "colossal/parallel/data/gradient_reducer.h"
+#include "support/counting_home.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::optim::copies_test {
+namespace {
+
+using namespace memory;
+
+constexpr int64_t kSegment = 4096;  // elements: whole blocks of the disk, whatever the dtype
+
+/// A TieredHome, and the most bytes that it kept behind any call.
+class SampledHome final : public Home {
+ public:
+  SampledHome(const std::string& folder, int64_t host_bytes)
+      : tiers({.host_bytes = host_bytes, .disk = std::make_shared<DiskSpace>(folder)}) {}
+  std::unique_ptr<Kept> keep(const at::Tensor& tensor) override {
+    auto kept = std::make_unique<Sampled>(*this, tiers.keep(tensor));
+    sample();
+    return kept;
+  }
+  void sample() {
+    const TieredHome::Counts counts = tiers.counts();
+    most_kept = std::max(most_kept, counts.host_bytes + counts.disk_bytes);
+    most_on_disk = std::max(most_on_disk, tiers.disk()->counts().used_bytes);
+  }
+
+  TieredHome tiers;
+  int64_t most_kept = 0, most_on_disk = 0;
+
+ private:
+  struct Sampled final : Kept {
+    Sampled(SampledHome& home, std::unique_ptr<Kept> kept) : home(home), kept(std::move(kept)) {}
+    int64_t bytes() const override { return kept->bytes(); }
+    void expect() override { kept->expect(), home.sample(); }
+    at::Tensor bring() override {
+      const at::Tensor lent = kept->bring();
+      home.sample();
+      return lent;
+    }
+    void put(const at::Tensor& lent, bool changed) override { kept->put(lent, changed), home.sample(); }
+    void forget() override { kept->forget(), home.sample(); }
+    void replace(const at::Tensor& tensor) override { kept->replace(tensor), home.sample(); }
+    SampledHome& home;
+    std::unique_ptr<Kept> kept;
+  };
+};
+
+/// bf16 parameters with masters under AdamW, shared out among all ranks; one is larger than a chunk.
+struct Training {
+  Training(comm::World& world, std::shared_ptr<Home> home, int64_t element = 0)
+      : mesh(world, {comm::Mesh::batch("data", world.size())}), parameters(mesh.place(), {at::kBFloat16, at::kCPU, 1}) {
+    const auto add = [&](const char* name, int64_t segments) {  // `element` more: padding
+      parameters.add(name, tensor::ShardSpec::whole({segments * world.size() * kSegment + element}),
+                     nn::Init::normal(1), true);
+    };
+    add("a", 1), add("b", 3), add("c", 1), add("d", 1);
+    ChunkOptions options;
+    options.sharing = Sharing::of_stage(3);
+    options.capacity = kSegment * world.size();
+    options.masters = at::kFloat;
+    options.home = std::move(home);
+    if (element > 0) options.compression = comm::compression_of("int8");
+    store = std::make_unique<ChunkStore>(parameters, mesh, options);
+    reducer = std::make_unique<parallel::GradientReducer>(
+        *store, parallel::GradientOptions{.sums = at::kBFloat16, .each_pass = true});
+    optimizer = make_optimizer({}, store->shards(), {parameters, mesh});
+  }
+
+  void backward() {
+    reducer->zero();
+    at::Tensor loss = at::zeros({});
+    for (nn::Parameter& p : parameters) loss = loss + (p.value - 0.5).square().sum().to(at::kFloat);
+    reducer->begin(true);
+    loss.backward();
+    reducer->finish();
+    store->end_pass();
+  }
+  void update() {
+    optimizer->step(++steps, 0.05, 1);
+    store->updated();
+  }
+  std::vector<at::Tensor> values() {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> all;
+    for (nn::Parameter& p : parameters) all.push_back(p.value.detach().clone());
+    store->end_pass();
+    return all;
+  }
+
+  comm::Mesh mesh;
+  nn::Parameters parameters;
+  std::unique_ptr<ChunkStore> store;
+  std::unique_ptr<parallel::GradientReducer> reducer;
+  std::unique_ptr<Optimizer> optimizer;
+  int64_t steps = 0;
+};
+
+void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << what << ", parameter " << i;
+}
+
+class Copies : public testing::TestWithParam<int> {};
+
+// A parameter or its gradient, masters and two moments; of the segment that is updated both.
+TEST_P(Copies, AndGradientsTakeFourteenBytesAParameterTogether) {
+  comm::run_ranks(GetParam(), [&](comm::World& world) {
+    test::TemporaryFolder folder;
+    for (const int64_t host_bytes : {int64_t{1} << 30, 32 * kSegment}) {
+      const auto home = std::make_shared<SampledHome>(folder.path(), host_bytes);
+      Training here(world, nullptr), there(world, home);
+      // Where replicas share, a chunk whose gather is under way as its gradients come keeps its part.
+      const int64_t all = 14 * 6 * kSegment, both = 2 * kSegment * world.size();
+      for (int step = 0; step < 4; ++step) {
+        home->tiers.begin_step();
+        for (Training* training : {&here, &there}) training->backward(), training->update();
+        home->tiers.end_step();
+      }
+      EXPECT_GE(home->most_kept, all);
+      EXPECT_LE(home->most_kept, all + both) << host_bytes;
+      EXPECT_LE(home->most_on_disk, all + both) << host_bytes;
+      EXPECT_EQ(home->most_on_disk > 0, host_bytes < all);
+      expect_equal(there.values(), here.values(), concat(host_bytes));
+    }
+  });
+}
+
+// Whoever wants them gets rounded masters: an evaluation between backward and update, and all after a skipped step.
+// A home of this kind spoils what it is told to forget, and padding that is spoiled would spoil a block of codes.
+TEST_P(Copies, AreMadeOfMastersWhereTheyAreWantedSooner) {
+  comm::run_ranks(GetParam(), [&](comm::World& world) {
+    for (const int64_t element : {0, 1}) {
+      Training here(world, nullptr, element), there(world, std::make_shared<test::CountingHome>(), element);
+      for (const bool reads : {false, true})
+        for (const bool skips : {false, true}) {
+          const std::string what = concat("reads ", reads, ", skips ", skips, ", padding ", element);
+          for (Training* training : {&here, &there}) training->backward();
+          if (reads) expect_equal(there.values(), here.values(), what + ", before the update");
+          for (Training* training : {&here, &there}) {
+            if (!skips) training->update();
+            training->reducer->zero();
+          }
+          expect_equal(there.values(), here.values(), what);
+        }
+    }
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Ranks, Copies, testing::Values(1, 2));
+
+TEST(Copies, OfADroppedOneThatCannotBeMadeTheMasterStays) {
+  const auto home = std::make_shared<test::CountingHome>();
+  Shard::Parts parts = Shard::Parts::of(at::full({4}, 1.0 / 3, at::kFloat), home);
+  parts.copy = home->keep(at::zeros({4}, at::kBFloat16));
+  const Shard shard(std::move(parts), {});
+  shard.drop_copy();
+  home->broken = 1;
+  EXPECT_THROW(shard.make_copy(), Error);
+  EXPECT_EQ(home->lent(), 0);
+  home->broken = static_cast<size_t>(-1);
+  shard.make_copy();
+  const Lease lease = shard.lease();
+  EXPECT_EQ(lease->copy[0].item<float>(), static_cast<float>(static_cast<c10::BFloat16>(1.0F / 3)));
+  EXPECT_EQ(lease->values[0].item<float>(), 1.0F / 3);
+}
+
+}  // namespace
+}  // namespace colossal::optim::copies_test
