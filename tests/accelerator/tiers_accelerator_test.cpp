@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/memory/chunk_store.h"
@@ -28,6 +29,7 @@ struct Course {
   std::vector<double> losses;
   std::vector<at::Tensor> weights;  // of rank 0; or gradients
   memory::TieredHome::Counts counts;
+  int64_t device_peak = 0;  // with memory.device
 };
 
 class TiersOnAccelerator : public test::AcceleratorTest {
@@ -66,6 +68,7 @@ class TiersOnAccelerator : public test::AcceleratorTest {
       for (const auto& t : engine->weights()) course.weights.push_back(test::peek(t.value.clone()));
       if (!engine->tiers()) return;
       course.counts = engine->tiers()->counts();
+      if (const auto use = engine->device_use()) course.device_peak = use->peak;
       EXPECT_LE(course.counts.peak_host_bytes, config.memory.host / world.local_size());
       for (const memory::Shard& shard : engine->store().shards()) {
         EXPECT_TRUE(shard.options().device().is_cpu()) << "where rules compute";
@@ -160,6 +163,25 @@ TEST_F(TiersOnAccelerator, HaveTheGradientsOfTheAcceleratorToTheLastBit) {
     expect_equal(gradients(config, kSome, 0), want, format);
     expect_equal(gradients(config, kSome, 1 << 20), want, format + ", a budget of the device");
   }
+}
+
+// What a step needs is measured by the allocator's peaks; a smaller device has fewer whole parameters at a time.
+TEST_F(TiersOnAccelerator, ADeviceOfLimitedMemoryMovesNoBit) {
+  run::Config config = config_of("adamw", 1, 3);
+  config.precision.mode = "fp32";
+  const Course want = run(config, true, kAll);
+  config.memory.device = int64_t{1} << 36;
+  const Course all = run(config, true, kAll);
+  expect_equal(all, want, "all of it is whole");
+  config.memory.device = int64_t{16} << 10;  // more than a chunk
+  const std::string refused = test::thrown_message([&] { run(config, true, kAll); });
+  const size_t begin = refused.find("works is \"") + 10;
+  config.memory.device = parse_bytes(refused.substr(begin, refused.find('"', begin) - begin)).value_or(0);
+  ASSERT_GT(config.memory.device, 0) << refused;
+  const Course least = run(config, true, kAll);
+  expect_equal(least, want, "the smallest");
+  EXPECT_LE(least.device_peak, config.memory.device);
+  EXPECT_GT(all.device_peak, least.device_peak);
 }
 
 TEST_F(TiersOnAccelerator, RefuseStatesOnTheDevice) {

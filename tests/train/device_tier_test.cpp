@@ -238,14 +238,5 @@ TEST(DeviceTier, RefusesWhatKeepsParametersWhole) {
               HasSubstr("states_on_device is for device with placement = \"static\""));
 }
 
-TEST(DeviceTier, RefusesStatesWhereTheHostUpdates) {
-  run::Config config = train::config_of({});
-  config.memory = {.device = 1 << 30, .states_on_device = 0.5, .placement = "static"};
-  comm::run_ranks(1, [&](comm::World& world) {
-    EXPECT_THAT(test::thrown_message([&] { initialize(world, config, test::tiny_gpt2(), at::Device(at::kMeta)); }),
-                testing::HasSubstr("states_on_device is for ranks that compute on the CPU: of those on meta"));
-  });
-}
-
 }  // namespace
 }  // namespace colossal::train::device_tier_test
