@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "colossal/memory/tiers/tiered_home.h"
 #include "support/counting_home.h"
 
 namespace colossal::memory::shard_test {
@@ -125,6 +126,22 @@ TEST(Lease, ThatSomebodyHasGrowsByWhatOthersNeed) {
   first.reset();
   EXPECT_EQ(home->lent(), 0);
   EXPECT_EQ(shard.lease({.values = Access::Read})->values.sum().item<double>(), 20);
+}
+
+// A checkpoint writes the values of one piece after the other, and tells of it behind the last one.
+TEST(Lease, ThatWritesAPartOfTheValuesFindsACopyThatWasDropped) {
+  auto home = std::make_shared<TieredHome>(TieredHome::Options{});
+  Shard::Parts parts = Shard::Parts::of(at::ones({4}), home);
+  parts.copy = home->keep(at::ones({4}, at::kBFloat16));
+  const Shard shard(std::move(parts), {});
+  shard.drop_gradients_after_update();
+  shard.lease({.gradients = Access::Write})->gradients = at::full({4}, 3.0);
+  shard.drop_copy();
+  shard.lease({.values = Access::Write})->values[0] = 2;
+  EXPECT_TRUE(at::equal(shard.lease({.copy = Access::Read})->copy, at::ones({4}, at::kBFloat16)));
+  EXPECT_TRUE(shard.lease({.gradients = Access::Read})->gradients.defined()) << "no update has read them";
+  shard.lease({.values = Access::Write, .gradients = Access::Read});
+  EXPECT_FALSE(shard.lease({.gradients = Access::Read})->gradients.defined());
 }
 
 TEST(Lease, FreesThePlaceOfWhatIsGone) {

@@ -205,6 +205,21 @@ TEST(DeviceTier, AStaticShareOfStatesLiesThere) {
   EXPECT_EQ(smallest.states, half.states);
 }
 
+// With rules for matrices a rank that has the vectors of a chunk has more states: none may plan by its own.
+TEST(DeviceTier, RanksWhoseStatesDifferPlanTheSame) {
+  const Case c{.name = "", .layout = {.zero = 3, .data = 2}};
+  run::Config config = config_of(c, "");
+  config.optimizer.name = "muon";
+  const models::ModelShape shape = shape_of(c);
+  const Course want = run(in_memory(config), 3, shape);
+  const int64_t least = least_of(config, shape);
+  for (const int64_t quarters : {5, 6, 7, 8, 10, 12}) {
+    config.memory.device = least * quarters / 4;
+    Moved moved;
+    expect_equal(run_on_device(config, shape, 3, moved), want, concat("device ", config.memory.device));
+  }
+}
+
 // Without a host's budget the host has what transfers need.
 TEST(DeviceTier, TheDiskAloneIsEnough) {
   const Case c{.name = "", .layout = {.data = 2}, .disk = true};

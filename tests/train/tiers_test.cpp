@@ -188,6 +188,33 @@ TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
   });
 }
 
+TEST(TieredTraining, RefusesAHostThatHasNoRoomForGradientsWithoutADisk) {
+  run::Config config = config_of({.pipeline = 2});
+  config.memory.host = 1 << 30;
+  std::mutex mutex;
+  int64_t most = 0;  // of a rank, before there are gradients
+  comm::run_ranks(2, [&](comm::World& world) {
+    const auto engine = initialize(world, config, test::tiny_gpt2());
+    const std::lock_guard lock(mutex);
+    most = std::max(most, engine->tiers()->counts().peak_host_bytes);
+  });
+  config.memory.host = 2 * most;
+  comm::run_ranks(2, [&](comm::World& world) {
+    const auto said = [&](const run::Config& with) {
+      return test::thrown_message([&] { initialize(world, with, test::tiny_gpt2()); });
+    };
+    const std::string message = said(config), words = "the smallest that works is \"";
+    ASSERT_THAT(message, testing::HasSubstr("without a disk"));
+    const size_t begin = message.find(words) + words.size();
+    run::Config works = config;
+    works.memory.host = parse_bytes(message.substr(begin, message.find('"', begin) - begin)).value();
+    const auto engine = initialize(world, works, test::tiny_gpt2());
+    for (int64_t step = 0; step < 2; ++step) test::train_step(*engine, step, kText);
+    works.memory.host -= 2 * memory::kBlock;
+    EXPECT_THAT(said(works), testing::HasSubstr(words));
+  });
+}
+
 // Inputs of blocks are as large as micro-batches, which a budget before the first step knows nothing of.
 TEST(TieredTraining, RefusesAnInputOfABlockThatCouldNotReturnInForwardWithTheSmallestBudgetThatWorks) {
   run::Config config = config_of({});

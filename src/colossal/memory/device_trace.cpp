@@ -31,7 +31,7 @@ void DeviceTrace::begin_step() {
   measured_.clear();
   meter_->begin(resident_);
   in_step_ = in_passes_ = true;
-  open_ = Open{.is_of_pass = false, .moment = {}, .gathered = 0};
+  open_ = Open{.is_of_pass = false, .moment = {}, .gathered = 0, .on_device = resident_};
 }
 
 void DeviceTrace::end_step() {
@@ -45,7 +45,8 @@ void DeviceTrace::end_moment() {
   const Open ended = *std::exchange(open_, std::nullopt);
   const int64_t peak = meter_->peak();
   peak_ = std::max(peak_, resident_ + peak);
-  const int64_t model = *on_device_ - resident_ + ended.gathered;  // that came since, as gradients do
+  // That came since, as gradients do, or went, as they do in the update.
+  const int64_t model = std::max<int64_t>(*on_device_, ended.on_device) - resident_ + ended.gathered;
   peak_model_ = std::max(peak_model_, resident_ + model);
   const Moment moment{std::max<int64_t>(0, peak - model), ended.moment.in_use};
   if (ended.is_of_pass)
@@ -57,7 +58,8 @@ void DeviceTrace::end_moment() {
 void DeviceTrace::begin_moment(const Timeline& timeline, int64_t gathered, int64_t in_use) {
   if (!in_step_) return;
   meter_->restart();
-  open_ = Open{.is_of_pass = timeline.position() > 0, .moment = {0, in_use}, .gathered = gathered};
+  open_ = Open{
+      .is_of_pass = timeline.position() > 0, .moment = {0, in_use}, .gathered = gathered, .on_device = *on_device_};
 }
 
 void DeviceTrace::end_pass(const Timeline& timeline) {
@@ -66,6 +68,10 @@ void DeviceTrace::end_pass(const Timeline& timeline) {
   if (measured.empty()) return;
   if (timeline.orders() != order_) {
     order_ = timeline.orders();
+    for (const Moment& moment : known_) {  // what has been needed may be again
+      worst_ = std::max(worst_, moment.others);
+      least_before_ = std::max(least_before_, moment.others + moment.in_use);
+    }
     known_ = measured;
     agreed_.clear();
     has_news_ = true;
@@ -109,7 +115,7 @@ bool DeviceTrace::agree(comm::Mesh& mesh) {
     agreed_rest_ = rest_.others;
     has_agreed_ = true;
   }
-  int64_t least = rest_.others + rest_.in_use;
+  int64_t least = std::max(least_before_, rest_.others + rest_.in_use);
   for (const Moment& moment : known_) least = std::max(least, moment.others + moment.in_use);
   least_ = largest({least}, mesh.all())[0];
   return true;

@@ -91,12 +91,13 @@ class DeviceTrace {
   struct Open {
     bool is_of_pass;
     Moment moment;
-    int64_t gathered;
+    int64_t gathered, on_device;  // the latter when it began
   };
   std::optional<Open> open_;      // the moment that lasts
   std::vector<Moment> measured_;  // of the pass under way
   std::vector<Moment> known_;     // of the order learnt last
   Moment rest_;                   // outside of passes
+  int64_t least_before_ = 0;      // of orders that were learnt before
   uint64_t order_ = 0;            // of known_: Timeline::orders()
   bool has_news_ = false;
 

@@ -41,9 +41,10 @@ class HostCache final : public c10::Allocator {
   explicit HostCache(c10::Allocator* small) : small_(small) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    void* data = bytes < kSmallest ? nullptr : take(round_up(bytes, kUnit));
+    const size_t size = round_up(bytes, kUnit);
+    void* data = bytes < kSmallest ? nullptr : take(size);
     if (!data) return small_->allocate(bytes);  // also when the system has no more: it words the error
-    c10::reportMemoryUsageToProfiler(data, static_cast<int64_t>(bytes), 0, 0, c10::Device(c10::DeviceType::CPU));
+    c10::reportMemoryUsageToProfiler(data, static_cast<int64_t>(size), 0, 0, c10::Device(c10::DeviceType::CPU));
     return {data, data, &give_back, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }  // oneDNN's scratch memory is asked for raw

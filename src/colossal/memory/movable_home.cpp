@@ -80,7 +80,9 @@ class MovableHome::Movable final : public Kept {
  private:
   void hold(const at::Tensor& tensor) {
     *home_.on_device_ += (tensor.defined() ? size_ : 0) - (here_.defined() ? size_ : 0);
-    here_ = tensor;
+    // A slice of something larger would keep all of that.
+    const bool is_slice = tensor.defined() && tensor.storage().nbytes() > tensor.nbytes();
+    here_ = is_slice ? tensor.clone() : tensor;
   }
 
   MovableHome& home_;

@@ -32,7 +32,7 @@ struct ShardTensors {
   at::TensorOptions options;
   int64_t length = 0;
   bool copy_is_dropped = false, drops_gradients = false;  // the latter: when an update is over
-  bool is_updated = false;                                // the lease writes values
+  bool is_updated = false;                                // the lease writes values, and has their gradients
   std::weak_ptr<Resident> lease;
   // A lease that has ended is not over before its tensors are back: until then nobody may begin another.
   bool is_lent = false;
@@ -100,21 +100,16 @@ struct ShardTensors {
     tenant.has_values = true;
   }
 
-  /// `lease` is complete, and there was no copy: it gets one, or its padding, where `needs` writes the values.
-  void fill_copy(Resident& lease, const Needs& needs) {
+  /// `lease` has a copy of any values, since that was dropped: it gets those of the values. Also where these are about
+  /// to be written: who writes a part of them leaves a copy of the others.
+  void fill_copy(Resident& lease) {
     const at::NoGradGuard no_grad;
-    if (needs.values != Access::Write) {
-      lease.copy.copy_(lease.values);
-      copy_is_dropped = false;
-      return;
-    }
-    const int64_t end = pieces.empty() ? 0 : pieces.back().offset + pieces.back().part.size;
-    lease.copy.narrow(0, end, length - end).zero_();
+    lease.copy.copy_(lease.values);
+    copy_is_dropped = false;
   }
 
-  /// The values were written, and with them the copy.
+  /// The values were written, by their gradients.
   void end_update() {
-    copy_is_dropped = false;
     if (!std::exchange(drops_gradients, false)) return;
     gradients.access = Access::None;
     drop(gradients);
@@ -259,8 +254,9 @@ Lease Shard::lease(const Needs& needs) const {
   if (!has_copy && needs.copy != Access::None)
     wanted.values = std::max(wanted.values, Access::Read), wanted.copy = Access::Write;
   tensors_->for_tenants(wanted, held.get(), &ShardTensors::bring);
-  if (!has_copy && held->copy.defined()) tensors_->fill_copy(*held, wanted);
-  tensors_->is_updated = wanted.values == Access::Write;
+  if (!has_copy && held->copy.defined()) tensors_->fill_copy(*held);
+  if (tensors_->values.access == Access::Write && tensors_->gradients.access != Access::None)
+    tensors_->is_updated = true;
   return held;
 }
 

@@ -120,11 +120,11 @@ class Shard {
   void add_gradients(const at::Tensor& more, at::ScalarType sums) const;
   /// From now on there are no gradients. Nothing is brought; a home keeps the place for the next ones.
   void drop_gradients() const;
-  /// The gradients, those to come too, are over with the next lease that writes values, which is their update.
+  /// The gradients, those to come too, are over with the next lease that has them and writes values: their update.
   void drop_gradients_after_update() const;
   /// Nobody wants the copy before an update, unless somebody has a lease: it is forgotten, and gradients may lie in its
-  /// place. A lease that writes values finds one of any values, to be set as ever; one of the copy alone brings the
-  /// values and makes it anew. Nobody may have brought it beside the shard.
+  /// place. The next lease that has it, as those that write values do, makes it anew of the values. Nobody may have
+  /// brought it beside the shard.
   void drop_copy() const;
   /// The copy is there again, if it was dropped: the rounded values. Errors: of lease().
   void make_copy() const;

@@ -105,12 +105,6 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                   : made_by_all(
                         mesh, config,
                         [&] { return make_tiers(config, parameters.options().device, mesh.world().local_size()); })),
-      // Where neither the device is small nor a disk is there they would only be copied.
-      inputs_(tiers_ && (tiers_->disk() || config.memory.device > 0)
-                  ? std::make_shared<memory::InputsAt>(tiers_, config.memory.host > 0
-                                                                   ? config.memory.host / mesh.world().local_size()
-                                                                   : std::numeric_limits<int64_t>::max())
-                  : nullptr),
       trace_(tiers_ && config.memory.device > 0
                  ? std::make_shared<memory::DeviceTrace>(memory::make_device_meter(parameters.options().device))
                  : nullptr),
@@ -131,11 +125,22 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
                                  {parameters, mesh, elsewhere ? elsewhere->lends_on(device) : device});
   });
   check_budgets();
+  // Where neither the device is small nor a disk is there they would only be copied.
+  if (tiers_ && (tiers_->disk() || config.memory.device > 0))
+    inputs_ = std::make_shared<memory::InputsAt>(tiers_, tiers_->host_bytes(), lent_to_gathers());
+}
+
+int64_t Optimization::lent_to_gathers() const {
+  int64_t most = 0;
+  for (const auto& chunk : store_->chunks())
+    if (!chunk->stays() && chunk->sharers().size() > 1)
+      most = std::max(most, memory::whole_blocks(chunk->bytes() / chunk->sharers().size()));
+  return 2 * most;  // the one that is read, and the next
 }
 
 void Optimization::check_budgets() {
   if (!tiers_) return;
-  int64_t one = 0;
+  int64_t one = 0, all = 0;
   std::vector<int64_t> gradients;
   const at::ScalarType dtype = store_->chunks().front()->options().dtype().toScalarType();
   // Those that nobody shares out are in place.
@@ -144,14 +149,18 @@ void Optimization::check_budgets() {
   for (const memory::Shard& shard : store_->shards()) {
     gradients.push_back(memory::whole_blocks(shard.length() * gradient_size));
     one = std::max(one, shard.bytes() + gradients.back());
+    all += shard.bytes() + gradients.back();
   }
-  for (const memory::Shard& shard : store_->frozen()) one = std::max(one, shard.bytes());
+  for (const memory::Shard& shard : store_->frozen()) {
+    one = std::max(one, shard.bytes());
+    all += shard.bytes();
+  }
   std::sort(gradients.rbegin(), gradients.rend());
   const size_t together = std::min(gradients.size(), optimizer_->most_shards());
   const int64_t of_window = std::accumulate(gradients.begin(), gradients.begin() + together, int64_t{0});
   int64_t largest = 0;
   for (const auto& chunk : store_->chunks()) largest = std::max(largest, chunk->bytes());
-  at::Tensor most = at::tensor({std::max(one, of_window), largest}, at::kLong);
+  at::Tensor most = at::tensor({std::max(one, of_window), largest, all}, at::kLong);
   mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
   largest = most[1].item<int64_t>();
   require(
@@ -171,6 +180,11 @@ void Optimization::check_budgets() {
                           : "values, gradients and states of one chunk, or of a part of a parameter that is larger,",
           " at once; the smallest that works is \"", print_bytes(least),
           "\"; smaller chunks (parallel.chunk_mib) need less");
+  const int64_t whole = most[2].item<int64_t>() * ranks;
+  require(tiers_->disk() || config_.memory.host >= whole, "memory", "host = \"", print_bytes(config_.memory.host),
+          "\" is too small for the ", ranks, " rank(s) of this machine: without a disk all parameters, gradients and ",
+          "states lie there; the smallest that works is \"", print_bytes(whole),
+          "\", or name a folder for what does not fit (memory.disk)");
 }
 
 optim::NormOrder Optimization::norm_order() const {
@@ -196,7 +210,8 @@ StepResult Optimization::step() {
   const StepResult result = clip_and_update();
   if (trace_) trace_->end_step();
   if (tiers_) {
-    reducer_.zero();  // nobody wants the gradients any more: they need not be written to the disk
+    // Nobody wants the gradients any more: they need not be written to the disk, if they ever would be.
+    if (store_->options().sharing.gradients) reducer_.zero();
     tiers_->end_step();
   }
   return result;
@@ -205,7 +220,8 @@ StepResult Optimization::step() {
 void Optimization::end_passes() {
   if (!trace_) return;
   trace_->end_passes();
-  store_->end_pass();  // the update has other parameters, and the device to itself
+  // The update has other parameters, and the device to itself. What a pass left may be an error of one rank's disk.
+  comm::agree(mesh_.all(), at::kCPU, [&] { store_->end_pass(); });
   if (trace_->agree(mesh_)) settle_states();
 }
 
@@ -231,19 +247,21 @@ void Optimization::settle_states() {
     if (fits) bytes += chunk_home->bytes();
     (fits ? here : there).push_back(chunk_home);
   }
-  at::Tensor least = at::full({}, trace_->least() + (is_static ? bytes : 0), at::kLong);
-  mesh_.all().all_reduce(least, comm::Reduce::Max).wait();
-  require(device >= least.item<int64_t>(), "memory", "device = \"", print_bytes(device), "\" is too small: in step ",
-          steps_done_ + 1, " activations, gradients and the parameters in use of one moment",
+  // States may differ from rank to rank, and with the same room all that share chunks plan the same.
+  at::Tensor most = at::tensor({trace_->least() + (is_static ? bytes : 0), bytes}, at::kLong);
+  mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
+  const int64_t least = most[0].item<int64_t>();
+  require(device >= least, "memory", "device = \"", print_bytes(device), "\" is too small: in step ", steps_done_ + 1,
+          " activations, gradients and the parameters in use of one moment",
           config_.memory.states_on_device > 0 ? " and memory.states_on_device" : "",
-          " take more; the smallest that works is \"", print_bytes(least.item<int64_t>()),
+          " take more; the smallest that works is \"", print_bytes(least),
           "\"; smaller chunks (parallel.chunk_mib), smaller micro-batches (training.accumulate) and ",
           "memory.recompute = \"block\" need less; nothing of this step is kept");
   comm::agree(mesh_.all(), at::kCPU, [&] {
     for (memory::MovableHome* chunk_home : there) chunk_home->move(false);
     for (memory::MovableHome* chunk_home : here) chunk_home->move(true);
   });
-  trace_->reserve(bytes);
+  trace_->reserve(most[1].item<int64_t>());
 }
 
 std::optional<DeviceUse> Optimization::device_use() const {

@@ -29,10 +29,10 @@ class Optimization {
   /// Of `config`: [parallel] zero and what belongs to it, [precision], [memory], [optimizer], [training].
   /// `home`: of masters, states and shares of gradients, and of parameters that are shared out, while nobody works with
   /// them; null: a memory::TieredHome, with tiers of [memory], else they stay in memory.
-  /// Communication: with tiers three times what comm::agree() sends, and an all_reduce of 16 bytes over all ranks.
-  /// Errors: what the optimizer refuses; ("memory") tiers beside an accelerator; a budget of the host that is smaller
-  /// than what one update needs, with the smallest that does; one of the device that the largest chunk alone exceeds;
-  /// the disk's. Those of tiers are of all ranks at once.
+  /// Communication: with tiers three times what comm::agree() sends, and an all_reduce of 24 bytes over all ranks.
+  /// Errors: what the optimizer refuses; ("memory") a budget of the host that is smaller than what one update needs, or
+  /// without a disk than all there is, with the smallest that does; one of the device that the largest chunk alone
+  /// exceeds; states_on_device beside an accelerator; the disk's. Those of tiers are of all ranks at once.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::Home> home = nullptr);
 
@@ -57,7 +57,7 @@ class Optimization {
   int64_t steps_done() const { return steps_done_; }
   /// Where parameters, gradients and states of this rank lie; null without tiers.
   const memory::TieredHome* tiers() const { return tiers_.get(); }
-  /// Where inputs of recomputed blocks lie between forward and backward; null without memory.disk.
+  /// Where inputs of recomputed blocks lie between forward and backward; null without memory.disk and memory.device.
   std::shared_ptr<nn::InputHome> inputs() const { return inputs_; }
   /// None without memory.device.
   std::optional<DeviceUse> device_use() const;
@@ -89,6 +89,8 @@ class Optimization {
   void end_passes();
   void settle_states();
   void check_budgets();
+  /// Bytes of parts that gathers have of the host's budget at a time.
+  int64_t lent_to_gathers() const;
 
   run::Config config_;
   comm::Mesh& mesh_;

@@ -52,13 +52,14 @@ struct InputsAt::Input final : nn::KeptInput {
   at::Device device;
 };
 
-InputsAt::InputsAt(std::shared_ptr<Home> home, int64_t most_bytes) : home_(std::move(home)), most_bytes_(most_bytes) {}
+InputsAt::InputsAt(std::shared_ptr<Home> home, int64_t most_bytes, int64_t others)
+    : home_(std::move(home)), most_bytes_(most_bytes), others_(others) {}
 InputsAt::~InputsAt() = default;
 
 std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
   const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
-  require(bytes <= most_bytes_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
-          ", and of memory.host this rank has ", readable_bytes(most_bytes_), ": \"", print_bytes(bytes),
+  require(bytes <= most_bytes_ - others_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
+          ", and of memory.host this rank has ", readable_bytes(most_bytes_), ": \"", print_bytes(bytes + others_),
           "\" for each rank of this machine are the smallest that works; more micro-batches (training.accumulate) make "
           "inputs smaller, or keep them where they are with memory.recompute = \"none\"");
   // The caller may overwrite `x`, which a home that copies it beside the device's current stream would find out.

@@ -25,8 +25,9 @@ namespace colossal::memory {
 class InputsAt final : public nn::InputHome {
  public:
   /// `home` leaves what it is given to keep as it is, as TieredHome does, which copies it: the block reads it still.
-  /// `most_bytes`: that it can bring at a time, of this rank.
-  explicit InputsAt(std::shared_ptr<Home> home, int64_t most_bytes = std::numeric_limits<int64_t>::max());
+  /// `most_bytes`: that it can bring at a time, of this rank; of these `others` may be brought beside an input.
+  explicit InputsAt(std::shared_ptr<Home> home, int64_t most_bytes = std::numeric_limits<int64_t>::max(),
+                    int64_t others = 0);
   ~InputsAt() override;
   std::unique_ptr<nn::KeptInput> keep(const at::Tensor& x) override;
   /// Of inputs that came back.
@@ -36,7 +37,7 @@ class InputsAt final : public nn::InputHome {
   struct Place;
   struct Input;
   std::shared_ptr<Home> home_;
-  int64_t most_bytes_;
+  int64_t most_bytes_, others_;
   std::shared_ptr<std::atomic<int64_t>> bytes_returned_ = std::make_shared<std::atomic<int64_t>>(0);
   std::mutex mutex_;
   std::weak_ptr<Place> last_;

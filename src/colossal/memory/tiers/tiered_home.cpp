@@ -92,12 +92,18 @@ class TieredKept final : public Kept {
     home_.read_ahead();
     if (is_here) {
       lock.unlock();  // others need not wait for the copy
-      to.copy_(tenant_.values);
+      std::exception_ptr error;
+      try {
+        to.copy_(tenant_.values);
+      } catch (...) {
+        error = std::current_exception();
+      }
       lock.lock();
+      end_loan();
+      if (error) std::rethrow_exception(error);
+      return;
     }
-    tenant_.is_lent = false;
-    home_.record(TierEvent::Kind::Put, tenant_);
-    home_.settle(tenant_);
+    end_loan();
   }
 
   void put(const at::Tensor&, bool changed) override {
@@ -133,6 +139,13 @@ class TieredKept final : public Kept {
   }
 
  private:
+  /// Of what nobody wrote to.
+  void end_loan() {
+    tenant_.is_lent = false;
+    home_.record(TierEvent::Kind::Put, tenant_);
+    home_.settle(tenant_);
+  }
+
   /// Into its buffer.
   void come() {
     home_.rethrow();
