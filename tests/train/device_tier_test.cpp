@@ -84,14 +84,6 @@ Course run_on_device(const run::Config& config, const models::ModelShape& shape,
   return result;
 }
 
-void expect_equal(const Course& got, const Course& want, const std::string& what) {
-  EXPECT_EQ(got.losses, want.losses) << what;
-  ASSERT_EQ(got.weights.size(), want.weights.size()) << what;
-  for (size_t i = 0; i < got.weights.size(); ++i)
-    EXPECT_TRUE(at::equal(got.weights[i].value.clone(), want.weights[i].value.clone()))
-        << what << ": " << got.weights[i].name;
-}
-
 int64_t bytes_behind(const std::string& message, const std::string& words) {
   const size_t begin = message.find(words);
   EXPECT_NE(begin, std::string::npos) << message;

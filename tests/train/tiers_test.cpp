@@ -51,14 +51,6 @@ Course run_in_tiers(const run::Config& config, int64_t steps, Tiers& tiers,
   return result;
 }
 
-void expect_equal(const Course& got, const Course& want, const std::string& what) {
-  EXPECT_EQ(got.losses, want.losses) << what;
-  ASSERT_EQ(got.weights.size(), want.weights.size()) << what;
-  for (size_t i = 0; i < got.weights.size(); ++i)
-    EXPECT_TRUE(at::equal(got.weights[i].value.clone(), want.weights[i].value.clone()))
-        << what << ": " << got.weights[i].name;
-}
-
 /// Bytes of a rank's host that hold all, and those that a run of `config` is just not refused for.
 struct Budgets {
   int64_t all = 0, least = 0;

@@ -1,5 +1,8 @@
 // Short runs of tiny models under every way to share out.
 #pragma once
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
 #include <string>
 #include <vector>
 
@@ -54,6 +57,15 @@ inline Course run(const run::Config& config, int64_t steps, const models::ModelS
     for (const auto& t : engine->weights()) result.weights.push_back({t.name, t.value.clone(), t.spec, t.part});
   });
   return result;
+}
+
+/// Bit for bit.
+inline void expect_equal(const Course& got, const Course& want, const std::string& what) {
+  EXPECT_EQ(got.losses, want.losses) << what;
+  ASSERT_EQ(got.weights.size(), want.weights.size()) << what;
+  for (size_t i = 0; i < got.weights.size(); ++i)
+    EXPECT_TRUE(at::equal(got.weights[i].value.clone(), want.weights[i].value.clone()))
+        << what << ": " << got.weights[i].name;
 }
 
 }  // namespace colossal::train
