@@ -1,11 +1,13 @@
 // Training on an accelerator whose parameters, gradients and states lie on the host and on a disk, and whose update is
-// made on the host: the course is that of the CPU, and the budget moves no bit of it.
+// made on the host, but for what the device has room for: the course is that of the CPU, and the budget moves no bit
+// of it where the update is the host's.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
@@ -29,7 +31,8 @@ struct Course {
   std::vector<double> losses;
   std::vector<at::Tensor> weights;  // of rank 0; or gradients
   memory::TieredHome::Counts counts;
-  int64_t device_peak = 0;  // with memory.device
+  DeviceUse device;                    // with memory.device
+  int64_t to_last = 0, from_last = 0;  // bytes copied to and from it in the last step
 };
 
 class TiersOnAccelerator : public test::AcceleratorTest {
@@ -61,15 +64,20 @@ class TiersOnAccelerator : public test::AcceleratorTest {
       const at::Device device = there ? test::accelerator(world.local_rank()) : at::Device(at::kCPU);
       const auto engine = initialize(world, config, shape, device);
       for (int64_t step = 0; step < kSteps; ++step) {
+        const DeviceUse before = engine->device_use().value_or(DeviceUse{});
         const double loss = test::train_step(*engine, 0, kText);
-        if (world.rank() == 0) course.losses.push_back(loss);
+        if (world.rank() != 0) continue;
+        course.losses.push_back(loss);
+        course.device = engine->device_use().value_or(DeviceUse{});
+        course.to_last = course.device.copied_to - before.copied_to;
+        course.from_last = course.device.copied_from - before.copied_from;
       }
       if (world.rank() != 0) return;
       for (const auto& t : engine->weights()) course.weights.push_back(test::peek(t.value.clone()));
       if (!engine->tiers()) return;
       course.counts = engine->tiers()->counts();
-      if (const auto use = engine->device_use()) course.device_peak = use->peak;
       EXPECT_LE(course.counts.peak_host_bytes, config.memory.host / world.local_size());
+      if (course.device.states > 0) return;
       for (const memory::Shard& shard : engine->store().shards()) {
         EXPECT_TRUE(shard.options().device().is_cpu()) << "where rules compute";
         EXPECT_TRUE(shard.lease({.values = memory::Access::Read})->values.is_pinned() || config.parallel.zero == 1);
@@ -113,6 +121,23 @@ class TiersOnAccelerator : public test::AcceleratorTest {
     for (size_t i = 0; i < got.weights.size(); ++i)
       EXPECT_TRUE(at::equal(got.weights[i], want.weights[i])) << what << ", weight " << i;
   }
+  /// `config` with that share of the states on a wide device.
+  static run::Config on_device(run::Config config, double share) {
+    config.memory.placement = "static";
+    config.memory.device = kWide;
+    config.memory.states_on_device = share;
+    return config;
+  }
+  /// The smallest device that the first step names.
+  static int64_t least_of(run::Config config) {
+    config.memory.device = int64_t{16} << 10;  // more than a chunk
+    const std::string refused = test::thrown_message([&] { run(config, true, kAll); });
+    const size_t begin = refused.find("works is \"") + 10;
+    const int64_t least = parse_bytes(refused.substr(begin, refused.find('"', begin) - begin)).value_or(0);
+    EXPECT_GT(least, 0) << refused;
+    return least;
+  }
+  static constexpr int64_t kWide = int64_t{1} << 36;
   /// Bytes of a rank that hold all of a tiny model, and a part of it.
   static constexpr int64_t kAll = 64 << 20, kSome = 100 << 10;
 };
@@ -167,29 +192,98 @@ TEST_F(TiersOnAccelerator, HaveTheGradientsOfTheAcceleratorToTheLastBit) {
 
 // What a step needs is measured by the allocator's peaks; a smaller device has fewer whole parameters at a time.
 TEST_F(TiersOnAccelerator, ADeviceOfLimitedMemoryMovesNoBit) {
-  run::Config config = config_of("adamw", 1, 3);
+  run::Config config = config_of("lamb", 1, 3);  // whose update stays on the host
   config.precision.mode = "fp32";
   const Course want = run(config, true, kAll);
-  config.memory.device = int64_t{1} << 36;
+  config.memory.device = kWide;
   const Course all = run(config, true, kAll);
   expect_equal(all, want, "all of it is whole");
-  config.memory.device = int64_t{16} << 10;  // more than a chunk
-  const std::string refused = test::thrown_message([&] { run(config, true, kAll); });
-  const size_t begin = refused.find("works is \"") + 10;
-  config.memory.device = parse_bytes(refused.substr(begin, refused.find('"', begin) - begin)).value_or(0);
-  ASSERT_GT(config.memory.device, 0) << refused;
+  EXPECT_EQ(all.device.states, 0);
+  config.memory.device = least_of(config);
   const Course least = run(config, true, kAll);
   expect_equal(least, want, "the smallest");
-  EXPECT_LE(least.device_peak, config.memory.device);
-  EXPECT_GT(all.device_peak, least.device_peak);
+  EXPECT_LE(least.device.peak, config.memory.device);
+  EXPECT_GT(all.device.peak, least.device.peak);
 }
 
-TEST_F(TiersOnAccelerator, RefuseStatesOnTheDevice) {
+// Some shards are updated on the device and the others on the host; norms and clipping have both.
+TEST_F(TiersOnAccelerator, StatesThatLieOnTheDeviceAreUpdatedThere) {
+  for (const std::string clip_by : {"norm", "value", "largest"}) {
+    run::Config config = config_of("adamw", 2, 3);
+    config.memory.recompute = "none";  // whose inputs leave and come back
+    config.training.clip_by = clip_by;
+    if (clip_by == "value") config.training.clip = 0.01;
+    const Course want = run(config, false, 0);
+    const auto with = [&](double share) {
+      const Course got = run(on_device(config, share), true, kAll);
+      expect_same_course(got, want, concat(clip_by, ", a share of ", share));
+      return got;
+    };
+    const Course half = with(0.5);
+    if (clip_by != "norm") continue;
+    const Course none = with(0), all = with(1);
+    EXPECT_EQ(none.device.states, 0);
+    EXPECT_GT(half.device.states, all.device.states / 4);
+    EXPECT_LE(half.device.states, (all.device.states + 1) / 2);
+    EXPECT_LT(half.to_last, none.to_last);
+    EXPECT_LT(half.from_last, none.from_last);
+    EXPECT_GT(half.to_last, 0);
+    EXPECT_EQ(all.to_last + all.from_last, 0);
+    EXPECT_EQ(all.counts.host_bytes, 0);
+  }
+}
+
+TEST_F(TiersOnAccelerator, TheMarginOfTheDeviceTakesTheFirstShards) {
   run::Config config = config_of("adamw", 1, 3);
-  config.memory.placement = "static";
-  config.memory.device = 1 << 20;
-  config.memory.states_on_device = 0.5;
-  EXPECT_THAT(test::thrown_message([&] { run(config, true, kAll); }), testing::HasSubstr("update on the host"));
+  const Course want = run(config, false, 0);
+  config.memory.device = kWide;
+  const Course all = run(config, true, kAll);
+  expect_same_course(all, want, "all of them");
+  EXPECT_EQ(all.counts.host_bytes, 0);
+  // What is left of nine tenths beside the fullest moment and a chunk is half of the states, or a little more.
+  config.memory.device = (least_of(config) + all.device.states / 2 + (int64_t{16} << 10)) * 10 / 9;
+  const Course some = run(config, true, kAll);
+  expect_same_course(some, want, "some of them");
+  EXPECT_GT(some.device.states, 0);
+  EXPECT_LT(some.device.states, all.device.states);
+  EXPECT_LE(some.device.peak, config.memory.device);
+}
+
+// The same operators on the same device as without tiers. (Clipping by a norm would have the first step's of the host.)
+TEST_F(TiersOnAccelerator, StatesThatAllLieOnTheDeviceMoveNoBitInAnyFormat) {
+  for (const auto& [rule, format, has_masters] :
+       {std::tuple("lion", "fp32", true), std::tuple("adamw", "bf16", true), std::tuple("adamw", "bf16", false)}) {
+    run::Config config = config_of(rule, 2, 3);
+    config.training.clip = 0;
+    config.precision.mode = format;
+    config.precision.masters = has_masters;
+    expect_equal(run(on_device(config, 1), true, kAll), run(config, true, 0), concat(rule, " in ", format));
+  }
+}
+
+TEST_F(TiersOnAccelerator, CheckpointsHaveWhatLiesOnTheDevice) {
+  const test::TemporaryFolder folder;
+  run::Config config = on_device(config_of("adamw", 1, 3), 0.5);
+  config.training.clip = 0;
+  std::vector<double> straight, resumed;
+  comm::run_ranks(1, [&](comm::World& world) {
+    const auto engine = initialize(world, config, test::tiny_gpt2(), test::accelerator(0));
+    for (int64_t step = 0; step < kSteps; ++step) {
+      if (step == 2) test::save(*engine, folder.path());
+      straight.push_back(test::train_step(*engine, step, kText));
+    }
+    const auto next = initialize(world, config, test::tiny_gpt2(), test::accelerator(0));
+    test::load(*next, folder.path());
+    for (int64_t step = 2; step < kSteps; ++step) resumed.push_back(test::train_step(*next, step, kText));
+    EXPECT_GT(next->device_use()->states, 0);
+  });
+  EXPECT_THAT(resumed, testing::ElementsAre(straight[2], straight[3]));
+}
+
+TEST_F(TiersOnAccelerator, RefuseAShareOfStatesOnTheDeviceForRulesThatUpdateOnTheHost) {
+  for (const std::string rule : {"lamb", "galore", "muon", "came"})
+    EXPECT_THAT(test::thrown_message([&] { run(on_device(config_of(rule, 1, 3), 0.5), true, kAll); }),
+                testing::HasSubstr(rule + " updates them on the host"));
 }
 
 }  // namespace

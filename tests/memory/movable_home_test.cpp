@@ -17,7 +17,7 @@ at::Tensor numbers(double from) { return at::arange(kLength, at::kFloat).add_(fr
 struct MovableHomes : testing::Test {
   std::shared_ptr<std::atomic<int64_t>> on_device = std::make_shared<std::atomic<int64_t>>(0);
   std::shared_ptr<TieredHome> tiers = std::make_shared<TieredHome>(TieredHome::Options{});
-  std::shared_ptr<MovableHome> home = std::make_shared<MovableHome>(tiers, on_device);
+  std::shared_ptr<MovableHome> home = std::make_shared<MovableHome>(tiers, at::kCPU, on_device);
 
   int64_t in_host() const { return tiers->counts().host_bytes; }
 };

@@ -91,5 +91,27 @@ TEST_F(GradientNormOnTrap, IsNotFiniteWhereOneGradientIsNot) {
   });
 }
 
+TEST_F(GradientNormOnTrap, JoinsShardsOfTheHostAndOfTheDevice) {
+  comm::run_ranks(1, [&](comm::World& world) {
+    for (const size_t there : {0, 1})
+      for (const NormOrder order : {NormOrder::Two, NormOrder::Infinity}) {
+        RankState rank(world, {});
+        rank.set_gradients(1, 1);
+        ASSERT_GE(rank.shards.size(), 2);
+        double elements = 0;
+        for (const memory::Shard& shard : rank.shards) elements += static_cast<double>(shard.length());
+        const double want = gradient_norm(rank.shards, rank.mesh, order);
+        const memory::Shard& moved = rank.shards[there];
+        moved.lease()->gradients = moved.lease()->gradients.to(test::trap_device());
+        const test::TrapWaits waits(test::trap_device());
+        EXPECT_NEAR(gradient_norm(rank.shards, rank.mesh, order), want,
+                    elements * std::numeric_limits<double>::epsilon() * want);
+        EXPECT_LE(waits.counts().waits(), 1) << waits.counts();
+        rank.shards[1 - there].lease()->gradients[3] = std::nan("");
+        EXPECT_FALSE(std::isfinite(gradient_norm(rank.shards, rank.mesh, order)));
+      }
+  });
+}
+
 }  // namespace
 }  // namespace colossal::optim::gradient_norm_trap_test

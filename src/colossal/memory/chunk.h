@@ -136,7 +136,7 @@ class Chunk {
   std::optional<comm::Compression> compression_;
   at::TensorOptions options_;
   Watcher* watcher_;
-  bool trained_, in_place_, lends_here_;  // lends_here_: where the chunk is whole
+  bool trained_, in_place_, lends_here_;  // lends_here_: where the chunk is whole, and from the beginning
   State state_ = State::Sharded;
   int users_ = 0;
   std::vector<Segment> segments_;

@@ -97,7 +97,9 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
       values.copy_(slot.parameter->value);
   }
   std::shared_ptr<Home> home = options_.home ? options_.home : std::make_shared<InPlace>();
-  homes_.push_back(trained && options_.on_device ? std::make_shared<MovableHome>(home, options_.on_device) : nullptr);
+  homes_.push_back(trained && options_.on_device
+                       ? std::make_shared<MovableHome>(home, options.device(), options_.on_device)
+                       : nullptr);
   if (homes_.back()) home = homes_.back();
   const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
   {

@@ -16,10 +16,10 @@ class MovableHome::Movable final : public Kept {
   Movable(MovableHome& home, const at::Tensor& tensor)
       : home_(home),
         sizes_(tensor.sizes().vec()),
-        options_(tensor.options()),
+        options_(tensor.options().device(home.device_)),
         size_(static_cast<int64_t>(tensor.nbytes())) {
     if (home.is_on_device())
-      hold(tensor);
+      hold(tensor.to(home.device_));
     else
       there_ = home.behind_->keep(tensor);
     const std::lock_guard lock(home_.mutex_);
@@ -44,6 +44,11 @@ class MovableHome::Movable final : public Kept {
     if (there_) there_->put(lent, changed);
     has_values_ = has_values_ || changed;
   }
+  /// The home behind knows how to copy to an accelerator without a wait.
+  void copy_to(const at::Tensor& to) override {
+    if (there_) return there_->copy_to(to);
+    to.copy_(bring());
+  }
   void forget() override {
     has_values_ = false;
     if (there_)
@@ -56,7 +61,7 @@ class MovableHome::Movable final : public Kept {
     if (there_)
       there_->replace(tensor);
     else
-      hold(tensor);
+      hold(tensor.to(home_.device_));
   }
 
   void move(bool to_device) {
@@ -64,9 +69,9 @@ class MovableHome::Movable final : public Kept {
     const KindScope kind(Kind::States);
     if (to_device) {
       if (has_values_) {
-        const at::Tensor lent = there_->bring();
-        hold(at::empty(sizes_, options_).copy_(lent));
-        there_->put(lent, false);
+        const at::Tensor here = at::empty(sizes_, options_);
+        there_->copy_to(here);
+        hold(here);
       }
       there_.reset();
       return;
@@ -87,15 +92,16 @@ class MovableHome::Movable final : public Kept {
 
   MovableHome& home_;
   std::vector<int64_t> sizes_;
-  at::TensorOptions options_;  // of the device, on which it was made
+  at::TensorOptions options_;  // of the device
   int64_t size_;
   bool has_values_ = true;
   std::unique_ptr<Kept> there_;
   at::Tensor here_;
 };
 
-MovableHome::MovableHome(std::shared_ptr<Home> behind, std::shared_ptr<std::atomic<int64_t>> on_device)
-    : behind_(std::move(behind)), on_device_(std::move(on_device)) {}
+MovableHome::MovableHome(std::shared_ptr<Home> behind, at::Device device,
+                         std::shared_ptr<std::atomic<int64_t>> on_device)
+    : behind_(std::move(behind)), device_(device), on_device_(std::move(on_device)) {}
 MovableHome::~MovableHome() = default;
 
 std::unique_ptr<Kept> MovableHome::keep(const at::Tensor& tensor) { return std::make_unique<Movable>(*this, tensor); }

@@ -1,9 +1,9 @@
 // A home whose tensors lie in another one, or on the device where somebody computes: all of them together.
 //
 //   auto on_device = std::make_shared<std::atomic<int64_t>>(0);
-//   auto home = std::make_shared<memory::MovableHome>(tiers, on_device);   // of one chunk
-//   auto kept = home->keep(states);                                        // in `tiers`
-//   home->move(true);                                                      // from here on the update finds them here
+//   auto home = std::make_shared<memory::MovableHome>(tiers, device, on_device);   // of one chunk
+//   auto kept = home->keep(states);                                                // in `tiers`
+//   home->move(true);                                                              // here the update finds them now
 #pragma once
 #include <ATen/core/Tensor.h>
 
@@ -18,16 +18,20 @@
 namespace colossal::memory {
 
 /// Memory: on the device what it keeps, but for what is forgotten; else that of `behind`.
+/// Cost: an accelerator copies in the order of its current stream, for which the host does not wait where `behind` can
+///       do without.
 /// Thread safety: that of Home.
 class MovableHome final : public Home {
  public:
-  /// `on_device`: counts the bytes of tensors that are there, also those of other homes that are given the same.
-  MovableHome(std::shared_ptr<Home> behind, std::shared_ptr<std::atomic<int64_t>> on_device);
+  /// `device`: where somebody computes. `on_device`: counts the bytes of tensors that are there, also those of other
+  /// homes that are given the same.
+  MovableHome(std::shared_ptr<Home> behind, at::Device device, std::shared_ptr<std::atomic<int64_t>> on_device);
   ~MovableHome() override;
 
-  /// On the device `tensor` itself is kept.
+  /// On the device `tensor` itself is kept, if it lies there.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
-  at::Device lends_on(at::Device device) const override { return behind_->lends_on(device); }
+  /// Changes with move().
+  at::Device lends_on(at::Device device) const override { return is_on_device() ? device_ : behind_->lends_on(device); }
   /// All that it keeps, which nobody has brought, and what it will be given. Cost: a copy of each. Errors: of
   /// Kept::bring() and Home::keep() behind it; then some lie here and some there, which does no harm.
   void move(bool to_device);
@@ -38,6 +42,7 @@ class MovableHome final : public Home {
  private:
   class Movable;
   std::shared_ptr<Home> behind_;
+  at::Device device_;
   std::shared_ptr<std::atomic<int64_t>> on_device_;
   mutable std::mutex mutex_;
   std::vector<Movable*> kept_;  // in the order in which it came

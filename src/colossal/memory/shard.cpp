@@ -29,7 +29,7 @@ struct ShardTensors {
   Tenant values, gradients, copy;
   std::vector<Tenant> states;
   std::vector<Piece> pieces;
-  at::TensorOptions options;
+  at::TensorOptions options;  // the home knows on which device it lends those of this one
   int64_t length = 0;
   bool copy_is_dropped = false, drops_gradients = false;  // the latter: when an update is over
   bool is_updated = false;                                // the lease writes values, and has their gradients
@@ -143,7 +143,7 @@ Shard::Parts Shard::Parts::of(const at::Tensor& values, std::shared_ptr<Home> ho
 
 Shard::Shard(Parts parts, std::vector<Piece> pieces) : tensors_(std::make_shared<ShardTensors>()) {
   tensors_->home = parts.home ? std::move(parts.home) : std::make_shared<InPlace>();
-  tensors_->options = parts.options.device(tensors_->home->lends_on(parts.options.device()));
+  tensors_->options = parts.options;
   tensors_->length = parts.length;
   tensors_->values.kept = std::move(parts.values);
   tensors_->copy.kept = std::move(parts.copy);
@@ -163,7 +163,7 @@ int64_t Shard::bytes() const {
 }
 at::TensorOptions Shard::options() const {
   const std::lock_guard lock(tensors_->mutex);
-  return tensors_->options;
+  return tensors_->options.device(tensors_->home->lends_on(tensors_->options.device()));
 }
 
 size_t Shard::add_state(const at::Tensor& initial) const {

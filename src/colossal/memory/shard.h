@@ -107,7 +107,7 @@ class Shard {
   int64_t length() const;
   /// That a lease of all of it takes of the home's memory, without gradients.
   int64_t bytes() const;
-  /// Dtype of the values, and the device of whoever has a lease.
+  /// Dtype of the values, and the device of whoever has a lease, which changes where the home moves (MovableHome).
   at::TensorOptions options() const;
   /// Adds a tensor to the shard's states; returns its place in Resident::states. Nothing is brought. Errors ("shard"):
   /// somebody has a lease; those of Home::keep().

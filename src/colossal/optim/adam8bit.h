@@ -16,6 +16,8 @@ class Adam8bit : public Optimizer {
   Adam8bit(const OptimizerConfig& config, std::vector<memory::Shard>& shards);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
   std::vector<StateTensor> state() override;
+  /// Where there are kernels.
+  bool takes_shards_on(at::Device device) const override { return ops::has_block_codes(device); }
 
  private:
   struct Moments {

@@ -9,6 +9,7 @@ class ElementwiseOptimizer : public Optimizer {
  public:
   void step(int64_t step, double learning_rate, double gradient_scale) final;
   std::vector<StateTensor> state() final;
+  bool takes_shards_on(at::Device) const final { return true; }
 
  protected:
   ElementwiseOptimizer(const OptimizerConfig& config, std::vector<memory::Shard>& shards,

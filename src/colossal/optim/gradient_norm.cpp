@@ -24,24 +24,33 @@ void add_norms(const memory::Resident& shard, double order, const PartsOf& parts
   for (const at::Tensor& norm : ops::norms(parts, order)) norms.push_back(norm);
 }
 
-/// Largest magnitude of all gradients on their device; undefined: this rank has none. Copies do no harm to a maximum,
-/// so every rank looks at all that it has.
+/// Two 0-dim fp64 tensors, [2]: of shards on an accelerator, `there`, and of those on the host. It is on the
+/// accelerator, for which nobody waits.
+at::Tensor pair_of(const at::Tensor& there, const at::Tensor& of_host) {
+  return at::stack({there, at::full({}, tensor::host_value(of_host), there.options())});
+}
+
+/// Largest magnitude of all gradients; undefined: this rank has none. Copies do no harm to a maximum, so every rank
+/// looks at all that it has.
 at::Tensor largest(const std::vector<memory::Shard>& shards) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  std::vector<at::Tensor> norms;
+  std::vector<at::Tensor> norms, host_norms;
   memory::for_leases(shards, {.gradients = Access::Read}, [&](size_t, memory::Resident& shard) {
     const auto whole = [&](const memory::Piece& piece) {
       return std::vector{shard.gradients.narrow(0, piece.offset, piece.part.size)};
     };
     if (ops::sums_at_once(shard.gradients)) return add_norms(shard, kInfinity, whole, norms);
     for (const memory::Piece& piece : shard.pieces)
-      norms.push_back(at::linalg_vector_norm(whole(piece).front(), kInfinity).to(at::kDouble));
+      host_norms.push_back(at::linalg_vector_norm(whole(piece).front(), kInfinity).to(at::kDouble));
   });
-  return norms.empty() ? at::Tensor() : at::stack(norms).amax();  // NaN wins
+  at::Tensor most;  // NaN wins
+  if (!host_norms.empty()) most = at::stack(host_norms).amax();
+  if (norms.empty()) return most;
+  const at::Tensor there = at::stack(norms).amax();
+  return most.defined() ? pair_of(there, most).amax() : there;
 }
 
-/// Sum of the squares that this rank counts, on their device; undefined: none. On the CPU added up in the order of the
-/// pieces.
+/// Sum of the squares that this rank counts; undefined: none. On the CPU added up in the order of the pieces.
 at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place& place) {
   at::Tensor sum;
   std::vector<at::Tensor> norms;
@@ -55,7 +64,9 @@ at::Tensor squares(const std::vector<memory::Shard>& shards, const tensor::Place
       sum = sum.defined() ? sum + here : here;
     }
   });
-  return norms.empty() ? sum : at::stack(norms).square().sum();
+  if (norms.empty()) return sum;
+  const at::Tensor there = at::stack(norms).square().sum();
+  return sum.defined() ? pair_of(there, sum).sum() : there;
 }
 
 }  // namespace

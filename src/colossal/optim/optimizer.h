@@ -47,6 +47,9 @@ class Optimizer {
   virtual std::vector<StateTensor> state() = 0;
   /// Shards whose gradients step() has leases of at one time, at most; of anything else it has those of one.
   virtual size_t most_shards() const { return 1; }
+  /// Whether shards may come to lie on `device`, some or all, whatever lent them when this was made: a rule that looks
+  /// at each shard alone computes wherever that is. Others join what they know of all shards on one device.
+  virtual bool takes_shards_on(at::Device device) const { return device.is_cpu(); }
 };
 
 /// `tensors`: the whole model's, of which `shards` hold parts of some; for rules that look at whole tensors. Nothing is

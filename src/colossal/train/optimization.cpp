@@ -45,9 +45,6 @@ auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) 
 
 std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, at::Device device, int64_t ranks_here) {
   if (!config.memory.has_tiers()) return nullptr;
-  require(device.is_cpu() || config.memory.states_on_device == 0, "memory",
-          "states_on_device is for ranks that compute on the CPU, where others update on the host: got ",
-          config.memory.states_on_device, " on ", device.str(), "; leave it out");
   memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement), .device = device};
   const bool is_open = config.memory.host == 0;
   // With a disk nothing stays until it is known what transfers need.
@@ -67,7 +64,7 @@ memory::ChunkOptions chunk_options(const run::Config& config, const nn::Paramete
   if (config.precision.has_masters()) options.masters = at::kFloat;
   options.compression = comm::compression_of(config.parallel.compress);
   options.home = std::move(home);
-  if (trace && of.device.is_cpu()) options.on_device = trace->on_device();
+  if (trace) options.on_device = trace->on_device();
   return options;
 }
 
@@ -124,6 +121,9 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
     return optim::make_optimizer(config.optimizer, store_->shards(),
                                  {parameters, mesh, elsewhere ? elsewhere->lends_on(device) : device});
   });
+  require(config.memory.states_on_device == 0 || optimizer_->takes_shards_on(parameters.options().device), "memory",
+          "states_on_device is for optimizers that update each part where it lies: ", config.optimizer.name,
+          " updates them on the host; leave it out, or take adamw, lion or sgd");
   check_budgets();
   // Where neither the device is small nor a disk is there they would only be copied.
   if (tiers_ && (tiers_->disk() || config.memory.device > 0))
@@ -196,7 +196,7 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
   std::vector<at::Tensor> read;
   for (const at::Tensor& number : numbers) read.push_back(number.detach().reshape({}).to(at::kDouble));
   const at::Tensor own = optim::own_norm(store_->shards(), mesh_.place(), norm_order());
-  // Gradients that are lent on the host are added up there: of the device's numbers it reads the others alone.
+  // Where all gradients are lent on the host they are added up there: of the device's numbers it reads the others.
   const bool is_apart = own.defined() && !read.empty() && own.device() != read.front().device();
   if (own.defined() && !is_apart) read.push_back(own);
   std::vector<double> values = read.empty() ? std::vector<double>{} : tensor::host_values(at::stack(read));
@@ -232,6 +232,7 @@ void Optimization::settle_states() {
     largest = std::max(largest, chunk->bytes());
     if (const auto* chunk_home = store_->home_of(*chunk)) all += chunk_home->bytes();
   }
+  const bool may_move = optimizer_->takes_shards_on(store_->chunks().front()->options().device());
   const bool is_static = config_.memory.placement == "static";
   // Beside the steady share of the fullest moment: there the next chunk may come early, too.
   const double margin = memory::kSteadyShare * static_cast<double>(device) - static_cast<double>(trace_->least()) -
@@ -243,7 +244,7 @@ void Optimization::settle_states() {
   for (const auto& chunk : store_->chunks()) {
     memory::MovableHome* chunk_home = store_->home_of(*chunk);
     if (!chunk_home) continue;
-    const bool fits = bytes + chunk_home->bytes() <= room;
+    const bool fits = may_move && bytes + chunk_home->bytes() <= room;
     if (fits) bytes += chunk_home->bytes();
     (fits ? here : there).push_back(chunk_home);
   }
