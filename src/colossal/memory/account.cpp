@@ -29,8 +29,8 @@ struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledge
     blocks[pointer] = {of, change};
     add(of, change);
   }
-  /// Of LibTorch's own allocator of the host, which warns of every block that it gave out before it was asked to report:
-  /// Reporting does it instead.
+  /// Of LibTorch's own allocator of the host, which warns of every block that it gave out before it was asked to
+  /// report: Reporting does it instead.
   bool memoryProfilingEnabled() const override { return false; }
   void add(Kind of, int64_t bytes) {
     const auto i = static_cast<size_t>(of);
