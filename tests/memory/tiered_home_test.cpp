@@ -41,6 +41,22 @@ struct Memory {
   std::vector<std::unique_ptr<Kept>> kept;
 };
 
+// The copy itself, not the disk: nothing stays lent, and the next one works.
+TEST(TieredHome, ACopyThatFailsGivesBackWhatItRead) {
+  Memory s(1, "auto", 0);
+  s.add(2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(s.kept[0]->copy_to(at::empty({kNumel + 1})), c10::Error);
+    EXPECT_THROW(s.kept[1]->copy_to(at::empty({kNumel + 1})), c10::Error) << "for which the first one has to leave";
+  }
+  at::Tensor copy = at::empty({kNumel});
+  s.kept[0]->copy_to(copy);
+  EXPECT_TRUE(at::equal(copy, at::zeros({kNumel})));
+  const std::unique_ptr<Kept> here = InPlace().keep(at::ones({3}));
+  EXPECT_THROW(here->copy_to(at::empty({2})), c10::Error);
+  EXPECT_TRUE(at::equal(here->bring(), at::ones({3})));
+}
+
 /// One block or two.
 int64_t numel_of(size_t number) { return number % 3 == 0 ? kNumel + 5 : kNumel; }
 

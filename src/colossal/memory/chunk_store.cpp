@@ -137,15 +137,17 @@ std::span<const Shard> ChunkStore::shards_of(const Chunk& chunk) const {
 }
 
 void ChunkStore::updated(bool loaded) {
-  end_pass();
+  close_pass();
   for_chunks([&](Chunk& chunk) {  // what a policy kept for another pass has the old values
     if (chunk.trained() || loaded) release(chunk);
   });
-  rethrow();
+  if (!takes_part_) rethrow();
   const at::NoGradGuard no_grad;
   if (loaded)
-    for_leases(shards_, {.values = Access::Read, .copy = Access::Write}, [](size_t, Resident& shard) {
-      if (shard.copy.defined()) shard.copy.copy_(shard.values);
+    attempt([&] {
+      for_leases(shards_, {.values = Access::Read, .copy = Access::Write}, [](size_t, Resident& shard) {
+        if (shard.copy.defined()) shard.copy.copy_(shard.values);
+      });
     });
   std::deque<comm::Work> shares;  // oldest first
   const auto end_oldest = [&] {
@@ -156,10 +158,10 @@ void ChunkStore::updated(bool loaded) {
   for_chunks([&](Chunk& chunk) {
     if (!chunk.stays() || !(chunk.trained() || loaded)) return;
     // whatever became of it: ranks that did not hear of a failure go on to this chunk, too
-    if (shares.size() == kSharesUnderWay) attempt(end_oldest);
+    if (shares.size() == kSharesUnderWay) attempt_together(end_oldest);
     shares.push_back(chunk.share());
   });
-  while (!shares.empty()) attempt(end_oldest);
+  while (!shares.empty()) attempt_together(end_oldest);
   rethrow();
 }
 
@@ -171,6 +173,11 @@ Situation ChunkStore::situation() const {
 }
 
 void ChunkStore::end_pass() {
+  close_pass();
+  rethrow();
+}
+
+void ChunkStore::close_pass() {
   timeline_.end_pass();
   const std::vector<size_t> gone = placement_->after_pass(situation());
   for_chunks([&](Chunk& chunk) {
@@ -180,31 +187,50 @@ void ChunkStore::end_pass() {
       chunk.ready();
   });
   // A chunk that is whole and was not gathered has NaN, also where rethrow() has told of it already.
-  const bool failed =
-      failure_ || std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
-        return !chunk->stays() && chunk->state() != Chunk::State::Sharded && !is_among(gathered_, *chunk);
-      });
-  if (failed) for_chunks([&](Chunk& chunk) { release(chunk); });
+  const bool failed = !takes_part_ || std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
+    return !chunk->stays() && chunk->state() != Chunk::State::Sharded && !is_among(gathered_, *chunk);
+  });
+  if (failed) release_all();
   placement_->settled(situation());
-  rethrow();
 }
 
-template <class Body>
-void ChunkStore::attempt(const Body& body) {
+void ChunkStore::release_all() {
+  for_chunks([&](Chunk& chunk) { release(chunk); });
+}
+
+void ChunkStore::keep_failure(std::exception_ptr error, bool takes_part) {
+  // Nobody is to be told of what followed from a gather that failed.
+  if (!failure_) failure_ = std::move(error);
+  takes_part_ = takes_part_ && takes_part;
+}
+
+void ChunkStore::attempt(const std::function<void()>& body) {
   try {
     body();
   } catch (...) {
-    if (!failure_) failure_ = std::current_exception();
+    keep_failure(std::current_exception(), /*takes_part=*/true);
+  }
+}
+
+template <class Body>
+void ChunkStore::attempt_together(const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    keep_failure(std::current_exception(), /*takes_part=*/false);
   }
 }
 
 template <class Body>
 void ChunkStore::for_chunks(const Body& body) {
-  for (const auto& chunk : chunks_) attempt([&] { body(*chunk); });
+  for (const auto& chunk : chunks_) attempt_together([&] { body(*chunk); });
 }
 
 void ChunkStore::rethrow() {
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  if (!failure_) return;
+  release_all();
+  takes_part_ = true;
+  std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 void ChunkStore::gather(Chunk& chunk) {
@@ -235,19 +261,20 @@ void ChunkStore::before_use(Chunk& chunk) {
   const at::NoGradGuard no_grad;  // observers run inside whatever called the operator
   try {
     Plan plan;
-    const bool changes = chunk.index() != timeline_.current() && !failure_;
+    const bool changes = chunk.index() != timeline_.current() && takes_part_;
     if (changes) {
       timeline_.used(chunk.index());
       plan = placement_->before_use(situation());
     }
     for (const size_t other : plan.release) release(*chunks_[other]);
-    if (failure_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();
+    if (changes) placement_->released();
+    if (!takes_part_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();
     gather(chunk);
     chunk.begin_use();
     for (const size_t other : plan.gather) gather(*chunks_[other]);
     if (changes) placement_->settled(situation());
   } catch (...) {
-    failure_ = std::current_exception();
+    keep_failure(std::current_exception(), /*takes_part=*/false);
     if (chunk.state() != Chunk::State::Computing) {
       if (std::erase(gathered_, chunk.index()) > 0) counts_.gathered -= chunk.bytes();
       chunk.fill_with_nan();
@@ -259,6 +286,8 @@ void ChunkStore::before_use(Chunk& chunk) {
 void ChunkStore::before_bring(Chunk& chunk, size_t segment) {
   if (chunk.trained()) shards_of(chunk)[segment].make_copy();
 }
+
+void ChunkStore::not_brought(Chunk&, std::exception_ptr error) { keep_failure(std::move(error), /*takes_part=*/true); }
 
 void ChunkStore::after_use(Chunk& chunk) { chunk.end_use(); }
 

@@ -42,6 +42,8 @@ class Optimizer {
   /// One update of all values, and of their copies, from their gradients times `gradient_scale`. `step` counts from 1.
   /// Collective among all ranks.
   virtual void step(int64_t step, double learning_rate, double gradient_scale) = 0;
+  /// Whether step() sends anything: else it may fail on one rank, and the others do not wait for that one in it.
+  virtual bool communicates() const { return false; }
   /// Everything that must be saved, beside the step, to be read or filled from a checkpoint: shard after shard, and
   /// nothing of them is brought before.
   virtual std::vector<StateTensor> state() = 0;

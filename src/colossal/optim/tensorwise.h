@@ -9,6 +9,7 @@ namespace colossal::optim {
 /// A rule that needs norms, means or products of logical tensors.
 class TensorwiseOptimizer : public Optimizer {
  public:
+  bool communicates() const final { return true; }
   std::vector<StateTensor> state() final {
     std::vector<StateTensor> all;
     add_to(all);

@@ -12,6 +12,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/foreign_error.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_placement.h"
@@ -191,11 +192,37 @@ optim::NormOrder Optimization::norm_order() const {
   return config_.training.clip_by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two;
 }
 
+void Optimization::agree(const std::function<void()>& work) {
+  if (!store_->takes_part()) store_->rethrow();  // the others find out by themselves
+  const auto all_of_it = [&] {
+    store_->rethrow();
+    if (inputs_) inputs_->rethrow();
+    work();
+  };
+  if (!store_->options().home) return all_of_it();
+  if (const std::optional<Error> error = comm::agreed_error(mesh_.all(), at::kCPU, all_of_it)) {
+    store_->release_all();
+    throw *error;
+  }
+}
+
+void Optimization::close_pass() {
+  own_norm_.reset();
+  store_->close_pass();
+  if (!store_->options().home || !store_->takes_part()) store_->rethrow();
+}
+
+void Optimization::end_pass() {
+  close_pass();
+  agree([] {});
+}
+
 std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>& numbers) {
   const memory::KindScope kind(memory::Kind::Buffers);  // as in step(), not those of the caller
   std::vector<at::Tensor> read;
   for (const at::Tensor& number : numbers) read.push_back(number.detach().reshape({}).to(at::kDouble));
-  const at::Tensor own = optim::own_norm(store_->shards(), mesh_.place(), norm_order());
+  at::Tensor own;
+  agree([&] { own = optim::own_norm(store_->shards(), mesh_.place(), norm_order()); });
   // Where all gradients are lent on the host they are added up there: of the device's numbers it reads the others.
   const bool is_apart = own.defined() && !read.empty() && own.device() != read.front().device();
   if (own.defined() && !is_apart) read.push_back(own);
@@ -220,8 +247,7 @@ StepResult Optimization::step() {
 void Optimization::end_passes() {
   if (!trace_) return;
   trace_->end_passes();
-  // The update has other parameters, and the device to itself. What a pass left may be an error of one rank's disk.
-  comm::agree(mesh_.all(), at::kCPU, [&] { store_->end_pass(); });
+  store_->close_pass();  // the update has other parameters, and the device to itself
   if (trace_->agree(mesh_)) settle_states();
 }
 
@@ -288,18 +314,35 @@ StepResult Optimization::clip_and_update() {
   require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
   const bool by_value = clip > 0 && config_.training.clip_by == "value";
-  if (by_value) optim::clip_by_value(store_->shards(), clip * scale);
+  if (by_value) agree([&] { optim::clip_by_value(store_->shards(), clip * scale); });
+  update(rate, (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
+  return {rate, norm};
+}
+
+void Optimization::update(double rate, double scale) {
   // It works where the states lie.
   std::optional<memory::KindScope> kind;
   if (tiers_) kind.emplace(memory::Kind::Host);
   // Steps that were skipped do not count for what corrects the first moments' bias.
-  optimizer_->step(++steps_done_ - loss_scale_.skipped(), rate,
-                   (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
+  const int64_t step = ++steps_done_ - loss_scale_.skipped();
+  try {
+    if (optimizer_->communicates())
+      optimizer_->step(step, rate, scale);
+    else
+      agree([&] { optimizer_->step(step, rate, scale); });
+  } catch (const std::exception& error) {
+    half_updated_ = as_error(error);
+    throw;
+  }
   store_->updated();
-  return {rate, norm};
+}
+
+void Optimization::weights_loaded() {
+  agree([&] { store_->updated(true); });  // which is collective, whatever fails on this rank
 }
 
 checkpoint::TrainingState Optimization::state() {
+  if (half_updated_) throw Error(*half_updated_);
   checkpoint::TrainingState state;
   for (checkpoint::NamedTensor& t : weights()) {
     t.name = "model." + t.name;

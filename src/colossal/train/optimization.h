@@ -1,9 +1,11 @@
 // From gradients to new parameters, whatever made the gradients: chunks, reduction, clipping, loss scale, update.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk_store.h"
@@ -23,7 +25,13 @@ namespace colossal::train {
 
 /// The parameters of one rank, in training. A step:
 ///
-///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  store().end_pass();  step();
+///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  close_pass();  step();
+///
+/// Where tensors lie in a home a rank may fail for reasons of its own: its disk. It goes on with what ranks do
+/// together, and they agree on what went wrong, so that all throw the error of one, which names the rank, where they
+/// have the gradients (read_before_step() or step(), before anything is changed), behind the update (but for rules that
+/// communicate, whose errors are of one rank and end the run) and in end_pass(). Communication: that of comm::agree()
+/// each, over all ranks. What an update left that failed on some rank is never saved: state() throws its error again.
 class Optimization {
  public:
   /// Of `config`: [parallel] zero and what belongs to it, [precision], [memory], [optimizer], [training].
@@ -47,7 +55,13 @@ class Optimization {
   /// The values of `numbers`, tensors of one element, and on the way what step() has to know of the gradients, which
   /// are complete: the host waits for the device here, and not in step(). What it knows is forgotten when somebody asks
   /// for the store() or the reducer(), through which gradients may be changed.
+  /// Collective where there is a home: an agreement.
   std::vector<double> read_before_step(const std::vector<at::Tensor>& numbers);
+  /// A pass of a step is over: see memory::ChunkStore::close_pass(). What went wrong is thrown here where there is no
+  /// home, else by read_before_step() or step().
+  void close_pass();
+  /// A pass is over that no step follows, in evaluation for instance. Collective where there is a home: an agreement.
+  void end_pass();
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks; that of the optimizer
   /// and of ChunkStore::updated(); with memory.device that of DeviceTrace::agree(),
   /// and where that has news all_reduces of 8 bytes, two over all ranks.
@@ -81,11 +95,14 @@ class Optimization {
   /// What this rank updates of each parameter under the parameter's name, shard after shard, to be saved or filled;
   /// after filling, weights_loaded().
   std::vector<checkpoint::NamedTensor> weights() { return run::weights_of(*store_); }
-  void weights_loaded() { store_->updated(true); }
+  void weights_loaded();
 
  private:
+  /// work(), and where there is a home it, and what went wrong in a pass before, throws on all ranks or on none.
+  void agree(const std::function<void()>& work);
   optim::NormOrder norm_order() const;
   StepResult clip_and_update();
+  void update(double rate, double scale);
   void end_passes();
   void settle_states();
   void check_budgets();
@@ -103,6 +120,7 @@ class Optimization {
   LossScale loss_scale_;
   std::optional<double> own_norm_;  // of the gradients as they are, times the loss scale
   int64_t steps_done_ = 0;
+  std::optional<Error> half_updated_;  // why
 };
 
 }  // namespace colossal::train

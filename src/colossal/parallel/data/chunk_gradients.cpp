@@ -68,7 +68,7 @@ class WholeGradients final : public ChunkGradients {
       work_ = summands_.further.front()->all_reduce(whole_, comm::Reduce::Sum);
   }
 
-  void receive(bool) override {
+  void receive() override {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     work_.wait();
@@ -76,6 +76,7 @@ class WholeGradients final : public ChunkGradients {
     if (!states_shared_ && !rest.empty()) rest.erase(rest.begin());
     sum_over(rest, states_shared_ ? part_ : whole_);
   }
+  void keep(bool) override {}  // it is where it belongs
 
   bool are_in_place() const override { return is_view_; }
 
@@ -141,20 +142,25 @@ class PartGradients final : public ChunkGradients {
                         : summands_.sharers->reduce_scatter(received_, whole_, comm::Reduce::Sum);
   }
 
-  void receive(bool last) override {
+  void receive() override {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     work_.wait();
     sum_over(summands_.further, received_);
     whole_.reset();
     std::fill(filled_.begin(), filled_.end(), false);
+  }
+
+  void keep(bool last) override {
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    const at::Tensor received = std::exchange(received_, {});
     if (last && is_elsewhere_) make_way();
-    if (shards_.front().options().device() == received_.device())
-      add_here();
+    if (shards_.front().options().device() == received.device())
+      add_here(received);
     else  // which nobody waits for
       for (size_t i = 0; i < shards_.size(); ++i)
-        shards_[i].add_gradients(slice_of(received_, chunk_.segments()[i]), options_.sums);
-    received_.reset();
+        shards_[i].add_gradients(slice_of(received, chunk_.segments()[i]), options_.sums);
   }
 
   bool are_in_place() const override { return false; }
@@ -165,9 +171,9 @@ class PartGradients final : public ChunkGradients {
     return options_.each_pass ? of_values : of_values.dtype(options_.sums);
   }
 
-  void add_here() {
+  void add_here(const at::Tensor& sum) {
     memory::for_leases(shards_, {.gradients = memory::Access::Write}, [&](size_t i, memory::Resident& shard) {
-      const at::Tensor received = slice_of(received_, chunk_.segments()[i]);
+      const at::Tensor received = slice_of(sum, chunk_.segments()[i]);
       if (shard.gradients.defined())
         shard.gradients.add_(received);
       else

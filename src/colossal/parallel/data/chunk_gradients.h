@@ -9,8 +9,8 @@
 
 namespace colossal::parallel {
 
-/// The gradients of one chunk. In a step: zero(), for each pass take() of every slot and send(), receive(), in the end
-/// the gradients of its shards are the sum.
+/// The gradients of one chunk. In a step: zero(), for each pass take() of every slot, send(), receive() and keep(), in
+/// the end the gradients of its shards are the sum.
 class ChunkGradients {
  public:
   virtual ~ChunkGradients() = default;
@@ -20,9 +20,11 @@ class ChunkGradients {
   virtual void take(size_t slot) = 0;
   /// Begins to sum what is here over the first group of ranks. Collective among these.
   virtual void send() = 0;
-  /// Returns when the shards' gradients are the sum over all groups. Collective among these.
-  /// `last`: of a step, so that the update is next.
-  virtual void receive(bool last) = 0;
+  /// Returns when the sum over all groups is here. Collective among these.
+  virtual void receive() = 0;
+  /// Adds the sum to the shards' gradients. `last`: of a step, so that the update is next. Errors: of Shard::lease(),
+  /// and then the sum is lost.
+  virtual void keep(bool last) = 0;
   /// Whether autograd adds to them in place, so that there is nothing to take.
   virtual bool are_in_place() const = 0;
 };

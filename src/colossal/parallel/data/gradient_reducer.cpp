@@ -62,7 +62,11 @@ struct GradientReducer::State {
   }
 
   void receive_all() {
-    for (Departure* d : under_way) d->gradients->receive(last);
+    for (Departure* d : under_way) {
+      d->gradients->receive();
+      // A disk that fails on one rank is told of where ranks agree: the others are on their way to the next chunk.
+      store.attempt([&] { d->gradients->keep(last); });
+    }
     under_way.clear();
   }
 
@@ -126,7 +130,7 @@ void GradientReducer::zero() {
 
 void GradientReducer::begin(bool last) {
   State& s = *state_;
-  s.store.rethrow();
+  if (!s.store.takes_part()) s.store.rethrow();
   if (s.needs_nobody) return;
   if (!last && !s.options.each_pass) return;
   s.finish();  // of the pass before
@@ -141,7 +145,7 @@ void GradientReducer::begin(bool last) {
 
 void GradientReducer::finish() {
   state_->finish();
-  state_->store.rethrow();
+  if (!state_->store.takes_part()) state_->store.rethrow();
 }
 
 }  // namespace colossal::parallel

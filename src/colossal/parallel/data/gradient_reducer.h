@@ -33,6 +33,7 @@ namespace colossal::parallel {
 ///                replicas: the reduce_scatter among those that share, or of whole gradients the one all_reduce. Those
 ///                that follow, over runs of sharers, gradient_axes and copies, keep the dtype of `sums`.
 /// Unused parameters: count as zeros; their chunks leave in finish().
+/// Errors of gathers, see memory::ChunkStore. Of this rank's home alone: wait in the store, for rethrow().
 /// Errors ("gradients"): a second gradient of a parameter in one pass, whose chunk has left: it is used both inside and
 ///                       outside a recomputed block. One reducer a parameter: it takes the one post-accumulate hook
 ///                       that autograd offers.
