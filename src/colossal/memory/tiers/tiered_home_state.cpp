@@ -141,9 +141,8 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
     require(!arriving.empty(), "memory", "memory.host = \"", print_bytes(budget),
             "\" is too small: ", readable_bytes(buffers.in_use()), disk ? " are in use at once" : " are kept",
             " where ", readable_bytes(bytes), " more are wanted; at least \"", print_bytes(buffers.in_use() + bytes),
-            "\" ",
-            disk ? "would do here; smaller chunks (parallel.chunk_mib) need less"
-                 : "would do so far; name a folder for the rest (memory.disk)");
+            "\" would do here", disk ? "" : ", or a folder for what does not fit (memory.disk)",
+            remedy.empty() ? "" : "; ", remedy);
     finish(*arriving.front());
   }
 }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "colossal/memory/stream_aside.h"
@@ -41,18 +42,13 @@ struct Tenant {
 /// Whoever calls a member has `mutex`.
 struct TieredHomeState {
   explicit TieredHomeState(TieredHome::Options options)
-      : ahead(options.ahead),
+      : remedy(std::move(options.remedy)),
+        budget(options.host_bytes),
+        ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(budget))),
         disk(std::move(options.disk)),
         buffers(options.host_bytes, tensor::is_elsewhere(options.device)),
         may_leave(options.eviction ? std::move(options.eviction) : make_eviction("auto"), timeline) {
     if (tensor::is_elsewhere(options.device)) to_host = new_stream(options.device);
-    set_budget(options.host_bytes);
-  }
-
-  void set_budget(int64_t bytes) {
-    budget = bytes;
-    ahead_bytes = static_cast<int64_t>(ahead * static_cast<double>(bytes));
-    buffers.set_budget(bytes);
   }
 
   // ---- uses, and what is foretold
@@ -107,8 +103,8 @@ struct TieredHomeState {
     if (events) events->push_back({kind, tenant.number, tenant.bytes});
   }
 
-  const double ahead;
-  int64_t budget = 0, ahead_bytes = 0;
+  const std::string remedy;
+  const int64_t budget, ahead_bytes;
   std::shared_ptr<DiskSpace> disk;
   HostBuffers buffers;
   std::optional<c10::Stream> to_host;  // for copies of a device to buffers
