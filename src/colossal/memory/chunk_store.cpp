@@ -5,45 +5,16 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
-#include "colossal/memory/chunk_plan.h"
+#include "colossal/memory/store_plan.h"
 
 namespace colossal::memory {
 namespace {
 
 /// Each may need room beside the chunk: on the host, or for what is compressed.
 constexpr size_t kSharesUnderWay = 4;
-
-/// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes (and with them the replicas
-/// that may share), and `stages` where there are several.
-using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>>;
-
-Family family_of(const nn::Parameter& p) {
-  return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}};
-}
-
-comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const ChunkOptions& options) {
-  const std::vector<std::string> axes = tensor::replicas(spec, mesh.place());
-  const int replicas = mesh.place().size(axes);
-  if (options.sharing.states && (options.sharers == 0 || options.sharers >= replicas)) return mesh.group(axes);
-  const int wanted = !options.sharing.states ? 1 : options.sharers;
-  require(wanted >= 1 && replicas % wanted == 0, "zero", "the replicas that share must divide those there are: got ",
-          wanted, " of ", replicas);
-  return replicas == 1 ? mesh.group(axes) : mesh.neighbours(axes, wanted);
-}
-
-std::vector<Piece> pieces_of(const Chunk& chunk, const Segment& segment, bool counts) {
-  std::vector<Piece> pieces;
-  const int64_t begin = chunk.part_begin() + segment.first, end = begin + segment.length;
-  for (const Slot& slot : chunk.slots()) {
-    const int64_t first = std::max(slot.offset, begin), last = std::min(slot.offset + slot.size, end);
-    if (first < last) pieces.push_back({slot.parameter, first - begin, {first - slot.offset, last - first, counts}});
-  }
-  return pieces;
-}
 
 bool is_among(const std::vector<size_t>& numbers, const Chunk& chunk) {
   return std::find(numbers.begin(), numbers.end(), chunk.index()) != numbers.end();
@@ -54,36 +25,21 @@ bool is_among(const std::vector<size_t>& numbers, const Chunk& chunk) {
 ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options,
                        std::unique_ptr<Placement> placement)
     : options_(options), mesh_(mesh), placement_(placement ? std::move(placement) : std::make_unique<GatherNext>()) {
-  require(options.sharing.is_legal(), "zero",
-          "gradients are shared with states alone, parameters with gradients alone");
-  std::vector<nn::Parameter*> held;
-  std::vector<PackItem> items;
-  std::map<Family, int64_t> families;
-  std::vector<comm::Group*> sharers;  // of each family
-  for (nn::Parameter& p : parameters) {
-    const auto [family, is_new] = families.emplace(family_of(p), families.size());
-    if (is_new) sharers.push_back(&sharers_of(p.spec, mesh, options));
-    held.push_back(&p);
-    items.push_back({p.value.numel(), family->second, sharers[static_cast<size_t>(family->second)]->size()});
-  }
-  const ChunkPlan plan = plan_chunks(items, options.capacity);
+  StorePlan plan = plan_store(parameters, mesh, options);
   padding_ = plan.padding;
-  for (const PackedChunk& packed : plan.chunks) {
-    std::vector<Slot> slots;
-    for (size_t i = 0; i < packed.items.size(); ++i)
-      slots.push_back({held[packed.items[i]], packed.offsets[i], items[packed.items[i]].size});
-    const auto family = static_cast<size_t>(items[packed.items[0]].group);
-    add(std::move(slots), packed.length, *sharers[family], parameters);
-  }
+  for (PlannedChunk& chunk : plan.chunks) add(std::move(chunk), parameters);
   if (options.sharing.parameters) observer_.emplace();
 }
 
 ChunkStore::~ChunkStore() = default;
 
-void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters) {
+void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
-  const bool trained = slots.front().parameter->value.requires_grad();
+  std::vector<Slot>& slots = planned.slots;
+  const int64_t length = planned.length;
+  comm::Group& sharers = *planned.sharers;
+  const bool trained = planned.is_trained;
   const bool has_masters = trained && options_.masters.has_value();
   const KindScope kind(has_masters ? Kind::States : Kind::Parameters);
   const at::Tensor exact = options_.inference
@@ -127,7 +83,8 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
       parts.values = home->keep(sharers.size() > 1 ? own.clone() : own);
       parts.copy = kept;
     }
-    shards.emplace_back(std::move(parts), pieces_of(chunk, segment, counts));
+    shards.emplace_back(std::move(parts),
+                        pieces_of(chunk.slots(), chunk.part_begin() + segment.first, segment.length, counts));
   }
 }
 

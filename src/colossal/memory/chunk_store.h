@@ -38,6 +38,8 @@
 
 namespace colossal::memory {
 
+struct PlannedChunk;
+
 struct ChunkOptions {
   Sharing sharing{};  ///< what replicas share out
   /// Replicas of a parameter that share, next to one another; 0: all. Fewer: every run of them holds the model once.
@@ -145,7 +147,7 @@ class ChunkStore final : public Chunk::Watcher {
   /// body(chunk) of all likewise.
   template <class Body>
   void for_chunks(const Body& body);
-  void add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters);
+  void add(PlannedChunk planned, const nn::Parameters& parameters);
 
   ChunkOptions options_;
   comm::Mesh& mesh_;

@@ -20,6 +20,7 @@
 #include "colossal/train/device_use.h"
 #include "colossal/train/loss_scale.h"
 #include "colossal/train/step_result.h"
+#include "colossal/train/tier_needs.h"
 
 namespace colossal::train {
 
@@ -37,10 +38,10 @@ class Optimization {
   /// Of `config`: [parallel] zero and what belongs to it, [precision], [memory], [optimizer], [training].
   /// `home`: of masters, states and shares of gradients, and of parameters that are shared out, while nobody works with
   /// them; null: a memory::TieredHome, with tiers of [memory], else they stay in memory.
-  /// Communication: with tiers three times what comm::agree() sends, and an all_reduce of 24 bytes over all ranks.
-  /// Errors: what the optimizer refuses; ("memory") a budget of the host that is smaller than what one update needs, or
-  /// without a disk than all there is, with the smallest that does; one of the device that the largest chunk alone
-  /// exceeds; states_on_device beside an accelerator; the disk's. Those of tiers are of all ranks at once.
+  /// Communication: with tiers four times what comm::agree() sends, and an all_reduce of 40 bytes over all ranks.
+  /// Errors: what the optimizer refuses; ("memory") before anything is drawn or written, budgets that are smaller than
+  /// what a step needs (check_budgets()); states_on_device beside an accelerator; the disk's. Those of tiers are of all
+  /// ranks at once.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::Home> home = nullptr);
 
@@ -105,12 +106,10 @@ class Optimization {
   void update(double rate, double scale);
   void end_passes();
   void settle_states();
-  void check_budgets();
-  /// Bytes of parts that gathers have of the host's budget at a time.
-  int64_t lent_to_gathers() const;
 
   run::Config config_;
   comm::Mesh& mesh_;
+  TierNeeds needs_;  // zeros without tiers
   std::shared_ptr<memory::TieredHome> tiers_;
   std::shared_ptr<memory::InputsAt> inputs_;    // in tiers_
   std::shared_ptr<memory::DeviceTrace> trace_;  // null: the device has no budget

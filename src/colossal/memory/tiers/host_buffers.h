@@ -32,8 +32,6 @@ class HostBuffers {
   /// `under_way`: copies of it that a device may not have made yet.
   void give_back(at::Tensor buffer, DeviceCopy under_way = {});
 
-  void set_budget(int64_t bytes) { budget_ = bytes; }
-
   int64_t in_use() const { return in_use_; }
   int64_t held() const { return in_use_ + idle_bytes_; }  ///< with idle ones
   int64_t peak() const { return peak_; }                  ///< of held()
@@ -48,7 +46,8 @@ class HostBuffers {
   IdleOnes::iterator nearest(int64_t bytes);  // the end: none is idle
   at::Tensor other_idle(int64_t bytes);       // undefined: none that can be resized
 
-  int64_t budget_, in_use_ = 0, idle_bytes_ = 0, peak_ = 0;
+  const int64_t budget_;
+  int64_t in_use_ = 0, idle_bytes_ = 0, peak_ = 0;
   bool pinned_;
   IdleOnes idle_;
 };

@@ -218,15 +218,7 @@ void TieredHome::end_step() {
   state_->timeline.end_pass();
 }
 
-void TieredHome::raise_host_bytes(int64_t bytes) {
-  const Turn turn(*state_);
-  state_->set_budget(bytes);
-}
-
-int64_t TieredHome::host_bytes() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->budget;
-}
+int64_t TieredHome::host_bytes() const { return state_->budget; }
 
 const DiskSpace* TieredHome::disk() const { return state_->disk.get(); }
 

@@ -15,12 +15,13 @@ constexpr size_t kCopiesUnderWay = 4;  // of TieredHome::Options
 }  // namespace
 
 TieredHomeState::TieredHomeState(TieredHome::Options options)
-    : ahead(options.ahead),
+    : remedy(std::move(options.remedy)),
+      budget(options.host_bytes),
+      ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(budget))),
       disk(std::move(options.disk)),
       buffers(options.host_bytes, tensor::is_elsewhere(options.device)),
       may_leave(options.eviction ? std::move(options.eviction) : make_eviction("auto"), timeline) {
   if (tensor::is_elsewhere(options.device)) to_host = new_stream(options.device);
-  set_budget(options.host_bytes);
   if (disk) follower = std::thread([this] { follow_those_that_leave(); });
 }
 
@@ -31,12 +32,6 @@ TieredHomeState::~TieredHomeState() {
   }
   leaves.notify_all();
   if (follower.joinable()) follower.join();
-}
-
-void TieredHomeState::set_budget(int64_t bytes) {
-  budget = bytes;
-  ahead_bytes = static_cast<int64_t>(ahead * static_cast<double>(bytes));
-  buffers.set_budget(bytes);
 }
 
 void TieredHomeState::use(Tenant& tenant) {
@@ -187,9 +182,8 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
     require(!arriving.empty(), "memory", "memory.host = \"", print_bytes(budget),
             "\" is too small: ", readable_bytes(buffers.in_use()), disk ? " are in use at once" : " are kept",
             " where ", readable_bytes(bytes), " more are wanted; at least \"", print_bytes(buffers.in_use() + bytes),
-            "\" ",
-            disk ? "would do here; smaller chunks (parallel.chunk_mib) need less"
-                 : "would do so far; name a folder for the rest (memory.disk)");
+            "\" would do here", disk ? "" : ", or a folder for what does not fit (memory.disk)",
+            remedy.empty() ? "" : "; ", remedy);
     wait_for(arriving.front()->transfer);
     end_transfer(*arriving.front());  // nobody else does
   }

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -47,8 +48,6 @@ struct Tenant {
 struct TieredHomeState {
   explicit TieredHomeState(TieredHome::Options options);
   ~TieredHomeState();
-
-  void set_budget(int64_t bytes);
 
   // ---- uses, and what is foretold
 
@@ -113,8 +112,8 @@ struct TieredHomeState {
     if (events) events->push_back({kind, tenant.number, tenant.bytes});
   }
 
-  const double ahead;
-  int64_t budget = 0, ahead_bytes = 0;
+  const std::string remedy;
+  const int64_t budget, ahead_bytes;
   std::shared_ptr<DiskSpace> disk;
   HostBuffers buffers;
   std::optional<c10::Stream> to_host;  // for copies of a device to buffers

@@ -18,6 +18,12 @@ class ChunkGradients {
   virtual void zero() = 0;
   /// Moves a gradient from its parameter here, where there is one that is not here already.
   virtual void take(size_t slot) = 0;
+  /// Between the passes of a step, no more gradients are near: what is here goes to the store's home until the next one
+  /// comes, or send(). Nothing where there is no home. Errors: of Home::keep() and Kept::replace(); those of take() and
+  /// send() behind it: of Kept::bring().
+  virtual void set_aside() {}
+  /// Bytes that came back of what was set aside, since the start.
+  virtual int64_t bytes_returned() const { return 0; }
   /// Begins to sum what is here over the first group of ranks. Collective among these.
   virtual void send() = 0;
   /// Returns when the sum over all groups is here. Collective among these.
@@ -50,7 +56,8 @@ struct Summands {
 /// The home of a chunk's gradients under the options of its store:
 ///   not shared: whole from the beginning of the run to its end; autograd adds to them in place where the dtypes agree.
 ///               Summed by an all_reduce, or, where states are shared, by a reduce_scatter into this rank's part.
-///   shared:     whole from the first gradient of a pass to their reduce_scatter; this rank's part until zero(), of
+///   shared:     whole from the first gradient of a pass to their reduce_scatter, or set_aside(), which has them in
+///               segments of ChunkOptions::capacity; this rank's part until zero(), of
 ///               which its shards, `shards`, get views. Where the store has a home they are dropped by the update
 ///               (Shard::drop_gradients_after_update), and those of the last pass take the place of parameters that
 ///               have masters (Shard::drop_copy): 2 + 12 bytes a parameter with two moments, not 2 + 2 + 12.

@@ -21,7 +21,8 @@ namespace colossal::parallel {
 /// is taken here.
 ///
 /// Memory:        that of make_chunk_gradients(). Of gradients that are shared at most two chunks are whole and on
-///                their way at once.
+///                their way at once. Without each_pass they are summed once a step, and until then whole: in the
+///                store's home, if it has one, but for the two chunks that gradients came for last.
 /// Communication: a step, or a pass with each_pass, sends for a chunk of L elements over N ranks: one all_reduce,
 ///                2 (N-1)/N L; where states are shared one reduce_scatter among the N that share, (N-1)/N L, then
 ///                all_reduces of the part, L / N elements, over runs of sharers, gradient_axes and copies, where there
@@ -51,6 +52,8 @@ class GradientReducer {
   void begin(bool last);
   /// Returns when all gradients are those sums. Every rank must call.
   void finish();
+  /// Bytes of whole gradients that came back from the store's home for those of further micro-batches, since the start.
+  int64_t bytes_returned() const;
 
  private:
   struct State;
