@@ -28,7 +28,7 @@ ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const Chunk
   StorePlan plan = plan_store(parameters, mesh, options);
   padding_ = plan.padding;
   for (PlannedChunk& chunk : plan.chunks) add(std::move(chunk), parameters);
-  if (options.sharing.parameters) observer_.emplace();
+  if (options.sharing.parameters && !chunks_.empty()) observer_.emplace();
 }
 
 ChunkStore::~ChunkStore() = default;
@@ -58,19 +58,19 @@ void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
                        : nullptr);
   if (homes_.back()) home = homes_.back();
   const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
+  const at::Device lent_on = home->lends_on(exact.device());
   {
     const KindScope parameters_kind(Kind::Parameters);
-    chunks_.push_back(
-        std::make_unique<Chunk>(chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact,
-                                sharers, is_lossless ? std::nullopt : options_.compression, *home, options_.capacity,
-                                options_.sharing.parameters ? this : nullptr, options_.inference));
+    chunks_.push_back(std::make_unique<Chunk>(
+        chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
+        is_lossless ? std::nullopt : options_.compression, *home, options_.capacity,
+        options_.sharing.parameters ? this : nullptr, options_.inference && lent_on == exact.device()));
   }
   Chunk& chunk = *chunks_.back();
   bytes_.push_back(chunk.bytes());
   // of several runs of sharers the first saves and counts
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
-  const at::Device lent_on = home->lends_on(exact.device());
   // Parameters that stay on an accelerator, of which an update on the host gets copies.
   const bool is_far = chunk.stays() && lent_on != exact.device();
   std::vector<Shard>& shards = trained ? shards_ : frozen_;

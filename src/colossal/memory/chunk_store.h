@@ -23,6 +23,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -56,8 +57,10 @@ struct ChunkOptions {
   std::shared_ptr<Home> home{};
   /// Nobody trains: parameters, which want no gradients and are shared out among one rank each, get their values from a
   /// checkpoint, through frozen(). Nothing is drawn or copied: `home` keeps tensors of which it is told no values, and
-  /// what it brings is what is read, for as long as a chunk is whole
+  /// where it lends them on the device that reads them what it brings is what is read, for as long as a chunk is whole
   bool inference = false;
+  /// Parameters that are none of the store's: they stay what they are
+  std::set<const nn::Parameter*> left_out{};
   /// Not null: what goes to `home` of a trained chunk may be taken to the device (ChunkStore::home_of), where this
   /// counts its bytes
   std::shared_ptr<std::atomic<int64_t>> on_device{};

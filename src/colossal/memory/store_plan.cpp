@@ -44,6 +44,7 @@ StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOp
   for (nn::Parameter& p : parameters) {
     const auto [family, is_new] = families.emplace(family_of(p), families.size());
     if (is_new) sharers.push_back(&sharers_of(p.spec, mesh, options));
+    if (options.left_out.contains(&p)) continue;  // other ranks, which make the same groups, may have it
     held.push_back(&p);
     items.push_back({p.value.numel(), family->second, sharers[static_cast<size_t>(family->second)]->size()});
   }

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -72,69 +72,83 @@ std::pair<int64_t, int64_t> bytes_aside(const memory::PlannedChunk& chunk, int64
   return {all, memory::whole_blocks(most * element)};
 }
 
+/// Beside what a shard keeps.
+struct OfUpdate {
+  int64_t gradients, directions;
+};
+
+OfUpdate of_update(const memory::Shard& shard, bool shares_gradients, at::ScalarType sums, bool takes_directions) {
+  const at::ScalarType exact = shard.options().dtype().toScalarType();
+  const auto bytes = [&](at::ScalarType type) {
+    return memory::whole_blocks(shard.length() * static_cast<int64_t>(c10::elementSize(type)));
+  };
+  // Gradients that nobody shares out are in place.
+  return {shares_gradients ? bytes(sums) : 0, takes_directions && exact != sums ? bytes(exact) : 0};
+}
+
+/// Of parts that gathers have at a time: of the chunk that is read, and of the next.
+int64_t bytes_of_gathers(const std::vector<memory::PlannedChunk>& chunks, int64_t element) {
+  int64_t most = 0;
+  for (const memory::PlannedChunk& chunk : chunks)
+    if (chunk.sharers->size() > 1) most = std::max(most, memory::whole_blocks(chunk.part_length() * element));
+  return 2 * most;
+}
+
+int64_t sum_of_largest(std::vector<int64_t> bytes, size_t count) {
+  std::sort(bytes.rbegin(), bytes.rend());
+  bytes.resize(std::min(bytes.size(), count));
+  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+}
+
 }  // namespace
 
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
                      const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer,
                      bool sets_aside) {
   const auto of_parameters = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
+  const auto size = static_cast<int64_t>(of_parameters.dtype().itemsize()),
+             size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums));
   const auto home = std::make_shared<SizesAlone>();
   const memory::StorePlan plan = memory::plan_store(parameters, mesh, chunks);
   std::vector<memory::Shard> shards, frozen;
-  std::vector<size_t> ends;  // of the shards of each trained chunk
+  std::vector<size_t> ends;  // of the shards of each chunk
   for (const memory::PlannedChunk& chunk : plan.chunks) {
     add_shards(chunk, chunks, of_parameters, home, chunk.is_trained ? shards : frozen);
-    if (chunk.is_trained) ends.push_back(shards.size());
+    ends.push_back(shards.size());
   }
-  const auto rule = optim::make_optimizer(optimizer, shards, {parameters, mesh, at::kCPU});
-  const optim::Optimizer::Takes takes = rule->takes();
+  const auto takes = optim::make_optimizer(optimizer, shards, {parameters, mesh, at::kCPU})->takes();
 
-  // Gradients that nobody shares out are in place.
-  const auto element = static_cast<int64_t>(c10::elementSize(gradients.sums));
-  TierNeeds needs;
-  int64_t kept = 0, of_gradients = 0, of_directions = 0, of_passes = 0, largest = 0;
-  std::vector<int64_t> together, of_shards;
-  for (const memory::Shard& shard : shards) {
-    const auto exact = shard.options().dtype().toScalarType();
-    const int64_t gradient = chunks.sharing.gradients ? memory::whole_blocks(shard.length() * element) : 0;
-    const bool is_apart = takes.directions && exact != gradients.sums;
-    const int64_t direction =
-        is_apart ? memory::whole_blocks(shard.length() * static_cast<int64_t>(c10::elementSize(exact))) : 0;
-    kept += shard.bytes(), of_gradients += gradient, of_directions += direction;
-    of_shards.push_back(gradient);
-    together.push_back(takes.of_directions && is_apart ? direction : gradient);
-    needs.least = std::max(needs.least, shard.bytes() + gradient + direction);
-    largest = std::max(largest, gradient);
+  TierNeeds needs{.of_gathers = chunks.sharing.parameters ? bytes_of_gathers(plan.chunks, size) : 0};
+  int64_t kept = 0, in_passes = 0, in_update = 0, largest = 0;  // the latter three: gradients, and directions
+  std::vector<int64_t> together;
+  size_t next = 0;
+  for (size_t i = 0; i < plan.chunks.size(); ++i) {
+    const memory::PlannedChunk& chunk = plan.chunks[i];
+    needs.largest_chunk = std::max(needs.largest_chunk, chunk.length * size);
+    const auto [aside, aside_at_once] = sets_aside && chunk.is_trained
+                                            ? bytes_aside(chunk, chunks.capacity, size_of_sums)
+                                            : std::pair<int64_t, int64_t>();
+    largest = std::max(largest, aside_at_once);
+    int64_t of_chunk = 0;
+    for (; next < ends[i]; ++next) {
+      const memory::Shard& shard = shards[next];
+      const OfUpdate beside = of_update(shard, chunks.sharing.gradients, gradients.sums, takes.directions);
+      kept += shard.bytes(), of_chunk += beside.gradients, in_update += beside.gradients + beside.directions;
+      needs.least = std::max(needs.least, shard.bytes() + beside.gradients + beside.directions);
+      largest = std::max(largest, beside.gradients);
+      together.push_back(takes.of_directions && beside.directions > 0 ? beside.directions : beside.gradients);
+    }
+    in_passes += std::max(of_chunk, aside);
   }
   for (const memory::Shard& shard : frozen) {
     kept += shard.bytes();
     needs.least = std::max(needs.least, shard.bytes());
   }
-  size_t begin = 0, trained = 0;
-  for (const memory::PlannedChunk& chunk : plan.chunks) {
-    needs.largest_chunk =
-        std::max(needs.largest_chunk, chunk.length * static_cast<int64_t>(of_parameters.dtype().itemsize()));
-    const bool is_lent = chunks.sharing.parameters && chunk.sharers->size() > 1;
-    if (is_lent)  // the one that is read, and the next
-      needs.of_gathers = std::max(
-          needs.of_gathers,
-          2 * memory::whole_blocks(chunk.part_length() * static_cast<int64_t>(of_parameters.dtype().itemsize())));
-    if (!chunk.is_trained) continue;
-    int64_t of_chunk = 0;
-    for (const size_t end = ends[trained++]; begin < end; ++begin) of_chunk += of_shards[begin];
-    const auto [all, segment] =
-        sets_aside ? bytes_aside(chunk, chunks.capacity, element) : std::pair<int64_t, int64_t>();
-    of_passes += std::max(of_chunk, all);
-    largest = std::max(largest, segment);
-  }
-  std::sort(together.rbegin(), together.rend());
-  together.resize(std::min(together.size(), takes.shards));
-  int64_t window = 0;
-  for (const int64_t bytes : together) window += bytes;
   needs.least = std::max(needs.least, needs.of_gathers + largest);
+  const int64_t window = sum_of_largest(std::move(together), takes.shards);
   needs.is_of_window = window > needs.least;
   needs.least = std::max(needs.least, window);
-  needs.whole = std::max(needs.least, kept + std::max(of_passes, of_gradients + of_directions));
+  needs.whole = std::max(needs.least, kept + std::max(in_passes, in_update));
   return needs;
 }
 
