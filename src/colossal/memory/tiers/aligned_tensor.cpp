@@ -78,6 +78,7 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
 
 at::Tensor resized_aligned(const at::Tensor& buffer, int64_t bytes) {
   const c10::Storage& storage = buffer.storage();
+  if (storage.use_count() > 1) return {};
   auto* mapping = storage.data_ptr().cast_context<Mapping>(&end_mapping);
   if (!mapping || bytes < kMapped) return {};
   char* data = resize_host_pages(mapping->data, mapping->bytes, static_cast<size_t>(bytes));
