@@ -1,6 +1,7 @@
 #include "colossal/memory/tiers/aligned_tensor.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <memory>
 #include <utility>
@@ -55,6 +56,7 @@ at::Tensor mapped(int64_t bytes) {
 }  // namespace
 
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;  // which would keep the tensor that the result is a view of
   const at::Tensor shape = at::empty(sizes, options.device(at::kMeta).pinned_memory(false));
   const int64_t wanted = whole_blocks(static_cast<int64_t>(shape.nbytes()));
   const auto bytes_options = options.device(at::kCPU).dtype(at::kByte);
