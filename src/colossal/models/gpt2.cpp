@@ -20,7 +20,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     return dropout->forward(tokens->forward(ids, step) + positions->forward(step.positions, step), step);
   };
   add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? tokens.get() : nullptr});

@@ -38,9 +38,13 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     return dropout->forward(tokens->forward(ids, step), step);
   };
   const auto r = s.own.as<LlamaSizes>();
-  std::optional<ops::RotaryScaling> scaling;
+  ops::RotaryScaling scaling;
   if (r.rope_factor != 1)
-    scaling = {r.rope_factor, r.rope_low_frequency_factor, r.rope_high_frequency_factor, r.rope_original_positions};
+    scaling = {.kind = ops::RotaryScaling::Kind::Llama3,
+               .factor = r.rope_factor,
+               .original_positions = r.rope_original_positions,
+               .low_freq_factor = r.rope_low_frequency_factor,
+               .high_freq_factor = r.rope_high_frequency_factor};
   add_transformer_blocks(model, s,
                          {.norm = BlockVariant::Norm::Rms,
                           .activation = gated_silu,
@@ -49,7 +53,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
                           .attention = {.window = r.window},
                           .rotary = std::make_shared<const ops::RotaryTable>(s.head_dim, r.rope_theta, scaling)},
                          layers);
-  std::shared_ptr<nn::Norm> norm = layers.rms_norm("norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.rms_norm("norm", s.hidden, {s.norm_epsilon});
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? tokens.get() : nullptr});

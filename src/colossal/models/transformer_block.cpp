@@ -44,13 +44,12 @@ class TransformerBlock {
 
  private:
   std::unique_ptr<nn::Norm> make_norm(const std::string& name, const ModelShape& s, nn::Layers& make) const {
-    return variant_.norm == BlockVariant::Norm::Rms ? make.rms_norm(name, s.hidden, s.norm_epsilon)
-                                                    : make.layer_norm(name, s.hidden, s.norm_epsilon);
+    return variant_.norm == BlockVariant::Norm::Rms ? make.rms_norm(name, s.hidden, {s.norm_epsilon})
+                                                    : make.layer_norm(name, s.hidden, {s.norm_epsilon});
   }
   at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
     nn::Heads heads = qkv_->forward(x, step);
-    if (variant_.rotary)
-      std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.tokens.of(step.positions), *variant_.rotary);
+    if (variant_.rotary) nn::turn(heads, step, *variant_.rotary);
     return out_->forward(attention_->forward(heads, step), step);
   }
   at::Tensor fed_forward(const at::Tensor& x, const nn::Step& step) const {

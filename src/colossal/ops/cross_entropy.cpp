@@ -31,6 +31,7 @@ struct Problem {
   RankReduction* reduction;
   Projection* projection;
   int64_t slice;
+  double soft_cap;
   bool hidden_gradient, weight_gradient, bias_gradient;
 };
 
@@ -239,6 +240,30 @@ class LocalProjection final : public Projection {
   at::Tensor buffer_, weight_, hidden_;
 };
 
+// What soft_capped() does to the logits of a slice, in place, and to their gradient.
+class SoftCap {
+ public:
+  SoftCap(double cap, bool with_gradient) : cap_(cap), with_gradient_(with_gradient) {}
+  void bend(const at::Tensor& logits) {
+    if (cap_ == 0) return;
+    logits.mul_(1 / cap_).tanh_();
+    if (with_gradient_) {
+      if (!kept_.defined()) kept_ = at::empty(logits.sizes(), logits.options());  // the first slice is the longest
+      kept_.narrow(0, 0, logits.size(0)).copy_(logits);
+    }
+    logits.mul_(cap_);
+  }
+  void gradient(at::Tensor d) const {
+    if (cap_ == 0) return;
+    at::tanh_backward_out(d, d, kept_.narrow(0, 0, d.size(0)));
+  }
+
+ private:
+  double cap_;
+  bool with_gradient_;
+  at::Tensor kept_;  // tanh(logits / cap)
+};
+
 // Gradients are of the bare sum until backward brings its factor, 1/tokens with a loss scale in it. In fp16 they would
 // overflow or vanish before, and in bf16 as in fp16 the slices behind the first thousand tokens would be lost in the
 // sum of those before: so they stay wide.
@@ -258,13 +283,16 @@ Result compute(const Problem& problem) {
   std::optional<LocalProjection> local;
   Projection& projection =
       problem.projection ? *problem.projection : local.emplace(std::min(problem.slice, tokens), weight, options);
+  SoftCap cap(problem.soft_cap, gradient);
   for (int64_t from = 0; from < tokens; from += problem.slice) {
     const int64_t count = std::min(problem.slice, tokens - from);
     const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(-1, from, count).reshape(-1);
     const auto wide = projection.logits(slice, weight).to(type);
     if (bias.defined()) wide.add_(bias);
+    cap.bend(wide);
     result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
     if (!gradient) continue;
+    cap.gradient(wide);
     if (problem.bias_gradient) result.bias_gradient += wide.sum(0);
     at::Tensor dhidden = problem.hidden_gradient ? result.hidden_gradient.narrow(0, from, count) : at::Tensor();
     projection.gradients(wide, problem.hidden_gradient ? &dhidden : nullptr,
@@ -282,7 +310,8 @@ double number_on_host(const at::Tensor& x) {
 struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const std::optional<at::Tensor>& given, const at::Tensor& labels, int64_t first,
-                            int64_t valid, RankReduction* reduction, Projection* projection, int64_t slice) {
+                            int64_t valid, RankReduction* reduction, Projection* projection, int64_t slice,
+                            double soft_cap) {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
     const at::Tensor bias = given.value_or(at::Tensor());
     const tensor::ReadScope read({weight, bias});
@@ -294,6 +323,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
                            reduction,
                            projection,
                            slice,
+                           soft_cap,
                            hidden.requires_grad(),
                            weight.requires_grad(),
                            bias.defined() && bias.requires_grad()});
@@ -315,7 +345,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     auto hidden = take("hidden"), weight = take("weight"), bias = take("bias");
     if (hidden.defined()) hidden = hidden.mul_(gradients[0]).to(leaf.scalar_type());
     if (bias.defined()) bias = bias.mul_(gradients[0]).to(leaf.scalar_type());
-    if (!weight.defined()) return {hidden, none, bias, none, none, none, none, none, none};
+    if (!weight.defined()) return {hidden, none, bias, none, none, none, none, none, none, none};
     if (at::Tensor sum = gradient_sum(leaf); sum.defined()) {
       const bool is_wide = sum.scalar_type() == weight.scalar_type();
       if (is_wide && sum.is_cpu())
@@ -326,7 +356,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     } else {
       weight = weight.mul_(gradients[0]).to(leaf.scalar_type());
     }
-    return {hidden, weight, bias, none, none, none, none, none, none};
+    return {hidden, weight, bias, none, none, none, none, none, none, none};
   }
 };
 
@@ -339,14 +369,17 @@ int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device) {
   return std::max<int64_t>((tokens + slices - 1) / slices, 1);
 }
 
+at::Tensor soft_capped(const at::Tensor& logits, double cap) { return cap == 0 ? logits : (logits / cap).tanh() * cap; }
+
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 const VocabularyRange& range, RankReduction* reduction, int64_t slice,
-                                Projection* projection, const at::Tensor& bias) {
+                                Projection* projection, const at::Tensor& bias, double soft_cap) {
   const int64_t valid = range.valid < 0 ? weight.size(0) : range.valid;
   check(hidden, weight, labels, {range.first, valid}, reduction == nullptr, projection == nullptr);
   require(!bias.defined() || (bias.dim() == 1 && (projection || bias.size(0) == weight.size(0))), "cross_entropy",
           "the bias must be [rows]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef(), " for ", weight.size(0),
           " rows");
+  require(soft_cap >= 0, "cross_entropy", "soft_cap must be 0 (none) or more: got ", soft_cap);
   if (slice <= 0) slice = slice_tokens(hidden.size(0), weight.size(0), hidden.device());
   const bool wanted = hidden.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad());
   if (!at::GradMode::is_enabled() || !wanted) {
@@ -360,13 +393,15 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                     reduction,
                     projection,
                     slice,
+                    soft_cap,
                     false,
                     false,
                     false})
         .loss;
   }
   const auto given = bias.defined() ? std::optional(bias) : std::nullopt;
-  return LinearCrossEntropy::apply(hidden, weight, given, labels, range.first, valid, reduction, projection, slice);
+  return LinearCrossEntropy::apply(hidden, weight, given, labels, range.first, valid, reduction, projection, slice,
+                                   soft_cap);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
