@@ -16,6 +16,7 @@
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/random.h"
 #include "colossal/ops/rotary.h"
+#include "colossal/ops/soft_cap.h"
 #include "colossal/ops/update.h"
 #include "ops/compare.h"
 #include "support/accelerator.h"

@@ -1,6 +1,7 @@
 #include "colossal/ops/cross_entropy.h"
 
 #include "colossal/base/error.h"
+#include "colossal/ops/soft_cap.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::cross_entropy_test {

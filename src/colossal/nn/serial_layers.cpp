@@ -11,6 +11,7 @@
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
+#include "colossal/ops/soft_cap.h"
 
 namespace colossal::nn {
 namespace {

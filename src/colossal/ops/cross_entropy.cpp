@@ -13,6 +13,7 @@
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/ops/soft_cap.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::ops {
@@ -240,30 +241,6 @@ class LocalProjection final : public Projection {
   at::Tensor buffer_, weight_, hidden_;
 };
 
-// What soft_capped() does to the logits of a slice, in place, and to their gradient.
-class SoftCap {
- public:
-  SoftCap(double cap, bool with_gradient) : cap_(cap), with_gradient_(with_gradient) {}
-  void bend(const at::Tensor& logits) {
-    if (cap_ == 0) return;
-    logits.mul_(1 / cap_).tanh_();
-    if (with_gradient_) {
-      if (!kept_.defined()) kept_ = at::empty(logits.sizes(), logits.options());  // the first slice is the longest
-      kept_.narrow(0, 0, logits.size(0)).copy_(logits);
-    }
-    logits.mul_(cap_);
-  }
-  void gradient(at::Tensor d) const {
-    if (cap_ == 0) return;
-    at::tanh_backward_out(d, d, kept_.narrow(0, 0, d.size(0)));
-  }
-
- private:
-  double cap_;
-  bool with_gradient_;
-  at::Tensor kept_;  // tanh(logits / cap)
-};
-
 // Gradients are of the bare sum until backward brings its factor, 1/tokens with a loss scale in it. In fp16 they would
 // overflow or vanish before, and in bf16 as in fp16 the slices behind the first thousand tokens would be lost in the
 // sum of those before: so they stay wide.
@@ -289,10 +266,10 @@ Result compute(const Problem& problem) {
     const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(-1, from, count).reshape(-1);
     const auto wide = projection.logits(slice, weight).to(type);
     if (bias.defined()) wide.add_(bias);
-    cap.bend(wide);
+    cap.bend_(wide);
     result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
     if (!gradient) continue;
-    cap.gradient(wide);
+    cap.unbend_(wide);
     if (problem.bias_gradient) result.bias_gradient += wide.sum(0);
     at::Tensor dhidden = problem.hidden_gradient ? result.hidden_gradient.narrow(0, from, count) : at::Tensor();
     projection.gradients(wide, problem.hidden_gradient ? &dhidden : nullptr,
@@ -368,8 +345,6 @@ int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device) {
   const int64_t slices = std::max<int64_t>((tokens + most - 1) / most, 1);
   return std::max<int64_t>((tokens + slices - 1) / slices, 1);
 }
-
-at::Tensor soft_capped(const at::Tensor& logits, double cap) { return cap == 0 ? logits : (logits / cap).tanh() * cap; }
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 const VocabularyRange& range, RankReduction* reduction, int64_t slice,

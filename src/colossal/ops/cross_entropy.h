@@ -34,11 +34,8 @@ struct Projection {
 /// Rows of a slice whose logits take about 64 MiB, on accelerators 512: `tokens` in equal slices.
 int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device = at::kCPU);
 
-/// cap tanh(logits / cap): within +- cap (Gemma 2, arXiv:2408.00118, section 2). A cap of 0: the logits.
-at::Tensor soft_capped(const at::Tensor& logits, double cap);
-
 /// Sum over counted tokens of -log softmax(hidden weightT + bias)[label], the gradients computed along with it. With a
-/// soft_cap, of soft_capped() logits.
+/// soft_cap, of logits within it (ops/soft_cap.h).
 ///
 /// Shapes:     hidden [T,H], weight [rows,H], bias [rows] or none, labels int64 [T] (global word numbers, or
 ///             kIgnoredLabel), or [n,T] with a projection that gathers the slices of n ranks -> scalar: fp64 for fp64
@@ -52,7 +49,8 @@ at::Tensor soft_capped(const at::Tensor& logits, double cap);
 ///             projection: what that returns. Of the bias: the share of this rank's tokens, for the local rows. If
 ///             grad mode is off or no input requires a gradient, none are computed.
 /// Errors:     throws, before any reduction, if shapes do not fit, a cap is negative or a label is neither
-///             kIgnoredLabel nor a word number >= 0; a label that no rank owns counts with target logit 0 (one process: throws).
+///             kIgnoredLabel nor a word number >= 0; a label that no rank owns counts with target logit 0 (one process:
+///             throws).
 /// Precision:  losses, d(logits), sums over slices and gradients until backward has brought its factor are wide (fp32,
 ///             or fp64 for fp64); then gradients are rounded to the dtype of the model, once. So fp16 overflows or
 ///             underflows where the gradient times that factor does.
