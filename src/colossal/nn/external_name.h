@@ -25,6 +25,7 @@ struct ExternalRows {
       : name(std::move(tensor)), first(first), count(count), stride(stride) {}
 
   bool is_whole() const { return count < 0; }
+  bool operator==(const ExternalRows&) const = default;
 
   std::string name;
   int64_t first = 0, count = -1, stride = 1;
