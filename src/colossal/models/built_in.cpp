@@ -7,6 +7,8 @@
 #include "colossal/models/llama.h"
 #include "colossal/models/opt.h"
 #include "colossal/models/palm.h"
+#include "colossal/models/qwen2.h"
+#include "colossal/models/qwen3.h"
 #include "colossal/models/registry.h"
 #include "colossal/models/vit.h"
 
@@ -22,6 +24,8 @@ Registry built_in() {
       .add(bloom_architecture())
       .add(palm_architecture())
       .add(llama_architecture())
+      .add(qwen2_architecture())
+      .add(qwen3_architecture())
       .add(vit_architecture())
       .add(bert_architecture());
   return registry;

@@ -74,6 +74,7 @@ ModelShape from_json(const nlohmann::json& j) {
   s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
   s.dropout = c.value("resid_pdrop", 0.0);
   s.tied = c.value("tie_word_embeddings", true);
+  c.must_be("embd_pdrop", s.dropout);  // ours is one for all; that of the scores, attn_pdrop, is left out
   s.own = Gpt2Sizes{.activation = read_activation(c, "activation_function", "gelu_new"),
                     .scale_scores = c.value("scale_attn_weights", true),
                     .scale_scores_by_layer = c.value("scale_attn_by_inverse_layer_idx", false)};
