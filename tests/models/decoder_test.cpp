@@ -53,7 +53,8 @@ class Decoder {
 
   at::Tensor logits_by_hand(const at::Tensor& hidden) const {
     const at::Tensor logits = at::matmul(hidden, weight(shape_.tied ? "embedding" : "head").t());
-    return variant_.head_bias ? logits + parameter("head.bias") : logits;
+    const at::Tensor biased = variant_.head_bias ? logits + parameter("head.bias") : logits;
+    return variant_.soft_cap > 0 ? variant_.soft_cap * (biased / variant_.soft_cap).tanh() : biased;
   }
 
   std::vector<std::string> names() const {
@@ -76,11 +77,12 @@ class Decoder {
     const at::Tensor product = at::matmul(x, weight(layer).t()), bias = parameter(layer + ".bias");
     return bias.defined() ? product + bias : product;
   }
-  at::Tensor rms(const at::Tensor& x, const std::string& layer) const {
-    return x / (x.square().mean(-1, true) + shape_.norm_epsilon).sqrt() * weight(layer);
+  at::Tensor rms(const at::Tensor& x, const std::string& layer, const NormVariant& variant) const {
+    const at::Tensor factor = variant.unit_offset ? 1 + weight(layer) : weight(layer);
+    return x / (x.square().mean(-1, true) + shape_.norm_epsilon).sqrt() * factor;
   }
   at::Tensor norm(const at::Tensor& x, const std::string& layer, const NormVariant& variant) const {
-    if (variant.kind == NormVariant::Kind::Rms) return rms(x, layer);
+    if (variant.kind == NormVariant::Kind::Rms) return rms(x, layer, variant);
     const at::Tensor centred = x - x.mean(-1, true);
     return centred / (centred.square().mean(-1, true) + shape_.norm_epsilon).sqrt() * weight(layer) +
            parameter(layer + ".bias");
@@ -99,7 +101,7 @@ class Decoder {
                          .split_with_sizes({shape_.heads * size, shape_.kv_heads * size, shape_.kv_heads * size}, -1);
     const auto head = [&](int64_t which, int64_t index, const char* its_norm) {
       const at::Tensor one = qkv[static_cast<size_t>(which)].narrow(-1, index * size, size);
-      return turned(variant.head_norms ? rms(one, name + its_norm) : one, variant);
+      return turned(variant.head_norms ? rms(one, name + its_norm, variant.norm) : one, variant);
     };
     at::Tensor seen = at::ones({length, length}, at::kBool).tril();
     if (window > 0) seen = seen.logical_and(at::ones({length, length}, at::kBool).triu(1 - window));
@@ -183,11 +185,11 @@ TEST(TransformerBlock, EqualsItsFormulasInEveryVariant) {
   check("norms around", {.placement = Placement::Around, .activation = ops::gelu});
   check("one norm", {.branches = Branches::OneNorm, .activation = ops::gelu});
   check("two norms", {.branches = Branches::TwoNorms, .activation = ops::gelu, .rotary = rotary});
-  check("one norm, and one behind each", {.norm = {NormVariant::Kind::Rms},
+  check("one norm, and one behind each", {.norm = {NormVariant::Kind::Rms, /*unit_offset=*/true},
                                           .placement = Placement::Around,
                                           .branches = Branches::OneNorm,
                                           .activation = ops::gelu});
-  check("norms of heads", {.norm = {NormVariant::Kind::Rms},
+  check("norms of heads", {.norm = {NormVariant::Kind::Rms, /*unit_offset=*/true},
                            .activation = gated_silu,
                            .gated = true,
                            .bias = {.qkv = false, .out = false, .mlp = true},
@@ -238,7 +240,8 @@ TEST(Decoder, EqualsItsFormulas) {
   expect_formulas(grouped(), {.block = block, .learned_positions = true}, "learned positions");
   expect_formulas(grouped(), {.block = block, .learned_positions = true, .position_offset = 2}, "two rows behind");
   expect_formulas(tied, {.block = block, .embedding_scale = 1.5, .embedding_norm = true}, "a scale and a norm");
-  expect_formulas(tied, {.block = block, .final_norm = false, .head_bias = true}, "a biased head, and no norm");
+  expect_formulas(tied, {.block = block, .final_norm = false, .head_bias = true, .soft_cap = 2},
+                  "a biased, capped head, and no norm");
 }
 
 // sqrt(24) in fp32, and what bf16 makes of that, as transformers has it.

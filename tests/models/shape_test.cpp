@@ -29,6 +29,11 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(count("qwen2.5-7b"), 7615.6, 0.1);
   EXPECT_NEAR(count("qwen3-0.6b"), 596.05, 0.01);
   EXPECT_NEAR(count("qwen3-8b"), 8190.7, 0.1);
+  EXPECT_NEAR(count("gemma2-2b"), 2614.3, 0.1);
+  EXPECT_NEAR(count("gemma2-9b"), 9241.7, 0.1);
+  EXPECT_NEAR(count("gemma2-27b"), 27227.1, 0.1);
+  EXPECT_NEAR(count("phi3-mini"), 3821.1, 0.1);
+  EXPECT_NEAR(count("phi3-medium"), 13960.2, 0.1);
   EXPECT_NEAR(count("bert-base"), 109.514, 0.001);  // BertForMaskedLM of bert-base-uncased
   EXPECT_NEAR(count("vit-base-16"), 86.57, 0.01);
   EXPECT_NEAR(count("vit-large-16"), 304.33, 0.01);
@@ -36,7 +41,8 @@ TEST(Presets, HaveThePublishedNumberOfParameters) {
 }
 
 TEST(Presets, BuildWhatTheirShapeSays) {
-  for (const char* name : {"gpt2-tiny", "llama-tiny", "qwen2.5-tiny", "qwen3-tiny", "bert-tiny"}) {
+  for (const char* name :
+       {"gpt2-tiny", "llama-tiny", "qwen2.5-tiny", "qwen3-tiny", "gemma2-tiny", "phi3-tiny", "bert-tiny"}) {
     const ModelShape shape = built_in().resolve({.name = name});
     nn::Parameters parameters({}, {});
     nn::SerialLayers layers(parameters);
@@ -219,12 +225,12 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
   };
   EXPECT_NE(with("model_type", "mamba").find("model_type must be one of gpt2, "), std::string::npos);
   EXPECT_NE(with("model_type", "mamba").find(": got mamba"), std::string::npos);
-  EXPECT_NE(with("hidden_act", "gelu").find("hidden_act of a LLaMA must be silu: got gelu"), std::string::npos);
+  EXPECT_NE(with("hidden_act", "prelu").find("hidden_act of a LLaMA must be one of"), std::string::npos);
   EXPECT_NE(with("attention_dropout", 0.1).find("attention_dropout of a LLaMA must be 0"), std::string::npos);
   EXPECT_NE(with("hidden_size", "large").find("wrong type"), std::string::npos);
   EXPECT_NE(with("num_hidden_layers", -3).find("layers must be positive"), std::string::npos);
   EXPECT_NE(with("num_attention_heads", 0).find("heads must be positive: got 0"), std::string::npos);
-  EXPECT_NE(with("rope_scaling", {{"rope_type", "yarn"}}).find("llama3 or default"), std::string::npos);
+  EXPECT_NE(with("rope_scaling", {{"rope_type", "axial"}}).find("longrope: got axial"), std::string::npos);
   test::TemporaryFolder folder;
   const std::string brackets = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   folder.write("config.json", R"({"model_type":"llama","rope_scaling":)" + brackets + "}");

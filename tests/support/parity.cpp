@@ -49,7 +49,7 @@ models::BlockVariant mixed_block(const models::ModelShape& s, int64_t layer) {
             .bias = {.qkv = false},
             .attention = {.window = 4},
             .rotary = rotary};
-  return {.norm = {NormVariant::Kind::Rms},
+  return {.norm = {NormVariant::Kind::Rms, /*unit_offset=*/true},
           .placement = BlockVariant::Placement::Around,
           .activation = [](const at::Tensor& both) { return ops::swiglu(both); },
           .gated = true,
@@ -65,7 +65,8 @@ models::Model make_mixed(const models::ModelShape& s, nn::Layers& layers) {
                                .position_offset = 2,
                                .embedding_scale = 3,
                                .embedding_norm = true,
-                               .head_bias = true},
+                               .head_bias = true,
+                               .soft_cap = 3},
                               layers);
 }
 

@@ -1,12 +1,14 @@
 #include "colossal/models/bert.h"
 #include "colossal/models/bloom.h"
 #include "colossal/models/falcon.h"
+#include "colossal/models/gemma2.h"
 #include "colossal/models/gpt2.h"
 #include "colossal/models/gpt_neox.h"
 #include "colossal/models/gptj.h"
 #include "colossal/models/llama.h"
 #include "colossal/models/opt.h"
 #include "colossal/models/palm.h"
+#include "colossal/models/phi3.h"
 #include "colossal/models/qwen2.h"
 #include "colossal/models/qwen3.h"
 #include "colossal/models/registry.h"
@@ -26,6 +28,8 @@ Registry built_in() {
       .add(llama_architecture())
       .add(qwen2_architecture())
       .add(qwen3_architecture())
+      .add(gemma2_architecture())
+      .add(phi3_architecture())
       .add(vit_architecture())
       .add(bert_architecture());
   return registry;

@@ -48,7 +48,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 
 void settle(ModelShape& s) {
   const auto own = s.own.as<FalconSizes>();
-  require(own.alibi || s.head_dim % 2 == 0, "model", "rotary positions need an even head_dim: got ", s.head_dim);
+  if (!own.alibi) settle_rotary(own.rotary, s.head_dim, s);
   require(own.parallel || own.norms == 1, "model",
           "a Falcon whose branches follow one another has no choice of norms: ", "norms must be 1, got ", own.norms);
   require(own.parallel || s.kv_heads == 1 || s.kv_heads == s.heads, "model",

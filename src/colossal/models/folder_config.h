@@ -25,6 +25,8 @@ class FolderConfig {
   const std::string& family() const { return family_; }
   /// There, and not null.
   bool has(const char* key) const { return config_.contains(key) && !config_[key].is_null(); }
+  /// There, and null, where absent would be something else.
+  bool says_null(const char* key) const { return config_.contains(key) && config_[key].is_null(); }
   /// Errors of these three: nlohmann::json's, which the registry words.
   template <class T>
   T at(const char* key) const {

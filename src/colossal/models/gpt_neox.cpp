@@ -43,6 +43,7 @@ void settle(ModelShape& s) {
   const int64_t turned = s.own.as<NeoxSizes>().turned(s.head_dim);
   require(turned > 0 && turned % 2 == 0, "model",
           "rotary_share must turn an even number of features of each head: got ", turned, " of ", s.head_dim);
+  settle_rotary(s.own.as<NeoxSizes>().rotary, turned, s);
   require(s.head_dim * s.heads == s.hidden, "model", "the heads of a GPT-NeoX must have hidden features together, ",
           s.hidden, ": got ", s.heads, " of ", s.head_dim);
 }

@@ -4,12 +4,11 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/folder_config.h"
-#include "colossal/models/llama_layout.h"
 
 namespace colossal::models {
 
 void LlamaSizes::fields(Fields& f) {
-  rotary.fields(f);
+  layout.fields(f);
   f.flag("attention_bias", attention_bias, "the projections of attention have biases");
   f.flag("mlp_bias", mlp_bias, "those of the feed-forward layer have");
   f.integer("window", window, "tokens", "that a token sees, itself the last of them (Mistral); 0: all before it", 0,
@@ -20,23 +19,28 @@ namespace llama {  // the same names in every family
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<LlamaSizes>();
-  BlockVariant block = llama_block(s, own.rotary);
+  BlockVariant block = llama_block(s, own.layout);
   block.bias = {.qkv = own.attention_bias, .out = own.attention_bias, .mlp = own.mlp_bias};
   block.attention.window = own.window;
   return make_decoder(s, {.block = block}, layers);
 }
 
 void settle(ModelShape& s) {
-  check_rotary_heads(s);
   const auto own = s.own.as<LlamaSizes>();
+  settle_rotary(own.layout.rotary, s.head_dim, s);
   require(own.window == 0 || (!own.attention_bias && !own.mlp_bias), "model",
           "a window goes without attention_bias and mlp_bias, since no folder tells of both: got window ", own.window,
           "; set it to 0, or the biases to false");
 }
 
 std::vector<Preset> presets() {
-  const auto based = [](double theta) { return LlamaSizes{.rotary = {.theta = theta}}; };
-  const auto stretched = [](double factor) { return LlamaSizes{.rotary = {500000, factor, 1, 4, 8192}}; };
+  const auto based = [](double theta) { return LlamaSizes{.layout = {.rotary = {.theta = theta}}}; };
+  const auto stretched = [&](double factor) {
+    LlamaSizes own = based(500000);
+    own.layout.rotary.type = "llama3";
+    own.layout.rotary.scaling = {.factor = factor, .original_positions = 8192};
+    return own;
+  };
   const LlamaSizes plain;
   return {{"llama-tiny", llama_layout({257, 128, 4, 8, 4, 352, 512, true}, plain)},
           {"llama-15m", llama_layout({32000, 288, 6, 6, 6, 768, 256, true}, plain)},
@@ -57,10 +61,9 @@ ModelShape from_json(const nlohmann::json& j) {
   const bool is_mistral = j.at("model_type") == "mistral";
   const FolderConfig c(j, is_mistral ? "Mistral" : "LLaMA");
   ModelShape s = read_llama_layout(c);
-  LlamaSizes own{.rotary = read_rotary(c)};
+  LlamaSizes own{.layout = read_llama_keys(c)};
   if (is_mistral) {
-    const bool has_none = j.contains("sliding_window") && j["sliding_window"].is_null();
-    own.window = has_none ? 0 : c.value("sliding_window", int64_t{4096});
+    own.window = c.says_null("sliding_window") ? 0 : c.value("sliding_window", int64_t{4096});
     s.kv_heads = c.value("num_key_value_heads", int64_t{8});
   } else {
     own.attention_bias = c.value("attention_bias", false);
@@ -73,10 +76,8 @@ ModelShape from_json(const nlohmann::json& j) {
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<LlamaSizes>();
   const bool is_mistral = own.window > 0;
-  nlohmann::json j =
-      write_llama_layout(s, is_mistral ? "mistral" : "llama", is_mistral ? "MistralForCausalLM" : "LlamaForCausalLM");
-  write_rotary(own.rotary, j);
-  j["hidden_act"] = "silu";
+  nlohmann::json j = write_llama_layout(s, own.layout, is_mistral ? "mistral" : "llama",
+                                        is_mistral ? "MistralForCausalLM" : "LlamaForCausalLM");
   if (is_mistral)
     j["sliding_window"] = own.window;
   else

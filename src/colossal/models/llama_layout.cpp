@@ -1,20 +1,13 @@
 #include "colossal/models/llama_layout.h"
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "colossal/base/error.h"
+#include "colossal/models/activation_key.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
-namespace {
-
-at::Tensor gated_silu(const at::Tensor& gate_and_up) { return ops::swiglu(gate_and_up); }
-
-}  // namespace
 
 ModelShape llama_layout(const LlamaLayoutSizes& s, const OwnSizes& own) {
   return {.vocabulary = s.vocabulary,
@@ -30,35 +23,38 @@ ModelShape llama_layout(const LlamaLayoutSizes& s, const OwnSizes& own) {
           .own = own};
 }
 
-BlockVariant llama_block(const ModelShape& s, const RotaryKeys& rotary) {
+void LlamaLayoutKeys::fields(Fields& f) {
+  rotary.fields(f);
+  activation_field(f, activation);
+}
+
+BlockVariant llama_block(const ModelShape& s, const LlamaLayoutKeys& keys, int64_t rotated) {
   return {.norm = {NormVariant::Kind::Rms},
-          .activation = gated_silu,
+          .activation = ops::activation(keys.activation).gated,
           .gated = true,
           .bias = {.qkv = false, .out = false, .mlp = false},
-          .rotary = rotary.table(s.head_dim)};
+          .rotary = keys.rotary.table(rotated == 0 ? s.head_dim : rotated)};
 }
 
-void check_rotary_heads(const ModelShape& s) {
-  require(s.head_dim % 2 == 0, "model", "rotary positions need an even head_dim: got ", s.head_dim);
-}
-
-FolderNames llama_layout_names() {
-  return {.outside = {{"embedding", {"model.embed_tokens"}}, {"norm", {"model.norm"}}, {"head", {"lm_head"}}},
-          .blocks = "model.layers.",
-          .in_block = {{"norm_1", {"input_layernorm"}},
-                       {"attention.qkv", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}},
-                       {"attention.q_norm", {"self_attn.q_norm"}},
-                       {"attention.k_norm", {"self_attn.k_norm"}},
-                       {"attention.out", {"self_attn.o_proj"}},
-                       {"norm_2", {"post_attention_layernorm"}},
-                       {"mlp.gate_up", {"mlp.gate_proj", "mlp.up_proj"}},
-                       {"mlp.down", {"mlp.down_proj"}}}};
+FolderNames llama_layout_names(const std::vector<nn::ExternalName>& particular) {
+  FolderNames names{.outside = {{"embedding", {"model.embed_tokens"}}, {"norm", {"model.norm"}}, {"head", {"lm_head"}}},
+                    .blocks = "model.layers.",
+                    .in_block = particular};
+  const nn::ExternalName common[] = {{"norm_1", {"input_layernorm"}},
+                                     {"attention.qkv", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}},
+                                     {"attention.q_norm", {"self_attn.q_norm"}},
+                                     {"attention.k_norm", {"self_attn.k_norm"}},
+                                     {"attention.out", {"self_attn.o_proj"}},
+                                     {"norm_2", {"post_attention_layernorm"}},
+                                     {"mlp.gate_up", {"mlp.gate_proj", "mlp.up_proj"}},
+                                     {"mlp.down", {"mlp.down_proj"}}};
+  names.in_block.insert(names.in_block.end(), std::begin(common), std::end(common));  // the first row counts
+  return names;
 }
 
 ModelShape read_llama_layout(const FolderConfig& c, bool tied) {
   const auto heads = c.at<int64_t>("num_attention_heads"), hidden = c.at<int64_t>("hidden_size");
   c.must_be("attention_dropout", 0);
-  c.must_be("hidden_act", "silu");
   return {.vocabulary = c.at<int64_t>("vocab_size"),
           .hidden = hidden,
           .layers = c.at<int64_t>("num_hidden_layers"),
@@ -71,14 +67,22 @@ ModelShape read_llama_layout(const FolderConfig& c, bool tied) {
           .tied = c.value("tie_word_embeddings", tied)};
 }
 
-nlohmann::json write_llama_layout(const ModelShape& s, const char* model_type, const char* architecture) {
-  return {{"architectures", {architecture}},   {"model_type", model_type},
-          {"vocab_size", s.vocabulary},        {"hidden_size", s.hidden},
-          {"num_hidden_layers", s.layers},     {"num_attention_heads", s.heads},
-          {"num_key_value_heads", s.kv_heads}, {"head_dim", s.head_dim},
-          {"intermediate_size", s.ffn},        {"max_position_embeddings", s.positions},
-          {"rms_norm_eps", s.norm_epsilon},    {"tie_word_embeddings", s.tied},
-          {"attention_dropout", 0.0}};
+LlamaLayoutKeys read_llama_keys(const FolderConfig& c, const RotaryReading& reading,
+                                std::pair<const char*, const char*> activation) {
+  return {.rotary = read_rotary(c, reading), .activation = read_activation(c, activation.first, activation.second)};
+}
+
+nlohmann::json write_llama_layout(const ModelShape& s, const LlamaLayoutKeys& keys, const char* model_type,
+                                  const char* architecture) {
+  nlohmann::json config{{"architectures", {architecture}},   {"model_type", model_type},
+                        {"vocab_size", s.vocabulary},        {"hidden_size", s.hidden},
+                        {"num_hidden_layers", s.layers},     {"num_attention_heads", s.heads},
+                        {"num_key_value_heads", s.kv_heads}, {"head_dim", s.head_dim},
+                        {"intermediate_size", s.ffn},        {"max_position_embeddings", s.positions},
+                        {"rms_norm_eps", s.norm_epsilon},    {"tie_word_embeddings", s.tied},
+                        {"attention_dropout", 0.0},          {"hidden_act", keys.activation}};
+  write_rotary(keys.rotary, config);
+  return config;
 }
 
 }  // namespace colossal::models

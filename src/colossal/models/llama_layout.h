@@ -2,6 +2,9 @@
 // queries, the names of their folders and the sizes in their config.json. Each says what it has beside.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_names.h"
@@ -20,19 +23,29 @@ struct LlamaLayoutSizes {
 };
 ModelShape llama_layout(const LlamaLayoutSizes& sizes, const OwnSizes& own);
 
-/// The block of a LLaMA: norms before, silu gates, no biases.
-BlockVariant llama_block(const ModelShape& shape, const RotaryKeys& rotary);
+/// A part of the own sizes of all of them.
+struct LlamaLayoutKeys {
+  RotaryKeys rotary{};
+  std::string activation = "silu";  ///< of gates, by transformers' name
 
-/// What all call in their `settle`. Errors ("model"): heads of an odd size.
-void check_rotary_heads(const ModelShape& shape);
+  void fields(Fields& f);
+  bool operator==(const LlamaLayoutKeys&) const = default;
+};
 
-/// With biases wherever a shape has them, norms of heads too.
-FolderNames llama_layout_names();
+/// The block of a LLaMA: norms before, gates, no biases; `rotated` features of a head are turned, 0: all.
+BlockVariant llama_block(const ModelShape& shape, const LlamaLayoutKeys& keys, int64_t rotated = 0);
+
+/// Theirs where a row of `particular` does not say otherwise; with norms of heads.
+FolderNames llama_layout_names(const std::vector<nn::ExternalName>& particular = {});
 
 /// The sizes that config.json has in all of these families, without own ones. Where it does not say whether the head is
 /// tied, `tied`.
 ModelShape read_llama_layout(const FolderConfig& config, bool tied = false);
-/// The same sizes, for a folder of `model_type` that `architecture` of transformers reads.
-nlohmann::json write_llama_layout(const ModelShape& shape, const char* model_type, const char* architecture);
+/// `activation`: what the family calls its key, and what it is where that is not there.
+LlamaLayoutKeys read_llama_keys(const FolderConfig& config, const RotaryReading& reading = {.whole = true},
+                                std::pair<const char*, const char*> activation = {"hidden_act", "silu"});
+/// All of these, for a folder of `model_type` that `architecture` of transformers reads.
+nlohmann::json write_llama_layout(const ModelShape& shape, const LlamaLayoutKeys& keys, const char* model_type,
+                                  const char* architecture);
 
 }  // namespace colossal::models

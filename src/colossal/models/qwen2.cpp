@@ -3,12 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/models/folder_config.h"
-#include "colossal/models/llama_layout.h"
 
 namespace colossal::models {
 
 void Qwen2Sizes::fields(Fields& f) {
-  rotary.fields(f);
+  layout.fields(f);
   windows.fields(f);
 }
 
@@ -16,20 +15,21 @@ namespace qwen2 {  // the same names in every family
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<Qwen2Sizes>();
-  BlockVariant block = llama_block(s, own.rotary);
+  BlockVariant block = llama_block(s, own.layout);
   block.bias.qkv = true;
   return make_decoder(s, {.block = block, .blocks = with_windows(block, own.windows, every_layer)}, layers);
 }
 
 void settle(ModelShape& s) {
-  check_rotary_heads(s);
-  check_windows(s.own.as<Qwen2Sizes>().windows, s);
+  const auto own = s.own.as<Qwen2Sizes>();
+  settle_rotary(own.layout.rotary, s.head_dim, s);
+  check_windows(own.windows, s);
 }
 
 std::vector<Preset> presets() {
   const auto sized = [](LlamaLayoutSizes sizes) {
     sizes.norm_epsilon = 1e-6;
-    return llama_layout(sizes, Qwen2Sizes{.rotary = {.theta = 1e6}});
+    return llama_layout(sizes, Qwen2Sizes{.layout = {.rotary = {.theta = 1e6}}});
   };
   return {{"qwen2.5-tiny", sized({257, 128, 4, 8, 2, 352, 512, true})},
           {"qwen2.5-0.5b", sized({151936, 896, 24, 14, 2, 4864, 32768, true})},
@@ -43,14 +43,13 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) { return names
 ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "Qwen2");
   ModelShape s = read_llama_layout(c);
-  s.own = Qwen2Sizes{.rotary = read_rotary(c), .windows = read_qwen_windows(c, s.layers)};
+  s.own = Qwen2Sizes{.layout = read_llama_keys(c), .windows = read_qwen_windows(c, s.layers)};
   return s;
 }
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<Qwen2Sizes>();
-  nlohmann::json j = write_llama_layout(s, "qwen2", "Qwen2ForCausalLM");
-  write_rotary(own.rotary, j);
+  nlohmann::json j = write_llama_layout(s, own.layout, "qwen2", "Qwen2ForCausalLM");
   write_qwen_windows(own.windows, s.layers, j);
   return j;
 }

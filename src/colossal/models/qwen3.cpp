@@ -3,12 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/models/folder_config.h"
-#include "colossal/models/llama_layout.h"
 
 namespace colossal::models {
 
 void Qwen3Sizes::fields(Fields& f) {
-  rotary.fields(f);
+  layout.fields(f);
   f.flag("attention_bias", attention_bias, "the projections of attention have biases");
   windows.fields(f);
 }
@@ -17,21 +16,22 @@ namespace qwen3 {  // the same names in every family
 
 Model make(const ModelShape& s, nn::Layers& layers) {
   const auto own = s.own.as<Qwen3Sizes>();
-  BlockVariant block = llama_block(s, own.rotary);
+  BlockVariant block = llama_block(s, own.layout);
   block.bias.qkv = block.bias.out = own.attention_bias;
   block.head_norms = true;
   return make_decoder(s, {.block = block, .blocks = with_windows(block, own.windows, every_layer)}, layers);
 }
 
 void settle(ModelShape& s) {
-  check_rotary_heads(s);
-  check_windows(s.own.as<Qwen3Sizes>().windows, s);
+  const auto own = s.own.as<Qwen3Sizes>();
+  settle_rotary(own.layout.rotary, s.head_dim, s);
+  check_windows(own.windows, s);
 }
 
 std::vector<Preset> presets() {
   const auto sized = [](LlamaLayoutSizes sizes) {
     sizes.norm_epsilon = 1e-6;
-    return llama_layout(sizes, Qwen3Sizes{.rotary = {.theta = 1e6}});
+    return llama_layout(sizes, Qwen3Sizes{.layout = {.rotary = {.theta = 1e6}}});
   };
   return {{"qwen3-tiny", sized({257, 128, 4, 8, 2, 352, 512, true, 32})},
           {"qwen3-0.6b", sized({151936, 1024, 28, 16, 8, 3072, 40960, true, 128})},
@@ -48,7 +48,7 @@ ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "Qwen3");
   ModelShape s = read_llama_layout(c);
   if (!c.has("head_dim")) s.head_dim = 128;
-  s.own = Qwen3Sizes{.rotary = read_rotary(c),
+  s.own = Qwen3Sizes{.layout = read_llama_keys(c),
                      .attention_bias = c.value("attention_bias", false),
                      .windows = read_qwen_windows(c, s.layers)};
   return s;
@@ -56,8 +56,7 @@ ModelShape from_json(const nlohmann::json& j) {
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<Qwen3Sizes>();
-  nlohmann::json j = write_llama_layout(s, "qwen3", "Qwen3ForCausalLM");
-  write_rotary(own.rotary, j);
+  nlohmann::json j = write_llama_layout(s, own.layout, "qwen3", "Qwen3ForCausalLM");
   j["attention_bias"] = own.attention_bias;
   write_qwen_windows(own.windows, s.layers, j);
   return j;

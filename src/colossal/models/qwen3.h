@@ -1,14 +1,14 @@
 // Qwen3 (arXiv:2505.09388), the dense models: LLaMA's blocks with norms of the heads of q and k, whose size is chosen
 // freely, and perhaps windows in some layers.
 #pragma once
+#include "colossal/models/llama_layout.h"
 #include "colossal/models/registry.h"
-#include "colossal/models/rotary_keys.h"
 #include "colossal/models/window_keys.h"
 
 namespace colossal::models {
 
 struct Qwen3Sizes {
-  RotaryKeys rotary{};
+  LlamaLayoutKeys layout{};
   bool attention_bias = false;
   WindowKeys windows{};
   void fields(Fields& f);

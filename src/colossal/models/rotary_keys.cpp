@@ -1,61 +1,179 @@
 #include "colossal/models/rotary_keys.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_config.h"
-#include "colossal/models/sizes.h"
-#include "colossal/ops/rotary.h"
+#include "colossal/models/shape.h"
 
 namespace colossal::models {
+namespace {
+
+using Kind = ops::RotaryScaling::Kind;
+
+constexpr std::pair<const char*, Kind> kTypes[] = {{"default", Kind::None},    {"linear", Kind::Linear},
+                                                   {"dynamic", Kind::Dynamic}, {"yarn", Kind::Yarn},
+                                                   {"llama3", Kind::Llama3},   {"longrope", Kind::LongRope}};
+
+std::vector<std::string> type_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, kind] : kTypes) names.emplace_back(name);
+  return names;
+}
+
+Kind kind_of(const std::string& type) {
+  for (const auto& [name, kind] : kTypes)
+    if (type == name) return kind;
+  std::string all;
+  for (const std::string& name : type_names()) all += (all.empty() ? "" : ", ") + name;
+  throw Error("model", concat("rope_type must be one of ", all, ": got ", printable(type)));
+}
+
+/// The numbers that a type does not have, which nobody may set then: they would change nothing.
+ops::RotaryScaling without_those_of(Kind kind, ops::RotaryScaling s) {
+  const ops::RotaryScaling none;
+  s.kind = none.kind;
+  if (kind == Kind::None) return s;
+  s.factor = none.factor;
+  if (kind != Kind::Linear) s.original_positions = none.original_positions;
+  if (kind == Kind::Yarn || kind == Kind::LongRope) s.attention_factor = none.attention_factor;
+  if (kind == Kind::Yarn) {
+    s.mscale = none.mscale, s.mscale_all_dim = none.mscale_all_dim, s.truncate = none.truncate;
+    s.beta_fast = none.beta_fast, s.beta_slow = none.beta_slow;
+  }
+  if (kind == Kind::Llama3) s.low_freq_factor = none.low_freq_factor, s.high_freq_factor = none.high_freq_factor;
+  if (kind == Kind::LongRope) s.short_factor.clear(), s.long_factor.clear();
+  return s;
+}
+
+const char* name_of_object(const FolderConfig& config) {
+  return config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
+}
+
+}  // namespace
 
 void RotaryKeys::fields(Fields& f) {
+  ops::RotaryScaling& s = scaling;
   f.number("rope_theta", theta, "", "base of the rotary frequencies", 1, 1e12);
-  f.number("rope_factor", factor, "",
-           "LLaMA 3: how far low frequencies are stretched for sequences longer than rope_original_positions; 1: not",
-           1, 1e6);
-  f.number("rope_low_frequency_factor", low_frequency_factor, "",
-           "waves longer than rope_original_positions / this are stretched whole", 1e-3, 1e6);
-  f.number("rope_high_frequency_factor", high_frequency_factor, "",
-           "waves shorter than rope_original_positions / this are left as they are", 1e-3, 1e6);
-  f.integer("rope_original_positions", original_positions, "tokens", "longest sequence before the stretch", 1,
-            kLargestSize);
+  f.choice("rope_type", type, type_names(), "how rotary positions reach beyond rope_original_positions");
+  f.number("rope_factor", s.factor, "", "of all types but default: how far", 1e-3, 1e6);
+  f.integer("rope_original_positions", s.original_positions, "tokens",
+            "of all types but default and linear: longest sequence before the stretch", 0, kLargestSize);
+  f.number("rope_low_frequency_factor", s.low_freq_factor, "",
+           "llama3: waves longer than rope_original_positions / this are stretched whole", 1e-3, 1e6);
+  f.number("rope_high_frequency_factor", s.high_freq_factor, "",
+           "llama3: waves shorter than rope_original_positions / this are left as they are", 1e-3, 1e6);
+  f.number("rope_attention_factor", s.attention_factor, "",
+           "yarn and longrope: of cosines and sines; 0: what follows from rope_factor", 0, 1e6);
+  f.number("rope_mscale", s.mscale, "", "yarn: of the logarithm in what follows; 0: 1", 0, 1e6);
+  f.number("rope_mscale_all_dim", s.mscale_all_dim, "", "yarn: that by which it is divided; 0: nothing", 0, 1e6);
+  f.number("rope_beta_fast", s.beta_fast, "turns", "yarn: features that turn more often are not stretched", 1e-3, 1e6);
+  f.number("rope_beta_slow", s.beta_slow, "turns", "yarn: features that turn less often are stretched whole", 1e-3,
+           1e6);
+  f.flag("rope_truncate", s.truncate, "yarn: the stretch begins and ends at whole numbers of features");
+  f.numbers("rope_short_factors", s.short_factor, "",
+            "longrope: of each pair of features, up to the original positions", 1e-6, 1e6);
+  f.numbers("rope_long_factors", s.long_factor, "", "longrope: the same of longer sequences", 1e-6, 1e6);
 }
 
-std::shared_ptr<const ops::RotaryTable> RotaryKeys::table(int64_t head_dim) const {
-  ops::RotaryScaling scaling;
-  if (factor != 1)
-    scaling = {.kind = ops::RotaryScaling::Kind::Llama3,
-               .factor = factor,
-               .original_positions = original_positions,
-               .low_freq_factor = low_frequency_factor,
-               .high_freq_factor = high_frequency_factor};
-  return std::make_shared<const ops::RotaryTable>(head_dim, theta, scaling);
+std::shared_ptr<const ops::RotaryTable> RotaryKeys::table(int64_t rotated) const {
+  ops::RotaryScaling its = scaling;
+  its.kind = kind_of(type);
+  return std::make_shared<const ops::RotaryTable>(rotated, theta, its);
 }
 
-RotaryKeys read_rotary(const FolderConfig& config) {
-  const FolderConfig scaling = config.object(config.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
-  RotaryKeys keys{.theta = scaling.value("rope_theta", config.value("rope_theta", 10000.0))};
-  const std::string type = scaling.value("rope_type", scaling.value("type", "default").c_str());
-  if (type == "default") return keys;
-  require(type == "llama3", "model", "rope_scaling of type llama3 or default is supported: got ", printable(type));
-  keys.factor = scaling.at<double>("factor");
-  keys.low_frequency_factor = scaling.at<double>("low_freq_factor");
-  keys.high_frequency_factor = scaling.at<double>("high_freq_factor");
-  keys.original_positions = scaling.at<int64_t>("original_max_position_embeddings");
+void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& s) {
+  require(rotated > 0 && rotated % 2 == 0 && rotated <= s.head_dim, "model",
+          "rotary positions need an even number of features of a head: got ", rotated, " of a head_dim of ",
+          s.head_dim);
+  const ops::RotaryScaling& numbers = keys.scaling;
+  const Kind kind = kind_of(keys.type);
+  require(
+      without_those_of(kind, numbers) == ops::RotaryScaling(), "model", "rope_type ", keys.type,
+      " does not have all of the rope_ keys that are set; set rope_type to that which they are of (rope_factor with "
+      "rope_low_frequency_factor: llama3)");
+  require(kind == Kind::None || kind == Kind::Linear || numbers.original_positions > 0, "model", "rope_type ",
+          keys.type, " needs rope_original_positions above 0: got ", numbers.original_positions);
+  if (kind == Kind::LongRope)
+    for (const std::vector<double>* factors : {&numbers.short_factor, &numbers.long_factor})
+      require(static_cast<int64_t>(factors->size()) == rotated / 2, "model",
+              "rope_short_factors and rope_long_factors must be one for each pair of the ", rotated,
+              " features that are turned: got ", factors->size());
+  if (kind != Kind::Dynamic) return;
+  s.positions = static_cast<int64_t>(static_cast<double>(numbers.original_positions) * numbers.factor);
+}
+
+RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading) {
+  const char* name = name_of_object(config);
+  const FolderConfig c = config.object(name);
+  if (reading.whole)
+    for (const FolderConfig* where : {&config, &c}) where->must_be("partial_rotary_factor", 1);
+  for (const char* layers : {"full_attention", "sliding_attention"})
+    require(!c.has(layers), "model", name, " of a ", config.family(), " must be the same of all layers: got some of ",
+            layers);
+  RotaryKeys keys{.theta = c.value("rope_theta", config.value("rope_theta", 10000.0)),
+                  .type = c.value("rope_type", c.value("type", "default").c_str())};
+  for (const auto& [theirs, ours] : reading.renamed)
+    if (keys.type == theirs) keys.type = ours;
+  const Kind kind = kind_of(keys.type);
+  if (kind == Kind::None) return keys;
+  ops::RotaryScaling& s = keys.scaling;
+  const auto positions = config.at<int64_t>("max_position_embeddings");
+  if (kind == Kind::Dynamic) s.original_positions = positions;
+  if (kind == Kind::Yarn || kind == Kind::Llama3 || kind == Kind::LongRope) {
+    const int64_t inside = c.value("original_max_position_embeddings", positions);
+    s.original_positions =
+        config.value("original_max_position_embeddings", reading.original > 0 ? reading.original : inside);
+  }
+  const bool follows = (kind == Kind::Yarn || kind == Kind::LongRope) && !c.has("factor");
+  s.factor = follows ? static_cast<double>(positions) / static_cast<double>(std::max<int64_t>(1, s.original_positions))
+                     : c.at<double>("factor");
+  if (kind == Kind::Llama3) {
+    s.low_freq_factor = c.at<double>("low_freq_factor");
+    s.high_freq_factor = c.at<double>("high_freq_factor");
+  }
+  if (kind == Kind::Yarn || kind == Kind::LongRope) s.attention_factor = c.value("attention_factor", 0.0);
+  if (kind == Kind::Yarn) {
+    const auto or_default = [&](const char* key, double otherwise) {
+      const double given = c.value(key, otherwise);
+      return given == 0 ? otherwise : given;
+    };
+    s.beta_fast = or_default("beta_fast", s.beta_fast), s.beta_slow = or_default("beta_slow", s.beta_slow);
+    s.mscale = c.value("mscale", 0.0), s.mscale_all_dim = c.value("mscale_all_dim", 0.0);
+    s.truncate = c.value("truncate", true);
+  }
+  if (kind == Kind::LongRope) {
+    s.short_factor = c.at<std::vector<double>>("short_factor");
+    s.long_factor = c.at<std::vector<double>>("long_factor");
+  }
   return keys;
 }
 
+double read_rotary_share(const FolderConfig& config, const char* key, double otherwise) {
+  return config.object(name_of_object(config)).value("partial_rotary_factor", config.value(key, otherwise));
+}
+
 void write_rotary(const RotaryKeys& keys, nlohmann::json& config) {
+  const ops::RotaryScaling& s = keys.scaling;
+  const Kind kind = kind_of(keys.type);
   config["rope_theta"] = keys.theta;
   config["rope_scaling"] = nullptr;
-  if (keys.factor == 1) return;
-  config["rope_scaling"] = {{"rope_type", "llama3"},
-                            {"factor", keys.factor},
-                            {"low_freq_factor", keys.low_frequency_factor},
-                            {"high_freq_factor", keys.high_frequency_factor},
-                            {"original_max_position_embeddings", keys.original_positions}};
+  if (kind == Kind::None) return;
+  nlohmann::json scaling{{"rope_type", keys.type}, {"factor", s.factor}};
+  if (kind == Kind::Dynamic) config["max_position_embeddings"] = s.original_positions;
+  if (kind == Kind::Yarn || kind == Kind::Llama3 || kind == Kind::LongRope)
+    scaling["original_max_position_embeddings"] = s.original_positions;
+  if (kind == Kind::Llama3)
+    scaling.update({{"low_freq_factor", s.low_freq_factor}, {"high_freq_factor", s.high_freq_factor}});
+  if (s.attention_factor > 0) scaling["attention_factor"] = s.attention_factor;
+  if (kind == Kind::Yarn)
+    scaling.update({{"beta_fast", s.beta_fast}, {"beta_slow", s.beta_slow}, {"truncate", s.truncate}});
+  if (s.mscale > 0) scaling["mscale"] = s.mscale;
+  if (s.mscale_all_dim > 0) scaling["mscale_all_dim"] = s.mscale_all_dim;
+  if (kind == Kind::LongRope) scaling.update({{"short_factor", s.short_factor}, {"long_factor", s.long_factor}});
+  config["rope_scaling"] = std::move(scaling);
 }
 
 }  // namespace colossal::models

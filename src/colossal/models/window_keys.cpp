@@ -28,6 +28,16 @@ std::vector<std::string> types_of(const WindowKeys& keys, WindowRule rule, int64
   return types;
 }
 
+WindowKeys made_of(const std::vector<std::string>& types, const FolderConfig& config, int64_t window, int64_t layers,
+                   WindowRule rule) {
+  check_types(types, layers);
+  if (std::find(types.begin(), types.end(), kSliding) == types.end()) return {};
+  require(window > 0, "model", "layer_types of a ", config.family(), " without a window must all be ", kFull,
+          ": got one that is ", kSliding);
+  const bool is_rule = types == types_of({.window = window}, rule, layers);
+  return {.window = window, .layer_types = is_rule ? std::vector<std::string>() : types};
+}
+
 }  // namespace
 
 void WindowKeys::fields(Fields& f) {
@@ -51,15 +61,8 @@ void check_windows(const WindowKeys& keys, const ModelShape& shape) {
   if (!keys.layer_types.empty()) check_types(keys.layer_types, shape.layers);
 }
 
-WindowKeys read_windows(const FolderConfig& config, int64_t window, int64_t layers, WindowRule rule,
-                        const std::vector<std::string>& otherwise) {
-  const std::vector<std::string> types = config.value("layer_types", otherwise);
-  check_types(types, layers);
-  if (std::find(types.begin(), types.end(), kSliding) == types.end()) return {};
-  require(window > 0, "model", "layer_types of a ", config.family(), " without a window must all be ", kFull,
-          ": got one that is ", kSliding);
-  const bool is_rule = types == types_of({.window = window}, rule, layers);
-  return {.window = window, .layer_types = is_rule ? std::vector<std::string>() : types};
+WindowKeys read_windows(const FolderConfig& c, int64_t window, int64_t layers, WindowRule rule) {
+  return made_of(c.value("layer_types", types_of({.window = window}, rule, layers)), c, window, layers, rule);
 }
 
 void write_layer_types(const WindowKeys& keys, WindowRule rule, int64_t layers, nlohmann::json& config) {
@@ -71,7 +74,7 @@ WindowKeys read_qwen_windows(const FolderConfig& c, int64_t layers) {
   std::vector<std::string> types;
   for (int64_t i = 0; i < layers; ++i)
     types.emplace_back(window > 0 && i >= c.value("max_window_layers", int64_t{28}) ? kSliding : kFull);
-  return read_windows(c, window, layers, every_layer, types);
+  return made_of(c.value("layer_types", types), c, window, layers, every_layer);
 }
 
 void write_qwen_windows(const WindowKeys& keys, int64_t layers, nlohmann::json& config) {

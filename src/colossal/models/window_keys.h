@@ -34,10 +34,9 @@ BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, Wi
 /// names.
 void check_windows(const WindowKeys& keys, const ModelShape& shape);
 
-/// The types of `layers` layers, those of config.json's layer_types or, where that is not there, `otherwise`.
+/// The types of `layers` layers, those of config.json's layer_types or, where that is not there, of the rule.
 /// Errors ("model"): layer_types as above, and a window of 0 where a layer is to have one.
-WindowKeys read_windows(const FolderConfig& config, int64_t window, int64_t layers, WindowRule rule,
-                        const std::vector<std::string>& otherwise);
+WindowKeys read_windows(const FolderConfig& config, int64_t window, int64_t layers, WindowRule rule);
 /// layer_types, one for each layer.
 void write_layer_types(const WindowKeys& keys, WindowRule rule, int64_t layers, nlohmann::json& config);
 

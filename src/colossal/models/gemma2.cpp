@@ -1,0 +1,110 @@
+#include "colossal/models/gemma2.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "colossal/models/folder_config.h"
+
+namespace colossal::models {
+
+void Gemma2Sizes::fields(Fields& f) {
+  layout.fields(f);
+  f.flag("attention_bias", attention_bias, "the projections of attention have biases");
+  f.integer("query_scale", query_scale, "", "by whose root scores are divided", 1, kLargestSize);
+  f.number("score_cap", score_cap, "", "attention scores stay within +- this; 0: any", 0, 1e6);
+  f.number("logit_cap", logit_cap, "", "so do logits; 0: any", 0, 1e6);
+  windows.fields(f);
+}
+
+namespace gemma2 {  // the same names in every family
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  const auto own = s.own.as<Gemma2Sizes>();
+  BlockVariant block = llama_block(s, own.layout);
+  block.norm.unit_offset = true;
+  block.placement = BlockVariant::Placement::Around;
+  block.bias.qkv = block.bias.out = own.attention_bias;
+  block.attention.soft_cap = own.score_cap;
+  block.attention.scale = 1 / std::sqrt(static_cast<double>(own.query_scale));
+  return make_decoder(s,
+                      {.block = block,
+                       .blocks = with_windows(block, own.windows, every_second_layer),
+                       .embedding_scale = std::sqrt(static_cast<double>(s.hidden)),
+                       .soft_cap = own.logit_cap},
+                      layers);
+}
+
+void settle(ModelShape& s) {
+  const auto own = s.own.as<Gemma2Sizes>();
+  settle_rotary(own.layout.rotary, s.head_dim, s);
+  check_windows(own.windows, s);
+}
+
+std::vector<Preset> presets() {
+  // Table 1 of the paper.
+  const auto sized = [](LlamaLayoutSizes sizes, const Gemma2Sizes& own) {
+    sizes.norm_epsilon = 1e-6;
+    return llama_layout(sizes, own);
+  };
+  return {
+      {"gemma2-tiny", sized({257, 128, 4, 4, 2, 512, 512, true, 64}, {.query_scale = 64, .windows = {.window = 32}})},
+      {"gemma2-2b", sized({256000, 2304, 26, 8, 4, 9216, 8192, true, 256}, {})},
+      {"gemma2-9b", sized({256000, 3584, 42, 16, 8, 14336, 8192, true, 256}, {})},
+      {"gemma2-27b", sized({256000, 4608, 46, 32, 16, 36864, 8192, true, 128}, {.query_scale = 144})}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  return names_in_folder(s, llama_layout_names({{"attention.post_norm", {"post_attention_layernorm"}},
+                                                {"norm_2", {"pre_feedforward_layernorm"}},
+                                                {"mlp.post_norm", {"post_feedforward_layernorm"}}}));
+}
+
+ModelShape from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "Gemma 2");
+  ModelShape s = read_llama_layout(c, /*tied=*/true);
+  const auto cap = [&](const char* key, double otherwise) { return c.says_null(key) ? 0 : c.value(key, otherwise); };
+  const int64_t window = c.says_null("sliding_window") ? 0 : c.value("sliding_window", int64_t{4096});
+  if (!c.has("head_dim")) s.head_dim = 256;
+  s.own = Gemma2Sizes{.layout = read_llama_keys(c, {.whole = true}, {"hidden_activation", "gelu_pytorch_tanh"}),
+                      .attention_bias = c.value("attention_bias", false),
+                      .query_scale = c.value("query_pre_attn_scalar", int64_t{256}),
+                      .score_cap = cap("attn_logit_softcapping", 50),
+                      .logit_cap = cap("final_logit_softcapping", 30),
+                      .windows = read_windows(c, window, s.layers, every_second_layer)};
+  c.must_be("use_bidirectional_attention", false);
+  return s;
+}
+
+nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<Gemma2Sizes>();
+  const auto cap = [](double value) { return value > 0 ? nlohmann::json(value) : nlohmann::json(); };
+  nlohmann::json j = write_llama_layout(s, own.layout, "gemma2", "Gemma2ForCausalLM");
+  j.erase("hidden_act");
+  j.update({{"hidden_activation", own.layout.activation},
+            {"attention_bias", own.attention_bias},
+            {"query_pre_attn_scalar", own.query_scale},
+            {"attn_logit_softcapping", cap(own.score_cap)},
+            {"final_logit_softcapping", cap(own.logit_cap)},
+            {"sliding_window", own.windows.window > 0 ? own.windows.window : s.positions}});
+  write_layer_types(own.windows, every_second_layer, s.layers, j);
+  return j;
+}
+
+}  // namespace gemma2
+
+Architecture gemma2_architecture() {
+  using namespace gemma2;
+  return {.name = "gemma2",
+          .own = Gemma2Sizes{},
+          .presets = presets(),
+          .make = make,
+          .settle = settle,
+          .hugging_face = {.model_type = "gemma2",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "model.",
+                           .ignored = {"*.rotary_emb.inv_freq"}}};
+}
+
+}  // namespace colossal::models

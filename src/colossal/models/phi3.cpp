@@ -1,0 +1,92 @@
+#include "colossal/models/phi3.h"
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/models/folder_config.h"
+
+namespace colossal::models {
+
+void Phi3Sizes::fields(Fields& f) {
+  layout.fields(f);
+  f.number("rotary", rotary, "of each head", "share that positions turn", 0, 1);
+  f.integer("window", window, "tokens", "that a token sees, itself the last of them; 0: all before it", 0,
+            kLargestSize);
+}
+
+namespace phi3 {  // the same names in every family
+
+int64_t turned_features(const ModelShape& s, const Phi3Sizes& own) {
+  return static_cast<int64_t>(static_cast<double>(s.head_dim) * own.rotary);
+}
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  const auto own = s.own.as<Phi3Sizes>();
+  BlockVariant block = llama_block(s, own.layout, turned_features(s, own));
+  block.attention.window = own.window;
+  return make_decoder(s, {.block = block}, layers);
+}
+
+void settle(ModelShape& s) {
+  const auto own = s.own.as<Phi3Sizes>();
+  settle_rotary(own.layout.rotary, turned_features(s, own), s);
+  const std::string& type = own.layout.rotary.type;
+  require(type == "default" || type == "longrope", "model", "rope_type of a Phi-3 must be default or longrope: got ",
+          type);
+}
+
+std::vector<Preset> presets() {
+  const auto windowed = [](int64_t window) { return Phi3Sizes{.window = window}; };
+  return {{"phi3-tiny", llama_layout({257, 128, 4, 8, 4, 352, 512}, windowed(64))},
+          {"phi3-mini", llama_layout({32064, 3072, 32, 32, 32, 8192, 4096}, windowed(2047))},
+          {"phi3-medium", llama_layout({32064, 5120, 40, 40, 10, 17920, 4096}, windowed(2047))}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  return names_in_folder(
+      s, llama_layout_names({{"attention.qkv", {"self_attn.qkv_proj"}}, {"mlp.gate_up", {"mlp.gate_up_proj"}}}));
+}
+
+ModelShape from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "Phi-3");
+  ModelShape s = read_llama_layout(c);
+  s.norm_epsilon = c.value("rms_norm_eps", 1e-5);
+  const RotaryReading reading{.renamed = {{"su", "longrope"}, {"yarn", "longrope"}}, .original = 4096};
+  s.own = Phi3Sizes{.layout = read_llama_keys(c, reading),
+                    .rotary = read_rotary_share(c, "partial_rotary_factor", 1),
+                    .window = c.value("sliding_window", int64_t{0})};
+  c.must_be("resid_pdrop", 0);
+  return s;
+}
+
+constexpr int64_t kTheirPadding = 32000;  // also their end of text, where config.json says neither
+
+nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<Phi3Sizes>();
+  nlohmann::json j = write_llama_layout(s, own.layout, "phi3", "Phi3ForCausalLM");
+  const int64_t original = own.layout.rotary.scaling.original_positions;
+  j["original_max_position_embeddings"] = original > 0 ? original : s.positions;
+  j["partial_rotary_factor"] = own.rotary;
+  if (s.vocabulary <= kTheirPadding) j["pad_token_id"] = j["eos_token_id"] = nullptr;  // or it would be outside
+  j["sliding_window"] = own.window > 0 ? nlohmann::json(own.window) : nlohmann::json();
+  return j;
+}
+
+}  // namespace phi3
+
+Architecture phi3_architecture() {
+  using namespace phi3;
+  return {.name = "phi3",
+          .own = Phi3Sizes{},
+          .presets = presets(),
+          .make = make,
+          .settle = settle,
+          .hugging_face = {.model_type = "phi3",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "model.",
+                           .ignored = {"*.rotary_emb.inv_freq"}}};
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,108 @@
+#include "colossal/models/rotary_keys.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/models/config.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/registry.h"
+#include "support/ranks_values.h"
+
+namespace colossal::models::rotary_keys_test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+RotaryKeys read(json config, const RotaryReading& reading = {}) {
+  config["max_position_embeddings"] = 64;
+  return read_rotary(FolderConfig(config, "Strange"), reading);
+}
+
+TEST(RotaryKeys, AreReadInTheFormsOfTransformers4And5) {
+  const RotaryKeys based{.theta = 500};
+  EXPECT_EQ(read({}), RotaryKeys());
+  EXPECT_EQ(read({{"rope_theta", 500}}), based);
+  EXPECT_EQ(read({{"rope_theta", 500}, {"rope_scaling", nullptr}}), based);
+  EXPECT_EQ(read({{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500}}}}), based);
+  const RotaryKeys linear{.theta = 500, .type = "linear", .scaling = {.factor = 4}};
+  EXPECT_EQ(read({{"rope_theta", 500}, {"rope_scaling", {{"type", "linear"}, {"factor", 4}}}}), linear);
+  EXPECT_EQ(read({{"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 500}}}}), linear);
+}
+
+TEST(RotaryKeys, OfEachTypeTakeItsNumbersAndDefaults) {
+  EXPECT_EQ(read({{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}),
+            (RotaryKeys{.type = "dynamic", .scaling = {.factor = 2, .original_positions = 64}}));
+  const json yarn{{"rope_type", "yarn"}, {"factor", 2}, {"beta_fast", 8}, {"beta_slow", 0}, {"truncate", false}};
+  EXPECT_EQ(read({{"rope_scaling", yarn}}),
+            (RotaryKeys{.type = "yarn",
+                        .scaling = {.factor = 2, .original_positions = 64, .beta_fast = 8, .truncate = false}}));
+  // without a factor it is what the positions say; a number outside of the scaling is the one that counts
+  const json longrope{{"rope_type", "longrope"},
+                      {"original_max_position_embeddings", 8},
+                      {"short_factor", {1.0, 2.0}},
+                      {"long_factor", {3.0, 4.0}}};
+  RotaryKeys wanted{.type = "longrope",
+                    .scaling = {.factor = 8, .original_positions = 8, .short_factor = {1, 2}, .long_factor = {3, 4}}};
+  EXPECT_EQ(read({{"rope_scaling", longrope}}), wanted);
+  wanted.scaling.original_positions = 16, wanted.scaling.factor = 4;
+  EXPECT_EQ(read({{"rope_scaling", longrope}, {"original_max_position_embeddings", 16}}), wanted);
+  EXPECT_EQ(read({{"rope_scaling", longrope}}, {.original = 16}), wanted);
+  json renamed = longrope;
+  renamed["rope_type"] = "su";
+  EXPECT_EQ(read({{"rope_scaling", renamed}}, {.renamed = {{"su", "longrope"}}, .original = 16}), wanted);
+}
+
+TEST(RotaryKeys, AreWrittenAsTheyAreRead) {
+  for (const RotaryKeys& keys : std::vector<RotaryKeys>{
+           {.theta = 77},
+           {.type = "linear", .scaling = {.factor = 3}},
+           {.type = "dynamic", .scaling = {.factor = 3, .original_positions = 64}},
+           {.type = "llama3", .scaling = {.factor = 8, .original_positions = 32, .high_freq_factor = 5}},
+           {.type = "yarn",
+            .scaling =
+                {.factor = 3, .original_positions = 32, .attention_factor = 1.5, .mscale = 2, .mscale_all_dim = 3}},
+           {.type = "longrope",
+            .scaling = {.factor = 2, .original_positions = 32, .short_factor = {1, 2}, .long_factor = {3, 4}}}}) {
+    json config;
+    write_rotary(keys, config);
+    EXPECT_EQ(read(config), keys) << config;
+  }
+}
+
+TEST(RotaryKeys, OfWhatIsNotComputedAreRefusedByName) {
+  const auto refusal = [](const json& config) { return test::thrown_message([&] { read(config, {.whole = true}); }); };
+  EXPECT_THAT(refusal({{"rope_scaling", {{"rope_type", "proportional"}}}}),
+              HasSubstr("rope_type must be one of default, linear, dynamic, yarn, llama3, longrope: got proportional"));
+  EXPECT_THAT(refusal({{"rope_parameters", {{"full_attention", {{"rope_theta", 1e6}}}}}}),
+              HasSubstr("rope_parameters of a Strange must be the same of all layers: got some of full_attention"));
+  EXPECT_THAT(refusal({{"partial_rotary_factor", 0.5}}), HasSubstr("partial_rotary_factor of a Strange must be 1"));
+  EXPECT_THAT(refusal({{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}),
+              HasSubstr("rope_parameters.partial_rotary_factor of a Strange must be 1: got 0.5"));
+  EXPECT_EQ(refusal({{"partial_rotary_factor", 1.0}}), "");
+}
+
+TEST(RotaryKeys, ThatAreOfAnotherTypeAreRefused) {
+  const auto refusal = [](const std::vector<std::string>& keys) {
+    return test::thrown_message([&] { built_in().resolve({.name = "llama-tiny", .own = own_keys(keys)}); });
+  };
+  EXPECT_EQ(refusal({"rope_type=linear", "rope_factor=2"}), "");
+  EXPECT_THAT(refusal({"rope_factor=2"}), HasSubstr("rope_type default does not have all of the rope_ keys"));
+  EXPECT_THAT(refusal({"rope_type=linear", "rope_beta_fast=2"}), HasSubstr("rope_type linear does not have all"));
+  EXPECT_THAT(refusal({"rope_type=yarn", "rope_factor=2"}), HasSubstr("rope_type yarn needs rope_original_positions"));
+  EXPECT_THAT(refusal({"rope_type=longrope", "rope_factor=2", "rope_original_positions=8", "rope_short_factors=[1.0]"}),
+              HasSubstr("must be one for each pair of the 16 features that are turned: got 1"));
+}
+
+TEST(RotaryKeys, OfTypeDynamicMakeThePositions) {
+  const ModelShape shape = built_in().resolve(
+      {.name = "llama-tiny", .own = own_keys({"rope_type=dynamic", "rope_factor=2", "rope_original_positions=100"})});
+  EXPECT_EQ(shape.positions, 200);
+  const json written = shape.architecture->hugging_face.to_json(shape);
+  EXPECT_EQ(written["max_position_embeddings"], 100);
+  EXPECT_EQ(built_in().shape_of(written), shape);
+}
+
+}  // namespace
+}  // namespace colossal::models::rotary_keys_test
