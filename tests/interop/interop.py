@@ -66,12 +66,11 @@ def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *,
     and made `loss` and `logits`. `roundoff`: of the coarsest dtype that it computes anything in. A number is off by as many roundings
     as the longest sums, of features, tokens or words, have terms in every layer and direction; a gradient by as many of the largest
     gradient, because some are differences that are zero but for rounding. Returns a folder that we wrote."""
-    config = model.config
     model.zero_grad()
     loss.backward()
     wanted = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
-    longest = max(config.intermediate_size, inputs.numel(), getattr(config, "vocab_size", 0))
-    limit = 2 * config.num_hidden_layers * longest * roundoff
+    longest = max(inputs.numel(), *(max(p.shape) for p in model.parameters()))
+    limit = 2 * model.config.num_hidden_layers * longest * roundoff
     largest = max(x.abs().max().item() for x in wanted.values())
     for flags in layouts:
         our_loss, our_logits, gradients, weights = probe(folder, inputs, labels, *flags, documents=documents)

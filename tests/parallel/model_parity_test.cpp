@@ -84,6 +84,8 @@ TEST_P(ModeModelParity, EndsOfVitAndBertEqualSingleProcess) {
   both(make_short(tiny_bert("class")));
 }
 
+TEST_P(ModeModelParity, BlocksOfEveryVariantEqualSingleProcess) { both(make_short(tiny_mixed())); }
+
 // 5 heads and 3 kv groups divide by nothing: padded heads, padded ffn, padded vocabulary.
 TEST_P(ModeModelParity, SizesThatDoNotDivideEqualSingleProcess) {
   models::ModelShape odd = tiny_gpt2();
@@ -162,6 +164,13 @@ TEST(SequenceForm, OfModelsThatTellAClassEqualsSingleProcess) {
     c.collectives_off = true;
     EXPECT_THROW(check_parity(c), ParityError);
   }
+}
+
+TEST(SequenceForm, OfBlocksOfEveryVariantEqualsSingleProcess) {
+  ParityCase c{.shape = tiny_mixed(), .tensor = {.size = 2, .sequence = true}, .steps = 3};
+  EXPECT_NO_THROW(check_parity(c));
+  c.collectives_off = true;
+  EXPECT_THROW(check_parity(c), ParityError);
 }
 
 /// Larger grids, where rows and columns of three tell apart what two would hide.

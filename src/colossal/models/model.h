@@ -1,7 +1,7 @@
 // A model as every runtime sees it: an embedding, a list of blocks, a norm and a head. Pipelines cut the list;
 // recomputation and prefetch use the borders of its blocks; decoding passes a cache through the same blocks.
 //
-//   Model make(const ModelShape& s, nn::Layers& layers) {
+//   Model make(const ModelShape& s, nn::Layers& layers) {                  // by hand; a language model: decoder.h
 //     Model model;
 //     std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
 //     model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
