@@ -30,7 +30,7 @@ models::Model make_biased(const models::ModelShape& s, nn::Layers& layers) {
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
   models::add_transformer_blocks(
       model, s, {.activation = ops::gelu, .attention = {.window = 9, .alibi = true, .soft_cap = 3}}, layers);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
   return model;

@@ -41,7 +41,7 @@ void settle(ModelShape& s) {
 
 void add_masked_token_head(Model& model, const ModelShape& s, nn::Embedding* embedding, nn::Layers& layers) {
   std::shared_ptr<nn::Dense> dense = layers.dense("head.transform", s.hidden, s.hidden, {.deviation = kDeviation});
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("head.norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("head.norm", s.hidden, {s.norm_epsilon});
   model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(ops::exact_gelu(dense->forward(x))); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? embedding : nullptr, .bias = true});
@@ -62,7 +62,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> types = layers.positions("types", s.own.as<BertSizes>().types, s.hidden, kDeviation);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("embedding_norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("embedding_norm", s.hidden, {s.norm_epsilon});
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
     const at::Tensor placed = tokens->forward(ids, step) + positions->forward(step.positions, step);

@@ -17,7 +17,7 @@ std::optional<nn::ExternalName> find_row(const std::vector<nn::ExternalName>& ro
     const bool is_parameter = row.ours == name;
     if (!is_parameter && row.ours + ending != name) continue;
     nn::ExternalName found = row;
-    for (std::string& part : found.parts) part = theirs + part + (is_parameter ? "" : ending);
+    for (nn::ExternalRows& part : found.parts) part.name = theirs + part.name + (is_parameter ? "" : ending);
     return found;
   }
   return {};

@@ -1,18 +1,32 @@
 #include "colossal/models/gpt2.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "colossal/models/activation_key.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
+void Gpt2Sizes::fields(Fields& f) {
+  activation_field(f, activation);
+  f.flag("scale_scores", scale_scores, "attention scores are divided by the root of head_dim");
+  f.flag("scale_scores_by_layer", scale_scores_by_layer, "they are divided by the number of the layer, from 1 on");
+}
+
 namespace gpt2 {  // the same names in every family
 
 Model make(const ModelShape& s, nn::Layers& layers) {
-  return make_decoder(s, {.block = {.activation = ops::gelu}, .learned_positions = true}, layers);
+  const auto own = s.own.as<Gpt2Sizes>();
+  const auto block = [&](int64_t layer) {
+    double scale = own.scale_scores ? 1 / std::sqrt(static_cast<double>(s.head_dim)) : 1;
+    if (own.scale_scores_by_layer) scale /= static_cast<double>(layer + 1);
+    return BlockVariant{.activation = ops::activation(own.activation).plain, .attention = {.scale = scale}};
+  };
+  return make_decoder(s, {.blocks = block, .learned_positions = true}, layers);
 }
 
 void settle(ModelShape& s) { refuse_grouped_queries(s); }
@@ -60,13 +74,15 @@ ModelShape from_json(const nlohmann::json& j) {
   s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
   s.dropout = c.value("resid_pdrop", 0.0);
   s.tied = c.value("tie_word_embeddings", true);
-  c.must_be_one_of("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
-  c.must_be("scale_attn_weights", true);
-  c.must_be("scale_attn_by_inverse_layer_idx", false);
+  c.must_be("embd_pdrop", s.dropout);  // ours is one for all; that of the scores, attn_pdrop, is left out
+  s.own = Gpt2Sizes{.activation = read_activation(c, "activation_function", "gelu_new"),
+                    .scale_scores = c.value("scale_attn_weights", true),
+                    .scale_scores_by_layer = c.value("scale_attn_by_inverse_layer_idx", false)};
   return s;
 }
 
 nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<Gpt2Sizes>();
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", s.vocabulary},
@@ -81,7 +97,9 @@ nlohmann::json to_json(const ModelShape& s) {
           {"embd_pdrop", s.dropout},
           {"attn_pdrop", 0.0},
           {"tie_word_embeddings", s.tied},
-          {"activation_function", "gelu_new"}};
+          {"activation_function", own.activation},
+          {"scale_attn_weights", own.scale_scores},
+          {"scale_attn_by_inverse_layer_idx", own.scale_scores_by_layer}};
 }
 
 }  // namespace gpt2
@@ -89,6 +107,7 @@ nlohmann::json to_json(const ModelShape& s) {
 Architecture gpt2_architecture() {
   using namespace gpt2;
   return {.name = "gpt2",
+          .own = Gpt2Sizes{},
           .presets = presets(),
           .make = make,
           .settle = settle,

@@ -67,7 +67,6 @@ ModelShape from_json(const nlohmann::json& j) {
     own.mlp_bias = c.value("mlp_bias", false);
   }
   s.own = own;
-  c.must_be("hidden_act", "silu");
   return s;
 }
 

@@ -58,6 +58,7 @@ FolderNames llama_layout_names() {
 ModelShape read_llama_layout(const FolderConfig& c, bool tied) {
   const auto heads = c.at<int64_t>("num_attention_heads"), hidden = c.at<int64_t>("hidden_size");
   c.must_be("attention_dropout", 0);
+  c.must_be("hidden_act", "silu");
   return {.vocabulary = c.at<int64_t>("vocab_size"),
           .hidden = hidden,
           .layers = c.at<int64_t>("num_hidden_layers"),

@@ -6,7 +6,7 @@
 //     std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
 //     model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
 //     add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);     // or blocks of one's own
-//     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+//     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
 //     model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
 //     model.head = layers.lm_head("head", s.hidden, s.vocabulary, {.tied = s.tied ? tokens.get() : nullptr});
 //     return model;

@@ -1,7 +1,6 @@
 #include "colossal/models/rotary_keys.h"
 
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
@@ -25,8 +24,13 @@ void RotaryKeys::fields(Fields& f) {
 }
 
 std::shared_ptr<const ops::RotaryTable> RotaryKeys::table(int64_t head_dim) const {
-  std::optional<ops::RotaryScaling> scaling;
-  if (factor != 1) scaling = {factor, low_frequency_factor, high_frequency_factor, original_positions};
+  ops::RotaryScaling scaling;
+  if (factor != 1)
+    scaling = {.kind = ops::RotaryScaling::Kind::Llama3,
+               .factor = factor,
+               .original_positions = original_positions,
+               .low_freq_factor = low_frequency_factor,
+               .high_freq_factor = high_frequency_factor};
   return std::make_shared<const ops::RotaryTable>(head_dim, theta, scaling);
 }
 

@@ -6,7 +6,6 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
-#include "colossal/ops/rotary.h"
 
 namespace colossal::models {
 namespace {
@@ -41,8 +40,8 @@ class AttentionBranch {
     const double deviation = residual_deviation(s, variant.placement);
     qkv_ = make.heads(name + ".qkv", s.attention(), {.bias = variant.bias.qkv, .deviation = kDeviation});
     if (variant.head_norms) {
-      q_norm_ = make.head_norm(name + ".q_norm", s.head_dim, s.norm_epsilon);
-      k_norm_ = make.head_norm(name + ".k_norm", s.head_dim, s.norm_epsilon);
+      q_norm_ = make.head_norm(name + ".q_norm", s.head_dim, variant.norm.options(s));
+      k_norm_ = make.head_norm(name + ".k_norm", s.head_dim, variant.norm.options(s));
     }
     attention_ = make.attention(name, s.attention(), variant.attention);
     out_ = make.from_heads(name + ".out", s.attention(), {.bias = variant.bias.out, .deviation = deviation});
@@ -55,7 +54,7 @@ class AttentionBranch {
       heads.q = q_norm_->forward(heads.q);
       heads.k = k_norm_->forward(heads.k);
     }
-    if (rotary_) std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.tokens.of(step.positions), *rotary_);
+    if (rotary_) nn::turn(heads, step, *rotary_);
     return end_->forward(out_->forward(attention_->forward(heads, step), step), step);
   }
 
@@ -131,8 +130,8 @@ class TransformerBlock {
 
 std::unique_ptr<nn::Norm> make_norm(const std::string& name, const NormVariant& variant, const ModelShape& s,
                                     nn::Layers& layers) {
-  return variant.kind == NormVariant::Kind::Rms ? layers.rms_norm(name, s.hidden, s.norm_epsilon)
-                                                : layers.layer_norm(name, s.hidden, s.norm_epsilon);
+  return variant.kind == NormVariant::Kind::Rms ? layers.rms_norm(name, s.hidden, variant.options(s))
+                                                : layers.layer_norm(name, s.hidden, variant.options(s));
 }
 
 void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariants& variants, nn::Layers& layers) {

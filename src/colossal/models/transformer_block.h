@@ -25,6 +25,10 @@ inline constexpr int64_t kMostClasses = 1 << 24;
 
 struct NormVariant {
   enum class Kind { Layer, Rms } kind = Kind::Layer;
+  bool unit_offset = false;  ///< factors are 1 + w (nn::NormOptions, Gemma)
+  bool bias = true;          ///< of a LayerNorm (PaLM: none)
+
+  nn::NormOptions options(const ModelShape& shape) const { return {shape.norm_epsilon, unit_offset, bias}; }
 };
 
 /// The norm of that variant over whole hidden states, with the shape's epsilon.

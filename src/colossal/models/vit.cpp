@@ -64,7 +64,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     return dropout->forward(tokens + positions->forward(where, step), step);
   };
   add_transformer_blocks(model, s, {.activation = ops::exact_gelu, .attention = {.causal = false}}, layers);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   // The head reads the class token alone, and a norm sees each token by itself: that of the others would be thrown
   // away.
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x.narrow(1, 0, 1)); };
