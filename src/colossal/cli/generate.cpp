@@ -41,7 +41,7 @@ int generate_as_rank(const Request& request, const models::Registry& registry) {
       request.from, mesh, layout, comm::choose_device(request.device, world->local_rank()), loading, registry);
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
-  data::TextStream stream(*saved.tokenizer);
+  text::TextStream stream(*saved.tokenizer);
   auto show = [&](const std::string& text) {
     if (!prints) return;
     std::fputs(text.c_str(), stdout);

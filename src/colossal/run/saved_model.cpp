@@ -77,7 +77,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
     require(!tokenizer.empty() || about.tokenizer != folder || std::filesystem::exists(folder + "/tokenizer.json"),
             "generate", folder,
             " holds no tokenizer.json; name a tokenizer with --tokenizer: bytes, or a tokenizer.json");
-    saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
+    saved.tokenizer = text::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // nobody draws values that a file has

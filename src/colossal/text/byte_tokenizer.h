@@ -1,8 +1,8 @@
 // One token a byte, and id 256 that ends a document: needs no files and reads any text.
 #pragma once
-#include "colossal/data/tokenizer.h"
+#include "colossal/text/tokenizer.h"
 
-namespace colossal::data {
+namespace colossal::text {
 
 class ByteTokenizer final : public Tokenizer {
  public:
@@ -13,4 +13,4 @@ class ByteTokenizer final : public Tokenizer {
   int64_t end_id() const override { return kEnd; }
 };
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -1,6 +1,6 @@
-#include "colossal/data/utf8.h"
+#include "colossal/text/utf8.h"
 
-namespace colossal::data {
+namespace colossal::text {
 
 Utf8Character first_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -21,4 +21,4 @@ Utf8Character first_character(std::string_view text) {
   return {Utf8::Complete, length};
 }
 
-}  // namespace colossal::data
+}  // namespace colossal::text

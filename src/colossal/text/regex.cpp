@@ -1,11 +1,11 @@
-#include "colossal/data/regex.h"
+#include "colossal/text/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
 #include "colossal/base/error.h"
 
-namespace colossal::data {
+namespace colossal::text {
 
 struct Regex::Code {
   pcre2_code* code;
@@ -51,4 +51,4 @@ std::vector<Regex::Match> Regex::find_all(std::string_view text) const {
   return matches;
 }
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace colossal::data {
+namespace colossal::text {
 
 /// Thread safety: const members may be called from several threads.
 class Regex {
@@ -26,4 +26,4 @@ class Regex {
   std::shared_ptr<const Code> code_;
 };
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace colossal::data {
+namespace colossal::text {
 
 /// See: Sennrich, Haddow, Birch, arXiv:1508.07909.
 class Bpe {
@@ -41,4 +41,4 @@ class Bpe {
   Options options_;
 };
 
-}  // namespace colossal::data
+}  // namespace colossal::text

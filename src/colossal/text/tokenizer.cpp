@@ -1,13 +1,13 @@
-#include "colossal/data/tokenizer.h"
+#include "colossal/text/tokenizer.h"
 
 #include <filesystem>
 
 #include "colossal/base/error.h"
-#include "colossal/data/byte_tokenizer.h"
-#include "colossal/data/hugging_face_tokenizer.h"
-#include "colossal/data/utf8.h"
+#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/hugging_face_tokenizer.h"
+#include "colossal/text/utf8.h"
 
-namespace colossal::data {
+namespace colossal::text {
 
 std::string Tokenizer::decode(const std::vector<int64_t>& ids) const {
   std::string text;
@@ -55,4 +55,4 @@ std::string TextStream::finish() {
   return text;
 }
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -1,13 +1,13 @@
-#include "colossal/data/bpe.h"
+#include "colossal/text/bpe.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <queue>
 
 #include "colossal/base/error.h"
-#include "colossal/data/utf8.h"
+#include "colossal/text/utf8.h"
 
-namespace colossal::data {
+namespace colossal::text {
 namespace {
 
 uint64_t key_of(int32_t left, int32_t right) {
@@ -111,4 +111,4 @@ void Bpe::encode(std::string_view word, std::vector<int64_t>& ids) const {
   for (int64_t at = 0; at >= 0; at = chain[at].next) ids.push_back(chain[at].id);
 }
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -1,4 +1,4 @@
-#include "colossal/data/tokenizer.h"
+#include "colossal/text/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,14 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/data/byte_alphabet.h"
-#include "colossal/data/byte_tokenizer.h"
-#include "colossal/data/hugging_face_tokenizer.h"
-#include "colossal/data/pre_tokenizer.h"
-#include "colossal/data/utf8.h"
+#include "colossal/text/byte_alphabet.h"
+#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/hugging_face_tokenizer.h"
+#include "colossal/text/pre_tokenizer.h"
+#include "colossal/text/utf8.h"
 #include "support/temporary_folder.h"
 
-namespace colossal::data::tokenizer_test {
+namespace colossal::text::tokenizer_test {
 namespace {
 
 using nlohmann::json;
@@ -297,4 +297,4 @@ TEST(PreTokenizer, CutsByMetaspaceDigitsAndStrings) {
 }
 
 }  // namespace
-}  // namespace colossal::data::tokenizer_test
+}  // namespace colossal::text::tokenizer_test

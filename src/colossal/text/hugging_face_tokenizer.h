@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "colossal/data/tokenizer.h"
+#include "colossal/text/tokenizer.h"
 
-namespace colossal::data {
+namespace colossal::text {
 
 /// Reads `path`, a tokenizer.json, or a folder with one (or with vocab.json and merges.txt, as GPT-2's).
 ///
@@ -17,4 +17,4 @@ namespace colossal::data {
 /// Errors: throws Error("tokenizer", ...) naming the part that is not understood, and on any damaged file.
 std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path);
 
-}  // namespace colossal::data
+}  // namespace colossal::text

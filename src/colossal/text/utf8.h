@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace colossal::data {
+namespace colossal::text {
 
 enum class Utf8 {
   Complete,    ///< a valid character
@@ -22,4 +22,4 @@ struct Utf8Character {
 /// are invalid.
 Utf8Character first_character(std::string_view text);
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -1,8 +1,8 @@
-#include "colossal/data/byte_tokenizer.h"
+#include "colossal/text/byte_tokenizer.h"
 
 #include "colossal/base/error.h"
 
-namespace colossal::data {
+namespace colossal::text {
 
 std::vector<int64_t> ByteTokenizer::encode(std::string_view text) const {
   std::vector<int64_t> ids;
@@ -16,4 +16,4 @@ std::string ByteTokenizer::piece(int64_t id) const {
   return id == kEnd ? "" : std::string(1, static_cast<char>(id));
 }
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -1,10 +1,10 @@
-#include "colossal/data/byte_alphabet.h"
+#include "colossal/text/byte_alphabet.h"
 
 #include <array>
 
-#include "colossal/data/utf8.h"
+#include "colossal/text/utf8.h"
 
-namespace colossal::data {
+namespace colossal::text {
 namespace {
 
 constexpr int kCharacters = 256 + 68;  // 68 bytes are not printable
@@ -58,4 +58,4 @@ std::string from_byte_alphabet(std::string_view text) {
   return bytes;
 }
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace colossal::data {
+namespace colossal::text {
 
 inline constexpr char kMetaspace[] = "\xE2\x96\x81";  ///< U+2581, which stands for a space
 
@@ -44,4 +44,4 @@ class PreTokenizer {
 /// `text` with every `from` replaced by `to`.
 std::string replaced(const std::string& text, const std::string& from, const std::string& to);
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace colossal::data {
+namespace colossal::text {
 
 /// 33-126, 161-172 and 174-255 stand for themselves, the other bytes for U+0100, U+0101, ... in order: a space is
 /// U+0120.
@@ -11,4 +11,4 @@ std::string to_byte_alphabet(std::string_view bytes);
 /// Back. Characters outside the alphabet stay as they are.
 std::string from_byte_alphabet(std::string_view text);
 
-}  // namespace colossal::data
+}  // namespace colossal::text

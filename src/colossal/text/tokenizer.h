@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace colossal::data {
+namespace colossal::text {
 
 /// Thread safety: const members may be called from several threads.
 class Tokenizer {
@@ -48,4 +48,4 @@ class TextStream {
   std::string pending_;
 };
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace colossal::data {
+namespace colossal::text {
 
 struct AddedToken {
   std::string content;
@@ -33,4 +33,4 @@ class AddedTokens {
   bool starts_[256] = {};           // some token starts with this byte
 };
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -1,8 +1,8 @@
-#include "colossal/data/added_tokens.h"
+#include "colossal/text/added_tokens.h"
 
 #include <algorithm>
 
-namespace colossal::data {
+namespace colossal::text {
 namespace {
 
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
@@ -49,4 +49,4 @@ int64_t AddedTokens::id_of(const std::string& content) const {
   return -1;
 }
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -1,4 +1,4 @@
-#include "colossal/data/hugging_face_tokenizer.h"
+#include "colossal/text/hugging_face_tokenizer.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -7,12 +7,12 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
-#include "colossal/data/added_tokens.h"
-#include "colossal/data/bpe.h"
-#include "colossal/data/byte_alphabet.h"
-#include "colossal/data/pre_tokenizer.h"
+#include "colossal/text/added_tokens.h"
+#include "colossal/text/bpe.h"
+#include "colossal/text/byte_alphabet.h"
+#include "colossal/text/pre_tokenizer.h"
 
-namespace colossal::data {
+namespace colossal::text {
 namespace {
 
 using nlohmann::json;
@@ -238,4 +238,4 @@ std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path) 
   }
 }
 
-}  // namespace colossal::data
+}  // namespace colossal::text

@@ -1,12 +1,12 @@
-#include "colossal/data/pre_tokenizer.h"
+#include "colossal/text/pre_tokenizer.h"
 
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/data/byte_alphabet.h"
-#include "colossal/data/regex.h"
+#include "colossal/text/byte_alphabet.h"
+#include "colossal/text/regex.h"
 
-namespace colossal::data {
+namespace colossal::text {
 namespace {
 
 using nlohmann::json;
@@ -157,4 +157,4 @@ std::vector<std::string> PreTokenizer::operator()(const std::string& text, bool 
   return pieces;
 }
 
-}  // namespace colossal::data
+}  // namespace colossal::text
