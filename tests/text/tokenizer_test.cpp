@@ -9,7 +9,6 @@
 #include "colossal/text/byte_alphabet.h"
 #include "colossal/text/byte_tokenizer.h"
 #include "colossal/text/hugging_face_tokenizer.h"
-#include "colossal/text/pre_tokenizer.h"
 #include "colossal/text/utf8.h"
 #include "support/temporary_folder.h"
 
@@ -232,17 +231,39 @@ TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
     return message_of([&] { made(tokenizer); });
   };
   EXPECT_EQ(refused([](json&) {}), "no error");
-  EXPECT_THAT(refused([](json& t) { t["model"]["type"] = "Unigram"; }), HasSubstr("BPE: got \"Unigram\""));
-  EXPECT_THAT(refused([](json& t) { t["normalizer"] = {{"type", "NFC"}}; }), HasSubstr("normalizer NFC"));
-  EXPECT_THAT(refused([](json& t) { t["pre_tokenizer"] = {{"type", "BertPreTokenizer"}}; }),
-              HasSubstr("BertPreTokenizer"));
-  EXPECT_THAT(refused([](json& t) { t["post_processor"] = {{"type", "BertProcessing"}}; }),
-              HasSubstr("BertProcessing"));
+  const auto names = [&](const char* section, const json& value, const char* wanted) {
+    EXPECT_THAT(refused([&](json& t) { t[section] = value; }), HasSubstr(wanted)) << value;
+  };
+  names("normalizer", {{"type", "Upper"}}, "the normalizer Upper is not understood");
+  names("pre_tokenizer", {{"type", "UnicodeScripts"}}, "the pre_tokenizer UnicodeScripts is not understood");
+  names("post_processor", {{"type", "Other"}}, "the post_processor Other is not understood");
+  names("decoder", {{"type", "Other"}}, "the decoder Other is not understood");
+  names("pre_tokenizer", {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Kept"}},
+        "the behavior Kept");
+  names("pre_tokenizer", {{"type", "Metaspace"}, {"prepend_scheme", "often"}}, "the prepend_scheme often");
+  names("pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "ab"}}, "must be one character");
+  names("pre_tokenizer", {{"type", "FixedLength"}, {"length", 0}}, "must be positive: got 0");
+  names("normalizer", {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "a"}}, "must not be empty");
+  names("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAA*"}}, "base64 has no character");
+  names("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "/////w=="}}, "ends within its head");
+  names("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "/////wAA"}}, "must fit in its 2 bytes");
+  const json once = {{"type", "BertProcessing"}, {"cls", {"a", 3}}, {"sep", {"b", 4}}};
+  names("post_processor", {{"type", "Sequence"}, {"processors", {once, once}}}, "two post_processors that add tokens");
+  names("post_processor", {{"type", "TemplateProcessing"}, {"single", json::array()}}, "must name each text once");
+  for (const auto& [option, value, wanted] : std::vector<std::tuple<const char*, json, const char*>>{
+           {"type", "Bigram", "the model Bigram is not understood"},
+           {"dropout", 0.1, "dropout of merges is not understood: got 0.1"},
+           {"colour", 1, "the model's option colour is not understood"},
+           {"unk_token", "nobody", "unk_token nobody is not in the vocabulary"}})
+    EXPECT_THAT(refused([&, option = option, value = value](json& t) { t["model"][option] = value; }),
+                HasSubstr(wanted));
+  EXPECT_EQ(refused([](json& t) { t["model"]["dropout"] = 0.0; }), "no error");
   EXPECT_THAT(refused([](json& t) { t["model"]["merges"] = {"a c"}; }), HasSubstr("which is not in the vocabulary"));
   EXPECT_THAT(refused([](json& t) { t["model"]["merges"] = {"ab"}; }), HasSubstr("must name two tokens"));
   EXPECT_THAT(refused([](json& t) { t["model"]["vocab"]["a"] = -1; }), HasSubstr("the id of a must be"));
   EXPECT_THAT(refused([](json& t) { t["model"]["vocab"]["a"] = 1LL << 60; }), HasSubstr("the id of a must be"));
-  EXPECT_THAT(refused([](json& t) { t["model"]["vocab"]["a"] = "x"; }), HasSubstr("the id of a must be"));
+  EXPECT_THAT(refused([](json& t) { t["model"]["vocab"]["a"] = "x"; }),
+              HasSubstr("the id of a must be a whole number"));
   EXPECT_THAT(refused([](json& t) { t.erase("model"); }), HasSubstr("not a tokenizer"));
   EXPECT_THAT(refused([](json& t) { t = 3; }), HasSubstr("must be a JSON object"));
   test::TemporaryFolder folder;
@@ -255,45 +276,13 @@ TEST(HuggingFaceTokenizer, SaysWhatItDoesNotUnderstand) {
   EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }),
               HasSubstr("tokenizer_config.json: nested too deeply"));
   std::filesystem::remove(file);
+  std::filesystem::remove(folder / "tokenizer_config.json");
   folder.write("merges.txt", "");
   folder.write("vocab.json", R"({"<|endoftext|>":)" + deep);
   EXPECT_THAT(message_of([&] { read_hugging_face_tokenizer(folder.path()); }),
               HasSubstr("vocab.json: nested too deeply"));
   const json broken = {{"type", "Split"}, {"pattern", {{"Regex", "(a"}}}, {"behavior", "Isolated"}};
   EXPECT_THAT(refused([&](json& t) { t["pre_tokenizer"] = broken; }), HasSubstr("bad regular expression (a"));
-}
-
-TEST(PreTokenizer, CutsAsLlama3Does) {
-  const char* words =
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-  const json section = {
-      {"type", "Sequence"},
-      {"pretokenizers",
-       {{{"type", "Split"}, {"pattern", {{"Regex", words}}}, {"behavior", "Isolated"}, {"invert", false}},
-        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
-  const PreTokenizer pre_tokenizer(section);
-  EXPECT_TRUE(pre_tokenizer.is_byte_level());
-  std::vector<std::string> pieces = pre_tokenizer("I'LL pay 12345 now!!\n\n  ok", true);
-  for (std::string& piece : pieces) piece = from_byte_alphabet(piece);
-  EXPECT_THAT(pieces, ElementsAre("I", "'LL", " pay", " ", "123", "45", " now", "!!\n\n", " ", " ok"));
-}
-
-TEST(PreTokenizer, CutsByMetaspaceDigitsAndStrings) {
-  const std::string mark = "\xE2\x96\x81";
-  const auto cut = [](const json& section, const std::string& text, bool first = true) {
-    return PreTokenizer(section)(text, first);
-  };
-  EXPECT_THAT(cut({{"type", "Metaspace"}}, "a b  c"), ElementsAre(mark + "a", mark + "b", mark, mark + "c"));
-  EXPECT_THAT(cut({{"type", "Metaspace"}, {"prepend_scheme", "first"}}, "a b", false), ElementsAre("a", mark + "b"));
-  EXPECT_THAT(cut({{"type", "Metaspace"}, {"prepend_scheme", "never"}}, "a"), ElementsAre("a"));
-  EXPECT_THAT(cut({{"type", "Digits"}, {"individual_digits", true}}, "a12b"), ElementsAre("a", "1", "2", "b"));
-  EXPECT_THAT(cut({{"type", "Digits"}}, "a12b"), ElementsAre("a", "12", "b"));
-  const json split = {{"type", "Split"}, {"pattern", {{"String", "."}}}, {"behavior", "Removed"}};
-  EXPECT_THAT(cut(split, "a.b..c"), ElementsAre("a", "b", "c"));
-  EXPECT_THAT(cut(nullptr, "a b"), ElementsAre("a b"));
-  EXPECT_THAT(cut(nullptr, ""), ElementsAre());
-  EXPECT_THAT(cut({{"type", "ByteLevel"}}, "a"), ElementsAre(to_byte_alphabet(" a")))
-      << "a prefix space is the default";
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
   app.add_option("--prompt", r.prompt, "text to continue")->required();
   app.add_option("--tokenizer", r.tokenizer,
-                 "bytes, or a tokenizer.json; instead of the one that comes with the model");
+                 "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
   app.add_option("--max-tokens", r.max_tokens, "new tokens at most")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

@@ -5,15 +5,21 @@
 #include <string_view>
 #include <vector>
 
+#include "colossal/text/piece_trie.h"
+
 namespace colossal::text {
 
 struct AddedToken {
   std::string content;
   int32_t id;
-  bool is_special;                 ///< decodes to nothing
-  bool strips_left, strips_right;  ///< takes the white space before or behind it along
+  bool is_special = false;                         ///< decodes to nothing
+  bool strips_left = false, strips_right = false;  ///< takes the white space before or behind it along
+  bool is_single_word = false;                     ///< not found where a character of a word stands before or behind it
+  bool is_normalized = false;                      ///< sought in normalized text, and normalized itself
 };
 
+/// Some tokens, sought in a text.
+/// Thread safety: const members may be called from several threads.
 class AddedTokens {
  public:
   explicit AddedTokens(std::vector<AddedToken> tokens);
@@ -21,16 +27,15 @@ class AddedTokens {
     std::string_view text;
     int32_t id;  ///< of an added token; -1: ordinary text
   };
-  /// The text in order, without empty pieces. Where several tokens fit, the longest is taken.
+  /// The text in order. Where several tokens start at one place the longest is taken.
   std::vector<Piece> cut(std::string_view text) const;
-  const std::vector<AddedToken>& tokens() const { return tokens_; }
-  /// -1: none of that content.
-  int64_t id_of(const std::string& content) const;
+  bool empty() const { return tokens_.empty(); }
 
  private:
   const AddedToken* at(std::string_view text) const;
-  std::vector<AddedToken> tokens_;  // longest first
-  bool starts_[256] = {};           // some token starts with this byte
+  std::vector<AddedToken> tokens_;
+  PieceTrie trie_;
+  bool starts_[256] = {};  // some token starts with this byte
 };
 
 }  // namespace colossal::text

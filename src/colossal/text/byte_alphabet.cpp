@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "colossal/text/utf8.h"
+#include "colossal/text/unicode.h"
 
 namespace colossal::text {
 namespace {
@@ -44,16 +44,32 @@ std::string to_byte_alphabet(std::string_view bytes) {
   return text;
 }
 
-std::string from_byte_alphabet(std::string_view text) {
+namespace {
+
+/// -1: the character stands for no byte.
+int byte_of(uint32_t character) {
   static constexpr auto kTable = byte_table();
+  return character < kCharacters ? kTable[character] : -1;
+}
+
+}  // namespace
+
+bool is_byte_alphabet(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const CodePoint c = first_code_point(text.substr(at));
+    if (byte_of(c.value) < 0) return false;
+    at += c.length;
+  }
+  return true;
+}
+
+std::string from_byte_alphabet(std::string_view text) {
+  if (!is_byte_alphabet(text)) return std::string(text);
   std::string bytes;
   for (size_t at = 0; at < text.size();) {
-    const size_t length = first_character(text.substr(at)).length;
-    int character = static_cast<unsigned char>(text[at]);
-    if (length == 2 && (character & 0xE0) == 0xC0) character = (character & 0x1F) << 6 | (text[at + 1] & 0x3F);
-    const bool known = length <= 2 && character < kCharacters && kTable[character] >= 0;
-    bytes += known ? std::string(1, static_cast<char>(kTable[character])) : std::string(text.substr(at, length));
-    at += length;
+    const CodePoint c = first_code_point(text.substr(at));
+    bytes += static_cast<char>(byte_of(c.value));
+    at += c.length;
   }
   return bytes;
 }

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
+#include <set>
 
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/text/added_tokens.h"
-#include "colossal/text/bpe.h"
-#include "colossal/text/byte_alphabet.h"
+#include "colossal/text/decoder.h"
+#include "colossal/text/json_model.h"
+#include "colossal/text/json_section.h"
+#include "colossal/text/normalizer.h"
+#include "colossal/text/post_processor.h"
 #include "colossal/text/pre_tokenizer.h"
+#include "colossal/text/vocabulary_files.h"
+#include "colossal/text/word_cache.h"
 
 namespace colossal::text {
 namespace {
@@ -18,166 +22,159 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int64_t kMaxBytes = int64_t{256} << 20;
-constexpr int64_t kMaxId = 1 << 24;
-
-json read_json(const std::string& path) { return read_json_object(path, "tokenizer", {.bytes = kMaxBytes}); }
-
-int32_t id_of(const json& id, const std::string& token) {
-  require(id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < kMaxId, "tokenizer", "the id of ",
-          token, " must be in [0, 2^24): got ", id.dump());
-  return id.get<int32_t>();
-}
+json read_json(const std::string& path) { return read_json_object(path, "tokenizer", {.bytes = int64_t{256} << 20}); }
 
 /// Everything that a tokenizer.json and its neighbours say, read and checked.
 struct Description {
-  Bpe bpe;
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
-  AddedTokens added;
-  std::vector<int64_t> before;  ///< special tokens that the template puts before a text
-  bool strips_space = false;    ///< decoding drops the one space that encoding put in front
+  std::unique_ptr<WordModel> model;
+  Vocabulary added;                    ///< of added tokens
+  std::set<std::string> special;       ///< contents of those that are shown only on demand
+  AddedTokens in_text, in_normalized;  ///< where they are sought
+  PostProcessor post_processor;
+  Decoder decoder;
   int64_t begin_id = -1, end_id = -1, mask_id = -1;
 };
 
-std::vector<std::pair<std::string, std::string>> parse_merges(const json& list) {
-  std::vector<std::pair<std::string, std::string>> merges;
-  for (const json& merge : list) {
-    if (merge.is_array() && merge.size() == 2) {
-      merges.emplace_back(merge[0].get<std::string>(), merge[1].get<std::string>());
-      continue;
-    }
-    const std::string text = merge.get<std::string>();
-    const size_t space = text.find(' ');
-    require(space != std::string::npos, "tokenizer", "a merge must name two tokens: got ", text);
-    merges.emplace_back(text.substr(0, space), text.substr(space + 1));
-  }
-  return merges;
-}
+struct Added {
+  Vocabulary ids;
+  std::set<std::string> special;
+  std::vector<AddedToken> in_text, in_normalized;
+};
 
-Bpe parse_model(const json& model) {
-  require(model.value("type", "BPE") == "BPE", "tokenizer", "the model must be a BPE: got ", model.at("type").dump());
-  const auto absent = [&](const char* key) { return !model.contains(key) || model[key].is_null() || model[key] == ""; };
-  require(absent("continuing_subword_prefix") && absent("end_of_word_suffix"), "tokenizer",
-          "continuing_subword_prefix and end_of_word_suffix are not understood");
-  Bpe::Vocabulary vocabulary;
-  for (const auto& [token, id] : model.at("vocab").items()) vocabulary[token] = id_of(id, token);
-  Bpe::Options options{.byte_fallback = model.value("byte_fallback", false),
-                       .ignore_merges = model.value("ignore_merges", false)};
-  options.fuse_unknown = model.value("fuse_unk", false);
-  if (!absent("unk_token")) {
-    const auto unknown = vocabulary.find(model["unk_token"].get<std::string>());
-    require(unknown != vocabulary.end(), "tokenizer", "unk_token is not in the vocabulary");
-    options.unknown = unknown->second;
-  }
-  return Bpe(std::move(vocabulary), parse_merges(model.at("merges")), options);
-}
-
-AddedTokens parse_added(const json& list) {
-  std::vector<AddedToken> tokens;
+Added parse_added(const json& list, const WordModel& model, const Normalizer& normalizer) {
+  Added added{Vocabulary(model.vocabulary().ids().size() + list.size()), {}, {}, {}};
   for (const json& row : list) {
-    const std::string content = row.at("content");
-    require(!content.empty() && !row.value("single_word", false), "tokenizer",
-            "an added token must have content and not ask for single_word: ", row.dump());
-    tokens.push_back({content, id_of(row.at("id"), content), row.value("special", false), row.value("lstrip", false),
-                      row.value("rstrip", false)});
+    const auto content = row.at("content").get<std::string>();
+    require(!content.empty(), "tokenizer", "an added token must have content: ", row.dump());
+    require(row.at("id").is_number_integer(), "tokenizer",
+            "the id of an added token must be a whole number: ", printable(row.dump()));
+    // A token of the model keeps its id there, as with the package.
+    const int32_t known = model.vocabulary().id_of(content);
+    added.ids.add(content, known >= 0 ? known : row["id"].get<int64_t>());
+    AddedToken token{.content = content,
+                     .id = added.ids.id_of(content),
+                     .is_special = value_or(row, "special", false),
+                     .strips_left = value_or(row, "lstrip", false),
+                     .strips_right = value_or(row, "rstrip", false),
+                     .is_single_word = value_or(row, "single_word", false)};
+    token.is_normalized = value_or(row, "normalized", !token.is_special);
+    if (token.is_special) added.special.insert(content);
+    if (token.is_normalized) token.content = normalizer(token.content).text;
+    (token.is_normalized ? added.in_normalized : added.in_text).push_back(std::move(token));
   }
-  return AddedTokens(std::move(tokens));
-}
-
-/// The special tokens before the text in a post_processor's template.
-std::vector<int64_t> parse_template(const json& section) {
-  if (section.is_null() || section.at("type") == "ByteLevel") return {};
-  std::vector<int64_t> before;
-  if (section["type"] == "Sequence") {
-    for (const json& step : section.at("processors")) {
-      const std::vector<int64_t> more = parse_template(step);
-      before.insert(before.end(), more.begin(), more.end());
-    }
-    return before;
-  }
-  require(section["type"] == "TemplateProcessing", "tokenizer", "the post_processor ", section["type"].dump(),
-          " is not understood, only TemplateProcessing, ByteLevel, Sequence");
-  for (const json& item : section.at("single")) {
-    if (!item.contains("SpecialToken")) break;
-    const std::string name = item["SpecialToken"].at("id");
-    for (const json& id : section.at("special_tokens").at(name).at("ids")) before.push_back(id_of(id, name));
-  }
-  return before;
-}
-
-/// Whether some decoder step removes a leading space.
-bool strips_space(const json& decoder) {
-  if (decoder.is_null()) return false;
-  const std::string type = decoder.at("type");
-  if (type == "Sequence") {
-    const json& steps = decoder.at("decoders");
-    return std::any_of(steps.begin(), steps.end(), strips_space);
-  }
-  if (type == "Strip") return decoder.value("start", 0) > 0;
-  return type == "Metaspace" && decoder.value("prepend_scheme", "always") != "never" &&
-         decoder.value("add_prefix_space", true);
+  return added;
 }
 
 class HuggingFaceTokenizer final : public Tokenizer {
  public:
   explicit HuggingFaceTokenizer(Description description) : d_(std::move(description)) {
-    for (const auto& [token, id] : d_.bpe.vocabulary()) set_piece(id, piece_of(token));
-    for (const AddedToken& token : d_.added.tokens()) set_piece(token.id, token.is_special ? "" : token.content);
+    size_ = std::max(d_.model->vocabulary().size(), d_.added.size());
+    for (int64_t id = 0; id < size_; ++id) {
+      const std::string& token = token_of(id);
+      const bool shown = !token.empty() && !d_.special.count(token);
+      pieces_.push_back(shown ? d_.decoder({token}, true) : "");
+    }
   }
 
   std::vector<int64_t> encode(std::string_view text) const override {
     std::vector<int64_t> ids;
-    bool first = true;
-    for (const AddedTokens::Piece& piece : d_.added.cut(text)) {
+    const CachePool::Lease cache = caches_.lease();
+    Words words;
+    for (const AddedTokens::Piece& piece : d_.in_text.cut(text)) {
       if (piece.id >= 0) {
         ids.push_back(piece.id);
-      } else {
-        for (const std::string& word : d_.pre_tokenizer(d_.normalizer(std::string(piece.text)), first))
-          d_.bpe.encode(word, ids);
+        continue;
       }
-      first = false;
+      const bool first = piece.text.data() == text.data();
+      if (d_.normalizer.empty()) {
+        encode_normalized(piece.text, first, words, *cache, ids);
+      } else {
+        const Normalizer::Result result = d_.normalizer(std::string(piece.text));
+        encode_normalized(result.text, first && result.keeps_front, words, *cache, ids);
+      }
     }
     return ids;
   }
 
   std::vector<int64_t> encode_prompt(std::string_view text) const override {
-    std::vector<int64_t> ids = d_.before;
+    std::vector<int64_t> ids = d_.post_processor.before();
     const std::vector<int64_t> rest = encode(text);
     ids.insert(ids.end(), rest.begin(), rest.end());
     return ids;
   }
 
+  Encoding encode_whole(std::string_view text) const override { return d_.post_processor(encode(text)); }
+  Encoding encode_pair(std::string_view first, std::string_view second) const override {
+    return d_.post_processor(encode(first), encode(second));
+  }
+
   std::string piece(int64_t id) const override {
-    require(id >= 0 && id < vocabulary_size(), "tokenizer", "token ids are in [0, ", vocabulary_size(), "): got ", id);
+    check(id);
     return pieces_[id];
   }
 
-  std::string decode(const std::vector<int64_t>& ids) const override {
-    const std::string text = Tokenizer::decode(ids);
-    return d_.strips_space && !text.empty() && text[0] == ' ' ? text.substr(1) : text;
+  std::string spelling(int64_t id) const override {
+    check(id);
+    return token_of(id);
   }
 
-  int64_t vocabulary_size() const override { return static_cast<int64_t>(pieces_.size()); }
+  std::string decode(const std::vector<int64_t>& ids, bool with_special) const override {
+    std::vector<std::string> tokens;
+    for (const int64_t id : ids) {
+      check(id);
+      const std::string& token = token_of(id);
+      if (!token.empty() && (with_special || !d_.special.count(token))) tokens.push_back(token);
+    }
+    return d_.decoder(std::move(tokens));
+  }
+
+  int64_t vocabulary_size() const override { return size_; }
   int64_t begin_id() const override { return d_.begin_id; }
   int64_t end_id() const override { return d_.end_id; }
   int64_t mask_id() const override { return d_.mask_id; }
 
  private:
-  void set_piece(int32_t id, std::string bytes) {
-    if (pieces_.size() <= static_cast<size_t>(id)) pieces_.resize(id + 1);
-    pieces_[id] = std::move(bytes);
+  void check(int64_t id) const {
+    require(id >= 0 && id < size_, "tokenizer", "token ids are in [0, ", size_, "): got ", id);
   }
 
-  std::string piece_of(const std::string& token) const {
-    if (d_.pre_tokenizer.is_byte_level()) return from_byte_alphabet(token);
-    if (token.size() == 6 && token.rfind("<0x", 0) == 0 && token[5] == '>')
-      return std::string(1, static_cast<char>(std::strtol(token.substr(3, 2).c_str(), nullptr, 16)));
-    return replaced(token, kMetaspace, " ");
+  const std::string& token_of(int64_t id) const {
+    const std::string& added = d_.added.token(id);
+    return added.empty() ? d_.model->vocabulary().token(id) : added;
+  }
+
+  void encode_word(std::string_view word, WordCache& cache, std::vector<int64_t>& ids) const {
+    if (cache.find(word, ids)) return;
+    const size_t before = ids.size();
+    d_.model->encode(word, ids);
+    cache.keep(word, ids.data() + before, ids.size() - before);
+  }
+
+  void encode_normalized(std::string_view text, bool at_start, Words& words, WordCache& cache,
+                         std::vector<int64_t>& ids) const {
+    for (const AddedTokens::Piece& piece : d_.in_normalized.cut(text)) {
+      if (piece.id >= 0) {
+        ids.push_back(piece.id);
+      } else if (const auto& scanner = d_.pre_tokenizer.scanner()) {
+        std::string_view rest = piece.text;
+        while (!rest.empty()) {
+          const size_t length = scanner->first_word(rest);
+          encode_word(rest.substr(0, length), cache, ids);
+          rest.remove_prefix(length);
+        }
+      } else {
+        d_.pre_tokenizer(piece.text, at_start && piece.text.data() == text.data(), words);
+        for (const Word& word : words.list) encode_word(word.text, cache, ids);
+      }
+    }
   }
 
   Description d_;
+  int64_t size_;
   std::vector<std::string> pieces_;  // by id
+  mutable CachePool caches_;
 };
 
 /// The id of tokenizer_config.json's `key`, else of the first known name.
@@ -189,52 +186,61 @@ int64_t named_token(const json& config, const char* key, const Description& d, c
   for (const std::string& name : names) {
     const int64_t id = d.added.id_of(name);
     if (id >= 0) return id;
-    const auto found = d.bpe.vocabulary().find(name);
-    if (found != d.bpe.vocabulary().end()) return found->second;
+    if (d.model->vocabulary().id_of(name) >= 0) return d.model->vocabulary().id_of(name);
   }
   return -1;
 }
 
-/// What GPT-2's vocab.json and merges.txt would be as a tokenizer.json.
-json from_vocabulary_and_merges(const fs::path& folder) {
-  json merges = json::array();
-  std::istringstream lines(read_file((folder / "merges.txt").string(), kMaxBytes));
-  for (std::string line; std::getline(lines, line);)
-    if (!line.empty() && line.rfind("#version", 0) != 0) merges.push_back(line);
-  const json vocabulary = read_json((folder / "vocab.json").string());
-  json added = json::array();
-  if (vocabulary.contains("<|endoftext|>"))
-    added.push_back({{"content", "<|endoftext|>"}, {"id", vocabulary["<|endoftext|>"]}, {"special", true}});
-  return {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", merges}}},
-          {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
-          {"added_tokens", added}};
-}
-
 Description describe(const json& tokenizer, const json& config) {
   const auto section = [&](const char* key) { return tokenizer.value(key, json()); };
-  Description d{parse_model(tokenizer.at("model")),        Normalizer(section("normalizer")),
-                PreTokenizer(section("pre_tokenizer")),    parse_added(tokenizer.value("added_tokens", json::array())),
-                parse_template(section("post_processor")), strips_space(section("decoder"))};
-  d.begin_id = d.before.empty() ? named_token(config, "bos_token", d, {"<s>", "<|begin_of_text|>", "<|endoftext|>"})
-                                : d.before.front();
-  d.end_id = named_token(config, "eos_token", d, {"</s>", "<|end_of_text|>", "<|endoftext|>"});
+  const json& model = tokenizer.at("model");
+  const bool is_bpe = std::string_view(model_type(model)) == "BPE";
+  Normalizer normalizer(section("normalizer"));
+  PreTokenizer pre_tokenizer(section("pre_tokenizer"), is_bpe ? Spelling::Bytes : Spelling::Alphabet,
+                             normalizer.is_byte_level());
+  std::unique_ptr<WordModel> parsed = parse_model(model, pre_tokenizer.makes_bytes());
+  Added added = parse_added(value_or(tokenizer, "added_tokens", json::array()), *parsed, normalizer);
+  Description d{std::move(normalizer),
+                std::move(pre_tokenizer),
+                std::move(parsed),
+                std::move(added.ids),
+                std::move(added.special),
+                AddedTokens(std::move(added.in_text)),
+                AddedTokens(std::move(added.in_normalized)),
+                PostProcessor(section("post_processor")),
+                Decoder(section("decoder"))};
+  const std::vector<int64_t> before = d.post_processor.before();
+  d.begin_id = before.empty() ? named_token(config, "bos_token", d, {"<s>", "<|begin_of_text|>", "<|endoftext|>"})
+                              : before.front();
+  d.end_id = named_token(config, "eos_token", d, {"</s>", "<|end_of_text|>", "<|endoftext|>", "[SEP]"});
   d.mask_id = named_token(config, "mask_token", d, {"[MASK]", "<mask>"});
   return d;
+}
+
+/// The file of those that a tokenizer may be read from.
+std::string source_of(const std::string& path) {
+  if (!fs::is_directory(path)) return path;
+  const fs::path folder(path);
+  if (!fs::exists(folder / "tokenizer.json")) {
+    if (fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt")) return (folder / "vocab.json").string();
+    if (fs::exists(folder / "vocab.txt")) return (folder / "vocab.txt").string();
+  }
+  return (folder / "tokenizer.json").string();
 }
 
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path) {
-  const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path();
-  const std::string file = fs::is_directory(path) ? (folder / "tokenizer.json").string() : path;
-  const std::string config = (folder / "tokenizer_config.json").string();
-  const bool plain = !fs::exists(file) && fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt");
+  const fs::path file = source_of(path);
+  const std::string beside = (file.parent_path() / "tokenizer_config.json").string();
   try {
-    const json tokenizer = plain ? from_vocabulary_and_merges(folder) : read_json(file);
-    return std::make_unique<HuggingFaceTokenizer>(
-        describe(tokenizer, fs::exists(config) ? read_json(config) : json::object()));
+    const json config = fs::exists(beside) ? read_json(beside) : json::object();
+    const json tokenizer = file.filename() == "vocab.json" ? from_vocabulary_and_merges(file.parent_path().string())
+                           : file.extension() == ".txt"    ? from_vocabulary_text(file.string(), config)
+                                                           : read_json(file.string());
+    return std::make_unique<HuggingFaceTokenizer>(describe(tokenizer, config));
   } catch (const json::exception& error) {
-    throw Error("tokenizer", concat(file, ": not a tokenizer: ", error.what()));
+    throw Error("tokenizer", concat(file.string(), ": not a tokenizer: ", error.what()));
   }
 }
 

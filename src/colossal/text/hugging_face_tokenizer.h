@@ -1,5 +1,4 @@
-// The BPE tokenizers of Hugging Face's tokenizer.json: byte-level (GPT-2, LLaMA 3) and SentencePiece style (LLaMA 2,
-// Mistral).
+// The tokenizers of Hugging Face's tokenizer.json, and of the files that older folders have instead.
 #pragma once
 #include <memory>
 #include <string>
@@ -8,12 +7,13 @@
 
 namespace colossal::text {
 
-/// Reads `path`, a tokenizer.json, or a folder with one (or with vocab.json and merges.txt, as GPT-2's).
+/// Reads `path`: a tokenizer.json or BERT's vocab.txt, or a folder with the first, or with vocab.json and merges.txt,
+/// or with the second.
 ///
-/// Understood: model BPE with ranked merges, byte_fallback, ignore_merges; what Normalizer and PreTokenizer name;
-///             added tokens; a template that puts special tokens before a text (those behind it are left out: a
-///             prompt goes on). The end and begin tokens are those of tokenizer_config.json beside it, else </s>, <s>
-///             and their like.
+/// Understood: what Normalizer, PreTokenizer, parse_model, PostProcessor, Decoder and AddedToken name; truncation and
+///             padding are left to who makes batches. encode_prompt() puts the special tokens before a text that the
+///             post-processor does; those behind it are left out: a prompt goes on. The end, begin and mask tokens are
+///             those of tokenizer_config.json beside it, else </s> or [SEP], <s>, [MASK] and their like.
 /// Errors: throws Error("tokenizer", ...) naming the part that is not understood, and on any damaged file.
 std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path);
 

@@ -1,26 +1,105 @@
 #include "colossal/text/tokenizer.h"
 
+#include <algorithm>
+#include <atomic>
+#include <exception>
 #include <filesystem>
+#include <mutex>
+#include <thread>
 
 #include "colossal/base/error.h"
+#include "colossal/base/input_file.h"
 #include "colossal/text/byte_tokenizer.h"
 #include "colossal/text/hugging_face_tokenizer.h"
+#include "colossal/text/sentence_piece_tokenizer.h"
+#include "colossal/text/tiktoken_tokenizer.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::text {
 
-std::string Tokenizer::decode(const std::vector<int64_t>& ids) const {
+Encoding Tokenizer::encode_whole(std::string_view text) const {
+  Encoding whole{encode(text), {}};
+  whole.types.assign(whole.ids.size(), 0);
+  return whole;
+}
+
+Encoding Tokenizer::encode_pair(std::string_view first, std::string_view second) const {
+  Encoding pair = encode_whole(first);
+  const std::vector<int64_t> more = encode(second);
+  pair.ids.insert(pair.ids.end(), more.begin(), more.end());
+  pair.types.resize(pair.ids.size(), 1);
+  return pair;
+}
+
+std::string Tokenizer::decode(const std::vector<int64_t>& ids, bool with_special) const {
   std::string text;
-  for (int64_t id : ids) text += piece(id);
+  for (const int64_t id : ids) {
+    const std::string part = piece(id);
+    text += part.empty() && with_special ? spelling(id) : part;
+  }
   return text;
 }
 
+std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const std::vector<std::string_view>& texts,
+                                             int threads) {
+  std::vector<std::vector<int64_t>> ids(texts.size());
+  std::atomic<size_t> next{0};
+  std::exception_ptr failed;
+  std::mutex mutex;
+  const auto work = [&] {
+    try {
+      for (size_t i; (i = next.fetch_add(1)) < texts.size();) ids[i] = tokenizer.encode(texts[i]);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failed = std::current_exception();
+      next = texts.size();
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& other : others) other.join();
+  if (failed) std::rethrow_exception(failed);
+  return ids;
+}
+
+namespace {
+
+/// The file of a folder that makes its tokenizer, in this order of preference; empty: there is none.
+std::string file_in(const std::filesystem::path& folder) {
+  const auto has = [&](const char* name) { return std::filesystem::exists(folder / name); };
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model"})
+    if (has(name)) return (folder / name).string();
+  if (has("vocab.json") && has("merges.txt")) return (folder / "vocab.json").string();
+  return has("vocab.txt") ? (folder / "vocab.txt").string() : "";
+}
+
+/// Its first 4 KiB.
+std::string read_front(const std::string& path) {
+  const auto file = InputFile::open(path);
+  std::string front(static_cast<size_t>(std::min<int64_t>(file->size(), 4096)), '\0');
+  file->read(0, static_cast<int64_t>(front.size()), front.data());
+  return front;
+}
+
+}  // namespace
+
+bool has_tokenizer(const std::string& folder) { return !file_in(folder).empty(); }
+
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
+  namespace fs = std::filesystem;
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   std::error_code none;
-  require(std::filesystem::exists(name, none), "tokenizer", "there is no ", name,
-          ": a tokenizer must be \"bytes\", or a tokenizer.json or a folder with one");
-  return read_hugging_face_tokenizer(name);
+  require(
+      fs::exists(name, none), "tokenizer", "there is no ", name,
+      ": a tokenizer must be \"bytes\", or a folder with a tokenizer.json, tokenizer.model, spiece.model, vocab.json "
+      "and merges.txt or vocab.txt, or such a file, or one of tiktoken's ranks");
+  const bool is_folder = fs::is_directory(name, none);
+  const std::string file = is_folder ? file_in(name) : name;
+  if (file.empty()) return read_hugging_face_tokenizer(name);  // which says what is not there
+  const std::string ending = fs::path(file).extension().string();
+  if (ending == ".json" || ending == ".txt") return read_hugging_face_tokenizer(file);
+  return looks_like_tiktoken(read_front(file)) ? read_tiktoken(file) : read_sentence_piece(file);
 }
 
 namespace {
@@ -42,6 +121,11 @@ std::string take_complete(std::string& pending) {
 }
 
 }  // namespace
+
+std::string valid_utf8(std::string_view bytes) {
+  std::string pending(bytes), text = take_complete(pending);
+  return pending.empty() ? text : text + kReplacement;
+}
 
 std::string TextStream::push(int64_t id) {
   pending_ += tokenizer_.piece(id);

@@ -8,6 +8,12 @@
 
 namespace colossal::text {
 
+/// Tokens of one text or two as a model is given them.
+struct Encoding {
+  std::vector<int64_t> ids;
+  std::vector<int64_t> types;  ///< of each token: which text it belongs to, as the tokenizer counts (0, 1)
+};
+
 /// Thread safety: const members may be called from several threads.
 class Tokenizer {
  public:
@@ -16,11 +22,17 @@ class Tokenizer {
   virtual std::vector<int64_t> encode(std::string_view text) const = 0;
   /// As encode(), with the special tokens that a model expects around a prompt (LLaMA: the begin token first).
   virtual std::vector<int64_t> encode_prompt(std::string_view text) const { return encode(text); }
+  /// As encode(), with all special tokens that the tokenizer's files put around one text or two (BERT: [CLS], [SEP]).
+  virtual Encoding encode_whole(std::string_view text) const;
+  virtual Encoding encode_pair(std::string_view first, std::string_view second) const;
   /// The bytes that a token stands for within a text: perhaps half a UTF-8 character, empty for special tokens.
   /// Errors: an id outside the vocabulary.
   virtual std::string piece(int64_t id) const = 0;
-  /// The text of `ids`. Not always valid UTF-8: the ids may end within a character.
-  virtual std::string decode(const std::vector<int64_t>& ids) const;
+  /// The token as the vocabulary spells it; empty where no token has the id. Errors: an id outside the vocabulary.
+  virtual std::string spelling(int64_t id) const { return piece(id); }
+  /// The text of `ids`. Not always valid UTF-8: the ids may end within a character, or stand for bytes that are none.
+  /// Special tokens are shown only where `with_special` asks for them.
+  virtual std::string decode(const std::vector<int64_t>& ids, bool with_special = false) const;
   virtual int64_t vocabulary_size() const = 0;
   /// Closes a document; generation stops at it. -1: there is none.
   virtual int64_t end_id() const = 0;
@@ -30,9 +42,20 @@ class Tokenizer {
   virtual int64_t mask_id() const { return -1; }
 };
 
-/// "bytes", or the path of a Hugging Face folder or of its tokenizer.json.
+/// "bytes", or a path: a folder with tokenizer.json, else tokenizer.model or spiece.model (SentencePiece), else
+/// vocab.json and merges.txt, else vocab.txt (BERT); or a file of one of these kinds, or of tiktoken's ranks.
 /// Errors: anything else, or a file that cannot be read.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
+
+/// A folder holds one of the files that make_tokenizer() reads from a folder.
+bool has_tokenizer(const std::string& folder);
+
+/// The ids of each text, as encode() gives them, by `threads` threads: texts go to whichever is free.
+std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const std::vector<std::string_view>& texts,
+                                             int threads);
+
+/// `bytes` with U+FFFD for each longest prefix that cannot be UTF-8: what can be printed.
+std::string valid_utf8(std::string_view bytes);
 
 /// Token by token to text that can be printed: never half a UTF-8 character. Bytes that cannot be UTF-8 become U+FFFD.
 class TextStream {
