@@ -276,130 +276,131 @@ TEST(Model, BpeWithItsOptions) {
 }
 
 TEST(Model, LongAndShortWordsAreJoinedAlike) {
-    const json model = {
-        {"type", "BPE"},
-        {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}, {"ba", 3}, {"aba", 4}, {"abab", 5}, {"bb", 6}, {"c", 7}}},
-        {"merges", {"a b", "b b", "b a", "ab ab", "ab a"}}};
-    const auto made = parse_model(model, false);
-    unsigned state = 7;
-    for (int i = 0; i < 200; ++i) {
-      std::string word;
-      for (int n = 0; n < 40; ++n) word += (state = state * 1664525 + 1013904223) >> 31 ? 'a' : 'b';
-      Ids few, many;
-      made->encode(word, few);
-      made->encode(std::string(60, 'c') + word, many);  // a c joins nothing
-      ASSERT_EQ(few, Ids(many.begin() + 60, many.end())) << word;
-    }
+  const json model = {
+      {"type", "BPE"},
+      {"vocab", {{"a", 0}, {"b", 1}, {"ab", 2}, {"ba", 3}, {"aba", 4}, {"abab", 5}, {"bb", 6}, {"c", 7}}},
+      {"merges", {"a b", "b b", "b a", "ab ab", "ab a"}}};
+  const auto made = parse_model(model, false);
+  unsigned state = 7;
+  for (int i = 0; i < 200; ++i) {
+    std::string word;
+    for (int n = 0; n < 40; ++n) word += (state = state * 1664525 + 1013904223) >> 31 ? 'a' : 'b';
+    Ids few, many;
+    made->encode(word, few);
+    made->encode(std::string(60, 'c') + word, many);  // a c joins nothing
+    ASSERT_EQ(few, Ids(many.begin() + 60, many.end())) << word;
+  }
 }
 
 TEST(Model, Unigram) {
-    json rows = json::array();
-    for (const auto& [piece, score] : std::vector<std::pair<const char*, double>>{
-             {"<unk>", 0.0}, {"a", -1.0}, {"b", -1.0}, {"ab", -1.5}, {"abc", -9.0}, {"<0xC3>", -2.0}, {"<0xA9>", -2.0}})
-      rows.push_back(json::array({piece, score}));
-    json model = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", rows}};
-    EXPECT_THAT(encoded(model, "abab"), ElementsAre(3, 3));
-    EXPECT_THAT(encoded(model, "abxya"), ElementsAre(3, 0, 1)) << "neighbours that are unknown are one";
-    EXPECT_THAT(encoded(model, "abc"), ElementsAre(4)) << "unknown costs ten more than the least score";
-    model["byte_fallback"] = true;
-    EXPECT_THAT(encoded(model, "a\xC3\xA9"), ElementsAre(1, 5, 6));
-    model.erase("unk_id");
-    EXPECT_THROW(encoded(model, "x"), Error);
-    model["unk_id"] = 7;
-    EXPECT_THROW(encoded(model, "a"), Error);
+  json rows = json::array();
+  for (const auto& [piece, score] : std::vector<std::pair<const char*, double>>{
+           {"<unk>", 0.0}, {"a", -1.0}, {"b", -1.0}, {"ab", -1.5}, {"abc", -9.0}, {"<0xC3>", -2.0}, {"<0xA9>", -2.0}})
+    rows.push_back(json::array({piece, score}));
+  json model = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", rows}};
+  EXPECT_THAT(encoded(model, "abab"), ElementsAre(3, 3));
+  EXPECT_THAT(encoded(model, "abxya"), ElementsAre(3, 0, 1)) << "neighbours that are unknown are one";
+  EXPECT_THAT(encoded(model, "abc"), ElementsAre(4)) << "unknown costs ten more than the least score";
+  model["byte_fallback"] = true;
+  EXPECT_THAT(encoded(model, "a\xC3\xA9"), ElementsAre(1, 5, 6));
+  model.erase("unk_id");
+  EXPECT_THROW(encoded(model, "x"), Error);
+  model["unk_id"] = 7;
+  EXPECT_THROW(encoded(model, "a"), Error);
 }
 
 TEST(Model, WordPieceAndWordLevel) {
-    json model = {{"type", "WordPiece"},
-                  {"vocab", {{"[UNK]", 0}, {"play", 1}, {"##ing", 2}, {"##s", 3}, {"pl", 4}, {"\xC3\xA9", 5}}},
-                  {"max_input_chars_per_word", 8}};
-    EXPECT_THAT(encoded(model, "playing"), ElementsAre(1, 2));
-    EXPECT_THAT(encoded(model, "playingx"), ElementsAre(0));
-    EXPECT_THAT(encoded(model, "playingss"), ElementsAre(0)) << "nine characters";
-    EXPECT_THAT(encoded(model, "\xC3\xA9s"), ElementsAre(5, 3));
-    model["unk_token"] = "[NONE]";
-    EXPECT_THROW(encoded(model, "x"), Error);
-    const json level = {{"type", "WordLevel"}, {"vocab", {{"<unk>", 0}, {"word", 1}}}, {"unk_token", "<unk>"}};
-    EXPECT_THAT(encoded(level, "word"), ElementsAre(1));
-    EXPECT_THAT(encoded(level, "words"), ElementsAre(0));
+  json model = {{"type", "WordPiece"},
+                {"vocab", {{"[UNK]", 0}, {"play", 1}, {"##ing", 2}, {"##s", 3}, {"pl", 4}, {"\xC3\xA9", 5}}},
+                {"max_input_chars_per_word", 8}};
+  EXPECT_THAT(encoded(model, "playing"), ElementsAre(1, 2));
+  EXPECT_THAT(encoded(model, "playingx"), ElementsAre(0));
+  EXPECT_THAT(encoded(model, "playingss"), ElementsAre(0)) << "nine characters";
+  EXPECT_THAT(encoded(model, "\xC3\xA9s"), ElementsAre(5, 3));
+  model["unk_token"] = "[NONE]";
+  EXPECT_THROW(encoded(model, "x"), Error);
+  const json level = {{"type", "WordLevel"}, {"vocab", {{"<unk>", 0}, {"word", 1}}}, {"unk_token", "<unk>"}};
+  EXPECT_THAT(encoded(level, "word"), ElementsAre(1));
+  EXPECT_THAT(encoded(level, "words"), ElementsAre(0));
 }
 
 TEST(Model, OldFilesNameNoType) {
-    json model = bpe({});
-    model.erase("type");
-    EXPECT_STREQ(model_type(model), "BPE");
-    EXPECT_STREQ(model_type({{"vocab", json::array()}}), "Unigram");
-    EXPECT_STREQ(model_type({{"vocab", json::object()}, {"max_input_chars_per_word", 100}}), "WordPiece");
-    EXPECT_STREQ(model_type({{"vocab", json::object()}}), "WordLevel");
+  json model = bpe({});
+  model.erase("type");
+  EXPECT_STREQ(model_type(model), "BPE");
+  EXPECT_STREQ(model_type({{"vocab", json::array()}}), "Unigram");
+  EXPECT_STREQ(model_type({{"vocab", json::object()}, {"max_input_chars_per_word", 100}}), "WordPiece");
+  EXPECT_STREQ(model_type({{"vocab", json::object()}}), "WordLevel");
 }
 
 TEST(Decoder, ByType) {
-    const auto decoded = [](const json& section, const std::vector<std::string>& tokens) {
-      return Decoder(section)(tokens);
-    };
-    EXPECT_EQ(decoded(nullptr, {"a", "b"}), "a b");
-    EXPECT_EQ(decoded(typed("ByteLevel"), {"\xC4\xA0"
-                                           "a",
-                                           "\xE6\xBC\xA2"}),
-              " a\xE6\xBC\xA2");
-    EXPECT_EQ(decoded(typed("WordPiece"), {"play", "##ing", ",", "do", "n't"}), "playing, don't");
-    EXPECT_EQ(decoded(typed("WordPiece", {{"cleanup", false}}), {"a", "."}), "a .");
-    EXPECT_EQ(decoded(typed("Metaspace"), {kMark + "a", kMark + "b"}), "a b");
-    EXPECT_EQ(decoded(typed("Metaspace", {{"prepend_scheme", "never"}}), {kMark + "a"}), " a");
-    EXPECT_EQ(decoded(typed("BPEDecoder"), {"a", "b</w>", "c</w>"}), "ab c");
-    EXPECT_EQ(decoded(typed("ByteFallback"), {"<0xC3>", "<0xA9>", "<0xZZ>"}), "\xC3\xA9<0xZZ>");
-    EXPECT_EQ(decoded(typed("CTC"), {"a", "a", "<pad>", "a", "|", "b"}), "aa b");
-    EXPECT_EQ(decoded(typed("Strip", {{"content", " "}, {"start", 1}, {"stop", 1}}), {"  a", "b  "}), " ab ");
-    const json strip = typed("Strip", {{"content", " "}, {"start", 1}, {"stop", 0}});
-    const json llama = typed("Sequence", {{"decoders",
-                                           {typed("Replace", {{"pattern", {{"String", kMark}}}, {"content", " "}}),
-                                            typed("ByteFallback"), typed("Fuse"), strip}}});
-    EXPECT_EQ(decoded(llama, {kMark + "a", kMark + "b", "<0x21>"}), "a b!");
-    EXPECT_EQ(Decoder(llama)({kMark + "a"}, true), " a") << "within a text nothing is taken from its front";
+  const auto decoded = [](const json& section, const std::vector<std::string>& tokens) {
+    return Decoder(section)(tokens);
+  };
+  EXPECT_EQ(decoded(nullptr, {"a", "b"}), "a b");
+  EXPECT_EQ(decoded(typed("ByteLevel"), {"\xC4\xA0"
+                                         "a",
+                                         "\xE6\xBC\xA2"}),
+            " a\xE6\xBC\xA2");
+  EXPECT_EQ(decoded(typed("WordPiece"), {"play", "##ing", ",", "do", "n't"}), "playing, don't");
+  EXPECT_EQ(decoded(typed("WordPiece", {{"cleanup", false}}), {"a", "."}), "a .");
+  EXPECT_EQ(decoded(typed("Metaspace"), {kMark + "a", kMark + "b"}), "a b");
+  EXPECT_EQ(decoded(typed("Metaspace", {{"prepend_scheme", "never"}}), {kMark + "a"}), " a");
+  EXPECT_EQ(decoded(typed("BPEDecoder"), {"a", "b</w>", "c</w>"}), "ab c");
+  EXPECT_EQ(decoded(typed("ByteFallback"), {"<0xC3>", "<0xA9>", "<0xZZ>"}), "\xC3\xA9<0xZZ>");
+  EXPECT_EQ(decoded(typed("CTC"), {"a", "a", "<pad>", "a", "|", "b"}), "aa b");
+  EXPECT_EQ(decoded(typed("Strip", {{"content", " "}, {"start", 1}, {"stop", 1}}), {"  a", "b  "}), " ab ");
+  const json strip = typed("Strip", {{"content", " "}, {"start", 1}, {"stop", 0}});
+  const json llama = typed("Sequence", {{"decoders",
+                                         {typed("Replace", {{"pattern", {{"String", kMark}}}, {"content", " "}}),
+                                          typed("ByteFallback"), typed("Fuse"), strip}}});
+  EXPECT_EQ(decoded(llama, {kMark + "a", kMark + "b", "<0x21>"}), "a b!");
+  EXPECT_EQ(Decoder(llama)({kMark + "a"}, true), " a") << "within a text nothing is taken from its front";
 }
 
 TEST(PostProcessor, PutsTokensAroundOneTextOrTwo) {
-    const json bert = typed("BertProcessing", {{"sep", {"[SEP]", 9}}, {"cls", {"[CLS]", 8}}});
-    EXPECT_THAT(PostProcessor(bert)({1, 2}).ids, ElementsAre(8, 1, 2, 9));
-    EXPECT_THAT(PostProcessor(bert)({1}, {2, 3}).ids, ElementsAre(8, 1, 9, 2, 3, 9));
-    EXPECT_THAT(PostProcessor(bert)({1}, {2, 3}).types, ElementsAre(0, 0, 0, 1, 1, 1));
-    json roberta = bert;
-    roberta["type"] = "RobertaProcessing";
-    EXPECT_THAT(PostProcessor(roberta)({1}, {2}).ids, ElementsAre(8, 1, 9, 9, 2, 9));
-    EXPECT_THAT(PostProcessor(roberta)({1}, {2}).types, ElementsAre(0, 0, 0, 0, 0, 0));
-    const auto token = [](int type) { return json{{"SpecialToken", {{"id", "x"}, {"type_id", type}}}}; };
-    const auto text = [](const char* id, int type) { return json{{"Sequence", {{"id", id}, {"type_id", type}}}}; };
-    const json shape = typed("TemplateProcessing", {{"single", {token(0), text("A", 0)}},
-                                                    {"pair", {text("B", 2), token(1), text("A", 0)}},
-                                                    {"special_tokens", {{"x", {{"id", "x"}, {"ids", {7, 6}}}}}}});
-    const PostProcessor processor(typed("Sequence", {{"processors", {typed("ByteLevel"), shape}}}));
-    EXPECT_THAT(processor({1}).ids, ElementsAre(7, 6, 1));
-    EXPECT_THAT(processor({1}, {2}).ids, ElementsAre(2, 7, 6, 1));
-    EXPECT_THAT(processor({1}, {2}).types, ElementsAre(2, 1, 1, 0));
-    EXPECT_THAT(processor.before(), ElementsAre(7, 6));
-    EXPECT_THAT(PostProcessor(nullptr)({1}, {2}).types, ElementsAre(0, 1));
+  const json bert = typed("BertProcessing", {{"sep", {"[SEP]", 9}}, {"cls", {"[CLS]", 8}}});
+  EXPECT_THAT(PostProcessor(bert)({1, 2}).ids, ElementsAre(8, 1, 2, 9));
+  EXPECT_THAT(PostProcessor(bert)({1}, {2, 3}).ids, ElementsAre(8, 1, 9, 2, 3, 9));
+  EXPECT_THAT(PostProcessor(bert)({1}, {2, 3}).types, ElementsAre(0, 0, 0, 1, 1, 1));
+  json roberta = bert;
+  roberta["type"] = "RobertaProcessing";
+  EXPECT_THAT(PostProcessor(roberta)({1}, {2}).ids, ElementsAre(8, 1, 9, 9, 2, 9));
+  EXPECT_THAT(PostProcessor(roberta)({1}, {2}).types, ElementsAre(0, 0, 0, 0, 0, 0));
+  const auto token = [](int type) { return json{{"SpecialToken", {{"id", "x"}, {"type_id", type}}}}; };
+  const auto text = [](const char* id, int type) { return json{{"Sequence", {{"id", id}, {"type_id", type}}}}; };
+  const json shape = typed("TemplateProcessing", {{"single", {token(0), text("A", 0)}},
+                                                  {"pair", {text("B", 2), token(1), text("A", 0)}},
+                                                  {"special_tokens", {{"x", {{"id", "x"}, {"ids", {7, 6}}}}}}});
+  const PostProcessor processor(typed("Sequence", {{"processors", {typed("ByteLevel"), shape}}}));
+  EXPECT_THAT(processor({1}).ids, ElementsAre(7, 6, 1));
+  EXPECT_THAT(processor({1}, {2}).ids, ElementsAre(2, 7, 6, 1));
+  EXPECT_THAT(processor({1}, {2}).types, ElementsAre(2, 1, 1, 0));
+  EXPECT_THAT(processor.before(), ElementsAre(7, 6));
+  EXPECT_THAT(PostProcessor(nullptr)({1}, {2}).types, ElementsAre(0, 1));
 }
 
 TEST(AddedTokens, WithTheirOptions) {
-    const auto encoded_with = [](json token, const std::string& text) {
-      test::TemporaryFolder folder;
-      token["id"] = 5;
-      const json tokenizer = {{"model",
-                               {{"type", "WordLevel"},
-                                {"unk_token", "?"},
-                                {"vocab", {{"?", 0}, {"a", 1}, {" ", 2}, {" a", 3}, {"a ", 4}}}}},
-                              {"normalizer", {{"type", "Lowercase"}}},
-                              {"added_tokens", {token}}};
-      return read_hugging_face_tokenizer(folder.write("tokenizer.json", tokenizer.dump()))->encode(text);
-    };
-    EXPECT_THAT(encoded_with({{"content", "<X>"}}, "a<X> a"), ElementsAre(1, 5, 3)) << "both are normalized";
-    EXPECT_THAT(encoded_with({{"content", "<X>"}}, "a<x>"), ElementsAre(1, 5));
-    EXPECT_THAT(encoded_with({{"content", "<X>"}, {"special", true}}, "a<x>"), ElementsAre(0))
-        << "special ones are not";
-    EXPECT_THAT(encoded_with({{"content", "<X>"}, {"lstrip", true}, {"rstrip", true}}, "a <X>\t a"),
-                ElementsAre(1, 5, 1));
-    EXPECT_THAT(encoded_with({{"content", "xy"}, {"single_word", true}}, "a xy"), ElementsAre(4, 5));
-    EXPECT_THAT(encoded_with({{"content", "xy"}, {"single_word", true}}, "axy"), ElementsAre(0));
+  const auto encoded_with = [](json token, const std::string& text) {
+    test::TemporaryFolder folder;
+    token["id"] = 5;
+    const json tokenizer = {
+        {"model",
+         {{"type", "WordLevel"}, {"unk_token", "?"}, {"vocab", {{"?", 0}, {"a", 1}, {" ", 2}, {" a", 3}, {"a ", 4}}}}},
+        {"normalizer", {{"type", "Lowercase"}}},
+        {"added_tokens", {token}}};
+    return read_hugging_face_tokenizer(folder.write("tokenizer.json", tokenizer.dump()))->encode(text);
+  };
+  EXPECT_THAT(encoded_with({{"content", "<X>"}}, "a<X> a"), ElementsAre(1, 5, 3)) << "both are normalized";
+  EXPECT_THAT(encoded_with({{"content", "<X>"}}, "a<x>"), ElementsAre(1, 5));
+  EXPECT_THAT(encoded_with({{"content", "<X>"}, {"special", true}}, "a<x>"), ElementsAre(0)) << "special ones are not";
+  EXPECT_THAT(encoded_with({{"content", "<X>"}, {"lstrip", true}, {"rstrip", true}}, "a <X>\t a"),
+              ElementsAre(1, 5, 1));
+  EXPECT_THAT(encoded_with({{"content", "."}, {"lstrip", true}, {"rstrip", true}}, "a . . a"), ElementsAre(1, 5, 5, 1));
+  EXPECT_THAT(encoded_with({{"content", "\n"}, {"lstrip", true}, {"rstrip", true}}, "a\n\na"), ElementsAre(1, 5, 1))
+      << "the first takes the second along, which is white space";
+  EXPECT_THAT(encoded_with({{"content", "xy"}, {"single_word", true}}, "a xy"), ElementsAre(4, 5));
+  EXPECT_THAT(encoded_with({{"content", "xy"}, {"single_word", true}}, "axy"), ElementsAre(0));
 }
 
 }  // namespace

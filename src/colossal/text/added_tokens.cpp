@@ -73,8 +73,9 @@ std::vector<AddedTokens::Piece> AddedTokens::cut(std::string_view text) const {
     if (token->is_single_word && !stands_alone(text.substr(0, begin), text.substr(end))) continue;
     if (token->strips_left) begin = std::max(begin - spaces_before(text.substr(0, begin)), start);
     if (token->strips_right) end += spaces_behind(text.substr(end));
+    if (begin > end) continue;
     if (start < begin) pieces.push_back({text.substr(start, begin - start), -1});
-    pieces.push_back({text.substr(std::min(begin, end), end - std::min(begin, end)), token->id});
+    if (begin < end) pieces.push_back({text.substr(begin, end - begin), token->id});  // else the last one took it along
     start = end;
   }
   if (start < text.size()) pieces.push_back({text.substr(start), -1});
