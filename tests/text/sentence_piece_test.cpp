@@ -103,6 +103,7 @@ TEST(SentencePiece, BpeJoinsByScoreThenFromTheLeft) {
 TEST(SentencePiece, WordsAndCharacters) {
   const std::string pieces = kFirst + piece(kMark + "a", -1) + piece("a", -1) + piece(kMark, -1);
   EXPECT_THAT(made(pieces + trainer(3))->encode("a b a"), ElementsAre(3, 0, 3));
+  EXPECT_THAT(made(pieces + trainer(3) + message(3, number(3, 0)))->encode("</s> a"), ElementsAre(0, 3));
   EXPECT_THAT(made(pieces + trainer(4))->encode("a ba"), ElementsAre(5, 4, 5, 0, 4));
 }
 

@@ -178,7 +178,8 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut_words(std::string_
   for (size_t begin = 0; begin < text.size();) {
     size_t end = text.find(kMetaspace, begin + 1);
     if (end == std::string_view::npos) end = text.size();
-    parts.push_back({text.substr(begin, end - begin), id_of(text.substr(begin, end - begin))});
+    const auto found = pieces_.find(text.substr(begin, end - begin));  // the name of a control symbol is text
+    parts.push_back({text.substr(begin, end - begin), found == pieces_.end() ? unknown_ : found->second});
     begin = end;
   }
   return parts;
