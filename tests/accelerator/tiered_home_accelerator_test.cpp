@@ -5,8 +5,10 @@
 
 #include <random>
 
+#include "colossal/memory/stream_aside.h"
 #include "colossal/memory/tiers/aligned_tensor.h"
 #include "colossal/memory/tiers/inputs_at.h"
+#include "colossal/memory/tiers/loaded_home.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "support/accelerator.h"
 #include "support/temporary_folder.h"
@@ -149,6 +151,48 @@ TEST_F(TieredHomeOnAccelerator, KeepsInputsThatAreOverwritten) {
     EXPECT_EQ(taken.device(), test::accelerator());
     expect_all(taken, i, "input");
   }
+}
+
+// Weights that are filled on the host and copied from there: those that stay and those that travel. The last copies are
+// under way when their tensors end.
+TEST_F(TieredHomeOnAccelerator, CopiesWhatItLoadsFromPinnedMemory) {
+  constexpr int64_t kTensors = 8, kStay = 3;
+  const auto tiers = home(3);
+  LoadedHome loaded(tiers, {.all = kTensors * kBytes, .stays = kStay * kBytes, .largest = kBytes});
+  EXPECT_TRUE(loaded.lends_on(test::accelerator()).is_cpu());
+  std::vector<std::unique_ptr<Kept>> kept;
+  for (int64_t i = 0; i < kTensors; ++i) {
+    kept.push_back(loaded.keep(at::empty({1}, at::device(test::accelerator())).expand({kNumel})));  // sizes alone
+    if (i % 2 == 0) {
+      const at::Tensor lent = kept.back()->bring();
+      EXPECT_TRUE(lent.is_cpu());
+      kept.back()->put(lent.fill_(static_cast<double>(i)), true);
+    } else {
+      kept.back()->replace(there(static_cast<double>(i)));
+    }
+  }
+  EXPECT_EQ(loaded.stayed_bytes(), kStay * kBytes);
+  int64_t pinned = 0;
+  for (const auto& one : kept) {
+    const at::Tensor lent = one->bring();
+    pinned += lent.is_pinned() && is_aligned(lent);
+    one->put(lent, false);
+  }
+  EXPECT_EQ(pinned, kTensors);
+  std::vector<at::Tensor> to;
+  StreamAside aside(test::accelerator());
+  for (int pass = 0; pass < 3; ++pass) {
+    tiers->begin_step();
+    for (const auto& one : kept) {
+      to.push_back(at::empty({kNumel}, at::device(test::accelerator())));
+      aside.run([&] { one->copy_to(to.back()); });
+    }
+    tiers->end_step();
+  }
+  kept.clear();
+  aside.join();
+  for (size_t i = 0; i < to.size(); ++i)
+    expect_all(to[i], static_cast<double>(i % kTensors), "copy " + std::to_string(i));
 }
 
 // What lies on the device and is worked with on the host: parameters of ZeRO 1 whose states are there.

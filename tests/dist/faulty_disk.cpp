@@ -1,5 +1,5 @@
 // Loaded into the program in front of the C library (LD_PRELOAD): a disk under scratch files that fails as
-// COLOSSAL_FAULTY_DISK says. Files with a name, such as checkpoints, are on a disk that works.
+// COLOSSAL_FAULTY_DISK says. Files with a name, such as checkpoints, are on a disk that works, but for "room".
 //
 //   full N      it has room for N bytes
 //   write N     it answers EIO to every write behind the N-th
@@ -7,9 +7,11 @@
 //   short N     of every read behind the N-th nothing comes
 //   corrupt N   in every read behind the N-th a byte is another one
 //   count       it works; the last line on stderr is "scratch: R reads, W writes"
+//   room PATH   it works; checkpoints find no room on theirs once there is a file PATH
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -25,10 +27,13 @@ struct Fault {
     const char* said = std::getenv("COLOSSAL_FAULTY_DISK");
     if (!said) return;
     const std::string words = said;
-    kind = words.substr(0, words.find(' '));
-    if (words.find(' ') != std::string::npos) number = std::atoll(words.substr(words.find(' ') + 1).c_str());
+    const size_t blank = words.find(' ');
+    kind = words.substr(0, blank);
+    if (blank == std::string::npos) return;
+    path = words.substr(blank + 1);
+    number = std::atoll(path.c_str());
   }
-  std::string kind;
+  std::string kind, path;
   long long number = 0;
   std::atomic<long long> reads{0}, writes{0};
 };
@@ -53,6 +58,13 @@ Function of_system(const char* name) {
   return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
 }
 
+bool is_of_checkpoint(int descriptor) {
+  char path[4096];
+  const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+  const ssize_t size = readlink(link.c_str(), path, sizeof(path));
+  return size > 0 && std::string(path, static_cast<size_t>(size)).find("/checkpoints/") != std::string::npos;
+}
+
 int refuse(int error) {
   errno = error;
   return -1;
@@ -72,6 +84,13 @@ int fallocate(int descriptor, int mode, off_t offset, off_t bytes) {
   static const auto system = of_system<int (*)(int, int, off_t, off_t)>("fallocate");
   if (fault().kind == "full" && is_scratch(descriptor) && offset + bytes > fault().number) return refuse(ENOSPC);
   return system(descriptor, mode, offset, bytes);
+}
+
+ssize_t write(int descriptor, const void* memory, size_t bytes) {
+  static const auto system = of_system<ssize_t (*)(int, const void*, size_t)>("write");
+  if (fault().kind == "room" && is_of_checkpoint(descriptor) && access(fault().path.c_str(), F_OK) == 0)
+    return refuse(ENOSPC);
+  return system(descriptor, memory, bytes);
 }
 
 ssize_t pread(int descriptor, void* memory, size_t bytes, off_t offset) {

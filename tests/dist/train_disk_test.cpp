@@ -2,9 +2,11 @@
 // and what to do, or goes on where it can, and the last checkpoint is whole.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "colossal/base/error.h"
 #include "dist/train_program.h"
@@ -40,8 +42,8 @@ class TrainDisk : public TrainProgram {
     flags.insert(flags.end(), more.begin(), more.end());
     return train(flags);
   }
-  Finished run_on_faulty_disk(const std::string& fault, const std::string& how) const {
-    return run_process({.command = train_in_tiers({how}),
+  Finished run_on_faulty_disk(const std::string& fault, const Words& how) const {
+    return run_process({.command = train_in_tiers(how),
                         .variables = {{"LD_PRELOAD", COLOSSAL_FAULTY_DISK}, {"COLOSSAL_FAULTY_DISK", fault}},
                         .limit = seconds(120)});
   }
@@ -49,7 +51,7 @@ class TrainDisk : public TrainProgram {
 
 TEST_F(TrainDisk, ThatGoesWrongEndsTheRunWithFolderAndRemedyAndTheLastCheckpointIsWhole) {
   const Finished whole =
-      kMayLoadInFront ? run_on_faulty_disk("count", "--overwrite") : run(train_in_tiers({"--overwrite"}));
+      kMayLoadInFront ? run_on_faulty_disk("count", {"--overwrite"}) : run(train_in_tiers({"--overwrite"}));
   ASSERT_EQ(whole.status, 0) << whole.output;
   const std::vector<double> want = losses();
   ASSERT_EQ(want.size(), 6u);
@@ -84,7 +86,7 @@ TEST_F(TrainDisk, ThatGoesWrongEndsTheRunWithFolderAndRemedyAndTheLastCheckpoint
         Case{concat("short ", reads), "Input/output error"},
         Case{concat("corrupt ", reads), "their checksums differ"}}) {
     SCOPED_TRACE(each.fault);
-    const Finished ended = run_on_faulty_disk(each.fault, "--overwrite");
+    const Finished ended = run_on_faulty_disk(each.fault, {"--overwrite"});
     EXPECT_EQ(ended.status, 1) << ended.output;
     EXPECT_TRUE(has_stepped(ended.output)) << "it fails too early: " << ended.output;
     for (const std::string& part :
@@ -97,13 +99,42 @@ TEST_F(TrainDisk, ThatGoesWrongEndsTheRunWithFolderAndRemedyAndTheLastCheckpoint
     EXPECT_GE(steps.back() + 2, done) << "one every two steps";
   }
   // What the last one left is gone on from on a disk that works, also behind a try on one that is full by now.
-  const Finished refused = run_on_faulty_disk("full 100000", "--resume");
+  const Finished refused = run_on_faulty_disk("full 100000", {"--resume"});
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.output, HasSubstr("[disk] the scratch file in " + scratch()));
   EXPECT_THAT(refused.output, HasSubstr("make room on that disk, or name a folder of another one in memory.disk"));
   const Finished resumed = run(train({"--resume"}));
   EXPECT_EQ(resumed.status, 0) << resumed.output;
   EXPECT_EQ(losses(), want);
+}
+
+TEST_F(TrainDisk, WithoutRoomForTheCheckpointOfARunThatIsStoppedSaysSo) {
+  if (!kMayLoadInFront) GTEST_SKIP() << "this program is sanitized";
+  write_config(100000, 2);
+  const std::string full = base + "/full", checkpoints = base + "/run/checkpoints";
+  bool sent = false;
+  const Finished ended =
+      run_process({.command = train_in_tiers({"--overwrite"}),
+                   .variables = {{"LD_PRELOAD", COLOSSAL_FAULTY_DISK}, {"COLOSSAL_FAULTY_DISK", "room " + full}},
+                   .limit = seconds(120),
+                   .meanwhile = [&](const std::string&, int process) {
+                     if (sent || checkpoint::complete_steps(checkpoints).empty()) return;
+                     sent = true;
+                     std::ofstream(full) << "full";
+                     kill(process, SIGTERM);
+                   }});
+  EXPECT_TRUE(sent);
+  EXPECT_EQ(ended.status, 1) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr(checkpoints));
+  EXPECT_THAT(ended.output, HasSubstr("No space left on device"));
+  const std::vector<int64_t> steps = checkpoint::complete_steps(checkpoints);
+  ASSERT_FALSE(steps.empty());
+  EXPECT_LT(steps.back(), static_cast<int64_t>(losses().size())) << "what was done behind it is not saved";
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoints))
+    EXPECT_EQ(entry.path().string().find("partial"), std::string::npos) << entry.path();
+  const Finished resumed = run(train({"--resume", concat("--training.steps=", steps.back() + 1)}));
+  EXPECT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("resumed from"));
 }
 
 }  // namespace

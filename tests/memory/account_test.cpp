@@ -101,6 +101,35 @@ TEST(Account, CountsWhatIsOfTheHostApartFromTheDevice) {
   EXPECT_EQ(account.usage().peak_device, kBytes);
 }
 
+// LibTorch's own allocator would warn of every thousandth, the first one among them.
+TEST(Account, IsSilentAboutBlocksFromBefore) {
+  {
+    const Account first;
+  }  // by then everything reports
+  std::vector<at::Tensor> before;
+  for (int i = 0; i < 1001; ++i) before.push_back(block());
+  const Account account;
+  testing::internal::CaptureStderr();
+  before.clear();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(account.usage().total, 0);
+}
+
+// A thread of somebody else reports to nobody.
+TEST(Account, DoesNotCountABlockTwiceThatWasTakenBackUnseen) {
+  const Account account;
+  for (int i = 0; i < 8; ++i) {
+    at::Tensor x = block();
+    void* const address = x.mutable_data_ptr();
+    std::thread([gone = std::exchange(x, {})]() mutable { gone.reset(); }).join();
+    const at::Tensor again = block();
+    if (again.mutable_data_ptr() != address) continue;
+    EXPECT_EQ(account.usage().live[static_cast<size_t>(Kind::Buffers)], kBytes * (i + 1));
+    return;
+  }
+  GTEST_SKIP() << "the system gave other addresses";
+}
+
 TEST(Account, IsRefusedWhereAProfilerIsOpen) {
   struct Profiler : c10::MemoryReportingInfoBase {
     void reportMemoryUsage(void*, int64_t, size_t, size_t, c10::Device) override {}

@@ -253,6 +253,47 @@ TEST(ChunkStore, NothingStaysOfAPartThatCouldNotBeBrought) {
   });
 }
 
+// Nobody waits: the one whose part is missing goes through the pass like the others, who have NaN in its place.
+TEST(ChunkStore, APartThatOneRankCannotBringStopsNoOtherRank) {
+  Foreign alone;
+  const at::Tensor want = alone.forward(input());
+  comm::run_ranks(2, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
+    Foreign module;
+    const auto parameters = adopt(module, mesh);
+    const auto home = std::make_shared<test::CountingHome>();
+    ChunkOptions options = options_of(3, 200);
+    options.home = home;
+    ChunkStore store(*parameters, mesh, options);
+    const auto gathers_of_a_pass = [&] {
+      const int64_t before = store.counts().gathers;
+      at::Tensor y = module.forward(input());
+      store.close_pass();
+      return std::pair(store.counts().gathers - before, y);
+    };
+    gathers_of_a_pass();  // the first one, of which nothing is foretold
+    const int64_t gathers = gathers_of_a_pass().first;
+    int64_t seen = 0;  // not where the rank's part is padding
+    for (const size_t broken : {0, 1, 2, 3}) {
+      const bool is_broken = world.rank() == 1;
+      if (is_broken) home->broken = broken;
+      const auto [count, y] = gathers_of_a_pass();
+      EXPECT_EQ(count, gathers) << broken;
+      seen += y.isnan().item<bool>();
+      EXPECT_TRUE(store.takes_part());
+      const std::string message = test::thrown_message([&] { store.rethrow(); });
+      EXPECT_EQ(message.find("is broken") != std::string::npos, is_broken) << message;
+      EXPECT_EQ(message.empty(), !is_broken);
+      EXPECT_EQ(home->lent(), 0);
+      home->broken = static_cast<size_t>(-1);
+      store.release_all();
+      EXPECT_TRUE(at::equal(module.forward(input()), want));
+      store.end_pass();
+    }
+    EXPECT_GT(seen, 0);
+  });
+}
+
 /// Counts the collectives that begin; whoever waits for the first one is told that it failed.
 class LosesAWait final : public comm::GroupDecorator {
  public:

@@ -112,8 +112,8 @@ struct Outcome {
 constexpr int64_t kLayers = 6, kSteps = 4;
 
 /// Steps of two passes each through a chain of layers, frozen, of a chunk each, which two replicas share; every step
-/// is counted by an account of the test's own.
-Outcome outcome_of(int64_t bytes, Leaves leaves) {
+/// is counted by an account of the test's own. `capacity`: elements of a chunk, and of a part's segments.
+Outcome outcome_of(int64_t bytes, Leaves leaves, int64_t capacity = 64, int64_t rows = 3) {
   Outcome outcome;
   comm::run_ranks(2, [&](comm::World& world) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 2)});
@@ -126,7 +126,7 @@ Outcome outcome_of(int64_t bytes, Leaves leaves) {
     }
     ChunkOptions options;
     options.sharing = Sharing::of_stage(3);
-    options.capacity = 64;
+    options.capacity = capacity;
     const auto trace = std::make_shared<DeviceTrace>(make_device_meter(at::kCPU));
     ChunkStore store(parameters, mesh, options, std::make_unique<GatherWithinDevice>(trace, bytes, leaves));
     for (int step = 0; step < kSteps; ++step) {
@@ -134,7 +134,7 @@ Outcome outcome_of(int64_t bytes, Leaves leaves) {
       const Account account;
       trace->begin_step();
       for (int pass = 0; pass < 2; ++pass) {
-        at::Tensor x = at::linspace(-1, 1, 24, at::kDouble).view({3, 8}).requires_grad_();
+        at::Tensor x = at::linspace(-1, 1, 8 * rows, at::kDouble).view({rows, 8}).requires_grad_();
         at::Tensor y = x;
         for (nn::Parameter* p : layers) y = at::tanh(at::linear(y, p->value));
         y.square().sum().backward();
@@ -181,6 +181,48 @@ TEST(GatherWithinDevice, KeepsAsManyChunksAsFitBesideTheRest) {
     }
     EXPECT_LT(last, 2 * up_and_down);
   }
+}
+
+// The part of a chunk is put together of its segments before the ranks exchange it: there is more than the chunk then,
+// and less as soon as it is whole.
+TEST(GatherWithinDevice, SeesWhatAGatherTakesBesideItsChunk) {
+  const int64_t part = 64 * 8 / 2;
+  const Outcome one = outcome_of(1 << 20, Leaves::UsedLast, 64, 1), cut = outcome_of(1 << 20, Leaves::UsedLast, 16, 1);
+  EXPECT_GT(cut.least, one.least);
+  EXPECT_LE(cut.least, one.least + part);
+  for (const int64_t more : {0, 512, 1024, 2048}) outcome_of(cut.least + more, Leaves::UsedLast, 16, 1);
+}
+
+TEST(DeviceTrace, AChangeCountsForTheMomentBehindItAndForChunksThatComeAhead) {
+  int64_t told = 0;
+  DeviceTrace trace(std::make_unique<ToldMeter>(told));
+  Timeline timeline;
+  trace.begin_step();
+  for (const size_t chunk : {0, 1}) {
+    trace.end_moment();
+    timeline.used(chunk);
+    trace.begin_change();
+    told = kChunk + (chunk == 0 ? 4 : 9);
+    trace.begin_moment(timeline, kChunk, kChunk);
+    told = kChunk + 6;
+  }
+  timeline.end_pass();
+  trace.end_pass(timeline);
+  trace.begin_moment(timeline, 0, 0);
+  told = 0;
+  trace.end_passes();
+  trace.end_step();
+  EXPECT_EQ(trace.peak(), kChunk + 9);
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    EXPECT_TRUE(trace.agree(mesh));
+  });
+  EXPECT_EQ(known(trace, timeline, {0, 1}), (std::vector<int64_t>{6, 9}));
+  EXPECT_EQ(trace.least(), kChunk + 9);
+  timeline.used(0);
+  EXPECT_EQ(trace.next_change(timeline), 9) << "what comes for the second moment now needs that now";
+  timeline.used(1);
+  EXPECT_EQ(trace.next_change(timeline), 4) << "of the next pass";
 }
 
 TEST(GatherWithinDevice, OrderOfPoliciesIsThatOfPlacement) {

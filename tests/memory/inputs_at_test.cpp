@@ -131,18 +131,55 @@ TEST(InputsAt, AreThereForOneBackwardPassAndGoneWithoutOne) {
   EXPECT_EQ(home->steps->back(), "end 1") << "a pass that nobody goes back through";
 }
 
-TEST(InputsAt, AnInputThatCouldNotReturnIsRefusedInForward) {
+TEST(InputsAt, AnInputThatCouldNotReturnStaysAndIsRefused) {
   constexpr int64_t kInput = 64 * 64 * 4;
   const auto home = std::make_shared<HeardHome>();
   InputsAt small(home, kInput - 1);
-  EXPECT_THAT([&] { Net(2).forward(&small); },
+  Net(2).forward(&small).backward();  // in which others may take part
+  EXPECT_THAT([&] { small.rethrow(); },
               testing::ThrowsMessage<Error>(testing::AllOf(
                   testing::HasSubstr("the input of a recomputed block takes 16.0 KiB"),
                   testing::HasSubstr("\"16KiB\" for each rank of this machine are the smallest that works"))));
   EXPECT_EQ(home->count, 0);
+  small.rethrow();  // it was told of
   InputsAt enough(home, kInput);
   Net(2).forward(&enough).backward();
   EXPECT_EQ(home->count, 2);
+}
+
+/// Fails to keep, or to bring.
+struct BrokenHome final : Home {
+  explicit BrokenHome(bool keeps) : keeps(keeps) {}
+  std::unique_ptr<Kept> keep(const at::Tensor&) override {
+    require(keeps, "disk", "no room");
+    struct Lost final : Kept {
+      int64_t bytes() const override { return 0; }
+      at::Tensor bring() override { throw Error("disk", "it is lost"); }
+      void put(const at::Tensor&, bool) override {}
+      void forget() override {}
+      void replace(const at::Tensor&) override {}
+    };
+    return std::make_unique<Lost>();
+  }
+  bool keeps;
+};
+
+// Other ranks are on their way to the next gather.
+TEST(InputsAt, APassGoesOnBehindAnErrorThatIsToldOfLater) {
+  Net whole(2);
+  whole.forward(nullptr).backward();
+  for (const bool keeps : {false, true}) {
+    InputsAt inputs(std::make_shared<BrokenHome>(keeps));
+    Net net(2);
+    net.forward(&inputs).backward();
+    EXPECT_EQ(at::equal(net.x.grad(), whole.x.grad()), !keeps) << "what could not leave is still there";
+    if (keeps) {
+      EXPECT_TRUE(net.x.grad().isnan().all().item<bool>());
+    }
+    EXPECT_THAT([&] { inputs.rethrow(); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr(keeps ? "it is lost" : "no room")));
+    inputs.rethrow();
+  }
 }
 
 TEST(InputsAt, AnInputReturnsInItsLayout) {

@@ -144,6 +144,36 @@ TEST(Lease, ThatWritesAPartOfTheValuesFindsACopyThatWasDropped) {
   EXPECT_FALSE(shard.lease({.gradients = Access::Read})->gradients.defined());
 }
 
+TEST(Lease, HasDirectionsBesideNarrowerGradientsUntilTheUpdate) {
+  auto home = std::make_shared<TieredHome>(TieredHome::Options{});
+  const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), home), {});
+  const auto in_use = [&] { return home->counts().host_bytes / kBlock; };
+  shard.make_place_for_directions();
+  EXPECT_EQ(in_use(), 1) << "a place takes nothing before there are some";
+  for (int step = 0; step < 2; ++step) {
+    shard.lease({.gradients = Access::Write})->gradients = at::full({kBlock / 4}, 2, at::kBFloat16);
+    {
+      const Lease lease = shard.lease({.gradients = Access::Read, .directions = Access::Write});
+      EXPECT_TRUE(at::equal(lease->directions, at::zeros({kBlock / 4}))) << "step " << step;
+      lease->directions.copy_(lease->gradients).mul_(0.3);
+    }
+    EXPECT_EQ(in_use(), 3);
+    EXPECT_EQ(shard.bytes(), kBlock);
+    const auto last = [&] { return shard.lease({.values = Access::Write, .directions = Access::Read}); };
+    EXPECT_TRUE(at::equal(last()->directions, at::full({kBlock / 4}, 2.0).mul_(0.3)));
+    EXPECT_EQ(in_use(), 2) << "values and gradients";
+  }
+}
+
+TEST(Lease, HasDirectionsInThePlaceOfGradientsThatAreAsWide) {
+  auto home = std::make_shared<TieredHome>(TieredHome::Options{});
+  const Shard shard(Shard::Parts::of(at::ones({kBlock / 4}), home), {});
+  shard.lease({.gradients = Access::Write})->gradients = at::full({kBlock / 4}, 2.0);
+  shard.lease({.gradients = Access::Read, .directions = Access::Write})->directions.add_(1);
+  EXPECT_EQ(home->counts().host_bytes, 2 * kBlock);
+  EXPECT_TRUE(at::equal(shard.lease({.directions = Access::Read})->directions, at::full({kBlock / 4}, 3.0)));
+}
+
 TEST(Lease, FreesThePlaceOfWhatIsGone) {
   const auto home = std::make_shared<test::CountingHome>();
   {

@@ -41,6 +41,22 @@ struct Memory {
   std::vector<std::unique_ptr<Kept>> kept;
 };
 
+// The copy itself, not the disk: nothing stays lent, and the next one works.
+TEST(TieredHome, ACopyThatFailsGivesBackWhatItRead) {
+  Memory s(1, "auto", 0);
+  s.add(2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(s.kept[0]->copy_to(at::empty({kNumel + 1})), c10::Error);
+    EXPECT_THROW(s.kept[1]->copy_to(at::empty({kNumel + 1})), c10::Error) << "for which the first one has to leave";
+  }
+  at::Tensor copy = at::empty({kNumel});
+  s.kept[0]->copy_to(copy);
+  EXPECT_TRUE(at::equal(copy, at::zeros({kNumel})));
+  const std::unique_ptr<Kept> here = InPlace().keep(at::ones({3}));
+  EXPECT_THROW(here->copy_to(at::empty({2})), c10::Error);
+  EXPECT_TRUE(at::equal(here->bring(), at::ones({3})));
+}
+
 /// One block or two.
 int64_t numel_of(size_t number) { return number % 3 == 0 ? kNumel + 5 : kNumel; }
 
@@ -241,8 +257,8 @@ TEST(TieredHome, RefusesABudgetThatIsSmallerThanWhatIsInUseWithOneThatWouldDo) {
   const at::Tensor first = s.kept[0]->bring(), second = s.kept[1]->bring();
   EXPECT_THAT(
       test::thrown_message([&] { s.kept[2]->bring(); }),
-      testing::HasSubstr("memory.host = \"8KiB\" is too small: 8.0 KiB are in use at once where 4.0 KiB more are "
-                         "wanted; at least \"12KiB\" would do here"));
+      testing::EndsWith("memory.host = \"8KiB\" is too small: 8.0 KiB are in use at once where 4.0 KiB more are "
+                        "wanted; at least \"12KiB\" would do here"));
   s.kept[0]->put(first, false);
   EXPECT_EQ(s.kept[2]->bring().max().item<double>(), 2) << "nothing is lost";
 }
@@ -308,7 +324,8 @@ TEST(TieredHome, OnAFullDiskKeepsNothingHalf) {
 TEST(TieredHome, WithoutADiskRefusesWhatDoesNotFit) {
   Memory s(2, "auto", 0, /*has_disk=*/false);
   s.add(2);
-  EXPECT_THAT(test::thrown_message([&] { s.add(1); }), testing::HasSubstr("name a folder for the rest (memory.disk)"));
+  EXPECT_THAT(test::thrown_message([&] { s.add(1); }),
+              testing::HasSubstr("or a folder for what does not fit (memory.disk)"));
   EXPECT_EQ(s.kept[1]->bring().max().item<double>(), 1);
 }
 

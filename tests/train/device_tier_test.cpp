@@ -152,7 +152,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "OneRankBf16OnDisk", .layout = {.precision = "bf16"}, .recompute = "block", .disk = true},
         Case{.name = "Zero3Llama", .layout = {.zero = 3, .data = 2}, .accumulate = 2, .llama = true},
         Case{.name = "Zero3TensorBf16", .layout = {.zero = 3, .data = 2, .tensor = 2, .precision = "bf16"}},
-        Case{.name = "PipelineLlama", .layout = {.pipeline = 2}, .recompute = "block", .llama = true}),
+        Case{.name = "PipelineLlama", .layout = {.pipeline = 2}, .recompute = "block", .llama = true},
+        Case{.name = "Adam8bit", .layout = {.precision = "bf16", .optimizer = "adam8bit"}},
+        Case{.name = "GaLoreBf16", .layout = {.precision = "bf16", .optimizer = "galore"}},
+        Case{.name = "Fp16", .layout = {.precision = "fp16"}}),
     [](const auto& info) { return info.param.name; });
 
 // What lies on the device takes nothing of the host.
@@ -212,9 +215,32 @@ TEST(DeviceTier, RanksWhoseStatesDifferPlanTheSame) {
   }
 }
 
+// Whose batches are as large as a step's micro-batch, and read by the order that steps left behind.
+TEST(DeviceTier, EvaluatesBetweenSteps) {
+  const Case c{.name = "", .layout = {.zero = 3, .data = 2}};
+  run::Config config = config_of(c, "");
+  const models::ModelShape shape = shape_of(c);
+  const auto course = [&](const run::Config& with) {
+    std::vector<double> found;
+    comm::run_ranks(2, [&](comm::World& world) {
+      const auto engine = initialize(world, with, shape);
+      for (int64_t step = 0; step < 4; ++step) {
+        const double loss = test::train_step(*engine, step, kText);
+        const Evaluation evaluation = engine->evaluate(
+            test::batch_of(100 + step, engine->mesh().index("data"), engine->mesh().size("data"), kText));
+        if (world.rank() == 0) found.insert(found.end(), {loss, evaluation.loss_sum});
+      }
+    });
+    return found;
+  };
+  const std::vector<double> want = course(in_memory(config));
+  config.memory.device = least_of(config, shape);
+  EXPECT_EQ(course(config), want);
+}
+
 // Without a host's budget the host has what transfers need.
 TEST(DeviceTier, TheDiskAloneIsEnough) {
-  const Case c{.name = "", .layout = {.data = 2}, .disk = true};
+  const Case c{.name = "", .layout = {.data = 2}, .recompute = "block", .disk = true};
   const test::TemporaryFolder folder;
   run::Config config = config_of(c, folder.path());
   config.parallel.chunk_mib = 0.001;

@@ -10,6 +10,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/memory/account.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/memory/tiers/tiered_home.h"
 #include "support/ranks_values.h"
@@ -118,7 +119,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Layout{.name = "Pipeline", .pipeline = 2},
                     Layout{.name = "Adam8bit", .precision = "bf16", .optimizer = "adam8bit"},
                     Layout{.name = "Muon", .zero = 3, .data = 2, .optimizer = "muon"},
-                    Layout{.name = "GaLore", .optimizer = "galore"}),
+                    Layout{.name = "GaLore", .optimizer = "galore"},
+                    Layout{.name = "LambBf16", .zero = 3, .data = 2, .precision = "bf16", .optimizer = "lamb"},
+                    Layout{.name = "PipelineZero3Bf16", .zero = 3, .data = 2, .pipeline = 2, .precision = "bf16"}),
     [](const auto& info) { return info.param.name; });
 
 // What is updated at once is a segment of such a parameter; its matrix, for rules that need one, its gradients alone.
@@ -180,31 +183,99 @@ TEST(TieredTraining, RefusesABudgetBelowTheSmallestThatItNames) {
   });
 }
 
-TEST(TieredTraining, RefusesAHostThatHasNoRoomForGradientsWithoutADisk) {
-  run::Config config = config_of({.pipeline = 2});
-  config.memory.host = 1 << 30;
-  std::mutex mutex;
-  int64_t most = 0;  // of a rank, before there are gradients
-  comm::run_ranks(2, [&](comm::World& world) {
-    const auto engine = initialize(world, config, test::tiny_gpt2());
-    const std::lock_guard lock(mutex);
-    most = std::max(most, engine->tiers()->counts().peak_host_bytes);
-  });
-  config.memory.host = 2 * most;
-  comm::run_ranks(2, [&](comm::World& world) {
-    const auto said = [&](const run::Config& with) {
-      return test::thrown_message([&] { initialize(world, with, test::tiny_gpt2()); });
-    };
-    const std::string message = said(config), words = "the smallest that works is \"";
-    ASSERT_THAT(message, testing::HasSubstr("without a disk"));
-    const size_t begin = message.find(words) + words.size();
-    run::Config works = config;
-    works.memory.host = parse_bytes(message.substr(begin, message.find('"', begin) - begin)).value();
-    const auto engine = initialize(world, works, test::tiny_gpt2());
-    for (int64_t step = 0; step < 2; ++step) test::train_step(*engine, step, kText);
-    works.memory.host -= 2 * memory::kBlock;
-    EXPECT_THAT(said(works), testing::HasSubstr(words));
-  });
+// What the steps to come need, before anything is there: so nothing is drawn for nothing.
+TEST(TieredTraining, WithoutADiskNamesTheSmallestHostThatWorks) {
+  for (const Layout& layout : std::vector<Layout>{{.name = "one rank"},
+                                                  {.name = "pipeline", .pipeline = 2},
+                                                  {.name = "both", .zero = 3, .data = 2, .pipeline = 2},
+                                                  {.name = "zero 2", .zero = 2, .data = 2},
+                                                  {.name = "lamb", .precision = "bf16", .optimizer = "lamb"},
+                                                  {.name = "muon", .precision = "bf16", .optimizer = "muon"},
+                                                  {.name = "8 bits", .precision = "bf16", .optimizer = "adam8bit"}}) {
+    run::Config config = config_of(layout);
+    const Course want = run(in_memory(config), 2);
+    config.memory.host = layout.ranks() * memory::kBlock;
+    comm::run_ranks(layout.ranks(), [&](comm::World& world) {
+      const auto said = [&](const run::Config& with) {
+        return test::thrown_message([&] { initialize(world, with, test::tiny_gpt2()); });
+      };
+      const std::string message = said(config), words = "the smallest that works is \"";
+      ASSERT_THAT(message, testing::HasSubstr("without a disk")) << layout.name;
+      const size_t begin = message.find(words) + words.size();
+      run::Config works = config;
+      works.memory.host = parse_bytes(message.substr(begin, message.find('"', begin) - begin)).value();
+      const auto engine = initialize(world, works, test::tiny_gpt2());
+      for (int64_t step = 0; step < 2; ++step) {
+        const double loss = test::train_step(*engine, step, kText);
+        if (world.rank() == 0) EXPECT_EQ(loss, want.losses[static_cast<size_t>(step)]) << layout.name;
+      }
+      const int64_t budget = works.memory.host / world.local_size(), peak = engine->tiers()->counts().peak_host_bytes;
+      EXPECT_LE(peak, budget) << layout.name;
+      if (layout.name == "one rank") EXPECT_EQ(peak, budget) << "not a byte less would do";
+      works.memory.host -= layout.ranks() * memory::kBlock;
+      EXPECT_THAT(said(works), testing::HasSubstr(words)) << layout.name;
+    });
+  }
+}
+
+/// Bytes of all chunks in fp32, and of the largest.
+std::pair<int64_t, int64_t> chunk_bytes(memory::ChunkStore& store) {
+  int64_t all = 0, largest = 0;
+  for (const auto& chunk : store.chunks()) all += 4 * chunk->length(), largest = std::max(largest, 4 * chunk->length());
+  return {all, largest};
+}
+
+// What a rule makes of narrow gradients lies where these do.
+TEST(TieredTraining, HasDirectionsOfAnUpdateWithinItsBudget) {
+  for (const std::string rule : {"lamb", "adafactor", "came", "muon", "galore"}) {
+    run::Config config = config_of({.precision = "bf16", .optimizer = rule});
+    config.parallel.chunk_mib = 4.0 / 1024;
+    models::ModelShape shape = test::tiny_gpt2();
+    shape.layers = 8, shape.hidden = 48, shape.head_dim = 12, shape.ffn = 96;
+    const int64_t least = budgets_of(config, shape).least;
+    const Course want = run(in_memory(config), 2, shape);
+    test::TemporaryFolder folder;
+    const run::Config small = in_tiers(config, folder.path(), least);
+    comm::run_ranks(1, [&](comm::World& world) {
+      const memory::Account account;
+      const auto engine = initialize(world, small, shape);
+      for (int64_t step = 0; step < 2; ++step)
+        EXPECT_EQ(test::train_step(*engine, step, kText), want.losses[static_cast<size_t>(step)]) << rule;
+      const auto [all, largest] = chunk_bytes(engine->store());
+      // Beside it an update has some numbers as long as what it is at, its matrix among them.
+      const int64_t beside = 8 * largest;
+      ASSERT_LT(beside, all / 2);
+      EXPECT_LE(account.usage().peak_of(memory::Kind::Host), least + beside) << rule << ", of " << all;
+    });
+  }
+}
+
+// Those of the chunks that backward is at are whole; the others wait for the next micro-batch where all else does.
+TEST(TieredTraining, HasTheGradientsOfAPipelineWithinItsBudget) {
+  for (const std::string schedule : {"1f1b", "zero-bubble-h1", "interleaved"}) {
+    run::Config config = config_of({.pipeline = 2});
+    config.parallel.pipeline.schedule = schedule;
+    config.parallel.pipeline.micro_batches = 4;
+    config.parallel.chunk_mib = 16.0 / 1024;
+    models::ModelShape shape = test::tiny_gpt2();
+    shape.layers = 12;
+    const Course want = run(in_memory(config), 2, shape);
+    const int64_t least = budgets_of(config, shape).least;
+    test::TemporaryFolder folder;
+    const run::Config small = in_tiers(config, folder.path(), least);
+    comm::run_ranks(2, [&](comm::World& world) {
+      const memory::Account account;
+      const auto engine = initialize(world, small, shape);
+      for (int64_t step = 0; step < 2; ++step) {
+        const double loss = test::train_step(*engine, step, kText);
+        if (world.rank() == 0) EXPECT_EQ(loss, want.losses[static_cast<size_t>(step)]) << schedule;
+      }
+      const auto [all, largest] = chunk_bytes(engine->store());
+      ASSERT_LT(3 * largest, all / 2);
+      EXPECT_LE(account.usage().peak_of(memory::Kind::Gradients), 3 * largest) << schedule << ", of " << all;
+      EXPECT_LE(engine->tiers()->counts().peak_host_bytes, least);
+    });
+  }
 }
 
 // Inputs of blocks are as large as micro-batches, which a budget before the first step knows nothing of.
@@ -239,7 +310,7 @@ TEST(TieredTraining, WithoutADiskKeepsAllInTheHostOrRefuses) {
   config.memory.host = 64 << 10;
   comm::run_ranks(1, [&](comm::World& world) {
     EXPECT_THAT(test::thrown_message([&] { initialize(world, config, test::tiny_gpt2()); }),
-                testing::HasSubstr("name a folder for the rest (memory.disk)"));
+                testing::HasSubstr("name a folder for what does not fit (memory.disk)"));
   });
 }
 

@@ -10,8 +10,10 @@
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/registry.h"
 #include "colossal/optim/config.h"
+#include "colossal/run/streamed_weights.h"
 #include "colossal/train/engine.h"
 #include "support/parity.h"
+#include "support/temporary_folder.h"
 #include "support/trap_device.h"
 #include "support/trap_kernels.h"
 
@@ -243,28 +245,63 @@ TEST_F(WaitsOnTrap, OfEvaluationAreOneABatch) {
     }
 }
 
+/// `memory`: of weights that come and go, with tiers.
+test::TrapCounts generating(int64_t layers, int64_t tokens, const infer::SamplingOptions& sampling,
+                            const run::MemoryConfig& memory = {}) {
+  test::TrapCounts counts;
+  comm::run_ranks(1, [&](comm::World& world) {
+    models::ModelShape shape = test::tiny_llama();
+    shape.layers = layers;
+    const distributed::ParallelConfig layout;
+    comm::Mesh mesh(world, layout.axes());
+    nn::Parameters::Options options{at::kFloat, test::trap_device(), 5};
+    options.without_memory = memory.has_tiers();
+    distributed::DistributedModel model(mesh, layout, shape, options, {});
+    std::optional<run::StreamedWeights> weights;
+    if (memory.has_tiers()) {
+      weights.emplace(model.parameters(), mesh, memory);
+      for (const checkpoint::NamedTensor& tensor : weights->tensors()) tensor.value.write().value.fill_(0.01);
+      weights->end_pass();
+    }
+    const test::TrapWaits during(test::trap_device());
+    infer::generate(model, {3, 1, 4},
+                    {.max_tokens = tokens, .sampling = sampling, .weights = weights ? &*weights : nullptr});
+    counts = during.counts();
+  });
+  return counts;
+}
+
 TEST_F(WaitsOnTrap, OfATokenDoNotGrowWithLayers) {
-  const auto waits = [](int64_t layers, int64_t tokens, const infer::SamplingOptions& sampling) {
-    test::TrapCounts counts;
-    comm::run_ranks(1, [&](comm::World& world) {
-      models::ModelShape shape = test::tiny_llama();
-      shape.layers = layers;
-      const distributed::ParallelConfig layout;
-      comm::Mesh mesh(world, layout.axes());
-      distributed::DistributedModel model(mesh, layout, shape, {at::kFloat, test::trap_device(), 5}, {});
-      const test::TrapWaits during(test::trap_device());
-      infer::generate(model, {3, 1, 4}, {.max_tokens = tokens, .sampling = sampling});
-      counts = during.counts();
-    });
-    return counts;
-  };
   for (const infer::SamplingOptions& sampling :
        {infer::SamplingOptions{}, infer::SamplingOptions{.temperature = 1, .top_k = 9, .top_p = 0.9}}) {
-    const test::TrapCounts four = waits(1, 6, sampling) - waits(1, 2, sampling);
+    const test::TrapCounts four = generating(1, 6, sampling) - generating(1, 2, sampling);
     EXPECT_EQ(four.copies_to_host, 4);
     EXPECT_EQ(four.bytes_to_host, 4 * 8) << "a number each, and no logits";
     EXPECT_EQ(four.waits(), 4);
-    EXPECT_EQ((waits(3, 6, sampling) - waits(3, 2, sampling)).waits(), 4);
+    EXPECT_EQ((generating(3, 6, sampling) - generating(3, 2, sampling)).waits(), 4);
+  }
+}
+
+// Weights of the host are copied while nobody waits, however many there are. With a disk the host waits for copies from
+// buffers that the disk is to fill.
+TEST_F(WaitsOnTrap, OfATokenAreTheSameWhereWeightsAreCopied) {
+  const test::TemporaryFolder folder;
+  run::MemoryConfig host, both, all;
+  host.host = both.host = 64 << 20;
+  both.device = 24 << 10;  // of parameters that take 4 KiB each
+  all.host = 12 << 10, all.disk = folder.path();
+  for (const int64_t layers : {1, 3}) {
+    const auto four = [&](const run::MemoryConfig& memory) {
+      return generating(layers, 6, {}, memory) - generating(layers, 2, {}, memory);
+    };
+    for (const run::MemoryConfig& memory : {host, both}) {
+      const test::TrapCounts counts = four(memory);
+      EXPECT_EQ(counts.waits(), 4) << layers << " layers: " << counts;
+      EXPECT_GE(counts.copies_not_awaited, 4 * layers) << layers << " layers: " << counts;
+    }
+    const test::TrapCounts counts = four(all);
+    EXPECT_GE(counts.copies_not_awaited, 4 * layers) << layers << " layers: " << counts;
+    EXPECT_EQ(counts.waits() - counts.copies_awaited, 4) << layers << " layers: " << counts;
   }
 }
 

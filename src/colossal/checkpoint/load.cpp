@@ -19,15 +19,13 @@ namespace colossal::checkpoint {
 namespace {
 
 /// Which of the stored tensors, in the manifest's order, some rank asks for: stages of a pipeline have some each.
-std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& manifest, comm::Group& world,
-                                  at::Device device) {
+std::vector<bool> wanted_anywhere(const TrainingState& state, const Manifest& manifest, comm::Group& world) {
   std::set<std::string> wanted;
   for (const NamedTensor& tensor : state.tensors) wanted.insert(tensor.name);
   std::vector<int64_t> flags;
   for (const auto& [name, stored] : manifest.tensors) flags.push_back(wanted.count(name) > 0);
-  at::Tensor any = at::tensor(flags, at::kLong).to(device);
+  at::Tensor any = at::tensor(flags, at::kLong);
   if (any.numel() > 0) world.all_reduce(any, comm::Reduce::Max).wait();
-  any = any.cpu();
   const int64_t* first = any.const_data_ptr<int64_t>();
   return std::vector<bool>(first, first + any.numel());  // braces would make a list of two bools of the pointers
 }
@@ -142,15 +140,15 @@ void fill(const TrainingState& state, const Copies& copies, const tensor::Place&
 std::optional<Error> load_unless_damaged(const std::string& path, TrainingState& state, comm::Group& world,
                                          const tensor::Place& place, const std::string& prefix,
                                          const ProgressCheck& check) {
-  const at::Device device = state.tensors.empty() ? at::Device(at::kCPU) : state.tensors.front().value.device();
+  // What ranks tell one another is of the host: tensors may lie elsewhere on one rank and not on the next.
   Manifest manifest;
   Copies copies;
-  std::optional<Error> damage = comm::agreed_error(world, device, [&] {  // all read one file
+  std::optional<Error> damage = comm::agreed_error(world, at::kCPU, [&] {  // all read one file
     manifest = Manifest::read(path + "/manifest.json");
   });
   if (damage) return damage;
   const auto require_same_run = [&](const std::function<void()>& work) {
-    if (const auto other = comm::agreed_error(world, device, work)) throw OtherRun(*other);
+    if (const auto other = comm::agreed_error(world, at::kCPU, work)) throw OtherRun(*other);
   };
   require_same_run([&] {
     try {
@@ -159,14 +157,14 @@ std::optional<Error> load_unless_damaged(const std::string& path, TrainingState&
       throw Error(error.component(), concat(path, " is of another run: ", error.message()));
     }
   });
-  const std::vector<bool> wanted = wanted_anywhere(state, manifest, world, device);
+  const std::vector<bool> wanted = wanted_anywhere(state, manifest, world);
   require_same_run([&] { check_same(state, manifest, wanted, path, prefix); });
-  damage = comm::agreed_error(world, device, [&] {
+  damage = comm::agreed_error(world, at::kCPU, [&] {
     Shards shards(path);
     copies = plan_copies(state, manifest, shards, place);
   });
   if (damage) return damage;
-  comm::agree(world, device, [&] { fill(state, copies, place); });
+  comm::agree(world, at::kCPU, [&] { fill(state, copies, place); });
   state.progress = std::move(manifest.progress);
   return std::nullopt;
 }

@@ -18,10 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-at::Device device_of(const TrainingState& state) {
-  return state.tensors.empty() ? at::Device(at::kCPU) : state.tensors.front().value.device();
-}
-
 void check_state(const TrainingState& state, const tensor::Place& place) {
   for (const NamedTensor& tensor : state.tensors) {
     const std::vector<int64_t> wanted =
@@ -69,9 +65,10 @@ json write_shard(const std::string& path, const TrainingState& state, const tens
 }
 
 /// Every rank's table on rank 0; elsewhere empty.
-std::vector<json> gather_tables(const json& table, comm::Group& world, at::Device device) {
+std::vector<json> gather_tables(const json& table, comm::Group& world) {
   std::vector<json> tables;
-  for (const std::string& text : comm::gather_text(world, device, 0, table.dump())) tables.push_back(json::parse(text));
+  for (const std::string& text : comm::gather_text(world, at::kCPU, 0, table.dump()))
+    tables.push_back(json::parse(text));
   return tables;
 }
 
@@ -89,20 +86,20 @@ void finish_save(const std::string& folder, int64_t step, const TrainingState& s
 
 void save(const std::string& folder, int64_t step, const TrainingState& state, comm::Group& world,
           const tensor::Place& place, int keep_last) {
-  const at::Device device = device_of(state);
+  // What ranks tell one another is of the host: tensors may lie elsewhere on one rank and not on the next.
   const bool first = world.rank() == 0;
   try {
-    comm::agree(world, device, [&] {
+    comm::agree(world, at::kCPU, [&] {
       require(step >= 0, "checkpoint", "step must not be negative: got ", step);
       check_state(state, place);
       if (first) begin_partial(folder, step);
     });
     json table;
-    comm::agree(world, device, [&] {
+    comm::agree(world, at::kCPU, [&] {
       table = write_shard(partial_path(folder, step) + "/" + shard_name(world.rank()), state, place);
     });
-    const std::vector<json> tables = gather_tables(table, world, device);
-    comm::agree(world, device, [&] {
+    const std::vector<json> tables = gather_tables(table, world);
+    comm::agree(world, at::kCPU, [&] {
       if (first) finish_save(folder, step, state, place, tables);
     });
   } catch (const Error&) {

@@ -52,11 +52,9 @@ class Tries {
     const double left = bench_.seconds - watch_.seconds();
     if (count_++ == bench_.most_tries || left <= 0) throw OutOfPatience{};
     const LimitedRun run = carry_out(size, {}, left);
-    if (run.took_too_long) throw OutOfPatience{};
     if (run.status != 0) {
-      why_not_ = run.took_too_much         ? "more than " + readable_bytes(bench_.limit) + " resident"
-                 : !run.last_words.empty() ? said_by_program(run.last_words)
-                                           : concat("ended with status ", run.status);
+      why_not_ = said_by_program(run.why_not());
+      if (run.took_too_long) throw OutOfPatience{};
       std::printf("%6lld  %s\n", static_cast<long long>(size), why_not_.c_str());
       std::fflush(stdout);
       return false;
@@ -70,7 +68,7 @@ class Tries {
   /// A try that worked, once more.
   MemoryTry again(int64_t size, const Arguments& more) const {
     const LimitedRun run = carry_out(size, more, bench_.seconds);
-    require(run.status == 0, "bench", "what worked does not work again: ", run.last_words);
+    require(run.status == 0, "bench", "what worked does not work again: ", said_by_program(run.why_not()));
     return memory_try_of(run.output);
   }
 

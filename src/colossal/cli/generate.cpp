@@ -93,14 +93,20 @@ void add_precision_and_memory(CLI::App& app, Request& r) {
   app.add_option("--precision,--precision.mode", r.precision.mode,
                  "of weights and activations; default: that of the run's masters, or fp32")
       ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
-  const auto read_size = [&bytes = r.memory.host](const std::string& text) {
-    const std::optional<int64_t> size = parse_bytes(text);
-    if (!size) throw CLI::ValidationError("--memory.host", "must be a size, as 2GiB: got " + text);
-    bytes = *size;
+  const auto add_size = [&app](const std::string& key, int64_t& bytes, const std::string& help) {
+    const auto read = [key, &bytes](const std::string& text) {
+      const std::optional<int64_t> size = parse_bytes(text);
+      if (!size) throw CLI::ValidationError(key, "must be a size, as 2GiB: got " + text);
+      bytes = *size;
+    };
+    app.add_option_function<std::string>(key, read, help);
   };
-  app.add_option_function<std::string>("--memory.host", read_size,
-                                       "of this machine for weights, its ranks together; what does not fit is read "
-                                       "from memory.disk for every token; default: all weights");
+  add_size("--memory.device", r.memory.device,
+           "of each rank's GPU for weights; the others are in host memory, and copied for every token; default: all "
+           "weights, or with memory.host or memory.disk what is read at a time");
+  add_size("--memory.host", r.memory.host,
+           "of this machine for weights that memory.device has not, its ranks together; what does not fit is read from "
+           "memory.disk for every token; default: all of them");
   app.add_option("--memory.disk", r.memory.disk,
                  "folder for what does not fit, until the end; without memory.host: for as much as possible");
   app.add_option("--memory.placement", r.memory.placement, "which weights are not in memory.host")

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "colossal/base/bytes.h"
 #include "colossal/base/clock.h"
 #include "colossal/base/error.h"
 
@@ -19,6 +20,7 @@ namespace colossal::cli {
 namespace {
 
 constexpr int kMilliseconds = 20;  // between two looks
+constexpr int kReads = 8;          // that empty a pipe, whoever still writes to it
 
 /// The most that a process had so far, in bytes; 0: it has ended.
 int64_t peak_of(pid_t process) {
@@ -61,6 +63,21 @@ struct Pipe {
   int ends[2] = {-1, -1};
 };
 
+/// What comes of the two within `milliseconds`, to the texts; false: nothing came, or both are closed.
+bool read_both(Pipe& out, std::string& output, Pipe& error, std::string& said, int milliseconds) {
+  pollfd ends[] = {{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}};  // one that is closed is passed over
+  if (poll(ends, 2, milliseconds) <= 0) return false;
+  if (ends[0].revents) out.read_to(output);
+  if (ends[1].revents) error.read_to(said);
+  return true;
+}
+
+/// Whether the child has ended, with its status.
+bool has_ended(pid_t process, int& status) {
+  const pid_t answer = waitpid(process, &status, WNOHANG);
+  return answer == process || (answer < 0 && errno != EINTR);
+}
+
 std::string last_line(std::string text) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return text.substr(text.rfind('\n') + 1);  // of npos: from 0
@@ -80,23 +97,27 @@ LimitedRun run_limited(std::vector<std::string> command, int64_t most_resident, 
   LimitedRun run;
   std::string said;
   const Stopwatch watch;
-  while (out.ends[0] >= 0 || error.ends[0] >= 0) {
-    pollfd ends[] = {{out.ends[0], POLLIN, 0}, {error.ends[0], POLLIN, 0}};
-    if (poll(ends, 2, kMilliseconds) > 0) {
-      if (ends[0].revents) out.read_to(run.output);
-      if (ends[1].revents) error.read_to(said);
-    }
+  int status = 0;
+  // Its end, not that of its output: it may close that and go on, or leave it to others.
+  while (!has_ended(process, status)) {
+    read_both(out, run.output, error, said, kMilliseconds);
     run.resident_bytes = std::max(run.resident_bytes, peak_of(process));
     run.took_too_much = run.took_too_much || run.resident_bytes > most_resident;
     run.took_too_long = run.took_too_long || watch.seconds() > seconds;
     if (run.took_too_much || run.took_too_long) kill(process, SIGKILL);
   }
-  int status = 0;
-  while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
-  }
+  for (int i = 0; i < kReads && read_both(out, run.output, error, said, 0);) ++i;  // all that it wrote is there
   run.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   run.last_words = last_line(std::move(said));
+  run.most_resident = most_resident, run.seconds = seconds;
   return run;
+}
+
+std::string LimitedRun::why_not() const {
+  if (took_too_much) return concat("more than ", readable_bytes(most_resident), " resident");
+  if (took_too_long) return concat("more than ", seconds, " seconds");
+  if (status == 0) return {};
+  return last_words.empty() ? concat("ended with status ", status) : last_words;
 }
 
 }  // namespace colossal::cli

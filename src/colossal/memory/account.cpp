@@ -1,6 +1,7 @@
 #include "colossal/memory/account.h"
 
 #include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
@@ -19,15 +20,18 @@ struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledge
   }
   void count(void* pointer, int64_t change, Kind of) {
     const std::lock_guard lock(mutex);
-    if (change >= 0) {
-      blocks[pointer] = {of, change};
-      add(of, change);
-    } else if (const auto found = blocks.find(pointer); found != blocks.end()) {
+    // Also where it is given anew: it was taken back on a thread that reports to nobody.
+    if (const auto found = blocks.find(pointer); found != blocks.end()) {
       add(found->second.first, -found->second.second);
       blocks.erase(found);
     }
+    if (change < 0) return;
+    blocks[pointer] = {of, change};
+    add(of, change);
   }
-  bool memoryProfilingEnabled() const override { return true; }
+  /// Of LibTorch's own allocator of the host, which warns of every block that it gave out before it was asked to
+  /// report: Reporting does it instead.
+  bool memoryProfilingEnabled() const override { return false; }
   void add(Kind of, int64_t bytes) {
     const auto i = static_cast<size_t>(of);
     usage.live[i] += bytes;
@@ -45,6 +49,51 @@ struct Ledger : c10::MemoryReportingInfoBase, std::enable_shared_from_this<Ledge
   Account::Usage usage;
   std::unordered_map<void*, std::pair<Kind, int64_t>> blocks;
 };
+
+namespace {
+
+Ledger* open_ledger() {
+  return dynamic_cast<Ledger*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE));
+}
+
+/// The allocator of the host that was there before, of which accounts hear.
+class Reporting final : public c10::Allocator {
+ public:
+  /// From now on every tensor of the host comes from here. One per process, never destroyed: tensors of static duration
+  /// may outlive it otherwise.
+  static void install() {
+    static const bool once = [] {
+      c10::Allocator* before = c10::GetCPUAllocator();
+      take_back = before->raw_deleter();
+      c10::SetCPUAllocator(new Reporting(before), /*priority=*/1);
+      return true;
+    }();
+    (void)once;
+  }
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr given = before_->allocate(bytes);
+    if (!given) return given;
+    const c10::Device device = given.device();
+    void* block = given.release_context();  // which take_back() takes back
+    if (Ledger* ledger = open_ledger()) ledger->reportMemoryUsage(block, static_cast<int64_t>(bytes), 0, 0, device);
+    return {block, block, &report_and_take_back, device};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &report_and_take_back; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { before_->copy_data(to, from, bytes); }
+
+ private:
+  explicit Reporting(c10::Allocator* before) : before_(before) {}
+  static void report_and_take_back(void* block) {
+    // Before somebody else is given it, and told of. Accounts know its size.
+    Ledger* ledger = block ? open_ledger() : nullptr;
+    if (ledger) ledger->reportMemoryUsage(block, -1, 0, 0, c10::Device(c10::DeviceType::CPU));
+    take_back(block);
+  }
+  static inline c10::DeleterFnPtr take_back = nullptr;
+  c10::Allocator* before_;
+};
+
+}  // namespace
 
 struct Account::Guard {
   explicit Guard(Ledger* outer) {
@@ -65,6 +114,7 @@ Account::Account() {
   c10::DebugInfoBase* there = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
   auto* outer = dynamic_cast<Ledger*>(there);
   require(!there || outer, "memory", "a profiler is open on this thread, where an account would count; close it");
+  Reporting::install();
   guard_ = std::make_unique<Guard>(outer);
 }
 
@@ -83,8 +133,7 @@ void Account::reset_peaks() {
   usage.peak_device = usage.device;
 }
 
-KindScope::KindScope(Kind kind)
-    : ledger_(dynamic_cast<Ledger*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE))) {
+KindScope::KindScope(Kind kind) : ledger_(open_ledger()) {
   if (ledger_) before_ = std::exchange(ledger_->kind, kind);
 }
 

@@ -111,16 +111,18 @@ void Chunk::copy_part(const at::Tensor& to) {
 }
 
 void Chunk::bring_part() {
-  failure_ = nullptr;
+  is_borrowed_ = false;
   try {
-    if (is_lent())
+    if (is_lent()) {
       sent_ = to_bring(0).bring();
-    else if (is_alone())
+      is_borrowed_ = true;
+    } else if (is_alone()) {
       copy_part(sent_ = whole_);
-    else
+    } else {
       copy_part(sent_ = lends_here_ ? at::empty({part_length()}, options_) : own_slice());
+    }
   } catch (...) {  // the others are on their way to the all_gather
-    failure_ = std::current_exception();
+    watcher_->not_brought(*this, std::current_exception());
     if (!sent_.defined()) sent_ = at::empty({part_length()}, options_);
     sent_.fill_(std::numeric_limits<double>::quiet_NaN());
   }
@@ -128,7 +130,7 @@ void Chunk::bring_part() {
 
 void Chunk::return_part() {
   const at::Tensor sent = std::exchange(sent_, {});
-  if (is_lent() && sent.defined() && !failure_) segments_.front().kept->put(sent, false);
+  if (std::exchange(is_borrowed_, false)) segments_.front().kept->put(sent, false);
 }
 
 void Chunk::end_gather(comm::Work& work) {
@@ -139,8 +141,7 @@ void Chunk::end_gather(comm::Work& work) {
     return_part();
     throw;
   }
-  if (!in_place_ || failure_) return_part();
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  if (!in_place_) return_part();
 }
 
 bool Chunk::gather() {

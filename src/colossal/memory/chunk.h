@@ -56,6 +56,9 @@ class Chunk {
     /// Segment number `segment` is about to be brought: it may not be there, and is when this returns. Errors: what is
     /// in the way of that, as of Kept::bring().
     virtual void before_bring(Chunk& chunk, size_t segment) = 0;
+    /// The part could not be brought, for `error`: it counts as NaN, here and for all that share the chunk. They do not
+    /// hear of it, and nothing else is different: the chunk comes and goes like any other.
+    virtual void not_brought(Chunk& chunk, std::exception_ptr error) = 0;
     virtual void after_use(Chunk& chunk) = 0;
   };
 
@@ -96,12 +99,12 @@ class Chunk {
   const at::Tensor& whole() const { return whole_; }
 
   /// Brings the part and begins to make the chunk whole, unless it is. Returns whether. Collective among the sharers:
-  /// all_gather of length() elements; where the part cannot be brought the others get NaN, and ready() throws here.
+  /// all_gather of length() elements, also where the part cannot be brought: see Watcher::not_brought().
   /// Memory beside the whole: the part, where it is shared and has several segments; none where the home lends on
   /// another device, from which the part comes to its place in the whole. An accelerator does all of it beside what it
   /// computes until ready(), for which the host does not wait.
   bool gather();
-  /// Returns when it is whole, and the part is back. Errors: of the all_gather, and of Kept::bring().
+  /// Returns when it is whole, and the part is back. Errors: of the all_gather.
   void ready();
   void begin_use();
   void end_use();
@@ -126,7 +129,7 @@ class Chunk {
   void copy_part(const at::Tensor& to);
   void bring_part();
   void return_part();
-  /// The gather is over, and the part is back. Errors: of either.
+  /// The gather is over, and the part is back. Errors: of the all_gather.
   void end_gather(comm::Work& work);
 
   size_t index_;
@@ -140,8 +143,8 @@ class Chunk {
   State state_ = State::Sharded;
   int users_ = 0;
   std::vector<Segment> segments_;
-  at::Tensor whole_, sent_;     // sent_: the part, while it is brought
-  std::exception_ptr failure_;  // of bringing it
+  at::Tensor whole_, sent_;   // sent_: the part, while it is brought
+  bool is_borrowed_ = false;  // sent_ is what the home lent, to be put back
   at::Tensor lent_;  // what parameters are views of, unless the chunk stays: borrows whole_'s memory, or has none
   comm::Work work_;
   StreamAside aside_;  // of an accelerator: for what comes from a home on the host, and what the ranks exchange of it

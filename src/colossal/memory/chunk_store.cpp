@@ -5,45 +5,16 @@
 
 #include <algorithm>
 #include <deque>
-#include <map>
 
 #include "colossal/base/error.h"
 #include "colossal/memory/account.h"
-#include "colossal/memory/chunk_plan.h"
+#include "colossal/memory/store_plan.h"
 
 namespace colossal::memory {
 namespace {
 
 /// Each may need room beside the chunk: on the host, or for what is compressed.
 constexpr size_t kSharesUnderWay = 4;
-
-/// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes (and with them the replicas
-/// that may share), and `stages` where there are several.
-using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>>;
-
-Family family_of(const nn::Parameter& p) {
-  return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}};
-}
-
-comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const ChunkOptions& options) {
-  const std::vector<std::string> axes = tensor::replicas(spec, mesh.place());
-  const int replicas = mesh.place().size(axes);
-  if (options.sharing.states && (options.sharers == 0 || options.sharers >= replicas)) return mesh.group(axes);
-  const int wanted = !options.sharing.states ? 1 : options.sharers;
-  require(wanted >= 1 && replicas % wanted == 0, "zero", "the replicas that share must divide those there are: got ",
-          wanted, " of ", replicas);
-  return replicas == 1 ? mesh.group(axes) : mesh.neighbours(axes, wanted);
-}
-
-std::vector<Piece> pieces_of(const Chunk& chunk, const Segment& segment, bool counts) {
-  std::vector<Piece> pieces;
-  const int64_t begin = chunk.part_begin() + segment.first, end = begin + segment.length;
-  for (const Slot& slot : chunk.slots()) {
-    const int64_t first = std::max(slot.offset, begin), last = std::min(slot.offset + slot.size, end);
-    if (first < last) pieces.push_back({slot.parameter, first - begin, {first - slot.offset, last - first, counts}});
-  }
-  return pieces;
-}
 
 bool is_among(const std::vector<size_t>& numbers, const Chunk& chunk) {
   return std::find(numbers.begin(), numbers.end(), chunk.index()) != numbers.end();
@@ -54,36 +25,21 @@ bool is_among(const std::vector<size_t>& numbers, const Chunk& chunk) {
 ChunkStore::ChunkStore(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options,
                        std::unique_ptr<Placement> placement)
     : options_(options), mesh_(mesh), placement_(placement ? std::move(placement) : std::make_unique<GatherNext>()) {
-  require(options.sharing.is_legal(), "zero",
-          "gradients are shared with states alone, parameters with gradients alone");
-  std::vector<nn::Parameter*> held;
-  std::vector<PackItem> items;
-  std::map<Family, int64_t> families;
-  std::vector<comm::Group*> sharers;  // of each family
-  for (nn::Parameter& p : parameters) {
-    const auto [family, is_new] = families.emplace(family_of(p), families.size());
-    if (is_new) sharers.push_back(&sharers_of(p.spec, mesh, options));
-    held.push_back(&p);
-    items.push_back({p.value.numel(), family->second, sharers[static_cast<size_t>(family->second)]->size()});
-  }
-  const ChunkPlan plan = plan_chunks(items, options.capacity);
+  StorePlan plan = plan_store(parameters, mesh, options);
   padding_ = plan.padding;
-  for (const PackedChunk& packed : plan.chunks) {
-    std::vector<Slot> slots;
-    for (size_t i = 0; i < packed.items.size(); ++i)
-      slots.push_back({held[packed.items[i]], packed.offsets[i], items[packed.items[i]].size});
-    const auto family = static_cast<size_t>(items[packed.items[0]].group);
-    add(std::move(slots), packed.length, *sharers[family], parameters);
-  }
-  if (options.sharing.parameters) observer_.emplace();
+  for (PlannedChunk& chunk : plan.chunks) add(std::move(chunk), parameters);
+  if (options.sharing.parameters && !chunks_.empty()) observer_.emplace();
 }
 
 ChunkStore::~ChunkStore() = default;
 
-void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters) {
+void ChunkStore::add(PlannedChunk planned, const nn::Parameters& parameters) {
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
-  const bool trained = slots.front().parameter->value.requires_grad();
+  std::vector<Slot>& slots = planned.slots;
+  const int64_t length = planned.length;
+  comm::Group& sharers = *planned.sharers;
+  const bool trained = planned.is_trained;
   const bool has_masters = trained && options_.masters.has_value();
   const KindScope kind(has_masters ? Kind::States : Kind::Parameters);
   const at::Tensor exact = options_.inference
@@ -102,19 +58,19 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
                        : nullptr);
   if (homes_.back()) home = homes_.back();
   const bool is_lossless = !has_masters && !options_.sharing.parameters;  // gathered over the values themselves
+  const at::Device lent_on = home->lends_on(exact.device());
   {
     const KindScope parameters_kind(Kind::Parameters);
-    chunks_.push_back(
-        std::make_unique<Chunk>(chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact,
-                                sharers, is_lossless ? std::nullopt : options_.compression, *home, options_.capacity,
-                                options_.sharing.parameters ? this : nullptr, options_.inference));
+    chunks_.push_back(std::make_unique<Chunk>(
+        chunks_.size(), std::move(slots), has_masters ? exact.to(options.dtype()) : exact, sharers,
+        is_lossless ? std::nullopt : options_.compression, *home, options_.capacity,
+        options_.sharing.parameters ? this : nullptr, options_.inference && lent_on == exact.device()));
   }
   Chunk& chunk = *chunks_.back();
   bytes_.push_back(chunk.bytes());
   // of several runs of sharers the first saves and counts
   const int replica = mesh_.place().index(tensor::replicas(chunk.slots().front().parameter->spec, mesh_.place()));
   const bool counts = replica / sharers.size() == 0;
-  const at::Device lent_on = home->lends_on(exact.device());
   // Parameters that stay on an accelerator, of which an update on the host gets copies.
   const bool is_far = chunk.stays() && lent_on != exact.device();
   std::vector<Shard>& shards = trained ? shards_ : frozen_;
@@ -127,7 +83,8 @@ void ChunkStore::add(std::vector<Slot> slots, int64_t length, comm::Group& share
       parts.values = home->keep(sharers.size() > 1 ? own.clone() : own);
       parts.copy = kept;
     }
-    shards.emplace_back(std::move(parts), pieces_of(chunk, segment, counts));
+    shards.emplace_back(std::move(parts),
+                        pieces_of(chunk.slots(), chunk.part_begin() + segment.first, segment.length, counts));
   }
 }
 
@@ -137,15 +94,17 @@ std::span<const Shard> ChunkStore::shards_of(const Chunk& chunk) const {
 }
 
 void ChunkStore::updated(bool loaded) {
-  end_pass();
+  close_pass();
   for_chunks([&](Chunk& chunk) {  // what a policy kept for another pass has the old values
     if (chunk.trained() || loaded) release(chunk);
   });
-  rethrow();
+  if (!takes_part_) rethrow();
   const at::NoGradGuard no_grad;
   if (loaded)
-    for_leases(shards_, {.values = Access::Read, .copy = Access::Write}, [](size_t, Resident& shard) {
-      if (shard.copy.defined()) shard.copy.copy_(shard.values);
+    attempt([&] {
+      for_leases(shards_, {.values = Access::Read, .copy = Access::Write}, [](size_t, Resident& shard) {
+        if (shard.copy.defined()) shard.copy.copy_(shard.values);
+      });
     });
   std::deque<comm::Work> shares;  // oldest first
   const auto end_oldest = [&] {
@@ -156,10 +115,10 @@ void ChunkStore::updated(bool loaded) {
   for_chunks([&](Chunk& chunk) {
     if (!chunk.stays() || !(chunk.trained() || loaded)) return;
     // whatever became of it: ranks that did not hear of a failure go on to this chunk, too
-    if (shares.size() == kSharesUnderWay) attempt(end_oldest);
+    if (shares.size() == kSharesUnderWay) attempt_together(end_oldest);
     shares.push_back(chunk.share());
   });
-  while (!shares.empty()) attempt(end_oldest);
+  while (!shares.empty()) attempt_together(end_oldest);
   rethrow();
 }
 
@@ -171,6 +130,11 @@ Situation ChunkStore::situation() const {
 }
 
 void ChunkStore::end_pass() {
+  close_pass();
+  rethrow();
+}
+
+void ChunkStore::close_pass() {
   timeline_.end_pass();
   const std::vector<size_t> gone = placement_->after_pass(situation());
   for_chunks([&](Chunk& chunk) {
@@ -180,31 +144,50 @@ void ChunkStore::end_pass() {
       chunk.ready();
   });
   // A chunk that is whole and was not gathered has NaN, also where rethrow() has told of it already.
-  const bool failed =
-      failure_ || std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
-        return !chunk->stays() && chunk->state() != Chunk::State::Sharded && !is_among(gathered_, *chunk);
-      });
-  if (failed) for_chunks([&](Chunk& chunk) { release(chunk); });
+  const bool failed = !takes_part_ || std::any_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
+    return !chunk->stays() && chunk->state() != Chunk::State::Sharded && !is_among(gathered_, *chunk);
+  });
+  if (failed) release_all();
   placement_->settled(situation());
-  rethrow();
 }
 
-template <class Body>
-void ChunkStore::attempt(const Body& body) {
+void ChunkStore::release_all() {
+  for_chunks([&](Chunk& chunk) { release(chunk); });
+}
+
+void ChunkStore::keep_failure(std::exception_ptr error, bool takes_part) {
+  // Nobody is to be told of what followed from a gather that failed.
+  if (!failure_) failure_ = std::move(error);
+  takes_part_ = takes_part_ && takes_part;
+}
+
+void ChunkStore::attempt(const std::function<void()>& body) {
   try {
     body();
   } catch (...) {
-    if (!failure_) failure_ = std::current_exception();
+    keep_failure(std::current_exception(), /*takes_part=*/true);
+  }
+}
+
+template <class Body>
+void ChunkStore::attempt_together(const Body& body) {
+  try {
+    body();
+  } catch (...) {
+    keep_failure(std::current_exception(), /*takes_part=*/false);
   }
 }
 
 template <class Body>
 void ChunkStore::for_chunks(const Body& body) {
-  for (const auto& chunk : chunks_) attempt([&] { body(*chunk); });
+  for (const auto& chunk : chunks_) attempt_together([&] { body(*chunk); });
 }
 
 void ChunkStore::rethrow() {
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  if (!failure_) return;
+  release_all();
+  takes_part_ = true;
+  std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
 void ChunkStore::gather(Chunk& chunk) {
@@ -235,19 +218,20 @@ void ChunkStore::before_use(Chunk& chunk) {
   const at::NoGradGuard no_grad;  // observers run inside whatever called the operator
   try {
     Plan plan;
-    const bool changes = chunk.index() != timeline_.current() && !failure_;
+    const bool changes = chunk.index() != timeline_.current() && takes_part_;
     if (changes) {
       timeline_.used(chunk.index());
       plan = placement_->before_use(situation());
     }
     for (const size_t other : plan.release) release(*chunks_[other]);
-    if (failure_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();
+    if (changes) placement_->released();
+    if (!takes_part_ && chunk.state() == Chunk::State::Sharded) chunk.fill_with_nan();
     gather(chunk);
     chunk.begin_use();
     for (const size_t other : plan.gather) gather(*chunks_[other]);
     if (changes) placement_->settled(situation());
   } catch (...) {
-    failure_ = std::current_exception();
+    keep_failure(std::current_exception(), /*takes_part=*/false);
     if (chunk.state() != Chunk::State::Computing) {
       if (std::erase(gathered_, chunk.index()) > 0) counts_.gathered -= chunk.bytes();
       chunk.fill_with_nan();
@@ -259,6 +243,8 @@ void ChunkStore::before_use(Chunk& chunk) {
 void ChunkStore::before_bring(Chunk& chunk, size_t segment) {
   if (chunk.trained()) shards_of(chunk)[segment].make_copy();
 }
+
+void ChunkStore::not_brought(Chunk&, std::exception_ptr error) { keep_failure(std::move(error), /*takes_part=*/true); }
 
 void ChunkStore::after_use(Chunk& chunk) { chunk.end_use(); }
 

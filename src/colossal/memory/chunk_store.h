@@ -20,8 +20,10 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -36,6 +38,8 @@
 #include "colossal/memory/use_observer.h"
 
 namespace colossal::memory {
+
+struct PlannedChunk;
 
 struct ChunkOptions {
   Sharing sharing{};  ///< what replicas share out
@@ -53,8 +57,10 @@ struct ChunkOptions {
   std::shared_ptr<Home> home{};
   /// Nobody trains: parameters, which want no gradients and are shared out among one rank each, get their values from a
   /// checkpoint, through frozen(). Nothing is drawn or copied: `home` keeps tensors of which it is told no values, and
-  /// what it brings is what is read, for as long as a chunk is whole
+  /// where it lends them on the device that reads them what it brings is what is read, for as long as a chunk is whole
   bool inference = false;
+  /// Parameters that are none of the store's: they stay what they are
+  std::set<const nn::Parameter*> left_out{};
   /// Not null: what goes to `home` of a trained chunk may be taken to the device (ChunkStore::home_of), where this
   /// counts its bytes
   std::shared_ptr<std::atomic<int64_t>> on_device{};
@@ -72,9 +78,12 @@ struct ChunkOptions {
 /// Communication: none where nothing is shared. States: all_gather of every chunk in updated(), four under way at a
 ///                time, of all of them also where one fails. Parameters: all_gather of a chunk at each use that finds
 ///                it gone; all ranks that share must use chunks in the same order.
-/// Errors:        of the all_gathers; what happens inside an operator is thrown by the next call of rethrow(),
-///                updated() or end_pass(). Readers of a chunk that did not come see NaN until the pass ends: then all
-///                chunks are released, whoever has heard of it before.
+/// Errors:        of the all_gathers, behind which a rank takes part in no other one of that pass; of parts that this
+///                rank alone could not bring, and what attempt() caught: then it takes part in all that others wait
+///                for, so that all ranks reach a place where they agree on what went wrong. What happens inside an
+///                operator is thrown by the next call of rethrow(), updated() or end_pass(). Readers of a chunk that
+///                did not come see NaN, and where it is a part on all ranks, until the pass ends: then all chunks are
+///                released, whoever has heard of it before.
 /// Thread safety: one thread at a time uses parameters. It need not be the one that made the store.
 class ChunkStore final : public Chunk::Watcher {
  public:
@@ -102,12 +111,21 @@ class ChunkStore final : public Chunk::Watcher {
 
   /// After the values of shards changed: all ranks see the new parameters. `loaded`: by a checkpoint, not an optimizer,
   /// so copies of masters are made here.
+  /// Collective also where this rank alone has an error, which is thrown behind it.
   void updated(bool loaded = false);
   /// A micro-batch has gone forward and backward, or forward only. Without memory of it nothing is foretold; chunks are
   /// released, as Placement::after_pass() says, and gathers of the others are over: parts may be written to.
   void end_pass();
-  /// What went wrong inside an operator since.
+  /// The same, but errors wait for rethrow(), which the caller calls where ranks agree.
+  void close_pass();
+  /// What went wrong inside an operator, or in attempt(), since. Throws it once, and releases all chunks.
   void rethrow();
+  /// Releases what is gathered, which may have what another rank could not bring.
+  void release_all();
+  /// False: an all_gather failed here, and there is no use in further ones. rethrow() says why.
+  bool takes_part() const { return takes_part_; }
+  /// body(), which does not communicate: its error, of this rank's disk for instance, waits for rethrow().
+  void attempt(const std::function<void()>& body);
 
   struct Counts {
     int64_t gathers = 0, releases = 0;
@@ -121,16 +139,18 @@ class ChunkStore final : public Chunk::Watcher {
   void before_use(Chunk& chunk) override;
   void after_use(Chunk& chunk) override;
   void before_bring(Chunk& chunk, size_t segment) override;
+  void not_brought(Chunk& chunk, std::exception_ptr error) override;
   void release(Chunk& chunk);
   void gather(Chunk& chunk);
   Situation situation() const;
-  /// body(), whose error is kept for rethrow().
+  void keep_failure(std::exception_ptr error, bool takes_part);
+  /// body(), of an all_gather: behind an error of it this rank takes part in none.
   template <class Body>
-  void attempt(const Body& body);
+  void attempt_together(const Body& body);
   /// body(chunk) of all likewise.
   template <class Body>
   void for_chunks(const Body& body);
-  void add(std::vector<Slot> slots, int64_t length, comm::Group& sharers, const nn::Parameters& parameters);
+  void add(PlannedChunk planned, const nn::Parameters& parameters);
 
   ChunkOptions options_;
   comm::Mesh& mesh_;
@@ -144,7 +164,8 @@ class ChunkStore final : public Chunk::Watcher {
   std::vector<int64_t> bytes_;    // of chunks, when they are whole
   Counts counts_;
   int64_t padding_ = 0;
-  std::exception_ptr failure_;
+  std::exception_ptr failure_;  // the first one
+  bool takes_part_ = true;
   std::optional<UseObserver> observer_;
 };
 

@@ -17,20 +17,20 @@ int64_t bytes_of(const std::vector<size_t>& chunks, const Situation& now) {
 
 }  // namespace
 
-int64_t GatherWithinDevice::room(const Situation& now) const {
-  const auto others = trace_->others(now.timeline);
+int64_t GatherWithinDevice::room_beside(std::optional<int64_t> others) const {
   if (!others) return 0;
   return static_cast<int64_t>(kSteadyShare * static_cast<double>(capacity_)) - *others - trace_->reserved();
 }
 
 Plan GatherWithinDevice::before_use(const Situation& now) {
   trace_->end_moment();
-  const int64_t room = this->room(now);
+  const int64_t room = room_beside(trace_->others(now.timeline)),
+                room_ahead = room_beside(trace_->next_change(now.timeline));
   std::vector<size_t> whole = now.in_use;  // and what must be
   if (!is_in(whole, *now.timeline.current())) whole.push_back(*now.timeline.current());
   Plan plan;
   const auto next = now.timeline.next();
-  if (next && !is_in(whole, *next) && bytes_of(whole, now) + now.bytes[*next] <= room) {
+  if (next && !is_in(whole, *next) && bytes_of(whole, now) + now.bytes[*next] <= std::min(room, room_ahead)) {
     whole.push_back(*next);
     plan.gather.push_back(*next);
   }
@@ -45,7 +45,8 @@ Plan GatherWithinDevice::before_use(const Situation& now) {
 std::vector<size_t> GatherWithinDevice::after_pass(const Situation& now) {
   trace_->end_pass(now.timeline);
   if (!trace_->is_in_passes()) return now.gathered;
-  return who_leaves(now, now.gathered, bytes_of(now.gathered, now) - room(now), leaves_);
+  return who_leaves(now, now.gathered, bytes_of(now.gathered, now) - room_beside(trace_->others(now.timeline)),
+                    leaves_);
 }
 
 void GatherWithinDevice::settled(const Situation& now) {

@@ -21,8 +21,10 @@ std::vector<int64_t> largest(std::vector<int64_t> numbers, comm::Group& ranks) {
 DeviceTrace::DeviceTrace(std::unique_ptr<DeviceMeter> meter) : meter_(std::move(meter)) {}
 
 bool DeviceTrace::raise(Moment& known, const Moment& measured) {
-  const bool is_more = measured.others > known.others || measured.in_use > known.in_use;
-  known = {std::max(known.others, measured.others), std::max(known.in_use, measured.in_use)};
+  const bool is_more =
+      measured.others > known.others || measured.in_use > known.in_use || measured.change > known.change;
+  known = {std::max(known.others, measured.others), std::max(known.in_use, measured.in_use),
+           std::max(known.change, measured.change)};
   return is_more;
 }
 
@@ -31,6 +33,7 @@ void DeviceTrace::begin_step() {
   measured_.clear();
   meter_->begin(resident_);
   in_step_ = in_passes_ = true;
+  is_changing_ = false;
   open_ = Open{.is_of_pass = false, .moment = {}, .gathered = 0, .on_device = resident_};
 }
 
@@ -48,18 +51,32 @@ void DeviceTrace::end_moment() {
   // That came since, as gradients do, or went, as they do in the update.
   const int64_t model = std::max<int64_t>(*on_device_, ended.on_device) - resident_ + ended.gathered;
   peak_model_ = std::max(peak_model_, resident_ + model);
-  const Moment moment{std::max<int64_t>(0, peak - model), ended.moment.in_use};
+  const Moment moment{std::max(ended.moment.change, peak - model), ended.moment.in_use, ended.moment.change};
   if (ended.is_of_pass)
     measured_.push_back(moment);
   else if (raise(rest_, moment))
     has_news_ = true;
 }
 
+void DeviceTrace::begin_change() {
+  if (!in_step_) return;
+  is_changing_ = true;
+  meter_->restart();
+}
+
 void DeviceTrace::begin_moment(const Timeline& timeline, int64_t gathered, int64_t in_use) {
   if (!in_step_) return;
+  int64_t change = 0;
+  if (std::exchange(is_changing_, false)) {
+    const int64_t peak = meter_->peak();
+    peak_ = std::max(peak_, resident_ + peak);
+    change = std::max<int64_t>(0, peak - (*on_device_ - resident_ + gathered));
+  }
   meter_->restart();
-  open_ = Open{
-      .is_of_pass = timeline.position() > 0, .moment = {0, in_use}, .gathered = gathered, .on_device = *on_device_};
+  open_ = Open{.is_of_pass = timeline.position() > 0,
+               .moment = {0, in_use, change},
+               .gathered = gathered,
+               .on_device = *on_device_};
 }
 
 void DeviceTrace::end_pass(const Timeline& timeline) {
@@ -85,13 +102,21 @@ std::optional<int64_t> DeviceTrace::others(const Timeline& timeline) const {
   if (!has_agreed_) return {};
   const size_t position = timeline.position();
   if (position == 0) return agreed_rest_;
-  const bool is_known = timeline.follows() && timeline.orders() == order_ && position <= agreed_.size();
-  return is_known ? agreed_[position - 1] : worst_;
+  return is_agreed(timeline) ? agreed_[position - 1].others : worst_;
+}
+
+std::optional<int64_t> DeviceTrace::next_change(const Timeline& timeline) const {
+  if (!has_agreed_) return {};
+  return is_agreed(timeline) ? agreed_[timeline.position() % agreed_.size()].change : worst_;
+}
+
+bool DeviceTrace::is_agreed(const Timeline& timeline) const {
+  return timeline.follows() && timeline.orders() == order_ && timeline.position() <= agreed_.size() && !agreed_.empty();
 }
 
 std::vector<int64_t> DeviceTrace::packed() const {
-  std::vector<int64_t> numbers{rest_.others, rest_.in_use};
-  for (const Moment& moment : known_) numbers.insert(numbers.end(), {moment.others, moment.in_use});
+  std::vector<int64_t> numbers{rest_.others, rest_.in_use, rest_.change};
+  for (const Moment& moment : known_) numbers.insert(numbers.end(), {moment.others, moment.in_use, moment.change});
   return numbers;
 }
 
@@ -107,11 +132,9 @@ bool DeviceTrace::agree(comm::Mesh& mesh) {
   agreed_.clear();
   if (outline[0] == -outline[1]) {  // else their passes differ, and nothing is foretold of a moment
     const std::vector<int64_t> all = largest(own, mates);
-    rest_ = {all[0], all[1]};
-    for (size_t i = 0; i < known_.size(); ++i) {
-      known_[i] = {all[2 * i + 2], all[2 * i + 3]};
-      agreed_.push_back(known_[i].others);
-    }
+    rest_ = {all[0], all[1], all[2]};
+    for (size_t i = 0; i < known_.size(); ++i) known_[i] = {all[3 * i + 3], all[3 * i + 4], all[3 * i + 5]};
+    agreed_ = known_;
     agreed_rest_ = rest_.others;
     has_agreed_ = true;
   }

@@ -26,12 +26,13 @@
 
 namespace colossal::memory {
 
-/// A moment lasts from one change of chunk to the next. Model data are chunks that are gathered and what on_device()
-/// counts; all else is `others`: activations, temporaries, whole gradients on their way.
-/// What is known of an order is the most that was measured in any pass of it since it was learnt, of all ranks that may
-/// share chunks: they come to the same decisions by it.
+/// A moment lasts from one change of chunk to the next, the gathers in front of it included: what these take beside
+/// their chunks, parts that are put together or compressed, counts for the moment that begins. Model data are chunks
+/// that are gathered and what on_device() counts; all else is `others`: activations, temporaries, whole gradients on
+/// their way. What is known of an order is the most that was measured in any pass of it since it was learnt, of all
+/// ranks that may share chunks: they come to the same decisions by it.
 ///
-/// Memory: 32 bytes a moment. Cost: a look at the meter a moment.
+/// Memory: 64 bytes a moment. Cost: two looks at the meter a moment.
 /// Thread safety: one thread at a time, that of the step.
 class DeviceTrace {
  public:
@@ -51,8 +52,10 @@ class DeviceTrace {
 
   // ---- for a placement
 
-  /// The moment that began last is over; then release what is to go, gather what is to come, and:
+  /// The moment that began last is over; then release what is to go, and:
   void end_moment();
+  /// What is to come is gathered now; and then:
+  void begin_change();
   /// The moment of `timeline`'s position begins: `gathered` bytes of chunks are whole in it, `in_use` of those at
   /// least. Position 0 is all that is no moment of a pass: between passes, and the update.
   void begin_moment(const Timeline& timeline, int64_t gathered, int64_t in_use);
@@ -61,11 +64,13 @@ class DeviceTrace {
   /// What is known of the moment at timeline's position, where its pass is like one that was agreed upon; of another
   /// order the most of any moment; none before agree().
   std::optional<int64_t> others(const Timeline& timeline) const;
+  /// Likewise what the change to the next moment needs at least: chunks that come ahead of it need that now.
+  std::optional<int64_t> next_change(const Timeline& timeline) const;
 
   // ---- what came of it
 
   /// Makes what was measured known, where something new was on any rank; returns whether. Collective among all ranks.
-  /// Communication: an all_reduce of 8 bytes over all; with something new of 24 bytes and of 16 a moment over all but
+  /// Communication: an all_reduce of 8 bytes over all; with something new of 24 bytes and of 24 a moment over all but
   /// "pipeline", and one of 8 over all.
   bool agree(comm::Mesh& mesh);
   /// Bytes that all moments of all ranks fit into where nothing but what is read is whole. The same on all ranks.
@@ -77,6 +82,7 @@ class DeviceTrace {
  private:
   struct Moment {
     int64_t others = 0, in_use = 0;
+    int64_t change = 0;  // of `others`, what was needed while the moment's chunks were gathered
   };
   /// Takes over what `measured` exceeds; returns whether it did.
   static bool raise(Moment& known, const Moment& measured);
@@ -86,7 +92,7 @@ class DeviceTrace {
   std::shared_ptr<std::atomic<int64_t>> on_device_ = std::make_shared<std::atomic<int64_t>>(0);
   int64_t reserved_ = 0, resident_ = 0;  // resident_: on_device_ when the step began
   int64_t peak_ = 0, peak_model_ = 0, least_ = 0;
-  bool in_step_ = false, in_passes_ = false;
+  bool in_step_ = false, in_passes_ = false, is_changing_ = false;
 
   struct Open {
     bool is_of_pass;
@@ -101,7 +107,8 @@ class DeviceTrace {
   uint64_t order_ = 0;            // of known_: Timeline::orders()
   bool has_news_ = false;
 
-  std::vector<int64_t> agreed_;  // others of known_, once they are the same everywhere; else empty
+  bool is_agreed(const Timeline& timeline) const;
+  std::vector<Moment> agreed_;  // known_, once it is the same everywhere; else empty
   int64_t worst_ = 0, agreed_rest_ = 0;
   bool has_agreed_ = false;
 };

@@ -20,4 +20,17 @@ char* map_host_pages(size_t bytes) {
 
 void unmap_host_pages(char* data, size_t bytes) { munmap(data, bytes); }
 
+char* resize_host_pages(char* data, size_t bytes, size_t wanted) {
+  if (wanted < bytes) unmap_host_pages(data + wanted, bytes - wanted);
+  if (wanted <= bytes || mremap(data, bytes, wanted, 0) != MAP_FAILED) return data;
+  // Left to itself the system would move them to where huge pages fall apart.
+  const size_t whole = (wanted + huge_page() - 1) / huge_page() * huge_page();
+  char* to = map_host_pages(whole);
+  if (!to) return nullptr;
+  if (wanted < whole) unmap_host_pages(to + wanted, whole - wanted);
+  if (mremap(data, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED) return to;
+  unmap_host_pages(to, wanted);
+  return nullptr;
+}
+
 }  // namespace colossal::memory

@@ -10,6 +10,11 @@ namespace colossal::memory {
 char* map_host_pages(size_t bytes);
 void unmap_host_pages(char* data, size_t bytes);
 
+/// Memory of `wanted` bytes in place of the `bytes` at `data`, both multiples of 4 KiB: those that both have are the
+/// same pages, perhaps elsewhere, others are given back or zeros. Null if there is no memory: then `data` is as before.
+/// Cost: a few system calls, where new memory would be filled with zeros.
+char* resize_host_pages(char* data, size_t bytes, size_t wanted);
+
 constexpr size_t huge_page() { return size_t{2} << 20; }
 
 }  // namespace colossal::memory

@@ -37,6 +37,8 @@ class Placement {
   virtual Plan before_use(const Situation& now) = 0;
   /// The pass is over: what is released. The rest stays for the next pass, or until its parameters change.
   virtual std::vector<size_t> after_pass(const Situation& now) { return now.gathered; }
+  /// What before_use() wanted to be released is, and nothing is gathered yet.
+  virtual void released() {}
   /// What before_use() or after_pass() wanted is done, and stays so until the next of them.
   virtual void settled(const Situation&) {}
 };

@@ -26,7 +26,7 @@ struct ShardTensors {
     bool is_there() const { return kept && has_values; }
   };
   std::shared_ptr<Home> home;
-  Tenant values, gradients, copy;
+  Tenant values, gradients, copy, directions;
   std::vector<Tenant> states;
   std::vector<Piece> pieces;
   at::TensorOptions options;  // the home knows on which device it lends those of this one
@@ -59,6 +59,7 @@ struct ShardTensors {
          lease ? lease->copy : none);
     for (size_t i = needs.places.first; i < std::min(states.size(), needs.places.end); ++i)
       body(states[i], needs.states, lease ? lease->states[i] : none);
+    body(directions, needs.directions, lease ? lease->directions : none);
   }
 
   static void bring(Tenant& tenant, Access access, at::Tensor& to) {
@@ -108,8 +109,29 @@ struct ShardTensors {
     copy_is_dropped = false;
   }
 
+  bool directions_are_gradients() const { return gradients.dtype == options.dtype().toScalarType(); }
+
+  void make_place_for_directions() {
+    if (directions.kept) return;
+    directions.kept = home->keep(at::empty({length}, options.device(home->lends_on(options.device()))));
+    directions.kept->forget();
+    directions.has_values = false;
+  }
+
+  /// `lease` has zeros, the first one of a step.
+  void begin_directions(Resident& lease) {
+    make_place_for_directions();
+    lease.directions = directions.lent = directions.kept->bring();
+    directions.has_values = true, directions.access = Access::Write;
+    lease.directions.zero_();
+  }
+
   /// The values were written, by their gradients.
   void end_update() {
+    if (directions.access != Access::None) {
+      directions.access = Access::None;
+      drop(directions);
+    }
     if (!std::exchange(drops_gradients, false)) return;
     gradients.access = Access::None;
     drop(gradients);
@@ -156,7 +178,8 @@ int64_t Shard::bytes() const {
   const std::lock_guard lock(tensors_->mutex);
   int64_t bytes = 0;
   const auto add = [&](const ShardTensors::Tenant& tenant, Access, const at::Tensor&) {
-    if (tenant.kept && &tenant != &tensors_->gradients) bytes += tenant.kept->bytes();
+    if (tenant.kept && &tenant != &tensors_->gradients && &tenant != &tensors_->directions)
+      bytes += tenant.kept->bytes();
   };
   tensors_->for_tenants(Needs::all(), nullptr, add);
   return bytes;
@@ -175,12 +198,19 @@ size_t Shard::add_state(const at::Tensor& initial) const {
   return tensors_->states.size() - 1;
 }
 
+void Shard::make_place_for_directions() const {
+  const std::lock_guard lock(tensors_->mutex);
+  tensors_->make_place_for_directions();
+}
+
 void Shard::set_whole_gradients(const at::Tensor& gradients) const {
   drop_gradients();
   const std::lock_guard lock(tensors_->mutex);
   const at::Device there = gradients.device(), lent_on = tensors_->home->lends_on(there);
   std::shared_ptr<Kept> kept = InPlace().keep(gradients);
-  tensors_->gradients = {.kept = lent_on == there ? std::move(kept) : brought_to(lent_on, std::move(kept))};
+  tensors_->gradients = {.kept = lent_on == there ? std::move(kept) : brought_to(lent_on, std::move(kept)),
+                         .numel = gradients.numel(),
+                         .dtype = gradients.scalar_type()};
 }
 
 void Shard::add_gradients(const at::Tensor& more, at::ScalarType sums) const {
@@ -253,10 +283,18 @@ Lease Shard::lease(const Needs& needs) const {
   const bool has_copy = !tensors_->copy_is_dropped;
   if (!has_copy && needs.copy != Access::None)
     wanted.values = std::max(wanted.values, Access::Read), wanted.copy = Access::Write;
+  const bool are_gradients = tensors_->directions_are_gradients();
+  if (are_gradients) wanted.gradients = std::max(wanted.gradients, std::exchange(wanted.directions, Access::None));
   tensors_->for_tenants(wanted, held.get(), &ShardTensors::bring);
+  if (needs.directions != Access::None) {
+    if (are_gradients)
+      held->directions = held->gradients;
+    else if (!held->directions.defined())
+      tensors_->begin_directions(*held);
+  }
   if (!has_copy && held->copy.defined()) tensors_->fill_copy(*held);
-  if (tensors_->values.access == Access::Write && tensors_->gradients.access != Access::None)
-    tensors_->is_updated = true;
+  const bool has_gradients = tensors_->gradients.access != Access::None || tensors_->directions.access != Access::None;
+  if (tensors_->values.access == Access::Write && has_gradients) tensors_->is_updated = true;
   return held;
 }
 

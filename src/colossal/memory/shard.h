@@ -44,6 +44,8 @@ struct Needs {
   Access states = Access::None;  ///< of `places`; none of the others
   Places places{};
   Access copy = Access::None;  ///< of values that are to be written it is brought to be written in any case
+  /// Needs gradients likewise where these have the values' dtype: then they are the same tensor
+  Access directions = Access::None;
   static Needs all() { return {Access::Write, Access::Write, Access::Write}; }
 };
 
@@ -66,6 +68,10 @@ class Resident {
   at::Tensor copy;
   /// What Shard::add_state() was given, in that order
   std::vector<at::Tensor> states;
+  /// For what a rule makes of the gradients in a step, of values' dtype: the gradients themselves where they have it, as
+  /// nobody reads them after an update; else a tensor beside them, zeros for the first lease of it, to be written.
+  /// They are over with the next lease that has them and writes values
+  at::Tensor directions;
   /// Ascending, each behind the one before; padding may follow the last one
   const std::vector<Piece>& pieces;
 
@@ -105,13 +111,16 @@ class Shard {
   /// The same for all handles of this shard, and for no other one.
   const void* identity() const { return tensors_.get(); }
   int64_t length() const;
-  /// That a lease of all of it takes of the home's memory, without gradients.
+  /// That a lease of all of it takes of the home's memory, without gradients and directions.
   int64_t bytes() const;
   /// Dtype of the values, and the device of whoever has a lease, which changes where the home moves (MovableHome).
   at::TensorOptions options() const;
   /// Adds a tensor to the shard's states; returns its place in Resident::states. Nothing is brought. Errors ("shard"):
   /// somebody has a lease; those of Home::keep().
   size_t add_state(const at::Tensor& initial) const;
+  /// The place of directions that are apart from the gradients, in the home: before the first step, so that whoever
+  /// counts what the home keeps finds them. Errors: of Home::keep().
+  void make_place_for_directions() const;
   /// Gradients that are a view of something that lives as long as the shard, and stays where it is.
   void set_whole_gradients(const at::Tensor& gradients) const;
   /// gradients += `more` [length()], in the dtype `sums`: of an accelerator, where the home lends on the host. The sum

@@ -12,27 +12,26 @@ Adafactor::Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& 
 
 void Adafactor::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  Directions directions(shards());
   moments_.begin(gradient_scale, 1 - std::pow(static_cast<double>(step), -0.8));
   memory::for_leases(shards(), {.gradients = Access::Read, .states = Access::Write},
                      [&](size_t i, memory::Resident& shard) { moments_.add(i, shard, shard.gradients); });
   moments_.update();
   at::Tensor squares_of_values = tensors().zeros(), squares_of_directions = tensors().zeros();
-  memory::for_leases(shards(), {.values = Access::Read, .gradients = Access::Write, .states = Access::Read},
-                     [&](size_t i, memory::Resident& shard) {
-                       moments_.divide(i, shard, shard.gradients, gradient_scale, directions.of(i, shard),
-                                       squares_of_directions);
-                       tensors().add_squares(shard.pieces, shard.values, squares_of_values);
-                     });
+  memory::for_leases(
+      shards(),
+      {.values = Access::Read, .gradients = Access::Read, .states = Access::Read, .directions = Access::Write},
+      [&](size_t i, memory::Resident& shard) {
+        moments_.divide(i, shard, shard.gradients, gradient_scale, shard.directions, squares_of_directions);
+        tensors().add_squares(shard.pieces, shard.values, squares_of_values);
+      });
   const at::Tensor mean_squares =
       tensors().norms({squares_of_values, squares_of_directions}) / tensors().roots_of_sizes();
   const TensorFactors factors(mean_squares[0].clamp_min(1e-3) / mean_squares[1].clamp_min(1.0));
-  for_pieces([&](size_t i, memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
-    const at::Tensor direction = directions.of(i, shard);
-    descend(shard, piece, direction,
+  for_pieces([&](memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
+    descend(shard, piece, shard.directions,
             {.rate = learning_rate,
              .weight_decay = config().weight_decay,
-             .scale = factors.take(of_piece(direction, piece), tensor)});
+             .scale = factors.take(of_piece(shard.directions, piece), tensor)});
   });
 }
 

@@ -11,8 +11,8 @@ namespace colossal::optim {
 ///   w -= rate * max(1e-3, RMS(w)) * u + rate * weight_decay * w
 ///
 /// The rate is the schedule's: that of the paper is min(1e-2, 1 / sqrt(t)). States: two vectors a matrix, on every
-/// rank, and a value for each element of other parameters; u takes the gradients' place, or a value an element where
-/// their dtype is another. Passes over matrices: sums of rows and columns (4 bytes an element of fp32), u and its norm
+/// rank, and a value for each element of other parameters; u lies in Resident::directions.
+/// Passes over matrices: sums of rows and columns (4 bytes an element of fp32), u and its norm
 /// (8), the norm of w (4), the step (12).
 /// Communication: an all_reduce of the sum of rows and columns of all matrices, and one of 2 * tensors, doubles a step
 ///                among all ranks.
@@ -20,6 +20,7 @@ class Adafactor : public TensorwiseOptimizer {
  public:
   Adafactor(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
+  Takes takes() const override { return {.directions = true}; }
 
  private:
   void add_to(std::vector<StateTensor>& state) const override;

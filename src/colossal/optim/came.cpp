@@ -14,23 +14,24 @@ Came::Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, co
 void Came::step(int64_t, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   const std::vector<double>& betas = config().betas;
-  Directions updates(shards());
   moments_.begin(gradient_scale, betas[1]);
   memory::for_leases(shards(), {.gradients = Access::Read, .states = Access::Write, .places = moments_.places()},
                      [&](size_t i, memory::Resident& shard) { moments_.add(i, shard, shard.gradients); });
   moments_.update();
   at::Tensor squares = tensors().zeros();
-  memory::for_leases(shards(), {.gradients = Access::Write, .states = Access::Read, .places = moments_.places()},
-                     [&](size_t i, memory::Resident& shard) {
-                       moments_.divide(i, shard, shard.gradients, gradient_scale, updates.of(i, shard), squares);
-                     });
+  memory::for_leases(
+      shards(),
+      {.gradients = Access::Read, .states = Access::Read, .places = moments_.places(), .directions = Access::Write},
+      [&](size_t i, memory::Resident& shard) {
+        moments_.divide(i, shard, shard.gradients, gradient_scale, shard.directions, squares);
+      });
   const at::Tensor mean_squares = tensors().norms({squares})[0] / tensors().roots_of_sizes();
   const TensorFactors factors(1 / mean_squares.clamp_min(1.0));
   instability_.begin(1, betas[2], 1e-16);
-  // from here on updates are how far they are from what was expected
-  memory::for_leases(shards(), {.gradients = Access::Write, .states = Access::Write, .places = averages_.places()},
-                     [&](size_t i, memory::Resident& shard) {
-                       const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
+  // from here on directions, the updates, are how far they are from what was expected
+  memory::for_leases(shards(), {.states = Access::Write, .places = averages_.places(), .directions = Access::Write},
+                     [&](size_t, memory::Resident& shard) {
+                       const at::Tensor update = shard.directions, average = averages_.of(shard, 0);
                        for (const memory::Piece& piece : shard.pieces) {
                          const at::Tensor own = of_piece(update, piece);
                          const double factor = factors.take(own, tensors().index(*piece.parameter));
@@ -41,9 +42,9 @@ void Came::step(int64_t, double learning_rate, double gradient_scale) {
   instability_.update();
   memory::for_leases(
       shards(),
-      {.values = Access::Write, .gradients = Access::Read, .states = Access::Read, .places = averages_.places()},
-      [&](size_t i, memory::Resident& shard) {
-        const at::Tensor update = updates.of(i, shard), average = averages_.of(shard, 0);
+      {.values = Access::Write, .states = Access::Read, .places = averages_.places(), .directions = Access::Read},
+      [&](size_t, memory::Resident& shard) {
+        const at::Tensor update = shard.directions, average = averages_.of(shard, 0);
         instability_.divide(shard.pieces, average, 1, update, squares);
         for (const memory::Piece& piece : shard.pieces)
           descend(shard, piece, FactoredMoments::is_matrix(*piece.parameter) ? update : average,

@@ -12,8 +12,7 @@ namespace colossal::optim {
 ///   w -= rate (m / sqrt(S) + weight_decay w); where w is not a matrix, m in place of m / sqrt(S)
 ///
 /// States: a value an element, four vectors a matrix on every rank, and one value more for each element of other
-///         parameters; u, then u - m, then m / sqrt(S) take the gradients' place, or a value an element where their
-///         dtype is another.
+///         parameters; u, then u - m, then m / sqrt(S) lie in Resident::directions.
 /// Passes over matrices: sums of rows and columns (4 bytes an element of fp32), u and its norm (8), m and u - m (16),
 /// sums of these (4), m / sqrt(S) (8), the step (12).
 /// Communication: two all_reduces of the sum of rows and columns of all matrices, and one of a number a tensor, doubles
@@ -22,6 +21,7 @@ class Came : public TensorwiseOptimizer {
  public:
   Came(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
+  Takes takes() const override { return {.directions = true}; }
 
  private:
   void add_to(std::vector<StateTensor>& state) const override;

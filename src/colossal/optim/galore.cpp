@@ -124,17 +124,17 @@ void Galore::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::Tensor low = projected();  // gradients, then directions
   const ops::AdamStep adam = adam_step(config(), step, learning_rate);
   ops::adam_direction_({low, low, {}, gradient_scale}, low, moments_[0], moments_[1], adam);
-  Directions directions(shards());
-  memory::for_leases(shards(), kUpdate, [&](size_t i, memory::Resident& shard) {
-    const at::Tensor up = directions.of(i, shard);
-    for_blocks(shard, up, [&](const Matrix& matrix, at::Tensor block, int64_t row, int64_t column, bool) {
+  memory::Needs needs = kUpdate;
+  needs.directions = Access::Write;
+  memory::for_leases(shards(), needs, [&](size_t i, memory::Resident& shard) {
+    for_blocks(shard, shard.directions, [&](const Matrix& matrix, at::Tensor block, int64_t row, int64_t column, bool) {
       const at::Tensor direction = matrix.low(low);
       block.copy_(
           matrix.from_left
               ? ops::matmul_nn(cut(matrix.projection, row, block.size(0)), direction.narrow(1, column, block.size(1)))
               : ops::matmul_nt(direction.narrow(0, row, block.size(0)), cut(matrix.projection, column, block.size(1))));
     });
-    adam_or_descend(others_, adam, gradient_scale, i, shard, up,
+    adam_or_descend(others_, adam, gradient_scale, i, shard,
                     {.rate = learning_rate, .weight_decay = config().weight_decay, .scale = config().projection_scale});
   });
 }

@@ -17,15 +17,14 @@ namespace colossal::optim {
 /// parameters get AdamW. Works under every layout: projections of the parts that ranks hold add up.
 ///
 /// States: rank (n + 2 m) values a matrix (n the smaller side), on every rank, and two for each element of other
-///         parameters; while a step runs rank m values a matrix more. Directions take the gradients' place, or a value
-///         an element where their dtype is another.
+///         parameters; while a step runs rank m values a matrix more, and Resident::directions of one shard at a time.
 /// Communication: an all_reduce of the sum of all R a step among all ranks; in steps that compute P, a reduce of each
 ///                whole gradient to the rank that does it, and a broadcast of P.
 class Galore : public TensorwiseOptimizer {
  public:
   Galore(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
-  size_t most_shards() const override { return std::max<size_t>(1, owners_.most_shards()); }
+  Takes takes() const override { return {.directions = true, .shards = std::max<size_t>(1, owners_.most_shards())}; }
 
  private:
   void add_to(std::vector<StateTensor>& state) const override;

@@ -9,27 +9,26 @@ namespace colossal::optim {
 
 void Lamb::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
-  Directions directions(shards());
   at::Tensor squares_of_values = tensors().zeros(), squares_of_directions = tensors().zeros();
   ops::AdamStep adam = adam_step(config(), step, learning_rate);
-  memory::for_leases(shards(), {.values = Access::Read, .gradients = Access::Write, .states = Access::Write},
-                     [&](size_t i, memory::Resident& shard) {
-                       const at::Tensor direction = directions.of(i, shard);
-                       for_updates(config(), shard, step, gradient_scale, false, [&](const Run& run) {
-                         const auto states = states_.of(shard, run.offset, run.size);
-                         adam.weight_decay = run.weight_decay;
-                         ops::adam_direction_({run.update.values, run.update.gradients, {}, gradient_scale},
-                                              direction.narrow(0, run.offset, run.size), states[0], states[1], adam);
-                       });
-                       tensors().add_squares(shard.pieces, shard.values, squares_of_values);
-                       tensors().add_squares(shard.pieces, direction, squares_of_directions);
-                     });
+  memory::for_leases(
+      shards(),
+      {.values = Access::Read, .gradients = Access::Read, .states = Access::Write, .directions = Access::Write},
+      [&](size_t, memory::Resident& shard) {
+        for_updates(config(), shard, step, gradient_scale, false, [&](const Run& run) {
+          const auto states = states_.of(shard, run.offset, run.size);
+          adam.weight_decay = run.weight_decay;
+          ops::adam_direction_({run.update.values, run.update.gradients, {}, gradient_scale},
+                               shard.directions.narrow(0, run.offset, run.size), states[0], states[1], adam);
+        });
+        tensors().add_squares(shard.pieces, shard.values, squares_of_values);
+        tensors().add_squares(shard.pieces, shard.directions, squares_of_directions);
+      });
   const at::Tensor norms = tensors().norms({squares_of_values, squares_of_directions});
   const TensorFactors trust(at::where((norms[0] > 0).logical_and(norms[1] > 0), norms[0] / norms[1], 1.0));
-  for_pieces([&](size_t i, memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
-    const at::Tensor direction = directions.of(i, shard);
-    descend(shard, piece, direction,
-            {.rate = learning_rate, .weight_decay = 0, .scale = trust.take(of_piece(direction, piece), tensor)});
+  for_pieces([&](memory::Resident& shard, const memory::Piece& piece, size_t tensor) {
+    descend(shard, piece, shard.directions,
+            {.rate = learning_rate, .weight_decay = 0, .scale = trust.take(of_piece(shard.directions, piece), tensor)});
   });
 }
 

@@ -96,15 +96,15 @@ void Muon::for_blocks(size_t k, const memory::Resident& shard, const at::Tensor&
   }
 }
 
-void Muon::orthogonalize(Directions& directions) const {
+void Muon::orthogonalize() const {
   const auto for_parts = [&](size_t k, const at::Tensor& whole, const OwnerComputes::Leases& leases, const auto& body) {
     for (const size_t i : owners_.matrices()[k].shards) {
       const memory::Resident& shard = *leases.at(i);
-      for_blocks(k, shard, directions.of(i, shard), whole, body);
+      for_blocks(k, shard, shard.directions, whole, body);
     }
   };
   owners_.run(shards(), options_,
-              {.needs = {.gradients = Access::Write},
+              {.needs = {.directions = Access::Write},
                .collect =
                    [&](size_t k, const at::Tensor& whole, const auto& leases) {
                      for_parts(k, whole, leases, [](const at::Tensor& mine, at::Tensor same, bool counts) {
@@ -127,31 +127,33 @@ void Muon::orthogonalize(Directions& directions) const {
 void Muon::step(int64_t step, double learning_rate, double gradient_scale) {
   const at::NoGradGuard no_grad;
   const double keep = config().betas[0];
-  Directions directions(shards());
-  memory::for_leases(shards(), {.gradients = Access::Write, .states = Access::Write, .places = momentum_.places()},
-                     [&](size_t i, memory::Resident& shard) {
-                       const at::Tensor to = directions.of(i, shard);
-                       for (size_t p = 0; p < shard.pieces.size(); ++p)
-                         for (at::Tensor momentum : momentum_.of(i, shard, p)) {
-                           const at::Tensor g =
-                               of_piece(shard.gradients, shard.pieces[p]).to(momentum.scalar_type()) * gradient_scale;
-                           momentum.lerp_(g, 1 - keep);
-                           of_piece(to, shard.pieces[p]).copy_(at::lerp(g, momentum, keep));
-                         }
-                     });
-  orthogonalize(directions);
+  memory::for_leases(
+      shards(),
+      {.gradients = Access::Read, .states = Access::Write, .places = momentum_.places(), .directions = Access::Write},
+      [&](size_t i, memory::Resident& shard) {
+        for (size_t p = 0; p < shard.pieces.size(); ++p)
+          for (at::Tensor momentum : momentum_.of(i, shard, p)) {
+            const at::Tensor g = of_piece(shard.gradients, shard.pieces[p]).to(momentum.scalar_type()) * gradient_scale;
+            momentum.lerp_(g, 1 - keep);
+            of_piece(shard.directions, shard.pieces[p]).copy_(at::lerp(g, momentum, keep));
+          }
+      });
+  orthogonalize();
   const ops::AdamStep adam{.learning_rate = learning_rate,
                            .beta1 = config().betas[1],
                            .beta2 = config().betas[2],
                            .epsilon = config().epsilon,
                            .step = step};
-  memory::for_leases(
-      shards(),
-      {.values = Access::Write, .gradients = Access::Read, .states = Access::Write, .places = others_.places()},
-      [&](size_t i, memory::Resident& shard) {
-        adam_or_descend(others_, adam, gradient_scale, i, shard, directions.of(i, shard),
-                        {.rate = learning_rate, .weight_decay = config().weight_decay});
-      });
+  memory::for_leases(shards(),
+                     {.values = Access::Write,
+                      .gradients = Access::Read,
+                      .states = Access::Write,
+                      .places = others_.places(),
+                      .directions = Access::Read},
+                     [&](size_t i, memory::Resident& shard) {
+                       adam_or_descend(others_, adam, gradient_scale, i, shard,
+                                       {.rate = learning_rate, .weight_decay = config().weight_decay});
+                     });
 }
 
 void Muon::add_to(std::vector<StateTensor>& state) const {

@@ -21,8 +21,7 @@ namespace colossal::optim {
 /// Layouts: matrices are those of the whole model under every layout and way to share out: each is put together on one
 ///          rank of its stage, which makes it orthogonal, and goes back to all. Their number divides among the ranks.
 /// States:  a value for each element of matrices, two for others, shared out as the shards are. While a step runs: what
-///          OwnerComputes holds; directions take the gradients' place, or a value an element where their dtype is
-///          another.
+///          OwnerComputes holds, and Resident::directions.
 /// Communication: for each matrix a reduce to its rank and a broadcast from it, n m elements each, in fp32 (fp64 of
 ///                fp64 values), among the ranks of a stage. None for a stage of one rank.
 /// Cost:    of a matrix with n <= m: 5 (4 n^2 m + 2 n^3) floating-point operations.
@@ -30,7 +29,9 @@ class Muon : public TensorwiseOptimizer {
  public:
   Muon(const OptimizerConfig& config, std::vector<memory::Shard>& shards, const LogicalTensors& logical);
   void step(int64_t step, double learning_rate, double gradient_scale) override;
-  size_t most_shards() const override { return std::max<size_t>(1, owners_.most_shards()); }
+  Takes takes() const override {
+    return {.directions = true, .shards = std::max<size_t>(1, owners_.most_shards()), .of_directions = true};
+  }
 
  private:
   void add_to(std::vector<StateTensor>& state) const override;
@@ -46,7 +47,7 @@ class Muon : public TensorwiseOptimizer {
   template <class Body>
   void for_blocks(size_t k, const memory::Resident& shard, const at::Tensor& buffer, const at::Tensor& whole,
                   const Body& body) const;
-  void orthogonalize(Directions& directions) const;
+  void orthogonalize() const;
 
   at::TensorOptions options_;      ///< with which matrices are exchanged and multiplied
   std::vector<Segment> segments_;  ///< of each matrix

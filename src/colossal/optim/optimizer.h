@@ -42,11 +42,19 @@ class Optimizer {
   /// One update of all values, and of their copies, from their gradients times `gradient_scale`. `step` counts from 1.
   /// Collective among all ranks.
   virtual void step(int64_t step, double learning_rate, double gradient_scale) = 0;
+  /// Whether step() sends anything: else it may fail on one rank, and the others do not wait for that one in it.
+  virtual bool communicates() const { return false; }
   /// Everything that must be saved, beside the step, to be read or filled from a checkpoint: shard after shard, and
   /// nothing of them is brought before.
   virtual std::vector<StateTensor> state() = 0;
-  /// Shards whose gradients step() has leases of at one time, at most; of anything else it has those of one.
-  virtual size_t most_shards() const { return 1; }
+  /// What step() has leases of, for whoever gives it room: of anything that is not named here it has that of one shard
+  /// at a time.
+  struct Takes {
+    bool directions = false;     ///< memory::Resident::directions
+    size_t shards = 1;           ///< of several at one time, at most: of their gradients,
+    bool of_directions = false;  ///< or of their directions
+  };
+  virtual Takes takes() const { return {}; }
   /// Whether shards may come to lie on `device`, some or all, whatever lent them when this was made: a rule that looks
   /// at each shard alone computes wherever that is. Others join what they know of all shards on one device.
   virtual bool takes_shards_on(at::Device device) const { return device.is_cpu(); }

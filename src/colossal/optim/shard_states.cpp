@@ -116,13 +116,6 @@ void for_updates(const OptimizerConfig& config, const memory::Resident& shard, i
   });
 }
 
-at::Tensor Directions::of(size_t index, const memory::Resident& shard) {
-  const at::TensorOptions of_values = shards_[index].options();
-  if (shard.gradients.dtype() == of_values.dtype()) return shard.gradients;
-  if (!own_[index].defined()) own_[index] = at::zeros({shards_[index].length()}, of_values);
-  return own_[index];
-}
-
 at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece) {
   return flat.narrow(0, piece.offset, piece.part.size);
 }

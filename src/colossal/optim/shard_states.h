@@ -64,19 +64,6 @@ struct Run {
 void for_updates(const OptimizerConfig& config, const memory::Resident& shard, int64_t step, double gradient_scale,
                  bool apart, const std::function<void(const Run&)>& body);
 
-/// Buffers of the values' dtype for what a rule makes of the gradients in a step: they themselves where they have it,
-/// as nobody reads them after an update; else one beside each shard, zero at first. of() needs a lease of the
-/// gradients, to be written if a later lease is to find what is written.
-class Directions {
- public:
-  explicit Directions(const std::vector<memory::Shard>& shards) : shards_(shards), own_(shards.size()) {}
-  at::Tensor of(size_t index, const memory::Resident& shard);
-
- private:
-  const std::vector<memory::Shard>& shards_;
-  std::vector<at::Tensor> own_;  // undefined where the gradients serve
-};
-
 /// The elements of `flat`, as long as the shard, that belong to a piece.
 at::Tensor of_piece(const at::Tensor& flat, const memory::Piece& piece);
 

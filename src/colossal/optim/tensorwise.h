@@ -9,6 +9,7 @@ namespace colossal::optim {
 /// A rule that needs norms, means or products of logical tensors.
 class TensorwiseOptimizer : public Optimizer {
  public:
+  bool communicates() const final { return true; }
   std::vector<StateTensor> state() final {
     std::vector<StateTensor> all;
     add_to(all);
@@ -22,21 +23,22 @@ class TensorwiseOptimizer : public Optimizer {
   const std::vector<memory::Shard>& shards() const { return shards_; }
   const LogicalTensors& tensors() const { return tensors_; }
 
-  /// body(number of the shard, its lease, piece, number of its tensor) for all pieces, whose values are written and
-  /// whose gradients are read.
+  /// body(lease of the shard, piece, number of its tensor) for all pieces, whose values are written and whose
+  /// directions are read.
   template <class Body>
   void for_pieces(const Body& body) const {
-    memory::for_leases(shards_, {.values = Access::Write, .gradients = Access::Read},
-                       [&](size_t i, memory::Resident& shard) {
+    memory::for_leases(shards_, {.values = Access::Write, .directions = Access::Read},
+                       [&](size_t, memory::Resident& shard) {
                          for (const memory::Piece& piece : shard.pieces)
-                           body(i, shard, piece, tensors_.index(*piece.parameter));
+                           body(shard, piece, tensors_.index(*piece.parameter));
                        });
   }
 
   /// The end of a step of rules for some tensors alone: pieces that `others` has both moments of are stepped by Adam,
-  /// each at its own rate and decay, all others go down `direction` (of the shard, number `index`). Needs kUpdate.
+  /// each at its own rate and decay, all others go down the directions of the shard, number `index`. Needs kUpdate and
+  /// these.
   void adam_or_descend(const PieceStates& others, ops::AdamStep adam, double gradient_scale, size_t index,
-                       memory::Resident& shard, const at::Tensor& direction, const Descent& descent) const;
+                       memory::Resident& shard, const Descent& descent) const;
 
   /// For each tensor the numbers of the shards of this rank that have parts of it, ascending.
   std::vector<std::vector<size_t>> shards_of_tensors() const {

@@ -23,7 +23,7 @@ struct Loading {
   /// Of weights and activations, whatever the folder holds; none: that of the run, its masters' if it has some; fp32 of
   /// a Hugging Face folder
   std::optional<at::ScalarType> dtype{};
-  MemoryConfig memory{};  ///< its host, disk and placement: weights are read where they lie in host memory
+  MemoryConfig memory{};  ///< its device, host, disk and placement: where weights lie (StreamedWeights)
 };
 
 struct SavedModel {

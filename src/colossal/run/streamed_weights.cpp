@@ -2,92 +2,16 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/agreement.h"
-#include "colossal/memory/tiers/block_file.h"
 #include "colossal/memory/tiers/eviction.h"
 #include "colossal/run/stored_weights.h"
 
 namespace colossal::run {
 namespace {
-
-constexpr int64_t kChunksOfBudget = 64;  // small ones make the part of the budget small that is not for staying
-constexpr int64_t kLargestChunk = int64_t{64} << 20;
-/// At once there may be whole: the chunk in use, the next one, and another that the same operator reads.
-constexpr size_t kAtOnce = 3;
-/// Beside these, so that the disk has something to do while they are computed with.
-constexpr int64_t kAhead = 3;
-
-struct Sizes {
-  std::vector<int64_t> tables, others;  // bytes of parameters, whole blocks; the largest first
-  int64_t all = 0;
-};
-
-Sizes sizes_of(const nn::Parameters& parameters) {
-  Sizes sizes;
-  for (const nn::Parameter& p : parameters) {
-    const int64_t bytes = memory::whole_blocks(static_cast<int64_t>(p.value.nbytes()));
-    (p.value.dim() >= 2 && !p.hidden_matrix ? sizes.tables : sizes.others).push_back(bytes);
-    sizes.all += bytes;
-  }
-  std::sort(sizes.tables.rbegin(), sizes.tables.rend());
-  std::sort(sizes.others.rbegin(), sizes.others.rend());
-  return sizes;
-}
-
-/// Bytes of the largest chunks that may be whole at once, where parameters of these sizes travel.
-int64_t bytes_at_once(std::vector<int64_t> sizes, int64_t chunk) {
-  sizes.resize(std::max(sizes.size(), kAtOnce), 0);
-  std::partial_sort(sizes.begin(), sizes.begin() + kAtOnce, sizes.end(), std::greater<>());
-  int64_t bytes = 0;
-  for (size_t i = 0; i < kAtOnce; ++i) bytes += std::max(sizes[i], chunk);
-  return bytes;
-}
-
-/// `travelling` is what is needed at least.
-WeightBudget split(const Sizes& sizes, int64_t host, bool may_stay) {
-  WeightBudget budget{.host = host, .all = sizes.all};
-  budget.chunk = std::clamp(host / kChunksOfBudget / memory::kBlock * memory::kBlock, memory::kBlock, kLargestChunk);
-  budget.largest = std::max(sizes.others.empty() ? 0 : sizes.others.front(), budget.chunk);
-  std::vector<int64_t> travel = sizes.others;
-  for (const int64_t table : sizes.tables) {
-    if (table > budget.largest) budget.tables += table;
-    travel.push_back(table);
-  }
-  const int64_t without_tables = bytes_at_once(sizes.others, budget.chunk);
-  if (may_stay && budget.tables <= host / 2 && budget.tables + without_tables <= host) {
-    budget.travelling = without_tables;
-    return budget;
-  }
-  budget.tables = 0;
-  budget.largest = sizes.all;
-  budget.travelling = bytes_at_once(std::move(travel), budget.chunk);
-  return budget;
-}
-
-int64_t needed(const WeightBudget& budget) { return std::min(budget.tables + budget.travelling, budget.all); }
-
-/// The smallest budget that works, if `host` does not; else `host`.
-int64_t least_that_works(const Sizes& sizes, int64_t host, bool may_stay) {
-  for (;;) {
-    const int64_t more = memory::whole_blocks(needed(split(sizes, host, may_stay)));
-    if (more <= host) return host;
-    host = more;
-  }
-}
-
-/// Bytes for the weights of one of `ranks`.
-int64_t host_of(const MemoryConfig& memory, const Sizes& sizes, int64_t ranks) {
-  if (memory.host > 0) return memory.host / ranks;
-  // As little as transfers need: the least for what is read at once, and as much to read ahead.
-  const int64_t little = 2 * least_that_works(sizes, memory::kBlock, memory.placement == "auto");
-  return memory.disk.empty() ? sizes.all : std::min(little, sizes.all);
-}
 
 memory::ChunkOptions chunk_options(const WeightBudget& budget, at::ScalarType dtype,
                                    std::shared_ptr<memory::Home> home) {
@@ -97,66 +21,80 @@ memory::ChunkOptions chunk_options(const WeightBudget& budget, at::ScalarType dt
   options.capacity = budget.chunk / static_cast<int64_t>(c10::elementSize(dtype));
   options.home = std::move(home);
   options.inference = true;
+  options.left_out = budget.on_device;
   return options;
+}
+
+/// The smallest budgets that work for all ranks, each for one of them: stages of a pipeline need unequally much.
+WeightBudget least_of_all(WeightBudget budget, comm::Mesh& mesh) {
+  at::Tensor most = at::tensor({budget.least_device, budget.least_host}, at::kLong);
+  mesh.all().all_reduce(most, comm::Reduce::Max).wait();
+  budget.least_device = most[0].item<int64_t>(), budget.least_host = most[1].item<int64_t>();
+  return budget;
+}
+
+void check_budgets(const WeightBudget& least, const MemoryConfig& memory, int64_t ranks, at::Device device) {
+  require(memory.device == 0 || !device.is_cpu(), "memory", "device = \"", print_bytes(memory.device),
+          "\" is for ranks that compute on an accelerator: on the CPU weights are read where they lie in host memory; "
+          "say how much of that they may take (memory.host), and leave memory.device out");
+  require(memory.device == 0 || memory.device >= least.least_device, "memory", "device = \"",
+          print_bytes(memory.device),
+          "\" is too small for the weights of a rank: those that an operator reads, and the next ones, must fit at "
+          "once; the smallest that works is \"",
+          print_bytes(least.least_device), "\"");
+  const int64_t host = least.least_host * ranks;
+  require(memory.host == 0 || memory.host >= host, "memory", "host = \"", print_bytes(memory.host),
+          "\" is too small for the ", ranks, " rank(s) of this machine: ",
+          !memory.disk.empty() ? "weights that an operator reads, and the next ones, must fit at once"
+          : memory.device == 0
+              ? "all weights must fit, or have a folder for the rest (memory.disk)"
+              : "what the device has no room for must fit, or have a folder for the rest (memory.disk)",
+          "; the smallest that works is \"", print_bytes(host), "\"");
 }
 
 }  // namespace
 
-WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& memory, int64_t ranks) {
-  const Sizes sizes = sizes_of(parameters);
-  const int64_t host = host_of(memory, sizes, ranks);
-  const bool may_stay = memory.placement == "auto";
-  WeightBudget budget = split(sizes, host, may_stay);
-  if (sizes.all <= host) {
-    budget.host = sizes.all, budget.travelling = may_stay ? 0 : sizes.all;
-    return budget;
-  }
-  budget.least = memory.disk.empty() ? sizes.all : least_that_works(sizes, host, may_stay);
-  budget.travelling =
-      may_stay ? std::min(host - budget.tables, budget.travelling + kAhead * std::min(budget.largest, budget.chunk))
-               : host;
-  return budget;
-}
-
 StreamedWeights::StreamedWeights(nn::Parameters& parameters, comm::Mesh& mesh, const MemoryConfig& memory)
     : mesh_(mesh) {
   for (nn::Parameter& p : parameters) p.value.requires_grad_(false);
+  const at::Device device = parameters.options().device;
   const int64_t ranks = mesh.world().local_size();
-  const WeightBudget budget = plan_weights(parameters, memory, ranks);
-  at::Tensor most = at::full({}, budget.least, at::kLong);  // stages of a pipeline need unequally much
-  mesh.all().all_reduce(most, comm::Reduce::Max).wait();
-  const int64_t least = most.item<int64_t>() * ranks;
+  const WeightBudget budget = plan_weights(parameters, memory, ranks), least = least_of_all(budget, mesh);
   comm::agree(mesh.all(), at::kCPU, [&] {
-    const at::Device device = parameters.options().device;
-    require(device.is_cpu(), "memory", "host and disk serve ranks that compute on the CPU: got ", device.str(),
-            "; leave memory.host and memory.disk out, or take --run.device=cpu");
-    require(memory.host == 0 || memory.host >= least, "memory", "host = \"", print_bytes(memory.host),
-            "\" is too small for the ", ranks, " rank(s) of this machine: ",
-            memory.disk.empty() ? "all weights must fit, or have a folder for the rest (memory.disk)"
-                                : "weights that an operator reads, and the next ones, must fit at once",
-            "; the smallest that works is \"", print_bytes(least), "\"");
-    memory::TieredHome::Options options{.host_bytes = budget.travelling, .ahead = 1};
+    check_budgets(least, memory, ranks, device);
+    memory::TieredHome::Options options{.host_bytes = budget.travelling, .ahead = 1, .device = device};
     options.eviction = memory::make_eviction(memory.placement);
-    if (budget.least > 0 && !memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(memory.disk);
+    if (budget.needs_disk() && !memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(memory.disk);
     tiers_ = std::make_shared<memory::TieredHome>(std::move(options));
   });
-  home_ = std::make_shared<memory::LoadedHome>(tiers_,
-                                               memory::LoadedHome::Residence{.all = budget.all,
-                                                                             .stays = budget.host - budget.travelling,
-                                                                             .largest = budget.largest,
-                                                                             .above_largest = budget.tables});
+  home_ = std::make_shared<memory::LoadedHome>(tiers_, budget.residence);
   comm::agree(mesh.all(), at::kCPU, [&] {
     store_ = std::make_unique<memory::ChunkStore>(parameters, mesh,
                                                   chunk_options(budget, parameters.options().dtype, home_));
+    for (nn::Parameter& p : parameters) {
+      if (!budget.on_device.contains(&p)) continue;
+      p.value.set_data(at::empty(p.value.sizes(), p.value.options()));
+      on_device_.push_back({p.name, p.value.detach(), p.spec});
+      device_bytes_ += static_cast<int64_t>(p.value.nbytes());
+    }
   });
 }
 
-std::vector<checkpoint::NamedTensor> StreamedWeights::tensors() { return weights_of(*store_); }
+std::vector<checkpoint::NamedTensor> StreamedWeights::tensors() {
+  std::vector<checkpoint::NamedTensor> tensors = weights_of(*store_);
+  tensors.insert(tensors.end(), on_device_.begin(), on_device_.end());
+  return tensors;
+}
 
 void StreamedWeights::end_pass() {
   comm::agree(mesh_.all(), at::kCPU, [&] { store_->end_pass(); });
   tiers_->end_step();
   tiers_->begin_step();
+}
+
+int64_t StreamedWeights::peak_device_bytes() const {
+  const bool is_copied = !store_->chunks().empty() && !store_->chunks().front()->options().device().is_cpu();
+  return device_bytes_ + (is_copied ? store_->counts().peak_gathered : 0);
 }
 
 }  // namespace colossal::run

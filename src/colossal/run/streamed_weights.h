@@ -1,4 +1,5 @@
-// The weights of a model that generates, as far as a budget allows in host memory and on a disk beyond it.
+// The weights of a model that generates, as far as budgets allow on an accelerator and in host memory, and on a disk
+// beyond these.
 //
 //   run::StreamedWeights weights(model.parameters(), mesh, {.host = int64_t{2} << 30, .disk = "scratch/"});
 //   checkpoint::import_weights(folder, model.parameters(), weights.tensors(), names);
@@ -19,35 +20,22 @@
 #include "colossal/memory/tiers/tiered_home.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/run/config.h"
+#include "colossal/run/weight_budget.h"
 
 namespace colossal::run {
 
-/// Where weights are that a model of one rank only reads.
+/// Where they are says WeightBudget.
 ///
-/// With placement "auto" a fixed set of them, spread evenly, stays in memory (memory::LoadedHome), and the others come
-/// in the order that the pass before had. With "lru" and "static" the policy decides on all of them.
-struct WeightBudget {
-  int64_t least = 0;       ///< bytes of the smallest that works: at most `host`, if that one does
-  int64_t host = 0;        ///< bytes, all of it: at most those of the weights
-  int64_t chunk = 0;       ///< bytes of a chunk; larger parameters are alone
-  int64_t tables = 0;      ///< bytes of embeddings and heads larger than any other chunk, if they stay for good
-  int64_t travelling = 0;  ///< bytes for what comes and goes: what is read at once and next, and ahead of that
-  int64_t largest = 0;     ///< of what comes and goes
-  int64_t all = 0;         ///< bytes of all weights
-};
-
-/// How memory.host, which `ranks` share, serves the `parameters` of one of them. Without it: as little as transfers
-/// need, if there is a disk, else all weights.
-WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& memory, int64_t ranks);
-
-/// Memory:        the budget; activations and caches are beside it.
+/// Memory:        the budgets; activations and caches are beside them.
+/// Cost:          of a pass on an accelerator a copy of each weight that does not stay there, beside what it computes;
+///                the host waits for none of them, unless the disk is to fill the buffer of one.
 /// Communication: of the constructor and of end_pass() what comm::agree() sends, over all ranks of the mesh, and of the
-///                constructor an all_reduce of 8 bytes. None of weights: each rank has what it reads.
+///                constructor an all_reduce of 16 bytes. None of weights: each rank has what it reads.
 class StreamedWeights {
  public:
   /// `parameters`: without memory (nn::Parameters::Options), of this rank; they want no gradients from here on.
   /// Errors, of all ranks, before anything is read: ("memory") a budget that is too small, with the smallest that
-  /// works; a device that is not the host; ("disk") the folder's.
+  /// works; memory.device for ranks that compute on the CPU; ("disk") the folder's.
   StreamedWeights(nn::Parameters& parameters, comm::Mesh& mesh, const MemoryConfig& memory);
 
   /// To be filled, once, before the first pass. Errors of a disk that cannot take them reach whoever reads them.
@@ -57,14 +45,21 @@ class StreamedWeights {
   void end_pass();
 
   const memory::TieredHome& tiers() const { return *tiers_; }
-  /// Bytes of weights that stay in memory for good, beside what tiers() counts.
+  /// Bytes of weights that stay in host memory for good, beside what tiers() counts.
   int64_t stayed_bytes() const { return home_->stayed_bytes(); }
+  /// Bytes of weights that stay on the accelerator for good, and all of those there at most so far; on the CPU none.
+  int64_t device_bytes() const { return device_bytes_; }
+  int64_t peak_device_bytes() const;
+  /// What comes and goes.
+  const memory::ChunkStore& store() const { return *store_; }
 
  private:
   comm::Mesh& mesh_;
   std::shared_ptr<memory::TieredHome> tiers_;
   std::shared_ptr<memory::LoadedHome> home_;
   std::unique_ptr<memory::ChunkStore> store_;
+  std::vector<checkpoint::NamedTensor> on_device_;  // for good
+  int64_t device_bytes_ = 0;
 };
 
 }  // namespace colossal::run

@@ -250,7 +250,7 @@ double Engine::train_step(const data::Batch& batch) {
     const PhaseScope backward(mesh_.world().traffic(), Phase::Backward);
     optimization_->reducer().finish();
   }
-  optimization_->store().end_pass();
+  optimization_->close_pass();
   double mean = 0;
   for (const double lost : optimization_->read_before_step(losses)) mean += lost / labels;
   return comm::sum(ranks_of_all_rows(mesh_), mean);
@@ -305,6 +305,8 @@ at::Tensor Engine::captured(const data::Batch& micro_batch, const at::Tensor& fa
   return lost;
 }
 
+void Engine::end_pass() { optimization_->end_pass(); }
+
 StepResult Engine::step() {
   const PhaseScope phase(mesh_.world().traffic(), Phase::Optimizer);
   if (fp8_) {
@@ -339,7 +341,7 @@ Evaluation Engine::evaluate(const data::Batch& batch) {
   at::Tensor mine;
   for (const at::Tensor& part : model_->forward(static_cast<int>(parts), pass, sums_of))
     mine = mine.defined() ? mine + part : part;
-  optimization_->store().end_pass();
+  optimization_->end_pass();
   // of the losses, of the labels, of those that were found
   std::vector<double> values = mine.defined() ? tensor::host_values(mine) : std::vector<double>{};
   values.resize(3);

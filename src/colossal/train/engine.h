@@ -86,6 +86,10 @@ class Engine : public Resumable {
   /// the axes that deal out rows all_reduce of [3].
   Evaluation evaluate(const data::Batch& batch);
 
+  /// A forward pass that somebody made of model() is over: see memory::ChunkStore::end_pass(). With tiers of [memory]
+  /// an error of one rank is thrown on all. Communication: with tiers that of comm::agree().
+  void end_pass();
+
   int64_t steps_done() const override;
   /// Parameters (masters, where there are some), optimizer states, the amax histories of fp8, the step.
   checkpoint::TrainingState state() override;

@@ -126,7 +126,13 @@ int64_t ModuleTraining::steps_done() const { return optimization_->steps_done();
 
 memory::ChunkStore& ModuleTraining::store() { return optimization_->store(); }
 
-void ModuleTraining::end_pass() { optimization_->store().end_pass(); }
+void ModuleTraining::end_pass() {
+  // Where nothing is shared a rank may evaluate alone.
+  if (config_.parallel.zero == 3)
+    optimization_->end_pass();
+  else
+    store().end_pass();
+}
 
 void ModuleTraining::zero_grad() {
   optimization_->zero_grad();
@@ -151,7 +157,7 @@ void ModuleTraining::backward(const at::Tensor& loss) {
   const at::Tensor wide = loss.to(loss.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   wide.backward(at::full_like(wide, share));
   if (last) optimization_->reducer().finish();
-  end_pass();
+  optimization_->close_pass();
 }
 
 StepResult ModuleTraining::step() {

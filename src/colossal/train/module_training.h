@@ -81,7 +81,8 @@ class ModuleTraining {
   /// ranks see mean().
   double loss() const { return loss_; }
   /// Releases what ZeRO 3 gathered, but for what parallel.gathered_mib lets stay: after a forward without a backward,
-  /// as in evaluation. Errors: of the gathers.
+  /// as in evaluation. Errors: of the gathers; under ZeRO 3 with tiers of [memory] that of one rank on all.
+  /// Communication: there that of comm::agree().
   void end_pass();
   /// The mean of `value` over all ranks, for printing. Communication: all_reduce of [1].
   double mean(double value);

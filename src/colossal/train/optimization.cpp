@@ -6,12 +6,12 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <string_view>
 #include <utility>
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/base/foreign_error.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/memory/account.h"
 #include "colossal/memory/device_placement.h"
@@ -43,12 +43,17 @@ auto made_by_all(comm::Mesh& mesh, const run::Config& config, const Make& make) 
   return made;
 }
 
-std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, at::Device device, int64_t ranks_here) {
-  if (!config.memory.has_tiers()) return nullptr;
-  memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement), .device = device};
-  const bool is_open = config.memory.host == 0;
-  // With a disk nothing stays until it is known what transfers need.
-  if (!is_open || !config.memory.disk.empty()) options.host_bytes = config.memory.host / ranks_here;
+std::shared_ptr<memory::TieredHome> make_tiers(const run::Config& config, const TierNeeds& needs, at::Device device,
+                                               int ranks_here) {
+  memory::TieredHome::Options options{.eviction = memory::make_eviction(config.memory.placement),
+                                      .device = device,
+                                      .remedy =
+                                          "smaller chunks (parallel.chunk_mib) and smaller micro-batches need "
+                                          "less"};
+  if (config.memory.host > 0)
+    options.host_bytes = config.memory.host / ranks_here;
+  else if (!config.memory.disk.empty())
+    options.host_bytes = kTransfers * needs.least;
   if (!config.memory.disk.empty()) options.disk = std::make_shared<memory::DiskSpace>(config.memory.disk);
   return std::make_shared<memory::TieredHome>(std::move(options));
 }
@@ -75,6 +80,30 @@ parallel::GradientOptions gradient_options(const run::Config& config, at::Scalar
           .each_pass = stage_of(config) >= 2 && config.parallel.pipeline.size == 1};
 }
 
+/// Whether whole gradients are set aside between passes: those of a stage that more than one pass makes.
+bool sets_aside(const run::Config& config) {
+  const parallel::PipelineConfig& pipeline = config.parallel.pipeline;
+  return stage_of(config) >= 2 && pipeline.size > 1 && !(config.micro_batches() == 1 && pipeline.schedule == "1f1b");
+}
+
+nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
+  config.optimizer.groups.apply(parameters);
+  return parameters;
+}
+
+/// Of a run that has tiers, and budgets that are large enough. Nobody refuses for himself.
+TierNeeds checked_needs(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config) {
+  if (!config.memory.has_tiers()) return {};
+  TierNeeds needs = made_by_all(mesh, config, [&] {
+    const nn::Parameters::Options& options = parameters.options();
+    return tier_needs(parameters, mesh, chunk_options(config, options, nullptr, nullptr),
+                      gradient_options(config, options.dtype), config.optimizer, sets_aside(config));
+  });
+  needs.agree(mesh);
+  check_budgets(needs, config, mesh.world().local_size());
+  return needs;
+}
+
 std::unique_ptr<memory::Placement> placement_of(const run::Config& config,
                                                 const std::shared_ptr<memory::DeviceTrace>& trace) {
   const distributed::ParallelConfig& parallel = config.parallel;
@@ -87,21 +116,20 @@ std::unique_ptr<memory::Placement> placement_of(const run::Config& config,
   return std::make_unique<memory::GatherWithin>(static_cast<int64_t>(parallel.gathered_mib * (1 << 20)));
 }
 
-nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
-  config.optimizer.groups.apply(parameters);
-  return parameters;
-}
-
 }  // namespace
 
 Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                            std::shared_ptr<memory::Home> home)
     : config_(config),
       mesh_(mesh),
-      tiers_(home ? nullptr
-                  : made_by_all(
-                        mesh, config,
-                        [&] { return make_tiers(config, parameters.options().device, mesh.world().local_size()); })),
+      needs_(home ? TierNeeds{} : checked_needs(parameters, mesh, config)),
+      tiers_(home || !config.memory.has_tiers() ? nullptr
+                                                : made_by_all(mesh, config,
+                                                              [&] {
+                                                                return make_tiers(config, needs_,
+                                                                                  parameters.options().device,
+                                                                                  mesh.world().local_size());
+                                                              })),
       trace_(tiers_ && config.memory.device > 0
                  ? std::make_shared<memory::DeviceTrace>(memory::make_device_meter(parameters.options().device))
                  : nullptr),
@@ -118,84 +146,57 @@ Optimization::Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const r
   optimizer_ = made_by_all(mesh, config, [&] {
     const at::Device device = parameters.options().device;
     const std::shared_ptr<memory::Home>& elsewhere = store_->options().home;
-    return optim::make_optimizer(config.optimizer, store_->shards(),
-                                 {parameters, mesh, elsewhere ? elsewhere->lends_on(device) : device});
+    auto made = optim::make_optimizer(config.optimizer, store_->shards(),
+                                      {parameters, mesh, elsewhere ? elsewhere->lends_on(device) : device});
+    const at::ScalarType sums = gradient_options(config, parameters.options().dtype).sums;
+    if (tiers_ && made->takes().directions)
+      for (const memory::Shard& shard : store_->shards())
+        if (shard.options().dtype() != sums) shard.make_place_for_directions();
+    return made;
   });
   require(config.memory.states_on_device == 0 || optimizer_->takes_shards_on(parameters.options().device), "memory",
           "states_on_device is for optimizers that update each part where it lies: ", config.optimizer.name,
           " updates them on the host; leave it out, or take adamw, lion or sgd");
-  check_budgets();
   // Where neither the device is small nor a disk is there they would only be copied.
   if (tiers_ && (tiers_->disk() || config.memory.device > 0))
-    inputs_ = std::make_shared<memory::InputsAt>(tiers_, tiers_->host_bytes(), lent_to_gathers());
-}
-
-int64_t Optimization::lent_to_gathers() const {
-  int64_t most = 0;
-  for (const auto& chunk : store_->chunks())
-    if (!chunk->stays() && chunk->sharers().size() > 1)
-      most = std::max(most, memory::whole_blocks(chunk->bytes() / chunk->sharers().size()));
-  return 2 * most;  // the one that is read, and the next
-}
-
-void Optimization::check_budgets() {
-  if (!tiers_) return;
-  int64_t one = 0, all = 0;
-  std::vector<int64_t> gradients;
-  const at::ScalarType dtype = store_->chunks().front()->options().dtype().toScalarType();
-  // Those that nobody shares out are in place.
-  const int64_t gradient_size =
-      store_->options().sharing.gradients ? c10::elementSize(gradient_options(config_, dtype).sums) : 0;
-  for (const memory::Shard& shard : store_->shards()) {
-    gradients.push_back(memory::whole_blocks(shard.length() * gradient_size));
-    one = std::max(one, shard.bytes() + gradients.back());
-    all += shard.bytes() + gradients.back();
-  }
-  for (const memory::Shard& shard : store_->frozen()) {
-    one = std::max(one, shard.bytes());
-    all += shard.bytes();
-  }
-  std::sort(gradients.rbegin(), gradients.rend());
-  const size_t together = std::min(gradients.size(), optimizer_->most_shards());
-  const int64_t of_window = std::accumulate(gradients.begin(), gradients.begin() + together, int64_t{0});
-  int64_t largest = 0;
-  for (const auto& chunk : store_->chunks()) largest = std::max(largest, chunk->bytes());
-  at::Tensor most = at::tensor({std::max(one, of_window), largest, all}, at::kLong);
-  mesh_.all().all_reduce(most, comm::Reduce::Max).wait();
-  largest = most[1].item<int64_t>();
-  require(
-      !trace_ || config_.memory.device >= largest, "memory", "device = \"", print_bytes(config_.memory.device),
-      "\" is too small: the largest chunk alone has ", print_bytes(largest),
-      " while it is read, and a step needs more, which the first one measures and tells; give more, or take smaller "
-      "chunks (parallel.chunk_mib), down to the largest parameter");
-  const int64_t update = most[0].item<int64_t>(), ranks = mesh_.world().local_size(), least = update * ranks;
-  if (config_.memory.host == 0) {
-    if (tiers_->disk()) tiers_->raise_host_bytes(kTransfers * update);
-    return;
-  }
-  require(config_.memory.host >= least, "memory", "host = \"", print_bytes(config_.memory.host),
-          "\" is too small for the ", ranks, " rank(s) of this machine: an update with ", config_.optimizer.name,
-          " needs ",
-          of_window > one ? concat("gradients of ", together, " chunks or parts")
-                          : "values, gradients and states of one chunk, or of a part of a parameter that is larger,",
-          " at once; the smallest that works is \"", print_bytes(least),
-          "\"; smaller chunks (parallel.chunk_mib) need less");
-  const int64_t whole = most[2].item<int64_t>() * ranks;
-  require(tiers_->disk() || config_.memory.host >= whole, "memory", "host = \"", print_bytes(config_.memory.host),
-          "\" is too small for the ", ranks, " rank(s) of this machine: without a disk all parameters, gradients and ",
-          "states lie there; the smallest that works is \"", print_bytes(whole),
-          "\", or name a folder for what does not fit (memory.disk)");
+    inputs_ = std::make_shared<memory::InputsAt>(tiers_, tiers_->host_bytes(), needs_.of_gathers);
 }
 
 optim::NormOrder Optimization::norm_order() const {
   return config_.training.clip_by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two;
 }
 
+void Optimization::agree(const std::function<void()>& work) {
+  if (!store_->takes_part()) store_->rethrow();  // the others find out by themselves
+  const auto all_of_it = [&] {
+    store_->rethrow();
+    if (inputs_) inputs_->rethrow();
+    work();
+  };
+  if (!store_->options().home) return all_of_it();
+  if (const std::optional<Error> error = comm::agreed_error(mesh_.all(), at::kCPU, all_of_it)) {
+    store_->release_all();
+    throw *error;
+  }
+}
+
+void Optimization::close_pass() {
+  own_norm_.reset();
+  store_->close_pass();
+  if (!store_->options().home || !store_->takes_part()) store_->rethrow();
+}
+
+void Optimization::end_pass() {
+  close_pass();
+  agree([] {});
+}
+
 std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>& numbers) {
   const memory::KindScope kind(memory::Kind::Buffers);  // as in step(), not those of the caller
   std::vector<at::Tensor> read;
   for (const at::Tensor& number : numbers) read.push_back(number.detach().reshape({}).to(at::kDouble));
-  const at::Tensor own = optim::own_norm(store_->shards(), mesh_.place(), norm_order());
+  at::Tensor own;
+  agree([&] { own = optim::own_norm(store_->shards(), mesh_.place(), norm_order()); });
   // Where all gradients are lent on the host they are added up there: of the device's numbers it reads the others.
   const bool is_apart = own.defined() && !read.empty() && own.device() != read.front().device();
   if (own.defined() && !is_apart) read.push_back(own);
@@ -220,8 +221,7 @@ StepResult Optimization::step() {
 void Optimization::end_passes() {
   if (!trace_) return;
   trace_->end_passes();
-  // The update has other parameters, and the device to itself. What a pass left may be an error of one rank's disk.
-  comm::agree(mesh_.all(), at::kCPU, [&] { store_->end_pass(); });
+  store_->close_pass();  // the update has other parameters, and the device to itself
   if (trace_->agree(mesh_)) settle_states();
 }
 
@@ -268,7 +268,7 @@ void Optimization::settle_states() {
 std::optional<DeviceUse> Optimization::device_use() const {
   if (!trace_) return std::nullopt;
   const int64_t inputs = inputs_ ? inputs_->bytes_returned() : 0;
-  return DeviceUse{.copied_to = store_->counts().brought + inputs,
+  return DeviceUse{.copied_to = store_->counts().brought + inputs + reducer_.bytes_returned(),
                    .copied_from = tiers_->counts().bytes_given,
                    .model = trace_->peak_model(),
                    .peak = trace_->peak(),
@@ -288,18 +288,35 @@ StepResult Optimization::clip_and_update() {
   require(std::isfinite(norm), "training", "the gradient of step ", steps_done_ + 1, " is not finite (norm ", norm,
           "): lower optimizer.learning_rate or set training.clip; nothing of this step is kept");
   const bool by_value = clip > 0 && config_.training.clip_by == "value";
-  if (by_value) optim::clip_by_value(store_->shards(), clip * scale);
+  if (by_value) agree([&] { optim::clip_by_value(store_->shards(), clip * scale); });
+  update(rate, (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
+  return {rate, norm};
+}
+
+void Optimization::update(double rate, double scale) {
   // It works where the states lie.
   std::optional<memory::KindScope> kind;
   if (tiers_) kind.emplace(memory::Kind::Host);
   // Steps that were skipped do not count for what corrects the first moments' bias.
-  optimizer_->step(++steps_done_ - loss_scale_.skipped(), rate,
-                   (by_value ? 1 : optim::clip_factor(norm, clip)) / scale);
+  const int64_t step = ++steps_done_ - loss_scale_.skipped();
+  try {
+    if (optimizer_->communicates())
+      optimizer_->step(step, rate, scale);
+    else
+      agree([&] { optimizer_->step(step, rate, scale); });
+  } catch (const std::exception& error) {
+    half_updated_ = as_error(error);
+    throw;
+  }
   store_->updated();
-  return {rate, norm};
+}
+
+void Optimization::weights_loaded() {
+  agree([&] { store_->updated(true); });  // which is collective, whatever fails on this rank
 }
 
 checkpoint::TrainingState Optimization::state() {
+  if (half_updated_) throw Error(*half_updated_);
   checkpoint::TrainingState state;
   for (checkpoint::NamedTensor& t : weights()) {
     t.name = "model." + t.name;

@@ -1,9 +1,11 @@
 // From gradients to new parameters, whatever made the gradients: chunks, reduction, clipping, loss scale, update.
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "colossal/base/error.h"
 #include "colossal/checkpoint/checkpoint.h"
 #include "colossal/comm/mesh.h"
 #include "colossal/memory/chunk_store.h"
@@ -18,21 +20,28 @@
 #include "colossal/train/device_use.h"
 #include "colossal/train/loss_scale.h"
 #include "colossal/train/step_result.h"
+#include "colossal/train/tier_needs.h"
 
 namespace colossal::train {
 
 /// The parameters of one rank, in training. A step:
 ///
-///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  store().end_pass();  step();
+///   zero_grad();  reducer().begin(last) before each backward pass;  reducer().finish();  close_pass();  step();
+///
+/// Where tensors lie in a home a rank may fail for reasons of its own: its disk. It goes on with what ranks do
+/// together, and they agree on what went wrong, so that all throw the error of one, which names the rank, where they
+/// have the gradients (read_before_step() or step(), before anything is changed), behind the update (but for rules that
+/// communicate, whose errors are of one rank and end the run) and in end_pass(). Communication: that of comm::agree()
+/// each, over all ranks. What an update left that failed on some rank is never saved: state() throws its error again.
 class Optimization {
  public:
   /// Of `config`: [parallel] zero and what belongs to it, [precision], [memory], [optimizer], [training].
   /// `home`: of masters, states and shares of gradients, and of parameters that are shared out, while nobody works with
   /// them; null: a memory::TieredHome, with tiers of [memory], else they stay in memory.
-  /// Communication: with tiers three times what comm::agree() sends, and an all_reduce of 24 bytes over all ranks.
-  /// Errors: what the optimizer refuses; ("memory") a budget of the host that is smaller than what one update needs, or
-  /// without a disk than all there is, with the smallest that does; one of the device that the largest chunk alone
-  /// exceeds; states_on_device beside an accelerator; the disk's. Those of tiers are of all ranks at once.
+  /// Communication: with tiers four times what comm::agree() sends, and an all_reduce of 40 bytes over all ranks.
+  /// Errors: what the optimizer refuses; ("memory") before anything is drawn or written, budgets that are smaller than
+  /// what a step needs (check_budgets()); states_on_device beside an accelerator; the disk's. Those of tiers are of all
+  /// ranks at once.
   Optimization(nn::Parameters& parameters, comm::Mesh& mesh, const run::Config& config,
                std::shared_ptr<memory::Home> home = nullptr);
 
@@ -47,7 +56,13 @@ class Optimization {
   /// The values of `numbers`, tensors of one element, and on the way what step() has to know of the gradients, which
   /// are complete: the host waits for the device here, and not in step(). What it knows is forgotten when somebody asks
   /// for the store() or the reducer(), through which gradients may be changed.
+  /// Collective where there is a home: an agreement.
   std::vector<double> read_before_step(const std::vector<at::Tensor>& numbers);
+  /// A pass of a step is over: see memory::ChunkStore::close_pass(). What went wrong is thrown here where there is no
+  /// home, else by read_before_step() or step().
+  void close_pass();
+  /// A pass is over that no step follows, in evaluation for instance. Collective where there is a home: an agreement.
+  void end_pass();
   /// Clips, updates, and counts the step. Communication: one all_reduce of [1] over all ranks; that of the optimizer
   /// and of ChunkStore::updated(); with memory.device that of DeviceTrace::agree(),
   /// and where that has news all_reduces of 8 bytes, two over all ranks.
@@ -81,19 +96,20 @@ class Optimization {
   /// What this rank updates of each parameter under the parameter's name, shard after shard, to be saved or filled;
   /// after filling, weights_loaded().
   std::vector<checkpoint::NamedTensor> weights() { return run::weights_of(*store_); }
-  void weights_loaded() { store_->updated(true); }
+  void weights_loaded();
 
  private:
+  /// work(), and where there is a home it, and what went wrong in a pass before, throws on all ranks or on none.
+  void agree(const std::function<void()>& work);
   optim::NormOrder norm_order() const;
   StepResult clip_and_update();
+  void update(double rate, double scale);
   void end_passes();
   void settle_states();
-  void check_budgets();
-  /// Bytes of parts that gathers have of the host's budget at a time.
-  int64_t lent_to_gathers() const;
 
   run::Config config_;
   comm::Mesh& mesh_;
+  TierNeeds needs_;  // zeros without tiers
   std::shared_ptr<memory::TieredHome> tiers_;
   std::shared_ptr<memory::InputsAt> inputs_;    // in tiers_
   std::shared_ptr<memory::DeviceTrace> trace_;  // null: the device has no budget
@@ -103,6 +119,7 @@ class Optimization {
   LossScale loss_scale_;
   std::optional<double> own_norm_;  // of the gradients as they are, times the loss scale
   int64_t steps_done_ = 0;
+  std::optional<Error> half_updated_;  // why
 };
 
 }  // namespace colossal::train

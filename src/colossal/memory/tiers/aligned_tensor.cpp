@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <memory>
+#include <utility>
+
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
 #include "colossal/memory/host_pages.h"
@@ -18,8 +21,27 @@ int64_t bytes_to_block(const at::Tensor& tensor) {
   return -static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.const_data_ptr())) & (kBlock - 1);
 }
 
+struct Mapping {
+  char* data;
+  size_t bytes;
+};
+
+void end_mapping(void* given) {
+  const std::unique_ptr<Mapping> mapping(static_cast<Mapping*>(given));
+  unmap_host_pages(mapping->data, mapping->bytes);
+}
+
+/// uint8 [mapping.bytes], whose storage ends the mapping.
+at::Tensor tensor_of(std::unique_ptr<Mapping> mapping) {
+  const size_t bytes = mapping->bytes;
+  at::DataPtr data(mapping->data, mapping.get(), &end_mapping, at::kCPU);
+  mapping.release();
+  const c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, std::move(data));
+  return at::empty({0}, at::kByte).set_(storage, 0, {static_cast<int64_t>(bytes)});
+}
+
 /// uint8 [bytes], a mapping of its own.
-at::Tensor mapped(int64_t bytes, const at::TensorOptions& options) {
+at::Tensor mapped(int64_t bytes) {
   const auto size = (static_cast<size_t>(bytes) + huge_page() - 1) / huge_page() * huge_page();
   char* data = map_host_pages(size);
   require(data != nullptr, "memory", "the system has no ", readable_bytes(bytes),
@@ -27,8 +49,7 @@ at::Tensor mapped(int64_t bytes, const at::TensorOptions& options) {
   // Of a page that is huge the whole would be taken, of which nobody counts the rest.
   const auto used = static_cast<size_t>(whole_blocks(bytes));
   if (used < size) unmap_host_pages(data + used, size - used);
-  return at::from_blob(
-      data, {bytes}, [used](void* given) { unmap_host_pages(static_cast<char*>(given), used); }, options);
+  return tensor_of(std::make_unique<Mapping>(data, used));
 }
 
 }  // namespace
@@ -46,13 +67,26 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
   }
   // Large ones live long: among the activations they would leave holes in what LibTorch's allocator keeps.
   if (wanted >= kMapped && !options.pinned_memory())
-    return mapped(wanted, bytes_options).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
+    return mapped(wanted).view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
   at::Tensor bytes = at::empty({wanted}, bytes_options);
   if (bytes_to_block(bytes) != 0) {
     bytes = at::empty({wanted + kBlock}, bytes_options);
     bytes = bytes.narrow(0, bytes_to_block(bytes), wanted);
   }
   return bytes.view(shape.scalar_type()).narrow(0, 0, shape.numel()).view(sizes);
+}
+
+at::Tensor resized_aligned(const at::Tensor& buffer, int64_t bytes) {
+  const c10::Storage& storage = buffer.storage();
+  auto* mapping = storage.data_ptr().cast_context<Mapping>(&end_mapping);
+  if (!mapping || bytes < kMapped) return {};
+  char* data = resize_host_pages(mapping->data, mapping->bytes, static_cast<size_t>(bytes));
+  if (!data) return {};
+  mapping->data = data, mapping->bytes = static_cast<size_t>(bytes);
+  at::DataPtr moved = storage.set_data_ptr({});
+  moved.release_context();
+  storage.set_nbytes(0);
+  return tensor_of(std::unique_ptr<Mapping>(mapping));
 }
 
 bool is_aligned(const at::Tensor& tensor) {

@@ -51,7 +51,7 @@ class BlockFile {
 struct BlockFileOptions {
   bool direct = true;    ///< past the system's cache, where the filesystem allows it
   bool io_uring = true;  ///< where the library was there to build with, and the system allows it; else threads
-  int requests = 8;      ///< at most this many are begun at a time
+  int requests = 32;      ///< at most this many are begun at a time; a disk that answers in bursts needs many
 };
 
 /// A new file in `folder`, which is made if it is missing. It has no name: nobody else can open it, and the system

@@ -27,6 +27,22 @@ at::Tensor HostBuffers::take_idle(IdleOnes::iterator found) {
   return buffer;
 }
 
+HostBuffers::IdleOnes::iterator HostBuffers::nearest(int64_t bytes) {
+  const auto longer = idle_.lower_bound(bytes);
+  if (longer == idle_.begin()) return longer;
+  const auto shorter = std::prev(longer);
+  return longer != idle_.end() && longer->first - bytes < bytes - shorter->first ? longer : shorter;
+}
+
+at::Tensor HostBuffers::other_idle(int64_t bytes) {
+  if (pinned_) return {};  // as it is the device knows it
+  const auto found = nearest(bytes);
+  if (found == idle_.end()) return {};
+  const at::Tensor buffer = resized_aligned(found->second.buffer, bytes);
+  if (buffer.defined()) take_idle(found);
+  return buffer;
+}
+
 at::Tensor HostBuffers::take(int64_t bytes) {
   const auto [first, end] = idle_.equal_range(bytes);
   auto found = std::find_if(first, end, [](auto& idle) { return idle.second.under_way.is_over(); });
@@ -35,9 +51,10 @@ at::Tensor HostBuffers::take(int64_t bytes) {
   if (found != end) {
     buffer = take_idle(found);
   } else {
+    buffer = other_idle(bytes);
     while (!idle_.empty() && held() + bytes > budget_) take_idle(std::prev(idle_.end()));
     const KindScope kind(Kind::Host);
-    buffer = empty_aligned({bytes}, at::TensorOptions(at::kByte).pinned_memory(pinned_));
+    if (!buffer.defined()) buffer = empty_aligned({bytes}, at::TensorOptions(at::kByte).pinned_memory(pinned_));
   }
   in_use_ += buffer.numel();
   peak_ = std::max(peak_, held());

@@ -13,8 +13,8 @@
 
 namespace colossal::memory {
 
-/// Those that were given back serve whoever takes one of their size: new memory costs about as much as a read of it
-/// from a disk. A longer one would be charged for what nobody asked for. Thread safety: none.
+/// Those that were given back serve whoever takes one next: new memory, which the system fills with zeros, costs about
+/// half as much as to read it from a disk. Thread safety: none.
 class HostBuffers {
  public:
   /// `budget`: bytes of all buffers, idle ones too. `pinned`: devices copy from and to them while the host goes on.
@@ -25,13 +25,12 @@ class HostBuffers {
   HostBuffers& operator=(const HostBuffers&) = delete;
 
   /// uint8 [bytes] as empty_aligned() makes it, which nobody copies from or to any more: of those that are idle one
-  /// whose copies are over, then new memory; where the budget has none, the host waits for the copies of another.
+  /// of that size whose copies are over, else the pages of the one whose size is nearest and, as far as they do not
+  /// reach or are pinned, new memory; where the budget has none, the host waits for the copies of another.
   /// Who takes more than the budget has (in_use() + bytes) exceeds it.
   at::Tensor take(int64_t bytes);
   /// `under_way`: copies of it that a device may not have made yet.
   void give_back(at::Tensor buffer, DeviceCopy under_way = {});
-
-  void set_budget(int64_t bytes) { budget_ = bytes; }
 
   int64_t in_use() const { return in_use_; }
   int64_t held() const { return in_use_ + idle_bytes_; }  ///< with idle ones
@@ -44,8 +43,11 @@ class HostBuffers {
   };
   using IdleOnes = std::multimap<int64_t, Idle>;  // by size, those of one size in the order in which they came
   at::Tensor take_idle(IdleOnes::iterator found);
+  IdleOnes::iterator nearest(int64_t bytes);  // the end: none is idle
+  at::Tensor other_idle(int64_t bytes);       // undefined: none that can be resized
 
-  int64_t budget_, in_use_ = 0, idle_bytes_ = 0, peak_ = 0;
+  const int64_t budget_;
+  int64_t in_use_ = 0, idle_bytes_ = 0, peak_ = 0;
   bool pinned_;
   IdleOnes idle_;
 };

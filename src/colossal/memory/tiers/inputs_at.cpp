@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <exception>
+#include <limits>
 #include <utility>
 
 #include "colossal/base/bytes.h"
@@ -23,12 +25,43 @@ struct InputsAt::Place {
   }
 };
 
+/// Of one of the threads that go forward and backward.
+struct InputsAt::Failure {
+  std::exception_ptr first{};
+  std::mutex mutex{};
+
+  void keep(std::exception_ptr error) {
+    const std::lock_guard lock(mutex);
+    if (!first) first = std::move(error);
+  }
+};
+
+namespace {
+
+/// One that could not leave.
+struct InputHere final : nn::KeptInput {
+  explicit InputHere(const at::Tensor& x) : x(x) {}
+  at::Tensor take() override { return std::exchange(x, {}); }
+  at::Tensor x;
+};
+
+/// Shows in whatever is made of it.
+void spoil(const at::Tensor& x) {
+  if (x.is_floating_point())
+    x.fill_(std::numeric_limits<double>::quiet_NaN());
+  else
+    x.zero_();
+}
+
+}  // namespace
+
 struct InputsAt::Input final : nn::KeptInput {
   Input(std::shared_ptr<Place> place, std::weak_ptr<Place> before, std::shared_ptr<std::atomic<int64_t>> returned,
-        const at::Tensor& x)
+        std::shared_ptr<Failure> failure, const at::Tensor& x)
       : place(std::move(place)),
         before(std::move(before)),
         returned(std::move(returned)),
+        failure(std::move(failure)),
         like(at::empty_like(x, x.options().device(at::kMeta))),
         device(x.device()) {}
 
@@ -36,7 +69,12 @@ struct InputsAt::Input final : nn::KeptInput {
     at::Tensor taken = at::empty_strided(like.sizes(), like.strides(), like.options().device(device));
     {
       const std::lock_guard lock(place->mutex);
-      place->kept->copy_to(taken);
+      try {
+        place->kept->copy_to(taken);
+      } catch (...) {
+        failure->keep(std::current_exception());
+        spoil(taken);
+      }
       // Behind the one that is wanted now, and while its block goes backward.
       if (const auto next = before.lock()) next->expect();
       *returned += static_cast<int64_t>(taken.nbytes());
@@ -48,15 +86,30 @@ struct InputsAt::Input final : nn::KeptInput {
   std::shared_ptr<Place> place;
   std::weak_ptr<Place> before;
   std::shared_ptr<std::atomic<int64_t>> returned;
+  std::shared_ptr<Failure> failure;
   at::Tensor like;  // of no memory
   at::Device device;
 };
 
 InputsAt::InputsAt(std::shared_ptr<Home> home, int64_t most_bytes, int64_t others)
-    : home_(std::move(home)), most_bytes_(most_bytes), others_(others) {}
+    : home_(std::move(home)), failure_(std::make_shared<Failure>()), most_bytes_(most_bytes), others_(others) {}
 InputsAt::~InputsAt() = default;
 
+void InputsAt::rethrow() {
+  const std::lock_guard lock(failure_->mutex);
+  if (failure_->first) std::rethrow_exception(std::exchange(failure_->first, nullptr));
+}
+
 std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
+  try {
+    return kept(x);
+  } catch (...) {
+    failure_->keep(std::current_exception());
+    return std::make_unique<InputHere>(x);
+  }
+}
+
+std::unique_ptr<nn::KeptInput> InputsAt::kept(const at::Tensor& x) {
   const int64_t bytes = whole_blocks(static_cast<int64_t>(x.nbytes()));
   require(bytes <= most_bytes_ - others_, "memory", "the input of a recomputed block takes ", readable_bytes(bytes),
           ", and of memory.host this rank has ", readable_bytes(most_bytes_), ": \"", print_bytes(bytes + others_),
@@ -69,7 +122,7 @@ std::unique_ptr<nn::KeptInput> InputsAt::keep(const at::Tensor& x) {
     const std::lock_guard lock(mutex_);
     std::swap(before, last_);
   }
-  return std::make_unique<Input>(std::move(place), std::move(before), bytes_returned_, x);
+  return std::make_unique<Input>(std::move(place), std::move(before), bytes_returned_, failure_, x);
 }
 
 }  // namespace colossal::memory

@@ -18,9 +18,9 @@ namespace colossal::memory {
 /// backward asks for it. The one that was kept just before it, which backward needs next, is expected then.
 ///
 /// Memory:        of an input, what `home` has of it; and a copy while its block goes backward.
-/// Errors:        those of Home::keep() and Kept::bring(). ("memory") an input that could be kept and not brought:
-///                larger than `most_bytes`, with the budget that would do; in forward already, of all ranks whose
-///                micro-batches are as large.
+/// Errors:        wait for rethrow(), since other ranks go on: those of Home::keep(), with which an input stays where
+///                it is, and of Kept::bring(), with which it is NaN. ("memory") an input that could be kept and not
+///                brought: larger than `most_bytes`, with the budget that would do.
 /// Thread safety: that of `home`.
 class InputsAt final : public nn::InputHome {
  public:
@@ -30,13 +30,18 @@ class InputsAt final : public nn::InputHome {
                     int64_t others = 0);
   ~InputsAt() override;
   std::unique_ptr<nn::KeptInput> keep(const at::Tensor& x) override;
+  /// What went wrong since the last time.
+  void rethrow();
   /// Of inputs that came back.
   int64_t bytes_returned() const { return *bytes_returned_; }
 
  private:
+  std::unique_ptr<nn::KeptInput> kept(const at::Tensor& x);
   struct Place;
   struct Input;
+  struct Failure;
   std::shared_ptr<Home> home_;
+  std::shared_ptr<Failure> failure_;
   int64_t most_bytes_, others_;
   std::shared_ptr<std::atomic<int64_t>> bytes_returned_ = std::make_shared<std::atomic<int64_t>>(0);
   std::mutex mutex_;

@@ -8,12 +8,42 @@
 
 #include "colossal/memory/tiers/aligned_tensor.h"
 #include "colossal/memory/tiers/block_file.h"
+#include "colossal/memory/tiers/device_copy.h"
+#include "colossal/tensor/elsewhere.h"
 
 namespace colossal::memory {
 namespace {
 
 /// Tensors that are foretold in the first pass: the one in use, the next one and one on its way behind them.
 constexpr size_t kExpected = 2;
+
+/// A tensor of pinned memory, which an accelerator copies while nobody waits.
+struct Pinned final : Kept {
+  explicit Pinned(const at::Tensor& given) : tensor(given) {}
+  ~Pinned() override {
+    try {
+      copy.wait();
+    } catch (...) {  // the device is broken: nothing is copied any more
+    }
+  }
+  int64_t bytes() const override { return 0; }
+  at::Tensor bring() override {
+    copy.wait();  // whoever has it may write to it
+    return tensor;
+  }
+  void put(const at::Tensor&, bool) override {}
+  void copy_to(const at::Tensor& to) override {
+    if (tensor::is_elsewhere(to))
+      copy.to_device(to, tensor);
+    else
+      to.copy_(tensor);
+  }
+  void forget() override {}
+  void replace(const at::Tensor& other) override { bring().copy_(other); }
+
+  at::Tensor tensor;
+  DeviceCopy copy{};
+};
 
 }  // namespace
 
@@ -36,11 +66,18 @@ struct LoadedHome::Waiting final : Kept {
 
   at::Tensor bring() override {
     if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
-    if (!kept) return empty_aligned(sizes, options);
+    // Those that travel are copied into buffers of their home.
+    if (!kept) return empty_aligned(sizes, options.pinned_memory(is_pinned()));
     at::Tensor lent = kept->bring();
-    for (size_t i = 1; travels() && i <= kExpected && *place + i < home.travelling_.size(); ++i)
-      if (Waiting* next = home.travelling_[*place + i]) next->expect();
+    expect_others();
     return lent;
+  }
+
+  void copy_to(const at::Tensor& to) override {
+    if (failure) std::rethrow_exception(std::exchange(failure, nullptr));
+    if (!kept) return;  // of any values
+    kept->copy_to(to);
+    expect_others();
   }
 
   void put(const at::Tensor& lent, bool changed) override {
@@ -57,10 +94,22 @@ struct LoadedHome::Waiting final : Kept {
 
   void replace(const at::Tensor& tensor) override {
     if (kept) return kept->replace(tensor);
-    kept = travels() ? home.others_->keep(tensor) : InPlace().keep(tensor);
+    if (travels())
+      kept = home.others_->keep(tensor);
+    else if (is_pinned())
+      kept = std::make_unique<Pinned>(
+          tensor.is_pinned() ? tensor : empty_aligned(sizes, options.pinned_memory(true)).copy_(tensor));
+    else
+      kept = InPlace().keep(tensor);
+  }
+
+  void expect_others() {
+    for (size_t i = 1; travels() && i <= kExpected && *place + i < home.travelling_.size(); ++i)
+      if (Waiting* next = home.travelling_[*place + i]) next->expect();
   }
 
   bool travels() const { return place.has_value(); }
+  bool is_pinned() const { return !travels() && tensor::is_elsewhere(options.device()); }
 
   LoadedHome& home;
   std::vector<int64_t> sizes;
@@ -72,24 +121,14 @@ struct LoadedHome::Waiting final : Kept {
 };
 
 LoadedHome::LoadedHome(std::shared_ptr<Home> others, const Residence& residence)
-    : others_(std::move(others)), residence_(residence) {}
-
-/// Whether a tensor stays that comes now. Of those that need not, the first and then every one by which the share that
-/// stays falls behind: so a table that is read first and last in a pass, that of a tied head, is among them.
-bool LoadedHome::stays(int64_t bytes) {
-  if (bytes > residence_.largest) return true;
-  const int64_t may_stay = residence_.stays - residence_.above_largest, all = residence_.all - residence_.above_largest;
-  const bool is_behind = static_cast<double>(spread_stayed_) * static_cast<double>(all) <=
-                         static_cast<double>(spread_) * static_cast<double>(may_stay);
-  spread_ += bytes;
-  if (!is_behind || spread_stayed_ + bytes > may_stay) return false;
-  spread_stayed_ += bytes;
-  return true;
-}
+    : others_(std::move(others)),
+      residence_(residence),
+      // The first is among those that stay: so a table that is read first and last in a pass, that of a tied head.
+      spread_(residence.stays - residence.above_largest, residence.all - residence.above_largest) {}
 
 std::unique_ptr<Kept> LoadedHome::keep(const at::Tensor& tensor) {
   const int64_t bytes = whole_blocks(static_cast<int64_t>(tensor.nbytes()));
-  const bool stay = stays(bytes);
+  const bool stay = bytes > residence_.largest || spread_.takes(bytes);
   if (stay) stayed_ += bytes;
   return std::make_unique<Waiting>(*this, tensor, !stay);
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "colossal/memory/even_share.h"
 #include "colossal/memory/home.h"
 
 namespace colossal::memory {
@@ -21,6 +22,9 @@ class TieredHome;
 /// leaving brings fewer bytes than a fixed set that stays (Belady 1966, doi:10.1147/sj.52.0078), and where this set is
 /// spread evenly the disk is never idle for long while a run of them is read, so a few buffers suffice for the others
 /// to be read ahead. Where nothing is foretold yet, in the first pass, the order is taken to be that of keep().
+///
+/// Tensors of an accelerator lie and are lent on the host; those that stay in pinned memory, which copy_to() copies
+/// while nobody waits. With the others `others` does so (TieredHome::Options::device).
 ///
 /// Memory: residence.stays for tensors that stay; the budget of the others; while these are filled, one of them more.
 /// Thread safety: none; one thread keeps and brings.
@@ -37,17 +41,18 @@ class LoadedHome final : public Home {
 
   /// Of `tensor`, which may be one without memory, sizes and dtype alone.
   std::unique_ptr<Kept> keep(const at::Tensor& tensor) override;
+  at::Device lends_on(at::Device) const override { return at::kCPU; }
 
   int64_t stayed_bytes() const { return stayed_; }  ///< of tensors that stay, so far
 
  private:
   struct Waiting;
-  bool stays(int64_t bytes);
 
   std::shared_ptr<Home> others_;
   Residence residence_;
-  int64_t stayed_ = 0, spread_ = 0, spread_stayed_ = 0;  // spread_: bytes of those that need not stay, so far
-  std::vector<Waiting*> travelling_;                     // in the order of keep()
+  EvenShare spread_;  // of those that need not stay
+  int64_t stayed_ = 0;
+  std::vector<Waiting*> travelling_;  // in the order of keep()
 };
 
 }  // namespace colossal::memory

@@ -9,15 +9,15 @@
 namespace colossal::memory {
 namespace {
 
-using Kind = TierEvent::Kind;
-
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
 
 /// The events that count.
 std::vector<TierEvent> uses_of(const std::vector<TierEvent>& pass) {
   std::vector<TierEvent> uses;
   for (const TierEvent& event : pass)
-    if (event.kind == Kind::Set || event.kind == Kind::Bring || event.kind == Kind::Gone) uses.push_back(event);
+    if (event.kind == TierEvent::Kind::Set || event.kind == TierEvent::Kind::Bring ||
+        event.kind == TierEvent::Kind::Gone)
+      uses.push_back(event);
   return uses;
 }
 
@@ -25,11 +25,12 @@ std::vector<TierEvent> uses_of(const std::vector<TierEvent>& pass) {
 /// since it is set or gone before that.
 std::vector<uint64_t> until_brought(const std::vector<TierEvent>& uses) {
   std::vector<uint64_t> until(uses.size(), kNever);
-  std::unordered_map<size_t, std::pair<uint64_t, Kind>> next;
+  std::unordered_map<size_t, std::pair<uint64_t, TierEvent::Kind>> next;
   for (const uint64_t behind : {uint64_t{uses.size()}, uint64_t{0}})
     for (size_t i = uses.size(); i-- > 0;) {
       const auto found = next.find(uses[i].number);
-      if (behind == 0 && found != next.end() && found->second.second == Kind::Bring) until[i] = found->second.first - i;
+      if (behind == 0 && found != next.end() && found->second.second == TierEvent::Kind::Bring)
+        until[i] = found->second.first - i;
       next[uses[i].number] = {i + behind, uses[i].kind};
     }
   return until;
@@ -94,13 +95,13 @@ std::vector<OptimalPass> offline_optimum(const std::vector<TierEvent>& pass, int
   for (OptimalPass& one : result)
     for (size_t i = 0; i < uses.size(); ++i, ++now) {
       const TierEvent& use = uses[i];
-      if (use.kind == Kind::Gone) {
+      if (use.kind == TierEvent::Kind::Gone) {
         host.forget(use.number);
         continue;
       }
       const uint64_t next = until[i] == kNever ? kNever : now + until[i];
       const int64_t missing = host.need(use.number, use.bytes, next, one);
-      if (use.kind == Kind::Bring) one.bytes_read += missing;
+      if (use.kind == TierEvent::Kind::Bring) one.bytes_read += missing;
     }
   return result;
 }

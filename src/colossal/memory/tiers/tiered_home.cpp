@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "colossal/memory/tiers/tiered_home_state.h"
@@ -20,7 +21,7 @@ class TieredKept final : public Kept {
                 .sizes = tensor.sizes().vec(),
                 .dtype = tensor.scalar_type(),
                 .bytes = whole_blocks(static_cast<int64_t>(tensor.nbytes()))} {
-    const std::lock_guard lock(home_.mutex);
+    const Turn turn(home_);
     home_.rethrow();
     home_.make_room(tenant_.bytes, /*may_exceed=*/true);
     // The lowest free number: what comes and goes in every step has the same one each time.
@@ -34,10 +35,14 @@ class TieredKept final : public Kept {
     }
     home_.all_bytes += tenant_.bytes;
     try {
-      fill(tensor);
-      home_.use(tenant_);
+      {
+        const Asked asked(home_, tenant_);
+        fill(tensor);
+        home_.use(tenant_);
+      }
       if (home_.missing(0) > 0) home_.make_room(0);
     } catch (...) {
+      const Asked asked(home_, tenant_);
       leave_home();
       throw;
     }
@@ -45,7 +50,8 @@ class TieredKept final : public Kept {
   }
 
   ~TieredKept() override {
-    const std::lock_guard lock(home_.mutex);
+    const Turn turn(home_);
+    const Asked asked(home_, tenant_);
     leave_home();
   }
 
@@ -68,7 +74,8 @@ class TieredKept final : public Kept {
   }
 
   at::Tensor bring() override {
-    const std::lock_guard lock(home_.mutex);
+    const Turn turn(home_);
+    const Asked asked(home_, tenant_);
     come();
     home_.finish_copy(tenant_);  // the host may read it, and write to it
     home_.record(TierEvent::Kind::Bring, tenant_);
@@ -79,7 +86,8 @@ class TieredKept final : public Kept {
   }
 
   void copy_to(const at::Tensor& to) override {
-    std::unique_lock lock(home_.mutex);
+    Turn turn(home_);
+    std::optional<Asked> asked(std::in_place, home_, tenant_);
     come();
     const bool is_here = !tensor::is_elsewhere(to);
     if (is_here)
@@ -88,19 +96,11 @@ class TieredKept final : public Kept {
       tenant_.copy.to_device(to, tenant_.values);  // the buffer waits for it, wherever it goes meanwhile
     home_.record(TierEvent::Kind::Bring, tenant_);
     tenant_.is_lent = true;  // what is read ahead takes the place of others
-    home_.settle(tenant_);
+    asked.reset();
     home_.read_ahead();
     if (is_here) {
-      lock.unlock();  // others need not wait for the copy
-      std::exception_ptr error;
-      try {
-        to.copy_(tenant_.values);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      lock.lock();
-      end_loan();
-      if (error) std::rethrow_exception(error);
+      const auto end = c10::make_scope_exit([this] { end_loan(); });
+      turn.leave_for([&] { to.copy_(tenant_.values); });  // others need not wait for the copy
       return;
     }
     end_loan();
@@ -118,7 +118,8 @@ class TieredKept final : public Kept {
   }
 
   void forget() override {
-    const std::lock_guard lock(home_.mutex);
+    const Turn turn(home_);
+    const Asked asked(home_, tenant_);
     tenant_.is_lent = false;
     leave_memory();
     home_.record(TierEvent::Kind::Gone, tenant_);
@@ -127,10 +128,11 @@ class TieredKept final : public Kept {
   }
 
   void replace(const at::Tensor& tensor) override {
-    const std::lock_guard lock(home_.mutex);
+    const Turn turn(home_);
+    const Asked asked(home_, tenant_);
     home_.rethrow();
     if (tenant_.buffer.defined())
-      home_.finish(tenant_, /*stays=*/true);
+      home_.finish(tenant_);
     else
       home_.make_room(tenant_.bytes);
     fill(tensor);
@@ -150,7 +152,7 @@ class TieredKept final : public Kept {
   void come() {
     home_.rethrow();
     home_.use(tenant_);
-    home_.finish(tenant_, /*stays=*/true);
+    home_.finish(tenant_);
     if (tenant_.buffer.defined()) return;
     home_.make_room(tenant_.bytes);
     if (!tenant_.has_values) return home_.give_buffer(tenant_);
@@ -166,7 +168,7 @@ class TieredKept final : public Kept {
 
   void leave_memory() {
     try {
-      home_.finish(tenant_, /*stays=*/true);
+      home_.finish(tenant_);
     } catch (...) {  // of values that nobody wants any more
     }
     if (tenant_.buffer.defined()) home_.drop_buffer(tenant_);
@@ -183,7 +185,7 @@ class TieredKept final : public Kept {
 
   template <class Body>
   void attempt(const Body& body) {
-    const std::lock_guard lock(home_.mutex);
+    const Turn turn(home_);
     try {
       body();
     } catch (...) {
@@ -205,26 +207,18 @@ std::unique_ptr<Kept> TieredHome::keep(const at::Tensor& tensor) {
 }
 
 void TieredHome::begin_step() {
-  const std::lock_guard lock(state_->mutex);
+  const Turn turn(*state_);
   if (state_->in_step) state_->timeline.end_pass();  // one that ended in an error
   state_->in_step = true;
 }
 
 void TieredHome::end_step() {
-  const std::lock_guard lock(state_->mutex);
+  const Turn turn(*state_);
   state_->in_step = false;
   state_->timeline.end_pass();
 }
 
-void TieredHome::raise_host_bytes(int64_t bytes) {
-  const std::lock_guard lock(state_->mutex);
-  state_->set_budget(bytes);
-}
-
-int64_t TieredHome::host_bytes() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->budget;
-}
+int64_t TieredHome::host_bytes() const { return state_->budget; }
 
 const DiskSpace* TieredHome::disk() const { return state_->disk.get(); }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "colossal/memory/home.h"
@@ -48,6 +49,8 @@ class TieredHome final : public Home {
     /// That the tensors are of which come here, and go. Of an accelerator: buffers are pinned, and neither it nor the
     /// host waits for what it copies to them, at most four tensors at a time
     at::Device device = at::kCPU;
+    /// What the user may change beside the budget, a clause: the end of the message that names the one that would do
+    std::string remedy{};
   };
   explicit TieredHome(Options options);
   ~TieredHome() override;
@@ -62,8 +65,6 @@ class TieredHome final : public Home {
   void begin_step();
   void end_step();
 
-  /// From now on that is Options::host_bytes. More than before: nothing moves.
-  void raise_host_bytes(int64_t bytes);
   int64_t host_bytes() const;
 
   const DiskSpace* disk() const;  ///< null: none

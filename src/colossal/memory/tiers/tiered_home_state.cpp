@@ -14,15 +14,49 @@ constexpr size_t kCopiesUnderWay = 4;  // of TieredHome::Options
 
 }  // namespace
 
+TieredHomeState::TieredHomeState(TieredHome::Options options)
+    : remedy(std::move(options.remedy)),
+      budget(options.host_bytes),
+      ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(budget))),
+      disk(std::move(options.disk)),
+      buffers(options.host_bytes, tensor::is_elsewhere(options.device)),
+      may_leave(options.eviction ? std::move(options.eviction) : make_eviction("auto"), timeline) {
+  if (tensor::is_elsewhere(options.device)) to_host = new_stream(options.device);
+  if (disk) follower = std::thread([this] { follow_those_that_leave(); });
+}
+
+TieredHomeState::~TieredHomeState() {
+  {
+    const std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  leaves.notify_all();
+  if (follower.joinable()) follower.join();
+}
+
 void TieredHomeState::use(Tenant& tenant) {
   tenant.used = ++clock;
   if (in_step) timeline.used(tenant.number);
   settle(tenant);
 }
 
-void TieredHomeState::finish(Tenant& tenant, bool stays) {
+void TieredHomeState::wait_for(DiskTransfer transfer) {
+  mutex.unlock();
+  try {
+    transfer.wait();
+  } catch (...) {  // whoever ends the transfer throws it
+  }
+  mutex.lock();
+}
+
+void TieredHomeState::finish(Tenant& tenant) {
+  if (tenant.moving == Tenant::Moving::No) return;
+  if (!tenant.transfer.is_over()) wait_for(tenant.transfer);
+  end_transfer(tenant);
+}
+
+void TieredHomeState::end_transfer(Tenant& tenant) {
   const Tenant::Moving moved = std::exchange(tenant.moving, Tenant::Moving::No);
-  if (moved == Tenant::Moving::No) return;
   const DiskTransfer transfer = std::exchange(tenant.transfer, {});
   if (moved == Tenant::Moving::Out) {
     std::erase(leaving, &tenant);
@@ -39,7 +73,7 @@ void TieredHomeState::finish(Tenant& tenant, bool stays) {
   }
   if (moved == Tenant::Moving::Out) {
     tenant.on_disk = true;
-    if (!stays) drop_buffer(tenant);
+    if (!tenant.is_asked) drop_buffer(tenant);
   }
   settle(tenant);
 }
@@ -53,6 +87,8 @@ void TieredHomeState::fill(Tenant& tenant, const at::Tensor& tensor) {
     filled.push_back(&tenant);
   } else {
     finish_copy(tenant);
+    mutex.unlock();
+    const auto back = c10::make_scope_exit([this] { mutex.lock(); });
     tenant.values.copy_(tensor);
   }
   counts.bytes_given += static_cast<int64_t>(tensor.nbytes());
@@ -109,6 +145,7 @@ void TieredHomeState::evict(Tenant& tenant) {
   record(TierEvent::Kind::Write, tenant);
   leaving.push_back(&tenant);
   leaving_bytes += tenant.bytes;
+  leaves.notify_one();
   ++counts.evictions;
   counts.bytes_written += tenant.values.nbytes();
 }
@@ -116,7 +153,7 @@ void TieredHomeState::evict(Tenant& tenant) {
 void TieredHomeState::settle(const Tenant& tenant) {
   // What has no elements would take its buffer's block to the disk, where it has none.
   const bool may = disk && tenant.buffer.defined() && tenant.values.numel() > 0 && !tenant.is_lent &&
-                   tenant.moving == Tenant::Moving::No;
+                   !tenant.is_asked && tenant.moving == Tenant::Moving::No;
   may ? may_leave.put(tenant.number, tenant.used) : may_leave.remove(tenant.number);
 }
 
@@ -126,31 +163,36 @@ Tenant* TieredHomeState::first_to_leave() {
 }
 
 void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
-  end_what_is_over();
-  while (missing(bytes) > 0) {
+  asked_bytes = bytes;
+  const auto end = c10::make_scope_exit([this] { asked_bytes = 0; });
+  for (;;) {
+    end_what_is_over();
+    if (missing(bytes) <= 0) return;
     if (missing(bytes) - leaving_bytes > 0)
       if (Tenant* tenant = first_to_leave()) {
         evict(*tenant);
         continue;
       }
     if (!leaving.empty()) {
-      finish(*leaving.front());
+      wait_for(leaving.front()->transfer);
+      rethrow();  // it may be ended by now
       continue;
     }
     if (arriving.empty() && may_exceed && disk) return;
     require(!arriving.empty(), "memory", "memory.host = \"", print_bytes(budget),
             "\" is too small: ", readable_bytes(buffers.in_use()), disk ? " are in use at once" : " are kept",
             " where ", readable_bytes(bytes), " more are wanted; at least \"", print_bytes(buffers.in_use() + bytes),
-            "\" ",
-            disk ? "would do here; smaller chunks (parallel.chunk_mib) need less"
-                 : "would do so far; name a folder for the rest (memory.disk)");
-    finish(*arriving.front());
+            "\" would do here", disk ? "" : ", or a folder for what does not fit (memory.disk)",
+            remedy.empty() ? "" : "; ", remedy);
+    wait_for(arriving.front()->transfer);
+    end_transfer(*arriving.front());  // nobody else does
   }
 }
 
 void TieredHomeState::end_what_is_over() {
   while (!filled.empty() && filled.front()->copy.is_over()) filled.pop_front();
-  while (!leaving.empty() && leaving.front()->transfer.is_over()) finish(*leaving.front());
+  while (!leaving.empty() && !leaving.front()->is_asked && leaving.front()->transfer.is_over())
+    end_transfer(*leaving.front());
 }
 
 void TieredHomeState::read_ahead() {
@@ -164,7 +206,8 @@ void TieredHomeState::read_ahead() {
 void TieredHomeState::begin_all_ahead() {
   end_what_is_over();
   if (all_bytes <= budget) return;  // all of it is here
-  int64_t seen = 0, wanted = 0;     // bytes of what comes, and of that which has no buffer yet
+  int64_t seen = 0;                 // bytes of what comes
+  int64_t wanted = asked_bytes;     // and of that which has no buffer yet
   bool is_full = false;
   ++look;
   for (size_t steps = 1; seen < ahead_bytes; ++steps) {
@@ -173,7 +216,7 @@ void TieredHomeState::begin_all_ahead() {
     Tenant* const found = *number < all.size() ? all[*number] : nullptr;
     if (!found) continue;  // it ended; another of its number will come
     Tenant& next = *found;
-    if (next.is_lent || std::exchange(next.looked_at, look) == look) continue;
+    if (next.is_lent || next.is_asked || std::exchange(next.looked_at, look) == look) continue;
     seen += next.bytes;
     if (next.buffer.defined()) continue;
     wanted += next.bytes;
@@ -187,6 +230,16 @@ void TieredHomeState::begin_all_ahead() {
     wanted -= next.bytes;
     begin_to_read(next);
     ++counts.reads_ahead;
+  }
+}
+
+void TieredHomeState::follow_those_that_leave() {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    leaves.wait(lock, [this] { return stopping || (!leaving.empty() && !leaving.front()->is_asked); });
+    if (stopping) return;
+    wait_for(leaving.front()->transfer);
+    read_ahead();
   }
 }
 

@@ -1,13 +1,17 @@
 // What a TieredHome knows of its tensors, and what moves them. For its own files.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <c10/util/ScopeExit.h>
 
+#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "colossal/memory/stream_aside.h"
@@ -32,28 +36,18 @@ struct Tenant {
   DiskExtent extent{};   // its place on the disk, once it had to leave
   bool on_disk = false;  // the extent has its values
   bool has_values = true, is_lent = false;
+  bool is_asked = false;       // somebody's call is about it, who waits perhaps: nobody else moves it
   Moving moving = Moving::No;  // Out: the buffer is free when the transfer is over
   DiskTransfer transfer{};
   DeviceCopy copy{};                 // between the buffer and the device
   uint64_t used = 0, looked_at = 0;  // by TieredHomeState::clock and ::look
 };
 
-/// Whoever calls a member has `mutex`.
+/// Whoever calls a member has `mutex`, which those that wait for the disk leave to others meanwhile: to the thread of
+/// this, which reads ahead into what has left. `asking` is of those that call the home, one after the other.
 struct TieredHomeState {
-  explicit TieredHomeState(TieredHome::Options options)
-      : ahead(options.ahead),
-        disk(std::move(options.disk)),
-        buffers(options.host_bytes, tensor::is_elsewhere(options.device)),
-        may_leave(options.eviction ? std::move(options.eviction) : make_eviction("auto"), timeline) {
-    if (tensor::is_elsewhere(options.device)) to_host = new_stream(options.device);
-    set_budget(options.host_bytes);
-  }
-
-  void set_budget(int64_t bytes) {
-    budget = bytes;
-    ahead_bytes = static_cast<int64_t>(ahead * static_cast<double>(bytes));
-    buffers.set_budget(bytes);
-  }
+  explicit TieredHomeState(TieredHome::Options options);
+  ~TieredHomeState();
 
   // ---- uses, and what is foretold
 
@@ -62,10 +56,18 @@ struct TieredHomeState {
 
   // ---- transfers
 
-  /// The transfer of `tenant` is over when this returns; what left has no buffer any more, unless it `stays`.
-  void finish(Tenant& tenant, bool stays = false);
+  /// The transfer of `tenant`, which is asked for, is over when this returns, and its buffer there. Waits.
+  void finish(Tenant& tenant);
 
-  /// Its values, from whichever device, into its buffer, which it has.
+  /// Of `tenant` the transfer, which is over: what left has no buffer any more, unless somebody asks for it. Errors:
+  /// the disk's.
+  void end_transfer(Tenant& tenant);
+
+  /// Returns when `transfer` is over, however. Waits.
+  void wait_for(DiskTransfer transfer);
+
+  /// Its values, from whichever device, into its buffer, which it has; it is asked for. Others may have the mutex while
+  /// the host copies.
   void fill(Tenant& tenant, const at::Tensor& tensor);
 
   /// The buffer has the values, and no device reads it, when this returns.
@@ -90,7 +92,7 @@ struct TieredHomeState {
   int64_t missing(int64_t bytes) const { return buffers.in_use() + bytes - budget; }
 
   /// There is room for `bytes` when this returns; or nothing else is there, if more than the budget `may` be taken: by
-  /// a tensor that comes from memory, and leaves it as soon as it is written.
+  /// a tensor that comes from memory, and leaves it as soon as it is written. Waits.
   void make_room(int64_t bytes, bool may_exceed = false);
 
   void end_what_is_over();
@@ -101,14 +103,17 @@ struct TieredHomeState {
 
   void begin_all_ahead();
 
+  /// What the thread does: whenever something has left, what was to be read into its place is.
+  void follow_those_that_leave();
+
   void rethrow();
 
   void record(TierEvent::Kind kind, const Tenant& tenant) {
     if (events) events->push_back({kind, tenant.number, tenant.bytes});
   }
 
-  const double ahead;
-  int64_t budget = 0, ahead_bytes = 0;
+  const std::string remedy;
+  const int64_t budget, ahead_bytes;
   std::shared_ptr<DiskSpace> disk;
   HostBuffers buffers;
   std::optional<c10::Stream> to_host;  // for copies of a device to buffers
@@ -120,11 +125,55 @@ struct TieredHomeState {
   bool in_step = false;
   uint64_t clock = 0, look = 0;
   std::deque<Tenant*> leaving, arriving;     // Moving::Out and In, oldest first
+  int64_t asked_bytes = 0;                   // for which somebody makes room: nothing is read ahead into it
   int64_t leaving_bytes = 0, all_bytes = 0;  // all_bytes: of all tensors, wherever they are
   TieredHome::Counts counts;
   std::optional<std::vector<TierEvent>> events;
   std::exception_ptr failure;  // where nothing could be thrown
-  mutable std::mutex mutex;
+  std::mutex asking, mutex;
+  std::condition_variable leaves;  // something does that nobody asks for, or `stopping`
+  bool stopping = false;
+  std::thread follower;  // none without a disk
+};
+
+/// Of whoever calls the home.
+class Turn {
+ public:
+  explicit Turn(TieredHomeState& home) : asking_(home.asking), mutex_(home.mutex) {}
+  /// Others have theirs while `body` runs.
+  template <class Body>
+  void leave_for(const Body& body) {
+    mutex_.unlock();
+    asking_.unlock();
+    const auto back = c10::make_scope_exit([this] {
+      asking_.lock();
+      mutex_.lock();
+    });
+    body();
+  }
+
+ private:
+  std::unique_lock<std::mutex> asking_, mutex_;
+};
+
+/// As long as it lives its tenant is asked for.
+class Asked {
+ public:
+  Asked(TieredHomeState& home, Tenant& tenant) : home_(home), tenant_(tenant) {
+    tenant.is_asked = true;
+    home.settle(tenant);
+  }
+  ~Asked() {
+    tenant_.is_asked = false;
+    home_.settle(tenant_);
+    home_.leaves.notify_one();  // of those behind it
+  }
+  Asked(const Asked&) = delete;
+  Asked& operator=(const Asked&) = delete;
+
+ private:
+  TieredHomeState& home_;
+  Tenant& tenant_;
 };
 
 }  // namespace colossal::memory

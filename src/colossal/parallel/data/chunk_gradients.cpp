@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "colossal/memory/account.h"
+#include "colossal/memory/chunk_plan.h"
 #include "colossal/ops/reduce.h"
 
 namespace colossal::parallel {
@@ -68,7 +69,7 @@ class WholeGradients final : public ChunkGradients {
       work_ = summands_.further.front()->all_reduce(whole_, comm::Reduce::Sum);
   }
 
-  void receive(bool) override {
+  void receive() override {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     work_.wait();
@@ -76,6 +77,7 @@ class WholeGradients final : public ChunkGradients {
     if (!states_shared_ && !rest.empty()) rest.erase(rest.begin());
     sum_over(rest, states_shared_ ? part_ : whole_);
   }
+  void keep(bool) override {}  // it is where it belongs
 
   bool are_in_place() const override { return is_view_; }
 
@@ -91,9 +93,10 @@ class WholeGradients final : public ChunkGradients {
 /// Made by the first gradient of a pass and freed by the reduction, but for this rank's part.
 class PartGradients final : public ChunkGradients {
  public:
-  PartGradients(bool is_elsewhere, const memory::Chunk& chunk, std::span<const memory::Shard> shards, Summands summands,
-                const GradientOptions& options)
-      : is_elsewhere_(is_elsewhere),
+  PartGradients(const memory::ChunkOptions& store, const memory::Chunk& chunk, std::span<const memory::Shard> shards,
+                Summands summands, const GradientOptions& options)
+      : home_(store.home),
+        segment_(memory::segment_length(chunk.length(), store.capacity)),
         chunk_(chunk),
         shards_(shards.begin(), shards.end()),
         summands_(std::move(summands)),
@@ -103,6 +106,8 @@ class PartGradients final : public ChunkGradients {
   void zero() override {
     whole_.reset();
     received_.reset();
+    if (std::exchange(is_aside_, false))
+      for (const auto& kept : aside_) kept->forget();
     for (const memory::Shard& shard : shards_) shard.drop_gradients();
     std::fill(filled_.begin(), filled_.end(), false);
     for (const Slot& slot : chunk_.slots()) slot.parameter->value.mutable_grad().reset();
@@ -114,23 +119,36 @@ class PartGradients final : public ChunkGradients {
     if (!gradient.defined()) return;
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
-    if (!whole_.defined()) whole_ = at::empty({chunk_.length()}, message_options());
-    const at::Tensor home = view_of_slot(whole_, slot);
+    begin_whole();
+    const at::Tensor sum = view_of_slot(whole_, slot);
     if (filled_[index])
-      home.add_(gradient);
+      sum.add_(gradient);
     else
-      home.copy_(gradient);
+      sum.copy_(gradient);
     filled_[index] = true;
     slot.parameter->value.mutable_grad().reset();
   }
 
+  void set_aside() override {
+    if (!home_ || !whole_.defined()) return;
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; segment_begin(i) < chunk_.length(); ++i) {
+      if (i == aside_.size())
+        aside_.push_back(home_->keep(segment_of_whole(i)));
+      else
+        aside_[i]->replace(segment_of_whole(i));
+    }
+    whole_.reset();
+    is_aside_ = true;
+  }
+
+  int64_t bytes_returned() const override { return bytes_returned_; }
+
   void send() override {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
-    if (!whole_.defined())
-      whole_ = at::zeros({chunk_.length()}, message_options());
-    else
-      clear_gaps();
+    begin_whole();
+    clear_gaps();
     if (summands_.sharers->size() == 1) {  // its part is all of it
       received_ = whole_;
       return;
@@ -141,33 +159,55 @@ class PartGradients final : public ChunkGradients {
                         : summands_.sharers->reduce_scatter(received_, whole_, comm::Reduce::Sum);
   }
 
-  void receive(bool last) override {
+  void receive() override {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     work_.wait();
     sum_over(summands_.further, received_);
     whole_.reset();
     std::fill(filled_.begin(), filled_.end(), false);
-    if (last && is_elsewhere_) make_way();
-    if (shards_.front().options().device() == received_.device())
-      add_here();
+  }
+
+  void keep(bool last) override {
+    const at::NoGradGuard no_grad;
+    const memory::KindScope kind(memory::Kind::Gradients);
+    const at::Tensor received = std::exchange(received_, {});
+    if (last && home_) make_way();
+    if (shards_.front().options().device() == received.device())
+      add_here(received);
     else  // which nobody waits for
       for (size_t i = 0; i < shards_.size(); ++i)
-        shards_[i].add_gradients(slice_of(received_, chunk_.segments()[i]), options_.sums);
-    received_.reset();
+        shards_[i].add_gradients(slice_of(received, chunk_.segments()[i]), options_.sums);
   }
 
   bool are_in_place() const override { return false; }
 
  private:
+  int64_t segment_begin(size_t i) const { return static_cast<int64_t>(i) * segment_; }
+  at::Tensor segment_of_whole(size_t i) const {
+    return whole_.narrow(0, segment_begin(i), std::min(segment_, chunk_.length() - segment_begin(i)));
+  }
+
+  /// With what was set aside.
+  void begin_whole() {
+    if (whole_.defined()) return;
+    whole_ = at::empty({chunk_.length()}, message_options());
+    if (!std::exchange(is_aside_, false)) return;
+    for (size_t i = 0; i < aside_.size(); ++i) {
+      aside_[i]->copy_to(segment_of_whole(i));
+      aside_[i]->forget();
+    }
+    bytes_returned_ += static_cast<int64_t>(whole_.nbytes());
+  }
+
   at::TensorOptions message_options() const {
     const at::TensorOptions of_values = chunk_.options();
     return options_.each_pass ? of_values : of_values.dtype(options_.sums);
   }
 
-  void add_here() {
+  void add_here(const at::Tensor& sum) {
     memory::for_leases(shards_, {.gradients = memory::Access::Write}, [&](size_t i, memory::Resident& shard) {
-      const at::Tensor received = slice_of(received_, chunk_.segments()[i]);
+      const at::Tensor received = slice_of(sum, chunk_.segments()[i]);
       if (shard.gradients.defined())
         shard.gradients.add_(received);
       else
@@ -196,7 +236,11 @@ class PartGradients final : public ChunkGradients {
     whole_.narrow(0, end, chunk_.length() - end).zero_();
   }
 
-  bool is_elsewhere_;  // what is kept is in a home
+  std::shared_ptr<memory::Home> home_;  // null: what is kept stays in place
+  int64_t segment_;                     // elements of each but the last one
+  std::vector<std::unique_ptr<memory::Kept>> aside_;
+  bool is_aside_ = false;  // aside_ has what there is, and whole_ is undefined
+  int64_t bytes_returned_ = 0;
   const memory::Chunk& chunk_;
   std::vector<memory::Shard> shards_;
   Summands summands_;
@@ -232,7 +276,7 @@ std::unique_ptr<ChunkGradients> make_chunk_gradients(const memory::ChunkOptions&
                                                      std::span<const memory::Shard> shards, Summands summands,
                                                      const GradientOptions& options) {
   if (store.sharing.gradients)
-    return std::make_unique<PartGradients>(store.home != nullptr, chunk, shards, std::move(summands), options);
+    return std::make_unique<PartGradients>(store, chunk, shards, std::move(summands), options);
   return std::make_unique<WholeGradients>(store.sharing.states, chunk, shards, std::move(summands), options);
 }
 

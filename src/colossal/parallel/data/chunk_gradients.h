@@ -9,8 +9,8 @@
 
 namespace colossal::parallel {
 
-/// The gradients of one chunk. In a step: zero(), for each pass take() of every slot and send(), receive(), in the end
-/// the gradients of its shards are the sum.
+/// The gradients of one chunk. In a step: zero(), for each pass take() of every slot, send(), receive() and keep(), in
+/// the end the gradients of its shards are the sum.
 class ChunkGradients {
  public:
   virtual ~ChunkGradients() = default;
@@ -18,11 +18,19 @@ class ChunkGradients {
   virtual void zero() = 0;
   /// Moves a gradient from its parameter here, where there is one that is not here already.
   virtual void take(size_t slot) = 0;
+  /// Between the passes of a step, no more gradients are near: what is here goes to the store's home until the next one
+  /// comes, or send(). Nothing where there is no home. Errors: of Home::keep() and Kept::replace(); those of take() and
+  /// send() behind it: of Kept::bring().
+  virtual void set_aside() {}
+  /// Bytes that came back of what was set aside, since the start.
+  virtual int64_t bytes_returned() const { return 0; }
   /// Begins to sum what is here over the first group of ranks. Collective among these.
   virtual void send() = 0;
-  /// Returns when the shards' gradients are the sum over all groups. Collective among these.
-  /// `last`: of a step, so that the update is next.
-  virtual void receive(bool last) = 0;
+  /// Returns when the sum over all groups is here. Collective among these.
+  virtual void receive() = 0;
+  /// Adds the sum to the shards' gradients. `last`: of a step, so that the update is next. Errors: of Shard::lease(),
+  /// and then the sum is lost.
+  virtual void keep(bool last) = 0;
   /// Whether autograd adds to them in place, so that there is nothing to take.
   virtual bool are_in_place() const = 0;
 };
@@ -48,7 +56,8 @@ struct Summands {
 /// The home of a chunk's gradients under the options of its store:
 ///   not shared: whole from the beginning of the run to its end; autograd adds to them in place where the dtypes agree.
 ///               Summed by an all_reduce, or, where states are shared, by a reduce_scatter into this rank's part.
-///   shared:     whole from the first gradient of a pass to their reduce_scatter; this rank's part until zero(), of
+///   shared:     whole from the first gradient of a pass to their reduce_scatter, or set_aside(), which has them in
+///               segments of ChunkOptions::capacity; this rank's part until zero(), of
 ///               which its shards, `shards`, get views. Where the store has a home they are dropped by the update
 ///               (Shard::drop_gradients_after_update), and those of the last pass take the place of parameters that
 ///               have masters (Shard::drop_copy): 2 + 12 bytes a parameter with two moments, not 2 + 2 + 12.

@@ -12,6 +12,10 @@ namespace {
 
 using memory::Chunk;
 
+/// Chunks whose gradients are whole though they do not leave yet: those that gradients came for last. Of neighbours
+/// gradients come by turns.
+constexpr size_t kWhole = 2;
+
 /// The gradients of one chunk on their way.
 struct Departure {
   Chunk* chunk;
@@ -44,9 +48,13 @@ struct GradientReducer::State {
     require(!active || !d.left, "gradients", "a second gradient of ", d.chunk->slots()[slot].parameter->name,
             " in one pass, after its chunk has left: a parameter may not be used "
             "both inside and outside a recomputed block; set memory.recompute to none");
+    came_for(d);
     d.gradients->take(slot);
-    if (!active) return;
     --d.pending;
+    if (!active) {
+      if (d.pending == 0) set_aside(d);
+      return;
+    }
     while (next < chunks.size() && (chunks[next].late || chunks[next].pending <= 0)) {
       if (!chunks[next].late) launch(chunks[next]);
       ++next;
@@ -55,6 +63,7 @@ struct GradientReducer::State {
 
   void launch(Departure& d) {
     d.left = true;
+    std::erase(whole, &d);
     for (size_t slot = 0; slot < d.chunk->slots().size(); ++slot) d.gradients->take(slot);
     if (sharing.gradients) receive_all();  // so that no more than two chunks are whole
     under_way.push_back(&d);
@@ -62,8 +71,31 @@ struct GradientReducer::State {
   }
 
   void receive_all() {
-    for (Departure* d : under_way) d->gradients->receive(last);
+    for (Departure* d : under_way) {
+      d->gradients->receive();
+      // A disk that fails on one rank is told of where ranks agree: the others are on their way to the next chunk.
+      store.attempt([&] { d->gradients->keep(last); });
+    }
     under_way.clear();
+  }
+
+  /// Of all chunks gradients are to come.
+  void begin() {
+    for (Departure& d : chunks) {
+      d.pending = static_cast<int64_t>(d.chunk->slots().size());
+      d.left = false;
+    }
+  }
+
+  void came_for(Departure& d) {
+    std::erase(whole, &d);
+    while (whole.size() >= kWhole) set_aside(*whole.front());
+    whole.push_back(&d);
+  }
+
+  void set_aside(Departure& d) {
+    std::erase(whole, &d);
+    d.gradients->set_aside();
   }
 
   void finish() {
@@ -83,6 +115,7 @@ struct GradientReducer::State {
   bool active = false, last = false;  // last: pass of the step
   std::vector<Departure> chunks;      // the last first
   size_t next = 0;                    // first that has not left
+  std::vector<Departure*> whole;      // that gradients came for last, the latest one last; they have not left
   std::vector<Departure*> under_way;
 };
 
@@ -121,27 +154,31 @@ GradientReducer::~GradientReducer() = default;
 void GradientReducer::zero() {
   state_->active = false;
   state_->under_way.clear();
+  state_->whole.clear();
   for (Departure& d : state_->chunks) d.gradients->zero();
 }
 
 void GradientReducer::begin(bool last) {
   State& s = *state_;
-  s.store.rethrow();
+  if (!s.store.takes_part()) s.store.rethrow();
   if (s.needs_nobody) return;
-  if (!last && !s.options.each_pass) return;
   s.finish();  // of the pass before
+  s.begin();
+  if (!last && !s.options.each_pass) return;
   s.active = true;
   s.last = last;
   s.next = 0;
-  for (Departure& d : s.chunks) {
-    d.pending = static_cast<int64_t>(d.chunk->slots().size());
-    d.left = false;
-  }
 }
 
 void GradientReducer::finish() {
   state_->finish();
-  state_->store.rethrow();
+  if (!state_->store.takes_part()) state_->store.rethrow();
+}
+
+int64_t GradientReducer::bytes_returned() const {
+  int64_t bytes = 0;
+  for (const Departure& d : state_->chunks) bytes += d.gradients->bytes_returned();
+  return bytes;
 }
 
 }  // namespace colossal::parallel

@@ -21,7 +21,8 @@ namespace colossal::parallel {
 /// is taken here.
 ///
 /// Memory:        that of make_chunk_gradients(). Of gradients that are shared at most two chunks are whole and on
-///                their way at once.
+///                their way at once. Without each_pass they are summed once a step, and until then whole: in the
+///                store's home, if it has one, but for the two chunks that gradients came for last.
 /// Communication: a step, or a pass with each_pass, sends for a chunk of L elements over N ranks: one all_reduce,
 ///                2 (N-1)/N L; where states are shared one reduce_scatter among the N that share, (N-1)/N L, then
 ///                all_reduces of the part, L / N elements, over runs of sharers, gradient_axes and copies, where there
@@ -33,6 +34,7 @@ namespace colossal::parallel {
 ///                replicas: the reduce_scatter among those that share, or of whole gradients the one all_reduce. Those
 ///                that follow, over runs of sharers, gradient_axes and copies, keep the dtype of `sums`.
 /// Unused parameters: count as zeros; their chunks leave in finish().
+/// Errors of gathers, see memory::ChunkStore. Of this rank's home alone: wait in the store, for rethrow().
 /// Errors ("gradients"): a second gradient of a parameter in one pass, whose chunk has left: it is used both inside and
 ///                       outside a recomputed block. One reducer a parameter: it takes the one post-accumulate hook
 ///                       that autograd offers.
@@ -50,6 +52,8 @@ class GradientReducer {
   void begin(bool last);
   /// Returns when all gradients are those sums. Every rank must call.
   void finish();
+  /// Bytes of whole gradients that came back from the store's home for those of further micro-batches, since the start.
+  int64_t bytes_returned() const;
 
  private:
   struct State;

@@ -1,0 +1,74 @@
+#include "colossal/memory/store_plan.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/memory/chunk_plan.h"
+
+namespace colossal::memory {
+namespace {
+
+/// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes (and with them the replicas
+/// that may share), and `stages` where there are several.
+using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>>;
+
+Family family_of(const nn::Parameter& p) {
+  return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}};
+}
+
+comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const ChunkOptions& options) {
+  const std::vector<std::string> axes = tensor::replicas(spec, mesh.place());
+  const int replicas = mesh.place().size(axes);
+  if (options.sharing.states && (options.sharers == 0 || options.sharers >= replicas)) return mesh.group(axes);
+  const int wanted = !options.sharing.states ? 1 : options.sharers;
+  require(wanted >= 1 && replicas % wanted == 0, "zero", "the replicas that share must divide those there are: got ",
+          wanted, " of ", replicas);
+  return replicas == 1 ? mesh.group(axes) : mesh.neighbours(axes, wanted);
+}
+
+}  // namespace
+
+StorePlan plan_store(nn::Parameters& parameters, comm::Mesh& mesh, const ChunkOptions& options) {
+  require(options.sharing.is_legal(), "zero",
+          "gradients are shared with states alone, parameters with gradients alone");
+  std::vector<nn::Parameter*> held;
+  std::vector<PackItem> items;
+  std::map<Family, int64_t> families;
+  std::vector<comm::Group*> sharers;  // of each family
+  for (nn::Parameter& p : parameters) {
+    const auto [family, is_new] = families.emplace(family_of(p), families.size());
+    if (is_new) sharers.push_back(&sharers_of(p.spec, mesh, options));
+    if (options.left_out.contains(&p)) continue;  // other ranks, which make the same groups, may have it
+    held.push_back(&p);
+    items.push_back({p.value.numel(), family->second, sharers[static_cast<size_t>(family->second)]->size()});
+  }
+  const ChunkPlan packed = plan_chunks(items, options.capacity);
+  StorePlan plan{.padding = packed.padding};
+  for (const PackedChunk& chunk : packed.chunks) {
+    std::vector<Slot> slots;
+    for (size_t i = 0; i < chunk.items.size(); ++i)
+      slots.push_back({held[chunk.items[i]], chunk.offsets[i], items[chunk.items[i]].size});
+    const bool is_trained = slots.front().parameter->value.requires_grad();
+    const auto family = static_cast<size_t>(items[chunk.items[0]].group);
+    plan.chunks.push_back({std::move(slots), chunk.length, sharers[family], is_trained});
+  }
+  return plan;
+}
+
+std::vector<Piece> pieces_of(const std::vector<Slot>& slots, int64_t begin, int64_t length, bool counts) {
+  std::vector<Piece> pieces;
+  const int64_t end = begin + length;
+  for (const Slot& slot : slots) {
+    const int64_t first = std::max(slot.offset, begin), last = std::min(slot.offset + slot.size, end);
+    if (first < last) pieces.push_back({slot.parameter, first - begin, {first - slot.offset, last - first, counts}});
+  }
+  return pieces;
+}
+
+}  // namespace colossal::memory

@@ -1,0 +1,176 @@
+#include "colossal/run/weight_budget.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "colossal/memory/even_share.h"
+#include "colossal/memory/tiers/block_file.h"
+
+namespace colossal::run {
+namespace {
+
+using memory::kBlock;
+
+constexpr int64_t kChunksOfBudget = 64;  // small ones make the part of the budget small that is not for staying
+constexpr int64_t kLargestChunk = int64_t{64} << 20;
+/// At once there may be whole: the chunk in use, the next one, and another that the same operator reads.
+constexpr size_t kAtOnce = 3;
+/// Beside these, so that the disk has something to do while they are computed with.
+constexpr int64_t kAhead = 3;
+
+int64_t bytes_of(const nn::Parameter& p) { return memory::whole_blocks(static_cast<int64_t>(p.value.nbytes())); }
+
+struct Sizes {
+  std::vector<int64_t> tables, others;  // bytes of parameters, whole blocks; the largest first
+  int64_t all = 0;
+};
+
+Sizes sizes_of(const nn::Parameters& parameters) {
+  Sizes sizes;
+  for (const nn::Parameter& p : parameters) {
+    const int64_t bytes = bytes_of(p);
+    (p.value.dim() >= 2 && !p.hidden_matrix ? sizes.tables : sizes.others).push_back(bytes);
+    sizes.all += bytes;
+  }
+  std::sort(sizes.tables.rbegin(), sizes.tables.rend());
+  std::sort(sizes.others.rbegin(), sizes.others.rend());
+  return sizes;
+}
+
+/// Bytes of the largest chunks that may be whole at once, where parameters of these sizes travel.
+int64_t bytes_at_once(std::vector<int64_t> sizes, int64_t chunk) {
+  sizes.resize(std::max(sizes.size(), kAtOnce), 0);
+  std::partial_sort(sizes.begin(), sizes.begin() + kAtOnce, sizes.end(), std::greater<>());
+  int64_t bytes = 0;
+  for (size_t i = 0; i < kAtOnce; ++i) bytes += std::max(sizes[i], chunk);
+  return bytes;
+}
+
+int64_t chunk_of(int64_t budget, int64_t most) {
+  return std::clamp(budget / kChunksOfBudget / kBlock * kBlock, kBlock, most);
+}
+
+/// A budget that holds whole parameters.
+struct Split {
+  int64_t chunk = 0;
+  int64_t largest = 0;     ///< of what comes and goes: larger ones stay for good
+  int64_t tables = 0;      ///< bytes of embeddings and heads larger than any other chunk, if they stay
+  int64_t travelling = 0;  ///< what is needed at least for what comes and goes
+};
+
+Split split(const Sizes& sizes, int64_t budget, bool may_stay, int64_t most_of_chunk) {
+  Split parts{.chunk = chunk_of(budget, most_of_chunk)};
+  parts.largest = std::max(sizes.others.empty() ? 0 : sizes.others.front(), parts.chunk);
+  std::vector<int64_t> travel = sizes.others, without = sizes.others;
+  for (const int64_t table : sizes.tables) {
+    travel.push_back(table);
+    if (table > parts.largest)
+      parts.tables += table;
+    else
+      without.push_back(table);
+  }
+  const int64_t without_tables = bytes_at_once(std::move(without), parts.chunk);
+  if (may_stay && parts.tables <= budget / 2 && parts.tables + without_tables <= budget) {
+    parts.travelling = without_tables;
+    return parts;
+  }
+  parts.tables = 0;
+  parts.largest = sizes.all;
+  parts.travelling = bytes_at_once(std::move(travel), parts.chunk);
+  return parts;
+}
+
+/// The smallest budget that works, if `budget` does not; else `budget`.
+int64_t least_that_works(const Sizes& sizes, int64_t budget, bool may_stay, int64_t most_of_chunk) {
+  for (;;) {
+    const Split parts = split(sizes, budget, may_stay, most_of_chunk);
+    const int64_t more = memory::whole_blocks(std::min(parts.tables + parts.travelling, sizes.all));
+    if (more <= budget) return budget;
+    budget = more;
+  }
+}
+
+/// Weights that are read where they lie.
+WeightBudget plan_in_place(const Sizes& sizes, const MemoryConfig& memory, int64_t ranks) {
+  const bool may_stay = memory.placement == "auto";
+  const auto least = [&](int64_t host) { return least_that_works(sizes, host, may_stay, kLargestChunk); };
+  // As little as transfers need: the least for what is read at once, and as much to read ahead.
+  const int64_t host = memory.host > 0       ? memory.host / ranks
+                       : memory.disk.empty() ? sizes.all
+                                             : std::min(2 * least(kBlock), sizes.all);
+  const Split parts = split(sizes, host, may_stay, kLargestChunk);
+  WeightBudget budget{.chunk = parts.chunk, .host = host};
+  if (sizes.all <= host) {
+    budget.host = sizes.all, budget.travelling = may_stay ? 0 : sizes.all;
+  } else {
+    budget.least_host = memory.disk.empty() ? sizes.all : least(host);
+    const int64_t ahead = kAhead * std::min(parts.largest, parts.chunk);
+    budget.travelling = may_stay ? std::min(host - parts.tables, parts.travelling + ahead) : host;
+  }
+  budget.residence = {.all = sizes.all,
+                      .stays = budget.host - budget.travelling,
+                      .largest = parts.largest,
+                      .above_largest = parts.tables};
+  return budget;
+}
+
+/// Of parameters that are copied to an accelerator: what is on it for good, and the size of chunks.
+WeightBudget plan_device(const nn::Parameters& parameters, const Sizes& sizes, const MemoryConfig& memory,
+                         int64_t ranks) {
+  const int64_t largest = std::min(sizes.others.empty() ? kBlock : sizes.others.front(), kLargestChunk);
+  // Without a disk the host has all of the rest, in chunks of any size.
+  const bool is_cut = memory.host > 0 && !memory.disk.empty();
+  const int64_t most = is_cut ? chunk_of(memory.host / ranks, largest) : largest;
+  if (memory.device == 0) return {.chunk = most};
+  WeightBudget budget;
+  if (sizes.all <= memory.device) {
+    for (const nn::Parameter& p : parameters) budget.on_device.insert(&p);
+    budget.chunk = most;
+    return budget;
+  }
+  const Split parts = split(sizes, memory.device, true, most);
+  budget.chunk = parts.chunk;
+  budget.least_device = least_that_works(sizes, memory.device, true, most);
+  const int64_t share = memory.device - parts.travelling - parts.tables;
+  memory::EvenShare spread(share, sizes.all - parts.tables);
+  for (const nn::Parameter& p : parameters)
+    if (bytes_of(p) > parts.largest || spread.takes(bytes_of(p))) budget.on_device.insert(&p);
+  int64_t left = share - spread.taken();
+  for (const nn::Parameter& p : parameters)
+    if (bytes_of(p) <= left && budget.on_device.insert(&p).second) left -= bytes_of(p);
+  return budget;
+}
+
+/// Weights that are copied to an accelerator, from buffers of a chunk at most.
+WeightBudget plan_copied(const nn::Parameters& parameters, const Sizes& sizes, const MemoryConfig& memory,
+                         int64_t ranks) {
+  WeightBudget budget = plan_device(parameters, sizes, memory, ranks);
+  int64_t all = sizes.all;
+  for (const nn::Parameter* p : budget.on_device) all -= bytes_of(*p);
+  const int64_t at_once = static_cast<int64_t>(kAtOnce) * budget.chunk, with_ahead = at_once + kAhead * budget.chunk;
+  const bool may_stay = memory.placement == "auto";
+  budget.host = memory.host > 0 ? memory.host / ranks : memory.disk.empty() ? all : std::min(with_ahead, all);
+  if (all <= budget.host) {
+    budget.host = all, budget.travelling = may_stay ? 0 : all;
+  } else {
+    // Chunks of a budget that does not have them at once are of one block already.
+    budget.least_host = memory.disk.empty() ? all : std::max(std::min(at_once, all), budget.host);
+    budget.travelling = may_stay ? std::min(budget.host, with_ahead) : budget.host;
+  }
+  budget.residence = {.all = all, .stays = budget.host - budget.travelling, .largest = all};
+  return budget;
+}
+
+}  // namespace
+
+WeightBudget plan_weights(const nn::Parameters& parameters, const MemoryConfig& memory, int64_t ranks) {
+  const Sizes sizes = sizes_of(parameters);
+  return parameters.options().device.is_cpu() ? plan_in_place(sizes, memory, ranks)
+                                              : plan_copied(parameters, sizes, memory, ranks);
+}
+
+}  // namespace colossal::run

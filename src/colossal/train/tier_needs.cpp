@@ -1,0 +1,188 @@
+#include "colossal/train/tier_needs.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/memory/chunk_plan.h"
+#include "colossal/memory/store_plan.h"
+#include "colossal/memory/tiers/block_file.h"
+#include "colossal/optim/optimizer.h"
+
+namespace colossal::train {
+namespace {
+
+/// Keeps sizes alone.
+class SizesAlone final : public memory::Home {
+ public:
+  std::unique_ptr<memory::Kept> keep(const at::Tensor& tensor) override {
+    return std::make_unique<Size>(static_cast<int64_t>(tensor.nbytes()));
+  }
+  std::unique_ptr<memory::Kept> keep(int64_t bytes) { return std::make_unique<Size>(bytes); }
+  at::Device lends_on(at::Device) const override { return at::kCPU; }
+
+ private:
+  struct Size final : memory::Kept {
+    explicit Size(int64_t of) : taken(memory::whole_blocks(of)) {}
+    int64_t bytes() const override { return taken; }
+    at::Tensor bring() override { throw Error("memory", "a tensor of which the size alone is known was wanted"); }
+    void put(const at::Tensor&, bool) override {}
+    void forget() override {}
+    void replace(const at::Tensor&) override {}
+    int64_t taken;
+  };
+};
+
+/// The shards that a store will have of a chunk, in `home`.
+void add_shards(const memory::PlannedChunk& chunk, const memory::ChunkOptions& options, at::TensorOptions of_parameters,
+                const std::shared_ptr<SizesAlone>& home, std::vector<memory::Shard>& shards) {
+  const bool has_masters = chunk.is_trained && options.masters.has_value(), stays = !options.sharing.parameters;
+  const at::TensorOptions exact = has_masters ? of_parameters.dtype(*options.masters) : of_parameters;
+  const auto size = [](int64_t length, const at::TensorOptions& of) {
+    return length * static_cast<int64_t>(of.dtype().itemsize());
+  };
+  const int64_t part = chunk.part_length(), most = memory::segment_length(part, options.capacity);
+  for (int64_t first = 0; first == 0 || first < part; first += most) {
+    const int64_t length = std::min(most, part - first);
+    std::shared_ptr<memory::Kept> kept =
+        stays ? memory::InPlace().keep(at::empty({0}, of_parameters)) : home->keep(size(length, of_parameters));
+    memory::Shard::Parts parts{.values = std::move(kept), .options = exact, .length = length, .home = home};
+    if (has_masters) {
+      parts.copy = std::move(parts.values);
+      parts.values = home->keep(size(length, exact));
+    }
+    const int64_t begin = part * chunk.sharers->rank() + first;
+    shards.emplace_back(std::move(parts), memory::pieces_of(chunk.slots, begin, length, true));
+    if (part == 0) return;
+  }
+}
+
+/// Of a chunk's whole gradients: all, and of the largest segment.
+std::pair<int64_t, int64_t> bytes_aside(const memory::PlannedChunk& chunk, int64_t capacity, int64_t element) {
+  const int64_t most = memory::segment_length(chunk.length, capacity);
+  int64_t all = 0;
+  for (int64_t first = 0; first < chunk.length; first += most)
+    all += memory::whole_blocks(std::min(most, chunk.length - first) * element);
+  return {all, memory::whole_blocks(most * element)};
+}
+
+/// Beside what a shard keeps.
+struct OfUpdate {
+  int64_t gradients, directions;
+};
+
+OfUpdate of_update(const memory::Shard& shard, bool shares_gradients, at::ScalarType sums, bool takes_directions) {
+  const at::ScalarType exact = shard.options().dtype().toScalarType();
+  const auto bytes = [&](at::ScalarType type) {
+    return memory::whole_blocks(shard.length() * static_cast<int64_t>(c10::elementSize(type)));
+  };
+  // Gradients that nobody shares out are in place.
+  return {shares_gradients ? bytes(sums) : 0, takes_directions && exact != sums ? bytes(exact) : 0};
+}
+
+/// Of parts that gathers have at a time: of the chunk that is read, and of the next.
+int64_t bytes_of_gathers(const std::vector<memory::PlannedChunk>& chunks, int64_t element) {
+  int64_t most = 0;
+  for (const memory::PlannedChunk& chunk : chunks)
+    if (chunk.sharers->size() > 1) most = std::max(most, memory::whole_blocks(chunk.part_length() * element));
+  return 2 * most;
+}
+
+int64_t sum_of_largest(std::vector<int64_t> bytes, size_t count) {
+  std::sort(bytes.rbegin(), bytes.rend());
+  bytes.resize(std::min(bytes.size(), count));
+  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+}
+
+}  // namespace
+
+TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
+                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer,
+                     bool sets_aside) {
+  const auto of_parameters = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
+  const auto size = static_cast<int64_t>(of_parameters.dtype().itemsize()),
+             size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums));
+  const auto home = std::make_shared<SizesAlone>();
+  const memory::StorePlan plan = memory::plan_store(parameters, mesh, chunks);
+  std::vector<memory::Shard> shards, frozen;
+  std::vector<size_t> ends;  // of the shards of each chunk
+  for (const memory::PlannedChunk& chunk : plan.chunks) {
+    add_shards(chunk, chunks, of_parameters, home, chunk.is_trained ? shards : frozen);
+    ends.push_back(shards.size());
+  }
+  const auto takes = optim::make_optimizer(optimizer, shards, {parameters, mesh, at::kCPU})->takes();
+
+  TierNeeds needs{.of_gathers = chunks.sharing.parameters ? bytes_of_gathers(plan.chunks, size) : 0};
+  int64_t kept = 0, in_passes = 0, in_update = 0, largest = 0;  // the latter three: gradients, and directions
+  std::vector<int64_t> together;
+  size_t next = 0;
+  for (size_t i = 0; i < plan.chunks.size(); ++i) {
+    const memory::PlannedChunk& chunk = plan.chunks[i];
+    needs.largest_chunk = std::max(needs.largest_chunk, chunk.length * size);
+    const auto [aside, aside_at_once] = sets_aside && chunk.is_trained
+                                            ? bytes_aside(chunk, chunks.capacity, size_of_sums)
+                                            : std::pair<int64_t, int64_t>();
+    largest = std::max(largest, aside_at_once);
+    int64_t of_chunk = 0;
+    for (; next < ends[i]; ++next) {
+      const memory::Shard& shard = shards[next];
+      const OfUpdate beside = of_update(shard, chunks.sharing.gradients, gradients.sums, takes.directions);
+      kept += shard.bytes(), of_chunk += beside.gradients, in_update += beside.gradients + beside.directions;
+      needs.least = std::max(needs.least, shard.bytes() + beside.gradients + beside.directions);
+      largest = std::max(largest, beside.gradients);
+      together.push_back(takes.of_directions && beside.directions > 0 ? beside.directions : beside.gradients);
+    }
+    in_passes += std::max(of_chunk, aside);
+  }
+  for (const memory::Shard& shard : frozen) {
+    kept += shard.bytes();
+    needs.least = std::max(needs.least, shard.bytes());
+  }
+  needs.least = std::max(needs.least, needs.of_gathers + largest);
+  const int64_t window = sum_of_largest(std::move(together), takes.shards);
+  needs.is_of_window = window > needs.least;
+  needs.least = std::max(needs.least, window);
+  needs.whole = std::max(needs.least, kept + std::max(in_passes, in_update));
+  return needs;
+}
+
+void TierNeeds::agree(comm::Mesh& mesh) {
+  at::Tensor most =
+      at::tensor({least, whole, largest_chunk, of_gathers, static_cast<int64_t>(is_of_window)}, at::kLong);
+  mesh.all().all_reduce(most, comm::Reduce::Max).wait();
+  const int64_t* numbers = most.const_data_ptr<int64_t>();
+  *this = {.least = numbers[0],
+           .whole = numbers[1],
+           .largest_chunk = numbers[2],
+           .of_gathers = numbers[3],
+           .is_of_window = numbers[4] != 0};
+}
+
+void check_budgets(const TierNeeds& needs, const run::Config& config, int ranks_here) {
+  const int64_t device = config.memory.device, host = config.memory.host;
+  require(
+      device == 0 || device >= needs.largest_chunk, "memory", "device = \"", print_bytes(device),
+      "\" is too small: the largest chunk alone has ", print_bytes(needs.largest_chunk),
+      " while it is read, and a step needs more, which the first one measures and tells; give more, or take smaller "
+      "chunks (parallel.chunk_mib), down to the largest parameter");
+  if (host == 0) return;
+  const int64_t least = needs.least * ranks_here, whole = needs.whole * ranks_here;
+  require(!config.memory.disk.empty() || host >= whole, "memory", "host = \"", print_bytes(host),
+          "\" is too small for the ", ranks_here, " rank(s) of this machine: without a disk all parameters, gradients ",
+          "and states lie there, those of ", config.optimizer.name, "; the smallest that works is \"",
+          print_bytes(whole), "\", or name a folder for what does not fit (memory.disk)");
+  require(host >= least, "memory", "host = \"", print_bytes(host), "\" is too small for the ", ranks_here,
+          " rank(s) of this machine: a step with ", config.optimizer.name, " needs ",
+          needs.is_of_window ? "gradients of several chunks or parts"
+                             : "values, gradients and states of one chunk, or of a part of a parameter that is larger,",
+          " at once; the smallest that works is \"", print_bytes(least),
+          "\"; smaller chunks (parallel.chunk_mib) need less");
+}
+
+}  // namespace colossal::train
