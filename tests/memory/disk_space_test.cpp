@@ -1,7 +1,6 @@
 // Bytes come back as they were, from a disk that works and from one that does half of what it is asked; from one that
 // fails comes an error that says where.
 #include "colossal/memory/tiers/disk_space.h"
-#include "colossal/memory/tiers/host_buffers.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -14,6 +13,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/memory/tiers/aligned_tensor.h"
+#include "colossal/memory/tiers/host_buffers.h"
 #include "memory/shaped_file.h"
 #include "support/temporary_folder.h"
 
@@ -376,6 +376,10 @@ TEST(AlignedTensor, IsResizedWithinItsPages) {
     EXPECT_TRUE(at::equal(resized.narrow(0, 0, kept), at::full({kept}, 7, at::kByte)));
     EXPECT_EQ(resized.narrow(0, kept, bytes - kept).sum().item<int64_t>(), 0) << "new pages are zeros";
     buffer = resized.fill_(7);
+  }
+  {
+    const at::Tensor view = buffer.narrow(0, 0, 1);
+    EXPECT_FALSE(resized_aligned(buffer, 3 * kMiB).defined()) << "somebody may look at it";
   }
   EXPECT_FALSE(resized_aligned(buffer, 4096).defined()) << "small ones are LibTorch's";
   EXPECT_FALSE(resized_aligned(empty_aligned({4096}, at::kByte), 2 * kMiB).defined());

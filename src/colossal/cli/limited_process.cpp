@@ -75,7 +75,9 @@ bool read_both(Pipe& out, std::string& output, Pipe& error, std::string& said, i
 /// Whether the child has ended, with its status.
 bool has_ended(pid_t process, int& status) {
   const pid_t answer = waitpid(process, &status, WNOHANG);
-  return answer == process || (answer < 0 && errno != EINTR);
+  if (answer < 0 && errno == EINTR) return false;
+  if (answer < 0) status = 127 << 8;  // somebody else has been told how
+  return answer != 0;
 }
 
 std::string last_line(std::string text) {

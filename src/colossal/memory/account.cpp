@@ -61,14 +61,11 @@ class Reporting final : public c10::Allocator {
  public:
   /// From now on every tensor of the host comes from here. One per process, never destroyed: tensors of static duration
   /// may outlive it otherwise.
-  static void install() {
-    static const bool once = [] {
-      c10::Allocator* before = c10::GetCPUAllocator();
-      take_back = before->raw_deleter();
-      c10::SetCPUAllocator(new Reporting(before), /*priority=*/1);
-      return true;
-    }();
-    (void)once;
+  static bool install() {
+    c10::Allocator* before = c10::GetCPUAllocator();
+    take_back = before->raw_deleter();
+    c10::SetCPUAllocator(new Reporting(before), /*priority=*/1);
+    return true;
   }
   c10::DataPtr allocate(size_t bytes) override {
     c10::DataPtr given = before_->allocate(bytes);
@@ -93,6 +90,10 @@ class Reporting final : public c10::Allocator {
   c10::Allocator* before_;
 };
 
+/// Before main: LibTorch's allocator may be exchanged only while no other thread asks for memory, and the first account
+/// may be that of one rank among several threads.
+[[maybe_unused]] const bool installed = Reporting::install();
+
 }  // namespace
 
 struct Account::Guard {
@@ -114,7 +115,6 @@ Account::Account() {
   c10::DebugInfoBase* there = c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
   auto* outer = dynamic_cast<Ledger*>(there);
   require(!there || outer, "memory", "a profiler is open on this thread, where an account would count; close it");
-  Reporting::install();
   guard_ = std::make_unique<Guard>(outer);
 }
 

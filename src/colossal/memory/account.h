@@ -19,8 +19,8 @@ const char* to_string(Kind kind);
 
 /// What the allocators gave to a thread and have not taken back, while this lives. Tensors from before do not count.
 /// Backward passes on other threads count, too. One that is opened while another is open counts beside it; it ends
-/// first. The first one of a process puts an allocator in front of that of the host, which tells accounts of tensors
-/// from then on. Errors ("memory"): a profiler of LibTorch's is open on this thread. Cost: a map entry an allocation.
+/// first. Whoever links this has an allocator in front of that of the host, from before main() on, which tells accounts
+/// of tensors. Errors ("memory"): a profiler of LibTorch's is open on this thread. Cost: a map entry an allocation.
 class Account {
  public:
   struct Usage {

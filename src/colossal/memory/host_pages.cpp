@@ -28,9 +28,8 @@ char* resize_host_pages(char* data, size_t bytes, size_t wanted) {
   char* to = map_host_pages(whole);
   if (!to) return nullptr;
   if (wanted < whole) unmap_host_pages(to + wanted, whole - wanted);
-  if (mremap(data, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED) return to;
-  unmap_host_pages(to, wanted);
-  return nullptr;
+  // Where this fails the pages at `to` may be gone, and somebody else's be there: they are left alone.
+  return mremap(data, bytes, wanted, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED ? nullptr : to;
 }
 
 }  // namespace colossal::memory

@@ -68,8 +68,8 @@ class Resident {
   at::Tensor copy;
   /// What Shard::add_state() was given, in that order
   std::vector<at::Tensor> states;
-  /// For what a rule makes of the gradients in a step, of values' dtype: the gradients themselves where they have it, as
-  /// nobody reads them after an update; else a tensor beside them, zeros for the first lease of it, to be written.
+  /// For what a rule makes of the gradients in a step, of values' dtype: the gradients themselves where they have it,
+  /// as nobody reads them after an update; else a tensor beside them, zeros for the first lease of it, to be written.
   /// They are over with the next lease that has them and writes values
   at::Tensor directions;
   /// Ascending, each behind the one before; padding may follow the last one

@@ -131,7 +131,7 @@ void ModuleTraining::end_pass() {
   if (config_.parallel.zero == 3)
     optimization_->end_pass();
   else
-    store().end_pass();
+    optimization_->close_pass();  // what failed before is step()'s to tell, on all ranks
 }
 
 void ModuleTraining::zero_grad() {

@@ -76,14 +76,12 @@ memory::ChunkOptions chunk_options(const run::Config& config, const nn::Paramete
 /// Micro-batches are added up in fp32 at least. In a pipeline, whose micro-batches overlap, once a step.
 parallel::GradientOptions gradient_options(const run::Config& config, at::ScalarType dtype) {
   const bool one = config.micro_batches() == 1;
-  return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat,
-          .each_pass = stage_of(config) >= 2 && config.parallel.pipeline.size == 1};
-}
-
-/// Whether whole gradients are set aside between passes: those of a stage that more than one pass makes.
-bool sets_aside(const run::Config& config) {
+  const bool is_shared = stage_of(config) >= 2;
   const parallel::PipelineConfig& pipeline = config.parallel.pipeline;
-  return stage_of(config) >= 2 && pipeline.size > 1 && !(config.micro_batches() == 1 && pipeline.schedule == "1f1b");
+  return {.sums = one || dtype == at::kDouble ? dtype : at::kFloat,
+          .each_pass = is_shared && pipeline.size == 1,
+          .sets_aside = is_shared && config.memory.has_tiers() && pipeline.size > 1 &&
+                        !(one && pipeline.schedule == "1f1b")};  // one pass makes all there
 }
 
 nn::Parameters& grouped(nn::Parameters& parameters, const run::Config& config) {
@@ -97,10 +95,10 @@ TierNeeds checked_needs(nn::Parameters& parameters, comm::Mesh& mesh, const run:
   TierNeeds needs = made_by_all(mesh, config, [&] {
     const nn::Parameters::Options& options = parameters.options();
     return tier_needs(parameters, mesh, chunk_options(config, options, nullptr, nullptr),
-                      gradient_options(config, options.dtype), config.optimizer, sets_aside(config));
+                      gradient_options(config, options.dtype), config.optimizer);
   });
   needs.agree(mesh);
-  check_budgets(needs, config, mesh.world().local_size());
+  comm::agree(mesh.all(), at::kCPU, [&] { check_budgets(needs, config, mesh.world().local_size()); });
   return needs;
 }
 
@@ -166,11 +164,16 @@ optim::NormOrder Optimization::norm_order() const {
   return config_.training.clip_by == "largest" ? optim::NormOrder::Infinity : optim::NormOrder::Two;
 }
 
+/// The first error of a pass before; none of a later one is left for another time.
+void Optimization::rethrow() {
+  if (inputs_) store_->attempt([&] { inputs_->rethrow(); });
+  store_->rethrow();
+}
+
 void Optimization::agree(const std::function<void()>& work) {
   if (!store_->takes_part()) store_->rethrow();  // the others find out by themselves
   const auto all_of_it = [&] {
-    store_->rethrow();
-    if (inputs_) inputs_->rethrow();
+    rethrow();
     work();
   };
   if (!store_->options().home) return all_of_it();
@@ -182,6 +185,7 @@ void Optimization::agree(const std::function<void()>& work) {
 
 void Optimization::close_pass() {
   own_norm_.reset();
+  has_agreed_ = false;
   store_->close_pass();
   if (!store_->options().home || !store_->takes_part()) store_->rethrow();
 }
@@ -196,7 +200,9 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
   std::vector<at::Tensor> read;
   for (const at::Tensor& number : numbers) read.push_back(number.detach().reshape({}).to(at::kDouble));
   at::Tensor own;
-  agree([&] { own = optim::own_norm(store_->shards(), mesh_.place(), norm_order()); });
+  const auto add_up = [&] { own = optim::own_norm(store_->shards(), mesh_.place(), norm_order()); };
+  // Whether ranks agree must not depend on what one of them looked at in between.
+  std::exchange(has_agreed_, true) ? add_up() : agree(add_up);
   // Where all gradients are lent on the host they are added up there: of the device's numbers it reads the others.
   const bool is_apart = own.defined() && !read.empty() && own.device() != read.front().device();
   if (own.defined() && !is_apart) read.push_back(own);
@@ -209,6 +215,7 @@ std::vector<double> Optimization::read_before_step(const std::vector<at::Tensor>
 StepResult Optimization::step() {
   end_passes();
   const StepResult result = clip_and_update();
+  has_agreed_ = false;
   if (trace_) trace_->end_step();
   if (tiers_) {
     // Nobody wants the gradients any more: they need not be written to the disk, if they ever would be.
@@ -304,15 +311,16 @@ void Optimization::update(double rate, double scale) {
       optimizer_->step(step, rate, scale);
     else
       agree([&] { optimizer_->step(step, rate, scale); });
+    store_->updated();
   } catch (const std::exception& error) {
     half_updated_ = as_error(error);
     throw;
   }
-  store_->updated();
 }
 
 void Optimization::weights_loaded() {
-  agree([&] { store_->updated(true); });  // which is collective, whatever fails on this rank
+  store_->attempt([&] { store_->updated(true); });  // collective, also where a pass before has failed on this rank
+  agree([] {});
 }
 
 checkpoint::TrainingState Optimization::state() {

@@ -101,6 +101,7 @@ class Optimization {
  private:
   /// work(), and where there is a home it, and what went wrong in a pass before, throws on all ranks or on none.
   void agree(const std::function<void()>& work);
+  void rethrow();
   optim::NormOrder norm_order() const;
   StepResult clip_and_update();
   void update(double rate, double scale);
@@ -118,6 +119,7 @@ class Optimization {
   std::unique_ptr<optim::Optimizer> optimizer_;
   LossScale loss_scale_;
   std::optional<double> own_norm_;  // of the gradients as they are, times the loss scale
+  bool has_agreed_ = false;         // on the gradients as the passes left them
   int64_t steps_done_ = 0;
   std::optional<Error> half_updated_;  // why
 };

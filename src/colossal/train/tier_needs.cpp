@@ -103,8 +103,7 @@ int64_t sum_of_largest(std::vector<int64_t> bytes, size_t count) {
 }  // namespace
 
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
-                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer,
-                     bool sets_aside) {
+                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer) {
   const auto of_parameters = at::TensorOptions().dtype(parameters.options().dtype).device(parameters.options().device);
   const auto size = static_cast<int64_t>(of_parameters.dtype().itemsize()),
              size_of_sums = static_cast<int64_t>(c10::elementSize(gradients.sums));
@@ -125,7 +124,7 @@ TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory:
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     const memory::PlannedChunk& chunk = plan.chunks[i];
     needs.largest_chunk = std::max(needs.largest_chunk, chunk.length * size);
-    const auto [aside, aside_at_once] = sets_aside && chunk.is_trained
+    const auto [aside, aside_at_once] = gradients.sets_aside && chunk.is_trained
                                             ? bytes_aside(chunk, chunks.capacity, size_of_sums)
                                             : std::pair<int64_t, int64_t>();
     largest = std::max(largest, aside_at_once);

@@ -2,7 +2,7 @@
 //
 //   train::TierNeeds needs = train::tier_needs(parameters, mesh, chunk_options, gradient_options, config.optimizer);
 //   needs.agree(mesh);                       // the most of all ranks
-//   train::check_budgets(needs, config, mesh, has_disk);
+//   train::check_budgets(needs, config, mesh.world().local_size());
 #pragma once
 #include <cstdint>
 
@@ -34,15 +34,14 @@ struct TierNeeds {
 };
 
 /// Of a store of `chunks` whose home lends on the host and keeps tensors in whole blocks, as TieredHome does.
-/// `sets_aside`: gradients are whole in the home between passes (parallel::ChunkGradients::set_aside()).
 /// Nothing is kept or drawn. Makes the groups that store and optimizer make. Memory: states of one shard at a time.
 /// Errors: those of memory::plan_store() and optim::make_optimizer().
 TierNeeds tier_needs(nn::Parameters& parameters, comm::Mesh& mesh, const memory::ChunkOptions& chunks,
-                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer,
-                     bool sets_aside);
+                     const parallel::GradientOptions& gradients, const optim::OptimizerConfig& optimizer);
 
 /// Errors ("memory"): budgets of `config` that are smaller, with the smallest that works: memory.host, all ranks of a
-/// machine together, and memory.device. The same on all ranks that have the same `needs`.
+/// machine together, and memory.device. The same on all ranks that have the same `needs` and
+/// as many ranks on their machine.
 void check_budgets(const TierNeeds& needs, const run::Config& config, int ranks_here);
 
 }  // namespace colossal::train

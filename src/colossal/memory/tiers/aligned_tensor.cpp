@@ -1,6 +1,7 @@
 #include "colossal/memory/tiers/aligned_tensor.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <memory>
 #include <utility>
@@ -55,6 +56,7 @@ at::Tensor mapped(int64_t bytes) {
 }  // namespace
 
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;  // which would keep the tensor that the result is a view of
   const at::Tensor shape = at::empty(sizes, options.device(at::kMeta).pinned_memory(false));
   const int64_t wanted = whole_blocks(static_cast<int64_t>(shape.nbytes()));
   const auto bytes_options = options.device(at::kCPU).dtype(at::kByte);
@@ -78,6 +80,7 @@ at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options
 
 at::Tensor resized_aligned(const at::Tensor& buffer, int64_t bytes) {
   const c10::Storage& storage = buffer.storage();
+  if (storage.use_count() > 1) return {};
   auto* mapping = storage.data_ptr().cast_context<Mapping>(&end_mapping);
   if (!mapping || bytes < kMapped) return {};
   char* data = resize_host_pages(mapping->data, mapping->bytes, static_cast<size_t>(bytes));

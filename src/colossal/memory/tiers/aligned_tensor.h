@@ -12,9 +12,9 @@ namespace colossal::memory {
 ///         to. Errors ("memory"): the system has none, or locks no more.
 at::Tensor empty_aligned(at::IntArrayRef sizes, const at::TensorOptions& options);
 
-/// uint8 [bytes] (a multiple of kBlock) in place of `buffer`, a uint8 tensor of empty_aligned() of which nobody has a
-/// view: in its pages, as far as they reach. What it holds is lost. Undefined where that is not possible: `buffer` is
-/// small, or pinned, or the system has no memory; then it is as before.
+/// uint8 [bytes] (a multiple of kBlock) in place of `buffer`, a uint8 tensor of empty_aligned(): in its pages, as far
+/// as they reach. What it holds is lost. Undefined where that is not possible: somebody has a view of it, it is small,
+/// or pinned, or the system has no memory; then it is as before.
 at::Tensor resized_aligned(const at::Tensor& buffer, int64_t bytes);
 
 /// Whether `tensor` is as empty_aligned() makes them.

@@ -99,8 +99,7 @@ class TieredKept final : public Kept {
     asked.reset();
     home_.read_ahead();
     if (is_here) {
-      const auto end = c10::make_scope_exit([this] { end_loan(); });
-      turn.leave_for([&] { to.copy_(tenant_.values); });  // others need not wait for the copy
+      turn.leave_for([&] { to.copy_(tenant_.values); }, [&] { end_loan(); });  // others need not wait for the copy
       return;
     }
     end_loan();

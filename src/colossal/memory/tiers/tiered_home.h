@@ -38,7 +38,8 @@ struct TieredHomeState;
 ///                reaches.
 /// Errors ("memory"): of keep(), bring() and replace(): the budget is smaller than what is lent and the tensor
 ///                together, with the budget that would do; the disk's; what went wrong with any tensor on its way out.
-/// Thread safety: that of Home. Who waits for the disk makes others wait.
+/// Thread safety: that of Home. Who waits for the disk makes others wait; copies of Kept::copy_to() go side by side.
+///                With a disk a thread of its own reads ahead.
 class TieredHome final : public Home {
  public:
   struct Options {

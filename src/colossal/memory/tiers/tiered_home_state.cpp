@@ -1,6 +1,7 @@
 #include "colossal/memory/tiers/tiered_home_state.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <utility>
 
@@ -16,6 +17,7 @@ constexpr size_t kCopiesUnderWay = 4;  // of TieredHome::Options
 
 TieredHomeState::TieredHomeState(TieredHome::Options options)
     : remedy(std::move(options.remedy)),
+      device(options.device),
       budget(options.host_bytes),
       ahead_bytes(static_cast<int64_t>(options.ahead * static_cast<double>(budget))),
       disk(std::move(options.disk)),
@@ -79,20 +81,26 @@ void TieredHomeState::end_transfer(Tenant& tenant) {
 }
 
 void TieredHomeState::fill(Tenant& tenant, const at::Tensor& tensor) {
-  if (to_host && tensor::is_elsewhere(tensor)) {
-    // What waits to be copied is memory of the device that nobody else gets.
-    while (filled.size() >= kCopiesUnderWay) finish_copy(*filled.front());
-    tenant.copy.to_host(tenant.values, tensor, *to_host);
-    std::erase(filled, &tenant);
-    filled.push_back(&tenant);
-  } else {
-    finish_copy(tenant);
-    mutex.unlock();
-    const auto back = c10::make_scope_exit([this] { mutex.lock(); });
-    tenant.values.copy_(tensor);
+  tenant.has_values = tenant.on_disk = false;  // until all of it is there
+  try {
+    if (to_host && tensor::is_elsewhere(tensor)) {
+      // What waits to be copied is memory of the device that nobody else gets.
+      while (filled.size() >= kCopiesUnderWay) finish_copy(*filled.front());
+      tenant.copy.to_host(tenant.values, tensor, *to_host);
+      std::erase(filled, &tenant);
+      filled.push_back(&tenant);
+    } else {
+      finish_copy(tenant);
+      mutex.unlock();
+      const auto back = c10::make_scope_exit([this] { mutex.lock(); });
+      tenant.values.copy_(tensor);
+    }
+  } catch (...) {
+    drop_buffer(tenant);
+    throw;
   }
   counts.bytes_given += static_cast<int64_t>(tensor.nbytes());
-  tenant.has_values = true, tenant.on_disk = false;
+  tenant.has_values = true;
   record(TierEvent::Kind::Set, tenant);
 }
 
@@ -178,6 +186,10 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
       rethrow();  // it may be ended by now
       continue;
     }
+    if (arriving.empty() && loans > 0) {  // of others, which end without being asked
+      loan_ends.wait(mutex);
+      continue;
+    }
     if (arriving.empty() && may_exceed && disk) return;
     require(!arriving.empty(), "memory", "memory.host = \"", print_bytes(budget),
             "\" is too small: ", readable_bytes(buffers.in_use()), disk ? " are in use at once" : " are kept",
@@ -190,9 +202,15 @@ void TieredHomeState::make_room(int64_t bytes, bool may_exceed) {
 }
 
 void TieredHomeState::end_what_is_over() {
-  while (!filled.empty() && filled.front()->copy.is_over()) filled.pop_front();
   while (!leaving.empty() && !leaving.front()->is_asked && leaving.front()->transfer.is_over())
     end_transfer(*leaving.front());
+  while (!filled.empty()) {
+    Tenant* const first = filled.front();
+    filled.pop_front();  // also where the device is broken and this throws
+    if (first->copy.is_over()) continue;
+    filled.push_front(first);
+    return;
+  }
 }
 
 void TieredHomeState::read_ahead() {
@@ -234,6 +252,7 @@ void TieredHomeState::begin_all_ahead() {
 }
 
 void TieredHomeState::follow_those_that_leave() {
+  const c10::OptionalDeviceGuard guard(device.is_cpu() ? std::nullopt : std::make_optional(device));
   std::unique_lock lock(mutex);
   for (;;) {
     leaves.wait(lock, [this] { return stopping || (!leaving.empty() && !leaving.front()->is_asked); });

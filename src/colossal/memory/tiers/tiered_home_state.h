@@ -113,6 +113,7 @@ struct TieredHomeState {
   }
 
   const std::string remedy;
+  const at::Device device;
   const int64_t budget, ahead_bytes;
   std::shared_ptr<DiskSpace> disk;
   HostBuffers buffers;
@@ -124,7 +125,9 @@ struct TieredHomeState {
   EvictionQueue may_leave;
   bool in_step = false;
   uint64_t clock = 0, look = 0;
-  std::deque<Tenant*> leaving, arriving;     // Moving::Out and In, oldest first
+  std::deque<Tenant*> leaving, arriving;  // Moving::Out and In, oldest first
+  int loans = 0;                          // tensors that are copied from, by those whose turn is over
+  std::condition_variable_any loan_ends;
   int64_t asked_bytes = 0;                   // for which somebody makes room: nothing is read ahead into it
   int64_t leaving_bytes = 0, all_bytes = 0;  // all_bytes: of all tensors, wherever they are
   TieredHome::Counts counts;
@@ -139,20 +142,24 @@ struct TieredHomeState {
 /// Of whoever calls the home.
 class Turn {
  public:
-  explicit Turn(TieredHomeState& home) : asking_(home.asking), mutex_(home.mutex) {}
-  /// Others have theirs while `body` runs.
-  template <class Body>
-  void leave_for(const Body& body) {
+  explicit Turn(TieredHomeState& home) : home_(home), asking_(home.asking), mutex_(home.mutex) {}
+  /// `body` runs when it is others' turn, and `end`, which needs no turn, behind it, also where that throws.
+  template <class Body, class End>
+  void leave_for(const Body& body, const End& end) {
+    ++home_.loans;
     mutex_.unlock();
     asking_.unlock();
-    const auto back = c10::make_scope_exit([this] {
-      asking_.lock();
+    const auto back = c10::make_scope_exit([&] {
       mutex_.lock();
+      --home_.loans;
+      end();
+      home_.loan_ends.notify_all();
     });
     body();
   }
 
  private:
+  TieredHomeState& home_;
   std::unique_lock<std::mutex> asking_, mutex_;
 };
 

@@ -4,6 +4,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <exception>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -106,6 +108,7 @@ class PartGradients final : public ChunkGradients {
   void zero() override {
     whole_.reset();
     received_.reset();
+    failure_ = nullptr;
     if (std::exchange(is_aside_, false))
       for (const auto& kept : aside_) kept->forget();
     for (const memory::Shard& shard : shards_) shard.drop_gradients();
@@ -172,6 +175,7 @@ class PartGradients final : public ChunkGradients {
     const at::NoGradGuard no_grad;
     const memory::KindScope kind(memory::Kind::Gradients);
     const at::Tensor received = std::exchange(received_, {});
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     if (last && home_) make_way();
     if (shards_.front().options().device() == received.device())
       add_here(received);
@@ -193,9 +197,14 @@ class PartGradients final : public ChunkGradients {
     if (whole_.defined()) return;
     whole_ = at::empty({chunk_.length()}, message_options());
     if (!std::exchange(is_aside_, false)) return;
-    for (size_t i = 0; i < aside_.size(); ++i) {
-      aside_[i]->copy_to(segment_of_whole(i));
-      aside_[i]->forget();
+    try {
+      for (size_t i = 0; i < aside_.size(); ++i) {
+        aside_[i]->copy_to(segment_of_whole(i));
+        aside_[i]->forget();
+      }
+    } catch (...) {  // the others are on their way to the reduce_scatter
+      failure_ = std::current_exception();
+      whole_.fill_(std::numeric_limits<double>::quiet_NaN());
     }
     bytes_returned_ += static_cast<int64_t>(whole_.nbytes());
   }
@@ -241,6 +250,7 @@ class PartGradients final : public ChunkGradients {
   std::vector<std::unique_ptr<memory::Kept>> aside_;
   bool is_aside_ = false;  // aside_ has what there is, and whole_ is undefined
   int64_t bytes_returned_ = 0;
+  std::exception_ptr failure_;  // why whole_ is NaN
   const memory::Chunk& chunk_;
   std::vector<memory::Shard> shards_;
   Summands summands_;

@@ -41,6 +41,8 @@ struct GradientOptions {
   at::ScalarType sums = at::kFloat;
   /// Of shared gradients: reduce after every backward pass, so that a rank adds up its part alone; else once a step
   bool each_pass = false;
+  /// Of shared gradients: they go to the store's home between the passes of a step (ChunkGradients::set_aside())
+  bool sets_aside = false;
 };
 
 /// Over whom the gradients of a chunk are summed.

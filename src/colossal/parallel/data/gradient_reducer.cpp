@@ -52,7 +52,7 @@ struct GradientReducer::State {
     d.gradients->take(slot);
     --d.pending;
     if (!active) {
-      if (d.pending == 0) set_aside(d);
+      if (d.pending == 0 && options.sets_aside) set_aside(d);
       return;
     }
     while (next < chunks.size() && (chunks[next].late || chunks[next].pending <= 0)) {
@@ -88,6 +88,7 @@ struct GradientReducer::State {
   }
 
   void came_for(Departure& d) {
+    if (!options.sets_aside) return;
     std::erase(whole, &d);
     while (whole.size() >= kWhole) set_aside(*whole.front());
     whole.push_back(&d);
@@ -95,7 +96,7 @@ struct GradientReducer::State {
 
   void set_aside(Departure& d) {
     std::erase(whole, &d);
-    d.gradients->set_aside();
+    store.attempt([&] { d.gradients->set_aside(); });  // else they stay whole
   }
 
   void finish() {
