@@ -40,7 +40,8 @@ OTHERS = {"hidden_size": lambda c: {"hidden_size": 2 * c["hidden_size"]},
 @dataclasses.dataclass
 class Row:
     """A family. `shapes`: arguments of its config; `matters`: of each shape, changes that must show in the logits, or the comparison
-    would prove nothing of them. `others`: as OTHERS; `harmless`: beside HARMLESS, with a reason each."""
+    would prove nothing of them. `others`: as OTHERS; `harmless`: beside HARMLESS, with a reason each. `renamed`: what transformers
+    calls otherwise than its folders do."""
     name: str
     model: type
     config: type
@@ -48,6 +49,7 @@ class Row:
     matters: list = dataclasses.field(default_factory=lambda: [{}, {}])
     others: dict = dataclasses.field(default_factory=dict)
     harmless: dict = dataclasses.field(default_factory=dict)
+    renamed: dict = dataclasses.field(default_factory=dict)
 
 
 def sizes(**more):
@@ -102,12 +104,14 @@ ROWS = [
          plain_sizes(num_attention_heads=5, hidden_size=40, rope_parameters=ROPE | {"rope_type": "default", "partial_rotary_factor": 1.0},
                      use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True)],
         matters=[{"use_parallel_residual": False}, {"use_parallel_residual": True}],
-        harmless={"is_decoder": "nothing reads it", "classifier_dropout": "of another head"}),
+        harmless={"is_decoder": "nothing reads it", "classifier_dropout": "of another head"},
+        renamed={"embed_out.weight": "lm_head.weight"}),
     Row("gptj", transformers.GPTJForCausalLM, transformers.GPTJConfig,
         [dict(GPT, n_head=6, n_embd=48, n_inner=77, rotary_dim=4), dict(GPT, n_head=5, n_embd=40, rotary_dim=8, activation_function="relu",
                                                                         tie_word_embeddings=True)],
         matters=[{"rotary_dim": 8}, {"rotary_dim": 4}],
-        others={"resid_pdrop": lambda c: {"resid_pdrop": 0.25, "embd_pdrop": 0.25}, "rotary_dim": lambda c: {"rotary_dim": 6}} | GPT_SIZES),
+        others=GPT_SIZES | {"resid_pdrop": lambda c: {"resid_pdrop": 0.25, "embd_pdrop": 0.25}, "rotary_dim": lambda c: {"rotary_dim": 6},
+                            "n_head": lambda c: {"n_head": 2 * c["n_head"], "rotary_dim": 4}}),
     Row("falcon", transformers.FalconForCausalLM, transformers.FalconConfig,
         [dict(FALCON, num_attention_heads=6, rope_parameters=ROPE | {"rope_type": "default"}),
          dict(FALCON, num_attention_heads=8, alibi=True, parallel_attn=False, multi_query=False, bias=True),
@@ -153,7 +157,7 @@ def check_shape(row, index):
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
     # transformers norms and turns in fp32, whatever the dtype
     written = interop.compare_model(name, model, folder, ids[:, :-1], ids[:, 1:], loss, logits, [[], TENSOR_2] if index == 0 else [[]],
-                                    roundoff=2**-24)
+                                    roundoff=2**-24, renamed=row.renamed)
     for key, value in row.matters[index].items():
         difference = (logits_with(row, model, ids[:, :-1], {key: value}) - logits).abs().max().item()
         assert difference > 1e-3, (name, key, "changes nothing", difference)

@@ -67,10 +67,11 @@ def rounding(model, inputs, roundoff=2**-52):
     return 2 * model.config.num_hidden_layers * max(inputs.numel(), *(max(p.shape) for p in model.parameters())) * roundoff
 
 
-def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *, documents=None, roundoff=2**-52):
+def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *, documents=None, roundoff=2**-52, renamed=None):
     """Under each of the layouts (flags of ours) loss, logits and every gradient are those of `model`, which holds the folder in fp64
     and made `loss` and `logits`. `roundoff`: of the coarsest dtype that it computes anything in. A gradient may be off by rounding of the
-    largest gradient, because some are differences that are zero but for rounding. Returns a folder that we wrote."""
+    largest gradient, because some are differences that are zero but for rounding. `renamed`: what parameters are called in folders, where
+    `model` calls them otherwise. Returns a folder that we wrote."""
     model.zero_grad()
     loss.backward()
     wanted = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
@@ -81,6 +82,7 @@ def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *,
         assert abs(our_loss - loss.item()) <= limit * loss.item(), (name, flags, our_loss, loss.item())
         off = (our_logits.view(logits.shape) - logits).abs().max().item()
         assert off <= limit * logits.abs().max().item(), (name, flags, "logits", off)
+        gradients = {(renamed or {}).get(key, key): gradient for key, gradient in gradients.items()}
         assert gradients.keys() == wanted.keys(), (name, flags, gradients.keys() ^ wanted.keys())
         for key, gradient in gradients.items():
             off = (gradient - wanted[key]).abs().max().item()

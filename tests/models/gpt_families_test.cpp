@@ -7,6 +7,7 @@
 
 #include "base/complaint.h"
 #include "colossal/checkpoint/hugging_face.h"
+#include "colossal/models/config.h"
 #include "colossal/models/falcon.h"
 #include "colossal/models/gpt2.h"
 #include "colossal/models/gpt_neox.h"

@@ -50,7 +50,8 @@ at::Tensor block(const at::Tensor& x, const ModelShape& s, const Weights& w, con
 }
 
 TEST(Palm, IsTheFormulasOfItsPaper) {
-  const ModelShape s = built_in().resolve({.name = "palm-tiny", .hidden = 24, .layers = 2, .heads = 3, .ffn = 20}, 31);
+  const ModelShape s =
+      built_in().resolve({.name = "palm-tiny", .hidden = 24, .layers = 2, .heads = 3, .kv_heads = 1, .ffn = 20}, 31);
   nn::Parameters parameters({}, {.dtype = at::kDouble});
   nn::SerialLayers layers(parameters);
   Model model = make_model(s, layers);

@@ -117,9 +117,10 @@ TEST(Registry, KeysThatAnArchitectureDoesNotHaveAreRefused) {
       refusal(registry, {.name = "strange-tiny", .own = own_keys({"patch=4"})}),
       HasSubstr("`model.patch` is a key of models of architecture vit, and strange-tiny is a strange, whose own "
                 "keys are gated, reach, mixing"));
-  EXPECT_THAT(refusal(registry, {.name = "gpt2-tiny", .own = own_keys({"reach=4"})}),
-              HasSubstr("`model.reach` is a key of models of architecture strange, and gpt2-tiny is a gpt2, which has "
-                        "no keys of its own"));
+  EXPECT_THAT(
+      refusal(registry, {.name = "bloom-tiny", .own = own_keys({"reach=4"})}),
+      HasSubstr("`model.reach` is a key of models of architecture strange, and bloom-tiny is a bloom, which has "
+                "no keys of its own"));
 }
 
 TEST(Registry, PresetsOfOneFamilyDifferInItsOwnKeys) {
