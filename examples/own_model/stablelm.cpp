@@ -34,11 +34,11 @@ class Block {
     const nn::LinearOptions plain{.bias = false, .deviation = kDeviation};
     nn::LinearOptions gated = plain;
     gated.segments = {{s.ffn}, {s.ffn}};  // gate and up in one matrix: a rank gets columns of both
-    norm_1_ = make.layer_norm(name + ".norm_1", s.hidden, s.norm_epsilon);
+    norm_1_ = make.layer_norm(name + ".norm_1", s.hidden, {s.norm_epsilon});
     qkv_ = make.heads(name + ".attention.qkv", s.attention(), plain);
     attention_ = make.attention(name + ".attention", s.attention(), {});
     out_ = make.from_heads(name + ".attention.out", s.attention(), plain);
-    if (!is_parallel_) norm_2_ = make.layer_norm(name + ".norm_2", s.hidden, s.norm_epsilon);
+    if (!is_parallel_) norm_2_ = make.layer_norm(name + ".norm_2", s.hidden, {s.norm_epsilon});
     gate_up_ = make.expand(name + ".mlp.gate_up", s.hidden, 2 * s.ffn, gated);
     down_ = make.contract(name + ".mlp.down", s.ffn, s.hidden, plain);
     drop_1_ = make.dropout(name + ".attention.dropout", s.hidden, s.dropout);
@@ -56,15 +56,8 @@ class Block {
  private:
   at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
     nn::Heads heads = qkv_->forward(x, step);
-    const at::Tensor positions = heads.tokens.of(step.positions);
-    heads.q = turned(heads.q, positions);
-    heads.k = turned(heads.k, positions);
+    nn::turn(heads, step, rotary_);
     return out_->forward(attention_->forward(heads, step), step);
-  }
-  /// [B, S, N, D], the first features of each head turned by the token's position.
-  at::Tensor turned(const at::Tensor& x, const at::Tensor& positions) const {
-    const int64_t turns = rotary_.head_size(), stays = x.size(-1) - turns;
-    return at::cat({ops::rotary(x.narrow(-1, 0, turns), positions, rotary_), x.narrow(-1, turns, stays)}, -1);
   }
 
   bool is_parallel_;
@@ -86,7 +79,7 @@ models::Model make(const models::ModelShape& s, nn::Layers& layers) {
     const auto block = std::make_shared<const Block>(s, i, layers);
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
   }
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? tokens.get() : nullptr});

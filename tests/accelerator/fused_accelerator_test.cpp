@@ -48,6 +48,14 @@ TEST_F(FusedOnAccelerator, NormsEqualTheirReferences) {
           on_accelerator([](const Tensors& t) { return Tensors{rms_norm(t[0], t[1], 1e-5)}; }),
           [](const Tensors& t) { return Tensors{rms_norm_reference(t[0], t[1], 1e-5)}; }, {in[0], in[1]}, type,
           in[0].numel());
+      expect_equal_operators(
+          on_accelerator([](const Tensors& t) { return Tensors{layer_norm(t[0], t[1], t[2], 1e-5, 1)}; }),
+          [](const Tensors& t) { return Tensors{layer_norm_reference(t[0], t[1] + 1, t[2], 1e-5)}; }, in, type,
+          in[0].numel());
+      expect_equal_operators(
+          on_accelerator([](const Tensors& t) { return Tensors{rms_norm(t[0], t[1], 1e-5, 1)}; }),
+          [](const Tensors& t) { return Tensors{rms_norm_reference(t[0], t[1] + 1, 1e-5)}; }, {in[0], in[1]}, type,
+          in[0].numel());
     }
   for (const char* name :
        {"native_layer_norm", "native_layer_norm_backward", "_fused_rms_norm", "_fused_rms_norm_backward"})

@@ -16,6 +16,7 @@
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/random.h"
 #include "colossal/ops/rotary.h"
+#include "colossal/ops/soft_cap.h"
 #include "colossal/ops/update.h"
 #include "ops/compare.h"
 #include "support/accelerator.h"
@@ -46,6 +47,10 @@ TEST_F(KernelsOnAccelerator, GatedActivationsEqualTheirReferences) {
     const auto parts = t[0].chunk(2, -1);
     return Tensors{swiglu_reference(parts[0], parts[1])};
   };
+  const Operator gelu_halves = [](const Tensors& t) {
+    const auto parts = t[0].chunk(2, -1);
+    return Tensors{gelu_reference(parts[0]) * parts[1]};
+  };
   for (const auto type : float_types())
     for (const auto& shape : gated_shapes()) {
       SCOPED_TRACE(concat(at::IntArrayRef(shape)));
@@ -55,6 +60,8 @@ TEST_F(KernelsOnAccelerator, GatedActivationsEqualTheirReferences) {
       both.back() *= 2;
       expect_equal_operators(on_accelerator([](const Tensors& t) { return Tensors{swiglu(t[0])}; }), halves,
                              {normal(both, 1)}, type, 4, 3);
+      expect_equal_operators(on_accelerator([](const Tensors& t) { return Tensors{geglu(t[0])}; }), gelu_halves,
+                             {normal(both, 1)}, type, 16);
     }
 }
 
@@ -254,25 +261,40 @@ TEST_F(KernelsOnAccelerator, DropsWhatTheCpuDrops) {
 TEST_F(KernelsOnAccelerator, RotaryEqualsItsReferenceAndNobodyWaits) {
   const at::Tensor positions = (at::arange(20, at::kLong).unsqueeze(0) * 3 + at::tensor({0, 100000}).unsqueeze(1));
   for (const auto type : float_types())
-    for (const int64_t head : {2, 6, 64, 70}) {
-      const RotaryTable table(head, 10000);
+    for (const auto& [head, rotated] :
+         std::vector<std::pair<int64_t, int64_t>>{{2, 2}, {6, 6}, {64, 64}, {70, 70}, {70, 22}, {9, 4}}) {
+      // beside a factor of cosines and sines
+      const RotaryTable table(rotated, 10000,
+                              {.kind = rotated == head ? RotaryScaling::Kind::None : RotaryScaling::Kind::Yarn,
+                               .factor = 4,
+                               .original_positions = 64});
       const at::Tensor there = positions.to(device);
       table.frequencies(device);
       const Operator turned = [&](const Tensors& t) {
         test::AcceleratorWaits waits;
         // k inside a fused projection
-        auto [q, k] = rotary(t[0], t[1].view({2, 20, 3, head}).slice(2, 0, 2), there, table);
+        auto [q, k] = rotary(t[0], t[1].view({2, 20, 3, t[0].size(3)}).slice(2, 0, 2), there, table);
         EXPECT_EQ(waits.counts().waits(), 0);
         return Tensors{q, k};
       };
       const Operator reference = [&](const Tensors& t) {
         return Tensors{rotary_reference(t[0], positions, table),
-                       rotary_reference(t[1].view({2, 20, 3, head}).slice(2, 0, 2), positions, table)};
+                       rotary_reference(t[1].view({2, 20, 3, t[0].size(3)}).slice(2, 0, 2), positions, table)};
       };
       expect_equal_operators(on_accelerator(turned), reference,
                              {normal({2, 20, 21, head}, 1), normal({2, 20, 3 * head}, 2)}, type, 4);
     }
   EXPECT_GT(kernels.launches().value_or(1), 0);
+}
+
+TEST_F(KernelsOnAccelerator, RotaryIsToldTheLengthThatFrequenciesDependOn) {
+  const RotaryTable table(6, 10000, {.kind = RotaryScaling::Kind::Dynamic, .factor = 4, .original_positions = 8});
+  const at::Tensor x = normal({1, 20, 3, 6}, 1), positions = at::arange(20, at::kLong).unsqueeze(0);
+  for (const int64_t length : {8, 20})
+    expect_close(rotary(x.to(device), positions.to(device), table, length).to(at::kCPU),
+                 rotary(x, positions, table, length), at::kDouble, 4, concat("length ", length));
+  EXPECT_THAT([&] { rotary(x.to(device), positions.to(device), table); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("depend on the length of a sequence")));
 }
 
 /// Asked for, so that the softmax takes the steps of a vocabulary that ranks share; there is one.
@@ -295,6 +317,16 @@ TEST_F(KernelsOnAccelerator, HeadsEqualTheirReference) {
         expect_equal_operators(on_accelerator(ours), reference, {normal({6, 5}, 1), normal({words + padding, 5}, 2)},
                                type, words + 6 + 6, 3);
         EXPECT_GT(kernels.launches().value_or(1), 0);
+        const double cap = 1.5;
+        const Operator capped = [&](const Tensors& t) {
+          return Tensors{
+              linear_cross_entropy(t[0], t[1], labels.to(device), {0, words}, over_ranks, 4, nullptr, {}, cap)};
+        };
+        const Operator capped_reference = [&](const Tensors& t) {
+          return Tensors{cross_entropy(soft_capped(t[0].matmul(t[1].narrow(0, 0, words).t()), cap), labels)};
+        };
+        expect_equal_operators(on_accelerator(capped), capped_reference,
+                               {normal({6, 5}, 1), normal({words + padding, 5}, 2)}, type, words + 6 + 6, 3);
       }
 }
 

@@ -21,7 +21,7 @@ using testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
 
 /// A model with every way of naming: plain, fused rows with replicated segments, transposed, more dimensions, a bias, a
-/// padded vocabulary.
+/// padded vocabulary, rows of tensors in another order and of several parameters.
 nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFloat) {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};
@@ -33,7 +33,23 @@ nn::Parameters model(const tensor::Place& place, at::ScalarType dtype = at::kFlo
   parameters.add("up.weight", ShardSpec::split({8, 6}, 0, axes), {}, true);
   parameters.add("down.weight", ShardSpec::split({6, 8}, 1, axes), {}, true);
   parameters.add("norm.weight", ShardSpec::whole({6}), {}, false);
+  parameters.add("fused.weight", ShardSpec::split({24, 6}, 0, axes, heads), {}, true);
+  parameters.add("fused.bias", ShardSpec::split({24}, 0, axes, heads), {}, false);
+  parameters.add("gate.weight", ShardSpec::split({5, 6}, 0, axes), {}, true);
+  parameters.add("value.weight", ShardSpec::split({7, 6}, 1, axes), {}, true);
   return parameters;
+}
+
+/// Of 2 groups, each of 2 heads of q, one of k and one of v, of 3 features: as Falcon has them. The features of q lie
+/// in the order 0 2 1, as if pairs were neighbours.
+std::vector<nn::ExternalRows> fused_rows(const std::string& tensor) {
+  std::vector<nn::ExternalRows> rows;
+  for (const int64_t head : {0, 3, 12, 15}) {
+    rows.emplace_back(tensor, head, 2, 2);
+    rows.emplace_back(tensor, head + 1, 1);
+  }
+  for (const int64_t head : {6, 18, 9, 21}) rows.emplace_back(tensor, head, 3);
+  return rows;
 }
 
 ExternalNames names() {
@@ -42,7 +58,11 @@ ExternalNames names() {
            {"qkv.bias", {"model.q.bias", "model.k.bias", "model.v.bias"}},
            {"up.weight", {"model.up.weight"}, true},
            {"down.weight", {"model.down.weight"}, true, 2},
-           {"norm.weight", {"model.norm.weight"}}},
+           {"norm.weight", {"model.norm.weight"}},
+           {"fused.weight", fused_rows("model.qkv.weight")},
+           {"fused.bias", fused_rows("model.qkv.bias")},
+           {"gate.weight", {{"model.pair.weight", 10, 2}, {"model.pair.weight", 1, 3, 3}}, true},
+           {"value.weight", {{"model.pair.weight", 0, 4, 3}, {"model.pair.weight", 2, 3, 3}}, true}},
           "model.",
           {"*.rotary.inv_freq", "lm_head.weight"}};
 }
@@ -73,6 +93,16 @@ std::map<std::string, at::Tensor> folder_tensors() {
   tensors["model.up.weight"] = whole["up.weight"].t();
   tensors["model.down.weight"] = whole["down.weight"].t().unsqueeze(0).unsqueeze(0);
   tensors["model.norm.weight"] = whole["norm.weight"];
+  for (const std::string kind : {"weight", "bias"}) {
+    const at::Tensor& ours = whole["fused." + kind];
+    // of the file's rows the number of ours: q 0 to 11, k 12 to 17, v 18 to 23
+    tensors["model.qkv." + kind] = ours.index_select(
+        0,
+        at::tensor({0, 2, 1, 3, 5, 4, 12, 13, 14, 18, 19, 20, 6, 8, 7, 9, 11, 10, 15, 16, 17, 21, 22, 23}, at::kLong));
+  }
+  const at::Tensor both = at::cat({whole["gate.weight"], whole["value.weight"]});  // 0 to 4, 5 to 11
+  tensors["model.pair.weight"] =
+      both.index_select(0, at::tensor({5, 2, 9, 6, 3, 10, 7, 4, 11, 8, 0, 1}, at::kLong)).t();
   return tensors;
 }
 
@@ -215,7 +245,7 @@ TEST(HuggingFace, ExportsInShardsWithAnIndexAndReplacesWhatWasThere) {
       export_weights(folder.path(), parameters, names(), {{"model_type", "test"}}, world, max_file_bytes);
     });
   };
-  export_with(500);
+  export_with(700);
   EXPECT_THAT(files_of(folder.path()),
               UnorderedElementsAre("config.json", "model.safetensors.index.json", "model-00001-of-00004.safetensors",
                                    "model-00002-of-00004.safetensors", "model-00003-of-00004.safetensors",
@@ -303,6 +333,24 @@ TEST(HuggingFace, NamesMustFitTheModel) {
   EXPECT_THROW(with([](auto& n) { n.pop_back(); }), Error);
   EXPECT_THROW(with([](auto& n) { n.push_back(n[0]); }), Error);
   EXPECT_THROW(with([](auto& n) { n[1].parts.pop_back(); }), Error);
+  const auto refused = [&](const std::function<void(std::vector<nn::ExternalName>&)>& edit) -> std::string {
+    try {
+      with(edit);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "taken";
+  };
+  constexpr int kFused = 6, kGate = 8;
+  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.pop_back(); }), HasSubstr("has 24 rows but 21 are named"));
+  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back() = "whole"; }),
+              HasSubstr("whole tensors or of rows of them"));
+  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().count = 4; }), HasSubstr("fused.weight has 24 rows"));
+  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = 22; }), HasSubstr("got row 24, of fused.weight"));
+  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = 20; }), HasSubstr("got row 20 twice"));
+  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().stride = 0; }), HasSubstr("stride 0"));
+  EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = -1; }), HasSubstr("from -1"));
+  EXPECT_THAT(refused([](auto& n) { n[kGate].transposed = false; }), HasSubstr("must be equally long wherever"));
 }
 
 // A real folder. It lies beside the project and is no part of it.
@@ -314,7 +362,7 @@ nn::Parameters stories(const tensor::Place& place, ExternalNames& external) {
   using tensor::ShardSpec;
   const std::vector<std::string> axes{"tensor"};
   nn::Parameters parameters(place, {});
-  const auto add = [&](const std::string& name, ShardSpec spec, std::vector<std::string> parts) {
+  const auto add = [&](const std::string& name, ShardSpec spec, std::vector<nn::ExternalRows> parts) {
     parameters.add(name, std::move(spec), {}, true);
     external.names.push_back({name, std::move(parts)});
   };

@@ -11,7 +11,6 @@ torch, transformers = interop.need("torch", "transformers")
 LENGTH = 48
 VOCABULARY = 257  # that of the byte tokenizer
 IMAGES = 24
-WINDOW = 7  # of Mistral, in tokens
 
 
 def gpt2():
@@ -26,13 +25,6 @@ def llama():
         max_position_embeddings=64, rms_norm_eps=1e-5, tie_word_embeddings=False, bos_token_id=256, eos_token_id=256,
         rope_scaling={"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                       "original_max_position_embeddings": 32}))
-
-
-def mistral():
-    return transformers.MistralForCausalLM(transformers.MistralConfig(
-        vocab_size=VOCABULARY, hidden_size=48, intermediate_size=88, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
-        max_position_embeddings=64, rms_norm_eps=1e-5, sliding_window=WINDOW, tie_word_embeddings=False, bos_token_id=256,
-        eos_token_id=256))
 
 
 def vit():
@@ -102,26 +94,6 @@ def check_text(name, model):
     print(name, "agrees: loss", loss.item(), "gradient norm", norm)
 
 
-def check_window(model):
-    """Mistral's window: logits, loss and each gradient in two layouts, what it continues a text with, and our folder."""
-    folder = interop.save("mistral", model)
-    ids = torch.randint(0, VOCABULARY, (2, LENGTH + 1), generator=torch.Generator().manual_seed(4))
-    prompt = "abcdefghijklmnopqrst"  # longer than the window
-    wanted = model.generate(torch.tensor([list(prompt.encode())]), max_new_tokens=24, do_sample=False)[0, len(prompt):].tolist()
-    model.double()
-    logits = model(ids[:, :-1]).logits
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
-    # transformers norms in fp32, whatever the dtype
-    written = interop.compare_model("mistral", model, folder, ids[:, :-1], ids[:, 1:], loss, logits, [[], ["--parallel.tensor=2"]],
-                                    roundoff=2**-24)
-    model.config.sliding_window = None
-    assert (model(ids[:, :-1]).logits - logits).abs().max() > 1e-3, "the window hides nothing"
-    again = transformers.AutoModelForCausalLM.from_pretrained(written, dtype=torch.float64)
-    assert type(again) is type(model) and torch.equal(again(ids[:, :-1]).logits, logits)
-    printed = interop.colossal("generate", "--from", folder, "--prompt", prompt, "--max-tokens", 24, "--ids", "--tokenizer", "bytes")
-    assert [int(word) for word in printed.split()] == (wanted[:wanted.index(256)] if 256 in wanted else wanted), (printed, wanted)
-
-
 def write_images(path, seed):
     """Random images in CIFAR-10's format: the records of the file, and as the model sees them."""
     torch.manual_seed(seed)
@@ -154,5 +126,4 @@ def check_images(name, model):
 
 check_text("gpt2", gpt2())
 check_text("llama", llama())
-check_window(mistral())
 check_images("vit", vit())

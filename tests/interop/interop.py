@@ -61,17 +61,20 @@ def probe(folder, inputs, labels, *flags, documents=None):
     return made["loss"].item(), made["logits"], load_file(out / "gradients" / "model.safetensors"), out / "weights"
 
 
+def rounding(model, inputs, roundoff=2**-52):
+    """By what share of the largest a number may be off: by as many roundings as the longest sums, of features, tokens or words, have
+    terms in every layer and direction."""
+    return 2 * model.config.num_hidden_layers * max(inputs.numel(), *(max(p.shape) for p in model.parameters())) * roundoff
+
+
 def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *, documents=None, roundoff=2**-52):
     """Under each of the layouts (flags of ours) loss, logits and every gradient are those of `model`, which holds the folder in fp64
-    and made `loss` and `logits`. `roundoff`: of the coarsest dtype that it computes anything in. A number is off by as many roundings
-    as the longest sums, of features, tokens or words, have terms in every layer and direction; a gradient by as many of the largest
-    gradient, because some are differences that are zero but for rounding. Returns a folder that we wrote."""
-    config = model.config
+    and made `loss` and `logits`. `roundoff`: of the coarsest dtype that it computes anything in. A gradient may be off by rounding of the
+    largest gradient, because some are differences that are zero but for rounding. Returns a folder that we wrote."""
     model.zero_grad()
     loss.backward()
     wanted = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
-    longest = max(config.intermediate_size, inputs.numel(), getattr(config, "vocab_size", 0))
-    limit = 2 * config.num_hidden_layers * longest * roundoff
+    limit = rounding(model, inputs, roundoff)
     largest = max(x.abs().max().item() for x in wanted.values())
     for flags in layouts:
         our_loss, our_logits, gradients, weights = probe(folder, inputs, labels, *flags, documents=documents)

@@ -5,13 +5,19 @@
 //   (as data::Batch has them); runs one training step in fp64 on threads, as the flags lay them out, and writes
 //   OUT/logits.safetensors (logits [B, S, V] or [B, 1, classes], and the loss) and, as Hugging Face folders of their
 //   own, OUT/gradients and OUT/weights.
+//
+//        colossal_model_probe configs FILE
+//   reads FILE, a list of what config.json may hold, and prints a list of what we would write for the model that each
+//   describes, {"config": ...}, or why we refuse it, {"error": ...}.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
@@ -106,9 +112,34 @@ Results step(const std::string& folder, const data::Batch& batch, const run::Con
   return results;
 }
 
+models::Registry all_models() {
+  models::Registry models = models::built_in();
+  models.add(stablelm_architecture());
+  return models;
+}
+
+nlohmann::json made_of(const nlohmann::json& configs) {
+  const models::Registry models = all_models();
+  nlohmann::json made = nlohmann::json::array();
+  for (const nlohmann::json& config : configs) {
+    try {
+      const models::ModelShape shape = models.shape_of(config);
+      made.push_back({{"config", shape.architecture->hugging_face.to_json(shape)}});
+    } catch (const std::exception& error) {
+      made.push_back({{"error", error.what()}});
+    }
+  }
+  return made;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  if (argc == 3 && argv[1] == std::string("configs")) {
+    std::ifstream file(argv[2]);
+    std::printf("%s\n", made_of(nlohmann::json::parse(file)).dump().c_str());
+    return 0;
+  }
   require(argc >= 4, "probe", "at least three arguments are expected: got ", argc - 1);
   const std::string folder = argv[1], out = argv[3];
   const data::Batch batch = read_batch(argv[2]);
@@ -122,9 +153,7 @@ int main(int argc, char** argv) try {
   config.model.from = folder;
   config.training.batch_size = batch.inputs.size(0);
   if (batch.positions.defined()) config.data.sequence = batch.inputs.size(1);
-  models::Registry models = models::built_in();
-  models.add(stablelm_architecture());
-  const models::ModelShape shape = models.resolve(config.model);
+  const models::ModelShape shape = all_models().resolve(config.model);
   const Results results = step(folder, batch, config, shape);
   std::filesystem::create_directories(out);
   checkpoint::write_safetensors(out + "/logits.safetensors", results.logits);

@@ -234,18 +234,18 @@ TEST(Registry, AModelWithoutOneOfItsPartsIsRefused) {
 
 TEST(Registry, NamesOfParametersThatSayNothingOfTheirPlaceAreRefused) {
   EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
-                layers.layer_norm("blocks.shared", s.hidden, 1e-5);
+                layers.layer_norm("blocks.shared", s.hidden, {1e-5});
                 return make(s, layers);
               }),
               HasSubstr("must be named `blocks.<i>.<name>` with i in [0, 2): got blocks.shared."));
   EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
-                layers.layer_norm("blocks.2.norm", s.hidden, 1e-5);
+                layers.layer_norm("blocks.2.norm", s.hidden, {1e-5});
                 return make(s, layers);
               }),
               HasSubstr("with i in [0, 2): got blocks.2.norm."));
   EXPECT_THAT(refusal_of_model([](const ModelShape& s, nn::Layers& layers) {
                 Model model = make(s, layers);
-                layers.layer_norm("final_norm", s.hidden, 1e-5);
+                layers.layer_norm("final_norm", s.hidden, {1e-5});
                 return model;
               }),
               HasSubstr("made behind the blocks must have names that begin with `norm.` or `head.`: got final_norm."));

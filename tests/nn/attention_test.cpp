@@ -9,6 +9,7 @@
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/ops/attention.h"
+#include "colossal/ops/rotary.h"
 #include "support/tolerance.h"
 
 namespace colossal::nn::attention_test {
@@ -51,6 +52,7 @@ std::vector<Case> cases() {
           {"not causal", {.causal = false}, {.causal = false}},
           {"window", {.window = 4}, {.window = 4}},
           {"alibi", {.alibi = true}, {.alibi = slopes}},
+          {"weaker alibi", {.alibi = true, .alibi_scale = 0.25}, {.alibi = slopes * 0.25}},
           {"cap", {.soft_cap = 1.5}, {.soft_cap = 1.5}},
           {"scale", {.scale = 0.3}, {.scale = 0.3}},
           {"all",
@@ -105,6 +107,47 @@ TEST(AttentionLayer, WithACacheIsThatOfTheWholeSequence) {
       }
     }
   }
+}
+
+TEST(AttentionLayer, HeadsAreTurnedByTheLengthOfTheWholeSequence) {
+  const ops::RotaryTable table(4, 10000,
+                               {.kind = ops::RotaryScaling::Kind::Dynamic, .factor = 4, .original_positions = 6});
+  const at::Tensor positions = at::arange(kSequence, at::kLong).expand({kBatch, kSequence}).contiguous();
+  const Heads all = random_heads(kBatch, kSequence);
+  const auto [q, k] = ops::rotary(all.q, all.k, positions, table);
+  Heads whole = all;
+  turn(whole, {.positions = positions}, table);
+  EXPECT_TRUE(at::equal(whole.q, q) && at::equal(whole.k, k) && at::equal(whole.v, all.v));
+  // The first 4 of 13 tokens, of which this rank was given the positions of all, or of these alone.
+  const SequenceCut cut{.lengths = {4, 9}, .held = {{0}, {1}}};
+  SequenceCut given = cut;
+  given.given = {0};
+  for (const SequenceCut& known : {cut, given}) {
+    Heads part = run_of(all, 0, 4);
+    part.tokens.sequence = known.share(0, 2);
+    const Step step{.positions = known.given.empty() ? positions : positions.narrow(1, 0, 4),
+                    .cut = std::make_shared<const SequenceCut>(known)};
+    turn(part, step, table);
+    EXPECT_TRUE(at::equal(part.q, q.narrow(1, 0, 4)) && at::equal(part.k, k.narrow(1, 0, 4)));
+  }
+  // Two sequences in a row, the longer of 5 tokens and then 8: the cache's tokens count.
+  KvCache cache(kSequence);
+  const Step prompt{.positions = at::tensor({0, 1, 2, 0, 1, 2, 3, 4}, at::kLong).unsqueeze(0),
+                    .sequences = {{3, 5}},
+                    .cache = &cache};
+  const Heads row = random_heads(1, 8);
+  Heads turned = row;
+  turn(turned, prompt, table);
+  EXPECT_TRUE(at::equal(turned.q, ops::rotary(row.q, prompt.positions, table, 5)));
+  cache.append(0, turned.k, turned.v, prompt);
+  cache.advance(prompt, 8);
+  Step next = prompt;
+  next.positions = at::tensor({3, 5, 6, 7}, at::kLong).unsqueeze(0);
+  next.sequences = {{1, 3}};
+  Heads more = run_of(row, 0, 4);
+  turn(more, next, table);
+  EXPECT_TRUE(at::equal(more.q, ops::rotary(row.q.narrow(1, 0, 4), next.positions, table, 8)));
+  EXPECT_FALSE(at::equal(more.q, ops::rotary(row.q.narrow(1, 0, 4), next.positions, table, 6)));
 }
 
 TEST(AttentionLayer, RefusesDocumentsBesideACacheBeforeItKeepsAnything) {

@@ -37,6 +37,93 @@ TEST(Activation, ExactGeluIsItsFormula) {
                            {normal({131, 34}, 1)}, type, kSteps);
 }
 
+/// What transformers' ACT2FN computes, by ATen with its autograd.
+at::Tensor by_formula(const std::string& name, const at::Tensor& x) {
+  const auto tanh_gelu = [&] { return 0.5 * x * (1 + (std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)).tanh()); };
+  const auto erf_gelu = [&] { return 0.5 * x * (1 + (x / std::sqrt(2.0)).erf()); };
+  if (name == "gelu" || name == "gelu_python") return erf_gelu();
+  if (name == "gelu_10") return erf_gelu().clamp(-10, 10);
+  if (name == "quick_gelu") return x * (1.702 * x).sigmoid();
+  if (name.rfind("gelu", 0) == 0) return tanh_gelu();
+  if (name == "silu" || name == "swish") return x * x.sigmoid();
+  if (name == "relu") return x.clamp_min(0);
+  if (name == "relu2") return x.clamp_min(0).square();
+  if (name == "relu6") return x.clamp(0, 6);
+  if (name == "leaky_relu") return at::where(x > 0, x, 0.01 * x);
+  if (name == "hardswish") return x * (x + 3).clamp(0, 6) / 6;
+  if (name == "mish") return x * x.exp().log1p().tanh();
+  if (name == "laplace") return 0.5 * (1 + ((x - 0.707107) / (0.282095 * std::sqrt(2.0))).erf());
+  if (name == "sqrtsoftplus") return x.exp().log1p().sqrt();
+  if (name == "tanh") return x.tanh();
+  if (name == "sigmoid") return x.sigmoid();
+  EXPECT_EQ(name, "linear");
+  return x * 1;
+}
+
+TEST(Activation, ThoseOfTheTableAreTransformersFormulas) {
+  const auto x = normal({7, 26}, 1) * 3;
+  EXPECT_EQ(activations().size(), 22U);
+  for (const Activation& each : activations())
+    for (const auto type : {at::kDouble, at::kFloat}) {
+      SCOPED_TRACE(each.name);
+      const std::string name = each.name;
+      EXPECT_EQ(&activation(name), &each);
+      expect_equal_operators([&](const Tensors& t) { return Tensors{each.plain(t[0])}; },
+                             [&](const Tensors& t) { return Tensors{by_formula(name, t[0])}; }, {x}, type, kSteps);
+      expect_equal_operators([&](const Tensors& t) { return Tensors{each.gated(t[0])}; },
+                             [&](const Tensors& t) {
+                               const auto halves = t[0].chunk(2, -1);
+                               return Tensors{by_formula(name, halves[0]) * halves[1]};
+                             },
+                             {x}, type, kSteps);
+    }
+}
+
+TEST(Activation, GegluHoldsForEveryTypeAndShape) {
+  for (const auto type : float_types())
+    for (const auto& shape : kShapes)
+      expect_equal_operators([](const Tensors& t) { return Tensors{geglu(t[0])}; },
+                             [](const Tensors& t) {
+                               const auto halves = t[0].chunk(2, -1);
+                               return Tensors{gelu_reference(halves[0]) * halves[1]};
+                             },
+                             {normal(shape, 1)}, type, kSteps, type == at::kHalf ? 1 : 0);
+}
+
+// One node of autograd, which keeps what it was given or what it gave, where a formula of several operators would keep
+// what each of them is given.
+TEST(Activation, ThoseOfTheTableAreOneNode) {
+  const auto nodes = [](const at::Tensor& y) {
+    int count = 0;
+    for (auto node = y.grad_fn(); node && !node->next_edges().empty(); node = node->next_edges()[0].function) ++count;
+    return count;
+  };
+  const auto x = normal({3, 8}, 1).requires_grad_();
+  EXPECT_EQ(nodes(x * x.sigmoid()), 1);
+  EXPECT_EQ(nodes(0.5 * (x * x).sigmoid()), 3);
+  for (const Activation& each : activations()) {
+    EXPECT_EQ(nodes(each.gated(x)), 1) << each.name;
+    const std::string name = each.name;
+    // relu and the square of it keep the same tensor
+    EXPECT_EQ(nodes(each.plain(x)), name == "linear" ? 0 : name == "relu2" ? 2 : 1) << name;
+  }
+}
+
+TEST(Activation, NamesThatTransformersDoesNotHaveAreRefused) {
+  const auto says = [](const std::string& name, const char* what) {
+    try {
+      activation(name);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+    }
+  };
+  says("gelu_old", "must be one of gelu, gelu_python, gelu_new,");
+  says("gelu_old", "got gelu_old");
+  says("prelu", "prelu has parameters that are learned");
+  for (const Activation& each : activations()) EXPECT_THROW(each.gated(normal({2, 3}, 1)), Error) << each.name;
+}
+
 TEST(Activation, HoldsAtExtremeInputs) {
   for (const auto set : runnable_instruction_sets()) {
     const InstructionSetScope scope(set);

@@ -1,6 +1,7 @@
 #include "colossal/ops/cross_entropy.h"
 
 #include "colossal/base/error.h"
+#include "colossal/ops/soft_cap.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::cross_entropy_test {
@@ -46,9 +47,35 @@ TEST(LinearCrossEntropy, WithABiasEqualsTheDenseLossForAnySlicing) {
           type == at::kBFloat16 ? 2 : 0);
 }
 
+TEST(LinearCrossEntropy, OfCappedLogitsEqualsTheDenseLossForAnySlicing) {
+  const auto labels = labels_of(9, 37, true);
+  const double cap = 2;  // below most of the logits
+  const Operator capped = [labels, cap](const Tensors& t) {
+    return Tensors{cross_entropy(cap * ((at::matmul(t[0], t[1].t()) + t[2]) / cap).tanh(), labels)};
+  };
+  for (const auto type : float_types())
+    for (const int64_t slice : {0, 1, 4})
+      expect_equal_operators(
+          [&](const Tensors& t) {
+            return Tensors{linear_cross_entropy(t[0], t[1], labels, {}, nullptr, slice, nullptr, t[2], cap)};
+          },
+          capped, {normal({9, 20}, 1), normal({37, 20}, 2) * 0.3, normal({37}, 3)}, type, 37 + 9 + 20,
+          type == at::kBFloat16 ? 2 : 0);
+  const auto hidden = normal({9, 20}, 1), weight = normal({37, 20}, 2);  // without gradients
+  expect_close(linear_cross_entropy(hidden, weight, labels, {}, nullptr, 4, nullptr, {}, cap),
+               cross_entropy(soft_capped(hidden.matmul(weight.t()), cap), labels), at::kDouble, 66, "loss alone");
+  EXPECT_THROW(linear_cross_entropy(hidden, weight, labels, {}, nullptr, 4, nullptr, {}, -1), Error);
+}
+
 TEST(LinearCrossEntropy, LeavesPaddingRowsOutAndGivesThemNoGradient) {
   const auto labels = labels_of(8, 10, true);
   const auto hidden = normal({8, 6}, 1), weight = normal({13, 6}, 2);
+  const auto capped = values_and_gradients(
+      [&](const Tensors& t) {
+        return Tensors{linear_cross_entropy(t[0], t[1], labels, {0, 10}, nullptr, 3, nullptr, {}, 2)};
+      },
+      {hidden, weight}, at::kDouble);
+  EXPECT_EQ(capped[2].slice(0, 10).abs().max().item<double>(), 0);
   const auto padded =
       values_and_gradients([&](const Tensors& t) { return Tensors{linear_cross_entropy(t[0], t[1], labels, {0, 10})}; },
                            {hidden, weight}, at::kDouble);

@@ -27,6 +27,29 @@ TEST(Norm, EqualsItsReference) {
     }
 }
 
+TEST(Norm, WithAnOffsetMultipliesByItAndTheWeight) {
+  for (const auto type : float_types())
+    for (const auto& shape : kShapes) {
+      SCOPED_TRACE(at::IntArrayRef(shape));
+      const auto in = inputs_of(shape);
+      expect_equal_operators(
+          [](const Tensors& t) { return Tensors{layer_norm(t[0], t[1], t[2], kEpsilon, 1)}; },
+          [](const Tensors& t) { return Tensors{layer_norm_reference(t[0], t[1] + 1, t[2], kEpsilon)}; }, in, type,
+          in[0].numel());
+      expect_equal_operators([](const Tensors& t) { return Tensors{rms_norm(t[0], t[1], kEpsilon, 1)}; },
+                             [](const Tensors& t) { return Tensors{rms_norm_reference(t[0], t[1] + 1, kEpsilon)}; },
+                             {in[0], in[1]}, type, in[0].numel());
+    }
+}
+
+// In bf16 1 + 2^-9 is 1. Rounded once, a row's numbers differ by it nevertheless.
+TEST(Norm, KeepsTheDigitsOfASmallWeightBesideAnOffset) {
+  const auto x = normal({1, 64}, 1, at::kBFloat16), weight = at::full({64}, 0x1p-9, at::kDouble);
+  const auto y = rms_norm(x.to(at::kBFloat16), weight.to(at::kBFloat16), kEpsilon, 1);
+  expect_close(y, rms_norm_reference(x, weight + 1, kEpsilon), at::kBFloat16, 64, "y");
+  EXPECT_FALSE(at::equal(y, rms_norm_reference(x, at::ones_like(weight), kEpsilon).to(at::kBFloat16)));
+}
+
 TEST(Norm, WorksWithoutBiasAndWhenOnlySomeInputsNeedGradients) {
   const auto x = normal({5, 9}, 1), weight = normal({9}, 2).requires_grad_(true);
   layer_norm(x, weight, {}, kEpsilon).sum().backward();

@@ -43,8 +43,8 @@ Results run_attention(nn::Layers& make, comm::Mesh& mesh, const nn::AttentionSha
                       const nn::AttentionOptions& options, int64_t batch, nn::Step step, const Part& part) {
   nn::Parameters& parameters = make.parameters();
   const auto qkv = make.heads("qkv", shape, {});
-  const auto norm_q = make.head_norm("norm_q", shape.head_dim, 1e-6);
-  const auto norm_k = make.head_norm("norm_k", shape.head_dim, 1e-6);
+  const auto norm_q = make.head_norm("norm_q", shape.head_dim, {1e-6});
+  const auto norm_k = make.head_norm("norm_k", shape.head_dim, {.epsilon = 1e-6, .unit_offset = true});
   const auto attention = make.attention("attention", shape, options);
   const auto out = make.from_heads("out", shape, {});
   {
@@ -102,8 +102,9 @@ void check(const TensorConfig& config, const nn::AttentionShape& shape, const nn
 class AttentionParity : public testing::TestWithParam<TensorConfig> {
  protected:
   void check_options(const nn::AttentionShape& shape) const {
-    for (const nn::AttentionOptions& options : std::vector<nn::AttentionOptions>{
-             {.alibi = true}, {.causal = false, .window = 3, .alibi = true, .soft_cap = 2, .scale = 0.7}})
+    for (const nn::AttentionOptions& options :
+         std::vector<nn::AttentionOptions>{{.alibi = true, .alibi_scale = 0.5},
+                                           {.causal = false, .window = 3, .alibi = true, .soft_cap = 2, .scale = 0.7}})
       EXPECT_NO_THROW(check(GetParam(), shape, options));
   }
 };

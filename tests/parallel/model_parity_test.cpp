@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "colossal/models/falcon.h"
+#include "colossal/models/gpt2.h"
 #include "colossal/models/llama.h"
+#include "colossal/models/opt.h"
 #include "colossal/models/registry.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
@@ -84,6 +87,8 @@ TEST_P(ModeModelParity, EndsOfVitAndBertEqualSingleProcess) {
   both(make_short(tiny_bert("class")));
 }
 
+TEST_P(ModeModelParity, BlocksOfEveryVariantEqualSingleProcess) { both(make_short(tiny_mixed())); }
+
 // 5 heads and 3 kv groups divide by nothing: padded heads, padded ffn, padded vocabulary.
 TEST_P(ModeModelParity, SizesThatDoNotDivideEqualSingleProcess) {
   models::ModelShape odd = tiny_gpt2();
@@ -114,6 +119,35 @@ INSTANTIATE_TEST_SUITE_P(Modes, ModeModelParity,
                          testing::Values(Layout{2, 4}, Layout{2, 4, "2d"}, Layout{1, 8, "2.5d", 2}, Layout{2, 8, "3d"}),
                          testing::PrintToStringParamName());
 
+/// What the families of GPT have that no others do, small: PaLM's norms without biases and scaled logits over one kv
+/// head; BLOOM's ALiBi and norm behind the embedding; an OPT whose embedding is narrower than its hidden states; a
+/// Falcon of groups with two norms and weaker ALiBi; GPT-2's scores by layer.
+std::vector<models::ModelShape> gpt_families() {
+  const auto tiny = [](const char* name, models::OwnSizes own, int64_t kv_heads) {
+    return models::ModelShape{.architecture = models::built_in().at(name),
+                              .vocabulary = 37,
+                              .hidden = 24,
+                              .layers = 2,
+                              .heads = 4,
+                              .kv_heads = kv_heads,
+                              .head_dim = 6,
+                              .ffn = 96,
+                              .positions = 16,
+                              .own = std::move(own)};
+  };
+  return {tiny("palm", {}, 1), tiny("bloom", {}, 4),
+          tiny("opt", models::OptSizes{.norm_first = false, .word_features = 12}, 4),
+          tiny("falcon", models::FalconSizes{.norms = 2, .alibi = true}, 2),
+          tiny("gpt2", models::Gpt2Sizes{.activation = "relu", .scale_scores_by_layer = true}, 4)};
+}
+
+TEST_P(ModeModelParity, FamiliesOfGptEqualSingleProcess) {
+  for (const models::ModelShape& shape : gpt_families()) {
+    SCOPED_TRACE(shape.architecture->name);
+    both(make_short(shape));
+  }
+}
+
 /// Megatron's sequence form, of text; images are refused.
 class SequenceModelParity : public ModelParity {
  protected:
@@ -128,6 +162,14 @@ TEST_P(SequenceModelParity, Gpt2EqualsSingleProcess) {
   ParityCase c = make_text(tiny_gpt2());
   c.shape.dropout = 0.3;
   both(c);
+}
+TEST_P(SequenceModelParity, FamiliesOfGptEqualSingleProcess) {
+  for (const models::ModelShape& shape : gpt_families()) {
+    SCOPED_TRACE(shape.architecture->name);
+    ParityCase c = make_text(shape);
+    c.steps = 3;
+    both(c);
+  }
 }
 TEST_P(SequenceModelParity, LlamaEqualsSingleProcess) { both(make_text(tiny_llama())); }
 TEST_P(SequenceModelParity, BertEqualsSingleProcess) {
@@ -162,6 +204,13 @@ TEST(SequenceForm, OfModelsThatTellAClassEqualsSingleProcess) {
     c.collectives_off = true;
     EXPECT_THROW(check_parity(c), ParityError);
   }
+}
+
+TEST(SequenceForm, OfBlocksOfEveryVariantEqualsSingleProcess) {
+  ParityCase c{.shape = tiny_mixed(), .tensor = {.size = 2, .sequence = true}, .steps = 3};
+  EXPECT_NO_THROW(check_parity(c));
+  c.collectives_off = true;
+  EXPECT_THROW(check_parity(c), ParityError);
 }
 
 /// Larger grids, where rows and columns of three tell apart what two would hide.

@@ -82,10 +82,10 @@ TEST_P(PipelineFault, ShowsThatOneTransferIsLost) {
 /// Ends that the two above do not have, in a pipeline of each placement: stages in a row, in a V, in two directions.
 class PipelineEnds : public PipelineParity {};
 
-TEST_P(PipelineEnds, OfVitAndBertEqualSingleProcess) {
+TEST_P(PipelineEnds, OfOtherModelsEqualSingleProcess) {
   models::ModelShape untied = tiny_bert();
   untied.tied = false;
-  for (const models::ModelShape& shape : {tiny_vit(), tiny_bert(), untied, tiny_bert("class")}) {
+  for (const models::ModelShape& shape : {tiny_vit(), tiny_bert(), untied, tiny_bert("class"), tiny_mixed()}) {
     ParityCase c = make(shape);
     c.steps = 3;
     EXPECT_NO_THROW(check_parity(c)) << shape.architecture->name << ", tied " << shape.tied;

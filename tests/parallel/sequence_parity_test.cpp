@@ -64,6 +64,7 @@ TEST_P(SequenceParity, WithWindowsAndLinearBiasesEqualsSingleProcess) {
   window.recompute = "selective";
   both(window);
   both(biased);
+  both(make(tiny_mixed(), 2, 13));  // a window in one of its blocks
 }
 
 TEST_P(SequenceParity, BesideDataAndZeroEqualsSingleProcess) {

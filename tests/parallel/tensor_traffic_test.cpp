@@ -132,7 +132,7 @@ TEST_P(ModeTraffic, OfLinearLayersEqualsTheFormula) {
 //             summed over depth (2.5D), or copies whose gradients are summed over the l^2 ranks with other rows (3D).
 TEST_P(ModeTraffic, OfLayerNormEqualsTheFormula) {
   on_ranks([&](Rank& rank, const Grid& g) {
-    const auto norm = rank.make.layer_norm("norm", kIn, 1e-5);
+    const auto norm = rank.make.layer_norm("norm", kIn, {1e-5});
     const Sent sent = rank.run([&] { return norm->forward(rank.hidden(kIn)); });
     const double rows = static_cast<double>(rank.batch) * kSequence;
     Sent want;

@@ -74,6 +74,14 @@ TEST_P(Zero, FailsWithCollectivesOff) {
 
 INSTANTIATE_TEST_SUITE_P(Stages, Zero, testing::Values(1, 2, 3));
 
+TEST(Zero3, OfBlocksOfEveryVariantEqualsOneProcess) {
+  ParityCase c = case_of(3, 2);
+  c.shape = tiny_mixed();
+  c.recompute = "block";
+  c.steps = 3;
+  check_parity(c);
+}
+
 TEST(Zero3, KeepsParametersBetweenForwardAndBackward) {
   ParityCase c = case_of(3, 2);
   c.reshard_after_forward = false;

@@ -9,9 +9,10 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
 #include "colossal/models/bert.h"
-#include "colossal/models/transformer_block.h"
+#include "colossal/models/decoder.h"
 #include "colossal/models/vit.h"
 #include "colossal/ops/activation.h"
+#include "colossal/ops/rotary.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
@@ -29,10 +30,43 @@ models::Model make_biased(const models::ModelShape& s, nn::Layers& layers) {
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
   models::add_transformer_blocks(
       model, s, {.activation = ops::gelu, .attention = {.window = 9, .alibi = true, .soft_cap = 3}}, layers);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
   return model;
+}
+
+/// The block of each layer of make_mixed(), in turn: one norm for both branches; two, a window and rotary positions;
+/// norms around the branches and of heads, gates.
+models::BlockVariant mixed_block(const models::ModelShape& s, int64_t layer) {
+  using models::BlockVariant, models::NormVariant;
+  const auto rotary = std::make_shared<const ops::RotaryTable>(s.head_dim, 100.0);
+  if (layer % 3 == 0)
+    return {.branches = BlockVariant::Branches::OneNorm, .activation = ops::gelu, .bias = {.out = false, .mlp = false}};
+  if (layer % 3 == 1)
+    return {.branches = BlockVariant::Branches::TwoNorms,
+            .activation = ops::exact_gelu,
+            .bias = {.qkv = false},
+            .attention = {.window = 4},
+            .rotary = rotary};
+  return {.norm = {NormVariant::Kind::Rms},
+          .placement = BlockVariant::Placement::Around,
+          .activation = [](const at::Tensor& both) { return ops::swiglu(both); },
+          .gated = true,
+          .bias = {.qkv = false, .out = false, .mlp = false},
+          .head_norms = true,
+          .rotary = rotary};
+}
+
+models::Model make_mixed(const models::ModelShape& s, nn::Layers& layers) {
+  return models::make_decoder(s,
+                              {.blocks = [&s](int64_t layer) { return mixed_block(s, layer); },
+                               .learned_positions = true,
+                               .position_offset = 2,
+                               .embedding_scale = 3,
+                               .embedding_norm = true,
+                               .head_bias = true},
+                              layers);
 }
 
 /// Of the case's ranks, or of the one process that it is compared with.
@@ -221,6 +255,15 @@ models::ModelShape tiny_biased() {
   models::ModelShape shape = tiny_llama();
   shape.architecture =
       std::make_shared<models::Architecture>(models::Architecture{.name = "biased", .make = make_biased});
+  return shape;
+}
+
+models::ModelShape tiny_mixed() {
+  models::ModelShape shape = tiny_llama();
+  shape.layers = 3;
+  shape.tied = true;
+  shape.architecture =
+      std::make_shared<models::Architecture>(models::Architecture{.name = "mixed", .make = make_mixed});
   return shape;
 }
 

@@ -43,6 +43,9 @@ models::ModelShape tiny_bert(const std::string& objective = "masked-token");
 /// A LLaMA with linear biases in place of rotary positions, a window of 9 tokens and capped scores.
 models::ModelShape tiny_biased();
 
+/// Of three blocks, each of another variant (models/transformer_block.h), in a decoder with all that goes around them.
+models::ModelShape tiny_mixed();
+
 /// The whole batch of a step of check_parity().
 data::Batch random_batch(const ParityCase& c, int64_t step);
 

@@ -8,19 +8,102 @@
 #include "colossal/base/error.h"
 
 namespace colossal::checkpoint {
+namespace {
+
+constexpr char kComponent[] = "hugging face";
+
+/// Rows of `parameter` from `row` on, `count` of them.
+Box rows_box(const nn::Parameter& parameter, int64_t row, int64_t count) {
+  Box box{std::vector<int64_t>(parameter.spec.shape.size(), 0), parameter.spec.shape};
+  if (box.size.empty()) return box;
+  box.start[0] = row;
+  box.size[0] = count;
+  return box;
+}
+
+int64_t rows_in(const nn::Parameter& parameter) {
+  return parameter.spec.shape.empty() ? 1 : parameter.spec.shape.front();
+}
+
+/// How many rows of the parameter each part of its name is.
+std::vector<int64_t> counts_of(const nn::Parameter& parameter, const nn::ExternalName& name) {
+  const int64_t all = rows_in(parameter);
+  const bool whole = name.parts.empty() || name.parts.front().is_whole();
+  std::vector<int64_t> counts;
+  int64_t sum = 0;
+  for (const nn::ExternalRows& part : name.parts) {
+    require(part.is_whole() == whole, kComponent, name.ours,
+            " is made of whole tensors or of rows of them, not of both; say the rows of ", part.name);
+    if (whole) continue;
+    require(part.first >= 0 && part.count > 0 && part.stride > 0 && part.count <= all - sum, kComponent, name.ours,
+            " has ", all, " rows, of which a part must be one or more, from a row of ", part.name, " on: got from ",
+            part.first, ", count ", part.count, ", stride ", part.stride, " behind ", sum, " others");
+    counts.push_back(part.count);
+    sum += part.count;
+  }
+  if (!whole) {
+    require(sum == all, kComponent, name.ours, " has ", all, " rows but ", sum, " are named");
+    return counts;
+  }
+  if (name.parts.size() == 1) return {all};
+  const std::vector<tensor::Segment>& segments = parameter.spec.splits.at(0).segments;
+  require(segments.size() == name.parts.size(), kComponent, name.ours, " has ", segments.size(), " segments but ",
+          name.parts.size(), " names");
+  for (const tensor::Segment& segment : segments) counts.push_back(segment.size);
+  return counts;
+}
+
+/// Sets ExternalPart::rows, by tensors.
+void count_rows(std::vector<ExternalPart>& parts) {
+  std::map<std::string, std::vector<ExternalPart*>> tensors;
+  for (ExternalPart& part : parts) tensors[part.name].push_back(&part);
+  for (const auto& [name, own] : tensors) {
+    int64_t rows = 0;
+    for (const ExternalPart* part : own) rows += part->box.size.empty() ? 1 : part->box.size[0];
+    std::vector<bool> taken(rows);
+    for (ExternalPart* part : own) {
+      part->rows = rows;
+      require(part->external_shape() == own.front()->external_shape() && part->transposed == own.front()->transposed,
+              kComponent, "rows of ", name, " must be equally long wherever they are used: ", part->parameter->name,
+              " and ", own.front()->parameter->name, " differ");
+      const int64_t count = part->box.size.empty() ? 1 : part->box.size[0];
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t row = part->first + i * part->stride;
+        require(row < rows && !taken[row], kComponent, "of ", name, " ", rows,
+                " rows are used, which must be its first ones, each once: got row ", row,
+                row < rows ? " twice, of " : ", of ", part->parameter->name);
+        taken[row] = true;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> ExternalPart::shape() const {
+  std::vector<int64_t> all = box.size;
+  if (!all.empty()) all.front() = rows;
+  return all;
+}
 
 std::vector<int64_t> ExternalPart::external_shape() const {
-  std::vector<int64_t> shape(leading_ones, 1);
+  const std::vector<int64_t> ours = shape();
+  std::vector<int64_t> theirs(leading_ones, 1);
   if (transposed)
-    shape.insert(shape.end(), box.size.rbegin(), box.size.rend());
+    theirs.insert(theirs.end(), ours.rbegin(), ours.rend());
   else
-    shape.insert(shape.end(), box.size.begin(), box.size.end());
-  return shape;
+    theirs.insert(theirs.end(), ours.begin(), ours.end());
+  return theirs;
+}
+
+at::Tensor ExternalPart::rows_of(const at::Tensor& whole) const {
+  if (box.size.empty()) return whole;
+  return whole.slice(0, first, first + (box.size[0] - 1) * stride + 1, stride);
 }
 
 at::Tensor ExternalPart::to_ours(const at::Tensor& tensor) const {
-  const at::Tensor box_shaped = leading_ones == 0 ? tensor : tensor.flatten(0, leading_ones);
-  return transposed ? box_shaped.t() : box_shaped;
+  const at::Tensor ours = leading_ones == 0 ? tensor : tensor.flatten(0, leading_ones);
+  return transposed ? ours.t() : ours;
 }
 
 at::Tensor ExternalPart::to_theirs(const at::Tensor& tensor) const {
@@ -35,27 +118,21 @@ std::vector<ExternalPart> external_parts(const nn::Parameters& parameters, const
   std::vector<ExternalPart> parts;
   for (const nn::ExternalName& name : names) {
     const auto found = unnamed.find(name.ours);
-    require(found != unnamed.end(), "hugging face", "no parameter, or two names for one: ", name.ours);
+    require(found != unnamed.end(), kComponent, "no parameter, or two names for one: ", name.ours);
     const nn::Parameter& parameter = *found->second;
     unnamed.erase(found);
-    const std::vector<int64_t>& shape = parameter.spec.shape;
-    Box box{std::vector<int64_t>(shape.size(), 0), shape};
-    const bool transposed = name.transposed && shape.size() == 2;
-    if (name.parts.size() == 1) {
-      parts.push_back({&parameter, name.parts[0], box, transposed, name.leading_ones});
-      continue;
-    }
-    const std::vector<tensor::Segment>& segments = parameter.spec.splits.at(0).segments;
-    require(segments.size() == name.parts.size(), "hugging face", name.ours, " has ", segments.size(), " segments but ",
-            name.parts.size(), " names");
-    for (size_t i = 0; i < segments.size(); ++i) {
-      box.size[0] = segments[i].size;
-      parts.push_back({&parameter, name.parts[i], box, transposed, name.leading_ones});
-      box.start[0] += segments[i].size;
+    const bool transposed = name.transposed && parameter.spec.shape.size() == 2;
+    const std::vector<int64_t> counts = counts_of(parameter, name);
+    int64_t row = 0;
+    for (size_t i = 0; i < counts.size(); row += counts[i++]) {
+      const nn::ExternalRows& rows = name.parts[i];
+      parts.push_back({&parameter, rows.name, rows_box(parameter, row, counts[i]), transposed, name.leading_ones,
+                       rows.first, rows.stride});
     }
   }
-  require(unnamed.empty(), "hugging face",
+  require(unnamed.empty(), kComponent,
           "this model's parameter has no name in such a folder: ", unnamed.empty() ? "" : unnamed.begin()->first);
+  count_rows(parts);
   return parts;
 }
 

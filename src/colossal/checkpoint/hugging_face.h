@@ -55,7 +55,8 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
 /// Communication: every rank of `world` (the ranks of parameters.place() in mesh order) must call: each primary block
 ///                is sent to rank 0, numel * sizeof(dtype) bytes in all.
 /// Errors: throws the same Error on every rank when the folder cannot be written.
-/// Cost: rank 0 holds one whole tensor at a time.
+/// Cost: rank 0 holds one whole tensor of the folder at a time, and one of its parts beside it where it is made of rows
+///       of several.
 void export_weights(const std::string& folder, const nn::Parameters& parameters, const ExternalNames& external,
                     const nlohmann::json& config, comm::Group& world, int64_t max_file_bytes = int64_t{5} << 30,
                     std::optional<at::ScalarType> dtype = {});

@@ -41,7 +41,7 @@ void for_primary_boxes(const ExternalPart& part, const tensor::Place& place, con
   }
 }
 
-/// The part whole, in our orientation, on rank 0's host; undefined elsewhere.
+/// What our parameter is of a tensor, on rank 0's host; undefined elsewhere.
 at::Tensor gather(const ExternalPart& part, const nn::Parameters& parameters, comm::Group& world) {
   const tensor::Place& place = parameters.place();
   // undefined: of other stages
@@ -64,6 +64,22 @@ at::Tensor gather(const ExternalPart& part, const nn::Parameters& parameters, co
   return whole;
 }
 
+/// The parts that a tensor of the folder is made of.
+using Parts = std::vector<const ExternalPart*>;
+
+/// The tensor whole, in our orientation, on rank 0's host; undefined elsewhere.
+at::Tensor gather(const Parts& parts, const nn::Parameters& parameters, comm::Group& world) {
+  if (parts.size() == 1) return gather(*parts.front(), parameters, world);
+  at::Tensor whole;
+  for (const ExternalPart* part : parts) {
+    const at::Tensor own = gather(*part, parameters, world);
+    if (!own.defined()) continue;
+    if (!whole.defined()) whole = at::empty(part->shape(), own.options());
+    part->rows_of(whole).copy_(own);
+  }
+  return whole;
+}
+
 struct Shard {
   std::string file;
   std::vector<TensorEntry> entries;  // in file order
@@ -73,11 +89,13 @@ int64_t bytes_of(const TensorEntry& entry) {
   return Box{{}, entry.shape}.numel() * static_cast<int64_t>(c10::elementSize(entry.dtype));
 }
 
-/// Fills files in the order of the parts, so that a layer's tensors stay together.
+/// Fills files in the order of the parts, each tensor once, so that a layer's tensors stay together.
 std::vector<Shard> plan_shards(const std::vector<ExternalPart>& parts, at::ScalarType dtype, int64_t max_file_bytes) {
   std::vector<Shard> shards(1);
   int64_t bytes = 0;
+  std::set<std::string> planned;
   for (const ExternalPart& part : parts) {
+    if (!planned.insert(part.name).second) continue;
     TensorEntry entry{part.name, dtype, part.external_shape()};
     const int64_t size = bytes_of(entry);
     if (!shards.back().entries.empty() && bytes + size > max_file_bytes) {
@@ -125,7 +143,7 @@ void write_index(const std::string& folder, const std::vector<Shard>& shards) {
 
 /// Gathers the tensors of a file one by one and writes them on rank 0. A failed write is remembered, not thrown: the
 /// other ranks go on sending, so rank 0 goes on receiving.
-void write_shard(const std::string& path, const Shard& shard, const std::map<std::string, const ExternalPart*>& parts,
+void write_shard(const std::string& path, const Shard& shard, const std::map<std::string, Parts>& parts,
                  const nn::Parameters& parameters, comm::Group& world, std::exception_ptr& failure) {
   std::unique_ptr<SafetensorsWriter> writer;
   const auto attempt = [&](const auto& work) {
@@ -141,9 +159,9 @@ void write_shard(const std::string& path, const Shard& shard, const std::map<std
         std::make_unique<SafetensorsWriter>(path, shard.entries, std::map<std::string, std::string>{{"format", "pt"}});
   });
   for (const TensorEntry& entry : shard.entries) {
-    const ExternalPart& part = *parts.at(entry.name);
-    const at::Tensor whole = gather(part, parameters, world);
-    attempt([&] { writer->write(part.to_theirs(whole.to(entry.dtype))); });
+    const Parts& own = parts.at(entry.name);
+    const at::Tensor whole = gather(own, parameters, world);
+    attempt([&] { writer->write(own.front()->to_theirs(whole.to(entry.dtype))); });
   }
   attempt([&] { writer->finish(); });
 }
@@ -160,8 +178,8 @@ void export_weights(const std::string& folder, const nn::Parameters& parameters,
     parts = external_parts(parameters, external.names);
     if (first) create_folder(folder);
   });
-  std::map<std::string, const ExternalPart*> by_name;
-  for (const ExternalPart& part : parts) by_name[part.name] = &part;
+  std::map<std::string, Parts> by_name;
+  for (const ExternalPart& part : parts) by_name[part.name].push_back(&part);
   const std::vector<Shard> shards = plan_shards(parts, dtype.value_or(parameters.options().dtype), max_file_bytes);
   std::exception_ptr failure;
   for (const Shard& shard : shards) write_shard(folder + "/" + shard.file, shard, by_name, parameters, world, failure);

@@ -60,24 +60,24 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
                           const ExternalNames& external, const std::string& folder) {
   MismatchTable table;
   std::vector<Source> sources;
-  std::set<std::string> used, lacking;
+  std::set<std::string> used, lacking, told;
   for (const ExternalPart& part : parts) {
     const std::optional<std::string> name = name_in(files, part.name, external);
     const bool fits = name && files.entries().at(*name)->shape == part.external_shape();
+    if (name) used.insert(*name);
     if (!fits && matches_one(part.parameter->name, external.may_lack)) {
       lacking.insert(part.parameter->name);
-      if (name) used.insert(*name);
       continue;
     }
+    if (name) sources.push_back({&part, *name});
+    const bool is_sound = fits && at::isFloatingType(files.entries().at(*name)->dtype);
+    if (is_sound || !told.insert(part.name).second) continue;  // several parts may be rows of one tensor
     if (!name) {
       table.add(part.name, describe(part.external_shape()), "-");
       continue;
     }
-    used.insert(*name);
-    sources.push_back({&part, *name});
     const TensorEntry& entry = *files.entries().at(*name);
-    if (entry.shape != part.external_shape() || !at::isFloatingType(entry.dtype))
-      table.add(*name, describe(part.external_shape()), describe(entry.dtype, entry.shape));
+    table.add(*name, describe(part.external_shape()), describe(entry.dtype, entry.shape));
   }
   for (const auto& [name, entry] : files.entries())
     if (used.count(name) == 0 && !matches_one(name, external.ignored))
@@ -88,17 +88,29 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
   return sources;
 }
 
-void copy_part(const Source& source, const WeightFolder& files, const NamedTensor& value, const at::Tensor& to,
+/// Returns whether something was read.
+bool copy_part(const Source& source, const WeightFolder& files, const NamedTensor& value, const at::Tensor& to,
                const tensor::Place& place) {
   const ExternalPart& part = *source.part;
   std::optional<at::Tensor> stored;  // read when something of it is wanted
   for (const tensor::Block& block : blocks_of(value, place)) {
     const std::optional<Box> common = intersect(part.box, {block.start, block.size});
     if (!common) continue;
-    if (!stored) stored = part.to_ours(files.tensor(source.name));
+    if (!stored) stored = part.rows_of(part.to_ours(files.tensor(source.name)));
     at_box(at_block(value, to, place, block), *common, block.start).copy_(at_box(*stored, *common, part.box.start));
   }
-  if (stored) files.leave(source.name);
+  return stored.has_value();
+}
+
+/// What this rank has of a value, of its sources one after the other.
+void copy_parts(const std::vector<const Source*>& sources, const WeightFolder& files, const NamedTensor& value,
+                const at::Tensor& to, const tensor::Place& place) {
+  std::string open;  // the tensor of which something was read last
+  for (const Source* source : sources) {
+    if (!open.empty() && open != source->name) files.leave(open), open.clear();
+    if (copy_part(*source, files, value, to, place)) open = source->name;
+  }
+  if (!open.empty()) files.leave(open);
 }
 
 }  // namespace
@@ -118,15 +130,15 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
   const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
   const WeightFolder files(folder);
   const std::vector<Source> sources = match(parts, files, external, folder);
-  std::multimap<std::string, const Source*> found;
-  for (const Source& source : sources) found.emplace(source.part->parameter->name, &source);
+  std::map<std::string, std::vector<const Source*>> found;
+  for (const Source& source : sources) found[source.part->parameter->name].push_back(&source);
   tensor::Held held;  // one that becomes the next: see Stored
   for (const NamedTensor& value : values) {
-    const auto [first, last] = found.equal_range(value.name);
-    if (first == last) continue;
+    const auto own = found.find(value.name);
+    if (own == found.end()) continue;
     value.value.write_into(held);
     held.value.detach().zero_();  // padding
-    for (auto at = first; at != last; ++at) copy_part(*at->second, files, value, held.value, parameters.place());
+    copy_parts(own->second, files, value, held.value, parameters.place());
   }
   std::vector<std::string> lacking;
   for (const nn::Parameter& parameter : parameters.declared())

@@ -7,6 +7,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/class_names.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/folder_names.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/ops/activation.h"
 
@@ -39,7 +41,7 @@ void settle(ModelShape& s) {
 
 void add_masked_token_head(Model& model, const ModelShape& s, nn::Embedding* embedding, nn::Layers& layers) {
   std::shared_ptr<nn::Dense> dense = layers.dense("head.transform", s.hidden, s.hidden, {.deviation = kDeviation});
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("head.norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("head.norm", s.hidden, {s.norm_epsilon});
   model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(ops::exact_gelu(dense->forward(x))); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? embedding : nullptr, .bias = true});
@@ -60,14 +62,16 @@ Model make(const ModelShape& s, nn::Layers& layers) {
   std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Embedding> types = layers.positions("types", s.own.as<BertSizes>().types, s.hidden, kDeviation);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("embedding_norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("embedding_norm", s.hidden, {s.norm_epsilon});
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
     const at::Tensor placed = tokens->forward(ids, step) + positions->forward(step.positions, step);
     return dropout->forward(norm->forward(placed + types->forward(at::zeros_like(ids), step)), step);
   };
-  add_transformer_blocks(model, s, {.norm_first = false, .activation = ops::exact_gelu, .attention = {.causal = false}},
-                         layers);
+  add_transformer_blocks(
+      model, s,
+      {.placement = BlockVariant::Placement::After, .activation = ops::exact_gelu, .attention = {.causal = false}},
+      layers);
   if (classifies(s))
     add_class_head(model, s, layers);
   else
@@ -95,55 +99,45 @@ std::vector<Preset> presets() {
 }
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
-  std::vector<nn::ExternalName> names{{"embedding.weight", {"bert.embeddings.word_embeddings.weight"}},
-                                      {"positions.weight", {"bert.embeddings.position_embeddings.weight"}},
-                                      {"types.weight", {"bert.embeddings.token_type_embeddings.weight"}}};
-  for (const std::string kind : {".weight", ".bias"}) {
-    names.push_back({"embedding_norm" + kind, {"bert.embeddings.LayerNorm" + kind}});
-    if (classifies(s)) {
-      names.push_back({"head.pooler" + kind, {"bert.pooler.dense" + kind}});
-      names.push_back({"head" + kind, {"classifier" + kind}});
-    } else {
-      names.push_back({"head.transform" + kind, {"cls.predictions.transform.dense" + kind}});
-      names.push_back({"head.norm" + kind, {"cls.predictions.transform.LayerNorm" + kind}});
-    }
-    for (int64_t i = 0; i < s.layers; ++i) {
-      const std::string ours = concat("blocks.", i), theirs = concat("bert.encoder.layer.", i),
-                        self = theirs + ".attention.self.";
-      names.push_back(
-          {ours + ".attention.qkv" + kind, {self + "query" + kind, self + "key" + kind, self + "value" + kind}});
-      names.push_back({ours + ".attention.out" + kind, {theirs + ".attention.output.dense" + kind}});
-      names.push_back({ours + ".norm_1" + kind, {theirs + ".attention.output.LayerNorm" + kind}});
-      names.push_back({ours + ".mlp.up" + kind, {theirs + ".intermediate.dense" + kind}});
-      names.push_back({ours + ".mlp.down" + kind, {theirs + ".output.dense" + kind}});
-      names.push_back({ours + ".norm_2" + kind, {theirs + ".output.LayerNorm" + kind}});
-    }
-  }
-  if (!classifies(s)) names.push_back({"head.bias", {"cls.predictions.bias"}});
-  if (!classifies(s) && !s.tied) names.push_back({"head.weight", {"cls.predictions.decoder.weight"}});
-  return names;
+  const std::string self = "attention.self.", embeddings = "bert.embeddings.";
+  return names_in_folder(s, {.outside = {{"embedding", {embeddings + "word_embeddings"}},
+                                         {"positions", {embeddings + "position_embeddings"}},
+                                         {"types", {embeddings + "token_type_embeddings"}},
+                                         {"embedding_norm", {embeddings + "LayerNorm"}},
+                                         {"head.pooler", {"bert.pooler.dense"}},
+                                         {"head.transform", {"cls.predictions.transform.dense"}},
+                                         {"head.norm", {"cls.predictions.transform.LayerNorm"}},
+                                         {"head.bias", {classifies(s) ? "classifier.bias" : "cls.predictions.bias"}},
+                                         {"head", {classifies(s) ? "classifier" : "cls.predictions.decoder"}}},
+                             .blocks = "bert.encoder.layer.",
+                             .in_block = {{"attention.qkv", {self + "query", self + "key", self + "value"}},
+                                          {"attention.out", {"attention.output.dense"}},
+                                          {"norm_1", {"attention.output.LayerNorm"}},
+                                          {"mlp.up", {"intermediate.dense"}},
+                                          {"mlp.down", {"output.dense"}},
+                                          {"norm_2", {"output.LayerNorm"}}}});
 }
 
 ModelShape from_json(const nlohmann::json& j) {
-  ModelShape s = sized(j.at("vocab_size"), j.at("hidden_size"), j.at("num_hidden_layers"),
-                       std::max<int64_t>(1, j.at("num_attention_heads")), j.at("max_position_embeddings"));
-  s.ffn = j.at("intermediate_size");
-  s.heads = s.kv_heads = j.at("num_attention_heads");  // whatever they are: validate() refuses
-  s.norm_epsilon = j.value("layer_norm_eps", 1e-12);
-  s.dropout = j.value("hidden_dropout_prob", 0.0);
-  s.tied = j.value("tie_word_embeddings", true);
-  BertSizes own{.classes = count_classes(j), .types = j.value("type_vocab_size", int64_t{2})};
-  const auto classes = j.value("architectures", nlohmann::json::array());
+  const FolderConfig c(j, "BERT");
+  ModelShape s =
+      sized(c.at<int64_t>("vocab_size"), c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
+            std::max<int64_t>(1, c.at<int64_t>("num_attention_heads")), c.at<int64_t>("max_position_embeddings"));
+  s.ffn = c.at<int64_t>("intermediate_size");
+  s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // whatever they are: validate() refuses
+  s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
+  s.dropout = c.value("hidden_dropout_prob", 0.0);
+  s.tied = c.value("tie_word_embeddings", true);
+  BertSizes own{.classes = count_classes(j), .types = c.value("type_vocab_size", int64_t{2})};
+  const auto classes = c.value("architectures", nlohmann::json::array());
   if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end()) {
     own.objective = "class";
     own.class_names = classes_of(j).names;  // the head for hidden tokens has no use for them, whatever they are
   }
   s.own = own;
-  require(j.value("hidden_act", "gelu") == "gelu", "model", "hidden_act of a BERT must be gelu: got ",
-          j.value("hidden_act", ""));
-  require(j.value("position_embedding_type", "absolute") == "absolute", "model",
-          "position_embedding_type of a BERT must be absolute: got ", j.value("position_embedding_type", ""));
-  require(!j.value("is_decoder", false), "model", "a BERT that is a decoder (is_decoder) is not supported");
+  c.must_be("hidden_act", "gelu");
+  c.must_be("position_embedding_type", "absolute");
+  c.must_be("is_decoder", false);
   return s;
 }
 

@@ -1,30 +1,32 @@
 #include "colossal/models/gpt2.h"
 
-#include <ATen/ATen.h>
-
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "colossal/base/error.h"
-#include "colossal/models/transformer_block.h"
+#include "colossal/models/activation_key.h"
+#include "colossal/models/decoder.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/folder_names.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
+void Gpt2Sizes::fields(Fields& f) {
+  activation_field(f, activation);
+  f.flag("scale_scores", scale_scores, "attention scores are divided by the root of head_dim");
+  f.flag("scale_scores_by_layer", scale_scores_by_layer, "they are divided by the number of the layer, from 1 on");
+}
+
 namespace gpt2 {  // the same names in every family
 
 Model make(const ModelShape& s, nn::Layers& layers) {
-  Model model;
-  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, kDeviation);
-  std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation / 2);
-  std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
-  model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
-    return dropout->forward(tokens->forward(ids, step) + positions->forward(step.positions, step), step);
+  const auto own = s.own.as<Gpt2Sizes>();
+  const auto block = [&](int64_t layer) {
+    double scale = own.scale_scores ? 1 / std::sqrt(static_cast<double>(s.head_dim)) : 1;
+    if (own.scale_scores_by_layer) scale /= static_cast<double>(layer + 1);
+    return BlockVariant{.activation = ops::activation(own.activation).plain, .attention = {.scale = scale}};
   };
-  add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
-  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
-  model.head = layers.lm_head("head", s.hidden, s.vocabulary,
-                              {.deviation = kDeviation, .tied = s.tied ? tokens.get() : nullptr});
-  return model;
+  return make_decoder(s, {.blocks = block, .learned_positions = true}, layers);
 }
 
 void settle(ModelShape& s) { refuse_grouped_queries(s); }
@@ -51,44 +53,36 @@ std::vector<Preset> presets() {
 }
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
-  std::vector<nn::ExternalName> names{{"embedding.weight", {"transformer.wte.weight"}},
-                                      {"positions.weight", {"transformer.wpe.weight"}},
-                                      {"norm.weight", {"transformer.ln_f.weight"}},
-                                      {"norm.bias", {"transformer.ln_f.bias"}}};
-  const std::pair<const char*, const char*> linears[] = {{".attention.qkv", ".attn.c_attn"},
-                                                         {".attention.out", ".attn.c_proj"},
-                                                         {".mlp.up", ".mlp.c_fc"},
-                                                         {".mlp.down", ".mlp.c_proj"}};
-  for (int64_t i = 0; i < s.layers; ++i) {
-    const std::string ours = concat("blocks.", i), theirs = concat("transformer.h.", i);
-    for (const char* norm : {"1", "2"})
-      for (const char* kind : {".weight", ".bias"})
-        names.push_back({ours + ".norm_" + norm + kind, {theirs + ".ln_" + norm + kind}});
-    for (const auto& [our_linear, their_linear] : linears) {
-      names.push_back({ours + our_linear + ".weight", {theirs + their_linear + ".weight"}, true});
-      names.push_back({ours + our_linear + ".bias", {theirs + their_linear + ".bias"}});
-    }
-  }
-  if (!s.tied) names.push_back({"head.weight", {"lm_head.weight"}});
-  return names;
+  return names_in_folder(s, {.outside = {{"embedding", {"transformer.wte"}},
+                                         {"positions", {"transformer.wpe"}},
+                                         {"norm", {"transformer.ln_f"}},
+                                         {"head", {"lm_head"}}},
+                             .blocks = "transformer.h.",
+                             .in_block = {{"norm_1", {"ln_1"}},
+                                          {"attention.qkv", {"attn.c_attn"}, /*transposed=*/true},
+                                          {"attention.out", {"attn.c_proj"}, true},
+                                          {"norm_2", {"ln_2"}},
+                                          {"mlp.up", {"mlp.c_fc"}, true},
+                                          {"mlp.down", {"mlp.c_proj"}, true}}});
 }
 
 ModelShape from_json(const nlohmann::json& j) {
-  ModelShape s = sized(j.at("vocab_size"), j.at("n_embd"), j.at("n_layer"), std::max<int64_t>(1, j.at("n_head")),
-                       j.at("n_positions"));
-  if (j.contains("n_inner") && !j["n_inner"].is_null()) s.ffn = j["n_inner"];
-  s.norm_epsilon = j.value("layer_norm_epsilon", 1e-5);
-  s.dropout = j.value("resid_pdrop", 0.0);
-  s.tied = j.value("tie_word_embeddings", true);
-  const auto activation = j.value("activation_function", "gelu_new");
-  require(activation == "gelu_new" || activation == "gelu_pytorch_tanh", "model",
-          "activation_function of a GPT-2 must be gelu_new: got ", activation);
-  require(j.value("scale_attn_weights", true) && !j.value("scale_attn_by_inverse_layer_idx", false), "model",
-          "only GPT-2's own attention scale 1/sqrt(head_dim) is supported");
+  const FolderConfig c(j, "GPT-2");
+  ModelShape s = sized(c.at<int64_t>("vocab_size"), c.at<int64_t>("n_embd"), c.at<int64_t>("n_layer"),
+                       std::max<int64_t>(1, c.at<int64_t>("n_head")), c.at<int64_t>("n_positions"));
+  s.ffn = c.value("n_inner", s.ffn);
+  s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
+  s.dropout = c.value("resid_pdrop", 0.0);
+  s.tied = c.value("tie_word_embeddings", true);
+  c.must_be("embd_pdrop", s.dropout);  // ours is one for all; that of the scores, attn_pdrop, is left out
+  s.own = Gpt2Sizes{.activation = read_activation(c, "activation_function", "gelu_new"),
+                    .scale_scores = c.value("scale_attn_weights", true),
+                    .scale_scores_by_layer = c.value("scale_attn_by_inverse_layer_idx", false)};
   return s;
 }
 
 nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<Gpt2Sizes>();
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", s.vocabulary},
@@ -103,7 +97,9 @@ nlohmann::json to_json(const ModelShape& s) {
           {"embd_pdrop", s.dropout},
           {"attn_pdrop", 0.0},
           {"tie_word_embeddings", s.tied},
-          {"activation_function", "gelu_new"}};
+          {"activation_function", own.activation},
+          {"scale_attn_weights", own.scale_scores},
+          {"scale_attn_by_inverse_layer_idx", own.scale_scores_by_layer}};
 }
 
 }  // namespace gpt2
@@ -111,6 +107,7 @@ nlohmann::json to_json(const ModelShape& s) {
 Architecture gpt2_architecture() {
   using namespace gpt2;
   return {.name = "gpt2",
+          .own = Gpt2Sizes{},
           .presets = presets(),
           .make = make,
           .settle = settle,

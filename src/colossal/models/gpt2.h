@@ -1,8 +1,19 @@
-// GPT-2 (Radford et al. 2019) and GPT-3's dense shapes: pre-norm blocks, learned positions, gelu, tied head.
+// GPT-2 (Radford et al. 2019) and the GPT-3 sizes (arXiv:2005.14165): pre-norm blocks, LayerNorm, GELU, learned
+// positions.
 #pragma once
+#include <string>
+
 #include "colossal/models/registry.h"
 
 namespace colossal::models {
+
+struct Gpt2Sizes {
+  std::string activation = "gelu_new";
+  bool scale_scores = true;            ///< by 1 / sqrt(head_dim)
+  bool scale_scores_by_layer = false;  ///< by 1 / (index of the layer + 1), too
+  void fields(Fields& f);
+  bool operator==(const Gpt2Sizes&) const = default;
+};
 
 Architecture gpt2_architecture();
 

@@ -2,15 +2,14 @@
 // window Mistral (arXiv:2310.06825).
 #pragma once
 #include "colossal/models/registry.h"
+#include "colossal/models/rotary_keys.h"
 
 namespace colossal::models {
 
-/// Rotary positions, with LLaMA-3's stretching of low frequencies when rope_factor > 1 (ops::RotaryScaling), and
-/// Mistral's window. A model that has one is a Mistral to transformers.
+/// A model that has a window is a Mistral to transformers, which has no biases.
 struct LlamaSizes {
-  double rope_theta = 10000;
-  double rope_factor = 1, rope_low_frequency_factor = 1, rope_high_frequency_factor = 4;
-  int64_t rope_original_positions = 8192;
+  RotaryKeys rotary{};
+  bool attention_bias = false, mlp_bias = false;
   int64_t window = 0;  ///< positions that a token sees, itself the last of them; 0: all before it
   void fields(Fields& f);
   bool operator==(const LlamaSizes&) const = default;

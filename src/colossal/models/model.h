@@ -1,12 +1,12 @@
 // A model as every runtime sees it: an embedding, a list of blocks, a norm and a head. Pipelines cut the list;
 // recomputation and prefetch use the borders of its blocks; decoding passes a cache through the same blocks.
 //
-//   Model make(const ModelShape& s, nn::Layers& layers) {
+//   Model make(const ModelShape& s, nn::Layers& layers) {                  // by hand; a language model: decoder.h
 //     Model model;
 //     std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
 //     model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
 //     add_transformer_blocks(model, s, {.activation = ops::gelu}, layers);     // or blocks of one's own
-//     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+//     std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
 //     model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
 //     model.head = layers.lm_head("head", s.hidden, s.vocabulary, {.tied = s.tied ? tokens.get() : nullptr});
 //     return model;

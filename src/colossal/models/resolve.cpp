@@ -42,14 +42,15 @@ void change(int64_t& size, int64_t wanted) {
 
 /// Sizes that all families have.
 void change_sizes(const ModelConfig& config, ModelShape& shape) {
-  if (config.hidden) shape.ffn = shape.ffn * config.hidden / shape.hidden;  // keeps the preset's ratio
+  const bool heads_fill_hidden = shape.heads * shape.head_dim == shape.hidden;  // or their size is chosen freely
+  if (config.hidden) shape.ffn = shape.ffn * config.hidden / shape.hidden;      // keeps the preset's ratio
   change(shape.hidden, config.hidden);
   change(shape.layers, config.layers);
   change(shape.kv_heads, config.heads && !config.kv_heads ? config.heads : config.kv_heads);
   change(shape.heads, config.heads);
   change(shape.ffn, config.ffn);
   change(shape.positions, config.positions);
-  if (config.hidden || config.heads) {
+  if (heads_fill_hidden && (config.hidden || config.heads)) {
     require(shape.hidden % shape.heads == 0, "model", "hidden must divide by heads: got hidden ", shape.hidden,
             ", heads ", shape.heads);
     shape.head_dim = shape.hidden / shape.heads;

@@ -5,75 +5,144 @@
 #include <cmath>
 
 #include "colossal/base/error.h"
-#include "colossal/ops/rotary.h"
+#include "colossal/models/registry.h"
 
 namespace colossal::models {
 namespace {
 
-class TransformerBlock {
- public:
-  TransformerBlock(const ModelShape& s, int64_t index, const BlockVariant& variant, nn::Layers& make)
-      : variant_(variant) {
-    const std::string name = concat("blocks.", index);
-    const nn::LinearOptions in{.bias = variant.bias, .deviation = kDeviation};
-    // keeps the variance of the residual stream, which grows where no norm stands in it
-    const double scale = variant.norm_first ? std::sqrt(2.0 * s.layers) : 1;
-    const nn::LinearOptions residual{.bias = variant.bias, .deviation = kDeviation / scale};
-    nn::LinearOptions gated = in;
-    gated.segments = {{s.ffn}, {s.ffn}};
-    norm_1_ = make_norm(name + ".norm_1", s, make);
-    qkv_ = make.heads(name + ".attention.qkv", s.attention(), in);
-    attention_ = make.attention(name + ".attention", s.attention(), variant.attention);
-    out_ = make.from_heads(name + ".attention.out", s.attention(), residual);
-    norm_2_ = make_norm(name + ".norm_2", s, make);
-    up_ = variant.gated ? make.expand(name + ".mlp.gate_up", s.hidden, 2 * s.ffn, gated)
-                        : make.expand(name + ".mlp.up", s.hidden, s.ffn, in);
-    down_ = make.contract(name + ".mlp.down", s.ffn, s.hidden, residual);
-    drop_1_ = make.dropout(name + ".attention.dropout", s.hidden, s.dropout);
-    drop_2_ = make.dropout(name + ".mlp.dropout", s.hidden, s.dropout);
-  }
+using Placement = BlockVariant::Placement;
+using Branches = BlockVariant::Branches;
 
+/// Of the weights that end a branch: keeps the variance of the residual stream, which grows where no norm stands in it.
+double residual_deviation(const ModelShape& s, Placement placement) {
+  return placement == Placement::After ? kDeviation : kDeviation / std::sqrt(2.0 * static_cast<double>(s.layers));
+}
+
+/// What a branch gives, normed and dropped out as the variant says.
+class BranchEnd {
+ public:
+  BranchEnd(const std::string& name, const ModelShape& s, const BlockVariant& variant, nn::Layers& make)
+      : norm_(variant.placement == Placement::Around ? make_norm(name + ".post_norm", variant.norm, s, make) : nullptr),
+        dropout_(make.dropout(name + ".dropout", s.hidden, s.dropout)) {}
   at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
-    if (!variant_.norm_first) {
-      const at::Tensor h = norm_1_->forward(x + drop_1_->forward(attended(x, step), step));
-      return norm_2_->forward(h + drop_2_->forward(fed_forward(h, step), step));
-    }
-    const at::Tensor h = x + drop_1_->forward(attended(norm_1_->forward(x), step), step);
-    return h + drop_2_->forward(fed_forward(norm_2_->forward(h), step), step);
+    return dropout_->forward(norm_ ? norm_->forward(x) : x, step);
   }
 
  private:
-  std::unique_ptr<nn::Norm> make_norm(const std::string& name, const ModelShape& s, nn::Layers& make) const {
-    return variant_.norm == BlockVariant::Norm::Rms ? make.rms_norm(name, s.hidden, s.norm_epsilon)
-                                                    : make.layer_norm(name, s.hidden, s.norm_epsilon);
-  }
-  at::Tensor attended(const at::Tensor& x, const nn::Step& step) const {
-    nn::Heads heads = qkv_->forward(x, step);
-    if (variant_.rotary)
-      std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.tokens.of(step.positions), *variant_.rotary);
-    return out_->forward(attention_->forward(heads, step), step);
-  }
-  at::Tensor fed_forward(const at::Tensor& x, const nn::Step& step) const {
-    return down_->forward(up_->forward(x).map(variant_.activation, step));
+  std::unique_ptr<nn::Norm> norm_;  // null: none
+  std::unique_ptr<nn::Dropout> dropout_;
+};
+
+class AttentionBranch {
+ public:
+  AttentionBranch(const std::string& name, const ModelShape& s, const BlockVariant& variant, nn::Layers& make)
+      : rotary_(variant.rotary) {
+    const double deviation = residual_deviation(s, variant.placement);
+    qkv_ = make.heads(name + ".qkv", s.attention(), {.bias = variant.bias.qkv, .deviation = kDeviation});
+    if (variant.head_norms) {
+      q_norm_ = make.head_norm(name + ".q_norm", s.head_dim, variant.norm.options(s));
+      k_norm_ = make.head_norm(name + ".k_norm", s.head_dim, variant.norm.options(s));
+    }
+    attention_ = make.attention(name, s.attention(), variant.attention);
+    out_ = make.from_heads(name + ".out", s.attention(), {.bias = variant.bias.out, .deviation = deviation});
+    end_ = std::make_unique<BranchEnd>(name, s, variant, make);
   }
 
-  BlockVariant variant_;
-  std::unique_ptr<nn::Norm> norm_1_, norm_2_;
+  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+    nn::Heads heads = qkv_->forward(x, step);
+    if (q_norm_) {
+      heads.q = q_norm_->forward(heads.q);
+      heads.k = k_norm_->forward(heads.k);
+    }
+    if (rotary_) nn::turn(heads, step, *rotary_);
+    return end_->forward(out_->forward(attention_->forward(heads, step), step), step);
+  }
+
+ private:
+  std::shared_ptr<const ops::RotaryTable> rotary_;
   std::unique_ptr<nn::HeadProjection> qkv_;
+  std::unique_ptr<nn::Norm> q_norm_, k_norm_;  // null: none
   std::unique_ptr<nn::Attention> attention_;
-  std::unique_ptr<nn::Expand> up_;
   std::unique_ptr<nn::OutputProjection> out_;
+  std::unique_ptr<BranchEnd> end_;
+};
+
+class FeedForwardBranch {
+ public:
+  FeedForwardBranch(const std::string& name, const ModelShape& s, const BlockVariant& variant, nn::Layers& make)
+      : activation_(variant.activation) {
+    const bool bias = variant.bias.mlp;
+    if (variant.gated)
+      up_ = make.expand(name + ".gate_up", s.hidden, 2 * s.ffn,
+                        {.bias = bias, .deviation = kDeviation, .segments = {{s.ffn}, {s.ffn}}});
+    else
+      up_ = make.expand(name + ".up", s.hidden, s.ffn, {.bias = bias, .deviation = kDeviation});
+    down_ = make.contract(name + ".down", s.ffn, s.hidden,
+                          {.bias = bias, .deviation = residual_deviation(s, variant.placement)});
+    end_ = std::make_unique<BranchEnd>(name, s, variant, make);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+    return end_->forward(down_->forward(up_->forward(x).map(activation_, step)), step);
+  }
+
+ private:
+  nn::Unary activation_;
+  std::unique_ptr<nn::Expand> up_;
   std::unique_ptr<nn::Contract> down_;
-  std::unique_ptr<nn::Dropout> drop_1_, drop_2_;
+  std::unique_ptr<BranchEnd> end_;
+};
+
+class TransformerBlock {
+ public:
+  TransformerBlock(const ModelShape& s, int64_t index, const BlockVariant& variant, nn::Layers& make)
+      : norms_after_(variant.placement == Placement::After), branches_(variant.branches) {
+    require(branches_ == Branches::InTurn || !norms_after_, "model",
+            "the branches of a block whose norms stand behind the sums must come in turn: got branches that both read "
+            "its input; place the norms before or around them");
+    const std::string name = concat("blocks.", index);
+    norm_1_ = make_norm(name + ".norm_1", variant.norm, s, make);
+    attention_ = std::make_unique<AttentionBranch>(name + ".attention", s, variant, make);
+    if (branches_ != Branches::OneNorm) norm_2_ = make_norm(name + ".norm_2", variant.norm, s, make);
+    feed_forward_ = std::make_unique<FeedForwardBranch>(name + ".mlp", s, variant, make);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+    if (norms_after_) {
+      const at::Tensor h = norm_1_->forward(x + attention_->forward(x, step));
+      return norm_2_->forward(h + feed_forward_->forward(h, step));
+    }
+    const at::Tensor normed = norm_1_->forward(x);
+    const at::Tensor h = x + attention_->forward(normed, step);
+    if (branches_ == Branches::OneNorm) return h + feed_forward_->forward(normed, step);
+    return h + feed_forward_->forward(norm_2_->forward(branches_ == Branches::TwoNorms ? x : h), step);
+  }
+
+ private:
+  bool norms_after_;
+  Branches branches_;
+  std::unique_ptr<nn::Norm> norm_1_, norm_2_;  // the second null: both branches read the first
+  std::unique_ptr<AttentionBranch> attention_;
+  std::unique_ptr<FeedForwardBranch> feed_forward_;
 };
 
 }  // namespace
 
-void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariant& variant, nn::Layers& layers) {
+std::unique_ptr<nn::Norm> make_norm(const std::string& name, const NormVariant& variant, const ModelShape& s,
+                                    nn::Layers& layers) {
+  return variant.kind == NormVariant::Kind::Rms ? layers.rms_norm(name, s.hidden, variant.options(s))
+                                                : layers.layer_norm(name, s.hidden, variant.options(s));
+}
+
+void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariants& variants, nn::Layers& layers) {
   for (int64_t i = 0; i < s.layers; ++i) {
-    const auto block = std::make_shared<const TransformerBlock>(s, i, variant, layers);
+    const auto block = std::make_shared<const TransformerBlock>(s, i, variants(i), layers);
     model.blocks.push_back([block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); });
   }
+}
+
+void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVariant& variant, nn::Layers& layers) {
+  add_transformer_blocks(model, s, [&](int64_t) { return variant; }, layers);
 }
 
 void refuse_grouped_queries(const ModelShape& s) {

@@ -7,6 +7,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/class_names.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/folder_names.h"
 #include "colossal/models/transformer_block.h"
 #include "colossal/ops/activation.h"
 
@@ -62,7 +64,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     return dropout->forward(tokens + positions->forward(where, step), step);
   };
   add_transformer_blocks(model, s, {.activation = ops::exact_gelu, .attention = {.causal = false}}, layers);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, s.norm_epsilon);
+  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   // The head reads the class token alone, and a norm sees each token by itself: that of the others would be thrown
   // away.
   model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x.narrow(1, 0, 1)); };
@@ -92,47 +94,39 @@ std::vector<Preset> presets() {
 }
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
-  std::vector<nn::ExternalName> names{
-      {.ours = "class_token.weight", .parts = {"vit.embeddings.cls_token"}, .leading_ones = 1},
-      {.ours = "positions.weight", .parts = {"vit.embeddings.position_embeddings"}, .leading_ones = 1}};
-  for (const std::string kind : {".weight", ".bias"}) {
-    names.push_back({"patches" + kind, {"vit.embeddings.patch_embeddings.projection" + kind}});
-    names.push_back({"norm" + kind, {"vit.layernorm" + kind}});
-    names.push_back({"head" + kind, {"classifier" + kind}});
-  }
-  for (int64_t i = 0; i < s.layers; ++i) {
-    const std::string ours = concat("blocks.", i), theirs = concat("vit.encoder.layer.", i),
-                      attention = theirs + ".attention.attention.";
-    for (const std::string kind : {".weight", ".bias"}) {
-      names.push_back({ours + ".norm_1" + kind, {theirs + ".layernorm_before" + kind}});
-      names.push_back({ours + ".attention.qkv" + kind,
-                       {attention + "query" + kind, attention + "key" + kind, attention + "value" + kind}});
-      names.push_back({ours + ".attention.out" + kind, {theirs + ".attention.output.dense" + kind}});
-      names.push_back({ours + ".norm_2" + kind, {theirs + ".layernorm_after" + kind}});
-      names.push_back({ours + ".mlp.up" + kind, {theirs + ".intermediate.dense" + kind}});
-      names.push_back({ours + ".mlp.down" + kind, {theirs + ".output.dense" + kind}});
-    }
-  }
-  return names;
+  const std::string attention = "attention.attention.", embeddings = "vit.embeddings.";
+  return names_in_folder(
+      s, {.outside = {{.ours = "class_token.weight", .parts = {embeddings + "cls_token"}, .leading_ones = 1},
+                      {.ours = "positions.weight", .parts = {embeddings + "position_embeddings"}, .leading_ones = 1},
+                      {"patches", {embeddings + "patch_embeddings.projection"}},
+                      {"norm", {"vit.layernorm"}},
+                      {"head", {"classifier"}}},
+          .blocks = "vit.encoder.layer.",
+          .in_block = {{"norm_1", {"layernorm_before"}},
+                       {"attention.qkv", {attention + "query", attention + "key", attention + "value"}},
+                       {"attention.out", {"attention.output.dense"}},
+                       {"norm_2", {"layernorm_after"}},
+                       {"mlp.up", {"intermediate.dense"}},
+                       {"mlp.down", {"output.dense"}}}});
 }
 
 ModelShape from_json(const nlohmann::json& j) {
   const Classes known = classes_of(j);
-  const VitSizes image{.side = j.at("image_size"),
-                       .channels = j.value("num_channels", int64_t{3}),
-                       .patch = j.at("patch_size"),
+  const FolderConfig c(j, "ViT");
+  const VitSizes image{.side = c.at<int64_t>("image_size"),
+                       .channels = c.value("num_channels", int64_t{3}),
+                       .patch = c.at<int64_t>("patch_size"),
                        .classes = known.count,
                        .class_names = known.names};
   require(image.side > 0 && image.side <= kLargestSide, "model", "image_size must be in [1, ", kLargestSide, "]: got ",
           image.side);
-  ModelShape s = sized(image, j.at("hidden_size"), j.at("num_hidden_layers"),
-                       std::max<int64_t>(1, j.at("num_attention_heads")), j.at("intermediate_size"));
-  s.heads = s.kv_heads = j.at("num_attention_heads");  // whatever they are: validate() refuses
-  s.norm_epsilon = j.value("layer_norm_eps", 1e-12);
-  s.dropout = j.value("hidden_dropout_prob", 0.0);
-  require(j.value("hidden_act", "gelu") == "gelu", "model", "hidden_act of a ViT must be gelu: got ",
-          j.value("hidden_act", ""));
-  require(j.value("qkv_bias", true), "model", "a ViT without qkv_bias is not supported");
+  ModelShape s = sized(image, c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
+                       std::max<int64_t>(1, c.at<int64_t>("num_attention_heads")), c.at<int64_t>("intermediate_size"));
+  s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // whatever they are: validate() refuses
+  s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
+  s.dropout = c.value("hidden_dropout_prob", 0.0);
+  c.must_be("hidden_act", "gelu");
+  c.must_be("qkv_bias", true);
   return s;
 }
 

@@ -8,6 +8,7 @@
 #include "colossal/nn/batch_documents.h"
 #include "colossal/nn/layers.h"
 #include "colossal/ops/attention.h"
+#include "colossal/ops/rotary.h"
 
 namespace colossal::nn {
 namespace {
@@ -27,7 +28,7 @@ class WholeAttention final : public Attention {
         heads.tokens.sequence.is_all(), "parallel",
         "attention of whole sequences needs all tokens of each row: got a part of them; use a layout that gathers the "
         "sequence inside, or an attention that looks at the keys of other ranks");
-    if (options_.alibi && !slopes_.defined()) slopes_ = alibi_slopes_of(heads, heads_);
+    if (options_.alibi && !slopes_.defined()) slopes_ = alibi_slopes_of(heads, heads_, options_);
     const std::vector<int64_t> lengths = step.sequences.in(heads.q.size(1));
     require(!step.cache || !step.documents.defined(), "model",
             "a step has documents or a cache, not both: documents are of its own tokens, not of those that the cache "
@@ -108,11 +109,20 @@ Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads
   return {heads(parts[0]), heads(parts[1]), heads(parts[2]), {}};
 }
 
-at::Tensor alibi_slopes_of(const Heads& here, int64_t heads) {
+at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOptions& options) {
   const int64_t count = here.q.size(2), padded = std::max(heads, here.first_head + count);
-  return at::constant_pad_nd(ops::alibi_slopes(heads), {0, padded - heads})
+  return at::constant_pad_nd(ops::alibi_slopes(heads) * options.alibi_scale, {0, padded - heads})
       .narrow(0, here.first_head, count)
       .to(here.q.device());
+}
+
+void turn(Heads& heads, const Step& step, const ops::RotaryTable& table) {
+  std::vector<int64_t> lengths = step.sequences.in(step.cut ? step.cut->tokens() : step.positions.size(1));
+  if (step.cache)
+    for (size_t i = 0; i < step.cache->lengths().size() && i < lengths.size(); ++i)
+      lengths[i] += step.cache->lengths()[i];
+  std::tie(heads.q, heads.k) = ops::rotary(heads.q, heads.k, heads.tokens.of(step.positions), table,
+                                           *std::max_element(lengths.begin(), lengths.end()));
 }
 
 ops::AttentionMask mask_of(const AttentionOptions& options, const at::Tensor& slopes) {

@@ -5,7 +5,8 @@
 //   out = make.from_heads("attention.out", shape, {});
 //   ...
 //   nn::Heads heads = qkv->forward(x, step);
-//   ...                                // q and k normalised (Layers::head_norm) or turned (ops::rotary)
+//   ...                                // q and k normalised (Layers::head_norm)
+//   nn::turn(heads, step, table);      // by rotary positions
 //   x = x + out->forward(attention->forward(heads, step), step);
 #pragma once
 #include <ATen/core/Tensor.h>
@@ -17,7 +18,8 @@
 
 namespace colossal::ops {
 struct AttentionMask;
-}
+class RotaryTable;
+}  // namespace colossal::ops
 
 namespace colossal::nn {
 
@@ -38,16 +40,22 @@ Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads
 
 /// How scores are made and masked; see ops::AttentionMask, which has the sources.
 struct AttentionOptions {
-  bool causal = true;   ///< a token sees no later one
-  int64_t window = 0;   ///< positions that a token sees, itself included (not causal: on either side); 0: all
-  bool alibi = false;   ///< ops::alibi_slopes of the logical heads, whatever rank has them
-  double soft_cap = 0;  ///< scores stay within +- soft_cap; 0: none
-  double scale = 0;     ///< factor of the scores; 0: 1 / sqrt(D)
+  bool causal = true;      ///< a token sees no later one
+  int64_t window = 0;      ///< positions that a token sees, itself included (not causal: on either side); 0: all
+  bool alibi = false;      ///< ops::alibi_slopes of the logical heads, whatever rank has them
+  double alibi_scale = 1;  ///< factor of these slopes (Falcon: 1 / sqrt(D))
+  double soft_cap = 0;     ///< scores stay within +- soft_cap; 0: none
+  double scale = 0;        ///< factor of the scores; 0: 1 / sqrt(D)
 };
 
-/// The slopes of ALiBi of the query heads here, fp64 [N_local] on their device, where there are `heads` in all; those
-/// of padding are zero.
-at::Tensor alibi_slopes_of(const Heads& here, int64_t heads);
+/// The slopes of ALiBi of the query heads here, fp64 [N_local] on their device, where there are `heads` in all, times
+/// alibi_scale; those of padding are zero.
+at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOptions& options);
+
+/// Turns q and k of `heads` by the positions of their tokens, step.positions. A table that depends on the length of the
+/// sequence is told the longest of the batch, the tokens of step.cache included, whatever part of it is here: a row's
+/// tokens or those of the longest of step.sequences (documents do not count).
+void turn(Heads& heads, const Step& step, const ops::RotaryTable& table);
 
 /// How ops::attention makes scores by `options`, of heads with these slopes (alibi_slopes_of(); undefined without
 /// ALiBi). Whoever calls it adds what is known of a batch: documents, lengths, where queries and keys stand. The one

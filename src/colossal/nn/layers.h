@@ -4,7 +4,7 @@
 //
 //   struct Mlp {
 //     explicit Mlp(nn::Layers& make)
-//         : norm(make.layer_norm("mlp.norm", 64, 1e-5)),
+//         : norm(make.layer_norm("mlp.norm", 64, {.epsilon = 1e-5})),
 //           up(make.expand("mlp.up", 64, 256, {})),
 //           down(make.contract("mlp.down", 256, 64, {})) {}
 //     at::Tensor forward(const at::Tensor& x, const nn::Step& step) {
@@ -174,10 +174,21 @@ struct LinearOptions {
   std::vector<tensor::Segment> segments{};
 };
 
+struct NormOptions {
+  double epsilon = 1e-5;
+  /// The factor of a feature is 1 + w, of a weight w that starts at 0 (Gemma); otherwise w, which starts at 1
+  bool unit_offset = false;
+  bool bias = true;  ///< of a LayerNorm; starts at 0
+
+  double offset() const { return unit_offset ? 1 : 0; }
+  Init init() const { return unit_offset ? Init::zeros() : Init::ones(); }
+};
+
 struct LmHeadOptions {
   double deviation = 0.02;    ///< of the initial weight
   Embedding* tied = nullptr;  ///< the head uses this embedding's weight and makes none of its own
   bool bias = false;          ///< one a word, that starts at zero
+  double soft_cap = 0;        ///< logits become soft_cap tanh(logits / soft_cap) (Gemma 2); 0: they do not
 };
 
 /// The factory. Errors: every size is checked here, before any communication.
@@ -197,7 +208,7 @@ class Layers {
   /// Between the two. Errors ("model"): a window or cap below 0.
   std::unique_ptr<Attention> attention(const std::string& name, const AttentionShape&, const AttentionOptions&);
   /// RMSNorm of each head of q or k by itself, x [.., N_local, D], with one weight [D] for all of them (Qwen3).
-  virtual std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) = 0;
+  virtual std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, const NormOptions&) = 0;
   virtual std::unique_ptr<OutputProjection> from_heads(const std::string& name, const AttentionShape&,
                                                        const LinearOptions&) = 0;
 
@@ -210,8 +221,8 @@ class Layers {
   virtual std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
                                                           double deviation, const std::string& class_token,
                                                           double class_deviation) = 0;
-  virtual std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
-  virtual std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) = 0;
+  virtual std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, const NormOptions&) = 0;
+  virtual std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, const NormOptions&) = 0;
   virtual std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) = 0;
   virtual std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) = 0;
   virtual std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,

@@ -11,6 +11,7 @@
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/norm.h"
 #include "colossal/ops/random.h"
+#include "colossal/ops/soft_cap.h"
 
 namespace colossal::nn {
 namespace {
@@ -106,22 +107,26 @@ struct SerialPatchEmbedding : PatchEmbedding {
 };
 
 struct RmsNorm : Norm {
-  RmsNorm(Parameters& p, const std::string& name, int64_t hidden, double epsilon)
-      : weight(p.add(name + ".weight", ShardSpec::whole({hidden}), Init::ones(), false)), epsilon(epsilon) {}
-  at::Tensor forward(const at::Tensor& x) override { return ops::rms_norm(x, weight.value, epsilon); }
+  RmsNorm(Parameters& p, const std::string& name, int64_t hidden, const NormOptions& o)
+      : weight(p.add(name + ".weight", ShardSpec::whole({hidden}), o.init(), false)), options(o) {}
+  at::Tensor forward(const at::Tensor& x) override {
+    return ops::rms_norm(x, weight.value, options.epsilon, options.offset());
+  }
   Parameter& weight;
-  double epsilon;
+  NormOptions options;
 };
 
 struct LayerNorm : Norm {
-  LayerNorm(Parameters& p, const std::string& name, int64_t hidden, double epsilon)
-      : weight(p.add(name + ".weight", ShardSpec::whole({hidden}), Init::ones(), false)),
-        bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)),
-        epsilon(epsilon) {}
-  at::Tensor forward(const at::Tensor& x) override { return ops::layer_norm(x, weight.value, bias.value, epsilon); }
+  LayerNorm(Parameters& p, const std::string& name, int64_t hidden, const NormOptions& o)
+      : weight(p.add(name + ".weight", ShardSpec::whole({hidden}), o.init(), false)),
+        bias(o.bias ? &p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false) : nullptr),
+        options(o) {}
+  at::Tensor forward(const at::Tensor& x) override {
+    return ops::layer_norm(x, weight.value, bias ? bias->value : at::Tensor(), options.epsilon, options.offset());
+  }
   Parameter& weight;
-  Parameter& bias;
-  double epsilon;
+  Parameter* bias;
+  NormOptions options;
 };
 
 struct WholeDropout : Dropout {
@@ -143,10 +148,11 @@ struct SerialDense : Dense {
 };
 
 struct SerialLossHead : LossHead {
-  SerialLossHead(Parameter& weight, Parameter* bias) : weight(weight), bias(bias) {}
+  SerialLossHead(Parameter& weight, Parameter* bias, double soft_cap)
+      : weight(weight), bias(bias), soft_cap(soft_cap) {}
   at::Tensor loss_sum(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
     return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight.value, labels.reshape({-1}), {},
-                                     nullptr, 0, nullptr, bias_value());
+                                     nullptr, 0, nullptr, bias_value(), soft_cap);
   }
   at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) override {
     const at::Tensor tokens = hidden.flatten(0, -2), answers = labels.flatten();
@@ -159,11 +165,12 @@ struct SerialLossHead : LossHead {
     return count;
   }
   at::Tensor logits(const at::Tensor& hidden, const Step&) override {
-    return nn::linear(hidden, weight.value, bias_value());
+    return ops::soft_capped(nn::linear(hidden, weight.value, bias_value()), soft_cap);
   }
   at::Tensor bias_value() const { return bias ? bias->value : at::Tensor(); }
   Parameter& weight;
   Parameter* bias;
+  double soft_cap;
 };
 
 struct SerialClassifier : LossHead {
@@ -216,16 +223,16 @@ std::unique_ptr<PatchEmbedding> SerialLayers::patch_embedding(const std::string&
   return std::make_unique<SerialPatchEmbedding>(parameters(), name, s, hidden, deviation, class_token, class_deviation);
 }
 
-std::unique_ptr<Norm> SerialLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {
-  return std::make_unique<RmsNorm>(parameters(), name, hidden, epsilon);
+std::unique_ptr<Norm> SerialLayers::rms_norm(const std::string& name, int64_t hidden, const NormOptions& o) {
+  return std::make_unique<RmsNorm>(parameters(), name, hidden, o);
 }
 
-std::unique_ptr<Norm> SerialLayers::head_norm(const std::string& name, int64_t head_dim, double epsilon) {
-  return std::make_unique<RmsNorm>(parameters(), name, head_dim, epsilon);
+std::unique_ptr<Norm> SerialLayers::head_norm(const std::string& name, int64_t head_dim, const NormOptions& o) {
+  return std::make_unique<RmsNorm>(parameters(), name, head_dim, o);
 }
 
-std::unique_ptr<Norm> SerialLayers::layer_norm(const std::string& name, int64_t hidden, double epsilon) {
-  return std::make_unique<LayerNorm>(parameters(), name, hidden, epsilon);
+std::unique_ptr<Norm> SerialLayers::layer_norm(const std::string& name, int64_t hidden, const NormOptions& o) {
+  return std::make_unique<LayerNorm>(parameters(), name, hidden, o);
 }
 
 std::unique_ptr<Dropout> SerialLayers::dropout(const std::string& name, int64_t, double probability) {
@@ -244,7 +251,7 @@ std::unique_ptr<LossHead> SerialLayers::lm_head(const std::string& name, int64_t
                                                 Init::normal(o.deviation), true);
   Parameter* bias =
       o.bias ? &parameters().add(name + ".bias", ShardSpec::whole({vocabulary}), Init::zeros(), false) : nullptr;
-  return std::make_unique<SerialLossHead>(weight, bias);
+  return std::make_unique<SerialLossHead>(weight, bias, o.soft_cap);
 }
 
 std::unique_ptr<LossHead> SerialLayers::classifier(const std::string& name, int64_t hidden, int64_t classes,

@@ -21,9 +21,9 @@ class SerialLayers : public Layers {
   std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
                                                   double deviation, const std::string& class_token,
                                                   double class_deviation) override;
-  std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) override;
-  std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
-  std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
+  std::unique_ptr<Norm> head_norm(const std::string& name, int64_t head_dim, const NormOptions&) override;
+  std::unique_ptr<Norm> rms_norm(const std::string& name, int64_t hidden, const NormOptions&) override;
+  std::unique_ptr<Norm> layer_norm(const std::string& name, int64_t hidden, const NormOptions&) override;
   std::unique_ptr<Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
   std::unique_ptr<Dense> dense(const std::string& name, int64_t in, int64_t out, const LinearOptions&) override;
   std::unique_ptr<LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,

@@ -13,6 +13,7 @@
 #include "colossal/ops/gradient_sum.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/ops/soft_cap.h"
 #include "colossal/tensor/read_scope.h"
 
 namespace colossal::ops {
@@ -31,6 +32,7 @@ struct Problem {
   RankReduction* reduction;
   Projection* projection;
   int64_t slice;
+  double soft_cap;
   bool hidden_gradient, weight_gradient, bias_gradient;
 };
 
@@ -258,13 +260,16 @@ Result compute(const Problem& problem) {
   std::optional<LocalProjection> local;
   Projection& projection =
       problem.projection ? *problem.projection : local.emplace(std::min(problem.slice, tokens), weight, options);
+  SoftCap cap(problem.soft_cap, gradient);
   for (int64_t from = 0; from < tokens; from += problem.slice) {
     const int64_t count = std::min(problem.slice, tokens - from);
     const auto slice = hidden.narrow(0, from, count), labels = problem.labels.narrow(-1, from, count).reshape(-1);
     const auto wide = projection.logits(slice, weight).to(type);
     if (bias.defined()) wide.add_(bias);
+    cap.bend_(wide);
     result.loss += softmax_loss_(wide, labels, problem.range, problem.reduction, gradient);
     if (!gradient) continue;
+    cap.unbend_(wide);
     if (problem.bias_gradient) result.bias_gradient += wide.sum(0);
     at::Tensor dhidden = problem.hidden_gradient ? result.hidden_gradient.narrow(0, from, count) : at::Tensor();
     projection.gradients(wide, problem.hidden_gradient ? &dhidden : nullptr,
@@ -282,7 +287,8 @@ double number_on_host(const at::Tensor& x) {
 struct LinearCrossEntropy : Function<LinearCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const std::optional<at::Tensor>& given, const at::Tensor& labels, int64_t first,
-                            int64_t valid, RankReduction* reduction, Projection* projection, int64_t slice) {
+                            int64_t valid, RankReduction* reduction, Projection* projection, int64_t slice,
+                            double soft_cap) {
     at::AutoDispatchBelowADInplaceOrView no_autograd;
     const at::Tensor bias = given.value_or(at::Tensor());
     const tensor::ReadScope read({weight, bias});
@@ -294,6 +300,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
                            reduction,
                            projection,
                            slice,
+                           soft_cap,
                            hidden.requires_grad(),
                            weight.requires_grad(),
                            bias.defined() && bias.requires_grad()});
@@ -315,7 +322,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     auto hidden = take("hidden"), weight = take("weight"), bias = take("bias");
     if (hidden.defined()) hidden = hidden.mul_(gradients[0]).to(leaf.scalar_type());
     if (bias.defined()) bias = bias.mul_(gradients[0]).to(leaf.scalar_type());
-    if (!weight.defined()) return {hidden, none, bias, none, none, none, none, none, none};
+    if (!weight.defined()) return {hidden, none, bias, none, none, none, none, none, none, none};
     if (at::Tensor sum = gradient_sum(leaf); sum.defined()) {
       const bool is_wide = sum.scalar_type() == weight.scalar_type();
       if (is_wide && sum.is_cpu())
@@ -326,7 +333,7 @@ struct LinearCrossEntropy : Function<LinearCrossEntropy> {
     } else {
       weight = weight.mul_(gradients[0]).to(leaf.scalar_type());
     }
-    return {hidden, weight, bias, none, none, none, none, none, none};
+    return {hidden, weight, bias, none, none, none, none, none, none, none};
   }
 };
 
@@ -341,12 +348,13 @@ int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device) {
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 const VocabularyRange& range, RankReduction* reduction, int64_t slice,
-                                Projection* projection, const at::Tensor& bias) {
+                                Projection* projection, const at::Tensor& bias, double soft_cap) {
   const int64_t valid = range.valid < 0 ? weight.size(0) : range.valid;
   check(hidden, weight, labels, {range.first, valid}, reduction == nullptr, projection == nullptr);
   require(!bias.defined() || (bias.dim() == 1 && (projection || bias.size(0) == weight.size(0))), "cross_entropy",
           "the bias must be [rows]: got ", bias.defined() ? bias.sizes() : at::IntArrayRef(), " for ", weight.size(0),
           " rows");
+  require(soft_cap >= 0, "cross_entropy", "soft_cap must be 0 (none) or more: got ", soft_cap);
   if (slice <= 0) slice = slice_tokens(hidden.size(0), weight.size(0), hidden.device());
   const bool wanted = hidden.requires_grad() || weight.requires_grad() || (bias.defined() && bias.requires_grad());
   if (!at::GradMode::is_enabled() || !wanted) {
@@ -360,13 +368,15 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                     reduction,
                     projection,
                     slice,
+                    soft_cap,
                     false,
                     false,
                     false})
         .loss;
   }
   const auto given = bias.defined() ? std::optional(bias) : std::nullopt;
-  return LinearCrossEntropy::apply(hidden, weight, given, labels, range.first, valid, reduction, projection, slice);
+  return LinearCrossEntropy::apply(hidden, weight, given, labels, range.first, valid, reduction, projection, slice,
+                                   soft_cap);
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {

@@ -34,7 +34,8 @@ struct Projection {
 /// Rows of a slice whose logits take about 64 MiB, on accelerators 512: `tokens` in equal slices.
 int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device = at::kCPU);
 
-/// Sum over counted tokens of -log softmax(hidden weightT + bias)[label], the gradients computed along with it.
+/// Sum over counted tokens of -log softmax(hidden weightT + bias)[label], the gradients computed along with it. With a
+/// soft_cap, of logits within it (ops/soft_cap.h).
 ///
 /// Shapes:     hidden [T,H], weight [rows,H], bias [rows] or none, labels int64 [T] (global word numbers, or
 ///             kIgnoredLabel), or [n,T] with a projection that gathers the slices of n ranks -> scalar: fp64 for fp64
@@ -47,19 +48,21 @@ int64_t slice_tokens(int64_t tokens, int64_t columns, at::Device device = at::kC
 ///             weight: complete for the local rows, zero for padding; the caller sums nothing over those ranks. With a
 ///             projection: what that returns. Of the bias: the share of this rank's tokens, for the local rows. If
 ///             grad mode is off or no input requires a gradient, none are computed.
-/// Errors:     throws, before any reduction, if shapes do not fit or a label is neither kIgnoredLabel nor a word
-///             number >= 0; a label that no rank owns counts with target logit 0 (one process: throws).
+/// Errors:     throws, before any reduction, if shapes do not fit, a cap is negative or a label is neither
+///             kIgnoredLabel nor a word number >= 0; a label that no rank owns counts with target logit 0 (one process:
+///             throws).
 /// Precision:  losses, d(logits), sums over slices and gradients until backward has brought its factor are wide (fp32,
 ///             or fp64 for fp64); then gradients are rounded to the dtype of the model, once. So fp16 overflows or
 ///             underflows where the gradient times that factor does.
 /// Cost:       3 products of 2*T*H*rows flops (1 without gradients), all in forward; backward scales, and adds dweight
-///             to a kept gradient in place. Extra memory: a slice [t, rows], where products are made in fp32 the weight
-///             in it, and dhidden and dweight, wide, held from forward to backward.
+///             to a kept gradient in place. A cap: five passes over the logits. Extra memory: a slice [t, rows], with a
+///             cap and gradients two of them, where products are made in fp32 the weight in it, and dhidden and
+///             dweight, wide, held from forward to backward.
 at::Tensor linear_cross_entropy(
     const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels, const VocabularyRange& range = {},
     RankReduction* reduction = nullptr, int64_t slice = 0 /* 0: slice_tokens() of the weight's rows */,
     Projection* projection = nullptr /* null: the local products; otherwise `slice` is given */,
-    const at::Tensor& bias = {});
+    const at::Tensor& bias = {}, double soft_cap = 0);
 
 /// The same sum from full logits [T,V] by ATen with autograd: the reference.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& labels);

@@ -14,6 +14,8 @@ struct DeviceKernels {
   using W = WideOf<T>;
   void (*swiglu_forward)(const GatedRows<const T>&, T* y, int64_t rows, void* stream);
   void (*swiglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t rows, void* stream);
+  void (*geglu_forward)(const GatedRows<const T>&, T* y, int64_t rows, void* stream);
+  void (*geglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t rows, void* stream);
   /// All heads of a row by angles made of the frequencies.
   void (*rotary)(const RotaryRows<T>&, int64_t rows, void* stream);
   void (*dropout)(const DroppedRows<T>&, int64_t rows, void* stream);

@@ -24,26 +24,26 @@ inline Blocks blocks_of(void* stream, int64_t items, int64_t by_block) {
 }
 inline int64_t rows_of_block(int64_t columns) { return columns < kBlockElements ? kBlockElements / columns : 1; }
 
-template <class T>
-void launch_swiglu_forward(const GatedRows<const T>& in, T* y, int64_t rows, void* stream) {
+template <class Gate, class T>
+void launch_gated_forward(const GatedRows<const T>& in, T* y, int64_t rows, void* stream) {
   const int64_t take = rows_of_block(in.columns);
   launch(
       blocks_of(stream, rows, take),
       [] COLOSSAL_DEVICE(int64_t block, const GatedRows<const T>& x, T* out, int64_t by_block, int64_t all) {
-        swiglu_forward(x, out, block * by_block, lesser((block + 1) * by_block, all));
+        gated_forward<Gate>(x, out, block * by_block, lesser((block + 1) * by_block, all));
       },
       in, y, take, rows);
 }
 
-template <class T>
-void launch_swiglu_backward(const T* dy, const GatedRows<const T>& in, const GatedRows<T>& out, int64_t rows,
-                            void* stream) {
+template <class Gate, class T>
+void launch_gated_backward(const T* dy, const GatedRows<const T>& in, const GatedRows<T>& out, int64_t rows,
+                           void* stream) {
   const int64_t take = rows_of_block(in.columns);
   launch(
       blocks_of(stream, rows, take),
       [] COLOSSAL_DEVICE(int64_t block, const T* gradient, const GatedRows<const T>& x, const GatedRows<T>& dx,
                          int64_t by_block, int64_t all) {
-        swiglu_backward(gradient, x, dx, block * by_block, lesser((block + 1) * by_block, all));
+        gated_backward<Gate>(gradient, x, dx, block * by_block, lesser((block + 1) * by_block, all));
       },
       dy, in, out, take, rows);
 }
@@ -51,7 +51,7 @@ void launch_swiglu_backward(const T* dy, const GatedRows<const T>& in, const Gat
 template <class T>
 void launch_rotary(const RotaryRows<T>& a, int64_t rows, void* stream) {
   const int64_t groups = rows * ((a.heads + kTurnedHeads - 1) / kTurnedHeads);
-  const int64_t take = rows_of_block(2 * a.head_size);  // a vector of angles for each thread
+  const int64_t take = rows_of_block(2 * a.rotated);  // a vector of angles for each thread
   launch(
       blocks_of(stream, groups, take),
       [] COLOSSAL_DEVICE(int64_t block, const RotaryRows<T>& x, int64_t by_block, int64_t all) {
@@ -175,8 +175,10 @@ inline void launch_decode_blocks(const CodedNumbers& coded, float* values, int64
 template <class T>
 DeviceKernels<T> device_kernels() {
   DeviceKernels<T> table{};
-  table.swiglu_forward = launch_swiglu_forward<T>;
-  table.swiglu_backward = launch_swiglu_backward<T>;
+  table.swiglu_forward = launch_gated_forward<SiluGate, T>;
+  table.swiglu_backward = launch_gated_backward<SiluGate, T>;
+  table.geglu_forward = launch_gated_forward<GeluGate, T>;
+  table.geglu_backward = launch_gated_backward<GeluGate, T>;
   table.rotary = launch_rotary<T>;
   table.dropout = launch_dropout<T>;
   if constexpr (std::is_same_v<T, WideOf<T>>) {

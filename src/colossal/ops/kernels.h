@@ -28,6 +28,7 @@ struct NormForward {
   T* y;                        ///< [rows, columns]: the result
   W *mean, *scale;             ///< [rows]; no mean: RMSNorm
   W epsilon;
+  W offset;  ///< added to each weight
 };
 
 template <class T>
@@ -37,6 +38,7 @@ struct NormBackward {
   const T *dy, *x, *weight;
   const W *mean, *scale;
   T* dx;
+  W offset;
 };
 
 template <class T>
@@ -124,16 +126,18 @@ struct CodedNumbers {
   float* scales;
 };
 
-/// Rows of [rows, heads, head_size], each turned by the angles of its position; `sign` -1 turns back.
+/// Rows of [rows, heads, head_size], the first `rotated` features of each turned by the angles of its position, the
+/// others copied; `sign` -1 turns back.
 template <class T>
 struct RotaryRows {
   using W = WideOf<T>;
-  int64_t heads, head_size, x_row_stride, x_head_stride;
+  int64_t heads, head_size, rotated, x_row_stride, x_head_stride;
   const T* x;
   T* y;  ///< contiguous
   const int64_t* positions;
-  const W* cos_sin;           ///< of a CPU: [positions, 2, head_size / 2]
-  const double* frequencies;  ///< elsewhere: [head_size / 2], of which angles are made where they are needed
+  const W* cos_sin;           ///< of a CPU: [positions, 2, rotated / 2]
+  const double* frequencies;  ///< elsewhere: [rotated / 2], of which angles are made where they are needed
+  W factor;                   ///< elsewhere: of cosines and sines
   W sign;
 };
 
@@ -202,6 +206,8 @@ struct Kernels {
   void (*gelu_backward)(const T* dy, const T* x, T* dx, int64_t n);
   void (*swiglu_forward)(const GatedRows<const T>&, T* y, int64_t begin, int64_t end);
   void (*swiglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t begin, int64_t end);
+  void (*geglu_forward)(const GatedRows<const T>&, T* y, int64_t begin, int64_t end);
+  void (*geglu_backward)(const T* dy, const GatedRows<const T>&, const GatedRows<T>& out, int64_t begin, int64_t end);
   void (*rotary)(const RotaryRows<T>&, int64_t begin, int64_t end);
   /// out[c] += sum over rows [begin, end) of x[r, c].
   void (*column_sums)(const T* x, int64_t columns, int64_t begin, int64_t end, W* out);

@@ -30,7 +30,7 @@ void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias
 
 // {y, mean, scale}; mean is undefined for RMSNorm.
 std::array<at::Tensor, 3> forward_rows(Kind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                                       double epsilon) {
+                                       double epsilon, double offset) {
   const int64_t columns = x.size(-1), rows = columns == 0 ? 0 : x.numel() / columns;
   const auto statistics = x.options().dtype(wide_type(x)).requires_grad(false);
   auto y = at::empty(x.sizes(), x.options());
@@ -38,8 +38,9 @@ std::array<at::Tensor, 3> forward_rows(Kind kind, const at::Tensor& x, const at:
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     using W = WideOf<T>;
-    const NormForward<T> task{columns,       pointer<T>(x),    pointer<T>(weight), pointer<T>(bias),
-                              pointer<T>(y), pointer<W>(mean), pointer<W>(scale),  static_cast<W>(epsilon)};
+    const NormForward<T> task{columns,           pointer<T>(x),           pointer<T>(weight),
+                              pointer<T>(bias),  pointer<T>(y),           pointer<W>(mean),
+                              pointer<W>(scale), static_cast<W>(epsilon), static_cast<W>(offset)};
     const auto& kernel = kernels<T>();
     parallel_for(0, rows, grain_rows(columns), [&](int64_t from, int64_t to) { kernel.norm_forward(task, from, to); });
   });
@@ -52,7 +53,7 @@ struct Wanted {
 
 // {dx, dweight, dbias}: each thread sums the weight's gradient over its own rows first.
 std::array<at::Tensor, 3> backward_rows(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
-                                        const at::Tensor& mean, const at::Tensor& scale, Wanted wanted) {
+                                        const at::Tensor& mean, const at::Tensor& scale, double offset, Wanted wanted) {
   const int64_t columns = x.size(-1), rows = columns == 0 ? 0 : x.numel() / columns, grain = grain_rows(columns);
   auto dx = wanted.x ? at::empty(x.sizes(), x.options()) : at::Tensor();
   const auto partial = [&](bool is_wanted) {
@@ -62,8 +63,8 @@ std::array<at::Tensor, 3> backward_rows(const at::Tensor& dy, const at::Tensor& 
   with_element_type(x, [&](auto element) {
     using T = decltype(element);
     using W = WideOf<T>;
-    const NormBackward<T> task{columns,          pointer<T>(dy),    pointer<T>(x), pointer<T>(weight),
-                               pointer<W>(mean), pointer<W>(scale), pointer<T>(dx)};
+    const NormBackward<T> task{columns,          pointer<T>(dy),    pointer<T>(x),  pointer<T>(weight),
+                               pointer<W>(mean), pointer<W>(scale), pointer<T>(dx), static_cast<W>(offset)};
     const auto& kernel = kernels<T>();
     parallel_chunks_for(0, rows, grain, [&](int64_t chunk, int64_t from, int64_t to) {
       kernel.norm_backward(task, wanted.weight ? pointer<W>(dweight) + chunk * columns : nullptr,
@@ -84,13 +85,14 @@ at::Tensor dense(const at::Tensor& t) { return t.defined() ? t.contiguous() : t;
 // One node for both operators.
 struct Norm : Function<Norm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const Optional& bias, double epsilon, bool centred) {
+                            const Optional& bias, double epsilon, double offset, bool centred) {
     const tensor::ReadScope read({weight, bias.value_or(at::Tensor())});
     const at::Tensor rows = x.contiguous();
     const auto [y, mean, scale] = forward_rows(centred ? Kind::Layer : Kind::Rms, rows, weight.contiguous(),
-                                               dense(bias.value_or(at::Tensor())), epsilon);
+                                               dense(bias.value_or(at::Tensor())), epsilon, offset);
     context->save_for_backward({rows, weight, mean, scale});
     context->saved_data["bias"] = bias.has_value();
+    context->saved_data["offset"] = offset;
     return y;
   }
 
@@ -100,9 +102,10 @@ struct Norm : Function<Norm> {
     const tensor::ReadScope read({saved[1]});
     const auto [dx, dweight, dbias] =
         backward_rows(dense(gradients[0]), saved[0], saved[1].contiguous(), saved[2], saved[3],
+                      context->saved_data["offset"].toDouble(),
                       {context->needs_input_grad(0), context->needs_input_grad(1), needs_bias});
     const at::Tensor none;
-    return {dx, dweight, dbias, none, none};
+    return {dx, dweight, dbias, none, none, none};
   }
 };
 
@@ -113,36 +116,52 @@ at::Tensor library_norm(Kind kind, const at::Tensor& x, const at::Tensor& weight
   return std::get<0>(at::_fused_rms_norm(x, weight.sizes(), weight, epsilon));
 }
 
-at::Tensor run(Kind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+at::Tensor with_offset(const at::Tensor& weight, double offset, at::ScalarType type) {
+  return offset == 0 ? weight.to(type) : weight.to(type) + offset;
+}
+
+at::Tensor run(Kind kind, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+               double offset) {
   check(x, weight, bias);
-  const auto same = [&](const at::Tensor& t) { return t.defined() ? t.to(x.scalar_type()) : t; };
-  if (has_kernel(x)) return Norm::apply(x, same(weight), optional(same(bias)), epsilon, kind == Kind::Layer);
-  if (is_elsewhere(x)) return library_norm(kind, x, same(weight), optional(same(bias)), epsilon);
-  return kind == Kind::Layer ? layer_norm_reference(x, weight, bias, epsilon) : rms_norm_reference(x, weight, epsilon);
+  const auto in = [](const at::Tensor& t, at::ScalarType type) { return t.defined() ? t.to(type) : t; };
+  const at::ScalarType type = x.scalar_type();
+  if (has_kernel(x))
+    return Norm::apply(x, in(weight, type), optional(in(bias, type)), epsilon, offset, kind == Kind::Layer);
+  if (is_elsewhere(x)) {
+    // The library wants x and weight in one dtype, where a narrow one would round the sum.
+    const at::ScalarType wide = offset == 0 ? type : wide_type(x);
+    const at::Tensor factor = with_offset(weight, offset, wide);
+    return library_norm(kind, in(x, wide), factor, optional(in(bias, wide)), epsilon).to(type);
+  }
+  return kind == Kind::Layer ? layer_norm_reference(x, weight, bias, epsilon, offset)
+                             : rms_norm_reference(x, weight, epsilon, offset);
 }
 
 }  // namespace
 
-at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
+at::Tensor rms_norm_reference(const at::Tensor& x, const at::Tensor& weight, double epsilon, double offset) {
   const auto wide = x.to(wide_type(x));
   const auto normed = wide * at::rsqrt(wide.square().mean(-1, true) + epsilon);
-  return (normed * weight.to(wide.scalar_type())).to(x.scalar_type());
+  return (normed * with_offset(weight, offset, wide.scalar_type())).to(x.scalar_type());
 }
 
-at::Tensor layer_norm_reference(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+at::Tensor layer_norm_reference(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                                double offset) {
   const auto type = wide_type(x);
   const auto wide = x.to(type);  // once: its gradient is then rounded once
   const auto centred = wide - wide.mean(-1, true);
-  const auto normed = centred * at::rsqrt(centred.square().mean(-1, true) + epsilon) * weight.to(type);
+  const auto factor = with_offset(weight, offset, type);
+  const auto normed = centred * at::rsqrt(centred.square().mean(-1, true) + epsilon) * factor;
   return (bias.defined() ? normed + bias.to(type) : normed).to(x.scalar_type());
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  return run(Kind::Rms, x, weight, {}, epsilon);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, double offset) {
+  return run(Kind::Rms, x, weight, {}, epsilon, offset);
 }
 
-at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
-  return run(Kind::Layer, x, weight, bias, epsilon);
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+                      double offset) {
+  return run(Kind::Layer, x, weight, bias, epsilon, offset);
 }
 
 }  // namespace colossal::ops

@@ -26,7 +26,7 @@ void norm_forward(const NormForward<T>& a, int64_t begin, int64_t end) {
     a.scale[row] = scale;
     T* y = a.y + row * n;
     for_vectors<W>(n, [&](int64_t i, auto part) {
-      Vec<W> value = (load(x + i, part) - mean) * scale * load(a.weight + i, part);
+      Vec<W> value = (load(x + i, part) - mean) * scale * (load(a.weight + i, part) + a.offset);
       if (a.bias) value += load(a.bias + i, part);
       store(y + i, value, part);
     });
@@ -44,7 +44,7 @@ void norm_backward(const NormBackward<T>& a, WideOf<T>* dweight, WideOf<T>* dbia
     Vec<W> sum_g{}, sum_gz{};
     for_vectors<W>(n, [&](int64_t i, auto part) {
       const Vec<W> gradient = load(dy + i, part), z = (load(x + i, part) - mean) * scale;
-      const Vec<W> g = gradient * load(a.weight + i, part);  // zero past a tail, as the gradient is
+      const Vec<W> g = gradient * (load(a.weight + i, part) + a.offset);  // zero past a tail, as the gradient is
       sum_g += g;
       sum_gz += g * z;
       if (dweight) store(dweight + i, load(dweight + i, part) + gradient * z, part);
@@ -56,7 +56,8 @@ void norm_backward(const NormBackward<T>& a, WideOf<T>* dweight, WideOf<T>* dbia
     T* dx = a.dx + row * n;
     for_vectors<W>(n, [&](int64_t i, auto part) {
       const Vec<W> z = (load(x + i, part) - mean) * scale;
-      store(dx + i, (load(dy + i, part) * load(a.weight + i, part) - mean_g - z * mean_gz) * scale, part);
+      const Vec<W> g = load(dy + i, part) * (load(a.weight + i, part) + a.offset);
+      store(dx + i, (g - mean_g - z * mean_gz) * scale, part);
     });
   }
 }

@@ -5,21 +5,40 @@
 namespace colossal::ops {
 namespace {
 
+/// Where a head of a row lies, and where it goes.
+template <class T>
+struct TurnedHead {
+  COLOSSAL_DEVICE TurnedHead(const RotaryRows<T>& a, int64_t row, int64_t head)
+      : x(a.x + row * a.x_row_stride + head * a.x_head_stride), y(a.y + (row * a.heads + head) * a.head_size) {}
+  const T* x;
+  T* y;
+};
+
+template <class T, class Part>
+COLOSSAL_DEVICE void turn_pairs(const TurnedHead<T>& head, int64_t half, int64_t i, const Vec<WideOf<T>>& c,
+                                const Vec<WideOf<T>>& s, Part part) {
+  using W = WideOf<T>;
+  const Vec<W> left = load(head.x + i, part), right = load(head.x + half + i, part);
+  store(head.y + i, left * c - right * s, part);
+  store(head.y + half + i, right * c + left * s, part);
+}
+
 template <class T>
 COLOSSAL_DEVICE void rotary_rows(const RotaryRows<T>& a, int64_t begin, int64_t end) {
   using W = WideOf<T>;
-  const int64_t half = a.head_size / 2;
+  const int64_t half = a.rotated / 2;
   for (int64_t row = begin; row < end; ++row) {
-    const W *cosine = a.cos_sin + a.positions[row] * a.head_size, *sine = cosine + half;
+    const W *cosine = a.cos_sin + a.positions[row] * a.rotated, *sine = cosine + half;
     for_vectors_of_rows<W>(0, a.heads, half, [&](int64_t head) {
-      const T* x = a.x + row * a.x_row_stride + head * a.x_head_stride;
-      T* y = a.y + (row * a.heads + head) * a.head_size;
+      const TurnedHead<T> at(a, row, head);
       return [=, sign = a.sign](int64_t i, auto part) {
-        const Vec<W> c = load(cosine + i, part), s = load(sine + i, part) * sign;
-        const Vec<W> left = load(x + i, part), right = load(x + half + i, part);
-        store(y + i, left * c - right * s, part);
-        store(y + half + i, right * c + left * s, part);
+        turn_pairs(at, half, i, load(cosine + i, part), load(sine + i, part) * sign, part);
       };
+    });
+    if (a.rotated == a.head_size) continue;
+    for_vectors_of_rows<W>(0, a.heads, a.head_size - a.rotated, [&](int64_t head) {
+      const TurnedHead<T> at(a, row, head);
+      return [=, from = a.rotated](int64_t i, auto part) { store(at.y + from + i, load(at.x + from + i, part), part); };
     });
   }
 }
@@ -32,27 +51,40 @@ COLOSSAL_DEVICE int64_t head_groups(const RotaryRows<T>& a) {
   return (a.heads + kTurnedHeads - 1) / kTurnedHeads;
 }
 
+/// The heads of a group: [first, last) of a row.
+template <class T>
+struct HeadGroup {
+  COLOSSAL_DEVICE HeadGroup(const RotaryRows<T>& a, int64_t group)
+      : row(group / head_groups(a)), first(group % head_groups(a) * kTurnedHeads) {
+    last = first + kTurnedHeads < a.heads ? first + kTurnedHeads : a.heads;
+  }
+  int64_t row, first, last;
+};
+
 /// The same for groups of heads [begin, end), head_groups() a row, by angles in fp64, as fp32 loses the phase of high
 /// frequencies at long positions: made once for all heads of a group.
 template <class T>
 COLOSSAL_DEVICE void rotary_by_frequencies(const RotaryRows<T>& a, int64_t begin, int64_t end) {
   using W = WideOf<T>;
-  const int64_t half = a.head_size / 2, groups = head_groups(a);
+  const int64_t half = a.rotated / 2;
   for_vectors_of_rows<W>(begin, end, half, [&](int64_t group) {
-    const int64_t row = group / groups, first = group % groups * kTurnedHeads, behind = first + kTurnedHeads;
-    return [&a, row, first, last = behind < a.heads ? behind : a.heads, half](int64_t i, auto part) {
-      const Vec<double> angle = load(a.frequencies + i, part) * static_cast<double>(a.positions[row]);
+    return [&a, half, heads = HeadGroup<T>(a, group)](int64_t i, auto part) {
+      const Vec<double> angle = load(a.frequencies + i, part) * static_cast<double>(a.positions[heads.row]);
       Vec<W> c, s;
       for (int lane = 0; lane < kLanes<W>; ++lane) {
-        c[lane] = static_cast<W>(cos(angle[lane]));
-        s[lane] = static_cast<W>(sin(angle[lane])) * a.sign;
+        c[lane] = static_cast<W>(cos(angle[lane])) * a.factor;
+        s[lane] = static_cast<W>(sin(angle[lane])) * a.factor * a.sign;
       }
-      for (int64_t head = first; head < last; ++head) {
-        const T* x = a.x + row * a.x_row_stride + head * a.x_head_stride;
-        T* y = a.y + (row * a.heads + head) * a.head_size;
-        const Vec<W> left = load(x + i, part), right = load(x + half + i, part);
-        store(y + i, left * c - right * s, part);
-        store(y + half + i, right * c + left * s, part);
+      for (int64_t head = heads.first; head < heads.last; ++head)
+        turn_pairs(TurnedHead<T>(a, heads.row, head), half, i, c, s, part);
+    };
+  });
+  if (a.rotated == a.head_size) return;
+  for_vectors_of_rows<W>(begin, end, a.head_size - a.rotated, [&](int64_t group) {
+    return [&a, heads = HeadGroup<T>(a, group)](int64_t i, auto part) {
+      for (int64_t head = heads.first; head < heads.last; ++head) {
+        const TurnedHead<T> at(a, heads.row, head);
+        store(at.y + a.rotated + i, load(at.x + a.rotated + i, part), part);
       }
     };
   });

@@ -25,13 +25,13 @@ at::Tensor summed(const at::Tensor& a, const at::Tensor& b, RankReduction& reduc
 
 struct SplitNorm : Function<SplitNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias, double epsilon, int64_t width,
-                            RankReduction* reduction) {
+                            const std::optional<at::Tensor>& bias, double epsilon, double offset, bool centred,
+                            int64_t width, RankReduction* reduction) {
     const auto type = wide_type(x);
     const auto rows = x.reshape({-1, x.size(-1)}).to(type);
     const double features = static_cast<double>(width);
     at::Tensor mean, variance;
-    if (bias) {
+    if (centred) {
       const auto moments = summed(rows, rows.square(), *reduction) / features;
       mean = moments[0];
       variance = (moments[1] - mean.square()).clamp_min(0);
@@ -41,10 +41,13 @@ struct SplitNorm : Function<SplitNorm> {
     const auto scale = (variance + epsilon).rsqrt().to(type);
     const auto shift = mean.defined() ? mean.to(type) : at::Tensor();
     const auto normed = (shift.defined() ? rows - shift : rows) * scale;
-    const auto y = bias ? at::addcmul(bias->to(type), normed, weight.to(type)) : normed * weight.to(type);
+    const auto factor = weight.to(type) + offset;
+    const auto y = bias ? at::addcmul(bias->to(type), normed, factor) : normed * factor;
     context->save_for_backward({x, weight, shift, scale});
     context->saved_data["width"] = features;
     context->saved_data["reduction"] = reinterpret_cast<int64_t>(reduction);
+    context->saved_data["offset"] = offset;
+    context->saved_data["centred"] = centred;
     context->saved_data["bias"] = bias.has_value();
     return y.to(x.scalar_type()).view(x.sizes());
   }
@@ -54,10 +57,11 @@ struct SplitNorm : Function<SplitNorm> {
     const auto &x = saved[0], &weight = saved[1], &shift = saved[2], &scale = saved[3];
     const double features = context->saved_data["width"].toDouble();
     auto& reduction = *reinterpret_cast<RankReduction*>(context->saved_data["reduction"].toInt());
-    const bool centred = context->saved_data["bias"].toBool();
+    const bool centred = context->saved_data["centred"].toBool(), biased = context->saved_data["bias"].toBool();
     const auto type = scale.scalar_type();
     const auto dy = gradients[0].reshape({-1, x.size(-1)}).to(type), rows = x.reshape(dy.sizes()).to(type);
-    const auto normed = (centred ? rows - shift : rows) * scale, g = dy * weight.to(type);
+    const double offset = context->saved_data["offset"].toDouble();
+    const auto normed = (centred ? rows - shift : rows) * scale, g = dy * (weight.to(type) + offset);
     const auto means = (centred ? summed(g * normed, g, reduction) : summed(g * normed, {}, reduction)) / features;
     auto dx = g - normed * means[0].to(type);
     if (centred) dx -= means[1].to(type);
@@ -65,7 +69,9 @@ struct SplitNorm : Function<SplitNorm> {
     const at::Tensor none;
     return {(dx * scale).to(x.scalar_type()).view(x.sizes()),
             total(dy * normed),
-            centred ? total(dy) : none,
+            biased ? total(dy) : none,
+            none,
+            none,
             none,
             none,
             none};
@@ -81,16 +87,17 @@ void check(const at::Tensor& x, const at::Tensor& weight, int64_t width) {
 }  // namespace
 
 at::Tensor split_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon, int64_t width,
-                          RankReduction& reduction) {
+                          RankReduction& reduction, double offset) {
   check(x, weight, width);
-  return SplitNorm::apply(x, weight, std::optional<at::Tensor>(), epsilon, width, &reduction);
+  return SplitNorm::apply(x, weight, std::optional<at::Tensor>(), epsilon, offset, false, width, &reduction);
 }
 
 at::Tensor split_layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
-                            int64_t width, RankReduction& reduction) {
+                            int64_t width, RankReduction& reduction, double offset) {
   check(x, weight, width);
-  require(bias.defined() && bias.sizes() == weight.sizes(), "norm", "bias must be as long as weight ", weight.sizes());
-  return SplitNorm::apply(x, weight, std::optional<at::Tensor>(bias), epsilon, width, &reduction);
+  require(!bias.defined() || bias.sizes() == weight.sizes(), "norm", "bias must be as long as weight ", weight.sizes());
+  const auto given = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
+  return SplitNorm::apply(x, weight, given, epsilon, offset, true, width, &reduction);
 }
 
 }  // namespace colossal::ops

@@ -4,11 +4,14 @@
 //   const CachePool::Lease cache = caches.lease();  // one for the caller alone
 //   if (!cache->find(word, ids)) cache->keep(word, encoded);
 #pragma once
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace colossal::text {
@@ -74,19 +77,25 @@ class CachePool {
   };
   Lease lease() {
     const std::lock_guard lock(mutex_);
-    if (idle_.empty()) return {*this, std::make_unique<WordCache>()};
+    if (idle_.empty()) {
+      idle_.reserve(made_ + 1);  // so that none that comes back needs memory
+      auto made = std::make_unique<WordCache>();
+      ++made_;
+      return {*this, std::move(made)};
+    }
     auto cache = std::move(idle_.back());
     idle_.pop_back();
     return {*this, std::move(cache)};
   }
 
  private:
-  void take_back(std::unique_ptr<WordCache> cache) {
+  void take_back(std::unique_ptr<WordCache> cache) noexcept {
     const std::lock_guard lock(mutex_);
     idle_.push_back(std::move(cache));
   }
   std::mutex mutex_;
   std::vector<std::unique_ptr<WordCache>> idle_;
+  size_t made_ = 0;
 };
 
 }  // namespace colossal::text

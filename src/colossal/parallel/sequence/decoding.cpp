@@ -52,7 +52,7 @@ class SpreadAttention final : public nn::Attention {
     require(options_.causal && !step.documents.defined(), "parallel",
             "where ranks of parallel.sequence share a cache text is causal and of one document: got ",
             options_.causal ? "documents" : "attention of which a token sees later ones");
-    if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_);
+    if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_, options_);
     const int64_t before = step.cache->lengths().empty() ? 0 : step.cache->lengths().front();
     const nn::KeysValues held = step.cache->append(layer_, heads.k, heads.v, step);
     require(held.part.has_value(), "parallel",

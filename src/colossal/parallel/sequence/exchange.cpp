@@ -28,7 +28,7 @@ class SplitAttention final : public nn::Attention {
             "; tell them apart by documents (nn::Step::documents)");
     require(step.cut != nullptr, "parallel",
             "a step must say which tokens each rank has: got none; Layout::with_cut() makes it");
-    if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_);
+    if (options_.alibi && !slopes_.defined()) slopes_ = nn::alibi_slopes_of(heads, heads_, options_);
     const SequenceMask mask{options_, slopes_, heads.tokens.rows_of(step.documents), step.known_documents,
                             heads.tokens.batch};
     if (step.cache) step.cache->append(layer_, heads.k, heads.v, step);  // which refuses before anything is sent

@@ -86,41 +86,50 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
 
 /// Every rank holds the weight whole and uses it on its own heads of its own tokens.
 struct TensorHeadNorm : nn::Norm {
-  TensorHeadNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t head_dim, double epsilon)
-      : weight(p.add(name + ".weight", spec_of(layout, head_dim), Init::ones(), false)), epsilon(epsilon) {}
+  TensorHeadNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t head_dim,
+                 const nn::NormOptions& o)
+      : weight(p.add(name + ".weight", spec_of(layout, head_dim), o.init(), false)), options(o) {}
   static tensor::ShardSpec spec_of(const Layout& layout, int64_t head_dim) {
     tensor::ShardSpec spec = tensor::ShardSpec::whole({head_dim});
     for (const auto* axes : {&layout.inside.batch, &layout.inside.sequence, &layout.inside.columns})
       spec.gradient_axes.insert(spec.gradient_axes.end(), axes->begin(), axes->end());
     return spec;
   }
-  at::Tensor forward(const at::Tensor& x) override { return ops::rms_norm(x, weight.value, epsilon); }
+  at::Tensor forward(const at::Tensor& x) override {
+    return ops::rms_norm(x, weight.value, options.epsilon, options.offset());
+  }
   nn::Parameter& weight;
-  double epsilon;
+  nn::NormOptions options;
 };
 
 struct TensorNorm : nn::Norm {
-  TensorNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t hidden, double epsilon,
+  TensorNorm(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t hidden, const nn::NormOptions& o,
              bool centred)
-      : weight(p, layout, name + ".weight", {hidden}, layout.outside, {.init = Init::ones()}),
+      : weight(p, layout, name + ".weight", {hidden}, layout.outside, {.init = o.init()}),
         hidden(hidden),
-        epsilon(epsilon),
+        options(o),
+        centred(centred),
         features(layout.mesh->group(layout.outside.columns)),
         is_split(features.size() > 1),
         reduction(features) {
-    if (centred)
+    if (centred && o.bias)
       bias.emplace(p, layout, name + ".bias", std::vector<int64_t>{hidden}, layout.outside, Table::Options{});
   }
   at::Tensor forward(const at::Tensor& x) override {
     const at::Tensor w = weight.value();
-    if (!bias) return is_split ? ops::split_rms_norm(x, w, epsilon, hidden, reduction) : ops::rms_norm(x, w, epsilon);
-    return is_split ? ops::split_layer_norm(x, w, bias->value(), epsilon, hidden, reduction)
-                    : ops::layer_norm(x, w, bias->value(), epsilon);
+    const double epsilon = options.epsilon, offset = options.offset();
+    if (!centred)
+      return is_split ? ops::split_rms_norm(x, w, epsilon, hidden, reduction, offset)
+                      : ops::rms_norm(x, w, epsilon, offset);
+    const at::Tensor b = bias ? bias->value() : at::Tensor();
+    return is_split ? ops::split_layer_norm(x, w, b, epsilon, hidden, reduction, offset)
+                    : ops::layer_norm(x, w, b, epsilon, offset);
   }
   Table weight;
   std::optional<Table> bias;
   int64_t hidden;
-  double epsilon;
+  nn::NormOptions options;
+  bool centred;
   comm::Group& features;
   bool is_split;
   GroupReduction reduction;
@@ -213,16 +222,16 @@ std::unique_ptr<nn::PatchEmbedding> TensorLayers::patch_embedding(const std::str
                                                 class_deviation);
 }
 
-std::unique_ptr<nn::Norm> TensorLayers::rms_norm(const std::string& name, int64_t hidden, double epsilon) {
-  return std::make_unique<TensorNorm>(parameters(), *layout_, name, hidden, epsilon, false);
+std::unique_ptr<nn::Norm> TensorLayers::rms_norm(const std::string& name, int64_t hidden, const nn::NormOptions& o) {
+  return std::make_unique<TensorNorm>(parameters(), *layout_, name, hidden, o, false);
 }
 
-std::unique_ptr<nn::Norm> TensorLayers::head_norm(const std::string& name, int64_t head_dim, double epsilon) {
-  return std::make_unique<TensorHeadNorm>(parameters(), *layout_, name, head_dim, epsilon);
+std::unique_ptr<nn::Norm> TensorLayers::head_norm(const std::string& name, int64_t head_dim, const nn::NormOptions& o) {
+  return std::make_unique<TensorHeadNorm>(parameters(), *layout_, name, head_dim, o);
 }
 
-std::unique_ptr<nn::Norm> TensorLayers::layer_norm(const std::string& name, int64_t hidden, double epsilon) {
-  return std::make_unique<TensorNorm>(parameters(), *layout_, name, hidden, epsilon, true);
+std::unique_ptr<nn::Norm> TensorLayers::layer_norm(const std::string& name, int64_t hidden, const nn::NormOptions& o) {
+  return std::make_unique<TensorNorm>(parameters(), *layout_, name, hidden, o, true);
 }
 
 std::unique_ptr<nn::Dropout> TensorLayers::dropout(const std::string& name, int64_t hidden, double probability) {

@@ -38,9 +38,9 @@ class TensorLayers : public nn::Layers {
   std::unique_ptr<nn::PatchEmbedding> patch_embedding(const std::string& name, const nn::PatchShape&, int64_t hidden,
                                                       double deviation, const std::string& class_token,
                                                       double class_deviation) override;
-  std::unique_ptr<nn::Norm> head_norm(const std::string& name, int64_t head_dim, double epsilon) override;
-  std::unique_ptr<nn::Norm> rms_norm(const std::string& name, int64_t hidden, double epsilon) override;
-  std::unique_ptr<nn::Norm> layer_norm(const std::string& name, int64_t hidden, double epsilon) override;
+  std::unique_ptr<nn::Norm> head_norm(const std::string& name, int64_t head_dim, const nn::NormOptions&) override;
+  std::unique_ptr<nn::Norm> rms_norm(const std::string& name, int64_t hidden, const nn::NormOptions&) override;
+  std::unique_ptr<nn::Norm> layer_norm(const std::string& name, int64_t hidden, const nn::NormOptions&) override;
   std::unique_ptr<nn::Dropout> dropout(const std::string& name, int64_t hidden, double probability) override;
   std::unique_ptr<nn::Dense> dense(const std::string& name, int64_t in, int64_t out, const nn::LinearOptions&) override;
   std::unique_ptr<nn::LossHead> lm_head(const std::string& name, int64_t hidden, int64_t vocabulary,

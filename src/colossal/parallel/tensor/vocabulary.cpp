@@ -8,6 +8,7 @@
 #include "colossal/comm/collectives.h"
 #include "colossal/nn/lookup.h"
 #include "colossal/ops/matmul.h"
+#include "colossal/ops/soft_cap.h"
 #include "colossal/parallel/tensor/linear.h"
 #include "colossal/tensor/read_scope.h"
 
@@ -120,6 +121,7 @@ VocabularyLossHead::VocabularyLossHead(nn::Parameters& p, std::shared_ptr<const 
       is_mirrored_(weight_.spec.splits[0].axes != layout_->expand.weight.out),
       order_(SequenceOrder::inside(*layout_)),
       room_(weight_.spec.room(0, layout_->mesh->place())),
+      soft_cap_(o.soft_cap),
       slices_of_(p.options().device.is_meta() ? at::Device(p.options().shown) : p.options().device) {
   if (o.bias)
     bias_.emplace(p, *layout_, name + ".bias", std::vector<int64_t>{vocabulary}, layout_->inside, Table::Options{});
@@ -146,12 +148,14 @@ at::Tensor VocabularyLossHead::loss_sum(const at::Tensor& hidden, const at::Tens
   const at::Tensor tokens = hidden.reshape({-1, hidden.size(-1)}), own = own_labels(labels, step);
   at::Tensor loss;
   if (layout_->expand.product.get() == &nn::serial_product()) {
-    loss = ops::linear_cross_entropy(tokens, weight_.value, own.reshape({-1}), {}, nullptr, 0, nullptr, bias());
+    loss =
+        ops::linear_cross_entropy(tokens, weight_.value, own.reshape({-1}), {}, nullptr, 0, nullptr, bias(), soft_cap_);
   } else {
     GroupReduction words(layout_->mesh->group(layout_->inside.columns));
     LayoutProjection projection(*layout_->expand.product, room_);
     const auto range = range_of(*layout_, layout_->inside.columns, room_, weight_.spec.shape[0]);
-    loss = ops::linear_cross_entropy(tokens, weight(), own, range, &words, slice_of(own, room_), &projection, bias());
+    loss = ops::linear_cross_entropy(tokens, weight(), own, range, &words, slice_of(own, room_), &projection, bias(),
+                                     soft_cap_);
   }
   return comm::reduce_from(loss, layout_->mesh->group(token_axes(layout_->inside)));
 }
@@ -164,7 +168,8 @@ at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor&
   at::Tensor count = at::zeros({}, labels.options());
   for (int64_t from = 0; from < own.size(1); from += slice) {
     const int64_t size = std::min(slice, own.size(1) - from);
-    const at::Tensor part = nn::linear(*layout_->expand.product, tokens.narrow(0, from, size), w, b, room_, nullptr);
+    const at::Tensor part = ops::soft_capped(
+        nn::linear(*layout_->expand.product, tokens.narrow(0, from, size), w, b, room_, nullptr), soft_cap_);
     const at::Tensor logits = comm::gather_from(part, -1, words).narrow(-1, 0, weight_.spec.shape[0]);
     count += logits.argmax(-1).eq(own.narrow(1, from, size).flatten()).sum();
   }
@@ -173,7 +178,8 @@ at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor&
 }
 
 at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden, const nn::Step& step) {
-  const at::Tensor own = nn::linear(*layout_->expand.product, hidden, weight(), bias(), room_, nullptr);
+  const at::Tensor own =
+      ops::soft_capped(nn::linear(*layout_->expand.product, hidden, weight(), bias(), room_, nullptr), soft_cap_);
   const at::Tensor words =
       comm::gather_from(order_.by_sequence(own, step), -1, layout_->mesh->group(layout_->inside.columns));
   return gathered_tokens(words.narrow(-1, 0, weight_.spec.shape[0]), *layout_, layout_->inside, step);

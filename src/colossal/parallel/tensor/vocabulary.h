@@ -72,6 +72,7 @@ class VocabularyLossHead : public nn::LossHead {
   bool is_mirrored_;
   SequenceOrder order_;
   int64_t room_;          // local columns of the logits, padding included
+  double soft_cap_;       // of nn::LmHeadOptions
   at::Device slices_of_;  // whose memory says how many logits there are at a time
 };
 

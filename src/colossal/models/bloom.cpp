@@ -1,0 +1,111 @@
+#include "colossal/models/bloom.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/models/decoder.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/folder_names.h"
+#include "colossal/models/fused_heads.h"
+#include "colossal/ops/activation.h"
+
+namespace colossal::models {
+namespace bloom {  // the same names in every family
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  return make_decoder(s, {.block = {.activation = ops::gelu, .attention = {.alibi = true}}, .embedding_norm = true},
+                      layers);
+}
+
+void settle(ModelShape& s) {
+  refuse_grouped_queries(s);
+  require(s.ffn == 4 * s.hidden, "model", "the feed-forward layers of a BLOOM have 4 hidden features, ", 4 * s.hidden,
+          ", since no folder of one says another number: got ", s.ffn);
+  require(s.head_dim * s.heads == s.hidden, "model", "the heads of a BLOOM must have hidden features together, ",
+          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+}
+
+ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads) {
+  return {.vocabulary = vocabulary,
+          .hidden = hidden,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = hidden / std::max<int64_t>(1, heads),
+          .ffn = 4 * hidden,
+          .positions = 2048};
+}
+
+std::vector<Preset> presets() {
+  // BigScience 2022, table 5.
+  return {{"bloom-tiny", sized(257, 128, 4, 4)},        {"bloom-560m", sized(250880, 1024, 24, 16)},
+          {"bloom-1b1", sized(250880, 1536, 24, 16)},   {"bloom-1b7", sized(250880, 2048, 24, 16)},
+          {"bloom-3b", sized(250880, 2560, 30, 32)},    {"bloom-7b1", sized(250880, 4096, 30, 32)},
+          {"bloom-176b", sized(250880, 14336, 70, 112)}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  return names_in_folder(
+      s, {.outside = {{"embedding", {"transformer.word_embeddings"}},
+                      {"embedding_norm", {"transformer.word_embeddings_layernorm"}},
+                      {"norm", {"transformer.ln_f"}},
+                      {"head", {"lm_head"}}},
+          .blocks = "transformer.h.",
+          .in_block = {{"norm_1", {"input_layernorm"}},
+                       {"attention.qkv", heads_in_groups("self_attention.query_key_value", s.attention())},
+                       {"attention.out", {"self_attention.dense"}},
+                       {"norm_2", {"post_attention_layernorm"}},
+                       {"mlp.up", {"mlp.dense_h_to_4h"}},
+                       {"mlp.down", {"mlp.dense_4h_to_h"}}}});
+}
+
+/// Under either name: transformers writes the first, the folders of BigScience have the second.
+int64_t either(const FolderConfig& c, const char* name, const char* other) {
+  return c.has(other) ? c.at<int64_t>(other) : c.at<int64_t>(name);
+}
+
+ModelShape from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "BLOOM");
+  ModelShape s = sized(c.at<int64_t>("vocab_size"), either(c, "hidden_size", "n_embed"),
+                       either(c, "n_layer", "num_hidden_layers"), either(c, "n_head", "num_attention_heads"));
+  s.positions = c.value("seq_length", s.positions);  // no numbers depend on it
+  s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
+  s.dropout = c.value("hidden_dropout", 0.0);
+  s.tied = c.value("tie_word_embeddings", true);
+  c.must_be("attention_dropout", 0);
+  c.must_be("apply_residual_connection_post_layernorm", false);
+  return s;
+}
+
+nlohmann::json to_json(const ModelShape& s) {
+  return {{"architectures", {"BloomForCausalLM"}},
+          {"model_type", "bloom"},
+          {"vocab_size", s.vocabulary},
+          {"hidden_size", s.hidden},
+          {"n_layer", s.layers},
+          {"n_head", s.heads},
+          {"seq_length", s.positions},
+          {"layer_norm_epsilon", s.norm_epsilon},
+          {"hidden_dropout", s.dropout},
+          {"attention_dropout", 0.0},
+          {"apply_residual_connection_post_layernorm", false},
+          {"tie_word_embeddings", s.tied}};
+}
+
+}  // namespace bloom
+
+Architecture bloom_architecture() {
+  using namespace bloom;
+  return {.name = "bloom",
+          .presets = presets(),
+          .make = make,
+          .settle = settle,
+          .hugging_face = {.model_type = "bloom",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "transformer."}};
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,73 @@
+#include "colossal/models/decoder.h"
+
+#include <ATen/ATen.h>
+
+namespace colossal::models {
+namespace {
+
+/// x times the factor as x's dtype has it: transformers multiplies by a number that it has rounded twice.
+at::Tensor scaled(const at::Tensor& x, double factor) {
+  if (factor == 1) return x;
+  const at::Tensor rounded = at::scalar_tensor(static_cast<float>(factor), at::kFloat).to(x.scalar_type());
+  return x * rounded.to(at::kDouble).item<double>();
+}
+
+/// Between rows of the embedding and hidden states. Null: they are equally wide.
+std::shared_ptr<nn::Dense> make_projection(const std::string& name, int64_t in, int64_t out, nn::Layers& layers) {
+  if (in == out) return nullptr;
+  return layers.dense(name, in, out, {.bias = false, .deviation = kDeviation});
+}
+
+int64_t word_features(const ModelShape& s, const DecoderVariant& variant) {
+  return variant.word_features == 0 ? s.hidden : variant.word_features;
+}
+
+Block make_embedding(const ModelShape& s, const DecoderVariant& variant, std::shared_ptr<nn::Embedding> tokens,
+                     nn::Layers& layers) {
+  const int64_t offset = variant.position_offset;
+  std::shared_ptr<nn::Dense> projection =
+      make_projection("embedding_projection", word_features(s, variant), s.hidden, layers);
+  std::shared_ptr<nn::Embedding> positions;
+  if (variant.learned_positions)
+    positions = layers.positions("positions", s.positions + offset, s.hidden, kDeviation / 2);
+  std::shared_ptr<nn::Norm> norm;
+  if (variant.embedding_norm) norm = make_norm("embedding_norm", variant.block.norm, s, layers);
+  std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
+  return [=, scale = variant.embedding_scale](const at::Tensor& ids, const nn::Step& step) {
+    at::Tensor x = scaled(tokens->forward(ids, step), scale);
+    if (projection) x = projection->forward(x);
+    if (positions) x = x + positions->forward(offset == 0 ? step.positions : step.positions + offset, step);
+    if (norm) x = norm->forward(x);
+    return dropout->forward(x, step);
+  };
+}
+
+}  // namespace
+
+Model make_decoder(const ModelShape& s, const DecoderVariant& variant, nn::Layers& layers) {
+  Model model;
+  std::shared_ptr<nn::Embedding> tokens =
+      layers.embedding("embedding", s.vocabulary, word_features(s, variant), variant.embedding_deviation);
+  model.embed = make_embedding(s, variant, tokens, layers);
+  if (variant.blocks)
+    add_transformer_blocks(model, s, variant.blocks, layers);
+  else
+    add_transformer_blocks(model, s, variant.block, layers);
+  std::shared_ptr<nn::Norm> norm;
+  if (variant.final_norm) norm = make_norm("norm", variant.block.norm, s, layers);
+  const int64_t width = word_features(s, variant);
+  std::shared_ptr<nn::Dense> projection = make_projection("head.projection", s.hidden, width, layers);
+  model.norm = [norm, projection, scale = variant.head_scale](const at::Tensor& x, const nn::Step&) {
+    const at::Tensor normed = norm ? norm->forward(x) : x;
+    const at::Tensor words = projection ? projection->forward(normed) : normed;
+    return scale == 1 ? words : words * scale;
+  };
+  model.head = layers.lm_head("head", width, s.vocabulary,
+                              {.deviation = kDeviation,
+                               .tied = s.tied ? tokens.get() : nullptr,
+                               .bias = variant.head_bias,
+                               .soft_cap = variant.soft_cap});
+  return model;
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,171 @@
+#include "colossal/models/falcon.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/models/activation_key.h"
+#include "colossal/models/decoder.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/folder_names.h"
+#include "colossal/models/fused_heads.h"
+#include "colossal/ops/activation.h"
+
+namespace colossal::models {
+
+void FalconSizes::fields(Fields& f) {
+  activation_field(f, activation);
+  f.flag("parallel", parallel, "attention and feed-forward layer both read the block's input");
+  f.integer("norms", norms, "", "parallel: norms that they read it through, one for both or one each", 1, 2);
+  f.flag("bias", bias, "linear layers have biases");
+  f.flag("alibi", alibi, "positions are linear biases of the scores (ALiBi), not rotary");
+  rotary.fields(f);
+}
+
+namespace falcon {  // the same names in every family
+
+/// Folders of the first architecture say whether all heads share k and v or none do; those of the new one how many k
+/// and v there are, and have parallel branches alone.
+bool is_new(const ModelShape& s) {
+  const auto own = s.own.as<FalconSizes>();
+  return own.parallel && (own.norms == 2 || (s.kv_heads != 1 && s.kv_heads != s.heads));
+}
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  using Branches = BlockVariant::Branches;
+  const auto own = s.own.as<FalconSizes>();
+  const Branches both = own.norms == 2 ? Branches::TwoNorms : Branches::OneNorm;
+  BlockVariant block{.branches = own.parallel ? both : Branches::InTurn,
+                     .activation = ops::activation(own.activation).plain,
+                     .bias = {.qkv = own.bias, .out = own.bias, .mlp = own.bias}};
+  if (own.alibi)  // Falcon scales scores with their biases in them
+    block.attention = {.alibi = true, .alibi_scale = 1 / std::sqrt(static_cast<double>(s.head_dim))};
+  else
+    block.rotary = own.rotary.table(s.head_dim);
+  return make_decoder(s, {.block = block}, layers);
+}
+
+void settle(ModelShape& s) {
+  const auto own = s.own.as<FalconSizes>();
+  require(own.alibi || s.head_dim % 2 == 0, "model", "rotary positions need an even head_dim: got ", s.head_dim);
+  require(own.parallel || own.norms == 1, "model",
+          "a Falcon whose branches follow one another has no choice of norms: ", "norms must be 1, got ", own.norms);
+  require(own.parallel || s.kv_heads == 1 || s.kv_heads == s.heads, "model",
+          "a Falcon whose branches follow one another has 1 kv_heads or as many as heads, ", s.heads, ": got ",
+          s.kv_heads);
+  require(s.head_dim * s.heads == s.hidden, "model", "the heads of a Falcon must have hidden features together, ",
+          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+}
+
+ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads,
+                 const FalconSizes& own) {
+  return {.vocabulary = vocabulary,
+          .hidden = hidden,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = kv_heads,
+          .head_dim = hidden / std::max<int64_t>(1, heads),
+          .ffn = 4 * hidden,
+          .positions = 2048,
+          .own = own};
+}
+
+std::vector<Preset> presets() {
+  // Almazrouei et al. 2023, table 16; RefinedWeb's models (arXiv:2306.01116) have ALiBi.
+  const FalconSizes alibi{.parallel = false, .bias = true, .alibi = true}, two_norms{.norms = 2};
+  ModelShape falcon_180b = sized(65024, 14848, 80, 232, 8, two_norms);
+  falcon_180b.tied = true;
+  return {{"falcon-tiny", sized(257, 128, 4, 4, 1, {})},
+          {"falcon-rw-1b", sized(50304, 2048, 24, 32, 32, alibi)},
+          {"falcon-7b", sized(65024, 4544, 32, 71, 1, {})},
+          {"falcon-40b", sized(65024, 8192, 60, 128, 8, two_norms)},
+          {"falcon-180b", falcon_180b}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  const auto own = s.own.as<FalconSizes>();
+  const bool has_two = own.parallel && own.norms == 2;
+  return names_in_folder(
+      s, {.outside = {{"embedding", {"transformer.word_embeddings"}},
+                      {"norm", {"transformer.ln_f"}},
+                      {"head", {"lm_head"}}},
+          .blocks = "transformer.h.",
+          .in_block = {{"norm_1", {has_two ? "ln_attn" : "input_layernorm"}},
+                       {"attention.qkv", heads_in_groups("self_attention.query_key_value", s.attention())},
+                       {"attention.out", {"self_attention.dense"}},
+                       {"norm_2", {has_two ? "ln_mlp" : "post_attention_layernorm"}},
+                       {"mlp.up", {"mlp.dense_h_to_4h"}},
+                       {"mlp.down", {"mlp.dense_4h_to_h"}}}});
+}
+
+ModelShape from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "Falcon");
+  const bool is_new = c.value("new_decoder_architecture", false);
+  const auto hidden = c.has("n_embed") ? c.at<int64_t>("n_embed") : c.at<int64_t>("hidden_size");
+  const auto heads = c.at<int64_t>("num_attention_heads");
+  const bool shares_all = !is_new && c.value("multi_query", true);
+  FalconSizes own{.activation = read_activation(c, "activation", "gelu"),
+                  .parallel = c.value("parallel_attn", true),
+                  .norms = c.value("num_ln_in_parallel_attn", int64_t{is_new ? 2 : 1}),
+                  .bias = c.value("bias", false),
+                  .alibi = c.value("alibi", false)};
+  if (!own.alibi) own.rotary = read_rotary(c);
+  if (is_new) c.must_be("parallel_attn", true);  // transformers looks for norms there that it has not made
+  if (!is_new) c.must_be("num_ln_in_parallel_attn", 1);
+  if (!is_new && !shares_all) c.must_be("num_kv_heads", heads);
+  ModelShape s = sized(c.at<int64_t>("vocab_size"), hidden, c.at<int64_t>("num_hidden_layers"), heads,
+                       shares_all ? 1 : c.value("num_kv_heads", heads), own);
+  s.ffn = c.value("ffn_hidden_size", s.ffn);
+  s.positions = c.value("max_position_embeddings", int64_t{2048});
+  s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
+  s.dropout = c.value("hidden_dropout", 0.0);
+  s.tied = c.value("tie_word_embeddings", true);
+  c.must_be("attention_dropout", 0);
+  return s;
+}
+
+nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<FalconSizes>();
+  nlohmann::json j{{"architectures", {"FalconForCausalLM"}},
+                   {"model_type", "falcon"},
+                   {"vocab_size", s.vocabulary},
+                   {"hidden_size", s.hidden},
+                   {"num_hidden_layers", s.layers},
+                   {"num_attention_heads", s.heads},
+                   {"num_kv_heads", s.kv_heads},
+                   {"ffn_hidden_size", s.ffn},
+                   {"max_position_embeddings", s.positions},
+                   {"layer_norm_epsilon", s.norm_epsilon},
+                   {"hidden_dropout", s.dropout},
+                   {"attention_dropout", 0.0},
+                   {"tie_word_embeddings", s.tied},
+                   {"activation", own.activation},
+                   {"new_decoder_architecture", is_new(s)},
+                   {"multi_query", s.kv_heads == 1},
+                   {"parallel_attn", own.parallel},
+                   {"bias", own.bias},
+                   {"alibi", own.alibi}};
+  if (is_new(s)) j["num_ln_in_parallel_attn"] = own.norms;
+  if (!own.alibi) write_rotary(own.rotary, j);
+  return j;
+}
+
+}  // namespace falcon
+
+Architecture falcon_architecture() {
+  using namespace falcon;
+  return {.name = "falcon",
+          .own = FalconSizes{},
+          .presets = presets(),
+          .make = make,
+          .settle = settle,
+          .hugging_face = {.model_type = "falcon",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "transformer.",
+                           .ignored = {"*.rotary_emb.inv_freq", "*.maybe_rotary.inv_freq"}}};
+}
+
+}  // namespace colossal::models

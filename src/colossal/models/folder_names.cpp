@@ -1,0 +1,49 @@
+#include "colossal/models/folder_names.h"
+
+#include <optional>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/serial_layers.h"
+
+namespace colossal::models {
+namespace {
+
+/// The row of `rows` that is of the parameter `name`, with the names that it then has there, behind `theirs`.
+std::optional<nn::ExternalName> find_row(const std::vector<nn::ExternalName>& rows, const std::string& name,
+                                         const std::string& theirs) {
+  const std::string ending = name.substr(std::min(name.rfind('.'), name.size()));
+  for (const nn::ExternalName& row : rows) {
+    const bool is_parameter = row.ours == name;
+    if (!is_parameter && row.ours + ending != name) continue;
+    nn::ExternalName found = row;
+    for (nn::ExternalRows& part : found.parts) part.name = theirs + part.name + (is_parameter ? "" : ending);
+    return found;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const FolderNames& names) {
+  nn::Parameters parameters({}, {.without_memory = true});
+  nn::SerialLayers layers(parameters);
+  make_model(shape, layers);
+  std::vector<nn::ExternalName> found;
+  for (const nn::Parameter& parameter : parameters.declared()) {
+    std::optional<nn::ExternalName> row;
+    if (const std::optional<int64_t> block = block_of(parameter.name, shape.layers)) {
+      const std::string ours = concat("blocks.", *block, ".");
+      row = find_row(names.in_block, parameter.name.substr(ours.size()), concat(names.blocks, *block, "."));
+    } else {
+      row = find_row(names.outside, parameter.name, "");
+    }
+    require(row.has_value(), "model", "the folders of a ", shape.architecture->name, " have no name for ",
+            parameter.name);
+    row->ours = parameter.name;
+    found.push_back(std::move(*row));
+  }
+  return found;
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,155 @@
+#include "colossal/models/gpt_neox.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/models/activation_key.h"
+#include "colossal/models/decoder.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/folder_names.h"
+#include "colossal/models/fused_heads.h"
+#include "colossal/ops/activation.h"
+
+namespace colossal::models {
+
+void NeoxSizes::fields(Fields& f) {
+  activation_field(f, activation);
+  f.flag("parallel", parallel, "attention and feed-forward layer both read the block's input, each through its norm");
+  f.flag("attention_bias", attention_bias, "linear layers of attention have biases");
+  f.number("rotary_share", rotary_share, "of each head", "features that positions turn", 0, 1);
+  rotary.fields(f);
+}
+
+int64_t NeoxSizes::turned(int64_t head_dim) const {
+  return static_cast<int64_t>(static_cast<double>(head_dim) * rotary_share);
+}
+
+namespace gpt_neox {  // the same names in every family
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  using Branches = BlockVariant::Branches;
+  const auto own = s.own.as<NeoxSizes>();
+  return make_decoder(s,
+                      {.block = {.branches = own.parallel ? Branches::TwoNorms : Branches::InTurn,
+                                 .activation = ops::activation(own.activation).plain,
+                                 .bias = {.qkv = own.attention_bias, .out = own.attention_bias},
+                                 .rotary = own.rotary.table(own.turned(s.head_dim))}},
+                      layers);
+}
+
+void settle(ModelShape& s) {
+  refuse_grouped_queries(s);
+  const int64_t turned = s.own.as<NeoxSizes>().turned(s.head_dim);
+  require(turned > 0 && turned % 2 == 0, "model",
+          "rotary_share must turn an even number of features of each head: got ", turned, " of ", s.head_dim);
+  require(s.head_dim * s.heads == s.hidden, "model", "the heads of a GPT-NeoX must have hidden features together, ",
+          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+}
+
+ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, double share = 0.25) {
+  return {.vocabulary = vocabulary,
+          .hidden = hidden,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = hidden / std::max<int64_t>(1, heads),
+          .ffn = 4 * hidden,
+          .positions = 2048,
+          .tied = false,
+          .own = NeoxSizes{.rotary_share = share}};
+}
+
+std::vector<Preset> presets() {
+  // Pythia: Biderman et al. 2023, table 1; GPT-NeoX-20B: Black et al. 2022. Vocabularies as their folders have them.
+  ModelShape neox_20b = sized(50432, 6144, 44, 64);
+  neox_20b.own = NeoxSizes{.activation = "gelu_fast"};
+  return {{"pythia-tiny", sized(257, 128, 4, 4, 0.25)}, {"pythia-70m", sized(50304, 512, 6, 8)},
+          {"pythia-160m", sized(50304, 768, 12, 12)},   {"pythia-410m", sized(50304, 1024, 24, 16)},
+          {"pythia-1b", sized(50304, 2048, 16, 8)},     {"pythia-1.4b", sized(50304, 2048, 24, 16)},
+          {"pythia-2.8b", sized(50304, 2560, 32, 32)},  {"pythia-6.9b", sized(50432, 4096, 32, 32)},
+          {"pythia-12b", sized(50688, 5120, 36, 40)},   {"gpt-neox-20b", neox_20b}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  return names_in_folder(s,
+                         {.outside = {{"embedding", {"gpt_neox.embed_in"}},
+                                      {"norm", {"gpt_neox.final_layer_norm"}},
+                                      {"head", {"embed_out"}}},
+                          .blocks = "gpt_neox.layers.",
+                          .in_block = {{"norm_1", {"input_layernorm"}},
+                                       {"attention.qkv", heads_in_groups("attention.query_key_value", s.attention())},
+                                       {"attention.out", {"attention.dense"}},
+                                       {"norm_2", {"post_attention_layernorm"}},
+                                       {"mlp.up", {"mlp.dense_h_to_4h"}},
+                                       {"mlp.down", {"mlp.dense_4h_to_h"}}}});
+}
+
+NeoxSizes own_from_json(const FolderConfig& c) {
+  NeoxSizes own{.activation = read_activation(c, "hidden_act", "gelu"),
+                .parallel = c.value("use_parallel_residual", true),
+                .attention_bias = c.value("attention_bias", true),
+                .rotary_share = c.value("rotary_pct", 0.25),
+                .rotary = read_rotary(c)};
+  // Folders of transformers 4 have base and share under names of their own.
+  const FolderConfig rotary = c.object(c.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  own.rotary.theta = rotary.value("rope_theta", c.value("rotary_emb_base", 10000.0));
+  own.rotary_share = rotary.value("partial_rotary_factor", own.rotary_share);
+  return own;
+}
+
+ModelShape from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "GPT-NeoX");
+  ModelShape s = sized(c.value("vocab_size", int64_t{50432}), c.at<int64_t>("hidden_size"),
+                       c.at<int64_t>("num_hidden_layers"), c.at<int64_t>("num_attention_heads"));
+  s.ffn = c.at<int64_t>("intermediate_size");
+  s.positions = c.value("max_position_embeddings", int64_t{2048});
+  s.norm_epsilon = c.value("layer_norm_eps", 1e-5);
+  s.dropout = c.value("hidden_dropout", 0.0);
+  s.tied = c.value("tie_word_embeddings", false);
+  s.own = own_from_json(c);
+  c.must_be("attention_dropout", 0);
+  return s;
+}
+
+nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<NeoxSizes>();
+  nlohmann::json j{{"architectures", {"GPTNeoXForCausalLM"}},
+                   {"model_type", "gpt_neox"},
+                   {"vocab_size", s.vocabulary},
+                   {"hidden_size", s.hidden},
+                   {"num_hidden_layers", s.layers},
+                   {"num_attention_heads", s.heads},
+                   {"intermediate_size", s.ffn},
+                   {"max_position_embeddings", s.positions},
+                   {"layer_norm_eps", s.norm_epsilon},
+                   {"hidden_dropout", s.dropout},
+                   {"attention_dropout", 0.0},
+                   {"tie_word_embeddings", s.tied},
+                   {"hidden_act", own.activation},
+                   {"use_parallel_residual", own.parallel},
+                   {"attention_bias", own.attention_bias}};
+  write_rotary(own.rotary, j);
+  j["rotary_emb_base"] = own.rotary.theta;
+  j["rotary_pct"] = own.rotary_share;
+  return j;
+}
+
+}  // namespace gpt_neox
+
+Architecture gpt_neox_architecture() {
+  using namespace gpt_neox;
+  return {.name = "gpt-neox",
+          .own = NeoxSizes{},
+          .presets = presets(),
+          .make = make,
+          .settle = settle,
+          .hugging_face = {.model_type = "gpt_neox",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "gpt_neox.",
+                           .ignored = {"*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq"}}};
+}
+
+}  // namespace colossal::models

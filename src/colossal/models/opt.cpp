@@ -1,0 +1,154 @@
+#include "colossal/models/opt.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/models/activation_key.h"
+#include "colossal/models/decoder.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/folder_names.h"
+#include "colossal/ops/activation.h"
+
+namespace colossal::models {
+
+void OptSizes::fields(Fields& f) {
+  activation_field(f, activation);
+  f.flag("norm_first", norm_first, "norms stand before the branches, not behind the sums");
+  f.flag("final_norm", final_norm, "a norm stands in front of the head, where norms come first");
+  f.flag("bias", bias, "linear layers have biases");
+  f.integer("word_features", word_features, "",
+            "of the rows of the embedding, which are projected to hidden features and back; 0: as many as hidden", 0,
+            kLargestSize);
+}
+
+namespace opt {  // the same names in every family
+
+constexpr double kEpsilon = 1e-5;  // of all its norms: no folder says it
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  using Placement = BlockVariant::Placement;
+  const auto own = s.own.as<OptSizes>();
+  return make_decoder(s,
+                      {.block = {.placement = own.norm_first ? Placement::Before : Placement::After,
+                                 .activation = ops::activation(own.activation).plain,
+                                 .bias = {.qkv = own.bias, .out = own.bias, .mlp = own.bias}},
+                       .learned_positions = true,
+                       .position_offset = 2,
+                       .word_features = own.word_features == s.hidden ? 0 : own.word_features,
+                       .final_norm = own.norm_first && own.final_norm},
+                      layers);
+}
+
+void settle(ModelShape& s) {
+  refuse_grouped_queries(s);
+  require(s.norm_epsilon == kEpsilon, "model", "the norms of an OPT have an epsilon of ", kEpsilon,
+          ", which its folders do not say: got ", s.norm_epsilon);
+  require(s.head_dim * s.heads == s.hidden, "model", "the heads of an OPT must have hidden features together, ",
+          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+}
+
+ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads) {
+  return {.vocabulary = vocabulary,
+          .hidden = hidden,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = hidden / std::max<int64_t>(1, heads),
+          .ffn = 4 * hidden,
+          .positions = 2048,
+          .norm_epsilon = kEpsilon};
+}
+
+std::vector<Preset> presets() {
+  // Zhang et al. 2022, table 1.
+  ModelShape opt_350m = sized(50272, 1024, 24, 16);
+  opt_350m.own = OptSizes{.norm_first = false, .word_features = 512};
+  return {{"opt-tiny", sized(257, 128, 4, 4)},
+          {"opt-125m", sized(50272, 768, 12, 12)},
+          {"opt-350m", opt_350m},
+          {"opt-1.3b", sized(50272, 2048, 24, 32)},
+          {"opt-2.7b", sized(50272, 2560, 32, 32)},
+          {"opt-6.7b", sized(50272, 4096, 32, 32)},
+          {"opt-13b", sized(50272, 5120, 40, 40)},
+          {"opt-30b", sized(50272, 7168, 48, 56)},
+          {"opt-66b", sized(50272, 9216, 64, 72)},
+          {"opt-175b", sized(50272, 12288, 96, 96)}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) {
+  return names_in_folder(s,
+                         {.outside = {{"embedding", {"model.decoder.embed_tokens"}},
+                                      {"embedding_projection", {"model.decoder.project_in"}},
+                                      {"positions", {"model.decoder.embed_positions"}},
+                                      {"norm", {"model.decoder.final_layer_norm"}},
+                                      {"head.projection", {"model.decoder.project_out"}},
+                                      {"head", {"lm_head"}}},
+                          .blocks = "model.decoder.layers.",
+                          .in_block = {{"norm_1", {"self_attn_layer_norm"}},
+                                       {"attention.qkv", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}},
+                                       {"attention.out", {"self_attn.out_proj"}},
+                                       {"norm_2", {"final_layer_norm"}},
+                                       {"mlp.up", {"fc1"}},
+                                       {"mlp.down", {"fc2"}}}});
+}
+
+ModelShape from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "OPT");
+  ModelShape s = sized(c.at<int64_t>("vocab_size"), c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
+                       c.at<int64_t>("num_attention_heads"));
+  s.ffn = c.at<int64_t>("ffn_dim");
+  s.positions = c.at<int64_t>("max_position_embeddings");
+  s.dropout = c.value("dropout", 0.0);
+  s.tied = c.value("tie_word_embeddings", true);
+  const int64_t features = c.value("word_embed_proj_dim", s.hidden);
+  s.own = OptSizes{.activation = read_activation(c, "activation_function", "relu"),
+                   .norm_first = c.value("do_layer_norm_before", true),
+                   .final_norm = !c.value("_remove_final_layer_norm", false),
+                   .bias = c.value("enable_bias", true),
+                   .word_features = features == s.hidden ? 0 : features};
+  c.must_be("attention_dropout", 0);
+  c.must_be("layerdrop", 0);
+  c.must_be("layer_norm_elementwise_affine", true);
+  return s;
+}
+
+nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<OptSizes>();
+  return {{"architectures", {"OPTForCausalLM"}},
+          {"model_type", "opt"},
+          {"vocab_size", s.vocabulary},
+          {"hidden_size", s.hidden},
+          {"num_hidden_layers", s.layers},
+          {"num_attention_heads", s.heads},
+          {"ffn_dim", s.ffn},
+          {"max_position_embeddings", s.positions},
+          {"word_embed_proj_dim", own.word_features == 0 ? s.hidden : own.word_features},
+          {"do_layer_norm_before", own.norm_first},
+          {"_remove_final_layer_norm", !own.final_norm},
+          {"enable_bias", own.bias},
+          {"layer_norm_elementwise_affine", true},
+          {"activation_function", own.activation},
+          {"dropout", s.dropout},
+          {"attention_dropout", 0.0},
+          {"layerdrop", 0.0},
+          {"tie_word_embeddings", s.tied}};
+}
+
+}  // namespace opt
+
+Architecture opt_architecture() {
+  using namespace opt;
+  return {.name = "opt",
+          .own = OptSizes{},
+          .presets = presets(),
+          .make = make,
+          .settle = settle,
+          .hugging_face = {.model_type = "opt",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "model."}};
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,75 @@
+#include "colossal/models/qwen2.h"
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/models/folder_config.h"
+#include "colossal/models/llama_layout.h"
+
+namespace colossal::models {
+
+void Qwen2Sizes::fields(Fields& f) {
+  rotary.fields(f);
+  windows.fields(f);
+}
+
+namespace qwen2 {  // the same names in every family
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  const auto own = s.own.as<Qwen2Sizes>();
+  BlockVariant block = llama_block(s, own.rotary);
+  block.bias.qkv = true;
+  return make_decoder(s, {.block = block, .blocks = with_windows(block, own.windows, every_layer)}, layers);
+}
+
+void settle(ModelShape& s) {
+  check_rotary_heads(s);
+  check_windows(s.own.as<Qwen2Sizes>().windows, s);
+}
+
+std::vector<Preset> presets() {
+  const auto sized = [](LlamaLayoutSizes sizes) {
+    sizes.norm_epsilon = 1e-6;
+    return llama_layout(sizes, Qwen2Sizes{.rotary = {.theta = 1e6}});
+  };
+  return {{"qwen2.5-tiny", sized({257, 128, 4, 8, 2, 352, 512, true})},
+          {"qwen2.5-0.5b", sized({151936, 896, 24, 14, 2, 4864, 32768, true})},
+          {"qwen2.5-1.5b", sized({151936, 1536, 28, 12, 2, 8960, 131072, true})},
+          {"qwen2.5-3b", sized({151936, 2048, 36, 16, 2, 11008, 32768, true})},
+          {"qwen2.5-7b", sized({152064, 3584, 28, 28, 4, 18944, 131072})}};
+}
+
+std::vector<nn::ExternalName> external_names(const ModelShape& s) { return names_in_folder(s, llama_layout_names()); }
+
+ModelShape from_json(const nlohmann::json& j) {
+  const FolderConfig c(j, "Qwen2");
+  ModelShape s = read_llama_layout(c);
+  s.own = Qwen2Sizes{.rotary = read_rotary(c), .windows = read_qwen_windows(c, s.layers)};
+  return s;
+}
+
+nlohmann::json to_json(const ModelShape& s) {
+  const auto own = s.own.as<Qwen2Sizes>();
+  nlohmann::json j = write_llama_layout(s, "qwen2", "Qwen2ForCausalLM");
+  write_rotary(own.rotary, j);
+  write_qwen_windows(own.windows, s.layers, j);
+  return j;
+}
+
+}  // namespace qwen2
+
+Architecture qwen2_architecture() {
+  using namespace qwen2;
+  return {.name = "qwen2",
+          .own = Qwen2Sizes{},
+          .presets = presets(),
+          .make = make,
+          .settle = settle,
+          .hugging_face = {.model_type = "qwen2",
+                           .names = external_names,
+                           .from_json = from_json,
+                           .to_json = to_json,
+                           .prefix = "model.",
+                           .ignored = {"*.rotary_emb.inv_freq"}}};
+}
+
+}  // namespace colossal::models

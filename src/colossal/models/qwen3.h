@@ -1,0 +1,20 @@
+// Qwen3 (arXiv:2505.09388), the dense models: LLaMA's blocks with norms of the heads of q and k, whose size is chosen
+// freely, and perhaps windows in some layers.
+#pragma once
+#include "colossal/models/registry.h"
+#include "colossal/models/rotary_keys.h"
+#include "colossal/models/window_keys.h"
+
+namespace colossal::models {
+
+struct Qwen3Sizes {
+  RotaryKeys rotary{};
+  bool attention_bias = false;
+  WindowKeys windows{};
+  void fields(Fields& f);
+  bool operator==(const Qwen3Sizes&) const = default;
+};
+
+Architecture qwen3_architecture();
+
+}  // namespace colossal::models

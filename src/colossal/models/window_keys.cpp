@@ -1,0 +1,85 @@
+#include "colossal/models/window_keys.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/models/folder_config.h"
+#include "colossal/models/shape.h"
+
+namespace colossal::models {
+namespace {
+
+constexpr const char *kSliding = "sliding_attention", *kFull = "full_attention";
+
+void check_types(const std::vector<std::string>& types, int64_t layers) {
+  require(static_cast<int64_t>(types.size()) == layers, "model", "layer_types must be one for each of the layers: got ",
+          types.size(), " for ", layers, " layers; set model.layer_types, or [] for those of the family");
+  for (const std::string& type : types)
+    require(type == kSliding || type == kFull, "model", "layer_types must be ", kSliding, " or ", kFull, ": got ",
+            printable(type));
+}
+
+std::vector<std::string> types_of(const WindowKeys& keys, WindowRule rule, int64_t layers) {
+  if (!keys.layer_types.empty()) return keys.layer_types;
+  std::vector<std::string> types;
+  for (int64_t i = 0; i < layers; ++i) types.emplace_back(keys.window > 0 && rule(i) ? kSliding : kFull);
+  return types;
+}
+
+}  // namespace
+
+void WindowKeys::fields(Fields& f) {
+  f.integer("window", window, "tokens", "that a layer with a window sees, itself the last of them; 0: none has one", 0,
+            kLargestSize);
+  f.texts("layer_types", layer_types,
+          "sliding_attention (a window) or full_attention, of each layer; empty: as the family has it");
+}
+
+BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, WindowRule rule) {
+  return [=](int64_t layer) {
+    BlockVariant its = block;
+    const bool slides =
+        keys.layer_types.empty() ? rule(layer) : keys.layer_types.at(static_cast<size_t>(layer)) == kSliding;
+    its.attention.window = slides ? keys.window : 0;
+    return its;
+  };
+}
+
+void check_windows(const WindowKeys& keys, const ModelShape& shape) {
+  if (!keys.layer_types.empty()) check_types(keys.layer_types, shape.layers);
+}
+
+WindowKeys read_windows(const FolderConfig& config, int64_t window, int64_t layers, WindowRule rule,
+                        const std::vector<std::string>& otherwise) {
+  const std::vector<std::string> types = config.value("layer_types", otherwise);
+  check_types(types, layers);
+  if (std::find(types.begin(), types.end(), kSliding) == types.end()) return {};
+  require(window > 0, "model", "layer_types of a ", config.family(), " without a window must all be ", kFull,
+          ": got one that is ", kSliding);
+  const bool is_rule = types == types_of({.window = window}, rule, layers);
+  return {.window = window, .layer_types = is_rule ? std::vector<std::string>() : types};
+}
+
+void write_layer_types(const WindowKeys& keys, WindowRule rule, int64_t layers, nlohmann::json& config) {
+  config["layer_types"] = types_of(keys, rule, layers);
+}
+
+WindowKeys read_qwen_windows(const FolderConfig& c, int64_t layers) {
+  const int64_t window = c.value("use_sliding_window", false) ? c.value("sliding_window", int64_t{4096}) : 0;
+  std::vector<std::string> types;
+  for (int64_t i = 0; i < layers; ++i)
+    types.emplace_back(window > 0 && i >= c.value("max_window_layers", int64_t{28}) ? kSliding : kFull);
+  return read_windows(c, window, layers, every_layer, types);
+}
+
+void write_qwen_windows(const WindowKeys& keys, int64_t layers, nlohmann::json& config) {
+  const std::vector<std::string> types = types_of(keys, every_layer, layers);
+  config["use_sliding_window"] = keys.window > 0;
+  config["sliding_window"] = keys.window > 0 ? nlohmann::json(keys.window) : nlohmann::json();
+  config["max_window_layers"] = std::find(types.begin(), types.end(), kSliding) - types.begin();
+  config["layer_types"] = types;
+}
+
+}  // namespace colossal::models

@@ -1,0 +1,26 @@
+// Logits within +- cap: cap tanh(logits / cap) (Gemma 2, arXiv:2408.00118, section 2).
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace colossal::ops {
+
+/// By LibTorch's operators with its autograd. A cap of 0: the logits themselves.
+at::Tensor soft_capped(const at::Tensor& logits, double cap);
+
+/// The same of slices of logits in place, and of their gradients. A cap of 0 does nothing.
+/// Memory: with gradients as much as the first slice, which must be the longest.
+class SoftCap {
+ public:
+  SoftCap(double cap, bool with_gradient) : cap_(cap), with_gradient_(with_gradient) {}
+  /// No autograd.
+  void bend_(const at::Tensor& logits);
+  /// From the gradient of the capped logits that came last to that of the logits.
+  void unbend_(at::Tensor gradient) const;
+
+ private:
+  double cap_;
+  bool with_gradient_;
+  at::Tensor kept_;  // tanh(logits / cap)
+};
+
+}  // namespace colossal::ops

@@ -1,0 +1,212 @@
+"""Language models of every family that transformers has, of random weights, in odd shapes: logits, loss and every gradient of ours are
+theirs in fp64, on one process and in tensor 2; so are greedy tokens, and the logits of the folder that we write. And of every key of
+a family's config class one of three things is true: another value changes the model that we make, or it is refused by the key's name,
+or the key is named below as one that changes no numbers.
+
+A new family is a row of ROWS."""
+
+import dataclasses
+import json
+import os
+import subprocess
+
+import interop
+
+torch, transformers = interop.need("torch", "transformers")
+
+LENGTH = 21
+PROMPT = "abcdefghijklmnopq"
+TENSOR_2 = ["--parallel.tensor=2"]
+
+# Keys that change no numbers of the model: what is said about the folder, how weights begin, what generation does, what is returned.
+HARMLESS = {"architectures", "transformers_version", "dtype", "return_dict", "output_hidden_states", "output_attentions", "use_cache",
+            "initializer_range", "pad_token_id", "bos_token_id", "eos_token_id", "id2label", "label2id", "problem_type",
+            "chunk_size_feed_forward", "is_encoder_decoder", "pretraining_tp", "tie_encoder_decoder"}
+
+# Another value of keys whose type does not say one, and what has to change with it.
+OTHERS = {"hidden_size": lambda c: {"hidden_size": 2 * c["hidden_size"]},
+          "num_hidden_layers": lambda c: {"num_hidden_layers": c["num_hidden_layers"] + 1, "layer_types": None},
+          "num_attention_heads": lambda c: {"num_attention_heads": 2 * c["num_attention_heads"]},
+          "num_key_value_heads": lambda c: {"num_key_value_heads": 1 if c["num_key_value_heads"] > 1 else c["num_attention_heads"]},
+          "head_dim": lambda c: {"head_dim": 2 * c.get("head_dim", 4)},
+          "layer_types": lambda c: {"layer_types": ["full_attention"] * c["num_hidden_layers"]},
+          "sliding_window": lambda c: {"sliding_window": 9},
+          "use_sliding_window": lambda c: {"use_sliding_window": not c["use_sliding_window"], "layer_types": None},
+          "max_window_layers": lambda c: {"max_window_layers": 1, "layer_types": None},
+          "rope_parameters": lambda c: {"rope_parameters": dict(c["rope_parameters"], rope_theta=77.0)},
+          "hidden_act": lambda c: {"hidden_act": "prelu"}}
+
+
+@dataclasses.dataclass
+class Row:
+    """A family. `shapes`: arguments of its config; `matters`: of each shape, changes that must show in the logits, or the comparison
+    would prove nothing of them. `others`: as OTHERS; `harmless`: beside HARMLESS, with a reason each."""
+    name: str
+    model: type
+    config: type
+    shapes: list
+    matters: list = dataclasses.field(default_factory=lambda: [{}, {}])
+    others: dict = dataclasses.field(default_factory=dict)
+    harmless: dict = dataclasses.field(default_factory=dict)
+
+
+def sizes(**more):
+    """Of 13 heads' worth of oddness: heads and groups that are no powers of two, a vocabulary that nothing divides."""
+    return dict(vocab_size=263, hidden_size=48, intermediate_size=77, num_hidden_layers=2, num_attention_heads=6,
+                num_key_value_heads=3, max_position_embeddings=64, bos_token_id=256, eos_token_id=256, pad_token_id=None) | more
+
+
+def plain_sizes(**more):
+    """The same without groups."""
+    return {key: value for key, value in sizes(**more).items() if key != "num_key_value_heads"}
+
+
+TOKENS = dict(bos_token_id=256, eos_token_id=256, pad_token_id=None, vocab_size=263)
+GPT = dict(TOKENS, n_positions=64, n_layer=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+GPT_SIZES = {"n_embd": lambda c: {"n_embd": 2 * c["n_embd"]}, "n_head": lambda c: {"n_head": 2 * c["n_head"]},
+             "n_layer": lambda c: {"n_layer": c["n_layer"] + 1}, "n_inner": lambda c: {"n_inner": 99}}
+FALCON = dict(TOKENS, hidden_size=48, num_hidden_layers=2, max_position_embeddings=64)
+OPT = dict(TOKENS, num_hidden_layers=2, ffn_dim=77, max_position_embeddings=64, dropout=0.0)
+BLOOM = dict(TOKENS, n_layer=2)
+ROPE = {"rope_theta": 500.0}
+SLIDING = ["full_attention", "sliding_attention", "full_attention"]
+
+ROWS = [
+    Row("llama", transformers.LlamaForCausalLM, transformers.LlamaConfig,
+        [sizes(attention_bias=True, mlp_bias=True, rope_parameters=ROPE | {"rope_type": "default"}),
+         sizes(num_attention_heads=5, num_key_value_heads=1, hidden_size=40, head_dim=6, tie_word_embeddings=True)]),
+    Row("mistral", transformers.MistralForCausalLM, transformers.MistralConfig,
+        [sizes(sliding_window=7), sizes(num_attention_heads=3, num_key_value_heads=1, sliding_window=None, head_dim=10)],
+        matters=[{"sliding_window": None}, {}]),
+    Row("qwen2", transformers.Qwen2ForCausalLM, transformers.Qwen2Config,
+        [sizes(rope_parameters=ROPE | {"rope_type": "default"}),
+         sizes(num_attention_heads=7, num_key_value_heads=7, hidden_size=56, num_hidden_layers=3, tie_word_embeddings=True,
+               use_sliding_window=True, sliding_window=5, layer_types=SLIDING)],
+        matters=[{}, {"sliding_window": 6}]),
+    Row("qwen3", transformers.Qwen3ForCausalLM, transformers.Qwen3Config,
+        [sizes(head_dim=12, tie_word_embeddings=True),
+         sizes(num_attention_heads=5, num_key_value_heads=1, hidden_size=40, head_dim=6, attention_bias=True, num_hidden_layers=3,
+               use_sliding_window=True, sliding_window=5, max_window_layers=2)],
+        matters=[{}, {"sliding_window": 6}]),
+    Row("gpt2", transformers.GPT2LMHeadModel, transformers.GPT2Config,
+        [dict(GPT, n_head=6, n_embd=48, n_inner=77, activation_function="relu", scale_attn_by_inverse_layer_idx=True),
+         dict(GPT, n_head=5, n_embd=40, scale_attn_weights=False, activation_function="quick_gelu", tie_word_embeddings=False)],
+        matters=[{"scale_attn_by_inverse_layer_idx": False, "activation_function": "gelu_new"}, {"scale_attn_weights": True}],
+        others={"resid_pdrop": lambda c: {"resid_pdrop": 0.25, "embd_pdrop": 0.25}} | GPT_SIZES,
+        harmless={"attn_pdrop": "dropout of scores while training, which ours do not have", "n_ctx": "n_positions says it",
+                  "reorder_and_upcast_attn": "the same scores, in fp32 as ours always"} | {
+                      key: "of another head" for key in ("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
+                                                         "summary_first_dropout")}),
+    Row("gpt_neox", transformers.GPTNeoXForCausalLM, transformers.GPTNeoXConfig,
+        [plain_sizes(rope_parameters=ROPE | {"rope_type": "default", "partial_rotary_factor": 0.5}, hidden_act="gelu_fast"),
+         plain_sizes(num_attention_heads=5, hidden_size=40, rope_parameters=ROPE | {"rope_type": "default", "partial_rotary_factor": 1.0},
+                     use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True)],
+        matters=[{"use_parallel_residual": False}, {"use_parallel_residual": True}],
+        harmless={"is_decoder": "nothing reads it", "classifier_dropout": "of another head"}),
+    Row("gptj", transformers.GPTJForCausalLM, transformers.GPTJConfig,
+        [dict(GPT, n_head=6, n_embd=48, n_inner=77, rotary_dim=4), dict(GPT, n_head=5, n_embd=40, rotary_dim=8, activation_function="relu",
+                                                                        tie_word_embeddings=True)],
+        matters=[{"rotary_dim": 8}, {"rotary_dim": 4}],
+        others={"resid_pdrop": lambda c: {"resid_pdrop": 0.25, "embd_pdrop": 0.25}, "rotary_dim": lambda c: {"rotary_dim": 6}} | GPT_SIZES),
+    Row("falcon", transformers.FalconForCausalLM, transformers.FalconConfig,
+        [dict(FALCON, num_attention_heads=6, rope_parameters=ROPE | {"rope_type": "default"}),
+         dict(FALCON, num_attention_heads=8, alibi=True, parallel_attn=False, multi_query=False, bias=True),
+         dict(FALCON, num_attention_heads=6, num_kv_heads=3, new_decoder_architecture=True, num_ln_in_parallel_attn=1,
+              ffn_hidden_size=100, activation="relu", tie_word_embeddings=False),
+         dict(FALCON, num_attention_heads=6, num_kv_heads=2, new_decoder_architecture=True)],
+        matters=[{"rope_parameters": {"rope_type": "default", "rope_theta": 3.0}}, {"alibi": False}, {"activation": "gelu"}, {}],
+        others={"new_decoder_architecture": lambda c: {"new_decoder_architecture": False, "num_ln_in_parallel_attn": None},
+                "num_ln_in_parallel_attn": lambda c: {"num_ln_in_parallel_attn": 1},
+                "num_kv_heads": lambda c: {"num_kv_heads": 3}, "ffn_hidden_size": lambda c: {"ffn_hidden_size": 99}},
+        harmless={"multi_query": "that architecture says how many keys there are"}),
+    Row("opt", transformers.OPTForCausalLM, transformers.OPTConfig,
+        [dict(OPT, num_attention_heads=6, hidden_size=48, word_embed_proj_dim=20, do_layer_norm_before=False),
+         dict(OPT, num_attention_heads=5, hidden_size=40, enable_bias=False, activation_function="gelu", tie_word_embeddings=False)],
+        matters=[{}, {"activation_function": "relu"}],
+        others={"_remove_final_layer_norm": lambda c: {"_remove_final_layer_norm": True},
+                "word_embed_proj_dim": lambda c: {"word_embed_proj_dim": 20}},
+        harmless={"init_std": "how weights begin"}),
+    Row("bloom", transformers.BloomForCausalLM, transformers.BloomConfig,
+        [dict(BLOOM, n_head=6, hidden_size=48), dict(BLOOM, n_head=5, hidden_size=40, tie_word_embeddings=False)],
+        others={"n_head": lambda c: {"n_head": 2 * c["n_head"]}, "n_layer": lambda c: {"n_layer": c["n_layer"] + 1}},
+        harmless={"slow_but_exact": "the same sums in another order"}),
+]
+
+
+def logits_with(row, model, ids, changes):
+    """What transformers makes of the same weights under another config."""
+    other = row.model(row.config(**(model.config.to_dict() | changes))).double().eval()
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        return other(ids).logits
+
+
+def check_shape(row, index):
+    name, shape = f"{row.name}-{index}", row.shapes[index]
+    model = row.model(row.config(**shape))
+    folder = interop.save(name, model)
+    ids = torch.randint(0, shape["vocab_size"], (2, LENGTH + 1), generator=torch.Generator().manual_seed(4))
+    wanted = model.generate(torch.tensor([list(PROMPT.encode())]), max_new_tokens=24, do_sample=False)[0, len(PROMPT):].tolist()
+    wanted = wanted[:wanted.index(256)] if 256 in wanted else wanted
+    model.double()
+    logits = model(ids[:, :-1]).logits
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+    # transformers norms and turns in fp32, whatever the dtype
+    written = interop.compare_model(name, model, folder, ids[:, :-1], ids[:, 1:], loss, logits, [[], TENSOR_2] if index == 0 else [[]],
+                                    roundoff=2**-24)
+    for key, value in row.matters[index].items():
+        difference = (logits_with(row, model, ids[:, :-1], {key: value}) - logits).abs().max().item()
+        assert difference > 1e-3, (name, key, "changes nothing", difference)
+    again, report = transformers.AutoModelForCausalLM.from_pretrained(written, dtype=torch.float64, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"], (name, report)
+    assert all(torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items()), name
+    off = (again.eval()(ids[:, :-1]).logits - logits).abs().max().item()
+    assert off <= interop.rounding(model, ids) * logits.abs().max().item(), (name, "another config", off, model.config, again.config)
+    printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes")
+    assert [int(word) for word in printed.split()] == wanted, (name, printed, wanted)
+    return folder
+
+
+def made_of(configs):
+    """What our models make of each config.json: one that we would write, or why they refuse it."""
+    (interop.temp_dir / "configs.json").write_text(json.dumps(configs))
+    done = subprocess.run([os.environ["COLOSSAL_MODEL_PROBE"], "configs", interop.temp_dir / "configs.json"], capture_output=True, text=True,
+                          timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def another(key, config, row):
+    """The config with another value of `key`, as far as transformers would take it."""
+    others = OTHERS | row.others
+    if key in others:
+        return config | others[key](config)
+    value = config.get(key)
+    assert value is not None and not isinstance(value, (list, dict)), (row.name, key, "has no other value in OTHERS")
+    if isinstance(value, bool):
+        return config | {key: not value}
+    if isinstance(value, str):
+        return config | {key: f"{value}_x"}
+    return config | {key: value + (1 if isinstance(value, int) else 0.25)}
+
+
+def check_config(row, folder):
+    config = json.loads((folder / "config.json").read_text())
+    keys = sorted({field.name for field in dataclasses.fields(row.config)} | config.keys() - {"model_type"})
+    changed = [key for key in keys if key not in HARMLESS and key not in row.harmless]
+    base, *results = made_of([config] + [another(key, config, row) for key in changed])
+    assert "config" in base, (row.name, base)
+    honoured, refused = [], []
+    for key, result in zip(changed, results, strict=True):
+        if "error" in result:
+            assert key in result["error"], (row.name, key, "is refused by another name", result)
+            refused.append(key)
+        else:
+            assert result != base, (row.name, key, "changes nothing, is not refused, and nobody says that it is harmless")
+            honoured.append(key)
+    print(row.name, "honours", ", ".join(honoured), "and refuses", ", ".join(refused))
+
+
+for row in ROWS:
+    folders = [check_shape(row, index) for index in range(len(row.shapes))]
+    check_config(row, folders[-1])

@@ -1,0 +1,52 @@
+#include "colossal/models/folder_names.h"
+
+#include <gmock/gmock.h>
+
+#include "colossal/models/registry.h"
+#include "support/parity.h"
+#include "support/ranks_values.h"
+
+namespace colossal::models::folder_names_test {
+namespace {
+
+FolderNames table() {
+  return {.outside = {{"embedding", {"wte"}},
+                      {.ours = "positions.weight", .parts = {"wpe"}, .leading_ones = 1},
+                      {"norm", {"ln"}},
+                      {"head", {"out"}}},
+          .blocks = "h.",
+          .in_block = {{"norm_1", {"a"}},
+                       {"attention.qkv", {"q", "k", "v"}},
+                       {"attention.out", {"o"}, /*transposed=*/true},
+                       {"norm_2", {"b"}},
+                       {"mlp.up", {"up"}},
+                       {"mlp.down", {"down"}}}};
+}
+
+TEST(FolderNames, AreThoseOfTheParametersThatAShapeHas) {
+  ModelShape shape = test::tiny_gpt2();
+  const auto names = names_in_folder(shape, table());
+  EXPECT_EQ(names.size(), 4 + 2 * 12u);  // both norms and four linear layers have a weight and a bias
+  const auto of = [&](const std::string& ours) {
+    for (const nn::ExternalName& name : names)
+      if (name.ours == ours) return name;
+    return nn::ExternalName{};
+  };
+  EXPECT_THAT(of("blocks.1.attention.qkv.bias").parts, testing::ElementsAre("h.1.q.bias", "h.1.k.bias", "h.1.v.bias"));
+  EXPECT_TRUE(of("blocks.0.attention.out.weight").transposed);
+  EXPECT_THAT(of("positions.weight").parts, testing::ElementsAre("wpe"));
+  EXPECT_EQ(of("positions.weight").leading_ones, 1);
+  EXPECT_THAT(of("head.weight").parts, testing::ElementsAre());  // it is tied
+  shape.tied = false;
+  EXPECT_EQ(names_in_folder(shape, table()).size(), names.size() + 1);
+}
+
+TEST(FolderNames, NeedARowForEachParameter) {
+  FolderNames lacking = table();
+  lacking.in_block.pop_back();
+  EXPECT_THAT(test::thrown_message([&] { names_in_folder(test::tiny_gpt2(), lacking); }),
+              testing::HasSubstr("the folders of a gpt2 have no name for blocks.0.mlp.down.weight"));
+}
+
+}  // namespace
+}  // namespace colossal::models::folder_names_test
