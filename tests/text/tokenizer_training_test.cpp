@@ -5,17 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
 
+#include "base/complaint.h"
 #include "colossal/text/bpe_trainer.h"
 #include "colossal/text/lattice.h"
 #include "colossal/text/seed_pieces.h"
 #include "colossal/text/tokenizer.h"
 #include "colossal/text/unigram_trainer.h"
-#include "support/ranks_values.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::tokenizer_training_test {
@@ -116,7 +116,7 @@ TEST(BpeTrainer, HonoursItsOptions) {
   EXPECT_EQ(spelled.tokens, (std::vector<std::string>{"a", "b", "##b", "##a", "##b$", "ab", "##ab$"}));
   EXPECT_EQ(train_bpe({{"abcabc", 3}}, {.vocabulary = 9, .length_limit = 4}).tokens,
             (std::vector<std::string>{"a", "b", "c", "ab", "abc"}));
-  EXPECT_THAT(test::thrown_message([&] { train_bpe(words, {.vocabulary = 5}); }),
+  EXPECT_THAT(test::complaint([&] { train_bpe(words, {.vocabulary = 5}); }),
               HasSubstr("must hold the special tokens and characters, which are 6: got 5"));
 }
 
@@ -195,7 +195,6 @@ TEST(SeedPieces, AreWhatIsFollowedByDifferentCharacters) {
     EXPECT_NEAR(score, std::log(want[piece] / sum), 1e-12) << piece;
   }
   const auto few = seed_pieces(words, 4, 10);
-  EXPECT_EQ(few, (std::vector<std::pair<std::string, double>>(few.begin(), few.end())));
   ASSERT_EQ(few.size(), 10u);
   for (size_t i = 0; i < few.size(); ++i) EXPECT_EQ(few[i].first, got[i].first) << "the best ones";
 }
@@ -207,7 +206,7 @@ TEST(UnigramTrainer, KeepsCharactersAndWhatExplainsTheWords) {
   ASSERT_EQ(one.pieces.size(), 40u);
   EXPECT_EQ(one.pieces[0].first, "<unk>");
   EXPECT_EQ(one.pieces[1].first, "</s>");
-  EXPECT_EQ(one.pieces[2].first, "abcdabcd") << "most of all words are this one";
+  EXPECT_EQ(one.pieces[2].first, "abcd") << "most of all words are this twice";
   std::set<std::string> found;
   for (const auto& [piece, score] : one.pieces) found.insert(piece);
   for (const char* character : {"a", "b", "c", "d"}) EXPECT_TRUE(found.contains(character)) << character;
@@ -217,23 +216,28 @@ TEST(UnigramTrainer, KeepsCharactersAndWhatExplainsTheWords) {
   const TrainedUnigram other = train_unigram(words, {.vocabulary = 40, .special = {"</s>", "<unk>"}});
   EXPECT_EQ(other.unknown, 1);
   EXPECT_EQ(other.pieces.size(), 40u);
-  EXPECT_THAT(test::thrown_message([&] { train_unigram(words, {.vocabulary = 4}); }),
+  EXPECT_THAT(test::complaint([&] { train_unigram(words, {.vocabulary = 4}); }),
               HasSubstr("must hold the special tokens and characters, which are 5: got 4"));
-  EXPECT_THAT(test::thrown_message([&] { train_unigram({}, {}); }), HasSubstr("there must be words"));
+  EXPECT_THAT(test::complaint([&] { train_unigram({}, {}); }), HasSubstr("there must be words"));
 }
 
 TEST(TokenizerTrainer, MakesWhatIsReadBack) {
-  const std::vector<std::string> texts{"the cat sat on the mat\n", "the hat of the cat\n",
-                                       "caf\xC3\xA9 \xF0\x9F\x98\x80\n"};
+  std::mt19937 generator(7);
+  const std::vector<std::string> syllables{"ba", "ko", "lim", "tra", "ne", "su", "caf\xC3\xA9", "\xF0\x9F\x98\x80"};
+  std::vector<std::string> texts(200);
+  for (std::string& text : texts) {
+    for (int i = 0; i < 12; ++i) text += syllables[generator() % syllables.size()] + (generator() % 3 ? "" : " ");
+    text += "\n";
+  }
   for (const char* kind : {"bpe", "unigram"}) {
-    TokenizerTrainer trainer({.kind = kind, .vocabulary = kind == std::string("bpe") ? 270 : 30, .special = {"</s>"}});
+    TokenizerTrainer trainer({.kind = kind, .vocabulary = 320, .special = {"</s>"}});
     trainer.add(texts);
     const test::TemporaryFolder folder;
     folder.write("tokenizer.json", std::move(trainer).trained().dump());
     const auto tokenizer = make_tokenizer(folder.path());
-    EXPECT_EQ(tokenizer->vocabulary_size(), kind == std::string("bpe") ? 270 : 30);
+    EXPECT_EQ(tokenizer->vocabulary_size(), 320);
     EXPECT_EQ(tokenizer->spelling(tokenizer->end_id()), "</s>");
-    const std::string text = "the mat of the hat";
+    const std::string text = "bako limtra suba nenene";
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text) << kind;
     EXPECT_LT(tokenizer->encode(text).size(), text.size()) << kind;
   }
@@ -257,9 +261,9 @@ TEST(TokenizerTrainer, CutsTextLikeAnotherTokenizer) {
 
 TEST(TokenizerTrainer, RefusesWhatItCannotLearn) {
   const auto refusal = [](TokenizerTraining training) {
-    return test::thrown_message([&] { TokenizerTrainer trainer(std::move(training)); });
+    return test::complaint([&] { TokenizerTrainer trainer(std::move(training)); });
   };
-  EXPECT_THAT(refusal({.kind = "words"}), HasSubstr("learned as bpe or unigram: got `words`"));
+  EXPECT_THAT(refusal({.kind = "words"}), HasSubstr("learned as bpe or unigram: got words"));
   EXPECT_THAT(refusal({.vocabulary = 0}), HasSubstr("must have tokens: got 0"));
   EXPECT_THAT(refusal({.special = {"a", "a"}}), HasSubstr("there twice: got a"));
   EXPECT_THAT(refusal({.like = {{"pre_tokenizer", {{"type", "Nonsense"}}}}}), HasSubstr("Nonsense is not understood"));
