@@ -11,7 +11,7 @@ import unicodedata
 import interop
 
 tokenizers, sentencepiece, tiktoken = interop.need("tokenizers", "sentencepiece", "tiktoken")
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors  # noqa: E402
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers  # noqa: E402
 
 SHARED = interop.source_dir / ".." / "shared" / "data" / "tokenizers"
 COUNT = int(os.environ.get("COLOSSAL_TOKENIZER_TEXTS", "500"))
@@ -197,6 +197,33 @@ for kind in ("unigram", "bpe", "char", "word"):
                                                  model_type=kind, vocab_size=2500, hard_vocab_limit=False, minloglevel=2, **options)
         model = sentencepiece.SentencePieceProcessor(model_file=str(interop.temp_dir / "sp.model"))
         compare(f"sentencepiece {kind} {options}", interop.temp_dir / "sp.model", texts(kind, 300), model.encode, model.decode)
+
+# --- what is learned
+
+trained_texts = interop.temp_dir / "learn.txt"
+trained_texts.write_text("".join(" ".join(random.Random(i).choices(WORDS[:40], k=9)).replace("\n", "") + "\n" for i in range(400)))
+
+
+def learned(kind, size):
+    folder = interop.temp_dir / f"learned-{kind}-{size}"
+    interop.colossal("tokenizer", "train", "--to", folder, "--kind", kind, "--vocabulary", size, "--threads", 2, trained_texts)
+    return json.loads((folder / "tokenizer.json").read_text())["model"]
+
+
+theirs = Tokenizer(models.BPE())
+theirs.pre_tokenizer = P.ByteLevel(False)
+theirs.train([str(trained_texts)], trainers.BpeTrainer(vocab_size=320, min_frequency=2, special_tokens=["<|endoftext|>"], show_progress=False,
+                                                       initial_alphabet=P.ByteLevel.alphabet()))
+wanted, got = json.loads(theirs.to_str())["model"], learned("bpe", 320)
+assert got["vocab"] == wanted["vocab"] and got["merges"] == wanted["merges"], "learned merges differ"
+theirs = Tokenizer(models.Unigram())
+theirs.normalizer, theirs.pre_tokenizer = N.Sequence([N.Nmt(), N.NFKC(), N.Replace(Regex(" {2,}"), " ")]), P.Metaspace()
+theirs.train([str(trained_texts)], trainers.UnigramTrainer(vocab_size=4000, special_tokens=["</s>"], unk_token="<unk>", show_progress=False))
+wanted, got = (dict(map(tuple, model["vocab"])) for model in (json.loads(theirs.to_str())["model"], learned("unigram", 4000)))
+assert wanted.keys() == got.keys(), (wanted.keys() ^ got.keys())
+# A character that was taken away has a score by its place in an order that is left to chance there.
+assert all(len(piece) == 1 or abs(score - got[piece]) < 1e-6 for piece, score in wanted.items()), "learned scores differ"
+print("learned vocabularies agree:", len(wanted), "pieces")
 
 # --- what people have
 
