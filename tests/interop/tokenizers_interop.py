@@ -103,7 +103,6 @@ SPECIAL = ["<unk>", "<s>", "</s>", "[MASK]", "[CLS]", "[SEP]"]
 
 
 def trained(kind, **options):
-    from tokenizers import trainers
     common = {"vocab_size": 2500, "special_tokens": SPECIAL, "show_progress": False}
     made = {"bpe": (models.BPE(unk_token="<unk>"), trainers.BpeTrainer), "unigram": (models.Unigram(), trainers.UnigramTrainer),
             "wordpiece": (models.WordPiece(unk_token="<unk>"), trainers.WordPieceTrainer),
