@@ -26,7 +26,7 @@ Registry built_in() {
       .add(llama_architecture())
       .add(qwen2_architecture())
       .add(qwen3_architecture())
-      .add(vit_architecture())
+      .add(vit_architecture()).add(deit_architecture())
       .add(bert_architecture());
   return registry;
 }
