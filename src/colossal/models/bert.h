@@ -18,8 +18,8 @@ struct BertSizes {
   bool operator==(const BertSizes&) const = default;
 };
 
-/// Its ends, behind the blocks. "masked-token": dense, activation, norm, and a projection to the vocabulary that shares the
-/// embedding's weight and has a bias. "class": of the first token alone dense, tanh, dropout, and a classifier.
+/// Its ends, behind the blocks. "masked-token": dense, activation, norm, and a projection to the vocabulary that shares
+/// the embedding's weight and has a bias. "class": of the first token alone dense, tanh, dropout, and a classifier.
 Architecture bert_architecture();
 
 }  // namespace colossal::models
