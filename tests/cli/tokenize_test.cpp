@@ -89,5 +89,22 @@ TEST(Tokenize, SaysThatItsOutputCannotBeWritten) {
   EXPECT_THAT(err, HasSubstr("standard output cannot be written"));
 }
 
+TEST(TokenizerTrain, WritesATokenizerThatTokenizes) {
+  const test::TemporaryFolder folder;
+  const std::string text = folder.write("text", "low low\nlow");
+  const std::vector<std::string> words{"train",       "--vocabulary-size", "259", "--output",
+                                       folder / "to", "--special",         "<e>", text};
+  const auto outcome = run_command("tokenizer", words);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("259 tokens, 2 merges, learnt from 3 words"));
+  folder.write("text", "low<e>\n");
+  EXPECT_EQ(tokenize({"--tokenizer", folder / "to", text}).out, "[258,0]\n");
+  EXPECT_THAT(run_command("tokenizer", words).err, HasSubstr("is there already"));
+  EXPECT_THAT(
+      run_command("tokenizer", {"train", "--vocabulary-size", "300", "--output", folder / "x", folder.path()}).err,
+      HasSubstr("cannot read"));
+  EXPECT_EQ(run_command("tokenizer", {"trian"}).status, 2);
+}
+
 }  // namespace
 }  // namespace colossal::cli::tokenize_test
