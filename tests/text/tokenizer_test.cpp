@@ -14,6 +14,7 @@
 #include "colossal/text/hugging_face_tokenizer.h"
 #include "colossal/text/piece_trie.h"
 #include "colossal/text/utf8.h"
+#include "colossal/text/word_cache.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::tokenizer_test {
@@ -273,6 +274,27 @@ TEST(EncodeAllDeathTest, DoesWithTheThreadsThatCanBeStarted) {
     std::_Exit(count == 64 ? 0 : 1);
   };
   EXPECT_EXIT(work(), testing::ExitedWithCode(0), "");
+}
+
+TEST(WordCache, GivesTheIdsOfNoOtherWord) {
+  WordCache cache;
+  unsigned state = 3;
+  const auto random = [&] { return (state = state * 1664525 + 1013904223) >> 16; };
+  std::vector<int64_t> ids;
+  for (int i = 0; i < 200'000; ++i) {  // of three characters, zero among them, so that many words are alike
+    std::string word;
+    for (size_t left = 1 + random() % 26; left > 0; --left) word += static_cast<char>(random() % 3);
+    const int64_t id = static_cast<int64_t>(std::hash<std::string>()(word) & 0xFFFFFF);
+    ids.clear();
+    if (cache.find(word, ids)) {
+      ASSERT_THAT(ids, ElementsAre(id, 1));
+    } else {
+      ids = {id, 1};
+      cache.keep(word, ids.data(), ids.size());
+      ASSERT_EQ(cache.find(word, ids), word.size() <= 24);
+    }
+  }
+  EXPECT_FALSE(cache.find("", ids));
 }
 
 TEST(PieceTrie, HasABoundOfItsMemory) {

@@ -53,7 +53,6 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
 }
 
 const AddedToken* AddedTokens::at(std::string_view text) const {
-  if (!starts_[static_cast<unsigned char>(text[0])]) return nullptr;
   const AddedToken* longest = nullptr;
   trie_.prefixes(text, [&](size_t, int32_t i) { longest = &tokens_[i]; });
   return longest;
@@ -63,6 +62,8 @@ std::vector<AddedTokens::Piece> AddedTokens::cut(std::string_view text) const {
   std::vector<Piece> pieces;
   size_t start = 0, blank_from = 0, blank_until = 0;  // the white space that was last taken along behind a token
   for (size_t i = 0; i < text.size() && !tokens_.empty();) {
+    while (i < text.size() && !starts_[static_cast<unsigned char>(text[i])]) ++i;
+    if (i == text.size()) break;
     const AddedToken* token = at(text.substr(i));
     if (!token) {
       ++i;
