@@ -15,6 +15,7 @@ using nlohmann::ordered_json;
 const char* remedy(jinja::Cause cause) {
   switch (cause) {
     case jinja::Cause::Syntax:
+    case jinja::Cause::Assertion:
       return "mend the template";
     case jinja::Cause::Refused:
       return "the template refuses these messages: change them";

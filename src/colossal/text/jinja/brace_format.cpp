@@ -67,8 +67,8 @@ class BraceFormatter {
       end += 2;
       if (end < text.size() && text[end] != ':') fail(Cause::Value, "expected ':' after conversion specifier");
     }
+    Value value = found(name);  // takes its number before the fields within the specification do
     const std::string specification = end < text.size() ? run(text.substr(end + 1), nesting - 1) : "";
-    Value value = found(name);
     if (conversion == 'r')
       value = interpreter_.make(repr(budget_, value));
     else if (conversion == 's')
@@ -101,6 +101,7 @@ class BraceFormatter {
     const size_t first = std::min(name.find_first_of(".["), name.size());
     const std::string_view head = name.substr(0, first);
     Value value;
+    if (head.empty() && !name.empty()) fail(Cause::Key, "''");
     if (std::all_of(head.begin(), head.end(), [](char c) { return c >= '0' && c <= '9'; })) {
       value = numbered(head);
     } else {

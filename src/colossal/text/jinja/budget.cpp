@@ -6,6 +6,8 @@ const char* cause_name(Cause cause) {
   switch (cause) {
     case Cause::Syntax:
       return "TemplateSyntaxError";
+    case Cause::Assertion:
+      return "TemplateAssertionError";
     case Cause::Refused:
       return "raise_exception";
     case Cause::Undefined:

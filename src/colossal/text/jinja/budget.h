@@ -23,6 +23,7 @@ struct Limits {
 /// Why a template cannot be read or rendered. The names are those of Python's exceptions, as jinja2 raises them.
 enum class Cause {
   Syntax,        ///< TemplateSyntaxError: while the template is read
+  Assertion,     ///< TemplateAssertionError: while the template is read, of what its grammar allows
   Refused,       ///< raise_exception: the template itself refuses
   Undefined,     ///< UndefinedError
   Runtime,       ///< TemplateRuntimeError
@@ -63,6 +64,8 @@ class Budget {
     steps_ -= count;
     if (steps_ < 0) fail_steps();
   }
+  /// What looks at each character of a text of so many bytes takes.
+  void step_characters(size_t bytes) { step(static_cast<int64_t>(bytes / 4)); }
   /// Before a text or list of so many bytes is made.
   void take_bytes(int64_t count) {
     if (count > bytes_) fail_bytes();

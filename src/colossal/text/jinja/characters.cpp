@@ -208,6 +208,17 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+std::string casefold(std::string_view text) {
+  std::string out;
+  for_characters(text, [&](uint32_t c, size_t, size_t) {
+    if (c == 0xDF || c == 0x1E9E)
+      out += "ss";
+    else
+      append_lower(out, c == 0x3C2 ? 0x3C3 : c);
+  });
+  return out;
+}
+
 std::string upper(std::string_view text) {
   std::string out;
   for_characters(text, [&](uint32_t c, size_t, size_t) { append_upper(out, c); });

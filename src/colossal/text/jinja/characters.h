@@ -25,6 +25,7 @@ std::string_view strip_characters(std::string_view text, std::string_view chars,
 
 std::string lower(std::string_view text);
 std::string upper(std::string_view text);
+std::string casefold(std::string_view text);
 std::string capitalize(std::string_view text);
 std::string swap_case(std::string_view text);
 /// str.title(): after what is no letter comes a capital.

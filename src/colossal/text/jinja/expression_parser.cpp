@@ -136,7 +136,7 @@ NodePtr ExpressionParser::primary() {
   if (now().kind == TokenKind::Integer) return make_constant(Value::integer(take().integer), line);
   if (now().kind == TokenKind::Real) return make_constant(Value::real(take().real), line);
   if (skip_operator("(")) {
-    NodePtr node = tuple(true, {}, true);
+    NodePtr node = tuple(true, true);
     expect_operator(")");
     return node;
   }
@@ -145,18 +145,18 @@ NodePtr ExpressionParser::primary() {
   refuse("unexpected " + repr_of_text(describe(now())));
 }
 
-bool ExpressionParser::is_tuple_end(const Ends& ends) const {
+bool ExpressionParser::is_tuple_end() const {
   return now().kind == TokenKind::PrintEnd || now().kind == TokenKind::BlockEnd || now().kind == TokenKind::End ||
-         now().is_operator(")") || is_end(ends);
+         now().is_operator(")");
 }
 
-NodePtr ExpressionParser::tuple(bool with_choice, const Ends& ends, bool in_brackets) {
+NodePtr ExpressionParser::tuple(bool with_choice, bool in_brackets) {
   const int line = now().line;
   Nodes parts;
   bool is_tuple = false;
   while (true) {
     if (!parts.empty()) expect_operator(",");
-    if (is_tuple_end(ends)) break;
+    if (is_tuple_end()) break;
     parts.push_back(expression(with_choice));
     if (!now().is_operator(",")) break;
     is_tuple = true;

@@ -143,8 +143,8 @@ class ExpressionParser {
   NodePtr power();
   NodePtr unary(bool with_filter = true);
   NodePtr primary();
-  bool is_tuple_end(const Ends& ends) const;
-  NodePtr tuple(bool with_choice = true, const Ends& ends = {}, bool in_brackets = false);
+  bool is_tuple_end() const;
+  NodePtr tuple(bool with_choice = true, bool in_brackets = false);
   NodePtr list(int line);
   NodePtr dict(int line);
   NodePtr postfix(NodePtr node);

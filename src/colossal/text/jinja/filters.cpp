@@ -43,6 +43,7 @@ Value title(Interpreter& interpreter, const Value& value, Arguments& arguments) 
   const Bound bound("do_title", arguments, {});
   const Value soft = soft_text(interpreter, value);
   const std::string_view text = soft.text()->bytes;
+  interpreter.budget().step_characters(text.size());
   std::string out;
   bool begins = true;
   for (size_t i = 0; i < text.size();) {
@@ -120,6 +121,7 @@ Value truncate(Interpreter& interpreter, const Value& value, Arguments& argument
 Value word_count(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Bound bound("do_wordcount", arguments, {});
   const Value soft = soft_text(interpreter, value);
+  interpreter.budget().step_characters(soft.text()->bytes.size());
   int64_t words = 0;
   bool in_word = false;
   for (size_t i = 0; i < soft.text()->bytes.size();) {
@@ -177,22 +179,24 @@ int64_t whole_part(double value) {
   return static_cast<int64_t>(value);
 }
 
-Value int_(Interpreter&, const Value& value, Arguments& arguments) {
+Value int_(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Bound bound("do_int", arguments, {"default", "base"});
   require_defined(value);
   if (value.is_whole()) return Value::integer(value.whole());
   const Value otherwise = bound.at(0, Value::integer(0));
   if (value.is_real()) return std::isnan(value.number()) ? otherwise : Value::integer(whole_part(value.number()));
   if (!value.text()) return otherwise;
+  interpreter.budget().step_characters(value.text()->bytes.size());
   if (const auto whole = integer_of(value.text()->bytes, bound.integer(1, 10))) return Value::integer(*whole);
   const auto real = real_of(value.text()->bytes);
   return real && std::isfinite(*real) ? Value::integer(whole_part(*real)) : otherwise;
 }
 
-Value float_(Interpreter&, const Value& value, Arguments& arguments) {
+Value float_(Interpreter& interpreter, const Value& value, Arguments& arguments) {
   const Bound bound("do_float", arguments, {"default"});
   require_defined(value);
   if (value.is_number()) return Value::real(value.number());
+  if (value.text()) interpreter.budget().step_characters(value.text()->bytes.size());
   const auto real = value.text() ? real_of(value.text()->bytes) : std::nullopt;
   return real ? Value::real(*real) : bound.at(0, Value::real(0.0));
 }

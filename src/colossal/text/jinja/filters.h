@@ -11,6 +11,10 @@ Native find_test(std::string_view name);
 /// The filters of lists, and of what else is walked; nullptr where the name is none of them.
 Native find_sequence_filter(std::string_view name);
 
+/// Errors: a filter or test that jinja2 has not, unless it stands within an `if`: there it may be guarded, and is an
+/// error once it is reached.
+void require_known_filters(const Tree& tree);
+
 /// value|name(arguments), as `map` calls it. Errors: no such filter.
 Value apply_filter(Interpreter& interpreter, const Value& name, const Value& value, Arguments& arguments);
 Value apply_test(Interpreter& interpreter, const Value& name, const Value& value, Arguments& arguments);

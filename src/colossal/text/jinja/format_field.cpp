@@ -185,7 +185,6 @@ std::string format_value(Budget& budget, const Value& value, std::string_view sp
     if (field.type && std::string_view("eEfFgGn%").find(field.type) == std::string_view::npos) refuse();
     return format_real(budget, value.number(), field);
   }
-  if (value.is_boolean() && !field.type) return padded(budget, "", str(budget, value), field, '<');
   if (field.type == 'c') {
     std::string character;
     if (value.whole() < 0 || value.whole() > 0x10FFFF) fail(Cause::Overflow, "%c arg not in range(0x110000)");

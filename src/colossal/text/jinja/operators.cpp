@@ -173,7 +173,7 @@ Value added(Budget& budget, const Value& a, const Value& b) {
 bool contains(Budget& budget, const Value& container, const Value& value) {
   if (const String* text = container.text()) {
     if (!value.text()) fail(Cause::Type, "'in <string>' requires string as left operand, not ", type_name(value));
-    budget.step(static_cast<int64_t>(text->bytes.size() / 64));
+    budget.step(static_cast<int64_t>(text->bytes.size() / 16));
     return find(text->bytes, value.text()->bytes) != std::string_view::npos;
   }
   if (container.dict()) {
@@ -264,7 +264,7 @@ std::optional<int64_t> place_of(int64_t index, int64_t size) {
 
 Value character_at(Budget& budget, const String& text, int64_t index) {
   const size_t begin = byte_of_character(text.bytes, index, text.is_ascii());
-  if (!text.is_ascii()) budget.step(index / 64);
+  if (!text.is_ascii()) budget.step_characters(static_cast<size_t>(index));
   return make_text(budget, text.bytes.substr(begin, character_length(text.bytes, begin)), text.markup);
 }
 
@@ -287,7 +287,7 @@ Value slice(Budget& budget, const Value& value, const Value& begin, const Value&
   const int64_t count = distance <= 0 ? 0 : 1 + static_cast<int64_t>(static_cast<uint64_t>(distance - 1) / stride);
   if (const String* text = value.text()) {
     if (by == 1) {
-      budget.step(static_cast<int64_t>(text->bytes.size() / 256));
+      if (!text->is_ascii()) budget.step_characters(text->bytes.size());
       const bool ascii = text->is_ascii();
       const size_t first = byte_of_character(text->bytes, from, ascii);
       const size_t last = first + byte_of_character(std::string_view(text->bytes).substr(first), count, ascii);

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "colossal/text/jinja/expression_parser.h"
+#include "colossal/text/jinja/filters.h"
 
 namespace colossal::text::jinja {
 namespace {
@@ -101,7 +102,7 @@ class Parser : ExpressionParser {
   }
 
   NodePtr set(int line) {
-    NodePtr target_node = target({}, true);
+    NodePtr target_node = target(true);
     if (skip_operator("=")) return make(NodeKind::Set, line, std::move(target_node), tuple());
     NodePtr filter;
     if (now().is_operator("|")) filter = filters(nullptr);
@@ -137,10 +138,10 @@ class Parser : ExpressionParser {
   }
 
   NodePtr for_(int line) {
-    NodePtr target_node = target({"in"}, false);
+    NodePtr target_node = target(false);
     require_no_loop(*target_node);
     expect_name("in");
-    NodePtr items = tuple(false, {"recursive"});
+    NodePtr items = tuple(false);
     NodePtr test;
     if (skip_name("if")) test = expression();
     NodePtr node = make(NodeKind::For, line, std::move(target_node), std::move(items), std::move(test));
@@ -157,7 +158,7 @@ class Parser : ExpressionParser {
 
   void require_no_loop(const Node& target_node) const {
     if (target_node.kind == NodeKind::Name && tree_.names[static_cast<size_t>(target_node.name)] == "loop")
-      refuse("Can't assign to special loop variable in for-loop target", target_node.line);
+      throw Failure(Cause::Assertion, "Can't assign to special loop variable in for-loop target", target_node.line);
     for (const NodePtr& part : target_node.parts) require_no_loop(*part);
   }
 
@@ -192,11 +193,20 @@ class Parser : ExpressionParser {
     block_to(node, end);
     macros_.pop_back();
     loops_ = outer_loops;
-    const auto& names = node.macro->parameter_names;
-    const auto declares = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-    if (declares("caller")) node.macro->uses_caller = false;
-    if (declares("varargs")) node.macro->uses_varargs = false;
-    if (declares("kwargs")) node.macro->uses_kwargs = false;
+    MacroSignature& macro = *node.macro;
+    const auto place = [&](const char* name) {
+      return static_cast<size_t>(std::find(macro.parameter_names.begin(), macro.parameter_names.end(), name) -
+                                 macro.parameter_names.begin());
+    };
+    const size_t count = macro.parameter_names.size(), caller = place("caller");
+    if (macro.uses_caller && caller < count - macro.defaults.size())
+      throw Failure(Cause::Assertion,
+                    "When defining macros or call blocks the special \"caller\" argument must be omitted or be given a "
+                    "default.",
+                    node.line);
+    macro.uses_caller &= caller == count;
+    macro.uses_varargs &= place("varargs") == count;
+    macro.uses_kwargs &= place("kwargs") == count;
   }
 
   NodePtr macro(int line) {
@@ -238,7 +248,7 @@ class Parser : ExpressionParser {
     auto node = std::make_unique<Node>(NodeKind::With, line);
     while (now().kind != TokenKind::BlockEnd && now().kind != TokenKind::End) {
       if (!node->parts.empty()) expect_operator(",");
-      add(*node, target({}, false));
+      add(*node, target(false));
       expect_operator("=");
       add(*node, expression());
     }
@@ -256,7 +266,7 @@ class Parser : ExpressionParser {
           "Block names in Jinja have to be valid Python identifiers and may not contain hyphens, use an underscore "
           "instead.");
     if (!tree_.blocks.emplace(node->text, node.get()).second)
-      refuse(concat("block ", repr_of_text(node->text), " defined twice"), line);
+      throw Failure(Cause::Assertion, concat("block ", repr_of_text(node->text), " defined twice"), line);
     const int outer_loops = std::exchange(loops_, 0);
     block_to(*node, "endblock");
     loops_ = outer_loops;
@@ -284,13 +294,13 @@ class Parser : ExpressionParser {
   NodePtr from(int line) { return absent(line, "from"); }
 
   /// What is assigned to: a name, a tuple of targets, or with `with_namespace` also name.attribute.
-  NodePtr target(const Ends& ends, bool with_namespace) {
+  NodePtr target(bool with_namespace) {
     const int line = now().line;
     Nodes parts;
     bool is_tuple = false;
     while (true) {
       if (!parts.empty()) expect_operator(",");
-      if (!parts.empty() && is_tuple_end(ends)) break;
+      if (!parts.empty() && is_tuple_end()) break;
       parts.push_back(single_target(with_namespace));
       if (!now().is_operator(",")) break;
       is_tuple = true;
@@ -305,7 +315,7 @@ class Parser : ExpressionParser {
     const Nested nested(*this);
     const int line = now().line;
     if (skip_operator("(")) {
-      NodePtr node = target({}, with_namespace);
+      NodePtr node = target(with_namespace);
       expect_operator(")");
       return node;
     }
@@ -333,7 +343,9 @@ Tree parse(std::string_view source, const Limits& limits) {
   if (static_cast<int64_t>(source.size()) > limits.template_bytes)
     fail(Cause::Limit, "a template must have at most ", limits.template_bytes, " bytes (Limits::template_bytes): got ",
          source.size());
-  return Parser(tokenize(source), limits).run();
+  Tree tree = Parser(tokenize(source), limits).run();
+  require_known_filters(tree);
+  return tree;
 }
 
 }  // namespace colossal::text::jinja

@@ -54,6 +54,7 @@ class Printer {
 
  private:
   void put_text(const String& text) {
+    budget_.step_characters(text.bytes.size());
     const std::string quoted = repr_of_text(text.bytes);
     put(text.markup ? "Markup(" + quoted + ")" : quoted);
   }

@@ -340,6 +340,7 @@ Value AttributePath::of(const Value& item, const Value* otherwise) const {
 
 Value without_case(Interpreter& interpreter, const Value& value, bool case_sensitive) {
   if (case_sensitive || !value.text()) return value;
+  interpreter.budget().step_characters(value.text()->bytes.size());
   return interpreter.make(lower(value.text()->bytes));
 }
 

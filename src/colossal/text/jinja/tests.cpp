@@ -36,7 +36,9 @@ bool is_sequence(const Value& v) {
 }
 
 Value is_case(Interpreter& interpreter, const Value& value, Class asked) {
-  return Value::boolean(is_class(str(interpreter.budget(), value), asked));
+  const std::string text = str(interpreter.budget(), value);
+  interpreter.budget().step_characters(text.size());
+  return Value::boolean(is_class(text, asked));
 }
 
 Value is_lower(Interpreter& i, const Value& v, Arguments&) { return is_case(i, v, Class::Lower); }

@@ -18,6 +18,7 @@ Value made(Interpreter& interpreter, const Value& self, std::string_view text) {
 template <std::string (*change)(std::string_view)>
 Value changed(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("this method", arguments, {});
+  interpreter.budget().step_characters(bytes_of(self).size());
   interpreter.budget().take_bytes(static_cast<int64_t>(bytes_of(self).size()));
   return made(interpreter, self, change(bytes_of(self)));
 }
@@ -25,7 +26,7 @@ Value changed(Interpreter& interpreter, const Value& self, Arguments& arguments)
 template <Class asked>
 Value asks(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("this method", arguments, {});
-  interpreter.budget().step(static_cast<int64_t>(bytes_of(self).size() / 64));
+  interpreter.budget().step_characters(bytes_of(self).size());
   return Value::boolean(is_class(bytes_of(self), asked));
 }
 
@@ -33,9 +34,13 @@ Value is_ascii(Interpreter&, const Value& self, Arguments&) { return Value::bool
 
 Value strip(Interpreter& interpreter, const Value& self, Arguments& arguments, bool left, bool right) {
   const Bound bound("strip", arguments, {"chars"});
-  if (bound.is_none(0)) return made(interpreter, self, strip_white(bytes_of(self), left, right));
+  if (bound.is_none(0)) {
+    const std::string_view text = strip_white(bytes_of(self), left, right);
+    interpreter.budget().step_characters(bytes_of(self).size() - text.size());
+    return made(interpreter, self, text);
+  }
   const std::string& chars = bound.text(0);
-  interpreter.budget().step(static_cast<int64_t>(bytes_of(self).size() / 64 * (1 + chars.size() / 64)));
+  interpreter.budget().step(static_cast<int64_t>(bytes_of(self).size() / 8 * (1 + chars.size() / 64)));
   return made(interpreter, self, strip_characters(bytes_of(self), chars, left, right));
 }
 
@@ -98,7 +103,8 @@ Value replace(Interpreter& interpreter, const Value& self, Arguments& arguments)
 }
 
 /// The part of the text between the arguments `first` and `first + 1`, as character indices; where it begins.
-std::optional<std::string_view> part_of(const Value& self, const Bound& bound, size_t first, int64_t& begin) {
+std::optional<std::string_view> part_of(Budget& budget, const Value& self, const Bound& bound, size_t first,
+                                        int64_t& begin) {
   const int64_t size = self.text()->characters;
   const auto border = [&](size_t i, int64_t otherwise) {
     if (bound.is_none(i)) return otherwise;
@@ -109,6 +115,8 @@ std::optional<std::string_view> part_of(const Value& self, const Bound& bound, s
   const int64_t end = std::min(border(first + 1, size), size);
   if (begin > end || begin > size) return std::nullopt;
   const std::string_view text = self.text()->bytes;
+  if (!self.text()->is_ascii()) budget.step_characters(text.size());
+  budget.step(static_cast<int64_t>(text.size() / 256));
   const size_t from = byte_of_character(text, begin, self.text()->is_ascii());
   return text.substr(from, byte_of_character(text.substr(from), end - begin, self.text()->is_ascii()));
 }
@@ -117,11 +125,11 @@ Value begins_or_ends(Interpreter& interpreter, const Value& self, Arguments& arg
   const char* name = at_end ? "endswith" : "startswith";
   const Bound bound(name, arguments, {"affix", "start", "end"}, 1);
   int64_t begin = 0;
-  const auto part = part_of(self, bound, 1, begin);
+  const auto part = part_of(interpreter.budget(), self, bound, 1, begin);
   std::vector<Value> affixes{bound.at(0)};
   if (bound.at(0).is_tuple()) affixes = bound.at(0).items()->values;
   for (const Value& affix : affixes) {
-    interpreter.budget().step();
+    interpreter.budget().step(1 + static_cast<int64_t>(affix.text() ? affix.text()->bytes.size() / 256 : 0));
     require_defined(affix);
     if (!affix.text()) fail(Cause::Type, name, " first arg must be str or a tuple of str, not ", type_name(affix));
     if (part && (at_end ? part->ends_with(affix.text()->bytes) : part->starts_with(affix.text()->bytes)))
@@ -138,7 +146,7 @@ Value found(Interpreter& interpreter, const Value& self, Arguments& arguments, b
   const std::string& sub = bound.text(0);
   interpreter.budget().take_bytes(static_cast<int64_t>(bytes_of(self).size()));
   int64_t begin = 0;
-  const auto part = part_of(self, bound, 1, begin);
+  const auto part = part_of(interpreter.budget(), self, bound, 1, begin);
   const size_t at = !part        ? std::string_view::npos
                     : from_right ? find_last(*part, sub, part->size())
                                  : find(*part, sub);
@@ -157,7 +165,7 @@ Value count_parts(Interpreter& interpreter, const Value& self, Arguments& argume
   const std::string& sub = bound.text(0);
   interpreter.budget().step(static_cast<int64_t>(bytes_of(self).size() / 16));
   int64_t begin = 0;
-  const auto part = part_of(self, bound, 1, begin);
+  const auto part = part_of(interpreter.budget(), self, bound, 1, begin);
   return Value::integer(part ? count(*part, sub) : 0);
 }
 
@@ -252,7 +260,7 @@ Value not_here(Interpreter&, const Value&, Arguments&) {
 Native text_method(std::string_view name) {
   static const std::map<std::string_view, Native> methods{
       {"capitalize", changed<capitalize>},
-      {"casefold", changed<lower>},
+      {"casefold", changed<casefold>},
       {"center", center},
       {"count", count_parts},
       {"encode", not_here},

@@ -282,6 +282,7 @@ std::vector<Value> walk(Budget& budget, const Value& value) {
   std::vector<Value> values;
   if (value.undefined()) return values;
   if (const Items* items = value.items()) {
+    budget.step(static_cast<int64_t>(items->values.size() / 4));
     budget.take_bytes(static_cast<int64_t>(items->values.size() * sizeof(Value)));
     if (!value.is_generator()) return items->values;
     Items& generator = *value.items();
