@@ -13,14 +13,14 @@ namespace {
 class NativeFunction : public Object {
  public:
   NativeFunction(std::string name, Native function, Value self)
-      : name_(std::move(name)), function_(function), self_(std::move(self)) {}
+      : name_(std::move(name)), function_(function), self_(std::move(self)), depth_(depth_of(self_) + 1) {}
   std::string type_name() const override { return "builtin_function_or_method"; }
   std::string repr(Budget&) const override {
     if (self_.is_none()) return "<built-in function " + name_ + ">";
     return "<built-in method " + name_ + " of " + jinja::type_name(self_) + " object>";
   }
   bool is_callable() const override { return true; }
-  int depth() const override { return depth_of(self_) + 1; }
+  int depth() const override { return depth_; }
   Value call(Interpreter& interpreter, Arguments& arguments) override {
     return function_(interpreter, self_, arguments);
   }
@@ -29,6 +29,7 @@ class NativeFunction : public Object {
   std::string name_;
   Native function_;
   Value self_;
+  int depth_;
 };
 
 Value get(Interpreter&, const Value& self, Arguments& arguments) {
@@ -185,8 +186,7 @@ std::optional<Value> found_element(Interpreter& interpreter, const Value& object
 
 Value make_native(Interpreter& interpreter, std::string_view name, Native function, Value self) {
   interpreter.budget().take_bytes(static_cast<int64_t>(sizeof(NativeFunction) + name.size()));
-  const int depth = depth_of(self);
-  if (depth >= kDeepestValue) fail(Cause::Limit, "methods and lists must be nested at most ", kDeepestValue, " deep");
+  require_shallow(depth_of(self) + 1);
   return Value::of(
       std::shared_ptr<Object>(std::make_shared<NativeFunction>(std::string(name), function, std::move(self))));
 }

@@ -14,14 +14,13 @@ constexpr size_t kLongestTime = size_t{1} << 16;  // bytes of a time that is wri
 /// Takes one of its values after the other.
 class Cycler : public Object {
  public:
-  explicit Cycler(std::vector<Value> values) : values_(std::move(values)) {}
+  explicit Cycler(std::vector<Value> values) : values_(std::move(values)) {
+    for (const Value& value : values_) depth_ = std::max(depth_, depth_of(value) + 1);
+    require_shallow(depth_);
+  }
   std::string type_name() const override { return "Cycler"; }
   std::string full_type_name() const override { return "jinja2.utils.Cycler"; }
-  int depth() const override {
-    int deepest = 0;
-    for (const Value& value : values_) deepest = std::max(deepest, depth_of(value));
-    return deepest + 1;
-  }
+  int depth() const override { return depth_; }
   std::optional<Value> attribute(Interpreter& interpreter, std::string_view name) override;
   Value current() const { return values_[at_]; }
   Value next() {
@@ -34,6 +33,7 @@ class Cycler : public Object {
  private:
   std::vector<Value> values_;
   size_t at_ = 0;
+  int depth_ = 1;
 };
 
 Value cycler_next(Interpreter&, const Value& self, Arguments&) { return static_cast<Cycler*>(self.object())->next(); }
@@ -53,17 +53,20 @@ std::optional<Value> Cycler::attribute(Interpreter& interpreter, std::string_vie
 /// Its separator, but nothing the first time.
 class Joiner : public Object {
  public:
-  explicit Joiner(Value between) : between_(std::move(between)) {}
+  explicit Joiner(Value between) : between_(std::move(between)), depth_(depth_of(between_) + 1) {
+    require_shallow(depth_);
+  }
   std::string type_name() const override { return "Joiner"; }
   std::string full_type_name() const override { return "jinja2.utils.Joiner"; }
   bool is_callable() const override { return true; }
-  int depth() const override { return depth_of(between_) + 1; }
+  int depth() const override { return depth_; }
   Value call(Interpreter& interpreter, Arguments&) override {
     return std::exchange(is_used_, true) ? between_ : interpreter.make("");
   }
 
  private:
   Value between_;
+  int depth_;
   bool is_used_ = false;
 };
 

@@ -93,7 +93,7 @@ class PercentFormatter {
         more = false;
       at_ += more;
     }
-    field.width = number();
+    field.width = std::clamp<int64_t>(number(), -(int64_t{1} << 50), int64_t{1} << 50);
     if (field.width < 0) is_left = true, field.width = -field.width;
     if (at_ < text_.size() && text_[at_] == '.') {
       ++at_;

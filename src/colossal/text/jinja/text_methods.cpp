@@ -198,8 +198,9 @@ Value rjust(Interpreter& i, const Value& self, Arguments& a) { return justify(i,
 Value zfill(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Bound bound("zfill", arguments, {"width"}, 1);
   const std::string& text = bytes_of(self);
-  const int64_t zeros = bound.integer(0, 0) - self.text()->characters;
-  if (zeros <= 0) return self;
+  const int64_t width = bound.integer(0, 0);
+  if (width <= self.text()->characters) return self;
+  const int64_t zeros = width - self.text()->characters;
   interpreter.budget().take_bytes(zeros);
   const size_t sign = !text.empty() && (text[0] == '+' || text[0] == '-');
   return made(interpreter, self,

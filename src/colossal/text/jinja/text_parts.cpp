@@ -99,8 +99,8 @@ std::string replaced(Budget& budget, std::string_view text, std::string_view old
 }
 
 std::string justified(Budget& budget, const String& text, int64_t width, std::string_view fill, char side) {
+  if (width <= text.characters) return text.bytes;
   const int64_t missing = width - text.characters;
-  if (missing <= 0) return text.bytes;
   budget.take_bytes(missing, static_cast<int64_t>(fill.size()));
   const int64_t left = side == '<' ? 0 : side == '>' ? missing : missing / 2 + (missing & width & 1);
   std::string out;

@@ -158,12 +158,10 @@ int depth_of(const Value& value) {
   return value.object() ? value.object()->depth() : 0;
 }
 
-namespace {
 void require_shallow(int depth) {
   if (depth > kDeepestValue)
-    fail(Cause::Limit, "lists and dictionaries must be nested at most ", kDeepestValue, " deep");
+    fail(Cause::Limit, "lists, dictionaries and methods must be nested at most ", kDeepestValue, " deep");
 }
-}  // namespace
 
 Value make_text(Budget& budget, std::string bytes, bool markup) {
   budget.take_bytes(static_cast<int64_t>(bytes.size() + sizeof(String)));

@@ -157,6 +157,8 @@ class Object : public std::enable_shared_from_this<Object> {
 constexpr int kDeepestValue = 200;  ///< lists and dictionaries within each other
 
 int depth_of(const Value& value);
+/// Errors: deeper than kDeepestValue, since a value that goes is taken apart by functions that call themselves.
+void require_shallow(int depth);
 
 /// Texts, lists and tuples, taken from the budget.
 Value make_text(Budget& budget, std::string bytes, bool markup = false);
