@@ -157,6 +157,7 @@ for normalizer in (N.NFC(), N.NFD(), N.NFKC(), N.NFKD(), N.Lowercase(), N.Strip(
         check(str(normalizer)[:60], with_sections(base, normalizer=normalizer))
 splits = [P.Split(pattern, behavior, invert) for behavior in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous")
           for invert in (False, True) for pattern in (" ", Regex(r"[.,!?]+"), Regex(r"(?=\p{Lu})"))]
+splits += [P.Split(Regex(pattern), "isolated") for pattern in (" ?[^(\\s|[.,!?…。，、।۔،])]+", r"[a[b-d-]z]+", r"[[\d\]]x]+", r"(?:\p{L}\p{M}*)+")]
 for cut in (*splits, P.Whitespace(), P.WhitespaceSplit(), P.BertPreTokenizer(), P.Punctuation(), P.Punctuation("contiguous"),
             P.Punctuation("merged_with_next"), P.Digits(), P.Digits(True), P.CharDelimiterSplit("e"), P.FixedLength(3), P.Metaspace(),
             P.Metaspace(prepend_scheme="first"), P.Metaspace(prepend_scheme="never", split=False), P.Metaspace(replacement="_"),
@@ -183,6 +184,24 @@ for seed in range(12):
                                      normalized=rng.random() < 0.5, special=rng.random() < 0.3)])
     # tokenizers 0.23.3 decodes a normalized token to its normalized content, and shows it though it is special; we to what the file says.
     check(f"added tokens {seed}", json.loads(added.to_str()), decodes=False)
+
+# --- vocabularies learnt here
+
+(interop.temp_dir / "learn.txt").write_text("\n".join(CORPUS + texts("learn", 2000)))
+for size, least in ((1500, 0), (100000, 2)):
+    wanted = Tokenizer(models.BPE())
+    wanted.pre_tokenizer = P.ByteLevel(add_prefix_space=False)
+    from tokenizers import trainers
+    wanted.train([str(interop.temp_dir / "learn.txt")], trainers.BpeTrainer(
+        vocab_size=size, min_frequency=least, special_tokens=SPECIAL, initial_alphabet=P.ByteLevel.alphabet(), show_progress=False))
+    folder = interop.temp_dir / f"learnt{size}"
+    special = [word for token in SPECIAL for word in ("--special", token)]
+    interop.colossal("tokenizer", "train", "--vocabulary-size", size, "--least-count", least, "--output", folder, "--threads", 2, *special,
+                     interop.temp_dir / "learn.txt")
+    got, model = json.loads((folder / "tokenizer.json").read_text()), json.loads(wanted.to_str())["model"]
+    assert got["model"]["merges"] == model["merges"] and got["model"]["vocab"] == model["vocab"], size
+    print("learns the same", len(model["vocab"]), "tokens")
+    check("learnt", got)
 
 # --- sentencepiece, trained here
 

@@ -6,34 +6,23 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/text/byte_alphabet.h"
 #include "colossal/text/decoder.h"
 #include "colossal/text/hugging_face_tokenizer.h"
 #include "colossal/text/json_model.h"
 #include "colossal/text/normalizer.h"
 #include "colossal/text/post_processor.h"
-#include "colossal/text/pre_tokenizer.h"
-#include "colossal/text/regex.h"
-#include "colossal/text/word_patterns.h"
 #include "support/temporary_folder.h"
+#include "text/made_files.h"
 
 namespace colossal::text::sections_test {
 namespace {
 
 using nlohmann::json;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using Ids = std::vector<int64_t>;
 
 const std::string kMark = kMetaspace;
-
-std::vector<std::string> cut(const json& section, const std::string& text, bool first = true,
-                             Spelling spelling = Spelling::Alphabet) {
-  Words words;
-  PreTokenizer(section, spelling)(text, first, words);
-  std::vector<std::string> list;
-  for (const Word& word : words.list) list.emplace_back(word.text);
-  return list;
-}
 
 std::string normal(const json& section, const std::string& text) { return Normalizer(section)(text).text; }
 
@@ -42,123 +31,10 @@ json typed(const char* type, json options = json::object()) {
   return options;
 }
 
-json split(const char* regex, const char* behavior, bool invert = false) {
-  return typed("Split", {{"pattern", {{"Regex", regex}}}, {"behavior", behavior}, {"invert", invert}});
-}
-
 Ids encoded(const json& model, const std::string& word, bool bytes = false) {
   Ids ids;
   parse_model(model, bytes)->encode(word, ids);
   return ids;
-}
-
-TEST(PreTokenizer, CutsAsLlama3Does) {
-  const json byte_level = typed("ByteLevel", {{"add_prefix_space", false}, {"use_regex", false}});
-  const json section = typed("Sequence", {{"pretokenizers", {split(kLlama3Words, "Isolated"), byte_level}}});
-  EXPECT_TRUE(PreTokenizer(section, Spelling::Bytes).scanner());
-  const std::string text = "I'LL pay 12345 now!!\n\n  ok  ";
-  const std::vector<std::string> wanted{"I", "'LL", " pay", " ", "123", "45", " now", "!!\n\n", " ", " ok", "  "};
-  EXPECT_EQ(cut(section, text, true, Spelling::Bytes), wanted);
-  std::vector<std::string> spelled = cut(section, text);
-  for (std::string& word : spelled) word = from_byte_alphabet(word);
-  EXPECT_EQ(spelled, wanted);
-}
-
-/// Every pattern that the scanner knows gives what PCRE2 finds with it, whatever stands next to what.
-TEST(PreTokenizer, ScansWhatThePatternsMatch) {
-  const std::vector<const char*> patterns{kGpt2Words, kR50kWords, kCl100kWords, kLlama3Words, kQwen2Words};
-  const std::vector<std::string> parts{"a",
-                                       "Z",
-                                       "\xC3\xA9",
-                                       "\xE6\xBC\xA2",
-                                       "1",
-                                       "\xD9\xA3",
-                                       "'",
-                                       "s",
-                                       "LL",
-                                       "\xC5\xBF",
-                                       " ",
-                                       "\t",
-                                       "\n",
-                                       "\r",
-                                       "\xC2\xA0",
-                                       "\xC2\x85",
-                                       ".",
-                                       "\xCC\x81",
-                                       "\xF0\x9F\xA6\x99",
-                                       "-",
-                                       "'ve",
-                                       "\xE1\xA0\x8E"};
-  unsigned state = 1;
-  for (const char* pattern : patterns) {
-    const auto scanner = WordScanner::of(pattern);
-    ASSERT_TRUE(scanner) << pattern;
-    const Regex regex(pattern, Dialect::Rust);
-    for (int i = 0; i < 4000; ++i) {
-      std::string text;
-      for (int n = 0; n < 12; ++n) text += parts[((state = state * 1664525 + 1013904223) >> 16) % parts.size()];
-      size_t at = 0;
-      for (const Regex::Match& match : regex.find_all(text)) {
-        ASSERT_EQ(match.begin, at) << pattern << "\n" << text;
-        at += scanner->first_word(std::string_view(text).substr(at));
-        ASSERT_EQ(match.end, at) << pattern << "\n" << text;
-      }
-      ASSERT_EQ(at, text.size());
-    }
-  }
-}
-
-TEST(PreTokenizer, SplitsByEveryBehavior) {
-  EXPECT_THAT(cut(split("[.]+", "Isolated"), "a..b.c"), ElementsAre("a", "..", "b", ".", "c"));
-  EXPECT_THAT(cut(split("[.]", "Removed"), "a..b.c"), ElementsAre("a", "b", "c"));
-  EXPECT_THAT(cut(split("[.]", "MergedWithPrevious"), "a..b.c"), ElementsAre("a.", ".", "b.", "c"));
-  EXPECT_THAT(cut(split("[.]", "MergedWithNext"), "a..b.c"), ElementsAre("a", ".", ".b", ".c"));
-  EXPECT_THAT(cut(split("[.]", "Contiguous"), "a..b.c"), ElementsAre("a", "..", "b", ".", "c"));
-  EXPECT_THAT(cut(split("[a-z]+", "Removed", true), "a..bc.c"), ElementsAre("a", "bc", "c"));
-  EXPECT_THAT(cut(split("[a-z]+", "MergedWithNext", true), "a..bc"), ElementsAre("a", "..bc"));
-  EXPECT_THAT(cut(split("(?=[A-Z])", "Isolated"), "aBcDe"), ElementsAre("a", "Bc", "De")) << "of nothing, it cuts";
-  EXPECT_THAT(cut(split(R"(\s+$)", "Removed"), "a  \nb "), ElementsAre("a", "\nb")) << "$ is the end of a line";
-  EXPECT_THAT(cut(split(R"([^\S\n]+)", "Removed"), "a\xC2\x85\xE1\xA0\x8E b\nc"),
-              ElementsAre("a", "\xE1\xA0\x8E", "b\nc"))
-      << "U+0085 is white space, U+180E is none";
-  EXPECT_THAT(cut(split(R"(\w+|\h)", "Isolated"), "a\xCC\x81_1-"), ElementsAre("a\xCC\x81_1", "-"));
-}
-
-TEST(PreTokenizer, CutsByMetaspace) {
-  EXPECT_THAT(cut(typed("Metaspace"), "a b  c"), ElementsAre(kMark + "a", kMark + "b", kMark, kMark + "c"));
-  EXPECT_THAT(cut(typed("Metaspace", {{"prepend_scheme", "first"}}), "a b", false), ElementsAre("a", kMark + "b"));
-  EXPECT_THAT(cut(typed("Metaspace", {{"prepend_scheme", "first"}}), "a"), ElementsAre(kMark + "a"));
-  EXPECT_THAT(cut(typed("Metaspace", {{"prepend_scheme", "never"}}), "a"), ElementsAre("a"));
-  EXPECT_THAT(cut(typed("Metaspace", {{"add_prefix_space", false}}), "a"), ElementsAre("a"));
-  EXPECT_THAT(cut(typed("Metaspace", {{"split", false}, {"replacement", "_"}}), "a b"), ElementsAre("_a_b"));
-  const json after =
-      typed("Sequence",
-            {{"pretokenizers",
-              {typed("CharDelimiterSplit", {{"delimiter", "|"}}), typed("Metaspace", {{"prepend_scheme", "first"}})}}});
-  EXPECT_THAT(cut(after, "a|b"), ElementsAre(kMark + "a", "b"));
-  EXPECT_THAT(cut(after, "|b"), ElementsAre("b")) << "what starts behind a delimiter does not start the text";
-}
-
-TEST(PreTokenizer, CutsByClassesOfCharacters) {
-  EXPECT_THAT(cut(typed("Digits", {{"individual_digits", true}}), "a12b"), ElementsAre("a", "1", "2", "b"));
-  EXPECT_THAT(cut(typed("Digits"), "a12b\xD9\xA3"), ElementsAre("a", "12", "b", "\xD9\xA3"));
-  EXPECT_THAT(cut(typed("Whitespace"), "a_b, c!?"), ElementsAre("a_b", ",", "c", "!?"));
-  EXPECT_THAT(cut(typed("WhitespaceSplit"), " a,\xE3\x80\x80 b "), ElementsAre("a,", "b"));
-  EXPECT_THAT(cut(typed("BertPreTokenizer"), "a.b $c"), ElementsAre("a", ".", "b", "$", "c"));
-  EXPECT_THAT(cut(typed("Punctuation"), "a..b"), ElementsAre("a", ".", ".", "b"));
-  EXPECT_THAT(cut(typed("Punctuation", {{"behavior", "Contiguous"}}), "a..b"), ElementsAre("a", "..", "b"));
-  EXPECT_THAT(cut(typed("FixedLength", {{"length", 2}}), "a\xC3\xA9z"), ElementsAre("a\xC3\xA9", "z"));
-  EXPECT_THAT(cut(nullptr, "a b"), ElementsAre("a b"));
-  EXPECT_THAT(cut(nullptr, ""), ElementsAre());
-  EXPECT_THAT(cut(typed("ByteLevel"), "a"), ElementsAre(to_byte_alphabet(" a"))) << "a prefix space is the default";
-}
-
-TEST(PreTokenizer, StepsBehindTheByteAlphabetSeeIt) {
-  // The third byte of U+2032 is spelled U+00B2, a digit.
-  const json steps = typed("Sequence", {{"pretokenizers",
-                                         {typed("ByteLevel", {{"add_prefix_space", false}, {"use_regex", false}}),
-                                          typed("Digits", {{"individual_digits", true}})}}});
-  EXPECT_THAT(cut(steps, "\xE2\x80\xB2", true, Spelling::Bytes), ElementsAre("\xE2\x80", "\xB2"));
 }
 
 TEST(Normalizer, ByForms) {
@@ -208,35 +84,8 @@ TEST(Normalizer, AsBertDoes) {
   EXPECT_EQ(normal(kept, "\xC3\x89\t\xE6\xBC\xA2"), "\xC3\xA9\t\xE6\xBC\xA2");
 }
 
-/// A character map with one rule: `from`, one byte, becomes `to`.
-std::string charsmap(char from, const std::string& to) {
-  std::vector<uint32_t> units(256);
-  const auto byte = static_cast<unsigned char>(from);
-  units[0] = 1u << 10;  // the root's children are at 1 ^ byte
-  const uint32_t child = 1 ^ byte, leaf = child ^ 2;
-  units[child] = (2u << 10) | (1u << 8) | byte;  // a rule ends here, its value is at child ^ 2
-  units[leaf] = 1u << 31;                        // the offset of the value: 0
-  const uint32_t size = 1024;
-  std::string bytes(reinterpret_cast<const char*>(&size), 4);
-  bytes.append(reinterpret_cast<const char*>(units.data()), size);
-  return bytes + to + std::string(1, '\0');
-}
-
-std::string base64(const std::string& bytes) {
-  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : bytes) {
-    bits = bits << 8 | static_cast<unsigned char>(c);
-    for (count += 8; count >= 6; count -= 6) text += kDigits[bits >> (count - 6) & 63];
-  }
-  if (count > 0) text += kDigits[bits << (6 - count) & 63];
-  return text;
-}
-
 TEST(Normalizer, ByAPrecompiledMap) {
-  const json map = typed("Precompiled", {{"precompiled_charsmap", base64(charsmap('q', "kw"))}});
+  const json map = typed("Precompiled", {{"precompiled_charsmap", made::base64(made::charsmap('q', "kw"))}});
   EXPECT_EQ(normal(map, "aq q"), "akw kw");
   EXPECT_EQ(normal(map,
                    "q\xCC\x81"
@@ -350,6 +199,13 @@ TEST(Decoder, ByType) {
   EXPECT_EQ(decoded(typed("ByteFallback"), {"<0xC3>", "<0xA9>", "<0xZZ>"}), "\xC3\xA9<0xZZ>");
   EXPECT_EQ(decoded(typed("CTC"), {"a", "a", "<pad>", "a", "|", "b"}), "aa b");
   EXPECT_EQ(decoded(typed("Strip", {{"content", " "}, {"start", 1}, {"stop", 1}}), {"  a", "b  "}), " ab ");
+  EXPECT_EQ(decoded(typed("Strip", {{"start", std::numeric_limits<int64_t>::max()}}), {"  "}), "");
+  EXPECT_THAT(
+      [&] { decoded(typed("Strip", {{"content", ""}, {"start", std::numeric_limits<int64_t>::max()}}), {"a"}); },
+      testing::ThrowsMessage<Error>(HasSubstr("must be one character")))
+      << "it never ended";
+  EXPECT_THAT([&] { decoded(typed("Strip", {{"start", -1}}), {"a"}); },
+              testing::ThrowsMessage<Error>(HasSubstr("must not be negative: got -1 and 0")));
   const json strip = typed("Strip", {{"content", " "}, {"start", 1}, {"stop", 0}});
   const json llama = typed("Sequence", {{"decoders",
                                          {typed("Replace", {{"pattern", {{"String", kMark}}}, {"content", " "}}),
@@ -399,6 +255,10 @@ TEST(AddedTokens, WithTheirOptions) {
   EXPECT_THAT(encoded_with({{"content", "."}, {"lstrip", true}, {"rstrip", true}}, "a . . a"), ElementsAre(1, 5, 5, 1));
   EXPECT_THAT(encoded_with({{"content", "\n"}, {"lstrip", true}, {"rstrip", true}}, "a\n\na"), ElementsAre(1, 5, 1))
       << "the first takes the second along, which is white space";
+  for (const bool right : {false, true})
+    EXPECT_THAT(encoded_with({{"content", "\n"}, {"lstrip", !right}, {"rstrip", right}}, std::string(400'000, '\n')),
+                testing::Each(5))
+        << "minutes, were it quadratic";
   EXPECT_THAT(encoded_with({{"content", "xy"}, {"single_word", true}}, "a xy"), ElementsAre(4, 5));
   EXPECT_THAT(encoded_with({{"content", "xy"}, {"single_word", true}}, "axy"), ElementsAre(0));
 }

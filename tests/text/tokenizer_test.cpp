@@ -2,14 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/text/byte_alphabet.h"
 #include "colossal/text/byte_tokenizer.h"
 #include "colossal/text/hugging_face_tokenizer.h"
+#include "colossal/text/piece_trie.h"
 #include "colossal/text/utf8.h"
+#include "colossal/text/word_cache.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::text::tokenizer_test {
@@ -217,6 +222,86 @@ TEST(HuggingFaceTokenizer, MergesByRankThenFromTheLeft) {
   EXPECT_THAT(tokenizer->encode("ab<s>ab"), ElementsAre(6, 1, 5)) << "the first text alone gets the space";
   EXPECT_THAT(tokenizer->encode(""), ElementsAre());
   EXPECT_EQ(tokenizer->decode({6, 6}), "ab ab");
+}
+
+/// A byte-level vocabulary of single bytes and RoBERTa's special tokens, as vocab.json and merges.txt, beside `config`.
+std::unique_ptr<Tokenizer> made_of_older_files(const json& config, const json& model_config = nullptr) {
+  test::TemporaryFolder folder;
+  json vocabulary = {{"<s>", 0}, {"<pad>", 1}, {"</s>", 2}, {"<unk>", 3}};
+  for (int byte = 0; byte < 256; ++byte)
+    vocabulary[to_byte_alphabet(std::string(1, static_cast<char>(byte)))] = byte + 10;
+  folder.write("vocab.json", vocabulary.dump());
+  folder.write("merges.txt", "#version: 0.2\n");
+  if (!config.is_null()) folder.write("tokenizer_config.json", config.dump());
+  if (!model_config.is_null()) folder.write("config.json", model_config.dump());
+  return make_tokenizer(folder.path());
+}
+
+TEST(HuggingFaceTokenizer, OlderFilesPutTokensAroundAsTheConfigSays) {
+  EXPECT_THAT(made_of_older_files(nullptr)->encode_whole("a").ids, ElementsAre('a' + 10));
+  const auto opt = made_of_older_files({{"tokenizer_class", "GPT2Tokenizer"},
+                                        {"add_bos_token", true},
+                                        {"bos_token", {{"content", "</s>"}, {"lstrip", false}}}});
+  EXPECT_THAT(opt->encode_prompt("a"), ElementsAre(2, 'a' + 10)) << "OPT's prompts begin with </s>";
+  EXPECT_THAT(opt->encode_pair("a", "b").ids, ElementsAre(2, 'a' + 10, 'b' + 10));
+  EXPECT_EQ(opt->begin_id(), 2);
+  for (const auto& roberta :
+       {made_of_older_files({{"tokenizer_class", "RobertaTokenizer"}, {"add_prefix_space", true}}),
+        made_of_older_files({{"add_prefix_space", true}}, {{"model_type", "roberta"}})}) {
+    EXPECT_THAT(roberta->encode_whole("a").ids, ElementsAre(0, ' ' + 10, 'a' + 10, 2));
+    EXPECT_THAT(roberta->encode_pair(" a", " b").ids, ElementsAre(0, ' ' + 10, 'a' + 10, 2, 2, ' ' + 10, 'b' + 10, 2));
+  }
+  EXPECT_THAT(message_of([] { made_of_older_files({{"add_bos_token", true}}); }),
+              HasSubstr("the bos_token <|endoftext|> is not in vocab.json"));
+}
+
+TEST(EncodeAll, GivesTheIdsOfEachTextByAnyNumberOfThreads) {
+  const ByteTokenizer tokenizer;
+  for (const int threads : {0, 1, 3, 1024})
+    EXPECT_THAT(encode_all(tokenizer, {"ab", "", "c"}, threads),
+                ElementsAre(ElementsAre('a', 'b'), ElementsAre(), ElementsAre('c')));
+  EXPECT_THROW(for_each_index(100, 3, [](size_t i) { require(i != 70, "test", "bad"); }), Error);
+}
+
+/// Each thread wants 8 MiB of addresses for its stack: where there are none, it cannot start.
+TEST(EncodeAllDeathTest, DoesWithTheThreadsThatCanBeStarted) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto work = [] {
+    const rlimit none{1, 1};
+    setrlimit(RLIMIT_AS, &none);
+    std::atomic<int> count{0};
+    for_each_index(64, 64, [&](size_t) { ++count; });
+    std::_Exit(count == 64 ? 0 : 1);
+  };
+  EXPECT_EXIT(work(), testing::ExitedWithCode(0), "");
+}
+
+TEST(WordCache, GivesTheIdsOfNoOtherWord) {
+  WordCache cache;
+  unsigned state = 3;
+  const auto random = [&] { return (state = state * 1664525 + 1013904223) >> 16; };
+  std::vector<int64_t> ids;
+  for (int i = 0; i < 200'000; ++i) {  // of three characters, zero among them, so that many words are alike
+    std::string word;
+    for (size_t left = 1 + random() % 26; left > 0; --left) word += static_cast<char>(random() % 3);
+    const int64_t id = static_cast<int64_t>(std::hash<std::string>()(word) & 0xFFFFFF);
+    ids.clear();
+    if (cache.find(word, ids)) {
+      ASSERT_THAT(ids, ElementsAre(id, 1));
+    } else {
+      ids = {id, 1};
+      cache.keep(word, ids.data(), ids.size());
+      ASSERT_EQ(cache.find(word, ids), word.size() <= 24);
+    }
+  }
+  EXPECT_FALSE(cache.find("", ids));
+}
+
+TEST(PieceTrie, HasABoundOfItsMemory) {
+  PieceTrie trie(4);
+  trie.add("abc", 1);
+  trie.add("ab", 2);
+  EXPECT_THAT(message_of([&] { trie.add("abd", 3); }), HasSubstr("must have at most 4 nodes"));
 }
 
 TEST(HuggingFaceTokenizer, LongWordsTakeNoQuadraticTime) {

@@ -10,6 +10,7 @@
 #include "colossal/cli/schedule.h"
 #include "colossal/cli/schedule_lr.h"
 #include "colossal/cli/tokenize.h"
+#include "colossal/cli/tokenizer_train.h"
 #include "colossal/cli/train.h"
 
 namespace colossal::cli {
@@ -26,6 +27,7 @@ std::vector<Command> commands(const models::Registry* models) {
       {"schedule", "draw a pipeline schedule, or compare all of them", schedule},
       {"schedule-lr", "draw the learning rate over a run, or compare all schedules", schedule_lr},
       {"tokenize", "text to token ids and back, by any tokenizer that models come with", tokenize},
+      {"tokenizer", "`tokenizer train` learns a vocabulary from text", tokenizer},
       {"bench", "measure parts of the system; `colossal bench` lists them", bench},
       {"models", "list the models: what each does, its presets and its own keys", with_models(list_models)},
       {"info", "what this machine and this build can do", info},

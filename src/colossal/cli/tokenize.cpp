@@ -1,7 +1,10 @@
 #include "colossal/cli/tokenize.h"
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -81,12 +84,12 @@ void put(const std::string& line) {
 /// The ids of each line as a list a line.
 std::vector<Ids> encoded(const TokenizeRequest& request, const text::Tokenizer& tokenizer,
                          const std::vector<NumberedLine>& lines) {
-  std::vector<std::string> texts;
-  for (const NumberedLine& line : lines) texts.push_back(request.as_json ? text_of(line) : line.text);
-  if (!request.special)
-    return text::encode_all(tokenizer, std::vector<std::string_view>(texts.begin(), texts.end()), request.threads);
-  std::vector<Ids> all;
-  for (const std::string& text : texts) all.push_back(tokenizer.encode_whole(text).ids);
+  std::vector<Ids> all(lines.size());
+  text::for_each_index(lines.size(), request.threads, [&](size_t i) {
+    const std::string text = request.as_json ? text_of(lines[i]) : "";
+    const std::string_view view = request.as_json ? text : lines[i].text;
+    all[i] = request.special ? tokenizer.encode_whole(view).ids : tokenizer.encode(view);
+  });
   return all;
 }
 
@@ -94,8 +97,11 @@ std::vector<Ids> encoded(const TokenizeRequest& request, const text::Tokenizer& 
 void answer(const TokenizeRequest& request, const text::Tokenizer& tokenizer, const std::vector<NumberedLine>& lines,
             size_t& tokens) {
   if (request.decode) {
-    for (const NumberedLine& line : lines)
-      put(json(text::valid_utf8(tokenizer.decode(ids_of_line(line), request.special))).dump());
+    std::vector<std::string> texts(lines.size());
+    text::for_each_index(lines.size(), request.threads, [&](size_t i) {
+      texts[i] = json(text::valid_utf8(tokenizer.decode(ids_of_line(lines[i]), request.special))).dump();
+    });
+    for (const std::string& text : texts) put(text);
     return;
   }
   for (const Ids& ids : encoded(request, tokenizer, lines)) {
@@ -117,6 +123,7 @@ size_t tokenize_stream(const TokenizeRequest& request, const text::Tokenizer& to
     answer(request, tokenizer, lines, tokens);
     lines.clear();
   }
+  require(!in.bad(), "tokenize", "cannot read ", request.file.empty() ? "standard input" : request.file, " to its end");
   answer(request, tokenizer, lines, tokens);
   return tokens;
 }
@@ -142,17 +149,19 @@ int tokenize(const Arguments& arguments) {
   app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"")
       ->excludes(decode);
   app.add_flag("--count", r.count, "how many tokens there are, and nothing else")->excludes(decode);
-  app.add_option("--threads", r.threads, "that encode")->capture_default_str()->check(CLI::Range(1, 1024));
+  app.add_option("--threads", r.threads, "that encode or decode")->capture_default_str()->check(CLI::Range(1, 1024));
   parse(app, arguments);
   if (r.whole && r.as_json) throw UsageError("colossal tokenize: --whole and --json do not go together");
   const auto tokenizer = text::make_tokenizer(r.tokenizer);
   std::ifstream file;
   if (!r.file.empty()) {
     file.open(r.file, std::ios::binary);
-    require(file.good(), "tokenize", "cannot read ", r.file);
+    require(file.good() && !std::filesystem::is_directory(r.file), "tokenize", "cannot read ", r.file);
   }
   const size_t tokens = tokenize_stream(r, *tokenizer, r.file.empty() ? std::cin : file);
   if (r.count) put(std::to_string(tokens));
+  require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "tokenize",
+          "standard output cannot be written: ", std::strerror(errno));
   return 0;
 }
 

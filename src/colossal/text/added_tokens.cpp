@@ -53,7 +53,6 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
 }
 
 const AddedToken* AddedTokens::at(std::string_view text) const {
-  if (!starts_[static_cast<unsigned char>(text[0])]) return nullptr;
   const AddedToken* longest = nullptr;
   trie_.prefixes(text, [&](size_t, int32_t i) { longest = &tokens_[i]; });
   return longest;
@@ -61,8 +60,10 @@ const AddedToken* AddedTokens::at(std::string_view text) const {
 
 std::vector<AddedTokens::Piece> AddedTokens::cut(std::string_view text) const {
   std::vector<Piece> pieces;
-  size_t start = 0;
+  size_t start = 0, blank_from = 0, blank_until = 0;  // the white space that was last taken along behind a token
   for (size_t i = 0; i < text.size() && !tokens_.empty();) {
+    while (i < text.size() && !starts_[static_cast<unsigned char>(text[i])]) ++i;
+    if (i == text.size()) break;
     const AddedToken* token = at(text.substr(i));
     if (!token) {
       ++i;
@@ -71,8 +72,14 @@ std::vector<AddedTokens::Piece> AddedTokens::cut(std::string_view text) const {
     size_t begin = i, end = i + token->content.size();
     i = end;  // the search goes on here, though white space behind the token is taken: as the package does
     if (token->is_single_word && !stands_alone(text.substr(0, begin), text.substr(end))) continue;
-    if (token->strips_left) begin = std::max(begin - spaces_before(text.substr(0, begin)), start);
-    if (token->strips_right) end += spaces_behind(text.substr(end));
+    if (token->strips_left) begin = begin > start ? begin - spaces_before(text.substr(start, begin - start)) : start;
+    if (token->strips_right) {  // white space is looked at once, however many tokens are made of it
+      if (end < blank_from || end > blank_until) {
+        blank_from = end;
+        blank_until = end + spaces_behind(text.substr(end));
+      }
+      end = blank_until;
+    }
     if (begin > end) continue;
     if (start < begin) pieces.push_back({text.substr(start, begin - start), -1});
     if (begin < end) pieces.push_back({text.substr(begin, end - begin), token->id});  // else the last one took it along

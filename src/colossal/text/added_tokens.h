@@ -27,7 +27,8 @@ class AddedTokens {
     std::string_view text;
     int32_t id;  ///< of an added token; -1: ordinary text
   };
-  /// The text in order. Where several tokens start at one place the longest is taken.
+  /// The text in order. Where several tokens start at one place the longest is taken. Cost: O(n m) for n bytes and
+  /// tokens of at most m.
   std::vector<Piece> cut(std::string_view text) const;
   bool empty() const { return tokens_.empty(); }
 

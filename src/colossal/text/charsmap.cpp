@@ -11,6 +11,8 @@ namespace {
 bool has_leaf(uint32_t unit) { return unit >> 8 & 1; }
 uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t label_of(uint32_t unit) { return unit & 0x800000FF; }
+constexpr size_t kLongestValue = 1024;  // of NFKC it is 33 bytes: one is written for each character of a text
+
 uint32_t offset_of(uint32_t unit) { return unit >> 10 << ((unit & 0x200) >> 6); }
 
 }  // namespace
@@ -26,12 +28,18 @@ Charsmap::Charsmap(std::string_view bytes) {
   units_.resize(size / 4);
   std::memcpy(units_.data(), bytes.data(), size);
   values_ = bytes.substr(size);
+  require(values_.empty() || values_.back() == '\0', "tokenizer",
+          "the precompiled character map ends within a replacement");
+  for (size_t begin = 0, end; begin < values_.size(); begin = end + 1) {
+    end = values_.find('\0', begin);
+    require(end - begin <= kLongestValue, "tokenizer", "a replacement of the precompiled character map must be of at ",
+            "most ", kLongestValue, " bytes: got ", end - begin);
+  }
 }
 
 std::string_view Charsmap::value_at(uint32_t offset) const {
   if (offset >= values_.size()) return {};
-  const size_t end = values_.find('\0', offset);
-  return std::string_view(values_).substr(offset, end == std::string::npos ? end : end - offset);
+  return std::string_view(values_).substr(offset, values_.find('\0', offset) - offset);
 }
 
 /// Calls found(length, offset) for each prefix that is in the trie, until it returns false.

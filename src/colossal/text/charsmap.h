@@ -12,7 +12,7 @@ namespace colossal::text {
 class Charsmap {
  public:
   /// Empty `bytes`: a map that replaces nothing.
-  /// Errors: throws Error("tokenizer", ...) where sizes do not fit.
+  /// Errors: throws Error("tokenizer", ...) where sizes do not fit, or a replacement is of more than 1024 bytes.
   explicit Charsmap(std::string_view bytes = {});
   bool empty() const { return units_.empty(); }
   struct Rule {

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/text/byte_alphabet.h"
 #include "colossal/text/json_section.h"
 #include "colossal/text/normalizer.h"
@@ -50,11 +51,8 @@ void fuse(Tokens& tokens) {
 /// Takes at most `start` of the character from the front and `stop` from the end.
 std::string stripped(const std::string& text, const std::string& character, int64_t start, int64_t stop) {
   std::string_view rest = text;
-  for (int64_t i = 0; i < start && rest.substr(0, character.size()) == character; ++i)
-    rest.remove_prefix(character.size());
-  for (int64_t i = 0;
-       i < stop && rest.size() >= character.size() && rest.substr(rest.size() - character.size()) == character; ++i)
-    rest.remove_suffix(character.size());
+  for (int64_t i = 0; i < start && rest.starts_with(character); ++i) rest.remove_prefix(character.size());
+  for (int64_t i = 0; i < stop && rest.ends_with(character); ++i) rest.remove_suffix(character.size());
   return std::string(rest);
 }
 
@@ -122,8 +120,13 @@ void Decoder::add(const json& section) {
       state.fused = true;
     });
   } else if (type == "Strip") {
-    each([character = value_or<std::string>(section, "content", " "), start = value_or<int64_t>(section, "start", 0),
-          stop = value_or<int64_t>(section, "stop", 0)](std::string& token, bool, const State& state) {
+    const auto character = value_or<std::string>(section, "content", " ");
+    const auto start = value_or<int64_t>(section, "start", 0), stop = value_or<int64_t>(section, "stop", 0);
+    require(!character.empty() && first_code_point(character).length == character.size(), "tokenizer",
+            "the content of the decoder Strip must be one character: got ", printable(character));
+    require(start >= 0 && stop >= 0, "tokenizer", "start and stop of the decoder Strip must not be negative: got ",
+            start, " and ", stop);
+    each([character, start, stop](std::string& token, bool, const State& state) {
       const bool inner = state.within && state.fused;
       token = stripped(token, character, inner ? 0 : start, inner ? 0 : stop);
     });

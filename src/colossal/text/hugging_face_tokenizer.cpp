@@ -235,9 +235,10 @@ std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path) 
   const std::string beside = (file.parent_path() / "tokenizer_config.json").string();
   try {
     const json config = fs::exists(beside) ? read_json(beside) : json::object();
-    const json tokenizer = file.filename() == "vocab.json" ? from_vocabulary_and_merges(file.parent_path().string())
-                           : file.extension() == ".txt"    ? from_vocabulary_text(file.string(), config)
-                                                           : read_json(file.string());
+    const json tokenizer = file.filename() == "vocab.json"
+                               ? from_vocabulary_and_merges(file.parent_path().string(), config)
+                           : file.extension() == ".txt" ? from_vocabulary_text(file.string(), config)
+                                                        : read_json(file.string());
     return std::make_unique<HuggingFaceTokenizer>(describe(tokenizer, config));
   } catch (const json::exception& error) {
     throw Error("tokenizer", concat(file.string(), ": not a tokenizer: ", error.what()));

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "colossal/base/error.h"
+
 namespace colossal::text {
+
 int32_t PieceTrie::child(int32_t node, unsigned char byte) const {
   const std::vector<Edge>& edges = nodes_[node].edges;
   const auto found = std::lower_bound(edges.begin(), edges.end(), byte,
@@ -16,6 +19,8 @@ void PieceTrie::add(std::string_view key, int32_t value) {
     const auto byte = static_cast<unsigned char>(c);
     int32_t next = child(node, byte);
     if (next < 0) {
+      require(nodes_.size() < most_, "tokenizer",
+              "the pieces of the vocabulary are too long: a tree of them must have ", "at most ", most_, " nodes");
       next = static_cast<int32_t>(nodes_.size());
       nodes_.emplace_back();
       std::vector<Edge>& edges = nodes_[node].edges;

@@ -20,7 +20,8 @@ class Regex {
   /// White space (\s) is White_Space and a word's character (\w, \b) UTS 18's in both dialects, whatever PCRE2's
   /// version takes them for.
   /// Errors: throws Error("tokenizer", pattern and reason) unless it compiles, and for what the dialect has another
-  /// meaning for than PCRE2: in Oniguruma's a + behind {n,m}, \h inside brackets, nested brackets.
+  /// meaning for than PCRE2: in Oniguruma's a + behind {n,m}, && and brackets that exclude within brackets; PCRE2's own
+  /// verbs, (*...).
   explicit Regex(const std::string& pattern, Dialect dialect = Dialect::Oniguruma);
   /// A pattern that matches `text` itself.
   static Regex of_string(const std::string& text);
@@ -28,12 +29,13 @@ class Regex {
     size_t begin, end;
   };
   /// The matches from left to right that do not overlap, empty ones among them, but none that is empty where the last
-  /// one ended. Bytes that are not UTF-8 match nothing.
-  /// Errors: throws Error("tokenizer", ...) when the pattern backtracks beyond PCRE2's limits.
+  /// one ended. Bytes that are not UTF-8 match nothing, and no match goes across them.
+  /// Errors: throws Error("tokenizer", ...) when the pattern backtracks more than ten million times, or 64 MiB deep.
   std::vector<Match> find_all(std::string_view text) const;
 
  private:
   struct Code;
+  class Search;
   std::shared_ptr<const Code> code_;
 };
 

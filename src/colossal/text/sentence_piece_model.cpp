@@ -74,7 +74,8 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut(std::string_view t
   }
 }
 
-/// Sums are in fp32, as sentencepiece's are: which of two ways is better may hang on their rounding.
+/// Sums are in fp32, as those of sentencepiece 0.2.3: which of two ways is better may hang on their rounding. (Releases
+/// up to 0.2.1 compared a piece's sum in fp64 before they rounded it.)
 std::vector<SentencePieceModel::Part> SentencePieceModel::cut_unigram(std::string_view text) const {
   struct Node {
     float score = 0;
@@ -94,7 +95,7 @@ std::vector<SentencePieceModel::Part> SentencePieceModel::cut_unigram(std::strin
     trie_.prefixes(text.substr(at), [&](size_t size, int32_t id) {
       if (type_of(id) == Type::Unused) return;
       const float score = type_of(id) == Type::UserDefined
-                              ? static_cast<float>(static_cast<float>(size) * most_score_ - 0.1)  // always chosen
+                              ? static_cast<float>(size) * most_score_ - 0.1F  // always chosen
                               : file_.pieces[id].score;
       offer(at, at + size, id, score + here);
       is_piece |= size == length;

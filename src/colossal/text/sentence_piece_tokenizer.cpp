@@ -167,7 +167,8 @@ std::unique_ptr<Tokenizer> read_sentence_piece(const std::string& path) {
     if (fs::exists(beside)) {
       const nlohmann::json config = read_json_object(beside, "tokenizer", {.bytes = int64_t{64} << 20});
       around.begin = value_or(config, "add_bos_token", true);
-      around.end = value_or(config, "add_eos_token", false);
+      around.end = value_or(config, "add_eos_token", false) ||
+                   value_or<std::string>(config, "tokenizer_class", "").starts_with("T5Tokenizer");
     }
     return std::make_unique<SentencePieceTokenizer>(SentencePieceFile::parse(read_file(path, int64_t{256} << 20)),
                                                     around);

@@ -23,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kLlama3Ranks = 128000;
+constexpr size_t kLongestToken = 1024;  // o200k_base's longest is of 128 bytes; each is looked up at all its cuts
 
 /// What a file of ranks does not say.
 struct EncodingRules {
@@ -111,6 +112,8 @@ Vocabulary parse_ranks(std::string_view bytes) {
     const std::string token = from_base64(base64);
     require(!token.empty() && vocabulary.id_of(token) < 0 && vocabulary.token(rank).empty(), "tokenizer", "line ", line,
             ": a token or a rank is empty or there twice: rank ", rank);
+    require(token.size() <= kLongestToken, "tokenizer", "line ", line, ": a token must be of at most ", kLongestToken,
+            " bytes: got ", token.size());
     vocabulary.add(token, rank);
   });
   return vocabulary;

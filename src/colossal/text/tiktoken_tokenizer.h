@@ -15,7 +15,7 @@ namespace colossal::text {
 /// encode() takes special tokens in the text for what they are, as the other tokenizers of this layer do (tiktoken's
 /// allowed_special="all").
 /// Errors: throws Error("tokenizer", ...) with the line that is damaged, for ranks that are there twice, a byte without
-/// a rank, and a file of which nothing says the pattern.
+/// a rank, a token of more than 1024 bytes, and a file of which nothing says the pattern.
 std::unique_ptr<Tokenizer> read_tiktoken(const std::string& path);
 
 /// The bytes are those of such a file: the first line is base64, a space and a number.

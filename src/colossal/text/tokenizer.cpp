@@ -5,6 +5,7 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "colossal/base/error.h"
@@ -25,7 +26,7 @@ Encoding Tokenizer::encode_whole(std::string_view text) const {
 
 Encoding Tokenizer::encode_pair(std::string_view first, std::string_view second) const {
   Encoding pair = encode_whole(first);
-  const std::vector<int64_t> more = encode(second);
+  const std::vector<int64_t> more = encode_whole(second).ids;
   pair.ids.insert(pair.ids.end(), more.begin(), more.end());
   pair.types.resize(pair.ids.size(), 1);
   return pair;
@@ -40,26 +41,36 @@ std::string Tokenizer::decode(const std::vector<int64_t>& ids, bool with_special
   return text;
 }
 
-std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const std::vector<std::string_view>& texts,
-                                             int threads) {
-  std::vector<std::vector<int64_t>> ids(texts.size());
+void for_each_index(size_t count, int threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next{0};
   std::exception_ptr failed;
   std::mutex mutex;
-  const auto work = [&] {
+  const auto take = [&] {
     try {
-      for (size_t i; (i = next.fetch_add(1)) < texts.size();) ids[i] = tokenizer.encode(texts[i]);
+      for (size_t i; (i = next.fetch_add(1)) < count;) work(i);
     } catch (...) {
       const std::lock_guard lock(mutex);
       failed = std::current_exception();
-      next = texts.size();
+      next = count;
     }
   };
-  std::vector<std::thread> others;
-  for (int i = 1; i < threads; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
+  {
+    std::vector<std::jthread> others;
+    const size_t wanted = std::min(count, static_cast<size_t>(std::max(threads, 1)));
+    others.reserve(wanted);
+    try {
+      while (others.size() + 1 < wanted) others.emplace_back(take);
+    } catch (const std::system_error&) {  // no more threads may be started: those there are do the work
+    }
+    take();
+  }
   if (failed) std::rethrow_exception(failed);
+}
+
+std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const std::vector<std::string_view>& texts,
+                                             int threads) {
+  std::vector<std::vector<int64_t>> ids(texts.size());
+  for_each_index(texts.size(), threads, [&](size_t i) { ids[i] = tokenizer.encode(texts[i]); });
   return ids;
 }
 

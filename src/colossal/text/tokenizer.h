@@ -1,6 +1,7 @@
 // Text to token ids and back.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ class Tokenizer {
   /// As encode(), with the special tokens that a model expects around a prompt (LLaMA: the begin token first).
   virtual std::vector<int64_t> encode_prompt(std::string_view text) const { return encode(text); }
   /// As encode(), with all special tokens that the tokenizer's files put around one text or two (BERT: [CLS], [SEP]).
+  /// Where files say nothing of two texts (SentencePiece, tiktoken) each has its own tokens around it, as the packages'
+  /// users join them: <s> A </s> <s> B </s>.
   virtual Encoding encode_whole(std::string_view text) const;
   virtual Encoding encode_pair(std::string_view first, std::string_view second) const;
   /// The bytes that a token stands for within a text: perhaps half a UTF-8 character, empty for special tokens.
@@ -50,7 +53,12 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 /// A folder holds one of the files that make_tokenizer() reads from a folder.
 bool has_tokenizer(const std::string& folder);
 
-/// The ids of each text, as encode() gives them, by `threads` threads: texts go to whichever is free.
+/// Calls work(i) for each i < count by at most `threads` threads, this one among them: calls go to whichever is free.
+/// Where the machine gives fewer threads, those there are do all of it.
+/// Errors: throws what a call threw; others are then not begun.
+void for_each_index(size_t count, int threads, const std::function<void(size_t)>& work);
+
+/// The ids of each text, as encode() gives them, by at most `threads` threads.
 std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const std::vector<std::string_view>& texts,
                                              int threads);
 

@@ -2,6 +2,7 @@
 // a character at a time.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,10 +29,14 @@ class WordScanner {
     bool keeps_end = false;  ///< white space at the end of the text is one word, whatever it is
     bool any_case = false;   ///< of contractions
   };
-  explicit WordScanner(Rules rules) : rules_(rules) {}
+  struct Character;
+  explicit WordScanner(Rules rules);
+  Character character(std::string_view text, size_t at) const;
+  size_t run(std::string_view text, size_t at, uint8_t kind) const;
   size_t contraction(std::string_view text) const;
   size_t space(std::string_view text) const;
   Rules rules_;
+  const uint8_t* kinds_;  // of every code point
 };
 
 }  // namespace colossal::text
