@@ -37,7 +37,7 @@ endfunction()
 
 # Files beside those of the torch-free layers that `colossal`, the program without LibTorch, takes from the archives: each is a unit of its own, for a unit is taken whole.
 set(COLOSSAL_WITHOUT_TORCH
-  cli/arguments cli/become cli/commands cli/help cli/main cli/schedule cli/schedule_lr comm/compression distributed/config memory/tiers/eviction models/config
+  cli/arguments cli/become cli/commands cli/help cli/main cli/schedule cli/schedule_lr cli/text_lines cli/tokenize cli/train_tokenizer comm/compression distributed/config memory/tiers/eviction models/config
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys parallel/pipeline/plan
   parallel/sequence/config parallel/tensor/config run/config)
@@ -135,7 +135,8 @@ function(colossal_add_layers)
   target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}")
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
-  target_link_libraries(colossal_data PRIVATE ${PCRE2_LIBRARY} ZLIB::ZLIB)
+  target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
+  target_link_libraries(colossal_data PRIVATE ZLIB::ZLIB)
   if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
     target_include_directories(colossal_memory SYSTEM PRIVATE ${LIBURING_INCLUDE})
     target_link_libraries(colossal_memory PRIVATE ${LIBURING_LIBRARY})

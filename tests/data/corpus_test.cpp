@@ -12,9 +12,9 @@
 #include <filesystem>
 
 #include "colossal/base/error.h"
-#include "colossal/data/byte_tokenizer.h"
 #include "colossal/data/stored_tokens.h"
 #include "colossal/data/text_files.h"
+#include "colossal/text/byte_tokenizer.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::data::corpus_test {
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 using testing::Pair;
 using testing::StartsWith;
 
-const ByteTokenizer kBytes;
+const text::ByteTokenizer kBytes;
 
 std::vector<int64_t> tokens(const Corpus& corpus) {
   std::vector<int64_t> ids(corpus.size());
@@ -35,7 +35,7 @@ std::vector<int64_t> tokens(const Corpus& corpus) {
 
 std::string text(const Corpus& corpus) {  // `|` for the end token
   std::string out;
-  for (int64_t id : tokens(corpus)) out += id == ByteTokenizer::kEnd ? '|' : static_cast<char>(id);
+  for (int64_t id : tokens(corpus)) out += id == text::ByteTokenizer::kEnd ? '|' : static_cast<char>(id);
   return out;
 }
 
@@ -49,7 +49,7 @@ std::string refusal(const std::string& path, const std::vector<std::string>& exc
 }
 
 /// Every letter is a token of its own; upper-case letters only.
-class LetterTokenizer final : public Tokenizer {
+class LetterTokenizer final : public text::Tokenizer {
  public:
   std::vector<int64_t> encode(std::string_view text) const override {
     std::vector<int64_t> ids;
@@ -220,7 +220,7 @@ TEST(Corpus, WhatIsNoFileIsRefusedAndWhatIsHugeIsNotRead) {
   EXPECT_EQ(corpus.size(), (int64_t{1} << 40) + 1);
   int64_t last[2];
   corpus.read(corpus.size() - 2, 2, last);
-  EXPECT_THAT(last, ElementsAre(0, ByteTokenizer::kEnd));
+  EXPECT_THAT(last, ElementsAre(0, text::ByteTokenizer::kEnd));
 }
 
 TEST(Corpus, AFileOfMoreBytesThanCanBeCountedIsRefused) {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "colossal/data/byte_tokenizer.h"
+#include "colossal/text/byte_tokenizer.h"
 #include "support/ranks_values.h"
 
 namespace colossal::data::labelled_texts_test {
@@ -114,7 +114,7 @@ TEST(LabelledTexts, EachTextIsInOnePart) {
 
 TEST(LabelledSamples, AreTextsBetweenABeginAndAnEnd) {
   LabelledTexts texts{.texts = {"ab", "abcdefgh"}, .labels = {3, 1}, .classes = 4};
-  const LabelledSamples samples(texts, ByteTokenizer(), 6);
+  const LabelledSamples samples(texts, text::ByteTokenizer(), 6);
   Batch batch = samples.make(2);
   samples.fill(0, 0, batch, 0);
   samples.fill(1, 0, batch, 1);
@@ -128,7 +128,7 @@ TEST(LabelledSamples, AreTextsBetweenABeginAndAnEnd) {
 }
 
 /// The bytes of a text in the other order.
-class Backwards : public Tokenizer {
+class Backwards : public text::Tokenizer {
  public:
   std::vector<int64_t> encode(std::string_view text) const override {
     return bytes_.encode(std::string(text.rbegin(), text.rend()));
@@ -138,22 +138,23 @@ class Backwards : public Tokenizer {
   int64_t end_id() const override { return bytes_.end_id(); }
 
  private:
-  ByteTokenizer bytes_;
+  text::ByteTokenizer bytes_;
 };
 
 TEST(LabelledSamples, AnotherTokenizerOrOtherNamesAreOtherTraits) {
   LabelledTexts texts{.texts = {"ab", "cd"}, .labels = {0, 1}, .classes = 2};
-  const nlohmann::json traits = LabelledSamples(texts, ByteTokenizer(), 6).traits();
-  EXPECT_EQ(LabelledSamples(texts, ByteTokenizer(), 6).traits(), traits);
+  const nlohmann::json traits = LabelledSamples(texts, text::ByteTokenizer(), 6).traits();
+  EXPECT_EQ(LabelledSamples(texts, text::ByteTokenizer(), 6).traits(), traits);
   EXPECT_NE(LabelledSamples(texts, Backwards(), 6).traits(), traits);
   texts.names = {"a", "b"};
-  EXPECT_NE(LabelledSamples(texts, ByteTokenizer(), 6).traits(), traits);
+  EXPECT_NE(LabelledSamples(texts, text::ByteTokenizer(), 6).traits(), traits);
 }
 
 TEST(LabelledSamples, RefuseWhatHoldsNothing) {
   const LabelledTexts one{.texts = {"a"}, .labels = {0}, .classes = 1};
-  EXPECT_THAT(test::thrown_message([&] { LabelledSamples(one, ByteTokenizer(), 2); }), HasSubstr("got 2"));
-  EXPECT_THAT(test::thrown_message([&] { LabelledSamples({}, ByteTokenizer(), 8); }), HasSubstr("labelled texts"));
+  EXPECT_THAT(test::thrown_message([&] { LabelledSamples(one, text::ByteTokenizer(), 2); }), HasSubstr("got 2"));
+  EXPECT_THAT(test::thrown_message([&] { LabelledSamples({}, text::ByteTokenizer(), 8); }),
+              HasSubstr("labelled texts"));
 }
 
 }  // namespace

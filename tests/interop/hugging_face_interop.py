@@ -33,6 +33,12 @@ def vit():
         num_labels=10))
 
 
+def deit():
+    return transformers.DeiTForImageClassification(transformers.DeiTConfig(
+        image_size=32, patch_size=8, num_channels=3, hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=88,
+        num_labels=10, hidden_act="relu", qkv_bias=False))
+
+
 def gradient_norm(model, loss):
     loss.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
@@ -107,7 +113,7 @@ def write_images(path, seed):
 def check_images(name, model):
     folder = interop.save(name, model)
     cifar = interop.temp_dir / "cifar"
-    cifar.mkdir()
+    cifar.mkdir(exist_ok=True)
     images, labels = write_images(cifar / "data_batch_1.bin", 3)
     held_out, wanted = write_images(cifar / "test_batch.bin", 4)
     loss = torch.nn.functional.cross_entropy(model(images).logits, labels)
@@ -127,3 +133,4 @@ def check_images(name, model):
 check_text("gpt2", gpt2())
 check_text("llama", llama())
 check_images("vit", vit())
+check_images("deit", deit())

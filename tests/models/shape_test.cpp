@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/bert.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
@@ -213,7 +214,11 @@ TEST(HuggingFaceConfig, OfABertSaysItsObjective) {
   EXPECT_NE(with("position_embedding_type", "relative_key").find("must be absolute: got relative_key"),
             std::string::npos);
   EXPECT_NE(with("is_decoder", true).find("is_decoder of a BERT must be false"), std::string::npos);
-  EXPECT_NE(with("hidden_act", "relu").find("must be gelu: got relu"), std::string::npos);
+  EXPECT_NE(with("hidden_act", "prelu").find("hidden_act of a BERT must be "), std::string::npos);
+  j = bert->hugging_face.to_json(
+      built_in().resolve({.name = "bert-tiny", .own = own_keys({"objective=class", "activation=relu"})}));
+  EXPECT_EQ(built_in().shape_of(j).own.as<BertSizes>().activation, "relu");
+  EXPECT_NE(with("classifier_dropout", 0.5).find("classifier_dropout of a BERT must be 0"), std::string::npos);
 }
 
 TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {

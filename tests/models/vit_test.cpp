@@ -44,18 +44,23 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
     return centred / (centred.square().mean(-1, true) + s.norm_epsilon).sqrt() * made[name + ".weight"] +
            made[name + ".bias"];
   };
-  auto linear = [&](const at::Tensor& x, const std::string& name) {
-    return at::matmul(x, made[name + ".weight"].t()) + made[name + ".bias"];
+  auto product = [&](const at::Tensor& x, const std::string& name) {
+    return at::matmul(x, made[name + ".weight"].t());
   };
+  auto linear = [&](const at::Tensor& x, const std::string& name) { return product(x, name) + made[name + ".bias"]; };
+  const auto own = s.own.as<VitSizes>();
+  const bool is_relu = own.activation == "relu";
   const at::Tensor patches =
       at::conv2d(images, made["patches.weight"], made["patches.bias"], s.own.as<VitSizes>().patch)
           .flatten(2)
           .transpose(1, 2);
-  at::Tensor x = at::cat({made["class_token.weight"].expand({images.size(0), 1, s.hidden}), patches}, 1) +
+  at::Tensor x = at::cat({made["class_token.weight"].expand({images.size(0), -1, s.hidden}), patches}, 1) +
                  made["positions.weight"];
   for (int64_t i = 0; i < s.layers; ++i) {
     const std::string name = concat("blocks.", i);
-    const auto qkv = linear(norm(x, name + ".norm_1"), name + ".attention.qkv").chunk(3, -1);
+    const at::Tensor normed = norm(x, name + ".norm_1");
+    const std::string to_heads = name + ".attention.qkv";
+    const auto qkv = (own.qkv_bias ? linear(normed, to_heads) : product(normed, to_heads)).chunk(3, -1);
     std::vector<at::Tensor> heads;
     for (int64_t h = 0; h < s.heads; ++h) {
       auto head = [&](const at::Tensor& t) { return t.narrow(-1, h * s.head_dim, s.head_dim); };
@@ -65,7 +70,8 @@ at::Tensor logits_by_hand(Made& made, const at::Tensor& images) {
     }
     x = x + linear(at::cat(heads, -1), name + ".attention.out");
     const at::Tensor up = linear(norm(x, name + ".norm_2"), name + ".mlp.up");
-    x = x + linear(up * 0.5 * (1 + at::erf(up / std::sqrt(2.0))), name + ".mlp.down");
+    const at::Tensor active = is_relu ? up.clamp_min(0) : up * 0.5 * (1 + at::erf(up / std::sqrt(2.0)));
+    x = x + linear(active, name + ".mlp.down");
   }
   return linear(norm(x, "norm").select(1, 0), "head");
 }
@@ -75,7 +81,9 @@ TEST(Vit, EqualsItsFormulas) {
   ModelShape wide = test::tiny_vit();
   wide.own = VitSizes{.side = 9, .channels = 1, .patch = 3, .classes = 4};
   wide.positions = 10;
-  for (const ModelShape& shape : {test::tiny_vit(), wide}) {
+  ModelShape other = test::tiny_deit();
+  other.own = VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7, .activation = "relu", .qkv_bias = false};
+  for (const ModelShape& shape : {test::tiny_vit(), wide, test::tiny_deit(), other}) {
     Made made(shape);
     const auto i = shape.own.as<VitSizes>();
     const at::Tensor images = random({3, i.channels, i.side, i.side}, 99),
@@ -161,8 +169,10 @@ TEST(Vit, RefusesConfigurationsItCannotCompute) {
     changed[key] = value;
     return test::thrown_message([&] { built_in().shape_of(changed); });
   };
-  EXPECT_NE(with("hidden_act", "gelu_new").find("hidden_act of a ViT must be gelu: got gelu_new"), std::string::npos);
-  EXPECT_NE(with("qkv_bias", false).find("qkv_bias"), std::string::npos);
+  EXPECT_NE(with("hidden_act", "prelu").find("hidden_act of a ViT must be "), std::string::npos);
+  EXPECT_NE(with("attention_probs_dropout_prob", 0.1).find("attention_probs_dropout_prob of a ViT must be 0"),
+            std::string::npos);
+  EXPECT_NE(with("architectures", {"DeiTForImageClassificationWithTeacher"}).find("a second head"), std::string::npos);
   EXPECT_NE(with("image_size", {224, 112}).find("wrong type"), std::string::npos);
   EXPECT_NE(with("image_size", int64_t{1} << 40).find("image_size must be in [1, 65536]"), std::string::npos);
   EXPECT_NE(with("patch_size", 0).find("patch must be between 1 and 65536: got 0"), std::string::npos);

@@ -83,6 +83,7 @@ class ModeModelParity : public ModelParity {
 // Blocks are those above: the ends differ.
 TEST_P(ModeModelParity, EndsOfVitAndBertEqualSingleProcess) {
   both(make_short(tiny_vit()));
+  both(make_short(tiny_deit()));
   both(make_short(tiny_bert("masked-token")));
   both(make_short(tiny_bert("class")));
 }

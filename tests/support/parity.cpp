@@ -237,6 +237,13 @@ models::ModelShape tiny_vit() {
           .own = models::VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7}};
 }
 
+models::ModelShape tiny_deit() {
+  models::ModelShape shape = tiny_vit();
+  shape.architecture = models::built_in().at("deit");
+  shape.positions = 6;
+  return shape;
+}
+
 models::ModelShape tiny_bert(const std::string& objective) {
   return {.architecture = models::built_in().at("bert"),
           .vocabulary = 41,

@@ -38,6 +38,8 @@ struct ParityCase {
 models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
 models::ModelShape tiny_vit();
+/// The same with a distillation token.
+models::ModelShape tiny_deit();
 models::ModelShape tiny_bert(const std::string& objective = "masked-token");
 
 /// A LLaMA with linear biases in place of rotary positions, a window of 9 tokens and capped scores.

@@ -9,7 +9,9 @@
 #include "colossal/cli/run.h"
 #include "colossal/cli/schedule.h"
 #include "colossal/cli/schedule_lr.h"
+#include "colossal/cli/tokenize.h"
 #include "colossal/cli/train.h"
+#include "colossal/cli/train_tokenizer.h"
 
 namespace colossal::cli {
 
@@ -24,6 +26,8 @@ std::vector<Command> commands(const models::Registry* models) {
       {"run", "start several ranks of another command on this host", run},
       {"schedule", "draw a pipeline schedule, or compare all of them", schedule},
       {"schedule-lr", "draw the learning rate over a run, or compare all schedules", schedule_lr},
+      {"tokenize", "text to token ids and back, by any tokenizer that models come with", tokenize},
+      {"tokenizer", "`tokenizer train`: learn a vocabulary from texts", tokenizer},
       {"bench", "measure parts of the system; `colossal bench` lists them", bench},
       {"models", "list the models: what each does, its presets and its own keys", with_models(list_models)},
       {"info", "what this machine and this build can do", info},

@@ -22,7 +22,8 @@ namespace {
 void copy_tokenizer(const std::string& source, const std::string& to) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::is_directory(source) ? fs::path(source) : fs::path(source).parent_path();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model"})
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",
+                           "spiece.model", "vocab.json", "merges.txt", "vocab.txt"})
     if (source != "bytes" && fs::exists(folder / name) && !fs::equivalent(folder, to))
       fs::copy_file(folder / name, fs::path(to) / name, fs::copy_options::overwrite_existing);
 }

@@ -41,7 +41,7 @@ int generate_as_rank(const Request& request, const models::Registry& registry) {
       request.from, mesh, layout, comm::choose_device(request.device, world->local_rank()), loading, registry);
   const bool prints = world->rank() == 0;
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
-  data::TextStream stream(*saved.tokenizer);
+  text::TextStream stream(*saved.tokenizer);
   auto show = [&](const std::string& text) {
     if (!prints) return;
     std::fputs(text.c_str(), stdout);
@@ -122,7 +122,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
   app.add_option("--prompt", r.prompt, "text to continue")->required();
   app.add_option("--tokenizer", r.tokenizer,
-                 "bytes, or a tokenizer.json; instead of the one that comes with the model");
+                 "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
   app.add_option("--max-tokens", r.max_tokens, "new tokens at most")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

@@ -22,7 +22,7 @@ namespace {
 std::string sample(train::Trainer& trainer, const run::Config& config, bool prints) {
   if (config.training.sample_tokens == 0 || !trainer.tokenizer() || !trainer.engine().model().shape.task().generates())
     return "";
-  const data::Tokenizer& tokenizer = *trainer.tokenizer();
+  const text::Tokenizer& tokenizer = *trainer.tokenizer();
   std::vector<int64_t> prompt = tokenizer.encode_prompt(config.training.sample_prompt);
   if (prompt.empty()) prompt.push_back(tokenizer.end_id() >= 0 ? tokenizer.end_id() : 0);
   // no step has seen what comes behind them
@@ -30,7 +30,7 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
   infer::GenerateOptions options{.max_tokens = std::clamp<int64_t>(trained, 0, config.training.sample_tokens),
                                  .end_id = tokenizer.end_id(),
                                  .sampling = {.temperature = 0.6, .top_k = 40, .seed = config.training.seed}};
-  data::TextStream stream(tokenizer);
+  text::TextStream stream(tokenizer);
   std::string text;
   auto show = [&](const std::string& piece) {
     text += piece;

@@ -10,10 +10,10 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
-#include "colossal/data/byte_tokenizer.h"
 #include "colossal/data/stored_tokens.h"
 #include "colossal/data/text_files.h"
-#include "colossal/data/utf8.h"
+#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/utf8.h"
 
 namespace colossal::data {
 
@@ -48,8 +48,8 @@ constexpr size_t kMostListed = 1000;  // documents that a checkpoint lists
 std::string as_utf8(const std::string& name) {
   std::string text;
   for (size_t at = 0; at < name.size();) {
-    const Utf8Character next = first_character(std::string_view(name).substr(at));
-    text += next.kind == Utf8::Complete ? name.substr(at, next.length) : "?";
+    const text::Utf8Character next = text::first_character(std::string_view(name).substr(at));
+    text += next.kind == text::Utf8::Complete ? name.substr(at, next.length) : "?";
     at += next.length;
   }
   return text;
@@ -130,9 +130,9 @@ Corpus Corpus::open_tokens(const std::string& path, int64_t vocabulary_size) {
   return corpus;
 }
 
-void Corpus::add_text(const std::string& path, const std::string& name, const Tokenizer& tokenizer) {
+void Corpus::add_text(const std::string& path, const std::string& name, const text::Tokenizer& tokenizer) {
   std::shared_ptr<const StoredTokens> stored;
-  if (dynamic_cast<const ByteTokenizer*>(&tokenizer)) {
+  if (dynamic_cast<const text::ByteTokenizer*>(&tokenizer)) {
     stored = std::make_shared<const StoredTokens>(path, 1);
     if (stored->count() == 0) return;
   } else {
@@ -151,7 +151,8 @@ void Corpus::add_text(const std::string& path, const std::string& name, const To
   add({name, stored, 0, stored->count(), end_id_ >= 0});
 }
 
-Corpus Corpus::open(const std::string& path, const Tokenizer& tokenizer, const std::vector<std::string>& excluded) {
+Corpus Corpus::open(const std::string& path, const text::Tokenizer& tokenizer,
+                    const std::vector<std::string>& excluded) {
   std::error_code none;
   require(fs::exists(path, none), "data", "no such file or folder: data.path = ", path,
           fs::path(path).is_relative() ? concat(" (seen from ", fs::current_path().string(), ")") : "",

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "colossal/data/tokenizer.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::data {
 
@@ -28,7 +28,7 @@ class Corpus {
   /// harm, shortening the latter is an error.
   /// Errors: throws Error("data", ...): no such path, unreadable, empty, a file that is not whole tokens, ids outside
   ///         the vocabulary among the first million (later ones throw in read()).
-  static Corpus open(const std::string& path, const Tokenizer& tokenizer,
+  static Corpus open(const std::string& path, const text::Tokenizer& tokenizer,
                      const std::vector<std::string>& excluded = {});
   /// Tokens held in memory.
   static Corpus of(std::vector<uint32_t> tokens, int64_t end_id, int64_t vocabulary_size);
@@ -53,7 +53,7 @@ class Corpus {
   struct Run;  // consecutive tokens of one document
   Corpus(int64_t end_id, int64_t vocabulary_size) : end_id_(end_id), vocabulary_size_(vocabulary_size) {}
   static Corpus open_tokens(const std::string& path, int64_t vocabulary_size);
-  void add_text(const std::string& path, const std::string& name, const Tokenizer& tokenizer);
+  void add_text(const std::string& path, const std::string& name, const text::Tokenizer& tokenizer);
   void add(Run run);
 
   std::vector<std::shared_ptr<const Run>> runs_;

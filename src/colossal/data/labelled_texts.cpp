@@ -14,7 +14,7 @@
 #include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
-#include "colossal/data/utf8.h"
+#include "colossal/text/utf8.h"
 
 namespace colossal::data {
 namespace {
@@ -49,8 +49,8 @@ LabelledLine parse_tab_line(const std::string& line, const std::string& where) {
 
 bool is_utf8(std::string_view text) {
   while (!text.empty()) {
-    const Utf8Character next = first_character(text);
-    if (next.kind != Utf8::Complete) return false;
+    const text::Utf8Character next = text::first_character(text);
+    if (next.kind != text::Utf8::Complete) return false;
     text.remove_prefix(next.length);
   }
   return true;
@@ -173,7 +173,7 @@ std::pair<LabelledTexts, LabelledTexts> LabelledTexts::split(double held_out) co
   return {std::move(parts[0]), std::move(parts[1])};
 }
 
-LabelledSamples::LabelledSamples(const LabelledTexts& texts, const Tokenizer& tokenizer, int64_t sequence)
+LabelledSamples::LabelledSamples(const LabelledTexts& texts, const text::Tokenizer& tokenizer, int64_t sequence)
     : sequence_(sequence),
       begin_id_(tokenizer.begin_id() >= 0 ? tokenizer.begin_id() : tokenizer.end_id()),
       end_id_(tokenizer.end_id()),

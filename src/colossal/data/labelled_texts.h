@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
-#include "colossal/data/tokenizer.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::data {
 
@@ -39,7 +39,7 @@ LabelledTexts read_labelled_texts(const std::string& path);
 /// Errors ("data"): no texts, a sequence below 3, a tokenizer without an end token.
 class LabelledSamples : public Samples {
  public:
-  LabelledSamples(const LabelledTexts& texts, const Tokenizer& tokenizer, int64_t sequence);
+  LabelledSamples(const LabelledTexts& texts, const text::Tokenizer& tokenizer, int64_t sequence);
   int64_t count() const override { return static_cast<int64_t>(labels_.size()); }
   Batch make(int64_t rows) const override;
   void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;

@@ -1,5 +1,4 @@
-// The activation of the feed-forward layers as a key of [model] and of config.json, for the families that leave it
-// open.
+// The activation of the feed-forward layers as a key of [model] and of config.json, for families that leave it open.
 #pragma once
 #include <string>
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/activation_key.h"
 #include "colossal/models/class_names.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
@@ -21,6 +22,7 @@ void BertSizes::fields(Fields& f) {
   f.texts("class_names", class_names,
           "objective class: what the classes are called, in their order; empty: as the texts of the run call them");
   f.integer("types", types, "types", "of tokens, of which a text has the first", 1, kLargestSize);
+  activation_field(f, activation);
 }
 
 namespace bert {  // the same names in every family
@@ -42,7 +44,8 @@ void settle(ModelShape& s) {
 void add_masked_token_head(Model& model, const ModelShape& s, nn::Embedding* embedding, nn::Layers& layers) {
   std::shared_ptr<nn::Dense> dense = layers.dense("head.transform", s.hidden, s.hidden, {.deviation = kDeviation});
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("head.norm", s.hidden, {s.norm_epsilon});
-  model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(ops::exact_gelu(dense->forward(x))); };
+  const nn::Unary activation = ops::activation(s.own.as<BertSizes>().activation).plain;
+  model.norm = [=](const at::Tensor& x, const nn::Step&) { return norm->forward(activation(dense->forward(x))); };
   model.head = layers.lm_head("head", s.hidden, s.vocabulary,
                               {.deviation = kDeviation, .tied = s.tied ? embedding : nullptr, .bias = true});
 }
@@ -68,10 +71,11 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     const at::Tensor placed = tokens->forward(ids, step) + positions->forward(step.positions, step);
     return dropout->forward(norm->forward(placed + types->forward(at::zeros_like(ids), step)), step);
   };
-  add_transformer_blocks(
-      model, s,
-      {.placement = BlockVariant::Placement::After, .activation = ops::exact_gelu, .attention = {.causal = false}},
-      layers);
+  add_transformer_blocks(model, s,
+                         {.placement = BlockVariant::Placement::After,
+                          .activation = ops::activation(s.own.as<BertSizes>().activation).plain,
+                          .attention = {.causal = false}},
+                         layers);
   if (classifies(s))
     add_class_head(model, s, layers);
   else
@@ -128,14 +132,16 @@ ModelShape from_json(const nlohmann::json& j) {
   s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
   s.dropout = c.value("hidden_dropout_prob", 0.0);
   s.tied = c.value("tie_word_embeddings", true);
-  BertSizes own{.classes = count_classes(j), .types = c.value("type_vocab_size", int64_t{2})};
+  BertSizes own{.classes = count_classes(j),
+                .types = c.value("type_vocab_size", int64_t{2}),
+                .activation = read_activation(c, "hidden_act", "gelu")};
   const auto classes = c.value("architectures", nlohmann::json::array());
   if (std::find(classes.begin(), classes.end(), "BertForSequenceClassification") != classes.end()) {
     own.objective = "class";
+    c.must_be("classifier_dropout", s.dropout);
     own.class_names = classes_of(j).names;  // the head for hidden tokens has no use for them, whatever they are
   }
   s.own = own;
-  c.must_be("hidden_act", "gelu");
   c.must_be("position_embedding_type", "absolute");
   c.must_be("is_decoder", false);
   return s;
@@ -153,7 +159,7 @@ nlohmann::json to_json(const ModelShape& s) {
                    {"max_position_embeddings", s.positions},
                    {"type_vocab_size", own.types},
                    {"layer_norm_eps", s.norm_epsilon},
-                   {"hidden_act", "gelu"},
+                   {"hidden_act", own.activation},
                    {"hidden_dropout_prob", s.dropout},
                    {"attention_probs_dropout_prob", 0.0},
                    {"position_embedding_type", "absolute"},

@@ -31,6 +31,7 @@ Registry built_in() {
       .add(gemma2_architecture())
       .add(phi3_architecture())
       .add(vit_architecture())
+      .add(deit_architecture())
       .add(bert_architecture());
   return registry;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
+#include "colossal/models/activation_key.h"
 #include "colossal/models/class_names.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/models/folder_names.h"
@@ -20,9 +21,19 @@ void VitSizes::fields(Fields& f) {
   f.integer("patch", patch, "pixels", "side of a patch", 1, kLargestSide);
   f.integer("classes", classes, "classes", "that it tells apart", 1, kMostClasses);
   f.texts("class_names", class_names, "what the classes are called, in their order; empty: they have numbers alone");
+  activation_field(f, activation);
+  f.flag("qkv_bias", qkv_bias, "the projection to queries, keys and values has a bias");
 }
 
 namespace vit {  // the same names in every family
+
+/// What tells the two families apart.
+struct Kind {
+  const char *family, *model_type, *transformers_class;
+  int64_t class_tokens;
+};
+constexpr Kind kVit{"ViT", "vit", "ViTForImageClassification", 1};
+constexpr Kind kDeit{"DeiT", "deit", "DeiTForImageClassification", 2};
 
 Task task(const ModelShape& s) {
   const auto image = s.own.as<VitSizes>();
@@ -34,7 +45,8 @@ Task task(const ModelShape& s) {
           .side = image.side};
 }
 
-/// The positions are those of the patches, and one for the class token.
+/// The positions are those of the class tokens and of the patches.
+template <const Kind& kind>
 void settle(ModelShape& s) {
   refuse_grouped_queries(s);
   const auto image = s.own.as<VitSizes>();
@@ -44,16 +56,17 @@ void settle(ModelShape& s) {
   require(image.side % image.patch == 0, "model", "side must divide by patch: got side ", image.side, ", patch ",
           image.patch);
   check_class_names({image.classes, image.class_names});
-  s.positions = image.patches() + 1;
+  s.positions = kind.class_tokens + image.patches();
 }
 
+template <const Kind& kind>
 Model make(const ModelShape& s, nn::Layers& layers) {
   Model model;
   const auto i = s.own.as<VitSizes>();
   // The scale of pixels is kept: their variance is 1, and so is that of a sum over a patch.
   const double of_patch = 1 / std::sqrt(static_cast<double>(i.channels * i.patch * i.patch));
-  std::shared_ptr<nn::PatchEmbedding> patches =
-      layers.patch_embedding("patches", {i.channels, i.side, i.patch}, s.hidden, of_patch, "class_token", kDeviation);
+  std::shared_ptr<nn::PatchEmbedding> patches = layers.patch_embedding(
+      "patches", {i.channels, i.side, i.patch, kind.class_tokens}, s.hidden, of_patch, "class_token", kDeviation);
   std::shared_ptr<nn::Embedding> positions = layers.positions("positions", s.positions, s.hidden, kDeviation);
   std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
   const at::ScalarType dtype = layers.parameters().options().dtype;
@@ -63,7 +76,10 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     const at::Tensor where = at::arange(count, ids).expand({images.size(0), count});
     return dropout->forward(tokens + positions->forward(where, step), step);
   };
-  add_transformer_blocks(model, s, {.activation = ops::exact_gelu, .attention = {.causal = false}}, layers);
+  add_transformer_blocks(
+      model, s,
+      {.activation = ops::activation(i.activation).plain, .bias = {.qkv = i.qkv_bias}, .attention = {.causal = false}},
+      layers);
   std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
   // The head reads the class token alone, and a norm sees each token by itself: that of the others would be thrown
   // away.
@@ -93,15 +109,28 @@ std::vector<Preset> presets() {
           {"vit-huge-16", sized(imagenet, 1280, 32, 16, 5120)}};
 }
 
+/// Table 1 of the paper, with its distillation token; each size also for the 10 classes of small images.
+std::vector<Preset> deit_presets() {
+  const VitSizes imagenet{.side = 224, .channels = 3, .patch = 16, .classes = 1000};
+  return {{"deit-tiny-cifar", sized(VitSizes{.side = 32, .channels = 3, .patch = 4, .classes = 10}, 128, 4, 4, 256)},
+          {"deit-tiny-16", sized(imagenet, 192, 12, 3, 768)},
+          {"deit-small-16", sized(imagenet, 384, 12, 6, 1536)},
+          {"deit-base-16", sized(imagenet, 768, 12, 12, 3072)}};
+}
+
+template <const Kind& kind>
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
-  const std::string attention = "attention.attention.", embeddings = "vit.embeddings.";
+  const std::string prefix = concat(kind.model_type, "."), embeddings = prefix + "embeddings.",
+                    attention = "attention.attention.";
+  std::vector<nn::ExternalRows> class_tokens{{embeddings + "cls_token", 0, 1}};
+  if (kind.class_tokens == 2) class_tokens.emplace_back(embeddings + "distillation_token", 0, 1);
   return names_in_folder(
-      s, {.outside = {{.ours = "class_token.weight", .parts = {embeddings + "cls_token"}, .leading_ones = 1},
+      s, {.outside = {{.ours = "class_token.weight", .parts = class_tokens, .leading_ones = 1},
                       {.ours = "positions.weight", .parts = {embeddings + "position_embeddings"}, .leading_ones = 1},
                       {"patches", {embeddings + "patch_embeddings.projection"}},
-                      {"norm", {"vit.layernorm"}},
+                      {"norm", {prefix + "layernorm"}},
                       {"head", {"classifier"}}},
-          .blocks = "vit.encoder.layer.",
+          .blocks = prefix + "encoder.layer.",
           .in_block = {{"norm_1", {"layernorm_before"}},
                        {"attention.qkv", {attention + "query", attention + "key", attention + "value"}},
                        {"attention.out", {"attention.output.dense"}},
@@ -110,14 +139,21 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
                        {"mlp.down", {"output.dense"}}}});
 }
 
+template <const Kind& kind>
 ModelShape from_json(const nlohmann::json& j) {
   const Classes known = classes_of(j);
-  const FolderConfig c(j, "ViT");
+  const FolderConfig c(j, kind.family);
+  for (const std::string& made : c.value("architectures", std::vector<std::string>()))
+    require(made != "DeiTForImageClassificationWithTeacher", "model",
+            "a DeiT with a second head for the labels of a teacher (", made,
+            ") is not supported; write its folder as DeiTForImageClassification, whose head starts anew");
   const VitSizes image{.side = c.at<int64_t>("image_size"),
                        .channels = c.value("num_channels", int64_t{3}),
                        .patch = c.at<int64_t>("patch_size"),
                        .classes = known.count,
-                       .class_names = known.names};
+                       .class_names = known.names,
+                       .activation = read_activation(c, "hidden_act", "gelu"),
+                       .qkv_bias = c.value("qkv_bias", true)};
   require(image.side > 0 && image.side <= kLargestSide, "model", "image_size must be in [1, ", kLargestSide, "]: got ",
           image.side);
   ModelShape s = sized(image, c.at<int64_t>("hidden_size"), c.at<int64_t>("num_hidden_layers"),
@@ -125,15 +161,15 @@ ModelShape from_json(const nlohmann::json& j) {
   s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // whatever they are: validate() refuses
   s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
   s.dropout = c.value("hidden_dropout_prob", 0.0);
-  c.must_be("hidden_act", "gelu");
-  c.must_be("qkv_bias", true);
+  c.must_be("attention_probs_dropout_prob", 0);
   return s;
 }
 
+template <const Kind& kind>
 nlohmann::json to_json(const ModelShape& s) {
   const auto image = s.own.as<VitSizes>();
-  nlohmann::json j{{"architectures", {"ViTForImageClassification"}},
-                   {"model_type", "vit"},
+  nlohmann::json j{{"architectures", {kind.transformers_class}},
+                   {"model_type", kind.model_type},
                    {"image_size", image.side},
                    {"patch_size", image.patch},
                    {"num_channels", image.channels},
@@ -141,31 +177,35 @@ nlohmann::json to_json(const ModelShape& s) {
                    {"num_hidden_layers", s.layers},
                    {"num_attention_heads", s.heads},
                    {"intermediate_size", s.ffn},
-                   {"hidden_act", "gelu"},
+                   {"hidden_act", image.activation},
                    {"layer_norm_eps", s.norm_epsilon},
                    {"hidden_dropout_prob", s.dropout},
                    {"attention_probs_dropout_prob", 0.0},
-                   {"qkv_bias", true}};
+                   {"qkv_bias", image.qkv_bias}};
   write_classes({image.classes, image.class_names}, j);
   return j;
 }
 
+template <const Kind& kind>
+Architecture architecture(std::vector<Preset> presets) {
+  const std::string name = kind.model_type;
+  return {.name = name,
+          .own = VitSizes{},
+          .presets = std::move(presets),
+          .make = make<kind>,
+          .task = task,
+          .settle = settle<kind>,
+          .hugging_face = {.model_type = name,
+                           .names = external_names<kind>,
+                           .from_json = from_json<kind>,
+                           .to_json = to_json<kind>,
+                           .prefix = name + ".",
+                           .ignored = {name + ".pooler.*", "pooler.*"}}};
+}
+
 }  // namespace vit
 
-Architecture vit_architecture() {
-  using namespace vit;
-  return {.name = "vit",
-          .own = VitSizes{},
-          .presets = presets(),
-          .make = make,
-          .task = task,
-          .settle = settle,
-          .hugging_face = {.model_type = "vit",
-                           .names = external_names,
-                           .from_json = from_json,
-                           .to_json = to_json,
-                           .prefix = "vit.",
-                           .ignored = {"vit.pooler.*", "pooler.*"}}};
-}
+Architecture vit_architecture() { return vit::architecture<vit::kVit>(vit::presets()); }
+Architecture deit_architecture() { return vit::architecture<vit::kDeit>(vit::deit_presets()); }
 
 }  // namespace colossal::models

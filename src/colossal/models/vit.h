@@ -1,5 +1,5 @@
 // Vision Transformer (arXiv:2010.11929): patches, a class token, learned positions, pre-norm blocks without a causal
-// mask, exact GELU.
+// mask, exact GELU. And DeiT (arXiv:2012.12877), which has a second learned token behind the first, for distillation.
 #pragma once
 #include "colossal/models/registry.h"
 
@@ -11,11 +11,15 @@ inline constexpr int64_t kLargestSide = 1 << 16;  ///< of an image, in pixels
 struct VitSizes {
   int64_t side = 0, channels = 0, patch = 0, classes = 0;
   std::vector<std::string> class_names{};
+  std::string activation = "gelu";
+  bool qkv_bias = true;
   int64_t patches() const { return (side / patch) * (side / patch); }
   void fields(Fields& f);
   bool operator==(const VitSizes&) const = default;
 };
 
 Architecture vit_architecture();
+/// Its distillation token takes part in attention; the head reads the class token, as DeiTForImageClassification.
+Architecture deit_architecture();
 
 }  // namespace colossal::models

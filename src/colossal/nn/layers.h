@@ -127,12 +127,12 @@ class Embedding {
   virtual Parameter& weight() = 0;
 };
 
-/// Cuts images in patches and projects each, with a bias, behind a class token that is learned. The weight is that of a
+/// Cuts images in patches and projects each, with a bias, behind class tokens that are learned. The weight is that of a
 /// convolution, [H, C, patch, patch].
 class PatchEmbedding {
  public:
   virtual ~PatchEmbedding() = default;
-  /// [B, C, side, side] -> [B, 1 + patches, H]
+  /// [B, C, side, side] -> [B, class tokens + patches, H]
   virtual at::Tensor forward(const at::Tensor& images, const Step& step) = 0;
 };
 
@@ -217,7 +217,7 @@ class Layers {
   /// A table of learned positions, held whole.
   virtual std::unique_ptr<Embedding> positions(const std::string& name, int64_t length, int64_t hidden,
                                                double deviation) = 0;
-  /// Parameters `name` and `class_token`, of normal values with a deviation each.
+  /// Parameters `name` and `class_token` [class tokens, H], of normal values with a deviation each.
   virtual std::unique_ptr<PatchEmbedding> patch_embedding(const std::string& name, const PatchShape&, int64_t hidden,
                                                           double deviation, const std::string& class_token,
                                                           double class_deviation) = 0;

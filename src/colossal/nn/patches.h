@@ -6,9 +6,9 @@
 
 namespace colossal::nn {
 
-/// Square images [C, side, side] in square patches.
+/// Square images [C, side, side] in square patches, behind `class_tokens` tokens that are learned (DeiT has two).
 struct PatchShape {
-  int64_t channels, side, patch;
+  int64_t channels, side, patch, class_tokens = 1;
   int64_t count() const { return (side / patch) * (side / patch); }
 };
 

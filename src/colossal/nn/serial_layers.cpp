@@ -97,10 +97,11 @@ struct SerialPatchEmbedding : PatchEmbedding {
         weight(p.add(name + ".weight", ShardSpec::whole({hidden, s.channels, s.patch, s.patch}),
                      Init::normal(deviation), true)),
         bias(p.add(name + ".bias", ShardSpec::whole({hidden}), Init::zeros(), false)),
-        first(p.add(class_token + ".weight", ShardSpec::whole({1, hidden}), Init::normal(class_deviation), true)) {}
+        first(p.add(class_token + ".weight", ShardSpec::whole({s.class_tokens, hidden}), Init::normal(class_deviation),
+                    true)) {}
   at::Tensor forward(const at::Tensor& images, const Step&) override {
     const at::Tensor patches = nn::linear(cut_patches(images, shape), weight.value.flatten(1), bias.value);
-    return at::cat({first.value.expand({images.size(0), 1, -1}), patches}, 1);
+    return at::cat({first.value.expand({images.size(0), -1, -1}), patches}, 1);
   }
   PatchShape shape;
   Parameter &weight, &bias, &first;

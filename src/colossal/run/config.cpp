@@ -1,11 +1,10 @@
 #include "colossal/run/config.h"
 
-#include <filesystem>
-
 #include "colossal/base/bytes.h"
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
 #include "colossal/memory/tiers/eviction.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::run {
 
@@ -31,8 +30,8 @@ void DataConfig::fields(Fields& f) {
          "text a "
          "line, `label<tab>text`, or {\"text\", \"label\"} in a .jsonl");
   f.text("tokenizer", tokenizer,
-         "of text: `bytes`, a Hugging Face folder or tokenizer.json; `auto`: that of model.from where it has one, else "
-         "bytes");
+         "of text: `bytes`, a Hugging Face folder, or a file of a tokenizer (tokenizer.json, SentencePiece, tiktoken); "
+         "`auto`: that of model.from where it has one, else bytes");
   f.integer("sequence", sequence, "tokens", "length of a sample of text", 1, 1 << 24);
   f.choice("documents", documents, {"separate", "joined"}, "whether attention and prediction stop at document borders");
   f.number("held_out", held_out, "of the data",
@@ -46,7 +45,7 @@ void DataConfig::fields(Fields& f) {
 
 std::string Config::tokenizer() const {
   if (data.tokenizer != "auto") return data.tokenizer;
-  return std::filesystem::exists(model.from + "/tokenizer.json") && !model.from.empty() ? model.from : "bytes";
+  return !model.from.empty() && text::has_tokenizer(model.from) ? model.from : "bytes";
 }
 
 void PrecisionConfig::fields(Fields& f) {

@@ -24,13 +24,13 @@ struct Parts {
 bool evaluates(const Config& config) { return config.training.evaluate_batches > 0; }
 
 /// Ids that a model of `task` reads: the tokenizer's, and where that has none the one behind them for hidden tokens.
-int64_t ids_of(const models::Task& task, const data::Tokenizer& tokenizer) {
+int64_t ids_of(const models::Task& task, const text::Tokenizer& tokenizer) {
   const bool adds_mask = task.objective == models::Objective::MaskedToken && tokenizer.mask_id() < 0;
   return tokenizer.vocabulary_size() + (adds_mask ? 1 : 0);
 }
 
 std::shared_ptr<const data::Samples> samples_of(const data::Corpus& corpus, const DataConfig& d,
-                                                const models::Task& task, const data::Tokenizer& tokenizer) {
+                                                const models::Task& task, const text::Tokenizer& tokenizer) {
   const auto documents = d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate;
   if (task.objective == models::Objective::NextToken)
     return std::make_shared<data::TextSamples>(corpus, d.sequence, documents);
@@ -43,7 +43,7 @@ std::shared_ptr<const data::Samples> samples_of(const data::Corpus& corpus, cons
                                                              .vocabulary = words});
 }
 
-Parts open_corpus(const Config& config, const models::Task& task, const data::Tokenizer& tokenizer,
+Parts open_corpus(const Config& config, const models::Task& task, const text::Tokenizer& tokenizer,
                   const std::string& builtin) {
   const DataConfig& d = config.data;
   std::error_code none;
@@ -62,7 +62,7 @@ Parts open_corpus(const Config& config, const models::Task& task, const data::To
   return parts;
 }
 
-Parts open_labelled(const Config& config, const models::Task& task, const data::Tokenizer& tokenizer) {
+Parts open_labelled(const Config& config, const models::Task& task, const text::Tokenizer& tokenizer) {
   const DataConfig& d = config.data;
   require(d.path != "builtin", "data", "a model that ", task.purpose(),
           " reads labelled texts: name a file of lines `label<tab>text`, or a .jsonl, with --data.path=PATH");
@@ -86,7 +86,7 @@ Parts open_labelled(const Config& config, const models::Task& task, const data::
   return parts;
 }
 
-Parts open_text(const Config& config, const models::ModelShape& shape, const data::Tokenizer& tokenizer,
+Parts open_text(const Config& config, const models::ModelShape& shape, const text::Tokenizer& tokenizer,
                 const std::string& builtin) {
   const DataConfig& d = config.data;
   const models::Task task = shape.task();
@@ -137,7 +137,7 @@ void learn_class_names(const std::vector<std::string>& names, const Config& conf
 ResolvedModel resolve_model(const Config& config, const models::Registry& registry) {
   ResolvedModel model{registry.resolve(config.model), nullptr};
   if (model.shape.task().reads != models::Reads::Tokens) return model;
-  model.tokenizer = data::make_tokenizer(config.tokenizer());
+  model.tokenizer = text::make_tokenizer(config.tokenizer());
   model.shape = registry.resolve(config.model, ids_of(model.shape.task(), *model.tokenizer));
   return model;
 }

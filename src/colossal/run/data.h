@@ -9,16 +9,16 @@
 #include <string>
 
 #include "colossal/data/batches.h"
-#include "colossal/data/tokenizer.h"
 #include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::run {
 
 struct ResolvedModel {
   models::ModelShape shape;
-  std::unique_ptr<data::Tokenizer> tokenizer;  ///< null for a model of images
+  std::unique_ptr<text::Tokenizer> tokenizer;  ///< null for a model of images
 };
 
 /// The model of the config; the vocabulary of text is the tokenizer's unless the config says otherwise.
@@ -27,7 +27,7 @@ ResolvedModel resolve_model(const Config& config, const models::Registry& regist
 
 struct RunData {
   models::ModelShape shape;
-  std::unique_ptr<data::Tokenizer> tokenizer;         ///< null for a model of images
+  std::unique_ptr<text::Tokenizer> tokenizer;         ///< null for a model of images
   std::unique_ptr<data::Batches> training, held_out;  ///< no held_out: the run does not evaluate
   /// What a sample is to the model: its sequence; patches and class token
   int64_t sample_tokens = 0;

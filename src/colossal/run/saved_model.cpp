@@ -74,10 +74,9 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
             ", which ", task.purpose(), ": it has no text to continue");
     saved.tokenizer_source = about.tokenizer;
     if (tokenizer == "none") return;
-    require(!tokenizer.empty() || about.tokenizer != folder || std::filesystem::exists(folder + "/tokenizer.json"),
-            "generate", folder,
+    require(!tokenizer.empty() || about.tokenizer != folder || text::has_tokenizer(folder), "generate", folder,
             " holds no tokenizer.json; name a tokenizer with --tokenizer: bytes, or a tokenizer.json");
-    saved.tokenizer = data::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
+    saved.tokenizer = text::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // nobody draws values that a file has

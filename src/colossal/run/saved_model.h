@@ -9,11 +9,11 @@
 #include <string>
 
 #include "colossal/comm/mesh.h"
-#include "colossal/data/tokenizer.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/streamed_weights.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::run {
 
@@ -29,7 +29,7 @@ struct Loading {
 struct SavedModel {
   std::unique_ptr<distributed::DistributedModel> model;
   std::unique_ptr<StreamedWeights> weights;  ///< of the model, with tiers; null: they lie where it computes
-  std::unique_ptr<data::Tokenizer> tokenizer;
+  std::unique_ptr<text::Tokenizer> tokenizer;
   std::string tokenizer_source;  ///< what it was made from, or would be: bytes, a folder, a tokenizer.json
 };
 

@@ -73,7 +73,7 @@ class Trainer {
 
   Engine& engine() { return *engine_; }
   /// Null for a model of images.
-  const data::Tokenizer* tokenizer() const { return data_.tokenizer.get(); }
+  const text::Tokenizer* tokenizer() const { return data_.tokenizer.get(); }
   const Log& log() const { return log_; }
 
  private:

@@ -65,19 +65,22 @@ struct TensorPatchEmbedding : nn::PatchEmbedding {
         weight(p, *layout, name + ".weight", {hidden, s.channels, s.patch, s.patch}, layout->outside,
                {.init = Init::normal(deviation), .decay = true}),
         bias(p, *layout, name + ".bias", {hidden}, layout->outside, {}),
-        first(p, *layout, class_token + ".weight", {1, hidden}, layout->outside,
+        first(p, *layout, class_token + ".weight", {s.class_tokens, hidden}, layout->outside,
               {.features = 1, .init = Init::normal(class_deviation), .decay = true}) {}
   at::Tensor forward(const at::Tensor& images, const nn::Step& step) override {
     const nn::Tokens tokens = tokens_of(*layout, layout->outside, step);
     const at::Tensor patches = nn::cut_patches(tokens.rows_of(images), shape), w = weight.value().flatten(1),
-                     b = bias.value(), class_token = first.value();
+                     b = bias.value(), class_tokens = first.value();
     if (tokens.sequence.is_all())
-      return at::cat({class_token.expand({patches.size(0), 1, -1}), nn::linear(patches, w, b)}, 1);
+      return at::cat({class_tokens.expand({patches.size(0), -1, -1}), nn::linear(patches, w, b)}, 1);
     // Whatever tokens a rank has, it uses all parameters: others that share them wait for it.
-    const at::Tensor behind = tokens.sequence.of(at::constant_pad_nd(patches, {0, 0, 1, 0}), 1, "sequence");
-    at::Tensor is_first = at::zeros({behind.size(1), 1}, behind.options());
-    if (tokens.sequence.has_first()) is_first[0].fill_(1);
-    return nn::linear(behind, w, b) * (1 - is_first) + class_token * is_first;
+    const int64_t in_front = class_tokens.size(0);
+    const auto own = [&](const at::Tensor& all) { return tokens.sequence.of(all, 1, "sequence"); };
+    const at::Tensor behind = own(at::constant_pad_nd(patches, {0, 0, in_front, 0}));
+    const at::Tensor before = own(at::constant_pad_nd(class_tokens, {0, 0, 0, patches.size(1)}).unsqueeze(0));
+    at::Tensor is_patch = at::ones({1, in_front + patches.size(1), 1}, behind.options());
+    is_patch.narrow(1, 0, in_front).zero_();
+    return nn::linear(behind, w, b) * own(is_patch) + before;
   }
   LayoutPtr layout;
   nn::PatchShape shape;

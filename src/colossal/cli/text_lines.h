@@ -1,0 +1,21 @@
+// Lines that hold texts or token ids as JSON, as commands read them.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace colossal::cli {
+
+struct NumberedLine {
+  int64_t number;
+  std::string text;
+};
+
+/// Errors ("tokenize"): always, with the number of the line, which must be `what`.
+[[noreturn]] void refuse_line(const NumberedLine& line, const std::string& what);
+/// Errors: those of refuse_line() for a line that is no JSON, or JSON that is nested too deeply.
+nlohmann::json parse_line(const NumberedLine& line, const std::string& what);
+/// Of a line that is a JSON string, or an object with a string in "text". Errors: those of refuse_line() for another.
+std::string text_of(const NumberedLine& line);
+
+}  // namespace colossal::cli

@@ -1,0 +1,140 @@
+#include "colossal/cli/tokenize.h"
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/cli/text_lines.h"
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::cli {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<int64_t>;
+
+constexpr size_t kLinesAtOnce = 4096;  // what is in memory
+
+struct TokenizeRequest {
+  std::string tokenizer, file;
+  bool pieces = false, special = false, decode = false, whole = false, as_json = false, count = false;
+  int threads = 1;
+};
+
+Ids ids_of_line(const NumberedLine& line) {
+  const json value = parse_line(line, "a JSON list of token ids");
+  Ids ids;
+  if (!value.is_array()) refuse_line(line, "a JSON list of token ids");
+  for (const json& id : value) {
+    if (!id.is_number_integer()) refuse_line(line, "a JSON list of token ids");
+    ids.push_back(id.get<int64_t>());
+  }
+  return ids;
+}
+
+std::string shown(const TokenizeRequest& request, const text::Tokenizer& tokenizer, const Ids& ids) {
+  if (!request.pieces) return json(ids).dump();
+  json pieces = json::array();
+  for (const int64_t id : ids) pieces.push_back(text::valid_utf8(tokenizer.spelling(id)));
+  return pieces.dump();
+}
+
+void put(const std::string& line) {
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fputc('\n', stdout);
+}
+
+/// The ids of each line as a list a line.
+std::vector<Ids> encoded(const TokenizeRequest& request, const text::Tokenizer& tokenizer,
+                         const std::vector<NumberedLine>& lines) {
+  std::vector<Ids> all(lines.size());
+  text::for_each_index(lines.size(), request.threads, [&](size_t i) {
+    const std::string text = request.as_json ? text_of(lines[i]) : "";
+    const std::string_view view = request.as_json ? text : lines[i].text;
+    all[i] = request.special ? tokenizer.encode_whole(view).ids : tokenizer.encode(view);
+  });
+  return all;
+}
+
+/// Writes what is asked for of each line, and adds up the tokens.
+void answer(const TokenizeRequest& request, const text::Tokenizer& tokenizer, const std::vector<NumberedLine>& lines,
+            size_t& tokens) {
+  if (request.decode) {
+    std::vector<std::string> texts(lines.size());
+    text::for_each_index(lines.size(), request.threads, [&](size_t i) {
+      texts[i] = json(text::valid_utf8(tokenizer.decode(ids_of_line(lines[i]), request.special))).dump();
+    });
+    for (const std::string& text : texts) put(text);
+    return;
+  }
+  for (const Ids& ids : encoded(request, tokenizer, lines)) {
+    tokens += ids.size();
+    if (!request.count) put(shown(request, tokenizer, ids));
+  }
+}
+
+/// Returns how many tokens there are.
+size_t tokenize_stream(const TokenizeRequest& request, const text::Tokenizer& tokenizer, std::istream& in) {
+  size_t tokens = 0;
+  std::vector<NumberedLine> lines;
+  int64_t number = 0;
+  if (request.whole)
+    lines.push_back({1, std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()}});
+  for (std::string line; std::getline(in, line);) {
+    lines.push_back({++number, std::move(line)});
+    if (lines.size() < kLinesAtOnce) continue;
+    answer(request, tokenizer, lines, tokens);
+    lines.clear();
+  }
+  require(!in.bad(), "tokenize", "cannot read ", request.file.empty() ? "standard input" : request.file, " to its end");
+  answer(request, tokenizer, lines, tokens);
+  return tokens;
+}
+
+}  // namespace
+
+int tokenize(const Arguments& arguments) {
+  CLI::App app(
+      "Text to token ids, a JSON list a line, and back. Reads FILE or standard input, of which each line is a text.",
+      "colossal tokenize");
+  TokenizeRequest r;
+  app.add_option(
+         "--tokenizer", r.tokenizer,
+         "bytes; a folder of a Hugging Face model; a tokenizer.json, vocab.txt, SentencePiece .model or file of "
+         "tiktoken's ranks")
+      ->required();
+  app.add_option("file", r.file, "what to read; default: standard input");
+  app.add_flag("--pieces", r.pieces, "tokens as the vocabulary spells them instead of ids");
+  app.add_flag("--special", r.special,
+               "with the special tokens that the tokenizer puts around a text; decoding shows them");
+  CLI::Option* decode = app.add_flag("--decode", r.decode, "lists of ids to texts, each a JSON string");
+  app.add_flag("--whole", r.whole, "all that is read is one text")->excludes(decode);
+  app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"")
+      ->excludes(decode);
+  app.add_flag("--count", r.count, "how many tokens there are, and nothing else")->excludes(decode);
+  app.add_option("--threads", r.threads, "that encode or decode")->capture_default_str()->check(CLI::Range(1, 1024));
+  parse(app, arguments);
+  if (r.whole && r.as_json) throw UsageError("colossal tokenize: --whole and --json do not go together");
+  const auto tokenizer = text::make_tokenizer(r.tokenizer);
+  std::ifstream file;
+  if (!r.file.empty()) {
+    file.open(r.file, std::ios::binary);
+    require(file.good() && !std::filesystem::is_directory(r.file), "tokenize", "cannot read ", r.file);
+  }
+  const size_t tokens = tokenize_stream(r, *tokenizer, r.file.empty() ? std::cin : file);
+  if (r.count) put(std::to_string(tokens));
+  require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "tokenize",
+          "standard output cannot be written: ", std::strerror(errno));
+  return 0;
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,16 @@
+// One token a byte, and id 256 that ends a document: needs no files and reads any text.
+#pragma once
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::text {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  static constexpr int64_t kEnd = 256;
+  std::vector<int64_t> encode(std::string_view text) const override;
+  std::string piece(int64_t id) const override;
+  int64_t vocabulary_size() const override { return 257; }
+  int64_t end_id() const override { return kEnd; }
+};
+
+}  // namespace colossal::text

@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "colossal/base/file.h"
+#include "colossal/base/json_file.h"
+#include "colossal/text/chat_template.h"
+
+namespace colossal::text {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr char kFile[] = "chat_template.jinja", kOldFile[] = "chat_template.json", kConfig[] = "tokenizer_config.json",
+               kTokens[] = "special_tokens_map.json", kFurther[] = "additional_chat_templates";
+constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                          "pad_token", "cls_token", "mask_token"};
+
+json read_if_there(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored) ? read_json_object(path, "chat template") : json::object();
+}
+
+/// The special tokens that `members` names.
+void take_tokens(const json& members, nlohmann::ordered_json& tokens) {
+  for (const char* name : kSpecialTokens) {
+    const auto found = members.find(name);
+    if (found == members.end() || found->is_null()) continue;
+    const json& token = found->is_object() && found->contains("content") ? (*found)["content"] : *found;
+    require(token.is_string(), "chat template", name, " must be a text or have a text in \"content\"");
+    tokens[name] = token.get<std::string>();
+  }
+}
+
+struct Source {
+  std::string name, shown_name, text;
+};
+
+std::vector<Source> sources_of_config(const json& config, const std::string& path) {
+  const auto found = config.find("chat_template");
+  if (found == config.end() || found->is_null()) return {};
+  if (found->is_string()) return {{"default", path, found->get<std::string>()}};
+  require(found->is_array(), "chat template", path, ": chat_template must be a text or a list of named templates");
+  std::vector<Source> sources;
+  for (const json& one : *found) {
+    const bool is_named = one.is_object() && one.contains("name") && one["name"].is_string() &&
+                          one.contains("template") && one["template"].is_string();
+    require(is_named, "chat template", path,
+            ": each of chat_template's list must have the texts \"name\" and \"template\"");
+    const auto name = one["name"].get<std::string>();
+    sources.push_back({name, path + " (" + name + ")", one["template"].get<std::string>()});
+  }
+  return sources;
+}
+
+std::vector<Source> sources_of_files(const std::string& folder, int64_t most) {
+  std::vector<Source> sources;
+  const auto read = [&](const std::string& name, const std::string& path) {
+    sources.push_back({name, path, read_file(path, most)});
+  };
+  std::error_code ignored;
+  if (fs::exists(folder + "/" + kFile, ignored)) read("default", folder + "/" + kFile);
+  if (!fs::is_directory(folder + "/" + kFurther, ignored)) return sources;
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(folder + "/" + kFurther))
+    if (entry.path().extension() == ".jinja") paths.push_back(entry.path());
+  std::sort(paths.begin(), paths.end());
+  for (const fs::path& path : paths) read(path.stem().string(), path.string());
+  return sources;
+}
+
+}  // namespace
+
+ChatTemplate ChatTemplate::read(const std::string& folder, const TemplateLimits& limits) {
+  const std::string config_path = folder + "/" + kConfig;
+  const json config = read_if_there(config_path);
+  std::vector<Source> sources = sources_of_files(folder, limits.template_bytes);
+  if (sources.empty()) sources = sources_of_config(config, config_path);
+  if (sources.empty()) sources = sources_of_config(read_if_there(folder + "/" + kOldFile), folder + "/" + kOldFile);
+  require(!sources.empty(), "chat template", folder, " has no chat template: give a folder with ", kFile,
+          ", or with chat_template in ", kConfig, " or ", kOldFile);
+  ChatTemplate made;
+  made.limits_ = limits;
+  made.where_ = folder;
+  take_tokens(config, made.variables_);
+  if (!config.contains("added_tokens_decoder")) take_tokens(read_if_there(folder + "/" + kTokens), made.variables_);
+  for (const Source& source : sources) made.add(source.name, source.shown_name, source.text);
+  return made;
+}
+
+bool has_chat_template(const std::string& folder) {
+  std::error_code ignored;
+  if (fs::exists(folder + "/" + kFile, ignored) || fs::exists(folder + "/" + kOldFile, ignored)) return true;
+  if (fs::is_directory(folder + "/" + kFurther, ignored)) return true;
+  return fs::exists(folder + "/" + kConfig, ignored) && read_if_there(folder + "/" + kConfig).contains("chat_template");
+}
+
+}  // namespace colossal::text

@@ -1,0 +1,112 @@
+// Walks the tree of a template and writes what it renders.
+#pragma once
+#include <ctime>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colossal/text/jinja/tree.h"
+
+namespace colossal::text::jinja {
+
+/// Bytes [begin, end) of what was rendered.
+struct RenderedSpan {
+  size_t begin, end;
+};
+
+struct Rendered {
+  std::string text;
+  std::vector<RenderedSpan> generated;  ///< by `generation` blocks, in the order in which they ended
+};
+
+/// The variables of one body: a template, an iteration of a loop, a call of a macro.
+struct Scope {
+  std::shared_ptr<Scope> outer;
+  std::vector<std::pair<int, Value>> variables;  ///< by index of name
+  int depth = 0;
+  bool is_kept = false;
+  const Value* find_here(int name) const;
+  void set(int name, Value value);
+};
+using ScopePtr = std::shared_ptr<Scope>;
+
+/// One rendering of one template. Everything in here is a template's to call, hence bounded by the budget.
+class Interpreter {
+ public:
+  /// `now`: what strftime_now tells, which is undefined without it.
+  Interpreter(const Tree& tree, const Limits& limits, std::optional<std::tm> now);
+  ~Interpreter();
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  /// Before render(); a name that the template does not mention is forgotten.
+  void set_variable(std::string_view name, Value value);
+  Rendered render();
+
+  Budget& budget() { return budget_; }
+  Value make(std::string text) { return make_text(budget_, std::move(text)); }
+  Value make(std::vector<Value> values, Sequence kind = Sequence::List) {
+    return make_items(budget_, std::move(values), kind);
+  }
+  const std::optional<std::tm>& now() const { return now_; }
+  /// Drops what the object refers to at the end of the rendering, since it may refer to itself.
+  void keep(std::shared_ptr<Object> object) { kept_.push_back(std::move(object)); }
+
+  /// Errors: what cannot be called.
+  Value call(const Value& callee, Arguments& arguments);
+  /// Runs the body of a macro, `scope` being where it was defined.
+  std::string call_macro(const Node& macro, const ScopePtr& scope, Arguments& arguments);
+  /// Renders a recursive loop for other items.
+  std::string recurse_loop(const Node& loop, const ScopePtr& scope, const Value& items, int depth);
+
+ private:
+  enum class Flow { On, Break, Continue };
+
+  // Statements. What they write goes to out_.
+  Flow run(const std::vector<NodePtr>& body, const ScopePtr& scope);
+  Flow run(const Node& node, const ScopePtr& scope);
+  void write(std::string_view text);
+  Flow set_block(const Node& node, const ScopePtr& scope);
+  Flow filter_block(const Node& node, const ScopePtr& scope);
+  Flow if_(const Node& node, const ScopePtr& scope);
+  Flow for_(const Node& node, const ScopePtr& scope, const Value& items, int depth);
+  void call_block(const Node& node, const ScopePtr& scope);
+  Flow with(const Node& node, const ScopePtr& scope);
+  void generation(const Node& node, const ScopePtr& scope);
+  void set(const Node& node, const ScopePtr& scope);
+  /// What `write_it` writes, kept apart.
+  std::string captured(const std::function<void()>& write_it);
+  void assign(const Node& target, const Value& value, const ScopePtr& scope);
+  void require_namespaces(const Node& target, const ScopePtr& scope);
+  void bind(const MacroSignature& macro, const ScopePtr& scope, Arguments& arguments);
+  ScopePtr inner(const ScopePtr& outer);
+  Value make_macro(const Node& node, const ScopePtr& scope);
+
+  // Expressions.
+  Value evaluate(const Node& node, const ScopePtr& scope);
+  Value evaluate_slice(const Node& node, const ScopePtr& scope);
+  Value compare(const Node& node, const ScopePtr& scope);
+  Value concatenate(const Node& node, const ScopePtr& scope);
+  Value make_dict_of(const Node& node, const ScopePtr& scope);
+  const Value* find(int name, const ScopePtr& scope) const;
+  Value look_up(const Node& node, const ScopePtr& scope);
+  Value choose(const Node& node, const ScopePtr& scope);
+  Value filter(const Node& node, const ScopePtr& scope, const Value* block = nullptr);
+  Value test(const Node& node, const ScopePtr& scope);
+  std::vector<Value> evaluate_all(const std::vector<NodePtr>& nodes, const ScopePtr& scope);
+  Arguments evaluate_arguments(const CallArguments* call, const ScopePtr& scope);
+
+  const Tree& tree_;
+  Budget budget_;
+  std::optional<std::tm> now_;
+  int loop_, caller_, varargs_, kwargs_;  ///< the indices of these names, -1 where the template has them not
+  ScopePtr top_;
+  std::string* out_ = nullptr;
+  Rendered rendered_;
+  std::vector<std::shared_ptr<Object>> kept_;
+  std::vector<ScopePtr> kept_scopes_;
+};
+
+}  // namespace colossal::text::jinja

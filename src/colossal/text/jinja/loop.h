@@ -1,0 +1,49 @@
+// The variable `loop` of a for statement, and the walk over its items.
+#pragma once
+#include "colossal/text/jinja/interpreter.h"
+
+namespace colossal::text::jinja {
+
+class Loop : public Object {
+ public:
+  /// Whether an item is among those that are walked.
+  using Test = std::function<bool(const Value&)>;
+
+  Loop(Budget& budget, const Node& node, ScopePtr scope, Value items, Test test, int depth);
+  /// The next item that passes the test; nothing at the end.
+  std::optional<Value> advance();
+  /// The statement is over: drops what it held.
+  void finish();
+
+  std::string type_name() const override { return "LoopContext"; }
+  std::string full_type_name() const override { return "jinja2.runtime.LoopContext"; }
+  std::string repr(Budget&) const override;
+  std::optional<Value> attribute(Interpreter& interpreter, std::string_view name) override;
+  bool is_callable() const override { return true; }
+  /// Of a recursive loop: renders it for other items.
+  Value call(Interpreter& interpreter, Arguments& arguments) override;
+  Value cycle(const Arguments& arguments) const;
+  bool changed(Interpreter& interpreter, const Arguments& arguments);
+
+ private:
+  std::optional<Value> fetch();
+  const std::optional<Value>& peek();
+  int64_t length();
+
+  Budget& budget_;
+  const Node& node_;
+  ScopePtr scope_;
+  Value source_;
+  std::vector<Value> values_;  ///< where the source is no list
+  size_t at_ = 0;
+  Test test_;
+  int depth_;
+  int64_t index_ = -1;  ///< of the current item, from 0
+  int64_t length_ = -1;
+  bool is_over_ = false;
+  std::optional<Value> after_;
+  Value current_, before_;
+  std::optional<Value> last_changed_;
+};
+
+}  // namespace colossal::text::jinja

@@ -1,0 +1,38 @@
+// The special tokens around one text or two: the post_processor section of a tokenizer.json.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <vector>
+
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::text {
+
+/// Understood: null, TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel (which moves offsets alone),
+/// Sequence of at most one that adds tokens.
+class PostProcessor {
+ public:
+  /// Errors: throws Error("tokenizer", ...) naming a type that is not understood, or what a template lacks.
+  explicit PostProcessor(const nlohmann::json& section);
+  Encoding operator()(const std::vector<int64_t>& text) const;
+  Encoding operator()(const std::vector<int64_t>& first, const std::vector<int64_t>& second) const;
+  /// The special tokens before a single text.
+  std::vector<int64_t> before() const;
+
+ private:
+  struct Part {
+    int sequence;  ///< 0: the first text; 1: the second; -1: special tokens
+    int64_t type;
+    std::vector<int64_t> ids;  ///< of special tokens
+  };
+  using Template = std::vector<Part>;
+  void add(const nlohmann::json& section);
+  void add_template(const nlohmann::json& section);
+  void add_pair(const nlohmann::json& section, bool roberta);
+  static Template parse(const nlohmann::json& list, const nlohmann::json& special, int sequences);
+  static Encoding filled(const Template& pattern, const std::vector<int64_t>* const texts[2]);
+  Template single_{{0, 0, {}}}, pair_{{0, 0, {}}, {1, 1, {}}};
+  bool adds_ = false;
+};
+
+}  // namespace colossal::text

@@ -1,0 +1,254 @@
+#include "colossal/text/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <cstring>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/text/unicode.h"
+#include "colossal/text/utf8.h"
+
+namespace colossal::text {
+
+struct Regex::Code {
+  pcre2_code* code;
+  explicit Code(pcre2_code* compiled) : code(compiled) {}
+  ~Code() { pcre2_code_free(code); }
+  Code(const Code&) = delete;
+  Code& operator=(const Code&) = delete;
+};
+
+namespace {
+
+// As contents of a bracket. PCRE2's own \s has U+180E, and \w, before 10.43, no marks.
+constexpr char kSpaces[] =
+    R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
+constexpr char kNoSpaces[] =
+    R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027}\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
+constexpr char kWords[] =
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+
+std::string reason_of(int error) {
+  PCRE2_UCHAR text[256] = {};
+  pcre2_get_error_message(error, text, sizeof text);
+  return reinterpret_cast<const char*>(text);
+}
+
+/// A pattern of a dialect in PCRE2's words.
+class Translation {
+ public:
+  Translation(const std::string& pattern, Dialect dialect) : in_(pattern), onig_(dialect == Dialect::Oniguruma) {
+    while (at_ < in_.size()) step();
+  }
+  const std::string& text() const { return out_; }
+
+ private:
+  [[noreturn]] void refuse(const char* what) const {
+    throw Error("tokenizer", concat("the regular expression ", printable(in_), " is not understood: ", what));
+  }
+
+  void step() {
+    const char c = in_[at_];
+    if (c == '\\' && at_ + 1 < in_.size()) return escape();
+    if (bracket_) {
+      if (c == '&' && in_.compare(at_, 2, "&&") == 0) refuse("&& within brackets");
+      if (c == '[') return in_.compare(at_, 2, "[:") == 0 ? posix_class() : nested();
+      bracket_ = c != ']' || at_ == opened_;
+    } else if (c == '[') {
+      bracket_ = true;
+      opened_ = at_ + (in_.compare(at_ + 1, 1, "^") == 0 ? 2 : 1);  // a ] here is one of the characters
+    } else if (c == '(' && in_.compare(at_ + 1, 1, "*") == 0) {
+      refuse("(*, a verb of PCRE2");
+    } else if (onig_ && c == '}' && in_.compare(at_ + 1, 1, "+") == 0) {
+      refuse("{n,m}+, which is possessive in one dialect and not in the other");
+    } else if (onig_ && c == '(' && in_.compare(at_ + 1, 1, "?") == 0) {
+      return group();
+    }
+    out_ += c;
+    ++at_;
+  }
+
+  void posix_class() {
+    const size_t end = in_.find(":]", at_);
+    if (end == std::string::npos) refuse("a class that is not closed");
+    out_ += in_.substr(at_, end + 2 - at_);
+    at_ = end + 2;
+  }
+
+  /// Brackets within brackets are a union in Oniguruma and in Rust: what is in them is written without them.
+  void nested() {
+    const auto is = [&](size_t at, const char* what) { return in_.compare(at, std::strlen(what), what) == 0; };
+    if (at_ > opened_ && in_[at_ - 1] == '-') refuse("a range that ends with brackets");
+    if (is(++at_, "^") || is(at_, "]")) refuse("brackets within brackets that exclude, or are empty");
+    for (const size_t begin = at_; at_ < in_.size() && in_[at_] != ']';) {
+      if (in_[at_] == '[' || is(at_, "&&")) refuse("brackets or && within brackets within brackets");
+      const bool border = at_ == begin || is(at_ + 1, "]");
+      if (in_[at_] == '\\' && at_ + 1 < in_.size()) {
+        escape();
+      } else if (in_[at_] == '-' && border) {
+        out_ += "\\-";  // which is no range
+        ++at_;
+      } else {
+        out_ += in_[at_++];
+      }
+    }
+    if (at_ == in_.size()) refuse("brackets that are not closed");
+    if (is(++at_, "-") && !is(at_, "-]")) refuse("a range that starts with brackets");
+  }
+
+  /// In Oniguruma's (?m) a dot matches the end of a line: PCRE2's (?s).
+  void group() {
+    out_ += "(?";
+    at_ += 2;
+    size_t end = at_;
+    while (end < in_.size() && std::string_view("imx-").find(in_[end]) != std::string_view::npos) ++end;
+    if (end == in_.size() || (in_[end] != ':' && in_[end] != ')')) return;  // no flags
+    for (; at_ < end; ++at_) out_ += in_[at_] == 'm' ? 's' : in_[at_];
+  }
+
+  void escape() {
+    const char c = in_[at_ + 1];
+    at_ += 2;
+    const std::string spaces = kSpaces, words = kWords;
+    if (c == 's') {
+      out_ += bracket_ ? spaces : "[" + spaces + "]";
+    } else if (c == 'S') {
+      out_ += bracket_ ? kNoSpaces : "[^" + spaces + "]";
+    } else if (c == 'w') {
+      out_ += bracket_ ? words : "[" + words + "]";
+    } else if (c == 'W' && !bracket_) {
+      out_ += "[^" + words + "]";
+    } else if ((c == 'b' || c == 'B') && !bracket_) {
+      const std::string word = "[" + words + "]", yes = "(?<=" + word + ")", no = "(?<!" + word + ")";
+      out_ += c == 'b' ? "(?:" + yes + "(?!" + word + ")|" + no + "(?=" + word + "))"
+                       : "(?:" + yes + "(?=" + word + ")|" + no + "(?!" + word + "))";
+    } else if (c == 'h' && onig_) {
+      out_ += bracket_ ? "0-9a-fA-F" : "[0-9a-fA-F]";
+    } else if (c == 'u' && in_.size() >= at_ + 4) {
+      out_ += "\\x{" + in_.substr(at_, 4) + "}";
+      at_ += 4;
+    } else if (c == 'W' || c == 'H' || c == 'K' || (c == 'Z' && onig_)) {
+      refuse("one of the escapes \\W and \\H within brackets, \\H, \\K, \\Z");
+    } else {
+      out_ += {'\\', c};
+    }
+  }
+
+  const std::string& in_;
+  bool onig_, bracket_ = false;
+  size_t at_ = 0, opened_ = 0;
+  std::string out_;
+};
+
+}  // namespace
+
+Regex::Regex(const std::string& pattern, Dialect dialect) {
+  const Translation translated(pattern, dialect);
+  const std::string& text = translated.text();
+  int error = 0;
+  size_t at = 0;
+  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  pcre2_set_max_pattern_length(context.get(), 1 << 16);
+  pcre2_set_parens_nest_limit(context.get(), 100);
+  const uint32_t lines = dialect == Dialect::Oniguruma ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                                   PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | lines, &error, &at, context.get());
+  require(code != nullptr, "tokenizer", "bad regular expression ", printable(pattern), " at ", at, ": ",
+          reason_of(error));
+  code_ = std::make_shared<const Code>(code);
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it cannot be had, the interpreter does the same
+}
+
+Regex Regex::of_string(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (std::string_view("\\^$.[]|()?*+{}-#/").find(c) != std::string_view::npos) escaped += '\\';
+    escaped += c;
+  }
+  return Regex(escaped);
+}
+
+/// One search through texts of valid UTF-8.
+class Regex::Search {
+ public:
+  explicit Search(const pcre2_code* code)
+      : code_(code),
+        data_(pcre2_match_data_create_from_pattern(code, nullptr), pcre2_match_data_free),
+        context_(pcre2_match_context_create(nullptr), pcre2_match_context_free),
+        stack_(nullptr, pcre2_jit_stack_free) {
+    pcre2_set_heap_limit(context_.get(), kDepth >> 10);
+  }
+
+  /// The bounds of the first match from `at` on; null: there is none.
+  const size_t* next(std::string_view text, size_t at, uint32_t options) {
+    int found = match(text, at, options);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT && !stack_) {  // the 32 KiB of the machine's stack are enough for most
+      stack_.reset(pcre2_jit_stack_create(size_t{1} << 16, kDepth, nullptr));
+      pcre2_jit_stack_assign(context_.get(), nullptr, stack_.get());
+      found = match(text, at, options);
+    }
+    if (found == PCRE2_ERROR_NOMATCH) return nullptr;
+    require(found > 0, "tokenizer", "the regular expression of the tokenizer failed: ", reason_of(found));
+    return pcre2_get_ovector_pointer(data_.get());
+  }
+
+ private:
+  static constexpr uint32_t kDepth = 64 << 20;  // bytes
+  int match(std::string_view text, size_t at, uint32_t options) {
+    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, options | PCRE2_NO_UTF_CHECK,
+                       data_.get(), context_.get());
+  }
+  template <class T>
+  using Owned = std::unique_ptr<T, void (*)(T*)>;
+  const pcre2_code* code_;
+  Owned<pcre2_match_data> data_;
+  Owned<pcre2_match_context> context_;
+  Owned<pcre2_jit_stack> stack_;
+};
+
+namespace {
+
+/// Where the valid UTF-8 at the front of `text` ends.
+size_t valid_front(std::string_view text) {
+  size_t end = 0;
+  while (end < text.size()) {
+    const Utf8Character next = first_character(text.substr(end));
+    if (next.kind != Utf8::Complete) break;
+    end += next.length;
+  }
+  return end;
+}
+
+}  // namespace
+
+std::vector<Regex::Match> Regex::find_all(std::string_view text) const {
+  std::vector<Match> matches;
+  Search search(code_->code);
+  for (size_t begin = 0; begin <= text.size();) {  // each stretch of valid UTF-8
+    const std::string_view valid = text.substr(begin, valid_front(text.substr(begin)));
+    const size_t end = begin + valid.size();
+    const uint32_t borders = (begin > 0 ? PCRE2_NOTBOL : 0) | (end < text.size() ? PCRE2_NOTEOL : 0);
+    const size_t before = matches.size();
+    for (size_t at = 0; at <= valid.size();) {
+      const size_t* bounds = search.next(valid, at, borders);
+      if (!bounds) break;
+      const bool again = bounds[0] == bounds[1] && matches.size() > before && matches.back().end == begin + bounds[1];
+      if (bounds[0] > bounds[1] || bounds[0] < at || again) {  // a lookbehind may put the bounds anywhere
+        if (at >= valid.size()) break;
+        at += first_code_point(valid.substr(at)).length;
+        continue;
+      }
+      matches.push_back({begin + bounds[0], begin + bounds[1]});
+      at = bounds[1];
+    }
+    if (end >= text.size()) break;
+    begin = end + first_character(text.substr(end)).length;
+  }
+  return matches;
+}
+
+}  // namespace colossal::text

@@ -1,0 +1,153 @@
+#include "colossal/text/tokenizer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "colossal/base/error.h"
+#include "colossal/base/input_file.h"
+#include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/hugging_face_tokenizer.h"
+#include "colossal/text/sentence_piece_tokenizer.h"
+#include "colossal/text/tiktoken_tokenizer.h"
+#include "colossal/text/utf8.h"
+
+namespace colossal::text {
+
+Encoding Tokenizer::encode_whole(std::string_view text) const {
+  Encoding whole{encode(text), {}};
+  whole.types.assign(whole.ids.size(), 0);
+  return whole;
+}
+
+Encoding Tokenizer::encode_pair(std::string_view first, std::string_view second) const {
+  Encoding pair = encode_whole(first);
+  const std::vector<int64_t> more = encode_whole(second).ids;
+  pair.ids.insert(pair.ids.end(), more.begin(), more.end());
+  pair.types.resize(pair.ids.size(), 1);
+  return pair;
+}
+
+std::string Tokenizer::decode(const std::vector<int64_t>& ids, bool with_special) const {
+  std::string text;
+  for (const int64_t id : ids) {
+    const std::string part = piece(id);
+    text += part.empty() && with_special ? spelling(id) : part;
+  }
+  return text;
+}
+
+void for_each_index(size_t count, int threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  std::exception_ptr failed;
+  std::mutex mutex;
+  const auto take = [&] {
+    try {
+      for (size_t i; (i = next.fetch_add(1)) < count;) work(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failed = std::current_exception();
+      next = count;
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    const size_t wanted = std::min(count, static_cast<size_t>(std::max(threads, 1)));
+    others.reserve(wanted);
+    try {
+      while (others.size() + 1 < wanted) others.emplace_back(take);
+    } catch (const std::system_error&) {  // no more threads may be started: those there are do the work
+    }
+    take();
+  }
+  if (failed) std::rethrow_exception(failed);
+}
+
+std::vector<std::vector<int64_t>> encode_all(const Tokenizer& tokenizer, const std::vector<std::string_view>& texts,
+                                             int threads) {
+  std::vector<std::vector<int64_t>> ids(texts.size());
+  for_each_index(texts.size(), threads, [&](size_t i) { ids[i] = tokenizer.encode(texts[i]); });
+  return ids;
+}
+
+namespace {
+
+/// The file of a folder that makes its tokenizer, in this order of preference; empty: there is none.
+std::string file_in(const std::filesystem::path& folder) {
+  const auto has = [&](const char* name) { return std::filesystem::exists(folder / name); };
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "spiece.model"})
+    if (has(name)) return (folder / name).string();
+  if (has("vocab.json") && has("merges.txt")) return (folder / "vocab.json").string();
+  return has("vocab.txt") ? (folder / "vocab.txt").string() : "";
+}
+
+/// Its first 4 KiB.
+std::string read_front(const std::string& path) {
+  const auto file = InputFile::open(path);
+  std::string front(static_cast<size_t>(std::min<int64_t>(file->size(), 4096)), '\0');
+  file->read(0, static_cast<int64_t>(front.size()), front.data());
+  return front;
+}
+
+}  // namespace
+
+bool has_tokenizer(const std::string& folder) { return !file_in(folder).empty(); }
+
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
+  namespace fs = std::filesystem;
+  if (name == "bytes") return std::make_unique<ByteTokenizer>();
+  std::error_code none;
+  require(
+      fs::exists(name, none), "tokenizer", "there is no ", name,
+      ": a tokenizer must be \"bytes\", or a folder with a tokenizer.json, tokenizer.model, spiece.model, vocab.json "
+      "and merges.txt or vocab.txt, or such a file, or one of tiktoken's ranks");
+  const bool is_folder = fs::is_directory(name, none);
+  const std::string file = is_folder ? file_in(name) : name;
+  if (file.empty()) return read_hugging_face_tokenizer(name);  // which says what is not there
+  const std::string ending = fs::path(file).extension().string();
+  if (ending == ".json" || ending == ".txt") return read_hugging_face_tokenizer(file);
+  return looks_like_tiktoken(read_front(file)) ? read_tiktoken(file) : read_sentence_piece(file);
+}
+
+namespace {
+
+constexpr char kReplacement[] = "\xEF\xBF\xBD";  // U+FFFD
+
+/// Moves what is complete from the front of `pending` to the result.
+std::string take_complete(std::string& pending) {
+  std::string text;
+  size_t at = 0;
+  while (at < pending.size()) {
+    const Utf8Character next = first_character(std::string_view(pending).substr(at));
+    if (next.kind == Utf8::Incomplete) break;
+    text += next.kind == Utf8::Complete ? pending.substr(at, next.length) : kReplacement;
+    at += next.length;
+  }
+  pending.erase(0, at);
+  return text;
+}
+
+}  // namespace
+
+std::string valid_utf8(std::string_view bytes) {
+  std::string pending(bytes), text = take_complete(pending);
+  return pending.empty() ? text : text + kReplacement;
+}
+
+std::string TextStream::push(int64_t id) {
+  pending_ += tokenizer_.piece(id);
+  return take_complete(pending_);
+}
+
+std::string TextStream::finish() {
+  std::string text = take_complete(pending_);
+  if (!pending_.empty()) text += kReplacement;
+  pending_.clear();
+  return text;
+}
+
+}  // namespace colossal::text

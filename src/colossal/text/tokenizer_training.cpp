@@ -1,0 +1,145 @@
+#include "colossal/text/tokenizer_training.h"
+
+#include <algorithm>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/text/bpe_trainer.h"
+#include "colossal/text/byte_alphabet.h"
+#include "colossal/text/json_section.h"
+#include "colossal/text/unicode.h"
+#include "colossal/text/unigram_trainer.h"
+
+namespace colossal::text {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+constexpr char kUsualUnknown[] = "<unk>";  // of unigram models
+
+json usual_sections(const std::string& kind) {
+  if (kind == "bpe") {
+    const json byte_level{
+        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+    return {{"normalizer", nullptr}, {"pre_tokenizer", byte_level}, {"decoder", byte_level}};
+  }
+  const json one_space{{"type", "Replace"}, {"pattern", {{"Regex", " {2,}"}}}, {"content", " "}};
+  const json metaspace{
+      {"type", "Metaspace"}, {"replacement", kMetaspace}, {"prepend_scheme", "always"}, {"split", true}};
+  return {{"normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "Nmt"}}, {{"type", "NFKC"}}, one_space}}}},
+          {"pre_tokenizer", metaspace},
+          {"decoder", metaspace}};
+}
+
+/// Checks all that can be before the first text is read.
+TokenizerTraining checked(TokenizerTraining training) {
+  require(training.kind == "bpe" || training.kind == "unigram", "tokenizer",
+          "a tokenizer is learned as bpe or unigram: got ", printable(training.kind));
+  require(training.vocabulary > 0, "tokenizer", "a vocabulary must have tokens: got ", training.vocabulary);
+  std::set<std::string> seen;
+  for (const std::string& token : training.special)
+    require(!token.empty() && seen.insert(token).second, "tokenizer",
+            "special tokens must not be empty or there twice: got ", token.empty() ? "an empty one" : token);
+  return training;
+}
+
+json sections_of(const TokenizerTraining& training) {
+  if (training.like.is_null()) return usual_sections(training.kind);
+  json sections;
+  for (const char* key : {"normalizer", "pre_tokenizer", "decoder", "model"})
+    sections[key] = training.like.value(key, json());
+  return sections;
+}
+
+std::vector<uint32_t> byte_alphabet() {
+  std::vector<uint32_t> alphabet;
+  for (int byte = 0; byte < 256; ++byte)
+    alphabet.push_back(first_code_point(to_byte_alphabet(std::string(1, static_cast<char>(byte)))).value);
+  return alphabet;
+}
+
+ordered_json or_null(const std::string& text) { return text.empty() ? ordered_json() : ordered_json(text); }
+
+}  // namespace
+
+TokenizerTrainer::TokenizerTrainer(TokenizerTraining training)
+    : training_(checked(std::move(training))),
+      sections_(sections_of(training_)),
+      counter_(sections_["normalizer"], sections_["pre_tokenizer"], training_.threads) {
+  const json model = sections_.value("model", json());
+  const std::string unknown = model.is_object() ? value_or<std::string>(model, "unk_token", "") : "";
+  const bool has_it = std::count(training_.special.begin(), training_.special.end(), unknown) > 0;
+  if (!unknown.empty() && training_.kind == "bpe" && !has_it)
+    training_.special.insert(training_.special.begin(), unknown);
+}
+
+ordered_json TokenizerTrainer::bpe(const std::vector<CountedWord>& words) const {
+  const json model = sections_.value("model", json::object());
+  const auto of_model = [&](const char* key) {
+    return model.is_object() ? value_or<std::string>(model, key, "") : std::string();
+  };
+  const Normalizer normalizer(sections_["normalizer"]);
+  const PreTokenizer pre_tokenizer(sections_["pre_tokenizer"], Spelling::Bytes, normalizer.is_byte_level());
+  const BpeTraining training{.vocabulary = training_.vocabulary,
+                             .least_count = training_.least_count,
+                             .special = training_.special,
+                             .alphabet = pre_tokenizer.makes_bytes() ? byte_alphabet() : std::vector<uint32_t>(),
+                             .prefix = of_model("continuing_subword_prefix"),
+                             .suffix = of_model("end_of_word_suffix")};
+  const TrainedBpe trained = train_bpe(words, training);
+  ordered_json vocabulary = ordered_json::object(), merges = ordered_json::array();
+  for (size_t id = 0; id < trained.tokens.size(); ++id)
+    vocabulary.get_ref<ordered_json::object_t&>().emplace_back(trained.tokens[id], id);
+  for (const auto& [left, right] : trained.merges) merges.push_back({left, right});
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", or_null(of_model("unk_token"))},
+          {"continuing_subword_prefix", or_null(training.prefix)},
+          {"end_of_word_suffix", or_null(training.suffix)},
+          {"fuse_unk", false},
+          {"byte_fallback", false},
+          {"ignore_merges", false},
+          {"vocab", std::move(vocabulary)},
+          {"merges", std::move(merges)}};
+}
+
+ordered_json TokenizerTrainer::unigram(const std::vector<CountedWord>& words) const {
+  const TrainedUnigram trained = train_unigram(words, {.vocabulary = training_.vocabulary,
+                                                       .special = training_.special,
+                                                       .unknown = kUsualUnknown,
+                                                       .threads = training_.threads});
+  ordered_json pieces = ordered_json::array();
+  for (const auto& [piece, score] : trained.pieces) pieces.push_back({piece, score});
+  return {{"type", "Unigram"}, {"unk_id", trained.unknown}, {"vocab", std::move(pieces)}, {"byte_fallback", false}};
+}
+
+ordered_json TokenizerTrainer::trained() && {
+  const std::vector<CountedWord> words = std::move(counter_).words();
+  ordered_json model = training_.kind == "bpe" ? bpe(words) : unigram(words);
+  // As the trainers number them: in their order, behind the unknown token of a unigram model that is not among them.
+  std::vector<std::string> special = training_.special;
+  if (training_.kind == "unigram" && !std::count(special.begin(), special.end(), kUsualUnknown))
+    special.insert(special.begin(), kUsualUnknown);
+  ordered_json added = ordered_json::array();
+  for (size_t id = 0; id < special.size(); ++id)
+    added.push_back({{"id", id},
+                     {"content", special[id]},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", std::move(added)},
+          {"normalizer", sections_["normalizer"]},
+          {"pre_tokenizer", sections_["pre_tokenizer"]},
+          {"post_processor", nullptr},
+          {"decoder", sections_["decoder"]},
+          {"model", std::move(model)}};
+}
+
+}  // namespace colossal::text

@@ -1,0 +1,42 @@
+// What Unicode says of characters, as tokenizers ask for it: of version 15.0 (utf8proc 2.8; a later one brings a later
+// version). The package `tokenizers` takes classes from three libraries of several versions: docs/tokenizers.md says
+// where that shows.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace colossal::text {
+
+/// One character of text that may be anything: bytes that are not UTF-8 are U+FFFD, one for each longest prefix that
+/// a decoder replaces.
+struct CodePoint {
+  uint32_t value;
+  size_t length;  ///< bytes that it takes in the text
+};
+
+/// The character at the front of `text`, which must not be empty.
+CodePoint first_code_point(std::string_view text);
+/// Appends a code point in UTF-8.
+void append_utf8(std::string& text, uint32_t code_point);
+
+bool is_letter(uint32_t c);             ///< general category L
+bool is_number(uint32_t c);             ///< general category N
+bool is_mark(uint32_t c);               ///< general category M
+bool is_nonspacing_mark(uint32_t c);    ///< general category Mn
+bool is_punctuation(uint32_t c);        ///< general category P, and of ASCII every sign that is no letter or digit
+bool is_space(uint32_t c);              ///< White_Space
+bool is_word(uint32_t c);               ///< \w of UTS 18: Alphabetic, marks, decimal digits, connectors, joiners
+bool is_control_or_format(uint32_t c);  ///< general categories Cc, Cf and Co
+/// The lower case of a character by itself; of U+0130 it is two.
+void append_lower(std::string& text, uint32_t c);
+
+enum class Form { Nfc, Nfd, Nfkc, Nfkd };
+/// The normalization form of a text. Cost: O(n log n), whatever the order of its marks.
+std::string normalized(std::string_view text, Form form);
+
+/// The bytes of the extended grapheme cluster at the front of `text`, which must not be empty.
+size_t first_grapheme(std::string_view text);
+
+}  // namespace colossal::text

@@ -1,0 +1,24 @@
+#include "colossal/text/utf8.h"
+
+namespace colossal::text {
+
+Utf8Character first_character(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return {Utf8::Complete, 1};
+  if (lead < 0xC2 || lead > 0xF4) return {Utf8::Invalid, 1};
+  const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  for (size_t i = 1; i < length; ++i) {
+    if (i == text.size()) return {Utf8::Incomplete, i};
+    unsigned char low = 0x80,
+                  high = 0xBF;  // the second byte alone decides on overlong forms, surrogates and the upper bound
+    if (i == 1 && lead == 0xE0) low = 0xA0;
+    if (i == 1 && lead == 0xED) high = 0x9F;
+    if (i == 1 && lead == 0xF0) low = 0x90;
+    if (i == 1 && lead == 0xF4) high = 0x8F;
+    if (byte(i) < low || byte(i) > high) return {Utf8::Invalid, i};
+  }
+  return {Utf8::Complete, length};
+}
+
+}  // namespace colossal::text

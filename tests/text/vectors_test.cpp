@@ -1,0 +1,106 @@
+// What the packages themselves make of 300 texts, by every vocabulary in ../shared/data: no part of the project, so the
+// tests skip where it is absent.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "colossal/text/tokenizer.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::text::vectors_test {
+namespace {
+
+using nlohmann::json;
+using Ids = std::vector<int64_t>;
+namespace fs = std::filesystem;
+
+const std::string kTokenizers = COLOSSAL_SOURCE_DIR "/../shared/data/tokenizers/";
+
+std::vector<json> lines_of(const std::string& file) {
+  std::vector<json> lines;
+  std::istringstream text(test::read_all(file));
+  for (std::string line; std::getline(text, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+/// Every text and whatever the vectors say of it. `decodes`: of which ids `decoded` is.
+void expect_vectors(const Tokenizer& tokenizer, const std::string& file, const char* decodes) {
+  const std::vector<json> vectors = lines_of(file);
+  EXPECT_EQ(vectors.size(), 300u);
+  for (const json& vector : vectors) {
+    const std::string text = vector["text"];
+    ASSERT_EQ(tokenizer.encode(text), vector["ids"].get<Ids>()) << file << ": " << vector["text"];
+    const Ids decoded = vector[decodes].get<Ids>();
+    ASSERT_EQ(valid_utf8(tokenizer.decode(decoded)), vector["decoded"].get<std::string>())
+        << file << ": " << vector["text"];
+    if (vector.contains("decoded_special")) {
+      ASSERT_EQ(tokenizer.encode_whole(text).ids, vector["ids_special"].get<Ids>()) << file << ": " << vector["text"];
+      ASSERT_EQ(valid_utf8(tokenizer.decode(decoded, true)), vector["decoded_special"].get<std::string>())
+          << file << ": " << vector["text"];
+    }
+  }
+}
+
+TEST(Vectors, OfTokenizerJson) {
+  if (!fs::exists(kTokenizers + "hf")) GTEST_SKIP() << "needs " << kTokenizers << "hf";
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(kTokenizers + "hf")) {
+    if (!fs::exists(entry.path() / "tokenizer.json")) continue;
+    SCOPED_TRACE(entry.path().string());
+    expect_vectors(*make_tokenizer(entry.path().string()), (entry.path() / "vectors.jsonl").string(), "ids_special");
+    ++count;
+  }
+  EXPECT_EQ(count, 9) << "falcon is compressed: its interop test reads it";
+}
+
+TEST(Vectors, OfSentencePiece) {
+  if (!fs::exists(kTokenizers + "sentencepiece")) GTEST_SKIP() << "needs " << kTokenizers << "sentencepiece";
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(kTokenizers + "sentencepiece")) {
+    if (entry.path().extension() != ".model") continue;
+    const std::string vectors = fs::path(entry.path()).replace_extension(".vectors.jsonl").string();
+    expect_vectors(*make_tokenizer(entry.path().string()), vectors, "ids");
+    ++count;
+  }
+  EXPECT_EQ(count, 12);
+  expect_vectors(*make_tokenizer(kTokenizers + "mistral-v1/tokenizer.model"),
+                 kTokenizers + "mistral-v1/sentencepiece.vectors.jsonl", "ids");
+}
+
+TEST(Vectors, OfTiktoken) {
+  const std::string folder = kTokenizers + "tiktoken/cl100k_base/";
+  if (!fs::exists(folder)) GTEST_SKIP() << "needs " << folder;
+  const auto tokenizer = make_tokenizer(folder + "cl100k_base.tiktoken");
+  EXPECT_EQ(tokenizer->vocabulary_size(), 100277);
+  for (const json& vector : lines_of(folder + "vectors.jsonl")) {
+    const std::string text = vector["text"];
+    ASSERT_EQ(tokenizer->encode(text), vector["ids_special"].get<Ids>()) << vector["text"];
+    ASSERT_EQ(tokenizer->decode(vector["ids"].get<Ids>()), text);
+  }
+}
+
+TEST(Vectors, OfGpt2AsRanksAndAsMerges) {
+  if (!fs::exists(kTokenizers + "gpt2")) GTEST_SKIP() << "needs " << kTokenizers << "gpt2";
+  test::TemporaryFolder folder;
+  folder.write("vocab.json", test::read_all(kTokenizers + "gpt2/encoder.json"));
+  folder.write("merges.txt", test::read_all(kTokenizers + "gpt2/vocab.bpe"));
+  const auto merges = make_tokenizer(folder.path()), ranks = make_tokenizer(kTokenizers + "gpt2/gpt2.tiktoken");
+  for (const json& vector : lines_of(kTokenizers + "gguf-vocab/ggml-vocab-gpt-2.vectors.jsonl")) {
+    const std::string text = vector["text"];
+    ASSERT_EQ(merges->encode(text), vector["ids_special"].get<Ids>()) << vector["text"];
+    ASSERT_EQ(ranks->encode(text), vector["ids_special"].get<Ids>()) << vector["text"];
+  }
+}
+
+TEST(Vectors, OfBertVocabulary) {
+  if (!fs::exists(kTokenizers + "bert")) GTEST_SKIP() << "needs " << kTokenizers << "bert";
+  const auto tokenizer = make_tokenizer(kTokenizers + "bert/vocab.txt");
+  for (const json& vector : lines_of(kTokenizers + "hf/bert-base-uncased/vectors.jsonl"))
+    ASSERT_EQ(tokenizer->encode_whole(vector["text"].get<std::string>()).ids, vector["ids_special"].get<Ids>())
+        << vector["text"];
+}
+
+}  // namespace
+}  // namespace colossal::text::vectors_test
