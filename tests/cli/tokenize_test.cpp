@@ -44,6 +44,28 @@ TEST(Tokenize, WritesAListALine) {
   EXPECT_EQ(run({"--decode", "--special"}), "\"[CLS] playing, [SEP]\"\n\"\"\n");
 }
 
+TEST(Tokenize, RendersChats) {
+  const test::TemporaryFolder folder;
+  folder.write("vocab.txt", kWords);
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": "{% for m in messages %}{{ m.content }}, {% endfor %})"
+               R"({% if add_generation_prompt %}play{% endif %}"})");
+  const std::string file = folder.write("chats", R"({"messages": [{"role": "user", "content": "playing"}]}
+[{"role": "user", "content": "caf\u00e9"}, {"role": "assistant", "content": "play"}]
+)");
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--chat", "--tokenizer", folder.path(), file});
+    const auto outcome = tokenize(words);
+    return outcome.status == 0 ? outcome.out : outcome.err;
+  };
+  EXPECT_EQ(run({}), "[4,5,6]\n[7,8,6,4,6]\n");
+  EXPECT_EQ(run({"--rendered"}), "\"playing, \"\n\"caf\xC3\xA9, play, \"\n");
+  EXPECT_EQ(run({"--rendered", "--generation-prompt"}), "\"playing, play\"\n\"caf\xC3\xA9, play, play\"\n");
+  folder.write("chats", "[]\n{}\n");
+  EXPECT_THAT(run({"--rendered"}), HasSubstr("line 2: a chat must be an object with \"messages\""));
+  EXPECT_THAT(run({"--json"}), HasSubstr("--chat and --json"));
+}
+
 TEST(Tokenize, SaysWhatIsWrong) {
   const test::TemporaryFolder folder;
   const std::string vocabulary = folder.write("vocab.txt", kWords);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/cli/text_lines.h"
+#include "colossal/text/chat_template.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::cli {
@@ -27,8 +29,21 @@ constexpr size_t kLinesAtOnce = 4096;  // what is in memory
 struct TokenizeRequest {
   std::string tokenizer, file;
   bool pieces = false, special = false, decode = false, whole = false, as_json = false, count = false;
+  bool chat = false, rendered = false, generation_prompt = false;
+  std::shared_ptr<const text::ChatTemplate> chat_template;  ///< of `chat`
   int threads = 1;
 };
+
+/// The text that the chat of a line is rendered to.
+std::string chat_of(const TokenizeRequest& request, const NumberedLine& line) {
+  try {
+    text::Chat chat = text::parse_chat(line.text);
+    chat.add_generation_prompt |= request.generation_prompt;
+    return request.chat_template->render(chat).text;
+  } catch (const Error& error) {
+    throw Error("tokenize", concat("line ", line.number, ": ", error.message()));
+  }
+}
 
 Ids ids_of_line(const NumberedLine& line) {
   const json value = parse_line(line, "a JSON list of token ids");
@@ -58,8 +73,9 @@ std::vector<Ids> encoded(const TokenizeRequest& request, const text::Tokenizer& 
                          const std::vector<NumberedLine>& lines) {
   std::vector<Ids> all(lines.size());
   text::for_each_index(lines.size(), request.threads, [&](size_t i) {
-    const std::string text = request.as_json ? text_of(lines[i]) : "";
-    const std::string_view view = request.as_json ? text : lines[i].text;
+    const bool is_made = request.as_json || request.chat;
+    const std::string text = request.as_json ? text_of(lines[i]) : request.chat ? chat_of(request, lines[i]) : "";
+    const std::string_view view = is_made ? text : lines[i].text;
     all[i] = request.special ? tokenizer.encode_whole(view).ids : tokenizer.encode(view);
   });
   return all;
@@ -74,6 +90,10 @@ void answer(const TokenizeRequest& request, const text::Tokenizer& tokenizer, co
       texts[i] = json(text::valid_utf8(tokenizer.decode(ids_of_line(lines[i]), request.special))).dump();
     });
     for (const std::string& text : texts) put(text);
+    return;
+  }
+  if (request.rendered) {
+    for (const NumberedLine& line : lines) put(json(chat_of(request, line)).dump());
     return;
   }
   for (const Ids& ids : encoded(request, tokenizer, lines)) {
@@ -120,10 +140,19 @@ int tokenize(const Arguments& arguments) {
   app.add_flag("--whole", r.whole, "all that is read is one text")->excludes(decode);
   app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"")
       ->excludes(decode);
+  CLI::Option* chat = app.add_flag("--chat", r.chat,
+                                   "each line is a JSON object with \"messages\", or a list of messages, which the "
+                                   "chat template of the tokenizer's folder renders");
+  chat->excludes(decode);
+  app.add_flag("--rendered", r.rendered, "the texts of chats, each a JSON string, instead of ids")->needs(chat);
+  app.add_flag("--generation-prompt", r.generation_prompt, "chats end with what opens the assistant's answer")
+      ->needs(chat);
   app.add_flag("--count", r.count, "how many tokens there are, and nothing else")->excludes(decode);
   app.add_option("--threads", r.threads, "that encode or decode")->capture_default_str()->check(CLI::Range(1, 1024));
   parse(app, arguments);
   if (r.whole && r.as_json) throw UsageError("colossal tokenize: --whole and --json do not go together");
+  if (r.chat && r.as_json) throw UsageError("colossal tokenize: --chat and --json do not go together");
+  if (r.chat) r.chat_template = std::make_shared<text::ChatTemplate>(text::ChatTemplate::read(r.tokenizer));
   const auto tokenizer = text::make_tokenizer(r.tokenizer);
   std::ifstream file;
   if (!r.file.empty()) {
