@@ -243,7 +243,7 @@ TEST(HuggingFaceTokenizer, OlderFilesPutTokensAroundAsTheConfigSays) {
                                         {"add_bos_token", true},
                                         {"bos_token", {{"content", "</s>"}, {"lstrip", false}}}});
   EXPECT_THAT(opt->encode_prompt("a"), ElementsAre(2, 'a' + 10)) << "OPT's prompts begin with </s>";
-  EXPECT_THAT(opt->encode_pair("a", "b").ids, ElementsAre(2, 'a' + 10, 'b' + 10));
+  EXPECT_THAT(opt->encode_pair("a", "b").ids, ElementsAre(2, 'a' + 10, 2, 'b' + 10));
   EXPECT_EQ(opt->begin_id(), 2);
   for (const auto& roberta :
        {made_of_older_files({{"tokenizer_class", "RobertaTokenizer"}, {"add_prefix_space", true}}),

@@ -54,7 +54,7 @@ json post_processor(const std::string& folder, const json& config, const json& v
   const auto text = [](const char* id, int type) { return json{{"Sequence", {{"id", id}, {"type_id", type}}}}; };
   return {{"type", "TemplateProcessing"},
           {"single", {special(0), text("A", 0)}},
-          {"pair", {special(0), text("A", 0), text("B", 1)}},
+          {"pair", {special(0), text("A", 0), special(1), text("B", 1)}},
           {"special_tokens", {{begin[0].get<std::string>(), {{"ids", {begin[1]}}}}}}};
 }
 
