@@ -135,7 +135,7 @@ function(colossal_add_layers)
   target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}")
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
-  target_link_libraries(colossal_data PRIVATE ${PCRE2_LIBRARY} ZLIB::ZLIB)
+  target_link_libraries(colossal_data PRIVATE ${PCRE2_LIBRARY} ZLIB::ZLIB ${ZSTD_LIBRARY} PNG::PNG JPEG::JPEG)
   if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
     target_include_directories(colossal_memory SYSTEM PRIVATE ${LIBURING_INCLUDE})
     target_link_libraries(colossal_memory PRIVATE ${LIBURING_LIBRARY})
