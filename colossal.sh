@@ -17,6 +17,7 @@ torch_version=2.13.0
 # Debian's name of a package = the header (or the program, behind `:`) by which it is known to be there, however it came.
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
   libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h libpcre2-dev=pcre2.h libutf8proc-dev=utf8proc.h zlib1g-dev=zlib.h
+  libzstd-dev=zstd.h libpng-dev=png.h libjpeg62-turbo-dev=jpeglib.h
   ninja-build=:ninja)
 # What it is better with, and does without: asynchronous reads and writes of scratch files, which threads do otherwise.
 extra_packages=(liburing-dev=liburing.h)

@@ -136,7 +136,7 @@ function(colossal_add_layers)
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
     PRIVATE spdlog::spdlog tomlplusplus::tomlplusplus ${XXHASH_LIBRARY})
   target_link_libraries(colossal_text PRIVATE ${PCRE2_LIBRARY} ${UTF8PROC_LIBRARY})
-  target_link_libraries(colossal_data PRIVATE ZLIB::ZLIB)
+  target_link_libraries(colossal_data PRIVATE ZLIB::ZLIB ${ZSTD_LIBRARY} PNG::PNG JPEG::JPEG)
   if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
     target_include_directories(colossal_memory SYSTEM PRIVATE ${LIBURING_INCLUDE})
     target_link_libraries(colossal_memory PRIVATE ${LIBURING_LIBRARY})

@@ -69,7 +69,7 @@ TEST(LabelledTexts, SayWhichLineIsWrong) {
     return test::thrown_message([&] { read_labelled_texts(file(name, content)); });
   };
   EXPECT_THAT(refusal("b.tsv", "1\tgood\nno tab\n"), HasSubstr("b.tsv:2: a line must be `label<tab>text`: got no tab"));
-  EXPECT_THAT(refusal("b.jsonl", "{\"text\": \"x\"}\n"), HasSubstr("b.jsonl:1: a line must be an object"));
+  EXPECT_THAT(refusal("b.jsonl", "{\"text\": \"x\"}\n"), HasSubstr("b.jsonl:1: no column label"));
   EXPECT_THAT(refusal("c.jsonl", "{\"text\": \"x\", \"label\": [1]}\n"), HasSubstr("label must be a number or a name"));
   EXPECT_THAT(refusal("q.tsv", "tea\ta\ncaf\xe9\tb\n"), HasSubstr("q.tsv:2: a label must be UTF-8: got caf"));
   EXPECT_THAT(refusal("q.tsv", "tea\ta\ncaf\xc3\tb\n"), HasSubstr("q.tsv:2: a label must be UTF-8"));

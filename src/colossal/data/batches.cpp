@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "colossal/base/error.h"
@@ -38,6 +39,78 @@ std::string difference(const std::string& name, const nlohmann::json& stored, co
   return parts.size() > kMostNamed ? concat(text, "; and ", parts.size() - kMostNamed, " more") : text;
 }
 
+/// Batches of samples that can be had in any order.
+class SampleReader final : public BatchReader {
+ public:
+  SampleReader(std::shared_ptr<const Samples> samples, const BatchOptions& options)
+      : samples_(std::move(samples)), options_(options), count_(samples_->count()) {
+    const int64_t batch = options_.batch_size;
+    require(options_.ranks >= 1 && options_.rank >= 0 && options_.rank < options_.ranks, "data", "rank ", options_.rank,
+            " is not one of ", options_.ranks);
+    require(batch >= 1 && batch % options_.ranks == 0, "data", "batch_size must divide by the data ranks: got ", batch,
+            ", data ranks ", options_.ranks);
+  }
+
+  Batch next(const std::vector<TokenRun>& wanted) override {
+    const int64_t rows = options_.batch_size / options_.ranks;
+    Batch batch = samples_->make(rows);
+    batch.wanted = wanted;
+    std::atomic<int64_t> next_row = 0;
+    std::vector<std::exception_ptr> failures(rows);
+    const auto work = [&] {
+      for (int64_t row = next_row++; row < rows; row = next_row++) {
+        try {
+          fill(batch, row);
+        } catch (...) {
+          failures[row] = std::current_exception();
+        }
+      }
+    };
+    {
+      std::vector<std::jthread> others;
+      for (int64_t i = 1; i < std::min<int64_t>(options_.threads, rows); ++i) others.emplace_back(work);
+      work();
+    }
+    for (const std::exception_ptr& failure : failures)
+      if (failure) std::rethrow_exception(failure);
+    row_ += options_.batch_size;
+    return batch;
+  }
+
+  nlohmann::json position() const override { return {{"epoch", row_ / count_}, {"position", row_ % count_}}; }
+
+  void seek(const nlohmann::json& state) override {
+    const int64_t epoch = state.at("epoch"), position = state.at("position");
+    require(epoch >= 0 && epoch < (int64_t{1} << 31) && position >= 0 && position < count_, "data",
+            "the checkpoint's data position is damaged: epoch ", epoch, ", position ", position);
+    row_ = epoch * count_ + position;
+  }
+
+  nlohmann::json traits() const override {
+    nlohmann::json traits = samples_->traits();
+    traits["seed"] = options_.seed;
+    return traits;
+  }
+
+  int64_t samples() const override { return count_; }
+  std::vector<std::string> take_notices() override { return samples_->take_notices(); }
+
+ private:
+  void fill(Batch& batch, int64_t row) const {
+    const int64_t rows = options_.batch_size / options_.ranks, global = row_ + options_.rank * rows + row;
+    const int64_t epoch = global / count_, position = global % count_;
+    const int64_t sample = options_.shuffle ? Order(count_, options_.seed, epoch)(position) : position;
+    const uint64_t epoch_seed = derive_seed(derive_seed(options_.seed, "samples"), static_cast<uint64_t>(epoch));
+    samples_->fill(sample, derive_seed(epoch_seed, static_cast<uint64_t>(sample)), batch, row);
+    if (options_.counts_once && epoch > 0) batch.labels.select(0, row).fill_(kIgnored);
+  }
+
+  std::shared_ptr<const Samples> samples_;
+  BatchOptions options_;
+  int64_t count_;
+  int64_t row_ = 0;  // first row of the next batch
+};
+
 }  // namespace
 
 Batch pinned(const Batch& batch) {
@@ -46,51 +119,52 @@ Batch pinned(const Batch& batch) {
 }
 
 Batches::Batches(std::shared_ptr<const Samples> samples, BatchOptions options)
-    : samples_(std::move(samples)), options_(options), count_(samples_->count()) {
-  const int64_t batch = options_.batch_size;
-  require(options_.ranks >= 1 && options_.rank >= 0 && options_.rank < options_.ranks, "data", "rank ", options_.rank,
-          " is not one of ", options_.ranks);
-  require(batch >= 1 && batch % options_.ranks == 0, "data", "batch_size must divide by the data ranks: got ", batch,
-          ", data ranks ", options_.ranks);
-  seek(0);
+    : Batches(std::make_unique<SampleReader>(std::move(samples), options), options.pinned) {}
+
+Batches::Batches(std::unique_ptr<BatchReader> reader, bool pinned)
+    : reader_(std::move(reader)),
+      pinned_(pinned),
+      first_(std::make_shared<nlohmann::json>(reader_->position())),
+      next_(first_) {
+  move_to(*first_);
 }
 
 Batches::~Batches() = default;  // the producer is asked to stop, and joined
 
-Batch Batches::make(int64_t first_row) const {
-  const int64_t rows = options_.batch_size / options_.ranks;
-  Batch batch = samples_->make(rows);
-  batch.wanted = wanted_;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t global = first_row + options_.rank * rows + row, epoch = global / count_, position = global % count_;
-    const int64_t sample = options_.shuffle ? Order(count_, options_.seed, epoch)(position) : position;
-    const uint64_t epoch_seed = derive_seed(derive_seed(options_.seed, "samples"), static_cast<uint64_t>(epoch));
-    samples_->fill(sample, derive_seed(epoch_seed, static_cast<uint64_t>(sample)), batch, row);
-    if (options_.counts_once && epoch > 0) batch.labels.select(0, row).fill_(kIgnored);
-  }
-  return options_.pinned ? pinned(batch) : batch;
-}
-
 void Batches::want(std::vector<TokenRun> tokens) {
   producer_ = {};  // which reads them
   wanted_ = std::move(tokens);
-  seek(row_);
+  move_to(*next_);
 }
 
-void Batches::seek(int64_t row) {
-  producer_ = {};  // stops and joins the one before
-  ready_.clear();
-  failure_ = nullptr;
-  row_ = row;
-  producer_ = std::jthread([this, row](std::stop_token stop) { produce(stop, row); });
+void Batches::rewind() { move_to(*first_); }
+
+void Batches::move_to(const nlohmann::json& position) {
+  const auto begin = [&](const nlohmann::json& place) {
+    producer_ = {};  // stops and joins the one before
+    reader_->seek(place);
+    next_ = std::make_shared<nlohmann::json>(reader_->position());
+    ready_.clear();
+    failure_ = nullptr;
+    producer_ = std::jthread([this](std::stop_token stop) { produce(stop); });
+  };
+  try {
+    begin(position);
+  } catch (...) {  // there is no such place: all stays as it was
+    begin(*next_);
+    throw;
+  }
 }
 
-void Batches::produce(std::stop_token stop, int64_t row) {
-  for (; !stop.stop_requested(); row += options_.batch_size) {
-    Batch batch;
+void Batches::produce(std::stop_token stop) {
+  while (!stop.stop_requested()) {
+    Ready ready;
     std::exception_ptr failure;
     try {
-      batch = make(row);
+      ready.batch = reader_->next(wanted_);
+      if (pinned_) ready.batch = pinned(ready.batch);
+      ready.behind = std::make_shared<nlohmann::json>(reader_->position());
+      ready.notices = reader_->take_notices();
     } catch (...) {
       failure = std::current_exception();
     }
@@ -99,7 +173,7 @@ void Batches::produce(std::stop_token stop, int64_t row) {
     if (failure) {
       failure_ = failure;
     } else {
-      ready_.push_back(std::move(batch));
+      ready_.push_back(std::move(ready));
     }
     changed_.notify_all();
     if (failure) return;
@@ -110,25 +184,23 @@ Batch Batches::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !ready_.empty() || failure_; });
   if (ready_.empty()) std::rethrow_exception(failure_);
-  Batch batch = std::move(ready_.front());
+  Batch batch = std::move(ready_.front().batch);
+  next_ = std::move(ready_.front().behind);
+  for (std::string& notice : ready_.front().notices) notices_.push_back(std::move(notice));
   ready_.pop_front();
-  row_ += options_.batch_size;
   changed_.notify_all();
   return batch;
 }
 
 nlohmann::json Batches::state() const {
-  nlohmann::json state = samples_->traits();
-  state["seed"] = options_.seed;
-  state["epoch"] = row_ / count_;
-  state["position"] = row_ % count_;
+  nlohmann::json state = reader_->traits();
+  state.update(*next_);
   return state;
 }
 
 void Batches::restore(const nlohmann::json& state) {
   try {
-    nlohmann::json traits = samples_->traits();
-    traits["seed"] = options_.seed;
+    const nlohmann::json traits = reader_->traits();
     for (const auto& [key, mine] : traits.items()) {
       require(!state.is_object() || state.contains(key), "data", "the checkpoint does not say the ", key,
               " of its data: it was saved by a version that did not keep this, or over data of another kind; start "
@@ -139,10 +211,7 @@ void Batches::restore(const nlohmann::json& state) {
               "; put back the data and the keys that the run folder's config.toml shows, or start anew "
               "with --overwrite or in another run.folder");
     }
-    const int64_t epoch = state.at("epoch"), position = state.at("position");
-    require(epoch >= 0 && epoch < (int64_t{1} << 31) && position >= 0 && position < count_, "data",
-            "the checkpoint's data position is damaged: epoch ", epoch, ", position ", position);
-    seek(epoch * count_ + position);
+    move_to(state);
   } catch (const nlohmann::json::exception& error) {
     throw Error("data", concat("the checkpoint's data position is damaged: ", error.what()));
   }

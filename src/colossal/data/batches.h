@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace colossal::data {
@@ -24,6 +25,7 @@ struct BatchOptions {
   bool shuffle = true;  ///< false: samples in their own order (evaluation)
   /// The labels of rows behind the first epoch are kIgnored: no sample counts twice (evaluation).
   bool counts_once = false;
+  int threads = 1;      ///< that fill rows, where samples are read from the disk
   bool pinned = false;  ///< as pinned() makes them, by the thread that prepares them
 };
 
@@ -63,49 +65,78 @@ class Samples {
   virtual void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const = 0;
   /// An object, by name: what must not change under a position in these samples.
   virtual nlohmann::json traits() const = 0;
+  /// What was passed over since the last call, a line each for people.
+  virtual std::vector<std::string> take_notices() const { return {}; }
 };
 
-/// An endless stream of batches of `samples`, n in all.
+/// Batches one after the other, without end: what Batches reads ahead of training.
+/// Thread safety: one thread at a time calls the members; traits() and samples() also meanwhile.
+class BatchReader {
+ public:
+  virtual ~BatchReader() = default;
+  /// This rank's rows of the next batch, made for these tokens (Batch::wanted). Errors: of reading a sample; the
+  /// position then stays.
+  virtual Batch next(const std::vector<TokenRun>& wanted) = 0;
+  /// An object: where the next batch starts, equal on every rank.
+  virtual nlohmann::json position() const = 0;
+  /// Goes there; members that are not of a position are passed over. Errors: one that is damaged.
+  virtual void seek(const nlohmann::json& position) = 0;
+  /// An object, by name: what must not change under a position.
+  virtual nlohmann::json traits() const = 0;
+  /// Of an epoch; -1: known only to who reads all of it.
+  virtual int64_t samples() const = 0;
+  /// What was passed over since the last call, a line each for people.
+  virtual std::vector<std::string> take_notices() { return {}; }
+};
+
+/// An endless stream of batches, read ahead of training: a thread of its own keeps two of them ready.
 ///
-/// Row r of the stream (r = batch * B + row) is sample Order(n, seed, r / n)(r % n): a pure function, so any number of
-/// ranks sees the same global batches, and a batch that an epoch cannot fill goes on with the next. So is the seed that
-/// the sample is given: of (seed, epoch, sample). A thread of its own keeps two batches ready.
+/// Of `samples`, n in all: row r of the stream (r = batch * B + row) is sample Order(n, seed, r / n)(r % n): a pure
+/// function, so any number of ranks sees the same global batches, and a batch that an epoch cannot fill goes on with
+/// the next. So is the seed that the sample is given: of (seed, epoch, sample).
 /// Errors: the constructor throws Error("data", ...) when B does not divide; next() rethrows what reading a sample
 ///         threw.
 /// Thread safety: one thread calls the members.
 class Batches {
  public:
   Batches(std::shared_ptr<const Samples> samples, BatchOptions options);
+  Batches(std::unique_ptr<BatchReader> reader, bool pinned);
   ~Batches();
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
 
   Batch next();
-  int64_t samples() const { return count_; }  ///< of an epoch
+  /// What was passed over on the way to the last batch and those before it, since the last call.
+  std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+  int64_t samples() const { return reader_->samples(); }  ///< of an epoch; -1: not known
   /// The batches to come are asked for with these tokens wanted (Batch::wanted): those that a rank takes, where ranks
   /// share the tokens of a row.
   void want(std::vector<TokenRun> tokens);
   /// Goes to batch 0: of evaluation, before each round.
-  void rewind() { seek(0); }
+  void rewind();
 
-  /// {"epoch", "position", "seed"} and the traits of the samples: where the next batch starts, equal on every rank.
+  /// The reader's position and traits: of samples {"epoch", "position", "seed"} and theirs; equal on every rank.
   nlohmann::json state() const;
   /// Errors: a state of another seed or of samples with other traits: the message says which.
   void restore(const nlohmann::json& state);
 
  private:
-  Batch make(int64_t first_row) const;
-  void seek(int64_t row);
-  void produce(std::stop_token stop, int64_t row);
+  struct Ready {
+    Batch batch;
+    std::shared_ptr<const nlohmann::json> behind;  // the position of the batch after it
+    std::vector<std::string> notices;
+  };
+  void move_to(const nlohmann::json& position);
+  void produce(std::stop_token stop);
 
-  std::shared_ptr<const Samples> samples_;
-  BatchOptions options_;
+  std::unique_ptr<BatchReader> reader_;
+  bool pinned_;
+  std::shared_ptr<const nlohmann::json> first_, next_;  // positions: of batch 0, and of the one that next() returns
   std::vector<TokenRun> wanted_;
-  int64_t count_;
-  int64_t row_ = 0;  // first row of the batch that next() returns
+  std::vector<std::string> notices_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<Batch> ready_;
+  std::deque<Ready> ready_;
   std::exception_ptr failure_;
   std::jthread producer_;  // last: dies first
 };

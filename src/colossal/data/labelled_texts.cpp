@@ -7,13 +7,13 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
-#include "colossal/base/file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
+#include "colossal/data/json_lines.h"
+#include "colossal/data/line_reader.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::data {
@@ -28,16 +28,16 @@ struct LabelledLine {
   std::string label, text;
 };
 
-LabelledLine parse_json_line(const std::string& line, const std::string& where) {
-  try {
-    const auto object = nlohmann::json::parse(line);
-    const nlohmann::json& label = object.at("label");
-    require(label.is_string() || label.is_number_integer(), "data", where, ": label must be a number or a name: got ",
-            label.type_name());
-    return {label.is_string() ? label.get<std::string>() : label.dump(), object.at("text").get<std::string>()};
-  } catch (const nlohmann::json::exception&) {
-    throw Error("data", concat(where, R"(: a line must be an object {"text": "...", "label": 1})"));
-  }
+LabelledLine labelled_record(const std::string& line, const std::string& path, int64_t number,
+                             const LabelledOptions& options) {
+  const auto record = parse_json_line(line, path, number);
+  const auto label = record.find(options.label_column);
+  require(label != record.end(), "data", path, ":", number, ": no column ", printable(options.label_column),
+          "; set data.label_column to the name of the one that holds the class");
+  require(label->is_string() || label->is_number_integer(), "data", path, ":", number, ": ",
+          printable(options.label_column), " must be a number or a name: got ", label->type_name());
+  return {label->is_string() ? label->get<std::string>() : label->dump(),
+          text_of_columns(record, options.text_columns, path, number)};
 }
 
 LabelledLine parse_tab_line(const std::string& line, const std::string& where) {
@@ -112,28 +112,40 @@ void number_classes(const std::vector<std::string>& labels, bool are_numbers, La
 
 }  // namespace
 
-LabelledTexts read_labelled_texts(const std::string& path) {
-  const std::string content = read_file(path, kLargestFile);
-  const bool is_json = path.ends_with(".jsonl");
+LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options) {
+  const bool is_json = is_json_lines(path);
   std::vector<std::string> labels, places;
   LabelledTexts read;
-  std::istringstream lines(content);
-  int64_t number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    if (++number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
+  LineReader lines(path, options.longest_line);
+  Checksum sum;
+  int64_t left_out = 0;
+  for (std::string line; lines.next(line);) {
+    const int64_t number = lines.position().lines;
+    require(lines.position().offset <= kLargestFile, "data", path, " has more than ", kLargestFile, " bytes unpacked");
+    sum.update(line.data(), line.size());
+    sum.update("\n", 1);
+    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
     if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (line.empty()) continue;
+    if (line.empty() || (is_json && is_blank(line))) continue;
     const std::string where = concat(path, ":", number);
-    LabelledLine parsed = is_json ? parse_json_line(line, where) : parse_tab_line(line, where);
-    require(is_utf8(parsed.label), "data", where, ": a label must be UTF-8: got ", printable(parsed.label),
-            "; convert the file, for instance with iconv -f LATIN1 -t UTF-8");
-    labels.push_back(std::move(parsed.label));
-    places.push_back(where);
-    read.texts.push_back(std::move(parsed.text));
+    try {
+      require(!lines.is_cut(), "data", where, ": a line of more than ", options.longest_line,
+              " bytes (data.longest_line)");
+      LabelledLine parsed = is_json ? labelled_record(line, path, number, options) : parse_tab_line(line, where);
+      require(is_utf8(parsed.label), "data", where, ": a label must be UTF-8: got ", printable(parsed.label),
+              "; convert the file, for instance with iconv -f LATIN1 -t UTF-8");
+      labels.push_back(std::move(parsed.label));
+      places.push_back(where);
+      read.texts.push_back(std::move(parsed.text));
+    } catch (const Error&) {
+      if (options.faults == Faults::Refuse) throw;
+      ++left_out;
+    }
   }
-  require(!labels.empty(), "data", path, " holds no texts");
+  require(!labels.empty(), "data", path, " holds no texts",
+          left_out > 0 ? concat(": ", left_out, " lines are none") : "");
   number_classes(labels, are_numbers(labels, places), read);
-  read.fingerprint = concat(read.texts.size(), " texts, ", checksum(content));
+  read.fingerprint = concat(read.texts.size(), " texts, ", sum.hex());
   return read;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "colossal/data/batches.h"
+#include "colossal/data/record_source.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::data {
@@ -25,13 +26,21 @@ struct LabelledTexts {
   std::pair<LabelledTexts, LabelledTexts> split(double held_out) const;
 };
 
-/// Reads a file of one text a line: of a .jsonl objects {"text": "...", "label": 1}, of any other file
-/// `label<tab>text`. Empty lines are passed over. Labels are all numbers from 0, or all names, which get numbers in the
+/// How JSON lines are read.
+struct LabelledOptions {
+  std::vector<std::string> text_columns = {"text"};  ///< whose texts are one
+  std::string label_column = "label";
+  int64_t longest_line = 16 << 20;  ///< bytes; a longer one is a fault
+  Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this are left out, and counted in the fingerprint
+};
+
+/// Reads a file of one text a line: of JSON lines (is_json_lines(): also packed) objects {"text": "...", "label": 1}, of
+/// any other file, which may be packed too, `label<tab>text`. Empty lines are passed over. Labels are all numbers from 0, or all names, which get numbers in the
 /// order of the alphabet; where all are LABEL_i, these are classes i, without names.
-/// Errors ("data"): no such file, one of more than 1 GiB, no text in it, or a line that is none of this (with its
+/// Errors ("data"): no such file, one of more than 1 GiB unpacked, no text in it, or a line that is none of this (with its
 ///                  number): a name where others have numbers, such as a header, a number that is no class, or a label
 ///                  that is not UTF-8 (config.toml and config.json keep the names).
-LabelledTexts read_labelled_texts(const std::string& path);
+LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options = {});
 
 /// Sample i is text i: the tokenizer's begin token (its end token where it has none), the first tokens of the text, and
 /// the end token, then end tokens up to `sequence`. Labels are [B, 1]. What fills up is a document of its own, number

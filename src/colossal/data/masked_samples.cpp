@@ -18,30 +18,34 @@ MaskedSamples::MaskedSamples(Corpus corpus, int64_t sequence, Documents document
           ", vocabulary ", masking.vocabulary);
 }
 
-void MaskedSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
-  Batch whole = batch;  // what is hidden is drawn from all tokens of a row
-  whole.wanted.clear();
-  texts_.fill(index, seed, whole, row);
+void hide_tokens(Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking) {
   const int64_t length = batch.inputs.size(1);
   int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * length;
   int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * length;
   std::fill(labels, labels + length, kIgnored);
   std::vector<int64_t> places;
   for (int64_t i = 0; i < length; ++i)
-    if (tokens[i] != end_id_) places.push_back(i);
+    if (tokens[i] != end_id) places.push_back(i);
   const auto all = static_cast<int64_t>(places.size());
-  const int64_t wanted = std::min(all, std::max<int64_t>(1, std::llround(masking_.share * static_cast<double>(all))));
+  const int64_t wanted = std::min(all, std::max<int64_t>(1, std::llround(masking.share * static_cast<double>(all))));
   for (int64_t k = 0; k < wanted; ++k) {  // the first steps of a shuffle
     std::swap(places[k], places[k + derive_seed(seed, 2 * k) % static_cast<uint64_t>(all - k)]);
     const int64_t place = places[k];
     labels[place] = tokens[place];
     const uint64_t draw = derive_seed(seed, 2 * k + 1);
     const double chance = static_cast<double>(draw >> 11) * 0x1p-53;
-    if (chance < masking_.kept) continue;
-    const bool random = chance < masking_.kept + masking_.random;
-    tokens[place] = random ? static_cast<int64_t>(derive_seed(draw, 0) % static_cast<uint64_t>(masking_.vocabulary))
-                           : masking_.mask_id;
+    if (chance < masking.kept) continue;
+    const bool random = chance < masking.kept + masking.random;
+    tokens[place] = random ? static_cast<int64_t>(derive_seed(draw, 0) % static_cast<uint64_t>(masking.vocabulary))
+                           : masking.mask_id;
   }
+}
+
+void MaskedSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
+  Batch whole = batch;  // what is hidden is drawn from all tokens of a row
+  whole.wanted.clear();
+  texts_.fill(index, seed, whole, row);
+  hide_tokens(batch, row, seed, end_id_, masking_);
 }
 
 nlohmann::json MaskedSamples::traits() const {

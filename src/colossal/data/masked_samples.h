@@ -11,6 +11,9 @@ struct Masking {
   int64_t vocabulary = 0;           ///< random tokens are below it
 };
 
+/// Makes of row `row`, filled by fill_text_row(), one in which tokens are hidden as MaskedSamples says.
+void hide_tokens(Batch& batch, int64_t row, uint64_t seed, int64_t end_id, const Masking& masking);
+
 /// Sample i is that of TextSamples, of whose n tokens max(1, round(share * n)) have a label, the token itself, and the
 /// others kIgnored (BERT, arXiv:1810.04805, section 3.1). An end token is never one of them; a sample of end tokens
 /// alone has no labels. What is hidden is a function of (seed, epoch, sample) alone.

@@ -16,24 +16,20 @@ TextSamples::TextSamples(Corpus corpus, int64_t sequence, Documents documents)
           "; name more text in data.path, or lower data.sequence or data.held_out");
 }
 
-Batch TextSamples::make(int64_t rows) const {
-  const auto zeros = [&] { return at::zeros({rows, sequence_}, at::kLong); };
+Batch make_text_batch(int64_t rows, int64_t sequence) {
+  const auto zeros = [&] { return at::zeros({rows, sequence}, at::kLong); };
   return {zeros(), zeros(), zeros(), zeros()};
 }
 
-void TextSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
-  const bool separate = documents_ == Documents::Separate;
-  const bool has_parts = !separate && !batch.wanted.empty();
-  std::vector<int64_t> ids(sequence_ + 1);
-  for (const TokenRun& run : has_parts ? batch.wanted : std::vector<TokenRun>{{0, sequence_}})
-    corpus_.read(index * sequence_ + run.first, run.size + 1, ids.data() + run.first);
-  int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * sequence_;
-  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * sequence_;
-  int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * sequence_;
-  int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * sequence_;
+void fill_text_row(const int64_t* ids, Documents documents_kept, int64_t end_id, Batch& batch, int64_t row) {
+  const int64_t sequence = batch.inputs.size(1);
+  int64_t* tokens = batch.inputs.mutable_data_ptr<int64_t>() + row * sequence;
+  int64_t* labels = batch.labels.mutable_data_ptr<int64_t>() + row * sequence;
+  int64_t* positions = batch.positions.mutable_data_ptr<int64_t>() + row * sequence;
+  int64_t* documents = batch.documents.mutable_data_ptr<int64_t>() + row * sequence;
   int64_t position = 0, document = 0;
-  for (int64_t i = 0; i < sequence_; ++i) {
-    const bool ends = separate && ids[i] == corpus_.end_id();
+  for (int64_t i = 0; i < sequence; ++i) {
+    const bool ends = documents_kept == Documents::Separate && ids[i] == end_id;
     tokens[i] = ids[i];
     labels[i] = ends ? kIgnored : ids[i + 1];
     positions[i] = position++;
@@ -43,6 +39,16 @@ void TextSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t r
       ++document;
     }
   }
+}
+
+Batch TextSamples::make(int64_t rows) const { return make_text_batch(rows, sequence_); }
+
+void TextSamples::fill(int64_t index, uint64_t /*seed*/, Batch& batch, int64_t row) const {
+  const bool has_parts = documents_ == Documents::Joined && !batch.wanted.empty();
+  std::vector<int64_t> ids(sequence_ + 1);
+  for (const TokenRun& run : has_parts ? batch.wanted : std::vector<TokenRun>{{0, sequence_}})
+    corpus_.read(index * sequence_ + run.first, run.size + 1, ids.data() + run.first);
+  fill_text_row(ids.data(), documents_, corpus_.end_id(), batch, row);
 }
 
 nlohmann::json TextSamples::traits() const {

@@ -11,6 +11,12 @@ enum class Documents {
   Joined,
 };
 
+/// Fills row `row` of `batch` with a sample of S tokens, of which ids[0, S] are the tokens and what follows the last.
+void fill_text_row(const int64_t* ids, Documents documents, int64_t end_id, Batch& batch, int64_t row);
+
+/// An empty batch of that many rows of text.
+Batch make_text_batch(int64_t rows, int64_t sequence);
+
 /// Sample i is the tokens [i S, i S + S) of the corpus, n = (size - 1) / S samples in all. Document numbers are all 0
 /// with Documents::Joined: of a batch of which some tokens are wanted these alone are then read, each run with the
 /// token behind it. Else a document of theirs may begin anywhere before, and whole rows are read.

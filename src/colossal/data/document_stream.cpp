@@ -1,0 +1,206 @@
+#include "colossal/data/document_stream.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+#include "colossal/data/json_lines.h"
+
+namespace colossal::data {
+namespace {
+
+constexpr size_t kRecordsAhead = 256;
+constexpr int64_t kBytesAhead = 1 << 20;
+constexpr int64_t kNamedFaults = 20;  // then every thousandth
+
+std::vector<int64_t> tokens_of(const Record& record, const std::vector<std::string>& columns,
+                               const text::Tokenizer& tokenizer) {
+  const nlohmann::json object = parse_json_line(record.line, *record.path, record.number);
+  std::vector<int64_t> tokens = tokenizer.encode(text_of_columns(object, columns, *record.path, record.number));
+  if (tokenizer.end_id() >= 0) tokens.push_back(tokenizer.end_id());
+  return tokens;
+}
+
+int64_t epochs_of(const MixPosition& position) {
+  int64_t epochs = 0;
+  for (const SourcePosition& source : position.sources) epochs += source.epoch;
+  return epochs;
+}
+
+nlohmann::json describe(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
+                        const DocumentStreamOptions& o) {
+  nlohmann::json each = nlohmann::json::object();
+  for (const StreamSource& source : sources) {
+    require(!each.contains(source.name), "data", "two sources are called ", source.name, "; give each its own name");
+    each[source.name] = {{"weight", source.weight}, {"files", source.contents()}};
+  }
+  nlohmann::json traits = {{"sources", each},
+                           {"columns", o.columns},
+                           {"held_out", o.records.held_out},
+                           {"shuffle_bytes", o.records.shuffle ? o.records.shuffle_bytes : 0},
+                           {"longest_line", o.records.longest_line},
+                           {"end_id", tokenizer.end_id()},
+                           {"vocabulary", tokenizer.vocabulary_size()},
+                           {"sequence", o.sequence},
+                           {"seed", o.records.seed}};
+  if (o.masking) traits["masked"] = {o.masking->share, o.masking->random, o.masking->kept, o.masking->mask_id};
+  return traits;
+}
+
+}  // namespace
+
+DocumentStream::DocumentStream(std::vector<StreamSource> sources, std::shared_ptr<const text::Tokenizer> tokenizer,
+                               DocumentStreamOptions options)
+    : tokenizer_(std::move(tokenizer)),
+      options_(std::move(options)),
+      traits_(std::make_shared<nlohmann::json>(describe(sources, *tokenizer_, options_))),
+      mix_(sources, options_.records) {
+  const DocumentStreamOptions& o = options_;
+  require(o.sequence >= 1 && o.threads >= 1 && !o.columns.empty(), "data",
+          "a stream needs a sequence, a thread and a column: got ", o.sequence, ", ", o.threads, ", ",
+          o.columns.size());
+  require(o.ranks >= 1 && o.rank >= 0 && o.rank < o.ranks && o.batch_size >= 1 && o.batch_size % o.ranks == 0, "data",
+          "batch_size must divide by the data ranks: got ", o.batch_size, ", rank ", o.rank, " of ", o.ranks);
+}
+
+void DocumentStream::encode(Document& document) const {
+  try {
+    document.tokens = tokens_of(document.record, options_.columns, *tokenizer_);
+  } catch (const Error& error) {
+    if (options_.records.faults == Faults::Skip) {
+      document.faults.push_back(error.message());
+    } else {
+      document.failure = std::make_exception_ptr(
+          Error("data", concat(error.message(), "; to train without it set data.faults = \"skip\"")));
+    }
+  } catch (...) {
+    document.failure = std::current_exception();
+  }
+  document.record.line.clear();
+}
+
+/// Reads some records and encodes them on all threads.
+void DocumentStream::encode_ahead() {
+  for (int64_t bytes = 0; encoded_.size() < kRecordsAhead && bytes < kBytesAhead;) {
+    Document document{.at = mix_.position()};
+    try {
+      document.record = mix_.next();
+    } catch (...) {  // comes to the row that needs this record, after those before it
+      document.failure = std::current_exception();
+    }
+    document.faults = mix_.take_faults();
+    bytes += static_cast<int64_t>(document.record.line.size());
+    encoded_.push_back(std::move(document));
+    if (encoded_.back().failure) break;
+  }
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < encoded_.size(); i = next++)
+      if (!encoded_[i].failure) encode(encoded_[i]);
+  };
+  std::vector<std::jthread> others;
+  for (size_t i = 1; i < std::min<size_t>(options_.threads, encoded_.size()); ++i) others.emplace_back(work);
+  work();
+}
+
+void DocumentStream::take_document() {
+  if (encoded_.empty()) encode_ahead();
+  Document document = std::move(encoded_.front());
+  encoded_.pop_front();
+  for (const std::string& fault : document.faults) {
+    ++passed_over_;
+    if (passed_over_ <= kNamedFaults || passed_over_ % 1000 == 0)
+      notices_.push_back(concat("passed over: ", fault, " (", passed_over_, " so far)"));
+  }
+  if (document.failure) std::rethrow_exception(document.failure);
+  const int64_t epochs = epochs_of(document.at);
+  if (document.tokens.empty()) {
+    require(epochs - first_epochs_ <= static_cast<int64_t>(document.at.sources.size()) + 1, "data",
+            "no text in whole epochs of the data, of which ", passed_over_, " lines or files could not be read; the ",
+            "last line was ", *document.record.path, ":", document.record.number);
+    return;
+  }
+  first_epochs_ = epochs;
+  available_ += static_cast<int64_t>(document.tokens.size());
+  taken_.push_back(std::move(document));
+}
+
+Batch DocumentStream::next(const std::vector<TokenRun>& wanted) {
+  const int64_t sequence = options_.sequence, taken = options_.batch_size * sequence;
+  while (available_ - before_ < taken + 1) take_document();
+  std::vector<int64_t> ids;
+  ids.reserve(available_);
+  for (const Document& document : taken_) ids.insert(ids.end(), document.tokens.begin(), document.tokens.end());
+  const int64_t rows = options_.batch_size / options_.ranks;
+  Batch batch = make_text_batch(rows, sequence);
+  batch.wanted = wanted;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t of_all = options_.rank * rows + row;
+    fill_text_row(ids.data() + before_ + of_all * sequence, options_.documents, tokenizer_->end_id(), batch, row);
+    const uint64_t seed = derive_seed(derive_seed(options_.records.seed, "rows"), static_cast<uint64_t>(row_ + of_all));
+    if (options_.masking) hide_tokens(batch, row, seed, tokenizer_->end_id(), *options_.masking);
+  }
+  row_ += options_.batch_size;
+  before_ += taken;
+  while (!taken_.empty() && before_ >= static_cast<int64_t>(taken_.front().tokens.size())) {
+    const auto size = static_cast<int64_t>(taken_.front().tokens.size());
+    before_ -= size;
+    available_ -= size;
+    taken_.pop_front();
+  }
+  return batch;
+}
+
+nlohmann::json DocumentStream::position() const {
+  const MixPosition at = !taken_.empty()     ? taken_.front().at
+                         : !encoded_.empty() ? encoded_.front().at
+                                             : mix_.position();
+  return {{"row", row_}, {"tokens_before", before_}, {"at", at.encode()}};
+}
+
+void DocumentStream::seek(const nlohmann::json& position) {
+  const int64_t row = position.at("row"), before = position.at("tokens_before");
+  const MixPosition at = MixPosition::decode(position.at("at"));
+  require(row >= 0 && before >= 0, "data", "the checkpoint's data position is damaged: row ", row, ", ", before,
+          " tokens before it");
+  mix_.seek(at);
+  encoded_.clear();
+  taken_.clear();
+  available_ = 0;
+  before_ = before;
+  row_ = row;
+  first_epochs_ = epochs_of(at);
+}
+
+std::vector<std::string> DocumentStream::take_notices() { return std::exchange(notices_, {}); }
+
+Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
+                     const DocumentStreamOptions& options, int64_t tokens) {
+  RecordOptions held_out = options.records;
+  held_out.part = Part::HeldOut;
+  held_out.shuffle = false;
+  double sum = 0;
+  for (const StreamSource& source : sources) sum += source.weight;
+  std::vector<uint32_t> ids;
+  for (const StreamSource& source : sources) {
+    RecordSource records(source.paths, source.names, held_out);
+    const auto share = static_cast<int64_t>(static_cast<double>(tokens) * source.weight / sum) + 1;
+    const size_t most = ids.size() + static_cast<size_t>(share);
+    while (ids.size() < most && !records.at_end()) {
+      try {
+        for (const int64_t token : tokens_of(records.next(), options.columns, tokenizer))
+          ids.push_back(static_cast<uint32_t>(token));
+      } catch (const Error&) {
+        if (held_out.faults == Faults::Refuse) throw;
+      }
+    }
+  }
+  return Corpus::of(std::move(ids), tokenizer.end_id(), tokenizer.vocabulary_size());
+}
+
+}  // namespace colossal::data

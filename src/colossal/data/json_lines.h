@@ -1,0 +1,32 @@
+// Records of JSON lines: an object a line, of which some members are the columns that are read.
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace colossal::data {
+
+/// Whether the name of a file says that it holds JSON lines: .jsonl, .ndjson, each also packed (.gz, .zst), and .json
+/// where it is packed.
+bool is_json_lines(std::string_view path);
+
+/// The files that a path names: itself, or of a folder all files of JSON lines in it and in its folders, in the order
+/// of their names; hidden ones are left out.
+/// Errors ("data"): no such path, a folder without such files or that cannot be read.
+std::vector<std::string> json_lines_files(const std::string& path);
+
+/// Whether nothing but white space stands in a line; those are no records.
+bool is_blank(std::string_view line);
+
+/// The object that line number `number` of the file holds; a byte order mark before the first is passed over.
+/// Errors ("data"), beginning with `path:number`: not UTF-8, not JSON (NaN, comments and lone surrogates are none; numbers
+/// that a double cannot hold), nested deeper than 100, no object.
+nlohmann::json parse_json_line(std::string_view line, const std::string& path, int64_t number);
+
+/// The texts of these columns, in their order, with an empty line between two.
+/// Errors ("data"), beginning with `path:number`: a column that is missing or no text.
+std::string text_of_columns(const nlohmann::json& record, const std::vector<std::string>& columns,
+                            const std::string& path, int64_t number);
+
+}  // namespace colossal::data

@@ -1,0 +1,46 @@
+#include "colossal/data/line_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace colossal::data {
+namespace {
+
+constexpr int64_t kLinePiece = 1 << 16;
+
+}  // namespace
+
+LineReader::LineReader(const std::string& path, int64_t longest, LinePosition start)
+    : file_(UnpackedFile::open(path)), longest_(longest), position_(start), piece_(kLinePiece) {
+  if (start.offset > 0) file_->skip(start.offset);
+}
+
+bool LineReader::fill() {
+  if (begin_ < end_) return true;
+  begin_ = 0;
+  end_ = file_->read(piece_.data(), kLinePiece);
+  return end_ > 0;
+}
+
+bool LineReader::next(std::string& line) {
+  line.clear();
+  is_cut_ = false;
+  LinePosition behind = position_;
+  while (fill()) {
+    const char* from = piece_.data() + begin_;
+    const auto* feed = static_cast<const char*>(std::memchr(from, '\n', end_ - begin_));
+    const int64_t count = (feed != nullptr ? feed : piece_.data() + end_) - from;
+    const int64_t room = longest_ - static_cast<int64_t>(line.size());
+    line.append(from, std::min(count, room));
+    is_cut_ = is_cut_ || count > room;
+    begin_ += count + (feed != nullptr ? 1 : 0);
+    behind.offset += count + (feed != nullptr ? 1 : 0);
+    if (feed != nullptr) break;
+  }
+  if (behind.offset == position_.offset) return false;
+  ++behind.lines;
+  position_ = behind;
+  return true;
+}
+
+}  // namespace colossal::data

@@ -1,0 +1,193 @@
+#include "colossal/data/picture_folder.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/checksum.h"
+#include "colossal/base/error.h"
+#include "colossal/base/input_file.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/seed.h"
+#include "colossal/data/picture.h"
+
+namespace colossal::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kLargestPicture = int64_t{256} << 20;  // bytes of a file
+constexpr double kShown = 7.0 / 8;                       // of the shorter side, without augmentation
+constexpr int kTries = 10;
+constexpr int64_t kNamedPictures = 20;
+
+bool is_picture(const fs::path& path) {
+  std::string end = path.extension().string();
+  std::transform(end.begin(), end.end(), end.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  return !path.filename().string().starts_with(".") && (end == ".png" || end == ".jpg" || end == ".jpeg");
+}
+
+std::vector<std::string> pictures_in(const fs::path& folder) {
+  std::vector<std::string> found;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (is_picture(entry.path()) && entry.is_regular_file()) found.push_back(entry.path().string());
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+struct Box {
+  double left, top, width, height;
+};
+
+/// Of a picture of that size, the part that a sample shows.
+Box shown_part(int64_t width, int64_t height, uint64_t seed, const PictureOptions& options) {
+  const auto whole_width = static_cast<double>(width), whole_height = static_cast<double>(height);
+  const auto draw = [&](uint64_t choice) { return static_cast<double>(derive_seed(seed, choice) >> 11) * 0x1p-53; };
+  for (int i = 0; options.augment && i < kTries; ++i) {
+    const double area = options.least_area + (1 - options.least_area) * draw(4 * i + 1);
+    const double ratio = std::exp(std::log(3.0 / 4) + (std::log(4.0 / 3) - std::log(3.0 / 4)) * draw(4 * i + 2));
+    const double wide = std::sqrt(area * whole_width * whole_height * ratio), high = wide / ratio;
+    if (wide <= whole_width && high <= whole_height)
+      return {(whole_width - wide) * draw(4 * i + 3), (whole_height - high) * draw(4 * i + 4), wide, high};
+  }
+  const double side = std::min(whole_width, whole_height) * (options.augment ? 1 : kShown);
+  return {(whole_width - side) / 2, (whole_height - side) / 2, side, side};
+}
+
+}  // namespace
+
+bool PictureFolder::is_one(const std::string& path) {
+  std::error_code failed;
+  for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed)) {
+    if (!entry->is_directory()) continue;
+    for (fs::recursive_directory_iterator file(entry->path(), failed), last; !failed && file != last;
+         file.increment(failed))
+      if (is_picture(file->path())) return true;
+  }
+  return false;
+}
+
+PictureFolder PictureFolder::open(const std::string& path) {
+  PictureFolder folder{.path = path};
+  try {
+    std::vector<fs::path> classes;
+    for (const auto& entry : fs::directory_iterator(path))
+      if (entry.is_directory() && !entry.path().filename().string().starts_with(".")) classes.push_back(entry.path());
+    std::sort(classes.begin(), classes.end());
+    for (const fs::path& each : classes) {
+      const std::vector<std::string> found = pictures_in(each);
+      if (found.empty()) continue;
+      for (const std::string& file : found) {
+        folder.names.push_back(fs::path(file).lexically_relative(path).string());
+        folder.labels.push_back(static_cast<int64_t>(folder.classes.size()));
+      }
+      folder.classes.push_back(each.filename().string());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw Error("data", concat("cannot read ", error.path1().string(), ": ", error.code().message()));
+  }
+  require(!folder.names.empty(), "data", "no pictures in ", path,
+          ": there must be a folder for each class, with .png or .jpg files in it");
+  return folder;
+}
+
+std::pair<PictureFolder, PictureFolder> PictureFolder::split(double held_out) const {
+  std::pair<PictureFolder, PictureFolder> parts{{path, {}, {}, classes}, {path, {}, {}, classes}};
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool is_held_out = static_cast<double>(derive_seed(0, names[i]) >> 11) * 0x1p-53 < held_out;
+    PictureFolder& part = is_held_out ? parts.second : parts.first;
+    part.names.push_back(names[i]);
+    part.labels.push_back(labels[i]);
+  }
+  return parts;
+}
+
+void PictureFolder::number_as(const std::vector<std::string>& order) {
+  for (size_t i = 0; i < classes.size(); ++i)
+    require(std::find(order.begin(), order.end(), classes[i]) != order.end(), "data", "the class ",
+            printable(classes[i]), " of ", path, " is none of the ", order.size(),
+            " that the model or its training pictures have");
+  for (int64_t& label : labels) label = std::find(order.begin(), order.end(), classes[label]) - order.begin();
+  classes = order;
+}
+
+PictureSamples::PictureSamples(PictureFolder folder, PictureOptions options)
+    : folder_(std::move(folder)), options_(std::move(options)) {
+  const PictureOptions& o = options_;
+  require(!folder_.names.empty(), "data", "there must be pictures: none in this part of ", folder_.path);
+  require(o.side >= 1 && o.mean.size() == 3 && o.deviation.size() == 3 &&
+              *std::min_element(o.deviation.begin(), o.deviation.end()) > 0,
+          "data", "pictures need a side and the mean and deviation (above 0) of three channels: got side ", o.side,
+          ", ", o.mean.size(), " and ", o.deviation.size(), " numbers");
+  Checksum sum;
+  for (const std::string& name : folder_.names) {
+    std::error_code failed;
+    const auto line = concat(name, " ", fs::file_size(folder_.path + "/" + name, failed), "\n");
+    sum.update(line.data(), line.size());
+  }
+  fingerprint_ = concat(folder_.names.size(), " pictures, ", sum.hex());
+}
+
+Batch PictureSamples::make(int64_t rows) const {
+  return {at::empty({rows, 3, options_.side, options_.side}, at::kFloat), at::zeros({rows, 1}, at::kLong), {}, {}};
+}
+
+void PictureSamples::read(int64_t index, uint64_t seed, float* out) const {
+  const std::string path = folder_.path + "/" + folder_.names[index];
+  const auto file = InputFile::open(path);
+  require(file->size() <= kLargestPicture, "data", path, " has more than ", kLargestPicture, " bytes");
+  const int64_t side = options_.side;
+  const Picture picture = decode_picture(file->content(), path, [&](int64_t width, int64_t height) {
+    const Box box = shown_part(width, height, seed, options_);
+    const double shorter = static_cast<double>(std::min(width, height)), part = std::min(box.width, box.height);
+    return static_cast<int64_t>(std::ceil(static_cast<double>(side) * shorter / part));
+  });
+  const Box box = shown_part(picture.full_width, picture.full_height, seed, options_);
+  const double x = static_cast<double>(picture.width) / static_cast<double>(picture.full_width),
+               y = static_cast<double>(picture.height) / static_cast<double>(picture.full_height);
+  const Picture part = resample(picture, box.left * x, box.top * y, box.width * x, box.height * y, side);
+  const bool mirrored = options_.augment && derive_seed(seed, uint64_t{0}) % 2 == 1;
+  for (int64_t c = 0; c < 3; ++c) {
+    const auto scale = static_cast<float>(1 / (255 * options_.deviation[c])),
+               shift = static_cast<float>(-options_.mean[c] / options_.deviation[c]);
+    for (int64_t row = 0; row < side; ++row, out += side)
+      for (int64_t i = 0; i < side; ++i) {
+        const int64_t from = mirrored ? side - 1 - i : i;
+        out[i] = static_cast<float>(part.rgb[(row * side + from) * 3 + c]) * scale + shift;
+      }
+  }
+}
+
+void PictureSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
+  float* out = batch.inputs.mutable_data_ptr<float>() + row * 3 * options_.side * options_.side;
+  for (int64_t tried = 0;; ++tried, index = (index + 1) % count()) {
+    try {
+      read(index, seed, out);
+      batch.labels.mutable_data_ptr<int64_t>()[row] = folder_.labels[index];
+      return;
+    } catch (const Error& error) {
+      if (options_.faults == Faults::Refuse)
+        throw Error("data", concat(error.message(), "; to train without it set data.faults = \"skip\""));
+      if (tried + 1 >= count()) throw;
+      const std::lock_guard lock(mutex_);
+      if (++passed_over_ <= kNamedPictures || passed_over_ % 1000 == 0)
+        notices_.push_back(concat("passed over: ", error.message(), " (", passed_over_, " so far)"));
+    }
+  }
+}
+
+nlohmann::json PictureSamples::traits() const {
+  const PictureOptions& o = options_;
+  return {{"images", fingerprint_}, {"side", o.side},           {"augment", o.augment},
+          {"mean", o.mean},         {"deviation", o.deviation}, {"least_area", o.least_area}};
+}
+
+std::vector<std::string> PictureSamples::take_notices() const {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(notices_, {});
+}
+
+}  // namespace colossal::data

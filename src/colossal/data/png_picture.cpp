@@ -1,0 +1,90 @@
+#include <png.h>
+
+#include <algorithm>
+#include <csetjmp>
+#include <vector>
+
+#include "colossal/base/error.h"
+#include "colossal/data/picture.h"
+
+namespace colossal::data {
+namespace {
+
+/// What libpng's callbacks work on. Nothing with a destructor is made below setjmp: a jump back would not run it.
+struct PngReading {
+  std::string_view bytes;
+  std::string error;
+  Picture picture;
+  std::vector<png_bytep> rows;
+  bool is_too_large = false;
+  int orientation = 1;
+};
+
+void read_png(png_structp png, png_bytep out, size_t count) {
+  auto* reading = static_cast<PngReading*>(png_get_io_ptr(png));
+  if (count > reading->bytes.size()) png_error(png, "cut short");
+  std::copy_n(reading->bytes.data(), count, out);
+  reading->bytes.remove_prefix(count);
+}
+
+[[noreturn]] void png_fails(png_structp png, png_const_charp message) {
+  static_cast<PngReading*>(png_get_error_ptr(png))->error = message;
+  png_longjmp(png, 1);
+}
+
+void png_warns(png_structp, png_const_charp) {}
+
+/// Whatever is stored becomes 8-bit RGB.
+void ask_for_rgb(png_structp png) {
+  png_set_strip_16(png);
+  png_set_palette_to_rgb(png);
+  png_set_expand_gray_1_2_4_to_8(png);
+  png_set_gray_to_rgb(png);
+  png_set_strip_alpha(png);
+  png_set_interlace_handling(png);
+}
+
+/// All between setjmp and the end: false after an error.
+bool read_rows(png_structp png, png_infop info, PngReading& reading) {
+  if (setjmp(png_jmpbuf(png)) != 0) return false;
+  png_set_read_fn(png, &reading, read_png);
+  png_set_user_limits(png, 0x7fffffff, 0x7fffffff);  // how many pixels these are is looked at below
+  png_set_chunk_cache_max(png, 100);
+  png_set_chunk_malloc_max(png, 8 << 20);
+  png_read_info(png, info);
+  const int64_t width = png_get_image_width(png, info), height = png_get_image_height(png, info);
+  reading.picture.width = reading.picture.full_width = width;
+  reading.picture.height = reading.picture.full_height = height;
+  reading.is_too_large = width > kMostPixels / height;
+  if (reading.is_too_large) return false;
+  ask_for_rgb(png);
+  png_read_update_info(png, info);
+  if (png_get_rowbytes(png, info) != static_cast<size_t>(width) * 3) png_error(png, "of an unknown kind");
+  reading.picture.rgb.resize(width * height * 3);
+  reading.rows.resize(height);
+  for (int64_t y = 0; y < height; ++y) reading.rows[y] = reading.picture.rgb.data() + y * width * 3;
+  png_read_image(png, reading.rows.data());
+  png_read_end(png, info);
+  png_bytep exif = nullptr;
+  png_uint_32 size = 0;
+  if (png_get_eXIf_1(png, info, &size, &exif) != 0)
+    reading.orientation = exif_orientation({reinterpret_cast<const char*>(exif), size});
+  return true;
+}
+
+}  // namespace
+
+Picture decode_png(std::string_view bytes, const std::string& name, int& orientation) {
+  PngReading reading{.bytes = bytes};
+  png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reading, png_fails, png_warns);
+  png_infop info = png != nullptr ? png_create_info_struct(png) : nullptr;
+  const bool done = info != nullptr && read_rows(png, info, reading);
+  png_destroy_read_struct(&png, &info, nullptr);
+  require(!reading.is_too_large, "data", name, " has ", reading.picture.width, " x ", reading.picture.height,
+          " pixels, more than ", kMostPixels);
+  require(done, "data", name, " cannot be read as PNG: ", reading.error);
+  orientation = reading.orientation;
+  return std::move(reading.picture);
+}
+
+}  // namespace colossal::data

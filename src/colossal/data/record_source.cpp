@@ -1,0 +1,132 @@
+#include "colossal/data/record_source.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+#include "colossal/data/json_lines.h"
+#include "colossal/data/order.h"
+
+namespace colossal::data {
+
+nlohmann::json SourcePosition::encode() const {
+  return {{"epoch", epoch},        {"block", block},     {"file", file},
+          {"offset", line.offset}, {"line", line.lines}, {"taken", taken}};
+}
+
+SourcePosition SourcePosition::decode(const nlohmann::json& state) {
+  SourcePosition p{.epoch = state.at("epoch"),
+                   .block = state.at("block"),
+                   .file = state.at("file"),
+                   .line = {.offset = state.at("offset"), .lines = state.at("line")},
+                   .taken = state.at("taken")};
+  for (const int64_t number : {p.epoch, p.block, p.file, p.line.offset, p.line.lines, p.taken})
+    require(number >= 0, "data", "the checkpoint's data position is damaged: ", number, " in ", state.dump());
+  return p;
+}
+
+RecordSource::RecordSource(std::vector<std::string> paths, std::vector<std::string> names, const RecordOptions& options)
+    : names_(std::move(names)), options_(options) {
+  require(!paths.empty() && paths.size() == names_.size(), "data", "a source needs files, each with a name: got ",
+          paths.size(), " and ", names_.size());
+  for (std::string& path : paths) paths_.push_back(std::make_shared<const std::string>(std::move(path)));
+}
+
+void RecordSource::seek(const SourcePosition& position) {
+  require(position.file <= static_cast<int64_t>(paths_.size()), "data",
+          "the checkpoint's data position is damaged: file ", position.file, " of ", paths_.size());
+  position_ = position;
+  is_loaded_ = false;
+  reader_.reset();
+}
+
+int64_t RecordSource::file_of(int64_t place) const {
+  if (!options_.shuffle) return place;
+  return Order(static_cast<int64_t>(paths_.size()), derive_seed(options_.seed, "files"), position_.epoch)(place);
+}
+
+void RecordSource::fault(const std::string& what) {
+  if (options_.faults == Faults::Refuse)
+    throw Error("data", concat(what, "; to train without it set data.faults = \"skip\""));
+  faults_.push_back(what);
+}
+
+bool RecordSource::is_wanted(const Record& record, int64_t file) const {
+  if (options_.part == Part::All) return true;
+  const uint64_t draw = derive_seed(derive_seed(0, names_[file]), static_cast<uint64_t>(record.number));
+  const bool is_held_out = static_cast<double>(draw >> 11) * 0x1p-53 < options_.held_out;
+  return is_held_out == (options_.part == Part::HeldOut);
+}
+
+/// The next line that is a record of this part; false at the end of the epoch.
+bool RecordSource::read_line(Record& record) {
+  for (; place_ < static_cast<int64_t>(paths_.size()); ++place_, behind_.line = {}, reader_.reset()) {
+    const int64_t file = file_of(place_);
+    try {
+      if (!reader_) reader_ = std::make_unique<LineReader>(*paths_[file], options_.longest_line, behind_.line);
+      while (reader_->next(record.line)) {
+        behind_.line = reader_->position();
+        record.number = behind_.line.lines;
+        record.path = paths_[file];
+        if (reader_->is_cut())
+          fault(concat(*record.path, ":", record.number, ": a line of more than ", options_.longest_line,
+                       " bytes (data.longest_line)"));
+        else if (!is_blank(record.line) && is_wanted(record, file))
+          return true;
+      }
+    } catch (const Error& error) {
+      if (options_.faults == Faults::Refuse) throw;
+      fault(concat(*paths_[file], ":", behind_.line.lines + 1,
+                   ": the rest of the file is passed over: ", error.message()));
+    }
+  }
+  return false;
+}
+
+void RecordSource::load() {
+  block_.clear();
+  place_ = position_.file;
+  behind_ = position_;
+  int64_t bytes = 0;
+  const int64_t most = options_.shuffle ? options_.shuffle_bytes : 1;
+  Record record;
+  while (bytes < most && read_line(record)) {
+    bytes += static_cast<int64_t>(record.line.size()) + 1;
+    block_.push_back(std::move(record));
+    record = {};
+  }
+  behind_.file = place_;
+  behind_.block = position_.block + 1;
+  behind_.taken = 0;
+  is_loaded_ = true;
+}
+
+bool RecordSource::at_end() {
+  for (;; position_ = behind_, is_loaded_ = false) {
+    if (!is_loaded_) load();
+    const auto size = static_cast<int64_t>(block_.size());
+    require(position_.taken <= size, "data", "the checkpoint's data position is damaged: record ", position_.taken,
+            " of ", size);
+    if (position_.taken < size) return false;
+    if (size == 0) return true;
+  }
+}
+
+Record RecordSource::next() {
+  if (at_end()) {
+    position_ = {.epoch = position_.epoch + 1};
+    is_loaded_ = false;
+    reader_.reset();
+    require(!at_end(), "data", "no records in ", *paths_.front(), paths_.size() > 1 ? " and the files beside it" : "",
+            options_.part == Part::HeldOut ? " are held out; raise data.held_out" : "; name others in [data]");
+  }
+  const uint64_t seed = derive_seed(derive_seed(options_.seed, "blocks"), static_cast<uint64_t>(position_.epoch));
+  const int64_t at = position_.taken++;
+  if (!options_.shuffle) return block_[at];
+  return block_[Order(static_cast<int64_t>(block_.size()), seed, position_.block)(at)];
+}
+
+std::vector<std::string> RecordSource::take_faults() { return std::exchange(faults_, {}); }
+
+}  // namespace colossal::data

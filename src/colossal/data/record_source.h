@@ -1,0 +1,88 @@
+// The records of one source of a data stream: files of JSON lines, read from the disk again and again.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colossal/data/line_reader.h"
+
+namespace colossal::data {
+
+/// What is done with a line, or the rest of a file, that cannot be read.
+enum class Faults { Refuse, Skip };
+
+/// Which records of the files a source gives.
+enum class Part { All, Training, HeldOut };
+
+struct RecordOptions {
+  uint64_t seed = 0;
+  bool shuffle = true;
+  int64_t shuffle_bytes = 64 << 20;  ///< of lines that are held and given in another order
+  int64_t longest_line = 16 << 20;   ///< bytes; a longer one is a fault
+  double held_out = 0;               ///< the probability of each record to be held out, by its file's name and line
+  Part part = Part::All;
+  Faults faults = Faults::Refuse;
+};
+
+/// A line as it stands in a file.
+struct Record {
+  std::string line;
+  std::shared_ptr<const std::string> path;
+  int64_t number = 0;  ///< of the line, from 1
+};
+
+/// Where a source stands: block by block, of which `taken` records are given.
+struct SourcePosition {
+  int64_t epoch = 0, block = 0, file = 0;  ///< `file`: in the order of the epoch
+  LinePosition line;                       ///< where the block begins in it
+  int64_t taken = 0;
+  nlohmann::json encode() const;
+  /// Errors: nlohmann's; Error("data", ...) of a number below 0.
+  static SourcePosition decode(const nlohmann::json& state);
+};
+
+/// An endless stream of records, epoch after epoch.
+///
+/// An epoch visits the files in an order of its own. Lines are read in blocks of `shuffle_bytes` (one line more at
+/// most), which may span files; each block is given in an order that follows from (seed, epoch, block): a position is
+/// a few numbers, and seeking reads one block. Without shuffle all is in the order of the files and lines.
+/// Memory: one block. Cost of seek(): plain files are read from the block's start, of packed ones all before it is
+/// unpacked again.
+/// Thread safety: one thread calls the members.
+class RecordSource {
+ public:
+  /// `names` are those that the files keep where the folder moves; they decide what is held out.
+  RecordSource(std::vector<std::string> paths, std::vector<std::string> names, const RecordOptions& options);
+  /// The next record. Errors ("data"): an epoch without records; with Faults::Refuse what cannot be read, by file
+  /// and line. With Faults::Skip that is passed over: take_faults() tells.
+  Record next();
+  /// Whether the present epoch has no further record: next() then gives the first of the next one.
+  bool at_end();
+  SourcePosition position() const { return position_; }
+  void seek(const SourcePosition& position);
+  /// Lines and ends of files that were passed over since the last call, in words, in their order.
+  std::vector<std::string> take_faults();
+
+ private:
+  void load();  // the block that begins at position_
+  bool read_line(Record& record);
+  bool is_wanted(const Record& record, int64_t file) const;
+  int64_t file_of(int64_t place) const;
+  void fault(const std::string& what);
+
+  std::vector<std::shared_ptr<const std::string>> paths_;
+  std::vector<std::string> names_;
+  RecordOptions options_;
+  SourcePosition position_;
+  std::vector<Record> block_;
+  bool is_loaded_ = false;
+  SourcePosition behind_;  // where the block after this one begins
+  int64_t place_ = 0;      // of the file that is read, in the epoch's order
+  std::unique_ptr<LineReader> reader_;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace colossal::data

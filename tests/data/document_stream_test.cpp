@@ -1,0 +1,238 @@
+// Streams of text from files: the order is one for any ranks, threads and batch sizes, and goes on after any stop.
+#include "colossal/data/document_stream.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "support/cifar_folder.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::data::document_stream_test {
+namespace {
+
+using testing::HasSubstr;
+using Rows = std::vector<std::vector<int64_t>>;
+
+std::vector<int64_t> numbers(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.contiguous().view({-1});
+  return {flat.const_data_ptr<int64_t>(), flat.const_data_ptr<int64_t>() + flat.numel()};
+}
+
+/// Documents `<letter><number>.` of different lengths.
+std::string lines(char letter, int from, int to) {
+  std::string text;
+  for (int i = from; i < to; ++i)
+    text += "{\"text\": \"" + std::string(1, letter) + std::to_string(i) + std::string(i % 5, '.') + "\"}\n";
+  return text;
+}
+
+class ADocumentStream : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder.write("web/a.jsonl", lines('a', 0, 40));
+    test::write_gzip(folder / "web/b.jsonl.gz", lines('b', 0, 30));
+    folder.write("books.jsonl", lines('k', 0, 25));
+    options.batch_size = 4;
+    options.sequence = 16;
+    options.records.seed = 11;
+    options.records.shuffle_bytes = 500;
+  }
+  std::vector<StreamSource> sources() const {
+    return {StreamSource::open("web", folder / "web", 3), StreamSource::open("books", folder / "books.jsonl", 1)};
+  }
+  std::unique_ptr<DocumentStream> stream() const { return stream(options); }
+  std::unique_ptr<DocumentStream> stream(const DocumentStreamOptions& o) const {
+    return std::make_unique<DocumentStream>(sources(), tokenizer, o);
+  }
+  Rows rows(BatchReader& reader, int batches) const {
+    Rows all;
+    for (int i = 0; i < batches; ++i) {
+      const Batch batch = reader.next({});
+      for (int64_t row = 0; row < batch.inputs.size(0); ++row) {
+        all.push_back(numbers(batch.inputs[row]));
+        for (const at::Tensor& of : {batch.labels, batch.positions, batch.documents}) {
+          const auto more = numbers(of[row]);
+          all.back().insert(all.back().end(), more.begin(), more.end());
+        }
+      }
+    }
+    return all;
+  }
+  /// The documents of the next `batches` batches, whole ones alone.
+  std::vector<std::string> documents(BatchReader& reader, int batches) const {
+    std::vector<std::string> found(1);
+    for (int i = 0; i < batches; ++i)
+      for (const int64_t token : numbers(reader.next({}).inputs)) {
+        if (token == tokenizer->end_id())
+          found.emplace_back();
+        else
+          found.back() += static_cast<char>(token);
+      }
+    found.pop_back();
+    return found;
+  }
+  std::string refusal(BatchReader& reader, int batches = 1000) const {
+    return test::thrown_message([&] {
+      for (int i = 0; i < batches; ++i) reader.next({});
+    });
+  }
+
+  test::TemporaryFolder folder;
+  std::shared_ptr<const text::Tokenizer> tokenizer = text::make_tokenizer("bytes");
+  DocumentStreamOptions options;
+};
+
+TEST_F(ADocumentStream, IsOneForAnyRanksThreadsAndBatchSizes) {
+  options.masking = Masking{.share = 0.3, .mask_id = 257, .vocabulary = 257};
+  const Rows want = rows(*stream(), 30);
+  for (const int ranks : {2, 4}) {
+    Rows got(want.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+      DocumentStreamOptions o = options;
+      o.rank = rank, o.ranks = ranks, o.threads = 1 + ranks;
+      const Rows mine = rows(*stream(o), 30);
+      const size_t of_batch = 4 / ranks;
+      for (size_t i = 0; i < mine.size(); ++i) got[i / of_batch * 4 + rank * of_batch + i % of_batch] = mine[i];
+    }
+    EXPECT_EQ(got, want) << ranks;
+  }
+  options.batch_size = 6;
+  EXPECT_EQ(rows(*stream(), 20), want);
+  options.records.seed = 12;
+  EXPECT_NE(rows(*stream(), 20), want);
+}
+
+TEST_F(ADocumentStream, GoesOnFromTheMiddleWhereverItStopped) {
+  for (const int64_t buffer : {0, 100, 100'000}) {
+    options.records.shuffle = buffer > 0;
+    options.records.shuffle_bytes = buffer;
+    const Rows want = rows(*stream(), 40);
+    const auto first = stream();
+    for (int stop = 0; stop < 40; ++stop) {
+      const auto second = stream();
+      second->seek(nlohmann::json::parse(first->position().dump()));
+      const Rows got = rows(*second, std::min(3, 40 - stop));
+      EXPECT_EQ(got, Rows(want.begin() + stop * 4, want.begin() + stop * 4 + static_cast<int64_t>(got.size())))
+          << stop << ", buffer " << buffer;
+      first->next({});
+    }
+  }
+}
+
+TEST_F(ADocumentStream, GivesEveryDocumentOfASourceOnceInAnEpochInAnotherOrder) {
+  const std::vector<StreamSource> web = {StreamSource::open("web", folder / "web", 1)};
+  DocumentStream reader(web, tokenizer, options);
+  const auto found = documents(reader, 16);
+  ASSERT_GE(found.size(), 140u);
+  const std::vector<std::string> first(found.begin(), found.begin() + 70),
+      second(found.begin() + 70, found.begin() + 140);
+  EXPECT_EQ(std::set<std::string>(first.begin(), first.end()).size(), 70u);
+  EXPECT_THAT(second, testing::UnorderedElementsAreArray(first));
+  EXPECT_NE(second, first);
+  options.records.shuffle = false;
+  DocumentStream ordered(web, tokenizer, options);
+  const auto as_they_stand = documents(ordered, 1);
+  EXPECT_THAT(std::vector<std::string>(as_they_stand.begin(), as_they_stand.begin() + 4),
+              testing::ElementsAre("a0", "a1.", "a2..", "a3..."));
+}
+
+TEST_F(ADocumentStream, TakesOfEachSourceAsItsWeightSays) {
+  const auto found = documents(*stream(), 200);
+  const auto books = std::count_if(found.begin(), found.end(), [](const std::string& d) { return d[0] == 'k'; });
+  const double share = static_cast<double>(books) / static_cast<double>(found.size());
+  const double deviation = std::sqrt(0.25 * 0.75 / static_cast<double>(found.size()));
+  EXPECT_NEAR(share, 0.25, 4 * deviation);
+}
+
+TEST_F(ADocumentStream, HoldsOutRecordsThatTrainingNeverSees) {
+  options.records.held_out = 0.2;
+  const Corpus corpus = read_held_out(sources(), *tokenizer, options, 1 << 20);
+  std::vector<int64_t> tokens(corpus.size());
+  corpus.read(0, corpus.size(), tokens.data());
+  std::set<std::string> held_out;
+  std::string document;
+  for (const int64_t token : tokens) {
+    if (token == corpus.end_id())
+      held_out.insert(std::exchange(document, {}));
+    else
+      document += static_cast<char>(token);
+  }
+  EXPECT_GT(held_out.size(), 8u);
+  EXPECT_LT(held_out.size(), 32u);
+  options.records.part = Part::Training;
+  std::set<std::string> seen;
+  for (const std::string& each : documents(*stream(), 200)) seen.insert(each);
+  EXPECT_EQ(seen.size() + held_out.size(), 95u);
+  for (const std::string& each : held_out) EXPECT_FALSE(seen.contains(each)) << each;
+}
+
+TEST_F(ADocumentStream, NamesFileAndLineOfWhatItCannotRead) {
+  folder.write("web/a.jsonl", lines('a', 0, 5) + "{\"text\": 5}\n" + lines('a', 5, 9));
+  EXPECT_THAT(refusal(*stream()), testing::AllOf(HasSubstr("web/a.jsonl:6: column text must be text"),
+                                                 HasSubstr("data.faults = \"skip\"")));
+  folder.write("web/a.jsonl", lines('a', 0, 5) + "{\"text\"\n" + lines('a', 5, 9));
+  EXPECT_THAT(refusal(*stream()), HasSubstr("web/a.jsonl:6: not valid JSON"));
+  folder.write("web/a.jsonl", "{\"text\": \"" + std::string(5000, 'x') + "\"}\n");
+  options.records.longest_line = 4000;
+  EXPECT_THAT(refusal(*stream()), HasSubstr("web/a.jsonl:1: a line of more than 4000 bytes"));
+  folder.write("web/a.jsonl", "\n");
+  const std::string packed = test::read_all(folder / "web/b.jsonl.gz");
+  folder.write("web/b.jsonl.gz", packed.substr(0, packed.size() - 9));
+  EXPECT_THAT(refusal(*stream()), HasSubstr("web/b.jsonl.gz is damaged or cut short"));
+  folder.write("web/b.jsonl.gz", packed);
+  options.columns = {"body"};
+  EXPECT_THAT(refusal(*stream()), HasSubstr("no column body"));
+}
+
+TEST_F(ADocumentStream, PassesOverWhatItCannotReadAndSaysSo) {
+  options.records.faults = Faults::Skip;
+  options.records.shuffle = false;
+  folder.write("web/a.jsonl", lines('a', 0, 2) + "{\"text\": 5}\n" + lines('a', 2, 4) + "nonsense\n");
+  const std::string packed = test::read_all(folder / "web/b.jsonl.gz");
+  folder.write("web/b.jsonl.gz", packed.substr(0, packed.size() - 3));
+  const std::vector<StreamSource> web = {StreamSource::open("web", folder / "web", 1)};
+  options.batch_size = 1;
+  options.sequence = 150;
+  DocumentStream reader(web, tokenizer, options);
+  const auto found = documents(reader, 1);
+  EXPECT_THAT(std::vector<std::string>(found.begin(), found.begin() + 5),
+              testing::ElementsAre("a0", "a1.", "a2..", "a3...", "b0"));
+  documents(reader, 1);
+  EXPECT_THAT(reader.take_notices(), testing::IsSupersetOf({HasSubstr("web/a.jsonl:3: column text"),
+                                                            HasSubstr("web/a.jsonl:6: not valid JSON"),
+                                                            HasSubstr("the rest of the file is passed over")}));
+  folder.write("web/a.jsonl", "nonsense\n");
+  folder.write("web/b.jsonl.gz", "nonsense\n");
+  DocumentStream none({StreamSource::open("web", folder / "web", 1)}, tokenizer, options);
+  EXPECT_THAT(refusal(none), HasSubstr("no text in whole epochs"));
+  folder.write("web/a.jsonl", "\n");
+  DocumentStream empty({StreamSource::open("web", folder / "web", 1)}, tokenizer, options);
+  EXPECT_THAT(refusal(empty), HasSubstr("no records in"));
+}
+
+TEST_F(ADocumentStream, RefusesThePositionOfOtherDataAndDamagedOnes) {
+  Batches batches(stream(), false);
+  batches.next();
+  nlohmann::json state = batches.state();
+  Batches again(stream(), false);
+  again.restore(state);
+  EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs));
+  EXPECT_EQ(again.state(), batches.state());
+  nlohmann::json damaged = state;
+  damaged["at"]["sources"][0]["taken"] = -1;
+  EXPECT_THAT(test::thrown_message([&] { again.restore(damaged); }), HasSubstr("damaged"));
+  EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs)) << "goes on from where it was";
+  folder.write("books.jsonl", lines('k', 0, 26));
+  Batches edited(stream(), false);
+  EXPECT_THAT(test::thrown_message([&] { edited.restore(state); }),
+              testing::AllOf(HasSubstr("what it reads changed"), HasSubstr("books.jsonl")));
+}
+
+}  // namespace
+}  // namespace colossal::data::document_stream_test

@@ -1,0 +1,200 @@
+// Pictures of all kinds, whole, damaged and hostile, and folders of them as samples.
+#include "colossal/data/picture.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/data/picture_folder.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::data::picture_test {
+namespace {
+
+using testing::HasSubstr;
+
+/// A PNG of 4 x 2: reds above, blues below; made by Python's zlib and struct alone.
+const std::string kPng = std::string(
+    "\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\004\000\000\000\002"
+    "\010\002\000\000\000\360\312\352\064\000\000\000\027\111\104\101\124\170\332\143\070\301\300\160"
+    "\222\201\341\024\003\303\151\006\020\100\160\001\121\330\006\115\373\230\101\202\000\000\000\000"
+    "\111\105\116\104\256\102\140\202",
+    80);
+/// A gray JPEG of 8 x 8, all of value 128.
+const std::string kJpeg = std::string(
+    "\377\330\377\333\000\103\000\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020"
+    "\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020"
+    "\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\377"
+    "\300\000\013\010\000\010\000\010\001\001\021\000\377\304\000\024\000\001\000\000\000\000\000\000"
+    "\000\000\000\000\000\000\000\000\000\000\377\304\000\024\020\001\000\000\000\000\000\000\000\000"
+    "\000\000\000\000\000\000\000\000\377\332\000\010\001\001\000\000\077\000\077\377\331",
+    141);
+
+std::string refusal(const std::string& bytes) {
+  return test::thrown_message([&] { decode_picture(bytes, "a-file"); });
+}
+
+std::vector<int> pixel(const Picture& picture, int64_t x, int64_t y) {
+  const uint8_t* at = &picture.rgb[(y * picture.width + x) * 3];
+  return {at[0], at[1], at[2]};
+}
+
+TEST(Picture, OfOddFilesIsWhatPillowReads) {
+  const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/images/odd";
+  if (!std::filesystem::exists(folder + "/expected.json")) GTEST_SKIP() << "no " << folder;
+  // libpng looks at checksums of the chunks that matter and at ends where Pillow does not, and passes over damage in
+  // those that do not matter where Pillow refuses.
+  const std::set<std::string> stricter = {"libpng-badcrc.png", "libpng-huge_IDAT.png"};
+  const std::set<std::string> milder = {"libpng-empty_ancillary_chunks.png", "pillow-png_decompression_dos.png",
+                                        "pillow-unknown_compression_method.png"};
+  const nlohmann::json files = read_json_object(folder + "/expected.json", "test")["files"];
+  EXPECT_EQ(files.size(), 94u);
+  for (const auto& [name, want] : files.items()) {
+    SCOPED_TRACE(name);
+    Picture got;
+    std::string error;
+    try {
+      got = decode_picture(test::read_all(folder + "/" + name), name);
+    } catch (const Error& refused) {
+      error = refused.message();
+      EXPECT_THAT(error, HasSubstr(name));
+    }
+    if (stricter.contains(name) || milder.contains(name)) {
+      EXPECT_EQ(error.empty(), milder.contains(name)) << error;
+      continue;
+    }
+    EXPECT_EQ(!error.empty(), want.contains("error")) << error;
+    if (!error.empty() || want.contains("error")) continue;
+    const bool turned = want.contains("size_upright");
+    const auto size = want[turned ? "size_upright" : "size"].get<std::vector<int64_t>>();
+    EXPECT_EQ((std::vector<int64_t>{got.width, got.height}), size);
+    const int tolerance = want["format"] == "PNG" ? 0 : 2;  // two decoders' roundings of a JPEG
+    for (const auto& sample : want[turned ? "samples_upright" : "samples"]) {
+      const std::vector<int> mine = pixel(got, sample[0], sample[1]);
+      for (int c = 0; c < 3; ++c) EXPECT_NEAR(mine[c], sample[2 + c].get<int>(), tolerance) << sample.dump();
+    }
+  }
+}
+
+TEST(Picture, OfAPngIsExactAndOfAJpegWhatItShows) {
+  const Picture png = decode_picture(kPng, "a");
+  EXPECT_EQ(png.width, 4);
+  EXPECT_EQ(png.height, 2);
+  EXPECT_EQ(pixel(png, 3, 0), (std::vector<int>{203, 0, 0}));
+  EXPECT_EQ(pixel(png, 1, 1), (std::vector<int>{0, 0, 201}));
+  const Picture jpeg = decode_picture(kJpeg, "b");
+  EXPECT_EQ(jpeg.rgb, std::vector<uint8_t>(8 * 8 * 3, 128));
+}
+
+TEST(Picture, IsRefusedByNameWhereItIsNone) {
+  EXPECT_THAT(refusal("some text"), HasSubstr("a-file is neither a PNG nor a JPEG"));
+  EXPECT_THAT(refusal(""), HasSubstr("a-file is neither"));
+  EXPECT_THAT(refusal(kPng.substr(0, kPng.size() - 20)), HasSubstr("a-file cannot be read as PNG: cut short"));
+  EXPECT_THAT(refusal(kJpeg.substr(0, kJpeg.size() - 2)), HasSubstr("a-file is cut short"));
+  EXPECT_THAT(refusal("\xff\xd8\xff"), HasSubstr("a-file"));
+}
+
+// Whatever the bytes, reading ends with a picture of at most the size that is allowed, or an error.
+TEST(Picture, MutatedFilesAreReadOrRefused) {
+  std::mt19937 random(3);
+  int64_t refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes = i % 2 == 0 ? kPng : kJpeg;
+    for (unsigned change = 0; change <= i % 5u; ++change)
+      bytes[2 + random() % (bytes.size() - 2)] = static_cast<char>(random() % 256);
+    try {
+      const Picture picture = decode_picture(bytes, "m", [](int64_t, int64_t) { return 4; });
+      EXPECT_EQ(static_cast<int64_t>(picture.rgb.size()), picture.width * picture.height * 3);
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 500);
+}
+
+TEST(Picture, IsTurnedAsExifSays) {
+  const std::string big("MM\0\x2a\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0", 26);
+  EXPECT_EQ(exif_orientation(big), 6);
+  EXPECT_EQ(exif_orientation(big.substr(0, 15)), 1);
+  EXPECT_EQ(exif_orientation("nonsense and more"), 1);
+}
+
+TEST(Picture, ResampledKeepsAnEvenColourAndMeansOfHalves) {
+  Picture even{9, 7, std::vector<uint8_t>(9 * 7 * 3, 77), 9, 7};
+  EXPECT_EQ(resample(even, 0.5, 0.25, 6.5, 6.5, 4).rgb, std::vector<uint8_t>(4 * 4 * 3, 77));
+  const Picture png = decode_picture(kPng, "a");
+  const Picture same = resample(png, 0, 0, 2, 2, 2);
+  EXPECT_EQ(pixel(same, 1, 0), pixel(png, 1, 0));
+  EXPECT_EQ(pixel(same, 0, 1), pixel(png, 0, 1));
+}
+
+class OfAPictureFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (int i = 0; i < 6; ++i) folder.write("cat/" + std::to_string(i) + ".PNG", kPng);
+    for (int i = 0; i < 4; ++i) folder.write("ant/more/" + std::to_string(i) + ".jpeg", kJpeg);
+    folder.write("README.txt", "");
+    folder.write("ant/notes.txt", "");
+    folder.write("empty/notes.txt", "");
+  }
+  test::TemporaryFolder folder;
+};
+
+TEST_F(OfAPictureFolder, ClassesAreItsFolders) {
+  EXPECT_TRUE(PictureFolder::is_one(folder.path()));
+  EXPECT_FALSE(PictureFolder::is_one(folder / "empty"));
+  PictureFolder found = PictureFolder::open(folder.path());
+  EXPECT_THAT(found.classes, testing::ElementsAre("ant", "cat"));
+  EXPECT_THAT(found.labels, testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 1, 1));
+  found.number_as({"bee", "cat", "ant"});
+  EXPECT_THAT(found.labels, testing::ElementsAre(2, 2, 2, 2, 1, 1, 1, 1, 1, 1));
+  const auto [training, held_out] = found.split(0.3);
+  EXPECT_EQ(training.names.size() + held_out.names.size(), 10u);
+  EXPECT_THAT(test::thrown_message([&] { PictureFolder::open(folder / "empty"); }), HasSubstr("no pictures in"));
+}
+
+TEST_F(OfAPictureFolder, SamplesAreOneForAnyRanksAndThreads) {
+  const auto samples =
+      std::make_shared<PictureSamples>(PictureFolder::open(folder.path()), PictureOptions{.side = 2, .augment = true});
+  const auto all = [&](int ranks, int threads) {
+    std::vector<at::Tensor> rows(16);
+    for (int rank = 0; rank < ranks; ++rank) {
+      Batches batches(samples, {.batch_size = 4, .rank = rank, .ranks = ranks, .seed = 5, .threads = threads});
+      for (int batch = 0; batch < 4; ++batch) {
+        const Batch mine = batches.next();
+        for (int row = 0; row < 4 / ranks; ++row)
+          rows[batch * 4 + rank * 4 / ranks + row] =
+              at::cat({mine.inputs[row].flatten(), mine.labels[row].to(at::kFloat)});
+      }
+    }
+    return at::stack(rows);
+  };
+  const at::Tensor want = all(1, 1);
+  EXPECT_TRUE(at::equal(all(1, 3), want));
+  EXPECT_TRUE(at::equal(all(2, 2), want));
+}
+
+TEST_F(OfAPictureFolder, PicturesThatAreNoneAreNamedOrPassedOver) {
+  folder.write("ant/more/2.jpeg", "no picture");
+  const PictureFolder found = PictureFolder::open(folder.path());
+  PictureOptions options{.side = 2};
+  const PictureSamples strict(found, options);
+  Batch batch = strict.make(1);
+  EXPECT_THAT(test::thrown_message([&] { strict.fill(2, 0, batch, 0); }), HasSubstr("ant/more/2.jpeg is neither"));
+  options.faults = Faults::Skip;
+  const PictureSamples mild(found, options);
+  mild.fill(2, 0, batch, 0);
+  EXPECT_EQ(batch.labels.item<int64_t>(), 0);
+  EXPECT_TRUE(at::isfinite(batch.inputs).all().item<bool>());
+  EXPECT_THAT(mild.take_notices(), testing::ElementsAre(HasSubstr("2.jpeg is neither")));
+}
+
+}  // namespace
+}  // namespace colossal::data::picture_test
