@@ -54,7 +54,7 @@ class Row:
 
 
 def sizes(**more):
-    """Of 13 heads' worth of oddness: heads and groups that are no powers of two, a vocabulary that nothing divides."""
+    """Heads and groups that are no powers of two, a vocabulary that nothing divides."""
     return dict(vocab_size=263, hidden_size=48, intermediate_size=77, num_hidden_layers=2, num_attention_heads=6,
                 num_key_value_heads=3, max_position_embeddings=64, bos_token_id=256, eos_token_id=256, pad_token_id=None) | more
 
