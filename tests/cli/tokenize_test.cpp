@@ -93,11 +93,11 @@ TEST(TokenizerTrain, WritesATokenizerThatTokenizes) {
   const test::TemporaryFolder folder;
   const std::string text = folder.write("text", "low low\nlow");
   const std::vector<std::string> words{"train",       "--vocabulary-size", "259", "--output",
-                                       folder / "to", "--special",         "<e>", text};
+                                       folder / "to", "--special",         "[E]", text};
   const auto outcome = run_command("tokenizer", words);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("259 tokens, 2 merges, learnt from 3 words"));
-  folder.write("text", "low<e>\n");
+  folder.write("text", "low[E]\n");
   EXPECT_EQ(tokenize({"--tokenizer", folder / "to", text}).out, "[258,0]\n");
   EXPECT_THAT(run_command("tokenizer", words).err, HasSubstr("is there already"));
   EXPECT_THAT(

@@ -52,7 +52,8 @@ int tokenizer_train(const Arguments& arguments) {
   app.add_option("--output", output, "folder that gets the tokenizer.json")->required();
   app.add_option("--special", training.special, "a token that is itself wherever it stands; may be repeated")
       ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);  // or [CLS] would be a list of CLS
   app.add_option("--least-count", training.least_count, "how often a pair must be there to be joined")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--threads", threads, "that count words")->capture_default_str()->check(CLI::Range(1, 1024));
