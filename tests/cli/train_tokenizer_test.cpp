@@ -21,13 +21,16 @@ TEST(TrainTokenizer, LearnsAVocabularyThatTokenizes) {
     return run_command("tokenizer", words);
   };
   const Outcome made =
-      train({"--to", folder / "a", "--vocabulary", "262", "--special", "<pad>", "--threads", "2", lines});
+      train({"--to", folder / "a", "--vocabulary", "262", "--threads", "2", "--special", "[PAD]", lines});
   EXPECT_EQ(made.status, 0) << made.err;
   EXPECT_THAT(made.out, HasSubstr("262 tokens"));
-  EXPECT_EQ(train({"--to", folder / "b", "--vocabulary", "262", "--special", "<pad>", "--json", json}).status, 0);
+  EXPECT_EQ(train({"--to", folder / "b", "--vocabulary", "262", "--json", "--special", "[PAD]", json}).status, 0);
   EXPECT_EQ(test::read_all(folder / "a/tokenizer.json"), test::read_all(folder / "b/tokenizer.json"));
   const Outcome pieces = run_command("tokenize", {"--tokenizer", folder / "a", "--pieces", lines});
   EXPECT_THAT(pieces.out, HasSubstr("the\""));
+  folder.write("lines.txt", "[PAD]the");
+  EXPECT_THAT(run_command("tokenize", {"--tokenizer", folder / "a", lines}).out, testing::StartsWith("[0,"));
+  folder.write("lines.txt", "the cat\nthe hat\nthe cat\n");
   EXPECT_THAT(train({"--to", folder / "a", lines}).err, HasSubstr("holds a tokenizer already"));
   EXPECT_THAT(train({"--to", folder / "c", folder / "none"}).err, HasSubstr("cannot read " + folder / "none"));
   EXPECT_THAT(train({"--to", folder / "c", folder.path()}).err, HasSubstr("is a folder"));
