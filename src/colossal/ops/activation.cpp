@@ -67,6 +67,12 @@ at::Tensor logistic(const at::Tensor& x) { return at::sigmoid(x); }
 at::Tensor identity(const at::Tensor& x) { return x; }
 at::Tensor fused_swiglu(const at::Tensor& x) { return swiglu(x); }
 
+// On shapes alone LibTorch lacks some of these, or their derivatives: what it has there stands for them.
+template <PlainFunction function>
+at::Tensor anywhere(const at::Tensor& x) {
+  return x.is_meta() ? at::sigmoid(x) : function(x);
+}
+
 }  // namespace
 
 at::Tensor gelu_reference(const at::Tensor& x) { return at::gelu(x, "tanh"); }
@@ -92,28 +98,29 @@ at::Tensor gelu_backward(const at::Tensor& gradient, const at::Tensor& input) {
 }
 
 const std::vector<Activation>& activations() {
-  static const std::vector<Activation> all{{"gelu", exact_gelu, gated_by<exact_gelu>},
-                                           {"gelu_python", exact_gelu, gated_by<exact_gelu>},
-                                           {"gelu_new", gelu, geglu},
-                                           {"gelu_pytorch_tanh", gelu, geglu},
-                                           {"gelu_python_tanh", gelu, geglu},
-                                           {"gelu_fast", gelu, geglu},
-                                           {"gelu_accurate", gelu, geglu},
-                                           {"gelu_10", clipped_gelu, gated_by<clipped_gelu_formula>},
-                                           {"quick_gelu", quick_gelu, gated_by<quick_gelu_formula>},
-                                           {"silu", silu, fused_swiglu},
-                                           {"swish", silu, fused_swiglu},
-                                           {"relu", relu, gated_by<relu>},
-                                           {"relu2", squared_relu, gated_by<squared_relu>},
-                                           {"relu6", relu_to_6, gated_by<relu_to_6>},
-                                           {"leaky_relu", leaky_relu, gated_by<leaky_relu>},
-                                           {"hardswish", hardswish, gated_by<hardswish>},
-                                           {"mish", mish, gated_by<mish>},
-                                           {"laplace", laplace, gated_by<laplace_formula>},
-                                           {"sqrtsoftplus", root_softplus, gated_by<root_softplus_formula>},
-                                           {"tanh", hyperbolic_tangent, gated_by<hyperbolic_tangent>},
-                                           {"sigmoid", logistic, gated_by<logistic>},
-                                           {"linear", identity, gated_by<identity>}};
+  static const std::vector<Activation> all{
+      {"gelu", exact_gelu, gated_by<exact_gelu>},
+      {"gelu_python", exact_gelu, gated_by<exact_gelu>},
+      {"gelu_new", gelu, geglu},
+      {"gelu_pytorch_tanh", gelu, geglu},
+      {"gelu_python_tanh", gelu, geglu},
+      {"gelu_fast", gelu, geglu},
+      {"gelu_accurate", gelu, geglu},
+      {"gelu_10", anywhere<clipped_gelu>, gated_by<anywhere<clipped_gelu_formula>>},
+      {"quick_gelu", anywhere<quick_gelu>, gated_by<anywhere<quick_gelu_formula>>},
+      {"silu", silu, fused_swiglu},
+      {"swish", silu, fused_swiglu},
+      {"relu", anywhere<relu>, gated_by<anywhere<relu>>},
+      {"relu2", anywhere<squared_relu>, gated_by<anywhere<squared_relu>>},
+      {"relu6", anywhere<relu_to_6>, gated_by<anywhere<relu_to_6>>},
+      {"leaky_relu", anywhere<leaky_relu>, gated_by<anywhere<leaky_relu>>},
+      {"hardswish", anywhere<hardswish>, gated_by<anywhere<hardswish>>},
+      {"mish", anywhere<mish>, gated_by<anywhere<mish>>},
+      {"laplace", anywhere<laplace>, gated_by<anywhere<laplace_formula>>},
+      {"sqrtsoftplus", anywhere<root_softplus>, gated_by<anywhere<root_softplus_formula>>},
+      {"tanh", hyperbolic_tangent, gated_by<hyperbolic_tangent>},
+      {"sigmoid", logistic, gated_by<logistic>},
+      {"linear", identity, gated_by<identity>}};
   return all;
 }
 

@@ -65,13 +65,14 @@ BlockedHeads with_dense_rows(BlockedHeads heads) {
 
 BlockedHeads blocked_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionMask& mask) {
   const at::Tensor none = at::empty({0}, at::kLong);
-  return {q,
-          k,
-          v,
-          q.is_meta() ? KeyRanges{none, none, none, {}, {}, {}} : key_ranges(q, k, mask),
-          mask.alibi.defined() ? mask.alibi.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor(),
-          scale_of(q, mask),
-          mask.soft_cap};
+  return {
+      q,
+      k,
+      v,
+      q.is_meta() ? KeyRanges{none, none, none, {}, {}, {}} : key_ranges(q, k, mask),
+      mask.alibi.defined() && !q.is_meta() ? mask.alibi.detach().to(at::kCPU, at::kDouble).contiguous() : at::Tensor(),
+      scale_of(q, mask),
+      mask.soft_cap};
 }
 
 BlockedResult blocked_attention(const BlockedHeads& given) {
