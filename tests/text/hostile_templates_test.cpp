@@ -147,6 +147,7 @@ TEST(HostileTemplates, NumbersHaveBorders) {
   EXPECT_EQ(outcome("{{ 'abc'[::" + least + "] }}{{ [1, 2][::9223372036854775807] }}"), "rendered c[1]");
   EXPECT_EQ(outcome("{{ 'abc'.find('b', " + least + ", 9223372036854775807) }}{{ 'a'.center(" + least + ") }}"),
             "rendered 1a");
+  EXPECT_THAT(outcome("{{ 'abc'|truncate(" + least + ") }}"), HasSubstr("ValueError: expected length >= 3"));
   EXPECT_EQ(outcome("{{ range(9223372036854775805, 9223372036854775807)|list|length }}"), "rendered 2");
 }
 

@@ -100,6 +100,7 @@ std::vector<std::pair<Value, Value>> pairs_of(Interpreter& interpreter, const Ar
   std::vector<std::pair<Value, Value>> pairs;
   if (arguments.positional.size() > 1)
     fail(Cause::Type, "dict expected at most 1 argument, got ", arguments.positional.size());
+  if (!arguments.positional.empty()) require_defined(arguments.positional[0]);
   if (!arguments.positional.empty() && arguments.positional[0].dict()) {
     pairs = arguments.positional[0].dict()->entries();
   } else if (!arguments.positional.empty()) {

@@ -163,6 +163,7 @@ Value unique(Interpreter& interpreter, const Value& value, Arguments& arguments)
   return generated(interpreter, walk_(interpreter, value), [&](const Value& item, std::vector<Value>& out) {
     const Value key = without_case(interpreter, path.of(item), case_sensitive);
     require_hashable(key);
+    interpreter.budget().step(16);  // looked up in a tree
     if (seen.find(key)) return;
     interpreter.budget().take_bytes(3 * sizeof(Value));
     seen.set(key, Value::none());
