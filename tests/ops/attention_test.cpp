@@ -294,6 +294,18 @@ TEST(Attention, UsesTheScaleItIsGiven) {
                "scaled");
 }
 
+TEST(Attention, OnShapesAloneGivesShapes) {
+  const auto meta = at::TensorOptions(at::kMeta).dtype(at::kFloat);
+  const at::Tensor q = at::empty({2, 4, 5, 6}, meta).requires_grad_(), kv = at::empty({2, 2, 5, 6}, meta);
+  // slopes of the host, or where the queries are
+  for (const at::Tensor& slopes : {at::Tensor(), alibi_slopes(4), alibi_slopes(4).to(at::kMeta)}) {
+    const at::Tensor out = attention(q, kv, kv, {.alibi = slopes});
+    EXPECT_EQ(out.sizes(), q.sizes());
+    out.sum().backward();
+    EXPECT_EQ(q.grad().sizes(), q.sizes());
+  }
+}
+
 TEST(Attention, RefusesShapesThatDoNotFit) {
   const auto refused = [](const at::Tensor& q, const at::Tensor& k, const AttentionMask& mask = {}) {
     return test::complaint([&] { attention(q, k, k, mask); });
