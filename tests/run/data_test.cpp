@@ -4,8 +4,10 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
@@ -131,6 +133,35 @@ TEST_F(OfABert, WhatDoesNotGoTogetherIsRefused) {
   EXPECT_THAT(refusal(c), HasSubstr("got 257, tokenizer 257 and one for hidden tokens; set model.vocabulary"));
 }
 
+TEST_F(OfABert, JsonLinesAreStreamedAndTheirColumnsNamed) {
+  std::string lines;
+  for (int i = 0; i < 200; ++i)
+    lines += R"({"body": "text number )" + std::to_string(i) + R"(", "kind": ")" + (i % 2 ? "ham" : "spam") + "\"}\n";
+  folder.write("lines/a.jsonl", lines);
+  Config c = config("masked-token");
+  c.data.path = folder / "lines";
+  EXPECT_THAT(refusal(c), HasSubstr("a.jsonl:"));
+  EXPECT_THAT(refusal(c), HasSubstr("no column text"));
+  c.data.text_columns = {"body"};
+  const RunData streamed = open_data(c, models::built_in(), "", 0);
+  EXPECT_EQ(streamed.training->samples(), -1);
+  EXPECT_EQ(streamed.training->next().labels.sizes(), (std::vector<int64_t>{8, 16}));
+  EXPECT_GT(streamed.held_out->samples(), 20);
+  c.data.sources = {"a=" + (folder / "lines/a.jsonl"), "b=" + (folder / "lines")};
+  EXPECT_THAT(refusal(c), HasSubstr("leave one out"));
+  c.data.path = "builtin";
+  c.data.weights = {1};
+  EXPECT_THAT(refusal(c), HasSubstr("weights must be one for each source: got 1 for 2"));
+  c.data.sources = {folder / "lines/a.jsonl"};
+  EXPECT_THAT(refusal(c), HasSubstr("a source is `name=path`"));
+  c = config("class");
+  c.data.path = folder / "lines/a.jsonl";
+  c.data.text_columns = {"body"};
+  c.data.label_column = "kind";
+  EXPECT_THAT(open_data(c, models::built_in(), "", 0).shape.task().class_names,
+              testing::ElementsAre("ham", "spam", "LABEL_2"));
+}
+
 TEST_F(OfABert, AFoldersVocabularyIsNotToBeSet) {
   models::ModelShape shape = models::built_in().resolve({.name = "bert-tiny"});
   shape.vocabulary = 200;
@@ -138,6 +169,42 @@ TEST_F(OfABert, AFoldersVocabularyIsNotToBeSet) {
   Config c = config("masked-token");
   c.model = {.from = folder.path()};
   EXPECT_THAT(refusal(c), HasSubstr("set data.tokenizer to the one of that folder's model"));
+}
+
+/// A gray JPEG of 8 x 8, all of value 128.
+const std::string kJpeg = std::string(
+    "\377\330\377\333\000\103\000\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020"
+    "\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020"
+    "\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\020\377"
+    "\300\000\013\010\000\010\000\010\001\001\021\000\377\304\000\024\000\001\000\000\000\000\000\000"
+    "\000\000\000\000\000\000\000\000\000\000\377\304\000\024\020\001\000\000\000\000\000\000\000\000"
+    "\000\000\000\000\000\000\000\000\377\332\000\010\001\001\000\000\077\000\077\377\331",
+    141);
+
+TEST(OfAVisionTransformer, PicturesAreReadFromFoldersOfClasses) {
+  const test::TemporaryFolder folder;
+  for (const char* name : {"ant", "bee"})
+    for (int i = 0; i < 30; ++i) folder.write(concat("all/", name, "/", i, ".jpg"), kJpeg);
+  Config c;
+  c.model = {.name = "vit-tiny-cifar", .hidden = 16, .layers = 1, .heads = 2, .own = models::own_keys({"patch=8"})};
+  c.data.path = folder / "all";
+  c.data.held_out = 0.3;
+  c.training.batch_size = 8;
+  const RunData split = open_data(c, models::built_in(), "", 0);
+  EXPECT_EQ(split.training->samples() + split.held_out->samples(), 60);
+  EXPECT_EQ(split.training->next().inputs.sizes(), (std::vector<int64_t>{8, 3, 32, 32}));
+  std::filesystem::create_directories(folder / "parts");
+  std::filesystem::copy(folder / "all", folder / "parts/train", std::filesystem::copy_options::recursive);
+  c.data.path = folder / "parts";
+  const auto refusal = [&] { return test::thrown_message([&] { open_data(c, models::built_in(), "", 0); }); };
+  EXPECT_THAT(refusal(), HasSubstr("add a folder test or val"));
+  folder.write("parts/val/bee/1.jpg", kJpeg);
+  const RunData parts = open_data(c, models::built_in(), "", 0);
+  EXPECT_EQ(parts.training->samples(), 60);
+  EXPECT_EQ(parts.held_out->samples(), 1);
+  EXPECT_EQ(parts.held_out->next().labels[0].item<int64_t>(), 1) << "numbered as the training pictures are";
+  folder.write("parts/val/cow/1.jpg", kJpeg);
+  EXPECT_THAT(refusal(), HasSubstr("the class cow of"));
 }
 
 }  // namespace

@@ -163,6 +163,8 @@ nlohmann::json DocumentStream::position() const {
   return {{"row", row_}, {"tokens_before", before_}, {"at", at.encode()}};
 }
 
+nlohmann::json DocumentStream::traits() const { return *traits_; }
+
 void DocumentStream::seek(const nlohmann::json& position) {
   const int64_t row = position.at("row"), before = position.at("tokens_before");
   const MixPosition at = MixPosition::decode(position.at("at"));

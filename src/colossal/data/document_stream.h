@@ -47,7 +47,7 @@ class DocumentStream final : public BatchReader {
   Batch next(const std::vector<TokenRun>& wanted) override;
   nlohmann::json position() const override;
   void seek(const nlohmann::json& position) override;
-  nlohmann::json traits() const override { return *traits_; }
+  nlohmann::json traits() const override;
   int64_t samples() const override { return -1; }
   std::vector<std::string> take_notices() override;
 

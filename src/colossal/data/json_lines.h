@@ -20,8 +20,8 @@ std::vector<std::string> json_lines_files(const std::string& path);
 bool is_blank(std::string_view line);
 
 /// The object that line number `number` of the file holds; a byte order mark before the first is passed over.
-/// Errors ("data"), beginning with `path:number`: not UTF-8, not JSON (NaN, comments and lone surrogates are none; numbers
-/// that a double cannot hold), nested deeper than 100, no object.
+/// Errors ("data"), beginning with `path:number`: not UTF-8, not JSON (NaN, comments and lone surrogates are none;
+/// numbers that a double cannot hold), nested deeper than 100, no object.
 nlohmann::json parse_json_line(std::string_view line, const std::string& path, int64_t number);
 
 /// The texts of these columns, in their order, with an empty line between two.

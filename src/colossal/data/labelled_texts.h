@@ -34,12 +34,13 @@ struct LabelledOptions {
   Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this are left out, and counted in the fingerprint
 };
 
-/// Reads a file of one text a line: of JSON lines (is_json_lines(): also packed) objects {"text": "...", "label": 1}, of
-/// any other file, which may be packed too, `label<tab>text`. Empty lines are passed over. Labels are all numbers from 0, or all names, which get numbers in the
-/// order of the alphabet; where all are LABEL_i, these are classes i, without names.
-/// Errors ("data"): no such file, one of more than 1 GiB unpacked, no text in it, or a line that is none of this (with its
-///                  number): a name where others have numbers, such as a header, a number that is no class, or a label
-///                  that is not UTF-8 (config.toml and config.json keep the names).
+/// Reads a file of one text a line: of JSON lines (is_json_lines(): also packed) objects {"text": "...", "label": 1},
+/// of any other file, which may be packed too, `label<tab>text`. Empty lines are passed over. Labels are all numbers
+/// from 0, or all names, which get numbers in the order of the alphabet; where all are LABEL_i, these are classes i,
+/// without names.
+/// Errors ("data"): no such file, one of more than 1 GiB unpacked, no text in it, or a line that is none of this (with
+/// its number): a name where others have numbers, such as a header, a number that is no class, or a label that is not
+/// UTF-8 (config.toml and config.json keep the names).
 LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options = {});
 
 /// Sample i is text i: the tokenizer's begin token (its end token where it has none), the first tokens of the text, and

@@ -23,9 +23,9 @@ using LeastSide = std::function<int64_t(int64_t width, int64_t height)>;
 /// The picture that a file's bytes are, whatever its name says, turned as its EXIF orientation wants.
 ///
 /// Gray, palettes and one to 16 bits a sample become 8-bit RGB (the high byte), alpha is dropped, CMYK becomes
-/// (255 - C) (255 - K) / 255 and so on, profiles are passed over: as Pillow's convert("RGB"). A JPEG may be decoded at
-/// 1/2, 1/4 or 1/8 of its size, the smallest whose shorter side still has least_side(...) pixels: much cheaper, and within
-/// a few steps of averaging the whole one. None: whole.
+/// (255 - C) (255 - K) / 255 and so on, profiles are passed over: as Pillow's convert("RGB"). A JPEG may be decoded
+/// at 1/2, 1/4 or 1/8 of its size, the smallest whose shorter side still has least_side(...) pixels: much cheaper, and
+/// close to, not the same as, averaging the whole one. None: whole.
 /// Errors ("data"), naming the file: neither PNG nor JPEG, damaged, cut short, more than kMostPixels (before they are
 /// allocated), more than 500 scans.
 Picture decode_picture(std::string_view bytes, const std::string& name, const LeastSide& least_side = {});

@@ -16,7 +16,8 @@ struct StreamSource {
   double weight = 1;                          ///< the share of its records among all, times the sum of all weights
   std::vector<std::string> paths{}, names{};  ///< of its files; names are those that stay where the folder moves
 
-  /// The files of JSON lines that `path`, a file or a folder, names. Errors ("data"): none, or a weight that is not > 0.
+  /// The files of JSON lines that `path`, a file or a folder, names. Errors ("data"): none, or a weight that is
+  /// not positive.
   static StreamSource open(const std::string& name, const std::string& path, double weight);
   /// The size and a checksum of each file, by name, for people; of more than 1000 only their number and one checksum.
   nlohmann::json contents() const;

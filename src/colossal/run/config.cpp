@@ -25,10 +25,26 @@ void RunConfig::fields(Fields& f) {
 
 void DataConfig::fields(Fields& f) {
   f.text("path", path,
-         "text file, folder of text files, token file (.bin), or `builtin`: the project's own sources and docs; of a "
-         "model of images the folder with CIFAR-10's binary files; of one that tells the class of a text a file with a "
-         "text a "
-         "line, `label<tab>text`, or {\"text\", \"label\"} in a .jsonl");
+         "text file, folder of text files, token file (.bin), JSON lines (a .jsonl, .jsonl.gz or .jsonl.zst, or a "
+         "folder that holds some) or `builtin`: the project's own sources and docs; of a model of images a folder "
+         "of pictures, a folder for each class, or that with CIFAR-10's binary files; of one that tells the class of a "
+         "text a file with a text a line, "
+         "`label<tab>text`, or JSON lines");
+  f.texts("sources", sources,
+          "several sources of JSON lines in place of path, each `name=path`; which records a run has of each follows "
+          "from weights");
+  f.numbers("weights", weights, "", "of the sources, in their order: how often each gives a record; none: all alike",
+            0);
+  f.texts("text_columns", text_columns,
+          "of JSON lines: the members that hold text, which are one document with an empty line between two");
+  f.text("label_column", label_column, "of JSON lines: the member that holds the class of the text");
+  f.bytes("shuffle_bytes", shuffle_bytes,
+          "of JSON lines: lines of each source that are held in memory and read in another order; 0: as they stand");
+  f.bytes("longest_line", longest_line, "of JSON lines: longer ones are a fault", 2, int64_t{1} << 32);
+  f.choice("faults", faults, {"refuse", "skip"},
+           "of JSON lines and pictures: whether a line, the rest of a damaged file or a picture that cannot be read "
+           "ends the run or is passed over, with a warning");
+  f.integer("threads", threads, "", "of JSON lines and pictures: those that read them ahead of training", 1, 1024);
   f.text("tokenizer", tokenizer,
          "of text: `bytes`, a Hugging Face folder, or a file of a tokenizer (tokenizer.json, SentencePiece, tiktoken); "
          "`auto`: that of model.from where it has one, else bytes");
@@ -40,7 +56,14 @@ void DataConfig::fields(Fields& f) {
            "of models that fill in hidden tokens: those of each sample that they are asked for, one at least", 0, 1);
   f.number("masked_random", masked_random, "of masked", "that are shown as a random token instead of the mask", 0, 1);
   f.number("masked_kept", masked_kept, "of masked", "that are shown as they are", 0, 1);
-  f.flag("augment", augment, "mirror and shift training images at random");
+  f.flag("augment", augment,
+         "training images are mirrored at random and shifted, or of a folder of pictures cut out at random");
+  f.numbers("image_mean", image_mean, "", "of pictures in a folder: of red, green and blue, from 0 to 1", 0, 1);
+  f.numbers("image_deviation", image_deviation, "",
+            "of pictures in a folder: what they are divided by, so that they "
+            "have variance 1",
+            1e-6);
+  f.number("least_area", least_area, "of the picture", "what augment shows of pictures in a folder, at least", 1e-3, 1);
 }
 
 std::string Config::tokenizer() const {

@@ -33,12 +33,22 @@ struct RunConfig {
 /// [data]
 struct DataConfig {
   std::string path = "builtin";
+  std::vector<std::string> sources;
+  std::vector<double> weights;
+  std::vector<std::string> text_columns = {"text"};
+  std::string label_column = "label";
+  int64_t shuffle_bytes = int64_t{64} << 20;
+  int64_t longest_line = int64_t{16} << 20;
+  std::string faults = "refuse";
+  int64_t threads = 2;
   std::string tokenizer = "auto";
   int64_t sequence = 128;
   std::string documents = "separate";
   double held_out = 0.05;
   double masked = 0.15, masked_random = 0.1, masked_kept = 0.1;
   bool augment = true;
+  std::vector<double> image_mean = {0.485, 0.456, 0.406}, image_deviation = {0.229, 0.224, 0.225};
+  double least_area = 0.08;
   void fields(Fields& f);
 };
 

@@ -9,8 +9,11 @@
 #include "colossal/comm/launch/device.h"
 #include "colossal/data/cifar.h"
 #include "colossal/data/corpus.h"
+#include "colossal/data/document_stream.h"
+#include "colossal/data/json_lines.h"
 #include "colossal/data/labelled_texts.h"
 #include "colossal/data/masked_samples.h"
+#include "colossal/data/picture_folder.h"
 #include "colossal/data/text_samples.h"
 
 namespace colossal::run {
@@ -19,6 +22,7 @@ namespace {
 struct Parts {
   std::shared_ptr<const data::Samples> training, held_out;
   std::vector<std::string> class_names{};
+  std::unique_ptr<data::BatchReader> stream{};  ///< in place of `training`
 };
 
 bool evaluates(const Config& config) { return config.training.evaluate_batches > 0; }
@@ -29,18 +33,89 @@ int64_t ids_of(const models::Task& task, const text::Tokenizer& tokenizer) {
   return tokenizer.vocabulary_size() + (adds_mask ? 1 : 0);
 }
 
+data::Faults faults_of(const DataConfig& d) { return d.faults == "skip" ? data::Faults::Skip : data::Faults::Refuse; }
+
+data::Documents documents_of(const DataConfig& d) {
+  return d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate;
+}
+
+/// None of a model that predicts the next token.
+std::optional<data::Masking> masking_of(const DataConfig& d, const models::Task& task,
+                                        const text::Tokenizer& tokenizer) {
+  if (task.objective == models::Objective::NextToken) return std::nullopt;
+  const int64_t words = tokenizer.vocabulary_size(), mask = tokenizer.mask_id();
+  return data::Masking{.share = d.masked,
+                       .random = d.masked_random,
+                       .kept = d.masked_kept,
+                       .mask_id = mask < 0 ? words : mask,
+                       .vocabulary = words};
+}
+
 std::shared_ptr<const data::Samples> samples_of(const data::Corpus& corpus, const DataConfig& d,
                                                 const models::Task& task, const text::Tokenizer& tokenizer) {
-  const auto documents = d.documents == "joined" ? data::Documents::Joined : data::Documents::Separate;
-  if (task.objective == models::Objective::NextToken)
-    return std::make_shared<data::TextSamples>(corpus, d.sequence, documents);
-  const int64_t words = tokenizer.vocabulary_size(), mask = tokenizer.mask_id();
-  return std::make_shared<data::MaskedSamples>(corpus, d.sequence, documents,
-                                               data::Masking{.share = d.masked,
-                                                             .random = d.masked_random,
-                                                             .kept = d.masked_kept,
-                                                             .mask_id = mask < 0 ? words : mask,
-                                                             .vocabulary = words});
+  const auto masking = masking_of(d, task, tokenizer);
+  if (!masking) return std::make_shared<data::TextSamples>(corpus, d.sequence, documents_of(d));
+  return std::make_shared<data::MaskedSamples>(corpus, d.sequence, documents_of(d), *masking);
+}
+
+/// Whether the text is read as a stream: of JSON lines.
+bool is_streamed(const DataConfig& d) {
+  namespace fs = std::filesystem;
+  if (!d.sources.empty() || data::is_json_lines(d.path)) return true;
+  if (d.path == "builtin") return false;
+  std::error_code failed;
+  for (fs::directory_iterator entry(d.path, failed), end; !failed && entry != end; entry.increment(failed))
+    if (entry->is_regular_file() && data::is_json_lines(entry->path().string())) return true;
+  return false;
+}
+
+std::vector<data::StreamSource> sources_of(const DataConfig& d) {
+  require(d.weights.empty() || d.weights.size() == d.sources.size(), "data",
+          "weights must be one for each source: got ", d.weights.size(), " for ", d.sources.size(), " of data.sources");
+  if (d.sources.empty()) return {data::StreamSource::open("path", d.path, 1)};
+  require(d.path == "builtin", "data", "data.sources stands in place of data.path: got both, path = ", d.path,
+          "; leave one out");
+  std::vector<data::StreamSource> sources;
+  for (size_t i = 0; i < d.sources.size(); ++i) {
+    const size_t equals = d.sources[i].find('=');
+    require(equals != std::string::npos && equals > 0, "data", "a source is `name=path`: got ", d.sources[i]);
+    sources.push_back(data::StreamSource::open(d.sources[i].substr(0, equals), d.sources[i].substr(equals + 1),
+                                               d.weights.empty() ? 1 : d.weights[i]));
+  }
+  return sources;
+}
+
+Parts open_stream(const Config& config, const models::Task& task,
+                  const std::shared_ptr<const text::Tokenizer>& tokenizer, int replica) {
+  const DataConfig& d = config.data;
+  const bool holds_out = evaluates(config) && d.held_out > 0;
+  data::DocumentStreamOptions options{.batch_size = config.training.batch_size,
+                                      .rank = replica,
+                                      .ranks = static_cast<int>(config.parallel.data),
+                                      .sequence = d.sequence,
+                                      .documents = documents_of(d),
+                                      .masking = masking_of(d, task, *tokenizer),
+                                      .columns = d.text_columns,
+                                      .threads = static_cast<int>(d.threads),
+                                      .records = {.seed = static_cast<uint64_t>(config.training.seed),
+                                                  .shuffle = d.shuffle_bytes > 0,
+                                                  .shuffle_bytes = d.shuffle_bytes,
+                                                  .longest_line = d.longest_line,
+                                                  .held_out = d.held_out,
+                                                  .part = data::Part::Training,
+                                                  .faults = faults_of(d)}};
+  const std::vector<data::StreamSource> sources = sources_of(d);
+  Parts parts;
+  if (holds_out) {
+    const int64_t tokens = config.training.evaluate_batches * config.training.batch_size * d.sequence + 1;
+    const auto corpus = data::read_held_out(sources, *tokenizer, options, tokens);
+    require(corpus.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", corpus.size(),
+            " tokens, sequence ", d.sequence,
+            "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
+    parts.held_out = samples_of(corpus, d, task, *tokenizer);
+  }
+  parts.stream = std::make_unique<data::DocumentStream>(sources, tokenizer, std::move(options));
+  return parts;
 }
 
 Parts open_corpus(const Config& config, const models::Task& task, const text::Tokenizer& tokenizer,
@@ -68,7 +143,11 @@ Parts open_labelled(const Config& config, const models::Task& task, const text::
           " reads labelled texts: name a file of lines `label<tab>text`, or a .jsonl, with --data.path=PATH");
   require(d.documents == "separate", "data",
           "documents must be separate for labelled texts, or texts attend to what fills them up: got ", d.documents);
-  data::LabelledTexts all = data::read_labelled_texts(d.path);
+  require(d.sources.empty(), "data", "labelled texts are read from one data.path: got data.sources");
+  data::LabelledTexts all = data::read_labelled_texts(d.path, {.text_columns = d.text_columns,
+                                                               .label_column = d.label_column,
+                                                               .longest_line = d.longest_line,
+                                                               .faults = faults_of(d)});
   if (!task.class_names.empty()) all.number_as(task.class_names);
   const bool has_names = !all.names.empty();
   require(all.classes <= task.classes, "model", "classes must hold those of the texts: got ", task.classes, ", ",
@@ -86,9 +165,10 @@ Parts open_labelled(const Config& config, const models::Task& task, const text::
   return parts;
 }
 
-Parts open_text(const Config& config, const models::ModelShape& shape, const text::Tokenizer& tokenizer,
-                const std::string& builtin) {
+Parts open_text(const Config& config, const models::ModelShape& shape,
+                const std::shared_ptr<const text::Tokenizer>& shared, const std::string& builtin, int replica) {
   const DataConfig& d = config.data;
+  const text::Tokenizer& tokenizer = *shared;
   const models::Task task = shape.task();
   const int64_t ids = ids_of(task, tokenizer);
   require(
@@ -98,12 +178,59 @@ Parts open_text(const Config& config, const models::ModelShape& shape, const tex
       config.model.from.empty() ? "; set model.vocabulary" : "; set data.tokenizer to the one of that folder's model");
   require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence,
           " of ", shape.positions, "; lower data.sequence or raise model.positions");
-  return task.objective == models::Objective::Class ? open_labelled(config, task, tokenizer)
-                                                    : open_corpus(config, task, tokenizer, builtin);
+  if (task.objective == models::Objective::Class) return open_labelled(config, task, tokenizer);
+  return is_streamed(d) ? open_stream(config, task, shared, replica) : open_corpus(config, task, tokenizer, builtin);
+}
+
+/// The training and the held-out pictures: of folders called train and test (or val, validation), or of one.
+std::pair<data::PictureFolder, data::PictureFolder> open_folders(const Config& config) {
+  namespace fs = std::filesystem;
+  const DataConfig& d = config.data;
+  std::error_code failed;
+  if (!fs::is_directory(d.path + "/train", failed)) {
+    const auto all = data::PictureFolder::open(d.path);
+    return evaluates(config) && d.held_out > 0 ? all.split(d.held_out) : std::pair{all, data::PictureFolder{}};
+  }
+  std::pair<data::PictureFolder, data::PictureFolder> parts{data::PictureFolder::open(d.path + "/train"), {}};
+  for (const char* name : {"/test", "/val", "/validation"}) {
+    if (!evaluates(config) || !fs::is_directory(d.path + name, failed)) continue;
+    parts.second = data::PictureFolder::open(d.path + name);
+    parts.second.number_as(parts.first.classes);
+    return parts;
+  }
+  require(!evaluates(config), "data", "there are pictures to train on in ", d.path,
+          "/train but none to evaluate with: add a folder test or val, or set training.evaluate_batches = 0");
+  return parts;
+}
+
+Parts open_pictures(const Config& config, const models::Task& task) {
+  const DataConfig& d = config.data;
+  auto [training, held_out] = open_folders(config);
+  const auto classes = static_cast<int64_t>(training.classes.size());
+  require(classes <= task.classes, "model", "classes must hold those of the pictures: got ", task.classes, ", ", d.path,
+          " has ", classes, "; set model.classes");
+  require(task.channels == 3, "model", "channels must be 3 for pictures in a folder: got ", task.channels);
+  if (!task.class_names.empty()) {
+    training.number_as(task.class_names);
+    if (!held_out.names.empty()) held_out.number_as(task.class_names);
+  }
+  data::PictureOptions options{.side = task.side,
+                               .mean = d.image_mean,
+                               .deviation = d.image_deviation,
+                               .augment = d.augment,
+                               .least_area = d.least_area,
+                               .faults = faults_of(d)};
+  std::vector<std::string> names = training.classes;
+  for (int64_t i = classes; i < task.classes; ++i) names.push_back(concat("LABEL_", i));
+  Parts parts{std::make_shared<data::PictureSamples>(std::move(training), options), {}, std::move(names)};
+  options.augment = false;
+  if (!held_out.names.empty()) parts.held_out = std::make_shared<data::PictureSamples>(std::move(held_out), options);
+  return parts;
 }
 
 Parts open_images(const Config& config, const models::ModelShape& shape) {
   const models::Task task = shape.task();
+  if (data::PictureFolder::is_one(config.data.path)) return open_pictures(config, task);
   const auto read = [&](data::CifarPart part) {
     data::ImageSet set = data::read_cifar(config.data.path, part);
     require(set.classes <= task.classes, "model", "classes must hold those of the images: got ", task.classes,
@@ -146,16 +273,19 @@ RunData open_data(const Config& config, const models::Registry& registry, const 
                   std::optional<at::Device> device) {
   ResolvedModel model = resolve_model(config, registry);
   const bool reads_text = model.tokenizer != nullptr;
-  const Parts parts =
-      reads_text ? open_text(config, model.shape, *model.tokenizer, builtin) : open_images(config, model.shape);
+  const std::shared_ptr<text::Tokenizer> tokenizer = std::move(model.tokenizer);
+  Parts parts =
+      reads_text ? open_text(config, model.shape, tokenizer, builtin, replica) : open_images(config, model.shape);
   data::BatchOptions options{.batch_size = config.training.batch_size,
                              .rank = replica,
                              .ranks = static_cast<int>(config.parallel.data),
                              .seed = static_cast<uint64_t>(config.training.seed),
+                             .threads = static_cast<int>(reads_text ? 1 : config.data.threads),
                              .pinned = !(device ? *device : comm::choose_device(config.run.device, 0)).is_cpu()};
   RunData run{model.shape,
-              std::move(model.tokenizer),
-              std::make_unique<data::Batches>(parts.training, options),
+              tokenizer,
+              parts.stream ? std::make_unique<data::Batches>(std::move(parts.stream), options.pinned)
+                           : std::make_unique<data::Batches>(parts.training, options),
               nullptr,
               reads_text ? config.data.sequence : model.shape.positions,
               config.model};

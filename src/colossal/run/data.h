@@ -27,7 +27,7 @@ ResolvedModel resolve_model(const Config& config, const models::Registry& regist
 
 struct RunData {
   models::ModelShape shape;
-  std::unique_ptr<text::Tokenizer> tokenizer;         ///< null for a model of images
+  std::shared_ptr<text::Tokenizer> tokenizer;         ///< null for a model of images
   std::unique_ptr<data::Batches> training, held_out;  ///< no held_out: the run does not evaluate
   /// What a sample is to the model: its sequence; patches and class token
   int64_t sample_tokens = 0;

@@ -177,7 +177,8 @@ void Trainer::settle_folder(const std::vector<int64_t>& steps) {
   if (!steps.empty() && options_.start == Start::Overwrite) run::set_run_aside(folder_);
   folder_.create();
   const std::string text = builtin_text();
-  if (config_.data.path == "builtin" && text != folder_.builtin_text())
+  const bool reads_builtin = config_.data.path == "builtin" && config_.data.sources.empty();
+  if (reads_builtin && text != folder_.builtin_text())
     data::copy_text_files(text, {folder_.path()}, folder_.builtin_text());
   write_file(folder_.config(), to_toml(config_));
   output_ = std::make_unique<Output>(folder_, resumed_after, config_.training.steps);
@@ -229,7 +230,9 @@ void Trainer::start() {
                 ? concat(" x pipeline ", config_.parallel.pipeline.size, " (", config_.parallel.pipeline.schedule, ", ",
                          config_.micro_batches(), " micro-batches)")
                 : "",
-            ", ", world_.backend(), "; ", data_.training->samples(), " samples of ", data_.sample_tokens, " tokens");
+            ", ", world_.backend(), "; ",
+            data_.training->samples() < 0 ? "streamed" : std::to_string(data_.training->samples()), " samples of ",
+            data_.sample_tokens, " tokens");
 }
 
 void Trainer::resume(const std::vector<int64_t>& steps) {
@@ -325,6 +328,8 @@ bool Trainer::run() {
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
     const data::Batch batch = data_.training->next();
+    for (const std::string& notice : data_.training->take_notices())
+      log_.write(is_first() ? LogLevel::kWarning : LogLevel::kInfo, notice);
     moves.begin_step();
     engine_->zero_grad();
     report::StepMetrics m;
