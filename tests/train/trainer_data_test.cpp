@@ -58,6 +58,36 @@ TEST_F(RunData, ARankOfASequenceReadsNoOtherTokensOfJoinedDocuments) {
   EXPECT_NE(refused[0].find("[data]"), 0u) << refused[0];
 }
 
+// The checkpoint's place is in the middle of a block of lines, of a document and of an epoch.
+TEST_F(RunData, OfAStreamGoesOnInTheMiddleOnAnotherNumberOfRanks) {
+  std::filesystem::create_directories(base + "/lines");
+  for (const char* name : {"/lines/a.jsonl", "/lines/b.jsonl"}) {
+    std::ofstream text(base + name);
+    for (int i = 0; i < 60; ++i) text << "{\"text\": \"line " << i * 37 % 101 << " of a text\"}\n";
+    text << "no line of JSON\n";
+  }
+  const auto make_run = [&](const std::string& folder, int64_t ranks) {
+    run::Config c = make(folder, ranks, 1);
+    c.data.path = "builtin";
+    c.data.sources = {"a=" + base + "/lines/a.jsonl", "b=" + base + "/lines/b.jsonl"};
+    c.data.weights = {2, 1};
+    c.data.shuffle_bytes = 900;
+    c.data.faults = "skip";
+    c.precision.mode = "fp64";
+    c.training.steps = 10;
+    return c;
+  };
+  const run::Config whole = make_run("whole", 1), parts = make_run("parts", 1), more = make_run("more", 1);
+  const auto want = train(whole, Start::New);
+  train(parts, Start::New, 4);
+  const auto got = train(parts, Start::Resume);
+  for (const auto& [name, value] : want) EXPECT_TRUE(at::equal(got.at(name), value)) << name;
+  EXPECT_GT(times("a.jsonl:61: not valid JSON", log_of(parts)), 0u);
+  train(more, Start::New, 4);
+  const auto on_two = train(make_run("more", 2), Start::Resume);
+  for (const auto& [name, value] : want) test::expect_close(on_two.at(name), value, 1 << 16, name);
+}
+
 TEST_F(RunData, OnTheBuiltinTextGoesOnAfterThatWasEdited) {
   std::filesystem::create_directories(base + "/sources/sub");
   std::filesystem::copy_file(base + "/text.txt", base + "/sources/a.md");
