@@ -79,8 +79,7 @@ int train(const Arguments& arguments) {
   app.add_option("--special", r.training.special, "a token that texts do not spell; may be repeated; the first ones")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->allow_extra_args(
-          false);  // or [CLS] would be a list of CLS, and a file behind it a token the first of the vocabulary");
+      ->allow_extra_args(false);  // or [CLS] would be a list of CLS, and a file behind it a token
   app.add_option("--end", r.end, "the special token that closes a document; default: <|endoftext|>, of unigram </s>");
   app.add_option("--least-count", r.training.least_count, "bpe: how often a pair must be there to be joined")
       ->capture_default_str()
