@@ -244,6 +244,19 @@ TEST(Decoder, EqualsItsFormulas) {
                   "a biased, capped head, and no norm");
 }
 
+TEST(Decoder, DropsTheEmbeddingWhereItsFamilyDoes) {
+  for (const bool drops : {true, false}) {
+    ModelShape shape = grouped();
+    shape.dropout = 0.9;
+    nn::Parameters parameters({}, {at::kDouble});
+    nn::SerialLayers layers(parameters);
+    const Model model = make_decoder(shape, {.block = {.activation = ops::gelu}, .embedding_dropout = drops}, layers);
+    const at::Tensor where = at::zeros({1, 8}, at::kLong);
+    const at::Tensor x = model.embed(where, {.positions = where, .training = true, .dropout_seed = 5});
+    EXPECT_EQ(x.eq(0).any().item<bool>(), drops);
+  }
+}
+
 // sqrt(24) in fp32, and what bf16 makes of that, as transformers has it.
 TEST(Decoder, RoundsItsScaleToTheDtypeOfTheEmbedding) {
   ModelShape shape = grouped();

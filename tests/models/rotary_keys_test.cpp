@@ -29,6 +29,13 @@ TEST(RotaryKeys, AreReadInTheFormsOfTransformers4And5) {
   const RotaryKeys linear{.theta = 500, .type = "linear", .scaling = {.factor = 4}};
   EXPECT_EQ(read({{"rope_theta", 500}, {"rope_scaling", {{"type", "linear"}, {"factor", 4}}}}), linear);
   EXPECT_EQ(read({{"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}, {"rope_theta", 500}}}}), linear);
+  const json added{{"rope_theta", 500},
+                   {"rope_scaling", {{"type", "linear"}, {"factor", 4}}},
+                   {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7}}}};
+  EXPECT_EQ(read(added), linear) << "what a person added to a folder counts, as in transformers";
+  EXPECT_EQ(
+      read({{"rope_scaling", json::object()}, {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500}}}}),
+      based);
 }
 
 TEST(RotaryKeys, OfEachTypeTakeItsNumbersAndDefaults) {

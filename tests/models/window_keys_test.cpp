@@ -39,6 +39,7 @@ TEST(WindowKeys, OfAQwenAreReadInAllTheirForms) {
   EXPECT_EQ(read({{"sliding_window", 5}, {"use_sliding_window", true}, {"layer_types", {kFull, kFull, kSliding}}}),
             last);
   EXPECT_EQ(read({{"use_sliding_window", true}, {"max_window_layers", 0}}), WindowKeys{.window = 4096});
+  EXPECT_EQ(read({{"use_sliding_window", true}, {"sliding_window", nullptr}, {"max_window_layers", 0}}), WindowKeys());
   EXPECT_THAT(test::thrown_message([&] { read({{"layer_types", {kFull, kFull, kSliding}}}); }),
               HasSubstr("layer_types of a Qwen2 without a window must all be full_attention"));
   EXPECT_THAT(test::thrown_message([&] { read({{"layer_types", {kFull}}}); }),

@@ -14,7 +14,10 @@ namespace colossal::models {
 namespace bloom {  // the same names in every family
 
 Model make(const ModelShape& s, nn::Layers& layers) {
-  return make_decoder(s, {.block = {.activation = ops::gelu, .attention = {.alibi = true}}, .embedding_norm = true},
+  return make_decoder(s,
+                      {.block = {.activation = ops::gelu, .attention = {.alibi = true}},
+                       .embedding_norm = true,
+                       .embedding_dropout = false},
                       layers);
 }
 

@@ -32,7 +32,8 @@ Block make_embedding(const ModelShape& s, const DecoderVariant& variant, std::sh
     positions = layers.positions("positions", s.positions + offset, s.hidden, kDeviation / 2);
   std::shared_ptr<nn::Norm> norm;
   if (variant.embedding_norm) norm = make_norm("embedding_norm", variant.block.norm, s, layers);
-  std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
+  std::shared_ptr<nn::Dropout> dropout =
+      layers.dropout("embedding.dropout", s.hidden, variant.embedding_dropout ? s.dropout : 0);
   return [=, scale = variant.embedding_scale](const at::Tensor& ids, const nn::Step& step) {
     at::Tensor x = scaled(tokens->forward(ids, step), scale);
     if (projection) x = projection->forward(x);

@@ -15,8 +15,9 @@ struct DecoderVariant {
   bool learned_positions = false;
   int64_t position_offset = 0;  ///< row of their table that position 0 has (OPT: 2)
   double embedding_deviation = kDeviation;
-  double embedding_scale = 1;   ///< factor of the tokens' rows, rounded to fp32 and then to their dtype (Gemma)
-  bool embedding_norm = false;  ///< a norm behind the embedding (BLOOM)
+  double embedding_scale = 1;     ///< factor of the tokens' rows, rounded to fp32 and then to their dtype (Gemma)
+  bool embedding_norm = false;    ///< a norm behind the embedding (BLOOM)
+  bool embedding_dropout = true;  ///< the shape's dropout counts there, too (OPT, BLOOM, Falcon: in the blocks alone)
   /// Features of the embedding's and the head's rows, with linear layers from these to hidden ones and back (OPT-350M);
   /// 0: they are hidden ones
   int64_t word_features = 0;

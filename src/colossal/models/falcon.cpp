@@ -43,7 +43,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
     block.attention = {.alibi = true, .alibi_scale = 1 / std::sqrt(static_cast<double>(s.head_dim))};
   else
     block.rotary = own.rotary.table(s.head_dim);
-  return make_decoder(s, {.block = block}, layers);
+  return make_decoder(s, {.block = block, .embedding_dropout = false}, layers);
 }
 
 void settle(ModelShape& s) {

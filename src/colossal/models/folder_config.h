@@ -23,8 +23,11 @@ class FolderConfig {
   FolderConfig(const nlohmann::json& config, std::string family);
 
   const std::string& family() const { return family_; }
-  /// There, and not null.
-  bool has(const char* key) const { return config_.contains(key) && !config_[key].is_null(); }
+  /// There, and neither null nor an empty object.
+  bool has(const char* key) const {
+    const auto found = config_.find(key);
+    return found != config_.end() && !found->is_null() && !(found->is_object() && found->empty());
+  }
   /// There, and null, where absent would be something else.
   bool says_null(const char* key) const { return config_.contains(key) && config_[key].is_null(); }
   /// Errors of these three: nlohmann::json's, which the registry words.

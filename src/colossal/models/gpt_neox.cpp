@@ -93,7 +93,7 @@ NeoxSizes own_from_json(const FolderConfig& c) {
                 .rotary_share = c.value("rotary_pct", 0.25),
                 .rotary = read_rotary(c)};
   // Folders of transformers 4 have base and share under names of their own.
-  const FolderConfig rotary = c.object(c.has("rope_parameters") ? "rope_parameters" : "rope_scaling");
+  const FolderConfig rotary = c.object(rotary_object(c));
   own.rotary.theta = rotary.value("rope_theta", c.value("rotary_emb_base", 10000.0));
   own.rotary_share = rotary.value("partial_rotary_factor", own.rotary_share);
   return own;

@@ -35,6 +35,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
                                  .bias = {.qkv = own.bias, .out = own.bias, .mlp = own.bias}},
                        .learned_positions = true,
                        .position_offset = 2,
+                       .embedding_dropout = false,
                        .word_features = own.word_features == s.hidden ? 0 : own.word_features,
                        .final_norm = own.norm_first && own.final_norm},
                       layers);

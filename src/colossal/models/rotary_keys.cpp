@@ -48,11 +48,11 @@ ops::RotaryScaling without_those_of(Kind kind, ops::RotaryScaling s) {
   return s;
 }
 
-const char* name_of_object(const FolderConfig& config) {
-  return config.has("rope_parameters") ? "rope_parameters" : "rope_scaling";
-}
-
 }  // namespace
+
+const char* rotary_object(const FolderConfig& config) {
+  return config.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+}
 
 void RotaryKeys::fields(Fields& f) {
   ops::RotaryScaling& s = scaling;
@@ -106,7 +106,7 @@ void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& s) {
 }
 
 RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading) {
-  const char* name = name_of_object(config);
+  const char* name = rotary_object(config);
   const FolderConfig c = config.object(name);
   if (reading.whole)
     for (const FolderConfig* where : {&config, &c}) where->must_be("partial_rotary_factor", 1);
@@ -152,7 +152,7 @@ RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading)
 }
 
 double read_rotary_share(const FolderConfig& config, const char* key, double otherwise) {
-  return config.object(name_of_object(config)).value("partial_rotary_factor", config.value(key, otherwise));
+  return config.object(rotary_object(config)).value("partial_rotary_factor", config.value(key, otherwise));
 }
 
 void write_rotary(const RotaryKeys& keys, nlohmann::json& config) {

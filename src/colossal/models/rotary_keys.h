@@ -41,6 +41,9 @@ struct RotaryReading {
   int64_t original = 0;  ///< original_max_position_embeddings where config.json has none outside of them; 0: as inside
 };
 
+/// The key of config.json that has the scaling: rope_scaling (transformers 4) where it is there, as transformers 5 has
+/// it, too; else rope_parameters (5).
+const char* rotary_object(const FolderConfig& config);
 /// Of rope_parameters (transformers 5, with the base inside) or rope_theta and rope_scaling (4).
 /// Errors ("model"): a type that is none of ours, rope_parameters that differ among layers, a part of a head where
 ///                   `reading` says that whole ones are turned.

@@ -70,7 +70,8 @@ void write_layer_types(const WindowKeys& keys, WindowRule rule, int64_t layers, 
 }
 
 WindowKeys read_qwen_windows(const FolderConfig& c, int64_t layers) {
-  const int64_t window = c.value("use_sliding_window", false) ? c.value("sliding_window", int64_t{4096}) : 0;
+  const bool slides = c.value("use_sliding_window", false) && !c.says_null("sliding_window");
+  const int64_t window = slides ? c.value("sliding_window", int64_t{4096}) : 0;
   std::vector<std::string> types;
   for (int64_t i = 0; i < layers; ++i)
     types.emplace_back(window > 0 && i >= c.value("max_window_layers", int64_t{28}) ? kSliding : kFull);
