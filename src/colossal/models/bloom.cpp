@@ -25,8 +25,7 @@ void settle(ModelShape& s) {
   refuse_grouped_queries(s);
   require(s.ffn == 4 * s.hidden, "model", "the feed-forward layers of a BLOOM have 4 hidden features, ", 4 * s.hidden,
           ", since no folder of one says another number: got ", s.ffn);
-  require(s.head_dim * s.heads == s.hidden, "model", "the heads of a BLOOM must have hidden features together, ",
-          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+  refuse_free_heads(s, "a BLOOM");
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads) {

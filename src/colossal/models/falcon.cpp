@@ -54,8 +54,7 @@ void settle(ModelShape& s) {
   require(own.parallel || s.kv_heads == 1 || s.kv_heads == s.heads, "model",
           "a Falcon whose branches follow one another has 1 kv_heads or as many as heads, ", s.heads, ": got ",
           s.kv_heads);
-  require(s.head_dim * s.heads == s.hidden, "model", "the heads of a Falcon must have hidden features together, ",
-          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+  refuse_free_heads(s, "a Falcon");
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads,

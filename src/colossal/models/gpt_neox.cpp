@@ -44,8 +44,7 @@ void settle(ModelShape& s) {
   require(turned > 0 && turned % 2 == 0, "model",
           "rotary_share must turn an even number of features of each head: got ", turned, " of ", s.head_dim);
   settle_rotary(s.own.as<NeoxSizes>().rotary, turned, s);
-  require(s.head_dim * s.heads == s.hidden, "model", "the heads of a GPT-NeoX must have hidden features together, ",
-          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+  refuse_free_heads(s, "a GPT-NeoX");
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, double share = 0.25) {

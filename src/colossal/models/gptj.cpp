@@ -38,8 +38,7 @@ void settle(ModelShape& s) {
   const int64_t turned = s.own.as<GptjSizes>().rotary_features;
   require(turned <= s.head_dim && turned % 2 == 0, "model", "rotary_features must be even and at most head_dim, ",
           s.head_dim, ": got ", turned);
-  require(s.head_dim * s.heads == s.hidden, "model", "the heads of a GPT-J must have hidden features together, ",
-          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+  refuse_free_heads(s, "a GPT-J");
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t turned) {

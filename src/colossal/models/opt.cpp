@@ -45,8 +45,7 @@ void settle(ModelShape& s) {
   refuse_grouped_queries(s);
   require(s.norm_epsilon == kEpsilon, "model", "the norms of an OPT have an epsilon of ", kEpsilon,
           ", which its folders do not say: got ", s.norm_epsilon);
-  require(s.head_dim * s.heads == s.hidden, "model", "the heads of an OPT must have hidden features together, ",
-          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+  refuse_free_heads(s, "an OPT");
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads) {

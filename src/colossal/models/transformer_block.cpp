@@ -151,4 +151,9 @@ void refuse_grouped_queries(const ModelShape& s) {
           s.heads);
 }
 
+void refuse_free_heads(const ModelShape& s, const char* family) {
+  require(s.head_dim * s.heads == s.hidden, "model", "the heads of ", family, " must have hidden features together, ",
+          s.hidden, ": got ", s.heads, " of ", s.head_dim);
+}
+
 }  // namespace colossal::models

@@ -78,5 +78,8 @@ void add_transformer_blocks(Model& model, const ModelShape& shape, const BlockVa
 /// What a family calls in its `settle` whose Hugging Face folders know no grouped queries.
 /// Errors ("model"): kv_heads that are not heads.
 void refuse_grouped_queries(const ModelShape& shape);
+/// What one calls there whose folders say no size of a head; `family` with its article, as "a BLOOM".
+/// Errors ("model"): heads that do not have hidden features together.
+void refuse_free_heads(const ModelShape& shape, const char* family);
 
 }  // namespace colossal::models
