@@ -1,5 +1,6 @@
 // Frequencies of rotary positions, and the tables made of them. Formulas: transformers' modeling_rope_utils.py.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,167 @@
+#include "colossal/ops/prepacked_matrix.h"
+
+#include <ATen/ATen.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/parallel.h"
+#include "colossal/ops/prepacked_kernels.h"
+#include "colossal/ops/prepacked_rows.h"
+#include "colossal/tensor/flops.h"
+
+namespace colossal::ops {
+namespace {
+
+constexpr int64_t kOutputs = kPanelOutputs;
+
+/// Before anybody has written there: reading a weight of many small pages costs a miss of their table each.
+void ask_for_huge_pages(at::Tensor& memory) {
+  constexpr uintptr_t kHuge = uintptr_t{2} << 20;
+  const auto first = reinterpret_cast<uintptr_t>(memory.data_ptr()), end = first + memory.nbytes();
+  const uintptr_t from = (first + kHuge - 1) / kHuge * kHuge, to = end / kHuge * kHuge;
+  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // a wish: nothing depends on it
+}
+
+int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/// panel(index) of all panels, over threads.
+template <class Panel>
+void for_panels(int64_t outputs, const Panel& panel) {
+  parallel_for(0, rounded_up(outputs, kOutputs) / kOutputs, 1, [&](int64_t from, int64_t to) {
+    for (int64_t index = from; index < to; ++index) panel(index);
+  });
+}
+
+}  // namespace
+
+PrepackedMatrix::PrepackedMatrix(PackedType type, int64_t outputs, int64_t inputs, int64_t group, bool minima)
+    : type_(type), outputs_(outputs), inputs_(inputs), group_(group), minima_(minima) {
+  const int64_t half_bytes = kOutputs * 2 * (minima ? 2 : 1);
+  switch (type) {
+    case PackedType::Float:
+      padded_ = inputs, panel_bytes_ = padded_ * kOutputs * 4;
+      break;
+    case PackedType::Bf16:
+      padded_ = rounded_up(inputs, 2), panel_bytes_ = padded_ * kOutputs * 2;
+      break;
+    default:
+      padded_ = rounded_up(inputs, group);
+      panel_bytes_ = padded_ / group * (group * kOutputs / (type == PackedType::Int8 ? 1 : 2) + half_bytes);
+  }
+  const int64_t panels = rounded_up(outputs, kOutputs) / kOutputs;
+  panels_ = at::empty({panels * panel_bytes_}, at::kByte);
+  ask_for_huge_pages(panels_);
+}
+
+char* PrepackedMatrix::panel(int64_t index) const {
+  return static_cast<char*>(panels_.mutable_data_ptr()) + index * panel_bytes_;
+}
+
+PrepackedMatrix PrepackedMatrix::of(const at::Tensor& weight, PackedType type) {
+  require(type == PackedType::Float || type == PackedType::Bf16, "prepacked",
+          "codes are packed from GroupCodes, numbers as Float or Bf16");
+  require(weight.is_cpu() && weight.dim() == 2 && weight.size(1) > 0 &&
+              (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16),
+          "prepacked", "weights must be fp32 or bf16 [out, in] of the CPU: got ", toString(weight.scalar_type()),
+          " of ", weight.dim(), " dimensions");
+  PrepackedMatrix packed(type, weight.size(0), weight.size(1), 0, false);
+  for_panels(packed.outputs_, [&](int64_t index) {
+    const int64_t count = std::min(kOutputs, packed.outputs_ - index * kOutputs);
+    const at::Tensor rows = weight.narrow(0, index * kOutputs, count).to(at::kFloat).contiguous();
+    const float* in = rows.const_data_ptr<float>();
+    char* out = packed.panel(index);
+    std::memset(out, 0, packed.panel_bytes_);
+    for (int64_t n = 0; n < count; ++n)
+      for (int64_t k = 0; k < packed.inputs_; ++k) {
+        const float value = in[n * packed.inputs_ + k];
+        if (type == PackedType::Float)
+          reinterpret_cast<float*>(out)[k * kOutputs + n] = value;
+        else
+          reinterpret_cast<uint16_t*>(out)[(k / 2 * kOutputs + n) * 2 + k % 2] = c10::BFloat16(value).x;
+      }
+  });
+  return packed;
+}
+
+PrepackedMatrix::PrepackedMatrix(const GroupCodes& codes)
+    : PrepackedMatrix((codes.check(), codes.bits == 8 ? PackedType::Int8 : PackedType::Int4), codes.outputs(),
+                      codes.inputs(), codes.group, codes.minima.defined()) {
+  scale_factor_ = std::max(binary16_factor(codes.scales), minima_ ? binary16_factor(codes.minima) : 0);
+  const auto stored = [&](const at::Tensor& of_groups) {
+    return of_groups.defined() ? (of_groups / static_cast<double>(scale_factor_)).to(at::kHalf).contiguous()
+                               : of_groups;
+  };
+  const at::Tensor bytes = codes.codes.contiguous(), scales = stored(codes.scales), minima = stored(codes.minima);
+  const auto* code = bytes.const_data_ptr<uint8_t>();
+  const auto* scale = static_cast<const uint16_t*>(scales.const_data_ptr());
+  const auto* minimum = minima_ ? static_cast<const uint16_t*>(minima.const_data_ptr()) : nullptr;
+  const int64_t groups = padded_ / group_;
+  const bool eight = type_ == PackedType::Int8;
+  const int64_t code_bytes = group_ * kOutputs / (eight ? 1 : 2), group_bytes = panel_bytes_ / groups;
+  for_panels(outputs_, [&](int64_t index) {
+    std::memset(panel(index), 0, panel_bytes_);  // of padding: scales are 0
+    for (int64_t n = 0; n < std::min(kOutputs, outputs_ - index * kOutputs); ++n)
+      for (int64_t k = 0; k < inputs_; ++k) {
+        const int64_t output = index * kOutputs + n, g = k / group_, j = k % group_;
+        char* group = panel(index) + g * group_bytes;
+        const uint8_t value = code[output * inputs_ + k];
+        if (eight)
+          group[(j / 4 * kOutputs + n) * 4 + j % 4] = static_cast<char>(value);
+        else
+          group[(j / 8 * kOutputs + n) * 4 + j % 4] |= static_cast<char>(j % 8 < 4 ? value & 15 : (value & 15) << 4);
+        if (j > 0) continue;
+        auto* halves = reinterpret_cast<uint16_t*>(group + code_bytes);
+        halves[n] = scale[output * groups + g];
+        if (minima_) halves[kOutputs + n] = minimum[output * groups + g];
+      }
+  });
+}
+
+at::Tensor PrepackedMatrix::multiply(const at::Tensor& x, const at::Tensor& bias) const {
+  return multiply_by(prepacked_kernels(), x, bias);
+}
+
+at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const at::Tensor& x,
+                                        const at::Tensor& bias) const {
+  require(x.is_cpu() && x.dim() > 0 && x.size(-1) == inputs_ &&
+              (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16),
+          "prepacked", "x must be fp32 or bf16 [..., ", inputs_, "] of the CPU: got ", toString(x.scalar_type()),
+          " [..., ", x.dim() > 0 ? x.size(-1) : 0, "]");
+  require(!bias.defined() ||
+              (bias.is_cpu() && bias.scalar_type() == at::kFloat && bias.numel() == outputs_ && bias.is_contiguous()),
+          "prepacked", "the bias must be fp32 [", outputs_, "] of the CPU");
+  const int64_t rows = x.numel() / inputs_;
+  tensor::announce_flops(2.0 * static_cast<double>(rows) * static_cast<double>(inputs_) *
+                         static_cast<double>(outputs_));
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = outputs_;
+  at::Tensor y = at::empty(shape, x.options().requires_grad(false));
+  const PrepackedRows tiled(x.to(at::kFloat).reshape({rows, inputs_}).contiguous(), {type_, inputs_, padded_, group_},
+                            scale_factor_, kernels);
+  const auto multiply_tile = type_ == PackedType::Float  ? kernels.multiply_float
+                             : type_ == PackedType::Bf16 ? kernels.multiply_bf16
+                             : type_ == PackedType::Int8 ? kernels.multiply_int8
+                                                         : kernels.multiply_int4;
+  const float* biases = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
+  auto* results = static_cast<char*>(y.mutable_data_ptr());
+  const auto item = static_cast<int64_t>(y.itemsize());
+  for_panels(outputs_, [&](int64_t index) {
+    const int64_t column = index * kOutputs;
+    PanelProduct product{.inputs = padded_, .group = group_, .minima = minima_, .panel = panel(index)};
+    product.bias = biases ? biases + column : nullptr;
+    product.stride = outputs_;
+    product.columns = std::min(kOutputs, outputs_ - column);
+    product.narrow = y.scalar_type() == at::kBFloat16;
+    for (int64_t t = 0; t < tiled.tiles(); ++t) {
+      tiled.place(t, product);
+      product.y = results + (t * kTileRows * outputs_ + column) * item;
+      multiply_tile(product, tiled.rows_of(t));
+    }
+  });
+  return y;
+}
+
+}  // namespace colossal::ops

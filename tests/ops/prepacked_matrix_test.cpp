@@ -1,0 +1,186 @@
+#include "colossal/ops/prepacked_matrix.h"
+
+#include <limits>
+#include <string>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/prepacked_kernels.h"
+#include "ops/compare.h"
+
+namespace colossal::ops::prepacked_matrix_test {
+namespace {
+
+at::Tensor random(at::IntArrayRef shape, uint64_t seed) { return normal(shape, seed).to(at::kFloat); }
+
+/// Whole numbers from `low` to `high`.
+at::Tensor whole_numbers(at::IntArrayRef shape, int64_t low, int64_t high, uint64_t seed) {
+  return ((normal(shape, seed) * 1e4).to(at::kLong).remainder(high - low + 1) + low);
+}
+
+/// Rows in codes of 8 bits a group, as the documentation of PrepackedMatrix says, and what these stand for.
+at::Tensor as_encoded(const at::Tensor& x, int64_t group) {
+  const int64_t missing = (group - x.size(1) % group) % group;
+  const at::Tensor groups = at::constant_pad_nd(x, {0, missing}).unflatten(1, {-1, group});
+  const at::Tensor scale = groups.abs().amax(-1, true) / 127;
+  const at::Tensor codes = (groups / scale).nan_to_num(0, 0, 0).round();
+  return (codes.to(at::kDouble) * scale.to(at::kDouble)).flatten(1).narrow(1, 0, x.size(1));
+}
+
+/// Each set of kernels that this machine has, with the numbers of rows and outputs that tiles and panels divide and
+/// those that they do not.
+template <class Body>
+void for_kernels_and_sizes(const Body& body) {
+  for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
+    for (const int64_t rows : {1, 2, 3, 7, 12, 25})
+      for (const int64_t outputs : {1, 32, 75}) {
+        SCOPED_TRACE(::testing::Message() << kernels->name << " " << rows << " x " << outputs);
+        body(*kernels, rows, outputs);
+      }
+}
+
+TEST(PrepackedMatrix, MultipliesNumbers) {
+  for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
+    const int64_t inputs = 131;
+    const at::Tensor w = random({outputs, inputs}, 1), x = random({rows, inputs}, 2), bias = random({outputs}, 3);
+    const auto expected = [&](at::ScalarType type) {
+      const auto through = [&](const at::Tensor& t) { return t.to(type).to(at::kDouble); };
+      return at::mm(through(x), through(w).t()) + bias.to(at::kDouble);
+    };
+    expect_close(PrepackedMatrix::of(w, PackedType::Float).multiply_by(kernels, x, bias), expected(at::kFloat),
+                 at::kFloat, inputs, std::string(kernels.name));
+    const auto narrow = PrepackedMatrix::of(w.to(at::kBFloat16), PackedType::Bf16);
+    expect_close(narrow.multiply_by(kernels, x, bias), expected(at::kBFloat16), at::kFloat, inputs,
+                 std::string(kernels.name));
+    const at::Tensor y = narrow.multiply_by(kernels, x.to(at::kBFloat16), bias);
+    EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+    expect_close(y, expected(at::kBFloat16), at::kBFloat16, inputs, std::string(kernels.name));
+  });
+}
+
+// Of whole numbers whose scales are 1 every product and sum is exact.
+TEST(PrepackedMatrix, AddsProductsOfCodesExactly) {
+  for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
+    const int64_t inputs = 200, group = 64;
+    at::Tensor x = whole_numbers({rows, inputs}, -127, 127, 4);
+    for (int64_t g = 0; g < inputs; g += group) x.select(1, g).fill_(g % 128 == 0 ? 127 : -127);
+    for (const int64_t bits : {8, 4}) {
+      const int64_t half = int64_t{1} << (bits - 1);
+      GroupCodes codes{.bits = bits, .group = group};
+      codes.codes = whole_numbers({outputs, inputs}, 1, 2 * half - 1, 5).to(at::kByte);
+      codes.scales = at::ones({outputs, 4});
+      const at::Tensor expected = at::mm(x, (codes.codes.to(at::kLong) - half).t());
+      const at::Tensor y = PrepackedMatrix(codes).multiply_by(kernels, x.to(at::kFloat));
+      EXPECT_TRUE(at::equal(y, expected.to(at::kFloat))) << bits << " bits";
+    }
+  });
+}
+
+TEST(PrepackedMatrix, TakesExtremesOfCodes) {
+  for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
+    for (const int64_t bits : {8, 4})
+      for (const int64_t sign : {1, -1}) {
+        const int64_t inputs = 128, half = int64_t{1} << (bits - 1);
+        GroupCodes codes{.bits = bits, .group = inputs};
+        codes.codes = at::full({32, inputs}, sign > 0 ? 1 : 2 * half - 1, at::kByte);
+        codes.scales = at::ones({32, 1});
+        const at::Tensor y = PrepackedMatrix(codes).multiply_by(*kernels, at::full({1, inputs}, -127.0f));
+        EXPECT_EQ(y[0][0].item<double>(), 127.0 * static_cast<double>(sign * (half - 1) * inputs)) << kernels->name;
+      }
+}
+
+TEST(PrepackedMatrix, MultipliesRoundedWeights) {
+  for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
+    const int64_t inputs = 300;
+    const at::Tensor w = random({outputs, inputs}, 1) * 1e-4, x = random({rows, inputs}, 2),
+                     bias = random({outputs}, 3);
+    for (const RoundingOptions& options : {RoundingOptions{.bits = 8}, RoundingOptions{.bits = 4, .group = 32},
+                                           RoundingOptions{.bits = 4, .group = 128, .minima = true}}) {
+      const GroupCodes codes = round_to_codes(w, options);
+      const at::Tensor expected =
+          at::mm(as_encoded(x, options.group), codes.values().to(at::kDouble).t()) + bias.to(at::kDouble);
+      expect_close(PrepackedMatrix(codes).multiply_by(kernels, x, bias), expected, at::kFloat, inputs,
+                   std::string(kernels.name));
+    }
+  });
+}
+
+TEST(PrepackedMatrix, RowsDoNotSeeOneAnother) {
+  const int64_t inputs = 264;
+  const at::Tensor w = random({70, inputs}, 1), x = random({30, inputs}, 2);
+  std::vector<PrepackedMatrix> packed{
+      PrepackedMatrix::of(w, PackedType::Float), PrepackedMatrix::of(w, PackedType::Bf16),
+      PrepackedMatrix(round_to_codes(w, {.bits = 8})), PrepackedMatrix(round_to_codes(w, {.bits = 4, .minima = true}))};
+  for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
+    for (const PrepackedMatrix& matrix : packed) {
+      const at::Tensor together = matrix.multiply_by(*kernels, x);
+      for (int64_t i = 0; i < x.size(0); ++i)
+        for (int64_t count = 1; i + count <= x.size(0); count += 5)
+          ASSERT_TRUE(at::equal(matrix.multiply_by(*kernels, x.narrow(0, i, count)), together.narrow(0, i, count)))
+              << kernels->name << " rows " << i << " to " << i + count;
+    }
+}
+
+TEST(PrepackedMatrix, HandsOnWhatIsNotFinite) {
+  const at::Tensor w = at::ones({32, 64}), x = at::ones({3, 64});
+  x[1][5] = std::numeric_limits<float>::quiet_NaN(), x[2][60] = std::numeric_limits<float>::infinity();
+  for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
+    for (const PrepackedMatrix& matrix :
+         {PrepackedMatrix::of(w, PackedType::Float), PrepackedMatrix(round_to_codes(w, {.bits = 8, .group = 32}))}) {
+      const at::Tensor finite = at::isfinite(matrix.multiply_by(*kernels, x)).select(1, 0);
+      EXPECT_TRUE(finite[0].item<bool>());
+      EXPECT_FALSE(finite[1].item<bool>() || finite[2].item<bool>()) << kernels->name;
+    }
+}
+
+TEST(PrepackedMatrix, KeepsShapes) {
+  const auto matrix = PrepackedMatrix::of(random({5, 16}, 1), PackedType::Float);
+  EXPECT_EQ(matrix.multiply(random({2, 3, 16}, 2)).sizes(), at::IntArrayRef({2, 3, 5}));
+  EXPECT_EQ(matrix.multiply(random({16}, 2)).sizes(), at::IntArrayRef({5}));
+  EXPECT_EQ(matrix.multiply(at::empty({0, 16})).sizes(), at::IntArrayRef({0, 5}));
+  EXPECT_EQ(matrix.bytes(), 32 * 16 * 4);
+  EXPECT_EQ(PrepackedMatrix(round_to_codes(random({33, 256}, 1), {.bits = 4})).bytes(), 64 * (256 / 2 + 2 * 2));
+}
+
+TEST(PrepackedMatrix, RefusesWhatDoesNotFit) {
+  const auto matrix = PrepackedMatrix::of(random({5, 16}, 1), PackedType::Float);
+  EXPECT_THROW(matrix.multiply(random({2, 15}, 2)), Error);
+  EXPECT_THROW(matrix.multiply(random({2, 16}, 2).to(at::kDouble)), Error);
+  EXPECT_THROW(matrix.multiply(random({2, 16}, 2), random({4}, 3)), Error);
+  EXPECT_THROW(PrepackedMatrix::of(random({5}, 1), PackedType::Float), Error);
+  EXPECT_THROW(PrepackedMatrix::of(random({5, 16}, 1), PackedType::Int8), Error);
+}
+
+TEST(GroupCodes, RoundToTheNearest) {
+  const at::Tensor w = random({9, 100}, 1);
+  for (const RoundingOptions& options :
+       {RoundingOptions{.bits = 8, .group = 32}, RoundingOptions{.bits = 4, .group = 32},
+        RoundingOptions{.bits = 4, .group = 32, .minima = true}}) {
+    const GroupCodes codes = round_to_codes(w, options);
+    const at::Tensor scale = codes.scales.repeat_interleave(32, 1).narrow(1, 0, 100);
+    // Half a step; the scale and the minimum are rounded to 11 digits, which the largest code feels most.
+    const double most_codes = options.bits == 8 ? 127 : 15;
+    EXPECT_TRUE(((codes.values() - w).abs() <= scale * (0.5 + most_codes * 0x1p-10)).all().item<bool>());
+    EXPECT_TRUE(at::equal(through_binary16(codes.scales), codes.scales));
+  }
+}
+
+TEST(GroupCodes, AreOfNothingButZeros) {
+  for (const bool minima : {false, true}) {
+    const GroupCodes codes = round_to_codes(at::zeros({2, 16}), {.bits = 4, .group = 16, .minima = minima});
+    EXPECT_TRUE(at::equal(codes.values(), at::zeros({2, 16})));
+  }
+}
+
+TEST(GroupCodes, RefuseWhatDoesNotFit) {
+  const at::Tensor w = random({4, 32}, 1);
+  EXPECT_THROW(round_to_codes(w, {.bits = 5}), Error);
+  EXPECT_THROW(round_to_codes(w, {.bits = 4, .group = 12}), Error);
+  EXPECT_THROW(round_to_codes(w, {.bits = 8, .minima = true}), Error);
+  EXPECT_THROW(round_to_codes(w / 0, {}), Error);
+  GroupCodes codes = round_to_codes(w, {.bits = 8, .group = 16});
+  codes.group = 32;
+  EXPECT_THROW(codes.check(), Error);
+}
+
+}  // namespace
+}  // namespace colossal::ops::prepacked_matrix_test
