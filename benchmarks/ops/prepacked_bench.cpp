@@ -1,5 +1,5 @@
-// Products with prepacked weights against LibTorch's linear, at the sizes of all linear layers of a LLaMA of 551 million
-// parameters: hidden 1536, 16 layers, ffn 4096, 32000 words.
+// Products with prepacked weights against LibTorch's linear, at the sizes of all linear layers of a LLaMA of 551
+// million parameters: hidden 1536, 16 layers, ffn 4096, 32000 words.
 //
 // Usage: colossal_prepacked_bench [threads] [rounds]. Prints for numbers of rows the best time of a pass over all
 //        layers, and the bytes of weights that it reads a second; theirs and ours are run alternately.

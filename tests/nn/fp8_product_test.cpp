@@ -50,7 +50,7 @@ double scale_from(double amax, Fp8 format, const Fp8Recipe& recipe) {
 /// One layer, its leaves and a gradient.
 struct Layer {
   Layer(Fp8Layers& fp8, at::ScalarType type, int64_t rows = 5, const std::string& name = "layer.weight")
-      : weight{.name = name, .value = leaf({11, 7}, 2, type)},
+      : weight{.name = name, .value = leaf({11, 7}, 2, type), .hidden_matrix = true},
         bias(leaf({11}, 3, type)),
         x(leaf({rows, 7}, 1, type)),
         dy(normal({rows, 11}, 4, type).to(type)),

@@ -181,12 +181,12 @@ TEST(Fp8Difference, PlainLayersGiveOtherNumbers) {
   });
 }
 
-TEST_P(Fp8Parity, LinearLayersOfBlocksAloneUseIt) {
+TEST_P(Fp8Parity, LinearLayersOfBlocksAndLogitsAloneAskForProducts) {
   comm::run_ranks(static_cast<int>(GetParam().size), [&](comm::World& world) {
     comm::Mesh mesh(world, parallel::tensor_axes(GetParam()));
     std::vector<std::string> names;
     nn::Parameters parameters(mesh.place(), {.product = [&](auto product, const nn::Parameter& weight) {
-                                names.push_back(weight.name);
+                                names.push_back(weight.hidden_matrix ? weight.name : weight.name + ", of logits");
                                 return product;
                               }});
     parallel::TensorLayers make(parameters, parallel::make_layout(GetParam(), mesh));
@@ -200,7 +200,8 @@ TEST_P(Fp8Parity, LinearLayersOfBlocksAloneUseIt) {
     make.contract("down", kWide, kNarrow, {});
     make.lm_head("head", kNarrow, 11, {.deviation = 1});
     make.classifier("classifier", kNarrow, 5, 1);
-    EXPECT_THAT(names, testing::ElementsAre("qkv.weight", "out.weight", "up.weight", "down.weight"));
+    EXPECT_THAT(names,
+                testing::ElementsAre("qkv.weight", "out.weight", "up.weight", "down.weight", "head.weight, of logits"));
   });
 }
 

@@ -12,6 +12,7 @@
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/sampler.h"
 #include "colossal/memory/tiers/tiered_home.h"
+#include "colossal/nn/prepacked_layers.h"
 #include "colossal/run/config.h"
 #include "support/temporary_folder.h"
 
@@ -29,6 +30,7 @@ struct Asked {
   std::optional<at::ScalarType> dtype{};
   std::vector<at::Device> devices{at::kCPU};  ///< of ranks, one after another; the last one is of all others, too
   infer::SamplingOptions sampling{.temperature = 1, .seed = 3};
+  std::optional<nn::WeightPacking> packing{};
 };
 
 /// Of rank 0.

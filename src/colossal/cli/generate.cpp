@@ -24,6 +24,8 @@ struct Request {
   bool ids = false;
   infer::SamplingOptions sampling;
   run::PrecisionConfig precision{.mode = ""};
+  std::string quantize;
+  int64_t group = 128;
   run::MemoryConfig memory;
 };
 
@@ -37,6 +39,10 @@ int generate_as_rank(const Request& request, const models::Registry& registry) {
   comm::Mesh mesh(*world, layout.axes());
   run::Loading loading{.tokenizer = request.tokenizer, .memory = request.memory};
   if (!request.precision.mode.empty()) loading.dtype = request.precision.dtype();
+  loading.packing = {.bits = request.quantize == "int8"   ? 8
+                             : request.quantize == "int4" ? 4
+                                                          : 0,
+                     .group = request.group};
   const run::SavedModel saved = run::load_model(
       request.from, mesh, layout, comm::choose_device(request.device, world->local_rank()), loading, registry);
   const bool prints = world->rank() == 0;
@@ -93,6 +99,10 @@ void add_precision_and_memory(CLI::App& app, Request& r) {
   app.add_option("--precision,--precision.mode", r.precision.mode,
                  "of weights and activations; default: that of the run's masters, or fp32")
       ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+  app.add_option("--quantize", r.quantize,
+                 "codes of weights, each group of inputs rounded by itself while they are loaded; default: none")
+      ->check(CLI::IsMember({"int8", "int4"}));
+  app.add_option("--group", r.group, "quantize: inputs that share a scale, a multiple of 8")->capture_default_str();
   const auto add_size = [&app](const std::string& key, int64_t& bytes, const std::string& help) {
     const auto read = [key, &bytes](const std::string& text) {
       const std::optional<int64_t> size = parse_bytes(text);
@@ -141,6 +151,8 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
   r.layout.axes();
+  require(r.quantize.empty() || !r.memory.has_tiers(), "generate",
+          "quantized weights lie in memory: leave out the keys of memory, or --quantize");
   return with_ranks(r.layout.ranks(), "generate", arguments,
                     [&] { return generate_as_rank(r, models ? *models : models::built_in()); });
 }

@@ -125,6 +125,7 @@ Fp8Layers::Fp8Layers(const Fp8Recipe& recipe) : recipe_(recipe) {
 }
 
 std::shared_ptr<const Product> Fp8Layers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
+  if (!weight.hidden_matrix) return product;
   if (recipe_.scaling == Fp8Recipe::Scaling::Current)
     return std::make_shared<Fp8Product>(std::move(product), recipe_, nullptr);
   const std::string name = weight.name + ".fp8_history";

@@ -60,7 +60,8 @@ class Fp8Layers {
   /// Errors ("precision"): a history shorter than one step.
   explicit Fp8Layers(const Fp8Recipe& recipe);
 
-  /// What Parameters::Options::product is to be: `product` in fp8. It shares the layer's state with this object;
+  /// What Parameters::Options::product is to be: `product` in fp8, or `product` itself of weights that are no hidden
+  /// matrices. It shares the layer's state with this object;
   /// products of one weight (nn::Parameters::Redeclaration) share one.
   std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight);
 

@@ -21,6 +21,10 @@ void add_replicas(tensor::ShardSpec& spec, const tensor::Place& place) {
 
 }  // namespace
 
+at::Tensor without_memory(at::IntArrayRef shape, const at::TensorOptions& options) {
+  return at::empty_strided(shape, std::vector<int64_t>(shape.size(), 0), options);
+}
+
 Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init init, bool decay) {
   if (redeclares_) {
     Parameter& there = at(name);
@@ -38,9 +42,7 @@ Parameter& Parameters::add(const std::string& name, tensor::ShardSpec spec, Init
   }
   const auto options = at::TensorOptions().dtype(options_.dtype).device(options_.device);
   const std::vector<int64_t> shape = spec.local_shape(place_);
-  const std::vector<int64_t> no_strides(shape.size(), 0);
-  at::Tensor value =
-      options_.without_memory ? at::empty_strided(shape, no_strides, options) : at::empty(shape, options);
+  at::Tensor value = options_.without_memory ? nn::without_memory(shape, options) : at::empty(shape, options);
   list_.push_back({name, value, std::move(spec), decay ? 1.0 : 0.0, init});
   here_.push_back(&list_.back());
   if (!options_.without_memory) draw(list_.back(), value);

@@ -40,7 +40,12 @@ struct Parameter {
   /// no head, no vector. Rules for matrices (optim/muon) treat these alone. Of somebody else's module (adopt()) it is a
   /// guess, which takes a head for such a matrix, too
   bool hidden_matrix = false;
+  /// Rows of it are read by index: the table of an embedding, which a tied head multiplies with, too
+  bool looked_up = false;
 };
+
+/// A tensor of that shape which has no memory: of a value that is elsewhere, or not yet there.
+at::Tensor without_memory(at::IntArrayRef shape, const at::TensorOptions& options);
 
 /// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.
 ///
@@ -57,8 +62,8 @@ class Parameters {
     /// Values have their shape alone, no memory, until someone gives them some (memory::ChunkStore) and draws into it.
     /// A model then never exists whole on a rank that keeps a share of it.
     bool without_memory = false;
-    /// What multiplies in the linear layer of `weight`, made of the product of its layout; null: that one. Layers
-    /// inside blocks alone ask, for the weights that are here: the products of embeddings and heads stay what they are.
+    /// What multiplies in the linear layer of `weight`, made of the product of its layout; null: that one. Asked for
+    /// the weights that are here, of layers inside blocks (hidden matrices) and of the logits of language models' heads.
     using ProductOf =
         std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product, const Parameter& weight)>;
     ProductOf product{};

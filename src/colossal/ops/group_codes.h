@@ -38,7 +38,8 @@ struct RoundingOptions {
 
 /// Each group rounded to nearest by itself ("RTN"): its largest magnitude gets the largest code. Scales are numbers
 /// that binary16 has, times one power of two for the whole matrix, so that packing rounds nothing.
-/// weight [out, in] fp32 or bf16 on the CPU. Errors ("quantization"): other weights, bits or groups; numbers that are not finite.
+/// weight [out, in] fp32 or bf16 on the CPU. Errors ("quantization"): other weights, bits or groups; numbers that are
+/// not finite.
 GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& options);
 
 /// The power of two by which `scales` are divided before they are rounded to binary16, so that the largest is near its

@@ -23,8 +23,8 @@ enum class PackedType { Float, Bf16, Int8, Int4 };
 /// Numbers:       Float: sums in fp32 of products of x in fp32. Bf16: of x rounded to bf16, products exact, sums in
 ///                fp32. Codes: each group of a row of x becomes codes of 8 bits (-127 to 127) with a scale of its own;
 ///                products of codes are added exactly, groups in fp32.
-/// Memory:        Float 4 bytes a number, Bf16 2, codes bits / 8 and 2 bytes a group and output (4 with minima); outputs
-///                padded to 32, inputs to whole groups. In huge pages where the system has them.
+/// Memory:        Float 4 bytes a number, Bf16 2, codes bits / 8 and 2 bytes a group and output (4 with minima);
+///                outputs padded to 32, inputs to whole groups. In huge pages where the system has them.
 /// Thread safety: multiply() by any threads.
 class PrepackedMatrix {
  public:

@@ -45,10 +45,14 @@ Description describe(const std::string& folder, const std::vector<int64_t>& step
   return {registry.shape_of(checkpoint::read_config(folder)), folder, "", at::kFloat};
 }
 
-/// Of a model without memory: gives all parameters some, to be filled.
-std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameters) {
+/// Of a model without memory: gives all parameters some, to be filled, those that are packed while they are.
+std::vector<checkpoint::NamedTensor> tensors_in_memory(nn::Parameters& parameters, nn::PrepackedLayers* packed) {
   std::vector<checkpoint::NamedTensor> tensors;
   for (nn::Parameter& p : parameters) {
+    if (packed) {
+      tensors.push_back({p.name, packed->loaded(p), p.spec});
+      continue;
+    }
     p.value.set_data(at::empty(p.value.sizes(), p.value.options()));
     tensors.push_back({p.name, p.value.detach(), p.spec});
   }
@@ -80,19 +84,30 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // nobody draws values that a file has
+  if (loading.packing && !loading.memory.has_tiers()) {
+    saved.packed = std::make_unique<nn::PrepackedLayers>(*loading.packing);
+    options.product = [packed = saved.packed.get()](std::shared_ptr<const nn::Product> product,
+                                                    const nn::Parameter& weight) {
+      return packed->wrap(std::move(product), weight);
+    };
+  }
   saved.model = std::make_unique<distributed::DistributedModel>(mesh, layout, about.shape, options,
                                                                 distributed::DistributedModel::Workload{});
   nn::Parameters& parameters = saved.model->parameters();
   if (loading.memory.has_tiers()) saved.weights = std::make_unique<StreamedWeights>(parameters, mesh, loading.memory);
   std::vector<checkpoint::NamedTensor> tensors =
-      saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters);
+      saved.weights ? saved.weights->tensors() : tensors_in_memory(parameters, saved.packed.get());
+  const auto finish = [&] {
+    if (saved.weights) saved.weights->end_pass();
+    if (saved.packed) comm::agree(everyone, at::kCPU, [&] { saved.packed->finish(); });
+  };
   if (about.checkpoint.empty()) {
     const models::HuggingFace& names = about.shape.architecture->hugging_face;
     comm::agree(everyone, at::kCPU, [&] {
       checkpoint::import_weights(folder, parameters, tensors,
                                  {names.names(about.shape), names.prefix, names.ignored, {}, names.old_endings});
     });
-    if (saved.weights) saved.weights->end_pass();
+    finish();
     return saved;
   }
   checkpoint::TrainingState state;
@@ -101,7 +116,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
     state.tensors.push_back(std::move(tensor));
   }
   checkpoint::load(about.checkpoint, state, everyone, mesh.place(), "model.");
-  if (saved.weights) saved.weights->end_pass();
+  finish();
   return saved;
 }
 

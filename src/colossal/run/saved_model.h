@@ -11,6 +11,7 @@
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/prepacked_layers.h"
 #include "colossal/run/config.h"
 #include "colossal/run/streamed_weights.h"
 #include "colossal/text/tokenizer.h"
@@ -24,11 +25,15 @@ struct Loading {
   /// a Hugging Face folder
   std::optional<at::ScalarType> dtype{};
   MemoryConfig memory{};  ///< its device, host, disk and placement: where weights lie (StreamedWeights)
+  /// Weights of linear layers are packed as they are read: for who computes forward alone, and asks for no values of
+  /// parameters. None, or with tiers: they are not
+  std::optional<nn::WeightPacking> packing{};
 };
 
 struct SavedModel {
   std::unique_ptr<distributed::DistributedModel> model;
-  std::unique_ptr<StreamedWeights> weights;  ///< of the model, with tiers; null: they lie where it computes
+  std::unique_ptr<StreamedWeights> weights;     ///< of the model, with tiers; null: they lie where it computes
+  std::unique_ptr<nn::PrepackedLayers> packed;  ///< with Loading::packing
   std::unique_ptr<text::Tokenizer> tokenizer;
   std::string tokenizer_source;  ///< what it was made from, or would be: bytes, a folder, a tokenizer.json
 };

@@ -53,15 +53,14 @@ TensorLinear::TensorLinear(nn::Parameters& p, std::shared_ptr<const Layout> layo
       deferred_(p.deferred()),
       weight_(weight),
       bias_(std::move(bias)),
-      out_(weight.spec.room(0, layout_->mesh->place())) {
-  weight.hidden_matrix = true;
-}
+      out_(weight.spec.room(0, layout_->mesh->place())) {}
 
 std::unique_ptr<TensorLinear> TensorLinear::expand(nn::Parameters& p, std::shared_ptr<const Layout> layout,
                                                    const std::string& name, int64_t in, int64_t out,
                                                    const nn::LinearOptions& o) {
   nn::Parameter& weight = p.add(name + ".weight", weight_spec(*layout, layout->expand.weight, out, in, o.segments),
                                 nn::Init::normal(o.deviation), true);
+  weight.hidden_matrix = true;
   std::optional<Table> bias;
   if (o.bias)
     bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->inside,
@@ -75,6 +74,7 @@ std::unique_ptr<TensorLinear> TensorLinear::contract(nn::Parameters& p, std::sha
   nn::Parameter& weight =
       p.add(name + ".weight", weight_spec(*layout, layout->contract.weight, out, in, {}, o.segments),
             nn::Init::normal(o.deviation), true);
+  weight.hidden_matrix = true;
   std::optional<Table> bias;
   if (o.bias) bias.emplace(p, *layout, name + ".bias", std::vector<int64_t>{out}, layout->outside, Table::Options{});
   return std::unique_ptr<TensorLinear>(new TensorLinear(p, layout, layout->contract, weight, bias));

@@ -100,7 +100,9 @@ VocabularyEmbedding::VocabularyEmbedding(nn::Parameters& p, std::shared_ptr<cons
       ids_(layout_, layout_->embedding.out),
       words_(layout_->mesh->group(layout_->embedding.out)),
       pieces_(layout_->mesh->group(layout_->embedding.out_shards)),
-      room_(table_.spec.room(0, layout_->mesh->place())) {}
+      room_(table_.spec.room(0, layout_->mesh->place())) {
+  table_.looked_up = true;
+}
 
 at::Tensor VocabularyEmbedding::forward(const at::Tensor& ids, const nn::Step& step) {
   if (words_.size() == 1) return nn::lookup(comm::all_gather(table_.value, 0, pieces_), ids_.of(ids, step));
@@ -119,6 +121,7 @@ VocabularyLossHead::VocabularyLossHead(nn::Parameters& p, std::shared_ptr<const 
                      : p.add(name + ".weight", weight_spec(*layout_, layout_->expand.weight, vocabulary, hidden),
                              nn::Init::normal(o.deviation), true)),
       is_mirrored_(weight_.spec.splits[0].axes != layout_->expand.weight.out),
+      logits_product_(p.product_for(weight_, layout_->expand.product)),
       order_(SequenceOrder::inside(*layout_)),
       room_(weight_.spec.room(0, layout_->mesh->place())),
       soft_cap_(o.soft_cap),
@@ -179,7 +182,7 @@ at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor&
 
 at::Tensor VocabularyLossHead::logits(const at::Tensor& hidden, const nn::Step& step) {
   const at::Tensor own =
-      ops::soft_capped(nn::linear(*layout_->expand.product, hidden, weight(), bias(), room_, nullptr), soft_cap_);
+      ops::soft_capped(nn::linear(*logits_product_, hidden, weight(), bias(), room_, nullptr), soft_cap_);
   const at::Tensor words =
       comm::gather_from(order_.by_sequence(own, step), -1, layout_->mesh->group(layout_->inside.columns));
   return gathered_tokens(words.narrow(-1, 0, weight_.spec.shape[0]), *layout_, layout_->inside, step);

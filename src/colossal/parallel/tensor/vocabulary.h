@@ -70,6 +70,7 @@ class VocabularyLossHead : public nn::LossHead {
   nn::Parameter& weight_;
   std::optional<Table> bias_;  // cut as the logits are
   bool is_mirrored_;
+  std::shared_ptr<const nn::Product> logits_product_;
   SequenceOrder order_;
   int64_t room_;          // local columns of the logits, padding included
   double soft_cap_;       // of nn::LmHeadOptions

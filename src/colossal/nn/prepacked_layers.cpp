@@ -1,0 +1,95 @@
+#include "colossal/nn/prepacked_layers.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/nn/direct_product.h"
+
+namespace colossal::nn {
+namespace {
+
+class PrepackedProduct final : public Product {
+ public:
+  PrepackedProduct(std::shared_ptr<const Product> inner, std::shared_ptr<const PrepackedLayers::Packed> weight)
+      : inner_(std::move(inner)), direct_(dynamic_cast<const DirectProduct&>(*inner_)), weight_(std::move(weight)) {}
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor&, const at::Tensor& bias, int64_t out,
+                     Saved* saved) const override {
+    require(!saved, "prepacked", "packed weights compute forward alone: got a pass that wants gradients");
+    require(weight_->has_value(), "prepacked", "a weight was not packed before its first product");
+    const at::Tensor first = direct_.sums_y() || !bias.defined() ? at::Tensor() : bias.to(at::kFloat).contiguous();
+    at::Tensor y = (*weight_)->multiply(x, first);
+    if (y.size(-1) != out) y = y.narrow(-1, 0, out);
+    return direct_.complete_y(y, bias);
+  }
+  Gradients backward(const at::Tensor&, const Saved&, const Wanted&) const override {
+    throw Error("prepacked", "packed weights compute forward alone: got a pass that wants gradients");
+  }
+
+ private:
+  std::shared_ptr<const Product> inner_;
+  const DirectProduct& direct_;
+  std::shared_ptr<const PrepackedLayers::Packed> weight_;
+};
+
+bool has_products(const at::Tensor& weight) {
+  return weight.is_cpu() && (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
+}
+
+}  // namespace
+
+PrepackedLayers::PrepackedLayers(const WeightPacking& packing) : packing_(packing) {
+  require(packing.bits == 0 || packing.bits == 8 || packing.bits == 4, "quantization",
+          "codes of weights must have 8 or 4 bits: got ", packing.bits);
+  require(packing.group >= 8 && packing.group % 8 == 0, "quantization",
+          "groups must be of a multiple of 8 inputs: got ", packing.group);
+}
+
+std::shared_ptr<const Product> PrepackedLayers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
+  const bool packs = has_products(weight.value) && dynamic_cast<const DirectProduct*>(product.get());
+  require(packs || packing_.bits == 0, "quantization", weight.name,
+          " cannot be multiplied in codes here: use fp32 or bf16 on the CPU, and tensor parallelism of mode 1d without "
+          "its sequence form");
+  if (!packs) return product;
+  std::shared_ptr<Packed>& packed = packed_[weight.name];
+  if (!packed) packed = std::make_shared<Packed>();
+  return std::make_shared<PrepackedProduct>(std::move(product), packed);
+}
+
+tensor::Stored PrepackedLayers::loaded(Parameter& parameter) {
+  const at::TensorOptions options = parameter.value.options().requires_grad(false);
+  return {options, parameter.value.sizes().vec(), [this, &parameter, options](bool) {
+            finish();
+            parameter.value.set_data(at::empty(parameter.value.sizes(), options));
+            pending_ = &parameter;
+            return tensor::Held{parameter.value.detach()};
+          }};
+}
+
+void PrepackedLayers::finish() {
+  if (pending_) pack(*pending_);
+  pending_ = nullptr;
+}
+
+void PrepackedLayers::pack(Parameter& parameter) {
+  const auto found = packed_.find(parameter.name);
+  if (found == packed_.end()) return;
+  const at::Tensor value = parameter.value.detach();
+  if (packing_.bits == 0) {
+    const bool narrow = value.scalar_type() == at::kBFloat16;
+    *found->second = ops::PrepackedMatrix::of(value, narrow ? ops::PackedType::Bf16 : ops::PackedType::Float);
+  } else {
+    const int64_t bits = parameter.hidden_matrix ? packing_.bits : 8;
+    *found->second = ops::PrepackedMatrix(ops::round_to_codes(value, {.bits = bits, .group = packing_.group}));
+  }
+  if (!parameter.looked_up) parameter.value.set_data(without_memory(value.sizes(), value.options()));
+}
+
+int64_t PrepackedLayers::bytes() const {
+  int64_t sum = 0;
+  for (const auto& [name, packed] : packed_)
+    if (packed->has_value()) sum += (*packed)->bytes();
+  return sum;
+}
+
+}  // namespace colossal::nn

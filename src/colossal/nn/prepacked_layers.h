@@ -1,0 +1,63 @@
+// Linear layers of a model that only computes forward, over weights laid out for it when they are loaded
+// (ops/prepacked_matrix.h): in the dtype of the model, or in codes of few bits.
+//
+//   auto layers = std::make_shared<nn::PrepackedLayers>(nn::WeightPacking{.bits = 8});
+//   options.product = [=](auto product, const nn::Parameter& weight) { return layers->wrap(product, weight); };
+//   ...                                                      // a model is made of parameters without memory
+//   for (nn::Parameter& p : parameters) load(layers->loaded(p));
+//   layers->finish();
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "colossal/nn/parameter.h"
+#include "colossal/nn/product.h"
+#include "colossal/ops/prepacked_matrix.h"
+#include "colossal/tensor/stored.h"
+
+namespace colossal::nn {
+
+struct WeightPacking {
+  int64_t bits = 0;     ///< of codes, 8 or 4: each group rounded to nearest (ops::round_to_codes); 0: the model's dtype
+  int64_t group = 128;  ///< inputs that share a scale
+};
+
+/// Numbers:       those of ops::PrepackedMatrix: what a token is multiplied to does not depend on the tokens beside it.
+///                With 4 bits the head has 8, as its errors are those of every word at once.
+/// Memory:        a weight is there once: packed, unless rows of it are looked up, too (a tied embedding). While
+///                weights are loaded one of them is there in full.
+/// Communication: that of the products inside.
+/// Errors ("prepacked"): a pass that wants gradients. ("quantization"): codes wanted of a weight whose product gathers
+///                blocks (2D, 2.5D, 3D, Megatron's sequence form), of a device or dtype that has no such products.
+/// Thread safety: none: the ranks of one process have one each.
+class PrepackedLayers {
+ public:
+  /// Errors ("quantization"): bits and groups that GroupCodes does not have.
+  explicit PrepackedLayers(const WeightPacking& packing);
+
+  /// What Parameters::Options::product is to be: a product that multiplies with the packed weight, or `product` itself
+  /// where that is of other matrices than it is given, of another device than the CPU or of a dtype other than fp32
+  /// and bf16.
+  std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight);
+  /// The value of a parameter without memory, to be written once. The one before is packed then.
+  tensor::Stored loaded(Parameter& parameter);
+  /// Packs the last one.
+  void finish();
+  /// Of all packed weights.
+  int64_t bytes() const;
+
+  /// Of one weight; empty until it is packed.
+  using Packed = std::optional<ops::PrepackedMatrix>;
+
+ private:
+  void pack(Parameter& parameter);
+
+  WeightPacking packing_;
+  std::map<std::string, std::shared_ptr<Packed>> packed_;  // by the weight's name
+  Parameter* pending_ = nullptr;                           // filled, not yet packed
+};
+
+}  // namespace colossal::nn

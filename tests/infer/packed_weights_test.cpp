@@ -1,0 +1,112 @@
+// Text from models whose weights are packed while they are loaded: what the weights as they are say, over ranks too;
+// and with codes of 8 and 4 bits logits as near as codes are.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/run/saved_model.h"
+#include "support/generated_text.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::infer::packed_weights_test {
+namespace {
+
+using test::Asked;
+using test::generated;
+
+class PackedWeights : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { test::write_model(folder, GetParam()); }
+
+  /// Logits of what follows four tokens.
+  at::Tensor logits(const run::Loading& loading, int64_t* packed_bytes = nullptr) {
+    at::Tensor found;
+    comm::run_ranks(1, [&](comm::World& world) {
+      const distributed::ParallelConfig layout;
+      comm::Mesh mesh(world, layout.axes());
+      const run::SavedModel saved = run::load_model(folder / "hf", mesh, layout, at::kCPU, loading);
+      const at::NoGradGuard no_grad;
+      const auto cache = saved.model->make_cache(4);
+      nn::Step step;
+      step.positions = at::arange(4).unsqueeze(0);
+      step.cache = cache.get();
+      found = saved.model->next_logits({at::tensor({84, 111, 32, 98}).unsqueeze(0), step});
+      if (packed_bytes) *packed_bytes = saved.packed->bytes();
+      if (!saved.packed) return;
+      for (const nn::Parameter& p : saved.model->parameters()) {
+        const bool has_memory =
+            p.value.numel() * p.value.element_size() <= static_cast<int64_t>(p.value.storage().nbytes());
+        EXPECT_EQ(has_memory, p.value.dim() == 1 || !(p.hidden_matrix || p.name == "head.weight")) << p.name;
+      }
+    });
+    return found;
+  }
+
+  test::TemporaryFolder folder;
+};
+
+TEST_P(PackedWeights, SayWhatWeightsAsTheyAreSay) {
+  std::vector<distributed::ParallelConfig> layouts(4);
+  layouts[1].tensor.size = 2;
+  layouts[2].pipeline.size = 2;
+  layouts[3].tensor = {.size = 4, .mode = "2d"};
+  for (const distributed::ParallelConfig& layout : layouts) {
+    Asked asked{folder / "hf", {}, layout};
+    const auto want = generated(asked).tokens;
+    ASSERT_EQ(want.size(), static_cast<size_t>(test::kNew));
+    asked.packing.emplace();
+    EXPECT_EQ(generated(asked).tokens, want) << layout.tensor.mode << layout.tensor.size << layout.pipeline.size;
+  }
+}
+
+TEST_P(PackedWeights, StandForTheWeightsThatTheyWereMadeOf) {
+  const run::Loading plain{.tokenizer = "none"};
+  const at::Tensor want = logits(plain);
+  const auto distance = [&](const run::Loading& loading, int64_t* bytes = nullptr) {
+    return ((logits(loading, bytes) - want).norm() / want.norm()).item<double>();
+  };
+  const auto packed = [&](int64_t bits, at::ScalarType type = at::kFloat) {
+    return run::Loading{.tokenizer = "none", .dtype = type, .packing = nn::WeightPacking{.bits = bits, .group = 32}};
+  };
+  int64_t bytes32 = 0, bytes16 = 0, bytes8 = 0, bytes4 = 0;
+  const double fp32 = distance(packed(0), &bytes32), bf16 = distance(packed(0, at::kBFloat16), &bytes16);
+  const double eight = distance(packed(8), &bytes8), four = distance(packed(4), &bytes4);
+  EXPECT_LT(fp32, 1e-4);
+  // A step of 8 bits is a part in 254 of the largest of a group, of bf16 one in 256 of the number itself; that of 4
+  // bits 18 times as large.
+  EXPECT_LT(bf16, 0.1);
+  EXPECT_LT(eight, 0.1);
+  EXPECT_LT(four, 1.0);
+  EXPECT_LT(10 * fp32, eight);
+  EXPECT_LT(2 * eight, four);
+  EXPECT_EQ(bytes32, 2 * bytes16);
+  EXPECT_GE(bytes8 * 64, bytes32 * 17);  // 32 codes and a scale of 2 bytes in place of 128 bytes,
+  EXPECT_LE(bytes8 * 64, bytes32 * 18);  // and what fills the last group
+  EXPECT_LT(bytes4, bytes8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PackedWeights, testing::Values("gpt2-tiny", "llama-tiny"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
+
+TEST(PackedWeightsOf, BlocksThatRanksGatherHaveNoCodes) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  Asked asked{folder / "hf"};
+  asked.layout.tensor = {.size = 4, .mode = "2d"};
+  asked.packing = nn::WeightPacking{.bits = 8};
+  EXPECT_THAT(test::thrown_message([&] { generated(asked); }),
+              testing::HasSubstr("cannot be multiplied in codes here"));
+  asked.layout = {};
+  asked.packing->bits = 3;
+  EXPECT_THAT(test::thrown_message([&] { generated(asked); }), testing::HasSubstr("8 or 4 bits: got 3"));
+  asked.packing = nn::WeightPacking{.bits = 8};
+  asked.dtype = at::kDouble;
+  EXPECT_THAT(test::thrown_message([&] { generated(asked); }), testing::HasSubstr("fp32 or bf16 on the CPU"));
+}
+
+}  // namespace
+}  // namespace colossal::infer::packed_weights_test
