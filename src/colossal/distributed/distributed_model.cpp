@@ -8,6 +8,8 @@
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/kv_cache.h"
+#include "colossal/nn/paged_cache.h"
+#include "colossal/ops/paged_attention.h"
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/spread_cache.h"
@@ -143,6 +145,9 @@ at::Tensor DistributedModel::everywhere(const Runner& runner, const Pass& pass, 
 }
 
 std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacity) const {
+  const nn::Parameters::Options& options = parameters_->options();
+  const bool has_pages = decoding().model.batch_parts == 1 && ops::has_paged_attention(options.device, options.dtype);
+  if (sequence_.size == 1 && has_pages) return nn::PagedCache::of_one_sequence(capacity);
   if (sequence_.size == 1) return std::make_unique<nn::KvCache>(capacity);
   const std::vector<std::string>& axes = prompting().layout.outside.sequence;
   return std::make_unique<parallel::SpreadCache>(capacity, mesh_.place().index(axes), mesh_.place().size(axes));

@@ -8,6 +8,7 @@
 #include "colossal/nn/batch_documents.h"
 #include "colossal/nn/layers.h"
 #include "colossal/ops/attention.h"
+#include "colossal/ops/paged_attention.h"
 #include "colossal/ops/rotary.h"
 
 namespace colossal::nn {
@@ -40,6 +41,7 @@ class WholeAttention final : public Attention {
     require(!held.part, "parallel",
             "attention of whole sequences needs all keys of a cache: got a part of them, of a cache that ranks share; "
             "use a nn::KvCache, or layers that merge what ranks hold (DistributedModel::decoding_model)");
+    if (held.paged.pages) return {to_pages(heads.q[0], held.paged, lengths).unsqueeze(0).flatten(2)};
     const at::Tensor out = all_equal(lengths) ? at_once(heads, documents, held, static_cast<int64_t>(lengths.size()))
                                               : one_by_one(heads, documents, held, lengths);
     return {out.flatten(2)};
@@ -50,6 +52,13 @@ class WholeAttention final : public Attention {
     at::Tensor ids;                                 // undefined: there are none
     std::shared_ptr<const ops::DocumentRuns> runs;  // of them; null: nobody has looked yet
   };
+
+  // q [T, N, D] -> [T, N, D].
+  at::Tensor to_pages(const at::Tensor& q, const PagedKeys& keys, const std::vector<int64_t>& lengths) const {
+    require(options_.causal, "model", "attention to pages must be causal");
+    return ops::paged_attention(q, *keys.pages, *keys.sequences, lengths,
+                                {options_.scale, options_.window, slopes_, options_.soft_cap});
+  }
 
   // q [n, S, N, D], k and v [n, T, N_kv, D] -> [n, S, N, D]. `grows`: k and v are those of a cache.
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Documents& documents,

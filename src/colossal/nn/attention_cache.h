@@ -11,6 +11,11 @@
 #include <optional>
 #include <vector>
 
+namespace colossal::ops {
+struct Pages;          // ops/paged_attention.h
+struct PagedSequence;  // ops/paged_attention.h
+}  // namespace colossal::ops
+
 namespace colossal::nn {
 
 struct Step;
@@ -31,6 +36,13 @@ struct KeyPositions {
   bool operator==(const KeyPositions&) const = default;
 };
 
+/// Of one row: pages that hold the step's own tokens already, and of each sequence which are its, with those that it
+/// held before. The cache's, until its next step.
+struct PagedKeys {
+  const ops::Pages* pages = nullptr;
+  const std::vector<ops::PagedSequence>* sequences = nullptr;
+};
+
 /// What the queries of a layer attend to: keys and values of `sequences` sequences, those of row 0 first. The last of
 /// them are the step's own.
 struct KeysValues {
@@ -40,6 +52,7 @@ struct KeysValues {
   /// Where ranks share what is held: the positions of the keys here, the same in every sequence, ascending. The step's
   /// own are those that this rank keeps, which may be none. Not given: the rank has all keys
   std::optional<std::vector<KeyPositions>> part{};
+  PagedKeys paged{};  ///< instead of all the others
 };
 
 /// Keys and values of every attention layer of a rank. A layer appends and attends to what it is given back; how that

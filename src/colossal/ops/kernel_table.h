@@ -5,6 +5,7 @@
 #include "colossal/ops/codes_kernel.h"
 #include "colossal/ops/factored_kernel.h"
 #include "colossal/ops/norm_kernel.h"
+#include "colossal/ops/paged_attention_kernel.h"
 #include "colossal/ops/random_kernel.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/softmax_kernel.h"
@@ -46,6 +47,8 @@ constexpr Kernels<T> kTable = with_softmax<T>({
     .attention_scratch = attention_scratch<T>,
     .attention_forward = attention_forward<T>,
     .attention_backward = attention_backward<T>,
+    .paged_attention = paged_attention<T>,
+    .paged_scratch = paged_scratch<T>,
     .average = average_step<T>,
     .square_sums = square_sums<T>,
     .square_sums_half = square_sums<Half>,

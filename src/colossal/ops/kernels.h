@@ -105,6 +105,8 @@ struct ScaledMatrix {
   T* to;
 };
 
+constexpr int64_t kPagedRows = 24;  ///< pairs of a query and a head that read the keys of a page together
+
 constexpr int64_t kCodeBlock = 256;  ///< numbers in 8 bits that share a scale
 
 /// What a kind of 8-bit codes stands for, and for each run of floats that share their upper 16 bits the code of its
@@ -196,6 +198,26 @@ struct AttentionTask {
   HeadView<T> dq, dk, dv;
 };
 
+/// Keys and values in pages, and how queries meet them; see paged_attention.h.
+template <class T>
+struct PagedTask {
+  using W = WideOf<T>;
+  int64_t heads, kv_heads, size, padded;  ///< padded: row length of values
+  int64_t page;                           ///< tokens of a page
+  const T *k, *v;                         ///< [pages, kv_heads, size, page], [pages, kv_heads, page, padded]
+  const T* q;
+  int64_t q_token, q_head;  ///< strides, elements
+  T* out;                   ///< [tokens, heads, size]
+  const double* alibi;      ///< [heads] or null
+  W scale, soft_cap;
+  int64_t reach;  ///< positions that a query sees, its own the last of them
+};
+/// Neighbours of one sequence.
+struct PagedQueries {
+  const int32_t* table;            ///< pages of the sequence
+  int64_t first, count, position;  ///< of q and out: the first token, how many; where the first one stands
+};
+
 template <class T>
 struct Kernels {
   using W = WideOf<T>;
@@ -234,6 +256,10 @@ struct Kernels {
   void (*attention_forward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
   /// Key-value heads [begin, end) of batch * kv_heads, with all query heads that read them.
   void (*attention_backward)(const AttentionTask<T>&, int64_t begin, int64_t end, W* scratch);
+  /// Queries of at most kPagedRows / (heads / kv_heads), at least one, and one key-value head, with all query heads
+  /// that read it. `scratch` has paged_scratch() elements.
+  void (*paged_attention)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, W* scratch);
+  int64_t (*paged_scratch)(const PagedTask<T>&);
   /// Gradients flow into the state, (gradient - state) * mix; the new values are what is left of them, gradient -
   /// state.
   void (*average)(const UpdateBuffers<T>&, W mix, int64_t n);

@@ -1,0 +1,61 @@
+// Attention to keys and values that lie in pages: of sequences of any lengths in one batch, each with a table of its
+// pages. What a query gets does not depend on the sequences beside it, nor on the queries of its own that are computed
+// with it, bit for bit. For decoding and for prompts, in any mixture. No autograd.
+//
+//   ops::Pages pages = ops::make_pages(64, 16, 8, 128, q.options());                 // 64 pages of 16 tokens
+//   ops::write_pages(pages, {{.pages = {3, 17}, .held = 20}}, k, v, {5});            // tokens 20 to 24
+//   const at::Tensor out = ops::paged_attention(q, pages, {{.pages = {3, 17}, .held = 20}}, {5}, {.window = 4096});
+//
+// See: Kwon et al. 2023, arXiv:2309.06180.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace colossal::ops {
+
+/// Positions whose keys a page has side by side must fill vectors of every instruction set.
+constexpr int64_t kPageUnit = 16;
+
+struct Pages {
+  at::Tensor k;      ///< [pages, N_kv, D, tokens]
+  at::Tensor v;      ///< [pages, N_kv, tokens, D padded to kPageUnit]
+  int64_t size = 0;  ///< D
+
+  int64_t count() const { return k.size(0); }
+  int64_t kv_heads() const { return k.size(1); }
+  int64_t tokens() const { return k.size(3); }  ///< of a page
+};
+
+/// CPU; fp64, fp32, bf16.
+bool has_paged_attention(at::Device device, at::ScalarType dtype);
+
+/// Zeros. Errors ("paged_attention"): pages whose tokens are no multiple of kPageUnit.
+Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options);
+
+struct PagedSequence {
+  std::vector<int32_t> pages;  ///< those of its tokens, in their order; there may be more
+  int64_t held = 0;            ///< tokens before those of the step
+};
+
+/// How scores are made; as AttentionMask, always causal.
+struct PagedMask {
+  double scale = 0;
+  int64_t window = 0;
+  at::Tensor alibi{};  ///< fp64 [N] or undefined
+  double soft_cap = 0;
+};
+
+/// Puts the step's tokens behind those held: k and v [T, N_kv, D], sequence i lengths[i] of them, one behind another.
+/// Errors ("paged_attention"): shapes, dtypes and tables that do not fit together.
+void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k, const at::Tensor& v,
+                 const std::vector<int64_t>& lengths);
+
+/// q [T, N, D], the queries of these tokens, after write_pages() -> [T, N, D]. CPU; fp64, fp32, bf16, one dtype.
+/// Cost: of a query its keys and values are read once; queries of a sequence share a reading by kPagedRows / group.
+/// Errors ("paged_attention"): shapes, dtypes and tables that do not fit together.
+at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::vector<PagedSequence>& sequences,
+                           const std::vector<int64_t>& lengths, const PagedMask& mask);
+
+}  // namespace colossal::ops

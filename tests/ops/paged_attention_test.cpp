@@ -1,0 +1,150 @@
+#include "colossal/ops/paged_attention.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/attention.h"
+#include "ops/compare.h"
+
+namespace colossal::ops::paged_attention_test {
+namespace {
+
+/// Sequences of a batch, with tokens held and new ones, whose pages lie in the pool in any order.
+struct Case {
+  Case(at::ScalarType type, int64_t heads, int64_t kv_heads, int64_t size, int64_t page, std::vector<int64_t> held,
+       std::vector<int64_t> added, uint64_t seed = 1)
+      : added(std::move(added)), options(at::TensorOptions().dtype(type)) {
+    int64_t all = 0, count = 0;
+    for (size_t i = 0; i < held.size(); ++i) {
+      const int64_t tokens = held[i] + this->added[i];
+      keys.push_back(normal({tokens, kv_heads, size}, seed + 10 * i).to(type));
+      values.push_back(normal({tokens, kv_heads, size}, seed + 10 * i + 1).to(type));
+      q.push_back(normal({this->added[i], heads, size}, seed + 10 * i + 2).to(type));
+      count += (tokens + page - 1) / page;
+      all += this->added[i];
+    }
+    pages = make_pages(count + 2, page, kv_heads, size, options);
+    std::vector<int32_t> order(count + 2);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<unsigned>(seed)));
+    auto next = order.begin();
+    for (size_t i = 0; i < held.size(); ++i) {
+      const int64_t own = (held[i] + this->added[i] + page - 1) / page;
+      sequences.push_back({{next, next + own}, 0});
+      next += own;
+      // what is held comes in two steps, as from others before
+      for (const int64_t part : {held[i] / 3, held[i] - held[i] / 3}) {
+        write_pages(pages, {sequences[i]}, keys[i].narrow(0, sequences[i].held, part),
+                    values[i].narrow(0, sequences[i].held, part), {part});
+        sequences[i].held += part;
+      }
+    }
+  }
+
+  at::Tensor of_new(const std::vector<at::Tensor>& tensors) const {
+    std::vector<at::Tensor> parts;
+    for (size_t i = 0; i < tensors.size(); ++i) parts.push_back(tensors[i].narrow(0, sequences[i].held, added[i]));
+    return at::cat(parts);
+  }
+  at::Tensor together(const PagedMask& mask) {
+    write_pages(pages, sequences, of_new(keys), of_new(values), added);
+    return paged_attention(at::cat(q), pages, sequences, added, mask);
+  }
+  at::Tensor reference(const PagedMask& mask) const {
+    std::vector<at::Tensor> parts;
+    for (size_t i = 0; i < q.size(); ++i) {
+      if (added[i] == 0) continue;
+      const auto as_rows = [](const at::Tensor& x) { return x.to(at::kDouble).transpose(0, 1).unsqueeze(0); };
+      AttentionMask whole{.scale = mask.scale, .window = mask.window, .alibi = mask.alibi, .soft_cap = mask.soft_cap};
+      parts.push_back(
+          attention_reference(as_rows(q[i]), as_rows(keys[i]), as_rows(values[i]), whole)[0].transpose(0, 1));
+    }
+    return at::cat(parts);
+  }
+  int64_t longest() const {
+    int64_t most = 0;
+    for (const at::Tensor& k : keys) most = std::max(most, k.size(0));
+    return most;
+  }
+
+  std::vector<int64_t> added;
+  at::TensorOptions options;
+  std::vector<at::Tensor> q, keys, values;  // of sequences, whole
+  Pages pages;
+  std::vector<PagedSequence> sequences;
+};
+
+const std::vector<at::ScalarType> kTypes{at::kDouble, at::kFloat, at::kBFloat16};
+
+TEST(PagedAttention, EqualsAttentionOfEachSequence) {
+  const std::vector<PagedMask> masks{
+      {}, {.scale = 0.3, .soft_cap = 2}, {.window = 5}, {.window = 70}, {.alibi = alibi_slopes(6)}};
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const at::ScalarType type : kTypes)
+      for (const int64_t kv_heads : {6, 2, 1})
+        for (size_t m = 0; m < masks.size(); ++m) {
+          Case c(type, 6, kv_heads, 20, m % 2 == 0 ? 16 : 48, {0, 130, 63, 64, 7}, {9, 1, 1, 40, 0});
+          // weights and keys of bf16 are exact in fp32; the result is rounded once
+          expect_close(c.together(masks[m]), c.reference(masks[m]), type, 20 + c.longest(),
+                       std::string(name(set)) + " mask " + std::to_string(m));
+        }
+  }
+}
+
+TEST(PagedAttention, QueriesDoNotSeeOneAnother) {
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const at::ScalarType type : kTypes)
+      for (const PagedMask& mask : {PagedMask{}, PagedMask{.window = 30, .soft_cap = 3}}) {
+        Case c(type, 4, 2, 32, 32, {0, 100, 61}, {70, 1, 12});
+        const at::Tensor together = c.together(mask);
+        int64_t token = 0;
+        for (size_t i = 0; i < c.sequences.size(); ++i)
+          for (int64_t t = 0; t < c.added[i]; ++t, ++token) {
+            PagedSequence alone = c.sequences[i];
+            alone.held += t;
+            const at::Tensor one = paged_attention(c.q[i].narrow(0, t, 1), c.pages, {alone}, {1}, mask);
+            ASSERT_TRUE(at::equal(one[0], together[token])) << name(set) << " sequence " << i << " token " << t;
+          }
+      }
+  }
+}
+
+// What others left in a page, and what pages that nobody has hold, counts for nothing.
+TEST(PagedAttention, LooksAtNothingBehindASequence) {
+  for (const at::ScalarType type : kTypes) {
+    Case c(type, 4, 2, 16, 16, {5, 17}, {1, 2});
+    const at::Tensor want = c.together({});
+    const auto nan = std::numeric_limits<double>::quiet_NaN();
+    for (size_t i = 0; i < c.sequences.size(); ++i) {
+      const int64_t all = c.sequences[i].held + c.added[i];
+      const int64_t last = c.sequences[i].pages.back(), used = (all - 1) % 16 + 1;
+      c.pages.k.select(0, last).narrow(2, used, 16 - used).fill_(nan);
+      c.pages.v.select(0, last).narrow(1, used, 16 - used).fill_(nan);
+    }
+    EXPECT_TRUE(at::equal(paged_attention(at::cat(c.q), c.pages, c.sequences, c.added, {}), want));
+  }
+}
+
+TEST(PagedAttention, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(make_pages(4, 24, 2, 16, at::kFloat), Error);
+  Case c(at::kFloat, 4, 2, 16, 16, {5}, {3});
+  const at::Tensor k = c.of_new(c.keys), v = c.of_new(c.values), q = at::cat(c.q);
+  EXPECT_THROW(write_pages(c.pages, c.sequences, k, v, {4}), Error);
+  EXPECT_THROW(write_pages(c.pages, c.sequences, k.to(at::kDouble), v, {3}), Error);
+  EXPECT_THROW(paged_attention(q.narrow(1, 0, 3), c.pages, c.sequences, {3}, {}), Error);
+  EXPECT_THROW(paged_attention(q, c.pages, c.sequences, {3}, {.alibi = alibi_slopes(2)}), Error);
+  std::vector<PagedSequence> full = c.sequences;
+  full[0].held = 14;
+  EXPECT_THROW(write_pages(c.pages, full, k, v, {3}), Error);
+  full[0] = {{99}, 0};
+  EXPECT_THROW(write_pages(c.pages, full, k, v, {3}), Error);
+}
+
+}  // namespace
+}  // namespace colossal::ops::paged_attention_test
