@@ -6,6 +6,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/error.h"
+#include "colossal/cli/generate_prompts.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/comm/launch/device.h"
 #include "colossal/infer/generate.h"
@@ -18,8 +19,9 @@ namespace colossal::cli {
 namespace {
 
 struct Request {
-  std::string from, prompt, tokenizer, device = "auto";
+  std::string from, prompt, prompts, tokenizer, device = "auto";
   int64_t max_tokens = 100, timeout = 300;
+  infer::EngineOptions engine;
   distributed::ParallelConfig layout;
   bool ids = false;
   infer::SamplingOptions sampling;
@@ -46,6 +48,11 @@ int generate_as_rank(const Request& request, const models::Registry& registry) {
   const run::SavedModel saved = run::load_model(
       request.from, mesh, layout, comm::choose_device(request.device, world->local_rank()), loading, registry);
   const bool prints = world->rank() == 0;
+  if (!request.prompts.empty()) {
+    generate_prompts(saved, read_prompts(request.prompts),
+                     {request.engine, request.max_tokens, request.sampling, prints});
+    return 0;
+  }
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
   text::TextStream stream(*saved.tokenizer);
   auto show = [&](const std::string& text) {
@@ -103,6 +110,10 @@ void add_precision_and_memory(CLI::App& app, Request& r) {
                  "codes of weights, each group of inputs rounded by itself while they are loaded; default: none")
       ->check(CLI::IsMember({"int8", "int4"}));
   app.add_option("--group", r.group, "quantize: inputs that share a scale, a multiple of 8")->capture_default_str();
+  app.add_option("--step-tokens", r.engine.step_tokens,
+                 "prompts: tokens of all texts that are computed at once, at most")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   const auto add_size = [&app](const std::string& key, int64_t& bytes, const std::string& help) {
     const auto read = [key, &bytes](const std::string& text) {
       const std::optional<int64_t> size = parse_bytes(text);
@@ -117,6 +128,7 @@ void add_precision_and_memory(CLI::App& app, Request& r) {
   add_size("--memory.host", r.memory.host,
            "of this machine for weights that memory.device has not, its ranks together; what does not fit is read from "
            "memory.disk for every token; default: all of them");
+  add_size("--cache", r.engine.cache_bytes, "prompts: of keys and values on a rank; default: 1GiB");
   app.add_option("--memory.disk", r.memory.disk,
                  "folder for what does not fit, until the end; without memory.host: for as much as possible");
   app.add_option("--memory.placement", r.memory.placement, "which weights are not in memory.host")
@@ -130,7 +142,10 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   CLI::App app("Continues a text with the model of a run folder or of a Hugging Face folder.", "colossal generate");
   Request r;
   app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
-  app.add_option("--prompt", r.prompt, "text to continue")->required();
+  app.add_option("--prompt", r.prompt, "text to continue");
+  app.add_option("--prompts", r.prompts,
+                 "file of texts to continue, one a line, or .jsonl with \"prompt\"; they run together, and an object "
+                 "of JSON is printed for each, in their order");
   app.add_option("--tokenizer", r.tokenizer,
                  "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
   app.add_option("--max-tokens", r.max_tokens, "new tokens at most")
@@ -151,6 +166,10 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
   r.layout.axes();
+  require(r.prompt.empty() != r.prompts.empty(), "generate", "give one of --prompt and --prompts");
+  require(r.prompts.empty() || (!r.ids && !r.memory.has_tiers()), "generate",
+          "with --prompts weights lie in memory and texts are printed: leave out --ids and the keys of memory");
+  if (!r.prompts.empty()) read_prompts(r.prompts);  // refuses a bad file before any rank starts
   require(r.quantize.empty() || !r.memory.has_tiers(), "generate",
           "quantized weights lie in memory: leave out the keys of memory, or --quantize");
   return with_ranks(r.layout.ranks(), "generate", arguments,

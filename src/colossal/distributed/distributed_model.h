@@ -71,6 +71,8 @@ class DistributedModel {
   /// tensor.sequence deals out tokens to ranks. Then they are of the layout without these, under which each rank has
   /// all tokens, and parallel.sequence shares out the keys and values of a cache alone.
   const models::Model& decoding_model() const { return decoding().model; }
+  /// Whether ranks of a sequence share the keys and values of a cache.
+  bool spreads_cache() const { return sequence_.size > 1; }
   /// Of the layers of model(): which tokens of a batch a rank has.
   const parallel::Layout& layout() const { return training_.layout; }
   const parallel::PipelineExecutor& executor() const { return *training_.executor; }

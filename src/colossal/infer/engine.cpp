@@ -1,0 +1,144 @@
+#include "colossal/infer/engine.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/ops/paged_attention.h"
+
+namespace colossal::infer {
+namespace {
+
+/// Of a token in all layers of a rank, at most: each stage of a pipeline has some, and its share of heads.
+int64_t bytes_of_token(distributed::DistributedModel& model) {
+  const models::ModelShape& s = model.decoding_model().shape;
+  const int64_t unit = ops::kPageUnit, padded = (s.head_dim + unit - 1) / unit * unit;
+  const auto item = static_cast<int64_t>(c10::elementSize(model.parameters().options().dtype));
+  return s.layers * s.kv_heads * (s.head_dim + padded) * item;
+}
+
+int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& options) {
+  require(options.block_tokens > 0 && options.block_tokens % ops::kPageUnit == 0, "engine",
+          "blocks must be of a multiple of ", ops::kPageUnit, " tokens: got ", options.block_tokens);
+  const int64_t block = bytes_of_token(model) * options.block_tokens;
+  require(options.cache_bytes >= block, "engine", "the cache must hold a block of ", options.block_tokens,
+          " tokens, which takes ", block, " bytes: got ", options.cache_bytes);
+  return options.cache_bytes / block;
+}
+
+distributed::DistributedModel& checked(distributed::DistributedModel& model) {
+  const models::Model& decoding = model.decoding_model();
+  const models::Task task = decoding.shape.task();
+  require(task.generates(), "engine", "text is continued by models that are asked for the next token: got a ",
+          decoding.shape.architecture->name, ", which ", task.purpose());
+  const nn::Parameters::Options& options = model.parameters().options();
+  require(
+      decoding.batch_parts == 1 && !model.spreads_cache() && ops::has_paged_attention(options.device, options.dtype),
+      "engine",
+      "many requests at once run on the CPU in fp64, fp32 or bf16, under layouts that deal out neither rows nor "
+      "tokens: use tensor parallelism of mode 1d, pipelines, or one request");
+  return model;
+}
+
+}  // namespace
+
+Engine::Engine(distributed::DistributedModel& model, const EngineOptions& options)
+    : model_(checked(model)),
+      scheduler_({.blocks = blocks_in(model, options),
+                  .block_tokens = options.block_tokens,
+                  .step_tokens = options.step_tokens,
+                  .most_running = options.most_running,
+                  .keeps_prefixes = options.keeps_prefixes}),
+      cache_(scheduler_.pool().blocks(), options.block_tokens) {}
+
+int64_t Engine::add(const Request& request) {
+  const models::ModelShape& shape = model_.decoding_model().shape;
+  const auto length = static_cast<int64_t>(request.prompt.size());
+  require(length > 0, "engine", "a prompt must hold a token");
+  require(length <= shape.positions, "engine", "a prompt must fit the model's positions: got ", length, " tokens, ",
+          shape.positions, " positions");
+  for (const int64_t id : request.prompt)
+    require(id >= 0 && id < shape.vocabulary, "engine", "prompt ids must lie in the model's vocabulary of ",
+            shape.vocabulary, ": got ", id);
+  // The last new token is not read again, so it needs no position.
+  const int64_t most_new = std::min(std::max<int64_t>(request.max_tokens, 0), shape.positions - length + 1);
+  Running running{request, Sampler(request.sampling), most_new};
+  const int64_t id = next_id_;
+  if (most_new == 0) {
+    ended_.push_back({id, -1, Ended::AtLength});
+    return next_id_++;
+  }
+  scheduler_.add(id, request.prompt, most_new - 1);
+  running_.emplace(id, std::move(running));
+  return next_id_++;
+}
+
+void Engine::cancel(int64_t id) {
+  require(running_.erase(id) == 1, "engine", "there is no request ", id);
+  scheduler_.remove(id);
+  ended_.push_back({id, -1, Ended::Cancelled});
+}
+
+// Logits [n, V] of what follows each run that is the last of its request.
+at::Tensor Engine::logits_of(const std::vector<Scheduler::Run>& step) {
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> ids, positions, last;
+  std::vector<ops::PagedSequence> sequences;
+  nn::Step pass;
+  for (const Scheduler::Run& run : step) {
+    const std::vector<int64_t>& tokens = scheduler_.tokens(run.id);
+    for (int64_t i = run.first; i < run.first + run.count; ++i) ids.push_back(tokens[i]), positions.push_back(i);
+    if (run.is_last) last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    sequences.push_back({scheduler_.blocks(run.id), run.first});
+    pass.sequences.lengths.push_back(run.count);
+  }
+  cache_.take(std::move(sequences));
+  pass.positions = at::tensor(positions, at::kLong).unsqueeze(0);
+  pass.cache = &cache_;
+  const models::Model& model = model_.decoding_model();
+  const at::Tensor wanted = at::tensor(last, at::kLong);
+  const auto like = at::TensorOptions().dtype(model_.parameters().options().dtype);
+  return model_.everywhere(
+      {at::tensor(ids, at::kLong).unsqueeze(0), pass},
+      [&](int, const at::Tensor& hidden, const nn::Step& own) {
+        if (last.empty()) return at::empty({0, model.shape.vocabulary}, like);
+        return model.head->logits(hidden.index_select(1, wanted), own)[0];
+      },
+      at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, like));
+}
+
+Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
+  Running& running = running_.at(id);
+  const int64_t token = running.sampler.next(logits);
+  const std::vector<int64_t>& ends = running.request.end_ids;
+  ++running.made;
+  Event event{id, token, Ended::No};
+  if (std::find(ends.begin(), ends.end(), token) != ends.end())
+    event = {id, -1, Ended::AtEnd};
+  else if (running.made == running.most_new)
+    event.ended = running.made == running.request.max_tokens ? Ended::AtLength : Ended::AtPositions;
+  if (event.ended == Ended::No) {
+    scheduler_.append(id, token);
+  } else {
+    scheduler_.remove(id);
+    running_.erase(id);
+  }
+  return event;
+}
+
+std::vector<Engine::Event> Engine::step() {
+  std::vector<Event> events = std::move(ended_);
+  ended_.clear();
+  const std::vector<Scheduler::Run> step = scheduler_.next();
+  if (step.empty()) return events;
+  const at::Tensor logits = logits_of(step);
+  int64_t row = 0;
+  for (const Scheduler::Run& run : step)
+    if (run.is_last) events.push_back(advance(run.id, logits[row++]));
+  return events;
+}
+
+}  // namespace colossal::infer

@@ -1,0 +1,78 @@
+// Many requests at once through one model: what each is answered does not depend on the others.
+//
+//   infer::Engine engine(*saved.model, {.cache_bytes = int64_t{1} << 30});
+//   const int64_t id = engine.add({.prompt = ids, .max_tokens = 200, .end_ids = {tokenizer.end_id()}});
+//   while (engine.has_work())
+//     for (const infer::Engine::Event& event : engine.step()) ...   // event.id, event.token, event.ended
+//
+// Packed batches [1, T] of unequal sequences go through the model as training knows it, with a paged cache
+// (nn/paged_cache.h) whose blocks a Scheduler deals out.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/request.h"
+#include "colossal/infer/scheduler.h"
+#include "colossal/nn/paged_cache.h"
+
+namespace colossal::infer {
+
+struct EngineOptions {
+  int64_t cache_bytes = int64_t{1} << 30;  ///< of keys and values on a rank
+  int64_t block_tokens = 64;               ///< a multiple of ops::kPageUnit
+  int64_t step_tokens = 512;               ///< of all requests in a step, at most
+  int64_t most_running = 256;              ///< requests that have blocks at a time
+  bool keeps_prefixes = true;              ///< what requests begin with alike is computed once
+};
+
+/// Communication: a step is a forward pass of the model (DistributedModel::everywhere), of at most step_tokens tokens;
+///                all ranks of a layout must add and cancel the same requests in the same order.
+/// Numbers:       with packed weights (nn::PrepackedLayers) a request's tokens are the same bits whatever else runs, is
+///                preempted or is found in blocks; with others the products of LibTorch may differ in the last bits.
+/// Thread safety: none.
+class Engine {
+ public:
+  struct Event {
+    int64_t id;
+    int64_t token;  ///< -1: none, the request ended
+    Ended ended;
+  };
+
+  /// Errors ("engine"): a model that continues no text, a layout that deals out rows or tokens, a device or dtype
+  ///                    without attention to pages, a cache that holds no block.
+  Engine(distributed::DistributedModel& model, const EngineOptions& options);
+
+  /// Returns its id, counted from 0. Errors ("engine"): ids outside the vocabulary, an empty prompt, one longer than the
+  ///                                   model's positions, more tokens than the cache holds. ("sampling"): options.
+  int64_t add(const Request& request);
+  /// Its blocks are free at once; an event says so with the next step. Errors ("engine"): an unknown id.
+  void cancel(int64_t id);
+  /// Runs what the scheduler says; events in the order of requests.
+  std::vector<Event> step();
+  bool has_work() const { return scheduler_.has_work() || !ended_.empty(); }
+
+  const Scheduler::Counts& counts() const { return scheduler_.counts(); }
+  int64_t blocks() const { return scheduler_.pool().blocks(); }
+
+ private:
+  struct Running {
+    Request request;
+    Sampler sampler;
+    int64_t most_new;  // as positions allow
+    int64_t made = 0;
+  };
+  at::Tensor logits_of(const std::vector<Scheduler::Run>& step);
+  Event advance(int64_t id, const at::Tensor& logits);
+
+  distributed::DistributedModel& model_;
+  Scheduler scheduler_;
+  nn::PagedCache cache_;
+  std::map<int64_t, Running> running_;
+  std::vector<Event> ended_;  // cancelled, or of no new tokens: not yet told
+  int64_t next_id_ = 0;
+};
+
+}  // namespace colossal::infer

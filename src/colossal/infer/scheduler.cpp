@@ -1,0 +1,119 @@
+#include "colossal/infer/scheduler.h"
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+
+namespace colossal::infer {
+
+Scheduler::Scheduler(const SchedulerOptions& options) : options_(options), pool_(options.blocks, options.block_tokens) {
+  require(options.step_tokens > 0 && options.most_running > 0, "engine",
+          "a step must have tokens, and requests must be let run: got ", options.step_tokens, " and ",
+          options.most_running);
+}
+
+Scheduler::Sequence& Scheduler::at(int64_t id) {
+  const auto found = sequences_.find(id);
+  require(found != sequences_.end(), "engine", "there is no request ", id);
+  return found->second;
+}
+
+const Scheduler::Sequence& Scheduler::at(int64_t id) const { return const_cast<Scheduler*>(this)->at(id); }
+
+void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t most_new) {
+  require(sequences_.count(id) == 0, "engine", "request ids must differ: got ", id, " twice");
+  require(!tokens.empty(), "engine", "a prompt must hold a token");
+  const int64_t most = static_cast<int64_t>(tokens.size()) + most_new, room = options_.blocks * options_.block_tokens;
+  require(most <= room, "engine", "a prompt and what is to follow must fit the cache: got ", tokens.size(), " and ",
+          most_new, " tokens, room for ", room, "; give the cache more memory, or ask for less");
+  sequences_.emplace(id, Sequence{std::move(tokens)});
+  waiting_.push_back(id);
+}
+
+void Scheduler::begin(Sequence& sequence) {
+  if (options_.keeps_prefixes) sequence.blocks = pool_.find(sequence.tokens);
+  sequence.held = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens;
+}
+
+void Scheduler::give_up(Sequence& sequence) {
+  // From the end on: a prefix without its first blocks is of no use to anybody, so these go last.
+  for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) pool_.give_back(*block);
+  sequence.blocks.clear();
+  sequence.held = 0;
+}
+
+// Blocks for so many tokens held, those of the youngest ones that are not in the step if need be.
+bool Scheduler::has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run>& step) {
+  Sequence& sequence = at(id);
+  while (static_cast<int64_t>(sequence.blocks.size()) < pool_.blocks_for(tokens)) {
+    if (const auto block = pool_.take()) {
+      sequence.blocks.push_back(*block);
+      continue;
+    }
+    const int64_t youngest = running_.back();
+    const bool is_in_step = std::any_of(step.begin(), step.end(), [&](const Run& run) { return run.id == youngest; });
+    if (is_in_step) return false;
+    running_.pop_back();
+    give_up(at(youngest));
+    waiting_.push_front(youngest);
+    ++counts_.preempted;
+    if (youngest == id) return false;
+  }
+  return true;
+}
+
+void Scheduler::take_run(int64_t id, int64_t most, std::vector<Run>& step, int64_t& left) {
+  Sequence& sequence = at(id);
+  const int64_t count = std::min({sequence.lacking(), most, left});
+  if (count <= 0 || !has_blocks_for(id, sequence.held + count, step)) return;
+  step.push_back({id, sequence.held, count, count == sequence.lacking()});
+  left -= count;
+}
+
+std::vector<Scheduler::Run> Scheduler::next() {
+  std::vector<Run> step;
+  int64_t left = options_.step_tokens;
+  const auto continues = [&](int64_t id) { return at(id).lacking() == 1; };
+  int64_t younger = std::count_if(running_.begin(), running_.end(), continues);
+  for (size_t i = 0; i < running_.size(); ++i) {  // who gives up leaves from the end
+    const int64_t id = running_[i];
+    if (continues(id)) --younger;
+    take_run(id, left - younger, step, left);
+  }
+  // Who waits begins only while nobody has to give up for it.
+  while (!waiting_.empty() && left > 0 && static_cast<int64_t>(running_.size()) < options_.most_running) {
+    const int64_t id = waiting_.front();
+    Sequence& sequence = at(id);
+    begin(sequence);
+    const int64_t count = std::min(sequence.lacking(), left);
+    const int64_t wanted = pool_.blocks_for(sequence.held + count) - static_cast<int64_t>(sequence.blocks.size());
+    if (wanted > pool_.free()) {
+      give_up(sequence);
+      break;
+    }
+    counts_.prompt_tokens += static_cast<int64_t>(sequence.tokens.size());
+    counts_.found_tokens += sequence.held;
+    waiting_.pop_front();
+    running_.push_back(id);
+    take_run(id, left, step, left);
+  }
+  for (const Run& run : step) {
+    Sequence& sequence = at(run.id);
+    const int64_t full = sequence.held / options_.block_tokens;
+    sequence.held += run.count;
+    if (options_.keeps_prefixes && sequence.held / options_.block_tokens > full)
+      pool_.keep(sequence.blocks, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.held});
+  }
+  return step;
+}
+
+void Scheduler::append(int64_t id, int64_t token) { at(id).tokens.push_back(token); }
+
+void Scheduler::remove(int64_t id) {
+  give_up(at(id));
+  sequences_.erase(id);
+  running_.erase(std::remove(running_.begin(), running_.end(), id), running_.end());
+  waiting_.erase(std::remove(waiting_.begin(), waiting_.end(), id), waiting_.end());
+}
+
+}  // namespace colossal::infer

@@ -1,0 +1,86 @@
+// Which tokens of which requests go through the model next, and who has which blocks of the cache: iteration by
+// iteration, prompts in chunks beside tokens of others, first come first served.
+//
+//   Scheduler scheduler({.blocks = 256});
+//   scheduler.add(0, prompt);
+//   while (scheduler.has_work()) {
+//     const auto step = scheduler.next();            // run it
+//     for (const Scheduler::Run& run : step)
+//       if (run.is_last) scheduler.append(run.id, token_of(run));
+//   }
+//
+// It knows no model and looks at no clock: ranks that are told the same decide the same.
+// See: Yu et al. 2022 (Orca, OSDI); Agrawal et al. 2023, arXiv:2308.16369 (chunked prompts).
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "colossal/infer/block_pool.h"
+
+namespace colossal::infer {
+
+struct SchedulerOptions {
+  int64_t blocks = 256;
+  int64_t block_tokens = 64;
+  int64_t step_tokens = 512;   ///< of all requests in a step, at most
+  int64_t most_running = 256;  ///< requests that have blocks at a time
+  bool keeps_prefixes = true;  ///< blocks of prompts and texts are found again
+};
+
+class Scheduler {
+ public:
+  /// Tokens [first, first + count) of a request, behind those that its blocks hold.
+  struct Run {
+    int64_t id, first, count;
+    bool is_last;  ///< with them all of its tokens were seen: what follows is wanted
+  };
+  struct Counts {
+    int64_t prompt_tokens = 0, found_tokens = 0;  ///< of requests when they began, again too: all, and those in blocks
+    int64_t preempted = 0;
+  };
+
+  /// Errors ("engine"): a step without tokens, nobody running; those of BlockPool.
+  explicit Scheduler(const SchedulerOptions& options);
+
+  /// Errors ("engine"): an id that is there; no tokens; more tokens, with `most_new`, than all blocks hold.
+  void add(int64_t id, std::vector<int64_t> tokens, int64_t most_new);
+  /// The runs of a step, whose blocks hold their tokens once it has run: of requests that run, by age, then of new ones.
+  /// A prompt leaves a token of the step to each that continues. Where blocks lack, the youngest gives up its own and
+  /// begins again later, before those that wait.
+  std::vector<Run> next();
+  /// A token that follows all of a request's. Errors ("engine"): an unknown id.
+  void append(int64_t id, int64_t token);
+  /// The request is no more. Errors ("engine"): an unknown id.
+  void remove(int64_t id);
+
+  bool has_work() const { return !waiting_.empty() || !running_.empty(); }
+  const std::vector<int64_t>& tokens(int64_t id) const { return at(id).tokens; }
+  const std::vector<int32_t>& blocks(int64_t id) const { return at(id).blocks; }
+  const BlockPool& pool() const { return pool_; }
+  const Counts& counts() const { return counts_; }
+
+ private:
+  struct Sequence {
+    std::vector<int64_t> tokens;
+    std::vector<int32_t> blocks{};
+    int64_t held = 0;  // tokens that blocks hold, those of the step under way among them
+    int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
+  };
+  Sequence& at(int64_t id);
+  const Sequence& at(int64_t id) const;
+  void begin(Sequence& sequence);
+  bool has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run>& step);
+  void give_up(Sequence& sequence);
+  void take_run(int64_t id, int64_t most, std::vector<Run>& step, int64_t& left);
+
+  SchedulerOptions options_;
+  BlockPool pool_;
+  std::map<int64_t, Sequence> sequences_;
+  std::deque<int64_t> waiting_;
+  std::vector<int64_t> running_;  // by age
+  Counts counts_;
+};
+
+}  // namespace colossal::infer

@@ -1,0 +1,171 @@
+// Many requests at once: each is answered as alone, whatever the chunks, blocks, budgets and prefixes.
+#include "colossal/infer/engine.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/infer/generate.h"
+#include "colossal/run/saved_model.h"
+#include "support/generated_text.h"
+#include "support/ranks_values.h"
+
+namespace colossal::infer::engine_test {
+namespace {
+
+using Tokens = std::vector<int64_t>;
+
+class Engine : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { test::write_model(folder, GetParam()); }
+
+  void with_model(const distributed::ParallelConfig& layout, std::optional<at::ScalarType> dtype,
+                  const std::function<void(distributed::DistributedModel&, bool is_first)>& work) {
+    comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
+      comm::Mesh mesh(world, layout.axes());
+      const run::SavedModel saved = run::load_model(
+          folder / "hf", mesh, layout, at::kCPU, {.tokenizer = "none", .dtype = dtype, .packing = nn::WeightPacking{}});
+      work(*saved.model, world.rank() == 0);
+    });
+  }
+
+  test::TemporaryFolder folder;
+};
+
+/// Prompts of which many begin alike, of any lengths.
+std::vector<Request> some_requests(int64_t count, uint64_t seed) {
+  std::mt19937 draw(static_cast<unsigned>(seed));
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < count; ++i) {
+    Request request{.max_tokens = static_cast<int64_t>(draw() % 9)};
+    const int64_t length = 1 + static_cast<int64_t>(draw() % 28);
+    const bool is_alike = draw() % 2;
+    for (int64_t t = 0; t < length; ++t) request.prompt.push_back(is_alike && t < 20 ? 60 + t : 40 + draw() % 60);
+    if (draw() % 2) request.sampling = {.temperature = 1, .seed = i};
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+std::vector<Tokens> answers_of(infer::Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Tokens> answers(requests.size());
+  size_t added = 0;
+  // Two more with each step, so that some come while others run.
+  while (added < requests.size() || engine.has_work()) {
+    for (int i = 0; i < 2 && added < requests.size(); ++i) engine.add(requests[added++]);
+    for (const infer::Engine::Event& event : engine.step())
+      if (event.token >= 0) answers[static_cast<size_t>(event.id)].push_back(event.token);
+  }
+  return answers;
+}
+
+std::vector<Tokens> alone(distributed::DistributedModel& model, const std::vector<Request>& requests) {
+  std::vector<Tokens> answers;
+  for (const Request& r : requests)
+    answers.push_back(generate(model, r.prompt, {.max_tokens = r.max_tokens, .sampling = r.sampling}));
+  return answers;
+}
+
+int64_t bytes_of_block(const distributed::DistributedModel& model, int64_t tokens) {
+  const models::ModelShape& s = model.decoding_model().shape;
+  return s.layers * s.kv_heads * 2 * s.head_dim * 4 * tokens;
+}
+
+TEST_P(Engine, AnswersEachRequestAsIfAlone) {
+  const std::vector<Request> requests = some_requests(14, 1);
+  with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
+    const std::vector<Tokens> want = alone(model, requests);
+    int64_t preempted = 0, found = 0;
+    for (const int64_t step_tokens : {1, 5, 512})
+      for (const int64_t blocks : {3, 40})
+        for (const bool keeps_prefixes : {false, true}) {
+          infer::Engine engine(model, {.cache_bytes = blocks * bytes_of_block(model, 16),
+                                       .block_tokens = 16,
+                                       .step_tokens = step_tokens,
+                                       .most_running = 6,
+                                       .keeps_prefixes = keeps_prefixes});
+          ASSERT_EQ(engine.blocks(), blocks);
+          EXPECT_EQ(answers_of(engine, requests), want)
+              << step_tokens << " tokens a step, " << blocks << " blocks, prefixes " << keeps_prefixes;
+          preempted += engine.counts().preempted;
+          found += engine.counts().found_tokens;
+        }
+    EXPECT_GT(preempted, 0);
+    EXPECT_GT(found, 0);
+  });
+}
+
+TEST_P(Engine, AnswersAlikeOverRanksAndInBf16) {
+  const std::vector<Request> requests = some_requests(6, 2);
+  std::vector<distributed::ParallelConfig> layouts(3);
+  layouts[0].tensor.size = 2;
+  layouts[1].pipeline.size = 2;
+  layouts[2].tensor.size = 2, layouts[2].pipeline.size = 2;
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+    for (const distributed::ParallelConfig& layout : layouts)
+      with_model(layout, dtype, [&](distributed::DistributedModel& model, bool is_first) {
+        const std::vector<Tokens> want = alone(model, requests);
+        infer::Engine engine(model,
+                             {.cache_bytes = 6 * bytes_of_block(model, 16), .block_tokens = 16, .step_tokens = 7});
+        const std::vector<Tokens> got = answers_of(engine, requests);
+        if (is_first) {
+          EXPECT_EQ(got, want) << layout.tensor.size << " x " << layout.pipeline.size;
+        }
+      });
+}
+
+TEST_P(Engine, EndsAsAsked) {
+  with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
+    infer::Engine engine(model, {.cache_bytes = 8 * bytes_of_block(model, 16), .block_tokens = 16});
+    const Tokens prompt{70, 71, 72};
+    const Tokens whole = generate(model, prompt, {.max_tokens = 6});
+    const auto id = engine.add({.prompt = prompt, .max_tokens = 6, .end_ids = {whole[4]}});
+    const auto cancelled = engine.add({.prompt = prompt, .max_tokens = 6});
+    const auto none = engine.add({.prompt = prompt, .max_tokens = 0});
+    const auto most = engine.add({.prompt = Tokens(30, 65), .max_tokens = 50});
+    std::map<int64_t, std::pair<int64_t, Ended>> seen;  // tokens, and how it ended
+    for (int step = 0; engine.has_work(); ++step) {
+      if (step == 2) engine.cancel(cancelled);
+      for (const infer::Engine::Event& event : engine.step())
+        seen[event.id].first += event.token >= 0, seen[event.id].second = event.ended;
+    }
+    const auto first_end = std::find(whole.begin(), whole.end(), whole[4]) - whole.begin();
+    EXPECT_EQ(seen[id], std::pair(static_cast<int64_t>(first_end), Ended::AtEnd));
+    EXPECT_EQ(seen[cancelled], std::pair(int64_t{2}, Ended::Cancelled));
+    EXPECT_EQ(seen[none], std::pair(int64_t{0}, Ended::AtLength));
+    EXPECT_EQ(seen[most], std::pair(int64_t{3}, Ended::AtPositions));  // 32 positions; the last token needs none
+  });
+}
+
+TEST_P(Engine, RefusesWhatItCannotRun) {
+  with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
+    const auto refusal = [&](const Request& request) {
+      return test::thrown_message(
+          [&] { infer::Engine(model, {.cache_bytes = bytes_of_block(model, 16), .block_tokens = 16}).add(request); });
+    };
+    EXPECT_THAT(refusal({}), testing::HasSubstr("must hold a token"));
+    EXPECT_THAT(refusal({.prompt = {100000}}), testing::HasSubstr("vocabulary"));
+    EXPECT_THAT(refusal({.prompt = Tokens(33, 65)}), testing::HasSubstr("32 positions"));
+    EXPECT_THAT(refusal({.prompt = Tokens(10, 65), .max_tokens = 8}), testing::HasSubstr("room for 16"));
+    EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.cache_bytes = 100}); }),
+                testing::HasSubstr("must hold a block"));
+    EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.block_tokens = 24}); }),
+                testing::HasSubstr("multiple of 16"));
+  });
+  distributed::ParallelConfig layout;
+  layout.tensor = {.size = 4, .mode = "2d"};
+  EXPECT_THAT(test::thrown_message([&] {
+                with_model(layout, {}, [](distributed::DistributedModel& model, bool) { infer::Engine(model, {}); });
+              }),
+              testing::HasSubstr("deal out neither rows nor tokens"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Engine, testing::Values("gpt2-tiny", "llama-tiny"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
+
+}  // namespace
+}  // namespace colossal::infer::engine_test

@@ -1,0 +1,151 @@
+#include "colossal/infer/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "colossal/base/error.h"
+
+namespace colossal::infer::scheduler_test {
+namespace {
+
+using Tokens = std::vector<int64_t>;
+
+Tokens counted(int64_t count, int64_t first = 0) {
+  Tokens tokens;
+  for (int64_t i = 0; i < count; ++i) tokens.push_back(first + i);
+  return tokens;
+}
+
+struct Seen {
+  int64_t id, first, count;
+  bool operator==(const Seen&) const = default;
+};
+
+/// The runs of a step; those whose tokens were all seen are given one more.
+std::vector<Seen> stepped(Scheduler& scheduler) {
+  std::vector<Seen> seen;
+  for (const Scheduler::Run& run : scheduler.next()) {
+    seen.push_back({run.id, run.first, run.count});
+    if (run.is_last) scheduler.append(run.id, 7);
+  }
+  return seen;
+}
+
+using Steps = std::vector<Seen>;
+
+TEST(Scheduler, TakesPromptsInChunksBesideTokensOfOthers) {
+  Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 5, .keeps_prefixes = false});
+  scheduler.add(0, counted(3), 9);
+  scheduler.add(1, counted(8), 9);
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 3}, {1, 0, 2}}));
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 3, 1}, {1, 2, 4}}));
+  scheduler.add(2, counted(4), 9);
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 4, 1}, {1, 6, 2}, {2, 0, 2}}));
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 5, 1}, {1, 8, 1}, {2, 2, 2}}));
+}
+
+// A long prompt that came first leaves a token to those that came later and continue.
+TEST(Scheduler, LeavesATokenToThoseThatContinue) {
+  Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 4, .keeps_prefixes = false});
+  scheduler.add(0, counted(2), 9);
+  stepped(scheduler);
+  scheduler.remove(0);
+  scheduler.add(1, counted(30), 1);
+  scheduler.add(2, counted(1), 9);
+  EXPECT_EQ(stepped(scheduler), (Steps{{1, 0, 4}}));
+  EXPECT_EQ(stepped(scheduler), (Steps{{1, 4, 4}}));
+}
+
+TEST(Scheduler, TheYoungestGivesUpItsBlocks) {
+  Scheduler scheduler({.blocks = 3, .block_tokens = 2, .step_tokens = 8, .keeps_prefixes = false});
+  scheduler.add(0, counted(2), 4);
+  scheduler.add(1, counted(3), 2);
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 2}, {1, 0, 3}}));
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 2, 1}}));  // needs a second block: that of request 1
+  EXPECT_EQ(scheduler.counts().preempted, 1);
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 3, 1}}));
+  scheduler.remove(0);
+  EXPECT_EQ(stepped(scheduler), (Steps{{1, 0, 4}}));  // with the token that it had made
+}
+
+TEST(Scheduler, FindsWhatOthersBeganWith) {
+  Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 64});
+  scheduler.add(0, counted(11), 4);
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 11}}));
+  scheduler.add(1, counted(11), 4);
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 11, 1}, {1, 8, 3}}));
+  scheduler.remove(0);
+  Tokens other = counted(11);
+  other[5] = 99;
+  scheduler.add(2, other, 4);
+  EXPECT_EQ(stepped(scheduler), (Steps{{1, 11, 1}, {2, 4, 7}}));
+  EXPECT_EQ(scheduler.counts().prompt_tokens, 33);
+  EXPECT_EQ(scheduler.counts().found_tokens, 12);
+}
+
+TEST(Scheduler, RefusesWhatNeverFits) {
+  Scheduler scheduler({.blocks = 2, .block_tokens = 4});
+  EXPECT_THROW(scheduler.add(0, {}, 1), Error);
+  EXPECT_THROW(scheduler.add(0, counted(5), 4), Error);
+  scheduler.add(0, counted(4), 4);
+  EXPECT_THROW(scheduler.add(0, counted(4), 4), Error);
+  EXPECT_THROW(scheduler.remove(1), Error);
+  EXPECT_THROW(Scheduler({.step_tokens = 0}), Error);
+}
+
+// Random requests through small pools: every token of each is seen once between two times that its blocks are given up,
+// in order; no step has more tokens than it may; all end.
+TEST(Scheduler, ServesEverybody) {
+  std::mt19937 draw(3);
+  for (int round = 0; round < 300; ++round) {
+    const auto pick = [&](int64_t low, int64_t high) { return low + static_cast<int64_t>(draw() % (high - low + 1)); };
+    const SchedulerOptions options{.blocks = pick(4, 12),
+                                   .block_tokens = pick(1, 5),
+                                   .step_tokens = pick(1, 9),
+                                   .most_running = pick(1, 5),
+                                   .keeps_prefixes = round % 2 == 0};
+    Scheduler scheduler(options);
+    std::map<int64_t, int64_t> left, held;  // tokens still to make; seen
+    int64_t next = 0;
+    for (int step = 0; left.size() > 0 || next < 12; ++step) {
+      ASSERT_LT(step, 5000);
+      if (next < 12 && draw() % 2) {
+        const int64_t room = options.blocks * options.block_tokens, length = pick(1, std::min<int64_t>(room, 20));
+        const int64_t more = pick(0, std::min<int64_t>(room - length, 6));
+        scheduler.add(next, counted(length, pick(0, 1)), more);
+        left[next] = more + 1, held[next] = 0;
+        ++next;
+      }
+      const Scheduler::Counts before = scheduler.counts();
+      const std::vector<Scheduler::Run> runs = scheduler.next();
+      int64_t tokens = 0;
+      for (const Scheduler::Run& run : runs) {
+        const bool continues = run.first == held[run.id];
+        const bool begins_again = scheduler.counts().prompt_tokens > before.prompt_tokens;
+        ASSERT_TRUE(continues || begins_again) << "request " << run.id << " at " << run.first;
+        tokens += run.count;
+        held[run.id] = run.first + run.count;
+        ASSERT_EQ(run.is_last, held[run.id] == static_cast<int64_t>(scheduler.tokens(run.id).size()));
+        ASSERT_GE(static_cast<int64_t>(scheduler.blocks(run.id).size()) * options.block_tokens, held[run.id]);
+      }
+      ASSERT_LE(tokens, options.step_tokens);
+      for (const Scheduler::Run& run : runs) {
+        if (!run.is_last) continue;
+        if (--left[run.id] > 0) {
+          scheduler.append(run.id, pick(0, 1));
+        } else {
+          scheduler.remove(run.id);
+          left.erase(run.id);
+        }
+      }
+    }
+    EXPECT_FALSE(scheduler.has_work());
+    EXPECT_EQ(scheduler.pool().free(), options.blocks);
+  }
+}
+
+}  // namespace
+}  // namespace colossal::infer::scheduler_test
