@@ -18,6 +18,7 @@ struct LabelledTexts {
   std::vector<std::string> names{};  ///< of the classes, in their order; empty: labels are numbers
   bool are_unnamed = false;          ///< every label is LABEL_i, as transformers calls class i where it has no name
   std::string fingerprint;           ///< changes with the file: what a data position in a checkpoint refers to
+  std::vector<std::string> passed_over{};  ///< notices of lines that were left out, for people
 
   /// Numbers the classes as `order` has their names; LABEL_i is a name here. Nothing where labels are numbers.
   /// Errors ("data"): a name that is not in `order`.

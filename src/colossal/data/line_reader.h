@@ -21,7 +21,7 @@ struct LinePosition {
 /// Thread safety: one thread calls the members.
 class LineReader {
  public:
-  /// Errors: UnpackedFile's.
+  /// Errors: UnpackedFile's; Error("data", ...) of a start behind the end.
   LineReader(const std::string& path, int64_t longest, LinePosition start = {});
   /// Whether there is another line, then in `line`: cut where it has more than `longest` bytes, which is_cut() tells.
   /// Errors: UnpackedFile's, after the lines that were whole before the damage.
