@@ -35,8 +35,11 @@ def make_pictures(folder, count=512, width=500, height=375):
 
 def torchvision_loader(folder, options):
     import torch
-    if not hasattr(torch.ops.torchvision, "nms"):  # a wheel that was built for another torch has no operators; none is used here
-        torch.library.define("torchvision::nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    try:
+        import torchvision
+    except RuntimeError:  # a wheel for another torch, which cannot load its operators: none is used here
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     from torchvision import datasets, transforms
     parts = ([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip()] if options.mode == "train"
              else [transforms.Resize(256), transforms.CenterCrop(224)])

@@ -193,17 +193,19 @@ TEST(Picture, OfADamagedScanIsRefused) {
   const std::string bytes = jpeg_of(96, 64, 2, 2);  // with restart markers, so that what follows damage is found
   decode_picture(bytes, "a-file");
   const size_t scan = bytes.find("\xff\xda");
-  const size_t marker = bytes.find("\xff\xd3", scan);
+  const size_t marker = bytes.find("\xff\xd6", scan);
   ASSERT_NE(marker, std::string::npos);
   std::string lost = bytes;
   lost.erase(marker - 20, 20);
   EXPECT_THAT(refusal(lost), HasSubstr("a-file is damaged: Corrupt JPEG data"));
+  const auto top_of = [](int64_t, int64_t) { return Shown{{0, 0, 96, 8}, 8}; };
+  EXPECT_THAT(test::thrown_message([&] { decode_picture(lost, "b", top_of); }), HasSubstr("b is damaged"))
+      << "below the part that is shown";
   std::string odd = bytes;
   odd.insert(scan, "\x00\x01\x02");  // between markers: as cameras leave it
   EXPECT_EQ(refusal(odd), "");
-  const auto top = [](int64_t, int64_t) { return Shown{{0, 0, 96, 8}, 8}; };
-  EXPECT_EQ(test::thrown_message([&] { decode_picture(bytes, "b", top); }), "");
-  EXPECT_THAT(test::thrown_message([&] { decode_picture(bytes.substr(0, bytes.size() - 2), "b", top); }),
+  EXPECT_EQ(test::thrown_message([&] { decode_picture(bytes, "b", top_of); }), "");
+  EXPECT_THAT(test::thrown_message([&] { decode_picture(bytes.substr(0, bytes.size() - 2), "b", top_of); }),
               HasSubstr("b is cut short"));
 }
 

@@ -35,7 +35,7 @@ struct JpegReading {
   JpegSource source{};
   jpeg_progress_mgr progress{};
   Picture picture;
-  std::vector<uint8_t> inks;  // a row of CMYK
+  std::vector<uint8_t> row;  // of CMYK, or one that nobody wants
   bool is_too_large = false;
   int orientation = 1;
 };
@@ -133,14 +133,19 @@ void read_jpeg_rows(JpegReading& reading, Span rows) {
   Picture& picture = reading.picture;
   picture.rgb.resize(picture.width * picture.height * 3);
   const bool has_inks = jpeg->out_color_space == JCS_CMYK;
-  if (has_inks) reading.inks.resize(picture.width * 4);
+  reading.row.resize(picture.width * 4);
   if (rows.first > 0) jpeg_skip_scanlines(jpeg, static_cast<JDIMENSION>(rows.first));
   while (jpeg->output_scanline < rows.end) {
     uint8_t* to = picture.rgb.data() + (jpeg->output_scanline - rows.first) * picture.width * 3;
-    JSAMPROW row = has_inks ? reading.inks.data() : to;
+    JSAMPROW row = has_inks ? reading.row.data() : to;
     jpeg_read_scanlines(jpeg, &row, 1);
-    if (has_inks) inks_to_rgb(reading.inks, to);
+    if (has_inks) inks_to_rgb(reading.row, to);
   }
+  // Of rows that are skipped libjpeg reads the codes, which tells of damage, but those behind which none is read.
+  if (jpeg->output_scanline + 1 < jpeg->output_height)
+    jpeg_skip_scanlines(jpeg, jpeg->output_height - 1 - jpeg->output_scanline);
+  JSAMPROW last = reading.row.data();
+  if (jpeg->output_scanline < jpeg->output_height) jpeg_read_scanlines(jpeg, &last, 1);
 }
 
 /// Whether the end of the picture is among the bytes that were not read. Within a scan no such marker can stand.

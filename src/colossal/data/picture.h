@@ -41,8 +41,8 @@ using ShownPart = std::function<Shown(int64_t width, int64_t height)>;
 /// size, the smallest in which the part is no smaller than what is made of it: much cheaper, and close to, not the same
 /// as, averaging the whole one. Otherwise the pixels are those of the whole picture.
 /// Errors ("data"), naming the file: neither PNG nor JPEG, damaged, cut short, more than kMostPixels or a side beyond
-/// kLongestSide (before they are allocated), more than 500 scans. Of a JPEG damage is what libjpeg finds in the scans
-/// (codes that are none, markers within); rows below the part that is wanted are not looked at, but for its end.
+/// kLongestSide (before they are allocated), more than 500 scans. Of a JPEG damage is what libjpeg finds in the scans:
+/// codes that are none, markers within.
 Picture decode_picture(std::string_view bytes, const std::string& name, const ShownPart& shown = {});
 
 /// The two formats. As decode_picture(), but not turned: `orientation` is EXIF's 1 to 8.
