@@ -197,21 +197,21 @@ TEST(JsonLines, OfAFolderAreThoseThatAreNamedSo) {
   for (const char* name : {"b.jsonl", "a/c.jsonl.zst", "a/d.json.gz", "README.md", ".hidden/e.jsonl", ".f.jsonl",
                            "run/metrics.jsonl", "run/config.toml"})
     folder.write(name, "");
-  EXPECT_THAT(json_lines_files(folder.path()),
+  EXPECT_THAT(record_files(folder.path()),
               testing::ElementsAre(folder / "a/c.jsonl.zst", folder / "a/d.json.gz", folder / "b.jsonl"));
 }
 
 TEST(JsonLines, MakeAFolderTheirsWhereNoTextsLieAmongThem) {
   const test::TemporaryFolder folder;
   folder.write("set/README.md", "");
-  EXPECT_FALSE(is_json_lines_folder(folder / "set"));
-  EXPECT_FALSE(is_json_lines_folder(folder / "none"));
+  EXPECT_FALSE(is_record_folder(folder / "set"));
+  EXPECT_FALSE(is_record_folder(folder / "none"));
   folder.write("set/data/en/a.jsonl.gz", "");
-  EXPECT_TRUE(is_json_lines_folder(folder / "set")) << "a README stands beside the data";
+  EXPECT_TRUE(is_record_folder(folder / "set")) << "a README stands beside the data";
   folder.write("set/data/notes.txt", "");
-  EXPECT_FALSE(is_json_lines_folder(folder / "set"));
+  EXPECT_FALSE(is_record_folder(folder / "set"));
   folder.write("set/b.jsonl", "");
-  EXPECT_TRUE(is_json_lines_folder(folder / "set"));
+  EXPECT_TRUE(is_record_folder(folder / "set"));
 }
 
 TEST(JsonLines, OfANameThatNoCheckpointCanKeepAreRefusedAtOnce) {
@@ -219,7 +219,7 @@ TEST(JsonLines, OfANameThatNoCheckpointCanKeepAreRefusedAtOnce) {
   const std::string file = folder.write("caf\xe9.jsonl", "{}\n");
   const auto refusal = [](const std::string& path) {
     try {
-      json_lines_files(path);
+      record_files(path);
     } catch (const Error& error) {
       return error.message();
     }

@@ -46,6 +46,12 @@ std::string checksum_of(const text::Tokenizer& tokenizer) {
   return "checksum " + sum.hex().substr(0, 16);
 }
 
+RecordOptions records_of(const DocumentStreamOptions& options) {
+  RecordOptions records = options.records;
+  records.columns = options.columns;
+  return records;
+}
+
 int64_t epochs_of(const MixPosition& position) {
   int64_t epochs = 0;
   for (const auto& [name, source] : position.sources) epochs += source.epoch;
@@ -78,7 +84,7 @@ DocumentStream::DocumentStream(std::vector<StreamSource> sources, std::shared_pt
     : tokenizer_(std::move(tokenizer)),
       options_(std::move(options)),
       traits_(std::make_shared<nlohmann::json>(describe(sources, *tokenizer_, options_))),
-      mix_(sources, options_.records) {
+      mix_(sources, records_of(options_)) {
   const DocumentStreamOptions& o = options_;
   require(o.sequence >= 1 && o.threads >= 1 && !o.columns.empty(), "data",
           "a stream needs a sequence, a thread and a column: got ", o.sequence, ", ", o.threads, ", ",
@@ -210,7 +216,7 @@ std::vector<std::string> DocumentStream::take_notices() { return passed_over_.ta
 
 Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
                      const DocumentStreamOptions& options, int64_t tokens, std::vector<std::string>& notices) {
-  RecordOptions held_out = options.records;
+  RecordOptions held_out = records_of(options);
   held_out.part = Part::HeldOut;
   held_out.shuffle = false;
   double sum = 0;

@@ -26,23 +26,28 @@ bool is_json_lines(std::string_view path) {
   return std::any_of(kJsonLines.begin(), kJsonLines.end(), [&](std::string_view end) { return path.ends_with(end); });
 }
 
-std::vector<std::string> json_lines_files(const std::string& path) {
+bool is_parquet(std::string_view path) { return path.ends_with(".parquet"); }
+
+bool is_record_file(std::string_view path) { return is_json_lines(path) || is_parquet(path); }
+
+std::vector<std::string> record_files(const std::string& path) {
   std::error_code failed;
   require(fs::exists(path, failed), "data", "no such file or folder: ", path);
   if (!fs::is_directory(path, failed)) {
     require_utf8_name(path);
     return {path};
   }
-  const std::vector<std::string> files = visible_files(path, is_json_lines);
-  require(!files.empty(), "data", "no files of JSON lines (.jsonl, .jsonl.gz, .jsonl.zst, .ndjson) in ", path);
+  const std::vector<std::string> files = visible_files(path, is_record_file);
+  require(!files.empty(), "data", "no files of JSON lines (.jsonl, .jsonl.gz, .jsonl.zst, .ndjson) and no .parquet in ",
+          path);
   return files;
 }
 
-bool is_json_lines_folder(const std::string& path) {
+bool is_record_folder(const std::string& path) {
   std::error_code failed;
-  if (!fs::is_directory(path, failed) || !has_visible_file(path, is_json_lines)) return false;
+  if (!fs::is_directory(path, failed) || !has_visible_file(path, is_record_file)) return false;
   for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed))
-    if (entry->is_regular_file() && is_json_lines(entry->path().string())) return true;
+    if (entry->is_regular_file() && is_record_file(entry->path().string())) return true;
   // A README beside the folders of the data does not make them a folder of texts; texts among them do.
   const std::vector<std::string> texts = text_files(path, {});
   return std::none_of(texts.begin(), texts.end(), [&](const std::string& text) {

@@ -13,8 +13,8 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/json_lines.h"
-#include "colossal/data/line_reader.h"
 #include "colossal/data/passed_over.h"
+#include "colossal/data/record_lines.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::data {
@@ -105,15 +105,19 @@ void number_classes(const std::vector<std::string>& labels, bool are_numbers, La
 }  // namespace
 
 LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options) {
-  const bool is_json = is_json_lines(path);
+  const bool is_json = is_record_file(path);
   std::vector<std::string> labels, places;
   LabelledTexts read;
-  LineReader lines(path, options.longest_line);
+  std::vector<std::string> columns = options.text_columns;
+  columns.push_back(options.label_column);
+  const auto lines = RecordLines::open(path, options.longest_line, {}, columns);
+  int64_t bytes = 0;
   Checksum sum;
   PassedOver passed_over;
-  for (std::string line; lines.next(line);) {
-    const int64_t number = lines.position().lines;
-    require(lines.position().offset <= kLargestFile, "data", path, " has more than ", kLargestFile, " bytes unpacked");
+  for (std::string line; lines->next(line);) {
+    const int64_t number = lines->position().lines;
+    bytes += static_cast<int64_t>(line.size()) + 1;
+    require(bytes <= kLargestFile, "data", path, " has more than ", kLargestFile, " bytes unpacked");
     sum.update(line.data(), line.size());
     sum.update("\n", 1);
     if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
@@ -121,7 +125,7 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
     if (line.empty() || (is_json && is_blank(line))) continue;
     const std::string where = concat(path, ":", number);
     try {
-      require(!lines.is_cut(), "data", where, ": a line of more than ", options.longest_line,
+      require(!lines->is_cut(), "data", where, ": a line of more than ", options.longest_line,
               " bytes (data.longest_line)");
       LabelledLine parsed = is_json ? labelled_record(line, path, number, options) : parse_tab_line(line, where);
       require(text::is_utf8(parsed.label), "data", where, ": a label must be UTF-8: got ", printable(parsed.label),

@@ -35,7 +35,7 @@ struct LabelledOptions {
   Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this are left out, and counted in the fingerprint
 };
 
-/// Reads a file of one text a line: of JSON lines (is_json_lines(): also packed) objects {"text": "...", "label": 1},
+/// Reads a file of one text a line: of JSON lines (is_record_file(): also packed) objects {"text": "...", "label": 1},
 /// of any other file, which may be packed too, `label<tab>text`. Empty lines are passed over. Labels are all numbers
 /// from 0, or all names, which get numbers in the order of the alphabet; where all are LABEL_i, these are classes i,
 /// without names.

@@ -24,7 +24,7 @@ StreamSource StreamSource::open(const std::string& name, const std::string& path
   namespace fs = std::filesystem;
   require(weight > 0 && std::isfinite(weight), "data", "the weight of a source must be a number above 0: got ", weight,
           " of ", name);
-  StreamSource source{name, weight, json_lines_files(path)};
+  StreamSource source{name, weight, record_files(path)};
   std::error_code failed;
   const bool is_folder = fs::is_directory(path, failed);
   for (const std::string& file : source.paths)

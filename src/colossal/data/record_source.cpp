@@ -72,7 +72,7 @@ bool RecordSource::is_wanted(const Record& record, int64_t file) const {
 /// The next line of record.path, if there is one.
 bool RecordSource::next_line(Record& record) {
   try {
-    if (!reader_) reader_ = std::make_unique<LineReader>(*record.path, options_.longest_line, behind_.line);
+    if (!reader_) reader_ = RecordLines::open(*record.path, options_.longest_line, behind_.line, options_.columns);
     if (!reader_->next(record.line)) return false;
   } catch (const Error& error) {
     fault(

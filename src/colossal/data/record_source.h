@@ -1,4 +1,4 @@
-// The records of one source of a data stream: files of JSON lines, read from the disk again and again.
+// The records of one source of a data stream: files of JSON lines or Parquet, read from the disk again and again.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "colossal/data/line_reader.h"
+#include "colossal/data/record_lines.h"
 
 namespace colossal::data {
 
@@ -21,14 +21,15 @@ enum class Part { All, Training, HeldOut };
 struct RecordOptions {
   uint64_t seed = 0;
   bool shuffle = true;
-  int64_t shuffle_bytes = 64 << 20;  ///< of memory for lines that are held and given in another order
-  int64_t longest_line = 16 << 20;   ///< bytes; a longer one is a fault
-  double held_out = 0;               ///< the probability of each record to be held out, by its file's name and line
+  int64_t shuffle_bytes = 64 << 20;    ///< of memory for lines that are held and given in another order
+  int64_t longest_line = 16 << 20;     ///< bytes; a longer one is a fault
+  std::vector<std::string> columns{};  ///< of Parquet files, those that are read; none: all
+  double held_out = 0;                 ///< the probability of each record to be held out, by its file's name and line
   Part part = Part::All;
   Faults faults = Faults::Refuse;
 };
 
-/// A line as it stands in a file.
+/// A line as it stands in a file, or a row of Parquet as an object.
 struct Record {
   std::string line;
   std::shared_ptr<const std::string> path;
@@ -88,7 +89,7 @@ class RecordSource {
   bool is_loaded_ = false;
   SourcePosition behind_;  // where the block after this one begins
   int64_t place_ = 0;      // of the file that is read, in the epoch's order
-  std::unique_ptr<LineReader> reader_;
+  std::unique_ptr<RecordLines> reader_;
   std::vector<std::string> faults_;
 };
 

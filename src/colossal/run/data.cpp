@@ -61,8 +61,7 @@ std::shared_ptr<const data::Samples> samples_of(const data::Corpus& corpus, cons
 
 /// Whether the text is read as a stream: of JSON lines.
 bool is_streamed(const DataConfig& d) {
-  return !d.sources.empty() || data::is_json_lines(d.path) ||
-         (d.path != "builtin" && data::is_json_lines_folder(d.path));
+  return !d.sources.empty() || data::is_record_file(d.path) || (d.path != "builtin" && data::is_record_folder(d.path));
 }
 
 std::vector<data::StreamSource> sources_of(const DataConfig& d) {
