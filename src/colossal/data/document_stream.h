@@ -36,9 +36,9 @@ struct DocumentStreamOptions {
 /// options of records alone: not from ranks, batch sizes or threads.
 ///
 /// Every rank reads and encodes all of it and takes its rows. A position is that of the record in which a row begins
-/// and how many of its tokens lie before; going there reads the blocks of lines around it again. It has what was passed
-/// over so far too. Sources are known by their names, the tokenizer by a checksum of its vocabulary and of what it makes
-/// of a text.
+/// and how many of its tokens lie before, with the count of what was passed over; going there reads the blocks of lines
+/// around it again. Sources are known by their names, the tokenizer by a checksum of its vocabulary and of what it
+/// makes of a text.
 /// Memory: a block of lines of each source (RecordOptions::shuffle_bytes) and 1 MiB of text that is being encoded.
 /// Errors: next() throws Error("data", ...) naming file and line: what cannot be read, with Faults::Refuse, before the
 /// batch that needs it; two epochs of a source in which no text was found.

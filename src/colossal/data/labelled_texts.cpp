@@ -114,7 +114,18 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
   int64_t bytes = 0;
   Checksum sum;
   PassedOver passed_over;
-  for (std::string line; lines->next(line);) {
+  const auto next_line = [&](std::string& line) {
+    try {
+      return lines->next(line);
+    } catch (const Error& error) {
+      const std::string what =
+          concat(path, ":", lines->position().lines + 1, ": the rest of the file cannot be read: ", error.message());
+      if (options.faults == Faults::Refuse) throw Error("data", what);
+      passed_over.add(what);
+      return false;
+    }
+  };
+  for (std::string line; next_line(line);) {
     const int64_t number = lines->position().lines;
     bytes += static_cast<int64_t>(line.size()) + 1;
     require(bytes <= kLargestFile, "data", path, " has more than ", kLargestFile, " bytes unpacked");

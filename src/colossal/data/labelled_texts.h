@@ -32,10 +32,10 @@ struct LabelledOptions {
   std::vector<std::string> text_columns = {"text"};  ///< whose texts are one
   std::string label_column = "label";
   int64_t longest_line = 16 << 20;  ///< bytes; a longer one is a fault
-  Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this are left out, and counted in the fingerprint
+  Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this, and the rest of a damaged file, are left out
 };
 
-/// Reads a file of one text a line: of JSON lines (is_record_file(): also packed) objects {"text": "...", "label": 1},
+/// Reads a file of one text a line: of JSON lines (also packed) and Parquet objects {"text": "...", "label": 1},
 /// of any other file, which may be packed too, `label<tab>text`. Empty lines are passed over. Labels are all numbers
 /// from 0, or all names, which get numbers in the order of the alphabet; where all are LABEL_i, these are classes i,
 /// without names.

@@ -52,8 +52,8 @@ Picture decode_jpeg(std::string_view bytes, const std::string& name, const Shown
 /// The orientation of an EXIF block (of TIFF, behind `Exif\0\0`); 1 where it says none or is damaged.
 int exif_orientation(std::string_view tiff);
 
-/// The part `box` of the file's picture, resampled to side x side: each pixel the mean of those around it, weighted by a
-/// triangle as wide as the reduction (Pillow's and torchvision's antialiased bilinear), to within one step.
+/// The part `box` of the file's picture, resampled to side x side: each pixel the mean of those around it, weighted by
+/// a triangle as wide as the reduction (Pillow's and torchvision's antialiased bilinear), to within one step.
 Picture resample(const Picture& from, const Box& box, int64_t side);
 
 /// How many pixels beside a part resample() needs of a picture in which `length` of them become `side`, at most.

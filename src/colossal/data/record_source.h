@@ -53,8 +53,8 @@ struct SourcePosition {
 /// An endless stream of records, epoch after epoch.
 ///
 /// An epoch visits the files in an order of its own. Lines are read in blocks that take `shuffle_bytes` of memory (one
-/// line more at most), which may span files; each block is given in an order that follows from (seed, epoch, block): a position is
-/// a few numbers, and seeking reads one block. Without shuffle all is in the order of the files and lines.
+/// line more at most), which may span files; each block is given in an order that follows from (seed, epoch, block): a
+/// position is a few numbers, and seeking reads one block. Without shuffle all is in the order of the files and lines.
 /// Memory: one block. Cost of seek(): plain files are read from the block's start, of packed ones all before it is
 /// unpacked again.
 /// Thread safety: one thread calls the members.

@@ -45,8 +45,8 @@ Picture resample(const Picture& from, const Box& box, int64_t side) {
   const auto rows =
       taps_of(box.top * from.scale_y - static_cast<double>(from.top), box.height * from.scale_y, side, from.height);
   const int64_t first = columns.front().first, count = (columns.back().end() - first) * 3;
-  // A row of the result as wide as the part, then as wide as the result. A pixel is read and written as four numbers, of
-  // which the last is its neighbour's: one vector operation a pixel.
+  // A row of the result as wide as the part, then as wide as the result. A pixel is read and written as four numbers,
+  // of which the last is its neighbour's: one vector operation a pixel.
   std::vector<float> wide(count + 1), narrow(side * 3 + 1);
   Picture to{side, side, std::vector<uint8_t>(side * side * 3)};
   for (int64_t y = 0; y < side; ++y) {

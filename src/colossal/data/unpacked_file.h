@@ -12,7 +12,8 @@ namespace colossal::data {
 /// The content of a file from its start, unpacked where its name ends in .gz or .zst.
 ///
 /// A .gz is one or more members (RFC 1952), behind which zero bytes may follow; a .zst one or more frames, skippable
-/// ones too (RFC 8878), with windows of at most 128 MiB. What lies before damage is handed out before the error, whatever counts are read.
+/// ones too (RFC 8878), with windows of at most 128 MiB. What lies before damage is handed out before the error,
+/// whatever counts are read.
 /// Cost: a few hundred KiB of memory, of a .zst its window too; skip() of a file that is packed unpacks it.
 /// Thread safety: one thread calls the members.
 class UnpackedFile {
