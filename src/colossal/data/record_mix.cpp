@@ -12,6 +12,7 @@
 #include "colossal/data/json_lines.h"
 #include "colossal/data/position_number.h"
 #include "colossal/data/stored_tokens.h"
+#include "colossal/text/utf8.h"
 
 namespace colossal::data {
 namespace {
@@ -24,6 +25,7 @@ StreamSource StreamSource::open(const std::string& name, const std::string& path
   namespace fs = std::filesystem;
   require(weight > 0 && std::isfinite(weight), "data", "the weight of a source must be a number above 0: got ", weight,
           " of ", name);
+  require(text::is_utf8(name), "data", "the name of a source must be UTF-8: got ", printable(name));
   StreamSource source{name, weight, record_files(path)};
   std::error_code failed;
   const bool is_folder = fs::is_directory(path, failed);
