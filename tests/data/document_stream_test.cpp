@@ -152,7 +152,9 @@ TEST_F(ADocumentStream, TakesOfEachSourceAsItsWeightSays) {
 
 TEST_F(ADocumentStream, HoldsOutRecordsThatTrainingNeverSees) {
   options.records.held_out = 0.2;
-  const Corpus corpus = read_held_out(sources(), *tokenizer, options, 1 << 20);
+  std::vector<std::string> notices;
+  const Corpus corpus = read_held_out(sources(), *tokenizer, options, 1 << 20, notices);
+  EXPECT_THAT(notices, testing::IsEmpty());
   std::vector<int64_t> tokens(corpus.size());
   corpus.read(0, corpus.size(), tokens.data());
   std::set<std::string> held_out;
@@ -184,7 +186,8 @@ TEST_F(ADocumentStream, NamesFileAndLineOfWhatItCannotRead) {
   folder.write("web/a.jsonl", "\n");
   const std::string packed = test::read_all(folder / "web/b.jsonl.gz");
   folder.write("web/b.jsonl.gz", packed.substr(0, packed.size() - 9));
-  EXPECT_THAT(refusal(*stream()), HasSubstr("web/b.jsonl.gz is damaged or cut short"));
+  EXPECT_THAT(refusal(*stream()),
+              testing::ContainsRegex("web/b.jsonl.gz:[0-9]+: .*b.jsonl.gz is damaged or cut short"));
   folder.write("web/b.jsonl.gz", packed);
   options.columns = {"body"};
   EXPECT_THAT(refusal(*stream()), HasSubstr("no column body"));
@@ -206,7 +209,7 @@ TEST_F(ADocumentStream, PassesOverWhatItCannotReadAndSaysSo) {
   documents(reader, 1);
   EXPECT_THAT(reader.take_notices(), testing::IsSupersetOf({HasSubstr("web/a.jsonl:3: column text"),
                                                             HasSubstr("web/a.jsonl:6: not valid JSON"),
-                                                            HasSubstr("the rest of the file is passed over")}));
+                                                            HasSubstr("the rest of the file cannot be read")}));
   folder.write("web/a.jsonl", "nonsense\n");
   folder.write("web/b.jsonl.gz", "nonsense\n");
   DocumentStream none({StreamSource::open("web", folder / "web", 1)}, tokenizer, options);
@@ -225,13 +228,124 @@ TEST_F(ADocumentStream, RefusesThePositionOfOtherDataAndDamagedOnes) {
   EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs));
   EXPECT_EQ(again.state(), batches.state());
   nlohmann::json damaged = state;
-  damaged["at"]["sources"][0]["taken"] = -1;
+  damaged["at"]["sources"]["web"]["taken"] = -1;
   EXPECT_THAT(test::thrown_message([&] { again.restore(damaged); }), HasSubstr("damaged"));
   EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs)) << "goes on from where it was";
+  for (const nlohmann::json& wrong :
+       {nlohmann::json("1"), nlohmann::json(0.5), nlohmann::json(1e300), nlohmann::json(true), nlohmann::json(-1),
+        nlohmann::json(~0ull), nlohmann::json(), nlohmann::json({1}), nlohmann::json(1ll << 62)})
+    for (const char* place : {"/row", "/tokens_before", "/passed_over", "/at", "/at/records", "/at/sources",
+                              "/at/sources/web", "/at/sources/web/epoch", "/at/sources/web/block",
+                              "/at/sources/web/file", "/at/sources/web/offset", "/at/sources/web/line"}) {
+      damaged = state;
+      damaged[nlohmann::json::json_pointer(place)] = wrong;
+      EXPECT_THAT(test::thrown_message([&] { again.restore(damaged); }),
+                  HasSubstr("the checkpoint's data position is damaged"))
+          << place << " " << wrong;
+    }
+  EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs)) << "goes on from where it was";
+  // What only reading can tell.
+  for (const auto& [place, wrong] : {std::pair{"/tokens_before", 1ll << 40},
+                                     {"/at/sources/web/offset", 1ll << 40},
+                                     {"/at/sources/web/taken", 1ll << 40}}) {
+    damaged = state;
+    damaged[nlohmann::json::json_pointer(place)] = wrong;
+    Batches lost(stream(), false);
+    EXPECT_THAT(test::thrown_message([&] {
+                  lost.restore(damaged);
+                  for (int i = 0; i < 20; ++i) lost.next();
+                }),
+                HasSubstr("damaged"))
+        << place;
+  }
   folder.write("books.jsonl", lines('k', 0, 26));
   Batches edited(stream(), false);
   EXPECT_THAT(test::thrown_message([&] { edited.restore(state); }),
               testing::AllOf(HasSubstr("what it reads changed"), HasSubstr("books.jsonl")));
+}
+
+TEST_F(ADocumentStream, KnowsItsSourcesByTheirNames) {
+  const auto reversed = [&] {
+    auto given = sources();
+    std::reverse(given.begin(), given.end());
+    return std::make_unique<DocumentStream>(given, tokenizer, options);
+  };
+  const Rows want = rows(*stream(), 20);
+  EXPECT_EQ(rows(*reversed(), 20), want);
+  Batches batches(stream(), false);
+  for (int i = 0; i < 7; ++i) batches.next();
+  const nlohmann::json state = nlohmann::json::parse(batches.state().dump());
+  Batches again(reversed(), false);
+  again.restore(state);
+  EXPECT_EQ(numbers(again.next().inputs), numbers(batches.next().inputs));
+  Batches renamed(std::make_unique<DocumentStream>(std::vector{StreamSource::open("web", folder / "web", 3),
+                                                               StreamSource::open("b", folder / "books.jsonl", 1)},
+                                                   tokenizer, options),
+                  false);
+  EXPECT_THAT(test::thrown_message([&] { renamed.restore(state); }),
+              testing::AllOf(HasSubstr("what it reads changed"), HasSubstr("books is gone"), HasSubstr("b is new")));
+  EXPECT_THAT(test::thrown_message([&] { DocumentStream twice({sources()[0], sources()[0]}, tokenizer, options); }),
+              HasSubstr("two sources are called web"));
+}
+
+/// Bytes, but two of them the other way round.
+class SwappedBytes final : public text::Tokenizer {
+ public:
+  std::vector<int64_t> encode(std::string_view text) const override { return bytes_->encode(text); }
+  std::string piece(int64_t id) const override { return bytes_->piece(id == 'a' ? 'b' : id == 'b' ? 'a' : id); }
+  int64_t vocabulary_size() const override { return bytes_->vocabulary_size(); }
+  int64_t end_id() const override { return bytes_->end_id(); }
+
+ private:
+  std::unique_ptr<text::Tokenizer> bytes_ = text::make_tokenizer("bytes");
+};
+
+TEST_F(ADocumentStream, RefusesAPositionInOtherTokens) {
+  Batches batches(stream(), false);
+  tokenizer = std::make_shared<SwappedBytes>();
+  Batches other(stream(), false);
+  EXPECT_THAT(test::thrown_message([&] { other.restore(batches.state()); }), HasSubstr("tokenizer was checksum"));
+}
+
+// Lines of a byte take a hundred in memory.
+TEST_F(ADocumentStream, HoldsNoMoreThanItsBufferOfTinyLines) {
+  std::string tiny;
+  for (int i = 0; i < 50'000; ++i) tiny += "1\n";
+  RecordSource source({folder.write("tiny.jsonl", tiny)}, {"tiny.jsonl"}, {.shuffle_bytes = 1 << 18});
+  for (int i = 0; i < 50'000; ++i) source.next();
+  EXPECT_GE(source.position().block, 50'000 * static_cast<int64_t>(sizeof(Record)) / (1 << 18) - 1);
+  EXPECT_EQ(source.position().epoch, 0);
+}
+
+TEST_F(ADocumentStream, TellsWhatItPassedOverOnceAndCountsOnAfterAStop) {
+  options.records.faults = Faults::Skip;
+  options.records.longest_line = 100;
+  options.records.shuffle_bytes = 1500;
+  std::string text;
+  for (int i = 0; i < 30; ++i)
+    text += lines('a', i, i + 1) + (i % 3 == 0 ? "nonsense\n" : i % 3 == 1 ? std::string(200, 'x') + "\n" : "");
+  folder.write("web/a.jsonl", text);
+  const std::vector<StreamSource> web = {StreamSource::open("web", folder / "web", 1)};
+  const auto count = [&](int stop) {
+    DocumentStream first(web, tokenizer, options);
+    rows(first, stop);
+    DocumentStream second(web, tokenizer, options);
+    second.seek(first.position());
+    rows(second, 12 - stop);
+    return second.position()["passed_over"].get<int64_t>();
+  };
+  const int64_t whole = count(0);
+  EXPECT_GT(whole, 25);
+  for (int stop = 1; stop < 12; ++stop) EXPECT_EQ(count(stop), whole) << stop;
+}
+
+TEST_F(ADocumentStream, TellsWhatOfTheHeldOutItPassedOver) {
+  options.records.faults = Faults::Skip;
+  options.records.held_out = 0.5;
+  folder.write("web/a.jsonl", lines('a', 0, 10) + "nonsense\nnonsense\nnonsense\nnonsense\nnonsense\n");
+  std::vector<std::string> notices;
+  read_held_out(sources(), *tokenizer, options, 1 << 20, notices);
+  EXPECT_THAT(notices, testing::Contains(HasSubstr("held out: passed over: " + folder.path() + "/web/a.jsonl:1")));
 }
 
 }  // namespace

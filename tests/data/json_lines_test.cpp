@@ -130,6 +130,33 @@ TEST(JsonLines, WhatIsDamagedIsNamedAfterWhatIsWhole) {
   EXPECT_THAT(read(folder.write("b.jsonl.zst", pack(text) + "text behind it")).error, HasSubstr("trailing bytes"));
 }
 
+/// All bytes that are handed out before the end or an error, `count` at a time.
+std::string unpacked_before_damage(const std::string& path, int64_t count) {
+  std::string all, piece(count, '\0');
+  try {
+    const auto file = UnpackedFile::open(path);
+    while (const int64_t got = file->read(piece.data(), count)) all.append(piece, 0, got);
+    return all + " and its end";
+  } catch (const Error&) {
+    return all;
+  }
+}
+
+TEST(JsonLines, WhereAFileIsCutIsFoundWhateverIsReadAtATime) {
+  const test::TemporaryFolder folder;
+  const std::string text = std::string(70'000, 'a') + records(40);  // more than is read at a time
+  test::write_gzip(folder / "a.gz", text);
+  const std::string gz = test::read_all(folder / "a.gz"), zst = pack(text);
+  for (const auto& [name, bytes] : {std::pair{"c.gz", gz}, {"c.zst", zst}})
+    for (size_t size = 1; size < bytes.size(); size += 1 + bytes.size() / 31) {
+      const std::string path = folder.write(name, bytes.substr(0, size)), want = unpacked_before_damage(path, 1 << 20);
+      EXPECT_FALSE(want.ends_with("end")) << name << " cut at " << size;
+      for (const int64_t count : {1000, 4096, 65'537})
+        EXPECT_EQ(unpacked_before_damage(path, count).size(), want.size())
+            << name << " cut at " << size << ", " << count;
+    }
+}
+
 // Whatever the bytes are, reading ends, with records or an error: nothing crashes, nothing grows.
 TEST(JsonLines, MutatedFilesAreReadOrRefused) {
   const test::TemporaryFolder folder;
@@ -168,10 +195,39 @@ TEST(JsonLines, ColumnsAreJoinedAndThoseThatAreNoneAreNamed) {
 
 TEST(JsonLines, OfAFolderAreThoseThatAreNamedSo) {
   const test::TemporaryFolder folder;
-  for (const char* name : {"b.jsonl", "a/c.jsonl.zst", "a/d.json.gz", "README.md", ".hidden/e.jsonl", ".f.jsonl"})
+  for (const char* name : {"b.jsonl", "a/c.jsonl.zst", "a/d.json.gz", "README.md", ".hidden/e.jsonl", ".f.jsonl",
+                           "run/metrics.jsonl", "run/config.toml"})
     folder.write(name, "");
-  EXPECT_THAT(json_lines_files(folder.path()),
+  EXPECT_THAT(record_files(folder.path()),
               testing::ElementsAre(folder / "a/c.jsonl.zst", folder / "a/d.json.gz", folder / "b.jsonl"));
+}
+
+TEST(JsonLines, MakeAFolderTheirsWhereNoTextsLieAmongThem) {
+  const test::TemporaryFolder folder;
+  folder.write("set/README.md", "");
+  EXPECT_FALSE(is_record_folder(folder / "set"));
+  EXPECT_FALSE(is_record_folder(folder / "none"));
+  folder.write("set/data/en/a.jsonl.gz", "");
+  EXPECT_TRUE(is_record_folder(folder / "set")) << "a README stands beside the data";
+  folder.write("set/data/notes.txt", "");
+  EXPECT_FALSE(is_record_folder(folder / "set"));
+  folder.write("set/b.jsonl", "");
+  EXPECT_TRUE(is_record_folder(folder / "set"));
+}
+
+TEST(JsonLines, OfANameThatNoCheckpointCanKeepAreRefusedAtOnce) {
+  const test::TemporaryFolder folder;
+  const std::string file = folder.write("caf\xe9.jsonl", "{}\n");
+  const auto refusal = [](const std::string& path) {
+    try {
+      record_files(path);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal(file), HasSubstr("the name of a file must be UTF-8"));
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("the name of a file must be UTF-8"));
 }
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/text/byte_tokenizer.h"
+#include "support/cifar_folder.h"
 #include "support/ranks_values.h"
+#include "support/temporary_folder.h"
 
 namespace colossal::data::labelled_texts_test {
 namespace {
@@ -155,6 +157,21 @@ TEST(LabelledSamples, RefuseWhatHoldsNothing) {
   EXPECT_THAT(test::thrown_message([&] { LabelledSamples(one, text::ByteTokenizer(), 2); }), HasSubstr("got 2"));
   EXPECT_THAT(test::thrown_message([&] { LabelledSamples({}, text::ByteTokenizer(), 8); }),
               HasSubstr("labelled texts"));
+}
+
+TEST(LabelledTexts, OfADamagedFileAreThoseBeforeTheDamage) {
+  const test::TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 2000; ++i) lines += std::to_string(i % 2) + "\ttext " + std::to_string(i * 7919 % 1000) + "\n";
+  test::write_gzip(folder / "a.tsv.gz", lines);
+  const std::string packed = test::read_all(folder / "a.tsv.gz");
+  const std::string cut = folder.write("cut.tsv.gz", packed.substr(0, packed.size() / 2));
+  EXPECT_THAT(test::thrown_message([&] { read_labelled_texts(cut); }),
+              testing::ContainsRegex("cut.tsv.gz:[0-9]+: the rest of the file cannot be read"));
+  const LabelledTexts texts = read_labelled_texts(cut, {.faults = Faults::Skip});
+  EXPECT_GT(texts.texts.size(), 500u);
+  EXPECT_LT(texts.texts.size(), 1500u);
+  EXPECT_THAT(texts.passed_over, testing::ElementsAre(testing::HasSubstr("the rest of the file cannot be read")));
 }
 
 }  // namespace

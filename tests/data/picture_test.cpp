@@ -1,9 +1,16 @@
 // Pictures of all kinds, whole, damaged and hostile, and folders of them as samples.
 #include "colossal/data/picture.h"
 
+// clang-format off: jpeglib.h wants what stands before it.
+#include <cstdio>
+#include <jpeglib.h>
+// clang-format on
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
+#include <zlib.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -50,8 +57,9 @@ TEST(Picture, OfOddFilesIsWhatPillowReads) {
   const std::string folder = COLOSSAL_SOURCE_DIR "/../shared/data/images/odd";
   if (!std::filesystem::exists(folder + "/expected.json")) GTEST_SKIP() << "no " << folder;
   // libpng looks at checksums of the chunks that matter and at ends where Pillow does not, and passes over damage in
-  // those that do not matter where Pillow refuses.
-  const std::set<std::string> stricter = {"libpng-badcrc.png", "libpng-huge_IDAT.png"};
+  // those that do not matter where Pillow refuses. Pillow shows what is left of a JPEG whose scans are damaged.
+  const std::set<std::string> stricter = {"libpng-badcrc.png", "libpng-huge_IDAT.png", "jd-dc-predictor-overflow.jpg",
+                                          "jd-partial_progressive.jpg"};
   const std::set<std::string> milder = {"libpng-empty_ancillary_chunks.png", "pillow-png_decompression_dos.png",
                                         "pillow-unknown_compression_method.png"};
   const nlohmann::json files = read_json_object(folder + "/expected.json", "test")["files"];
@@ -101,16 +109,120 @@ TEST(Picture, IsRefusedByNameWhereItIsNone) {
   EXPECT_THAT(refusal("\xff\xd8\xff"), HasSubstr("a-file"));
 }
 
+/// A PNG that says it has that size, with some bytes behind.
+std::string claiming(uint32_t width, uint32_t height) {
+  std::string bytes = kPng;
+  for (int i = 0; i < 4; ++i) {
+    bytes[16 + i] = static_cast<char>(width >> (24 - 8 * i));
+    bytes[20 + i] = static_cast<char>(height >> (24 - 8 * i));
+  }
+  const auto sum = static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + 12, 17));
+  for (int i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(sum >> (24 - 8 * i));
+  return bytes;
+}
+
+TEST(Picture, OfAHostileSizeIsRefusedBeforeAnythingIsAllocated) {
+  for (const auto& [width, height] : {std::pair{1, 1 << 26}, {1 << 26, 1}, {1 << 14, 1 << 13}, {70'000, 2}})
+    EXPECT_THAT(refusal(claiming(width, height)), HasSubstr(std::to_string(width) + " x " + std::to_string(height)));
+  EXPECT_THAT(refusal(claiming(8000, 8000)), HasSubstr("cut short"));
+}
+
+/// A JPEG of waves and noise, as cameras make them: colour at half the size.
+std::string jpeg_of(int width, int height, int subsampled = 2, int restart = 0) {
+  jpeg_compress_struct jpeg{};
+  jpeg_error_mgr errors{};
+  jpeg.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&jpeg);
+  unsigned char* out = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&jpeg, &out, &size);
+  jpeg.image_width = width, jpeg.image_height = height;
+  jpeg.input_components = 3, jpeg.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&jpeg);
+  jpeg.restart_interval = restart;
+  jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = subsampled;
+  jpeg_start_compress(&jpeg, TRUE);
+  std::mt19937 random(5);
+  std::vector<uint8_t> row(width * 3);
+  for (int y = 0; y < height; ++y) {
+    for (int x = 0; x < width; ++x)
+      for (int c = 0; c < 3; ++c)
+        row[x * 3 + c] =
+            static_cast<uint8_t>(100 + 60 * std::sin(x * 0.05 * (c + 1)) * std::cos(y * 0.07) + random() % 30);
+    JSAMPROW line = row.data();
+    jpeg_write_scanlines(&jpeg, &line, 1);
+  }
+  jpeg_finish_compress(&jpeg);
+  std::string bytes(reinterpret_cast<char*>(out), size);
+  jpeg_destroy_compress(&jpeg);
+  free(out);
+  return bytes;
+}
+
+// What is not shown need not be decoded, and that is not to be seen in what is.
+TEST(Picture, OfWhichAPartIsShownIsAsOfTheWhole) {
+  std::mt19937 random(9);
+  const auto draw = [&](double most) { return most * static_cast<double>(random() % 1000) / 1000; };
+  for (const int subsampled : {1, 2}) {
+    const std::string bytes = jpeg_of(203, 157, subsampled);
+    const Picture whole = decode_picture(bytes, "a");
+    for (int i = 0; i < 60; ++i) {
+      Box box{0, 0, 20 + draw(180), 20 + draw(130)};
+      box.left = draw(203 - box.width), box.top = draw(157 - box.height);
+      const int64_t side = static_cast<int64_t>(std::min(box.width, box.height) * 0.6) + static_cast<int64_t>(draw(60));
+      const Picture part = decode_picture(bytes, "a", [&](int64_t width, int64_t height) {
+        EXPECT_EQ(width, 203);
+        EXPECT_EQ(height, 157);
+        return Shown{box, side};
+      });
+      EXPECT_LE(part.rgb.size(), whole.rgb.size());
+      ASSERT_EQ(resample(part, box, side).rgb, resample(whole, box, side).rgb)
+          << i << ": " << box.left << " " << box.top << " " << box.width << " " << box.height << " to " << side;
+    }
+    const Box all{0, 0, 200, 150};
+    const Picture small = decode_picture(bytes, "a", [&](int64_t, int64_t) { return Shown{all, 30}; });
+    EXPECT_EQ(small.height, 40);
+    const Picture one = resample(small, all, 30), other = resample(whole, all, 30);
+    double difference = 0;
+    for (size_t i = 0; i < one.rgb.size(); ++i) difference += std::abs(one.rgb[i] - other.rgb[i]);
+    EXPECT_LT(difference / static_cast<double>(one.rgb.size()), 3) << "close to averaging the whole one";
+  }
+}
+
+TEST(Picture, OfADamagedScanIsRefused) {
+  const std::string bytes = jpeg_of(96, 64, 2, 2);  // with restart markers, so that what follows damage is found
+  decode_picture(bytes, "a-file");
+  const size_t scan = bytes.find("\xff\xda");
+  const size_t marker = bytes.find("\xff\xd6", scan);
+  ASSERT_NE(marker, std::string::npos);
+  std::string lost = bytes;
+  lost.erase(marker - 20, 20);
+  EXPECT_THAT(refusal(lost), HasSubstr("a-file is damaged: Corrupt JPEG data"));
+  const auto top_of = [](int64_t, int64_t) { return Shown{{0, 0, 96, 8}, 8}; };
+  EXPECT_THAT(test::thrown_message([&] { decode_picture(lost, "b", top_of); }), HasSubstr("b is damaged"))
+      << "below the part that is shown";
+  std::string odd = bytes;
+  odd.insert(scan, "\x00\x01\x02");  // between markers: as cameras leave it
+  EXPECT_EQ(refusal(odd), "");
+  EXPECT_EQ(test::thrown_message([&] { decode_picture(bytes, "b", top_of); }), "");
+  EXPECT_THAT(test::thrown_message([&] { decode_picture(bytes.substr(0, bytes.size() - 2), "b", top_of); }),
+              HasSubstr("b is cut short"));
+}
+
 // Whatever the bytes, reading ends with a picture of at most the size that is allowed, or an error.
 TEST(Picture, MutatedFilesAreReadOrRefused) {
   std::mt19937 random(3);
+  const std::string photograph = jpeg_of(64, 48, 2, 4);
   int64_t refused = 0;
   for (int i = 0; i < 2000; ++i) {
-    std::string bytes = i % 2 == 0 ? kPng : kJpeg;
+    std::string bytes = i % 3 == 0 ? kPng : i % 3 == 1 ? kJpeg : photograph;
     for (unsigned change = 0; change <= i % 5u; ++change)
       bytes[2 + random() % (bytes.size() - 2)] = static_cast<char>(random() % 256);
     try {
-      const Picture picture = decode_picture(bytes, "m", [](int64_t, int64_t) { return 4; });
+      const Picture picture = decode_picture(bytes, "m", [](int64_t width, int64_t height) {
+        const auto wide = static_cast<double>(width), high = static_cast<double>(height);
+        return Shown{{wide / 3, high / 4, wide / 2, high / 3}, 4};
+      });
       EXPECT_EQ(static_cast<int64_t>(picture.rgb.size()), picture.width * picture.height * 3);
     } catch (const Error&) {
       ++refused;
@@ -127,10 +239,10 @@ TEST(Picture, IsTurnedAsExifSays) {
 }
 
 TEST(Picture, ResampledKeepsAnEvenColourAndMeansOfHalves) {
-  Picture even{9, 7, std::vector<uint8_t>(9 * 7 * 3, 77), 9, 7};
-  EXPECT_EQ(resample(even, 0.5, 0.25, 6.5, 6.5, 4).rgb, std::vector<uint8_t>(4 * 4 * 3, 77));
+  Picture even{9, 7, std::vector<uint8_t>(9 * 7 * 3, 77)};
+  EXPECT_EQ(resample(even, {0.5, 0.25, 6.5, 6.5}, 4).rgb, std::vector<uint8_t>(4 * 4 * 3, 77));
   const Picture png = decode_picture(kPng, "a");
-  const Picture same = resample(png, 0, 0, 2, 2, 2);
+  const Picture same = resample(png, {0, 0, 2, 2}, 2);
   EXPECT_EQ(pixel(same, 1, 0), pixel(png, 1, 0));
   EXPECT_EQ(pixel(same, 0, 1), pixel(png, 0, 1));
 }
@@ -138,6 +250,8 @@ TEST(Picture, ResampledKeepsAnEvenColourAndMeansOfHalves) {
 class OfAPictureFolder : public testing::Test {
  protected:
   void SetUp() override {
+    for (const char* hidden : {".git/x.png", "cat/.ipynb_checkpoints/0.PNG", ".hidden/y/z.jpeg", "ant/.z.png"})
+      folder.write(hidden, kPng);
     for (int i = 0; i < 6; ++i) folder.write("cat/" + std::to_string(i) + ".PNG", kPng);
     for (int i = 0; i < 4; ++i) folder.write("ant/more/" + std::to_string(i) + ".jpeg", kJpeg);
     folder.write("README.txt", "");
@@ -158,6 +272,14 @@ TEST_F(OfAPictureFolder, ClassesAreItsFolders) {
   const auto [training, held_out] = found.split(0.3);
   EXPECT_EQ(training.names.size() + held_out.names.size(), 10u);
   EXPECT_THAT(test::thrown_message([&] { PictureFolder::open(folder / "empty"); }), HasSubstr("no pictures in"));
+}
+
+TEST_F(OfAPictureFolder, WhatIsHiddenIsNoneAndNamesAreUtf8) {
+  const test::TemporaryFolder other;
+  other.write("hidden/.git/x/y.png", kPng);
+  EXPECT_FALSE(PictureFolder::is_one(other / "hidden"));
+  other.write("latin/caf\xe9/x.png", kPng);
+  EXPECT_THAT(test::thrown_message([&] { PictureFolder::open(other / "latin"); }), HasSubstr("must be UTF-8"));
 }
 
 TEST_F(OfAPictureFolder, SamplesAreOneForAnyRanksAndThreads) {

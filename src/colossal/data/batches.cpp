@@ -10,6 +10,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/order.h"
+#include "colossal/data/position_number.h"
 
 namespace colossal::data {
 namespace {
@@ -80,8 +81,8 @@ class SampleReader final : public BatchReader {
   nlohmann::json position() const override { return {{"epoch", row_ / count_}, {"position", row_ % count_}}; }
 
   void seek(const nlohmann::json& state) override {
-    const int64_t epoch = state.at("epoch"), position = state.at("position");
-    require(epoch >= 0 && epoch < (int64_t{1} << 31) && position >= 0 && position < count_, "data",
+    const int64_t epoch = position_number(state, "epoch"), position = position_number(state, "position");
+    require(epoch < (int64_t{1} << 31) && position < count_, "data",
             "the checkpoint's data position is damaged: epoch ", epoch, ", position ", position);
     row_ = epoch * count_ + position;
   }
@@ -135,6 +136,10 @@ void Batches::want(std::vector<TokenRun> tokens) {
   producer_ = {};  // which reads them
   wanted_ = std::move(tokens);
   move_to(*next_);
+}
+
+void Batches::tell(const std::vector<std::string>& notices) {
+  notices_.insert(notices_.end(), notices.begin(), notices.end());
 }
 
 void Batches::rewind() { move_to(*first_); }

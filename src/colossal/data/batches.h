@@ -108,6 +108,8 @@ class Batches {
   Batch next();
   /// What was passed over on the way to the last batch and those before it, since the last call.
   std::vector<std::string> take_notices() { return std::exchange(notices_, {}); }
+  /// The next take_notices() begins with these: of what was passed over before there were batches.
+  void tell(const std::vector<std::string>& notices);
   int64_t samples() const { return reader_->samples(); }  ///< of an epoch; -1: not known
   /// The batches to come are asked for with these tokens wanted (Batch::wanted): those that a rank takes, where ranks
   /// share the tokens of a row.

@@ -3,47 +3,72 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <atomic>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/json_lines.h"
+#include "colossal/data/position_number.h"
 
 namespace colossal::data {
 namespace {
 
 constexpr size_t kRecordsAhead = 256;
 constexpr int64_t kBytesAhead = 1 << 20;
-constexpr int64_t kNamedFaults = 20;  // then every thousandth
 
 std::vector<int64_t> tokens_of(const Record& record, const std::vector<std::string>& columns,
                                const text::Tokenizer& tokenizer) {
   const nlohmann::json object = parse_json_line(record.line, *record.path, record.number);
-  std::vector<int64_t> tokens = tokenizer.encode(text_of_columns(object, columns, *record.path, record.number));
-  if (tokenizer.end_id() >= 0) tokens.push_back(tokenizer.end_id());
-  return tokens;
+  const std::string text = text_of_columns(object, columns, *record.path, record.number);
+  try {
+    std::vector<int64_t> tokens = tokenizer.encode(text);
+    if (tokenizer.end_id() >= 0) tokens.push_back(tokenizer.end_id());
+    return tokens;
+  } catch (const Error& error) {
+    throw Error("data", concat(record.place(), ": ", error.message()));
+  }
+}
+
+/// Another one for a tokenizer with other tokens, or that cuts text in another way.
+std::string checksum_of(const text::Tokenizer& tokenizer) {
+  constexpr const char* kText =
+      "The 3 quick  brown\tfoxes' 1,234.5 jumps\n\n  don't_stop; na\xc3\xafve \xe4\xbd\xa0\xe5\xa5\xbd "
+      "\xf0\x9f\x99\x82 int main() { return x->y != 0xFF; }";
+  Checksum sum;
+  for (int64_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const std::string token = tokenizer.spelling(id) + "\n";
+    sum.update(token.data(), token.size());
+  }
+  const std::vector<int64_t> tokens = tokenizer.encode(kText);
+  sum.update(tokens.data(), tokens.size() * sizeof(int64_t));
+  return "checksum " + sum.hex().substr(0, 16);
+}
+
+RecordOptions records_of(const DocumentStreamOptions& options) {
+  RecordOptions records = options.records;
+  records.columns = options.columns;
+  return records;
 }
 
 int64_t epochs_of(const MixPosition& position) {
   int64_t epochs = 0;
-  for (const SourcePosition& source : position.sources) epochs += source.epoch;
+  for (const auto& [name, source] : position.sources) epochs += source.epoch;
   return epochs;
 }
 
 nlohmann::json describe(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
                         const DocumentStreamOptions& o) {
   nlohmann::json each = nlohmann::json::object();
-  for (const StreamSource& source : sources) {
-    require(!each.contains(source.name), "data", "two sources are called ", source.name, "; give each its own name");
+  for (const StreamSource& source : sources)
     each[source.name] = {{"weight", source.weight}, {"files", source.contents()}};
-  }
   nlohmann::json traits = {{"sources", each},
                            {"columns", o.columns},
                            {"held_out", o.records.held_out},
                            {"shuffle_bytes", o.records.shuffle ? o.records.shuffle_bytes : 0},
                            {"longest_line", o.records.longest_line},
+                           {"tokenizer", checksum_of(tokenizer)},
                            {"end_id", tokenizer.end_id()},
                            {"vocabulary", tokenizer.vocabulary_size()},
                            {"sequence", o.sequence},
@@ -59,7 +84,7 @@ DocumentStream::DocumentStream(std::vector<StreamSource> sources, std::shared_pt
     : tokenizer_(std::move(tokenizer)),
       options_(std::move(options)),
       traits_(std::make_shared<nlohmann::json>(describe(sources, *tokenizer_, options_))),
-      mix_(sources, options_.records) {
+      mix_(sources, records_of(options_)) {
   const DocumentStreamOptions& o = options_;
   require(o.sequence >= 1 && o.threads >= 1 && !o.columns.empty(), "data",
           "a stream needs a sequence, a thread and a column: got ", o.sequence, ", ", o.threads, ", ",
@@ -98,50 +123,56 @@ void DocumentStream::encode_ahead() {
     encoded_.push_back(std::move(document));
     if (encoded_.back().failure) break;
   }
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < encoded_.size(); i = next++)
-      if (!encoded_[i].failure) encode(encoded_[i]);
-  };
-  std::vector<std::jthread> others;
-  for (size_t i = 1; i < std::min<size_t>(options_.threads, encoded_.size()); ++i) others.emplace_back(work);
-  work();
+  text::for_each_index(encoded_.size(), options_.threads, [&](size_t i) {
+    if (!encoded_[i].failure) encode(encoded_[i]);
+  });
 }
 
 void DocumentStream::take_document() {
   if (encoded_.empty()) encode_ahead();
   Document document = std::move(encoded_.front());
   encoded_.pop_front();
-  for (const std::string& fault : document.faults) {
-    ++passed_over_;
-    if (passed_over_ <= kNamedFaults || passed_over_ % 1000 == 0)
-      notices_.push_back(concat("passed over: ", fault, " (", passed_over_, " so far)"));
-  }
+  document.passed_over = passed_over_.count();
+  for (const std::string& fault : document.faults) passed_over_.add(fault);
   if (document.failure) std::rethrow_exception(document.failure);
   const int64_t epochs = epochs_of(document.at);
   if (document.tokens.empty()) {
     require(epochs - first_epochs_ <= static_cast<int64_t>(document.at.sources.size()) + 1, "data",
-            "no text in whole epochs of the data, of which ", passed_over_, " lines or files could not be read; the ",
-            "last line was ", *document.record.path, ":", document.record.number);
+            "no text in whole epochs of the data, of which ", passed_over_.count(),
+            " lines or files could not be read; the ", "last line was ", document.record.place());
     return;
   }
   first_epochs_ = epochs;
+  require(!taken_.empty() || before_ < static_cast<int64_t>(document.tokens.size()), "data",
+          "the checkpoint's data position is damaged: token ", before_, " of ", document.record.place(), ", which has ",
+          document.tokens.size());
   available_ += static_cast<int64_t>(document.tokens.size());
   taken_.push_back(std::move(document));
+}
+
+/// Tokens [first, first + count) of taken_.
+void DocumentStream::copy_tokens(int64_t first, int64_t count, int64_t* out) const {
+  for (const Document& document : taken_) {
+    const auto size = static_cast<int64_t>(document.tokens.size());
+    const int64_t begin = std::min(first, size), copied = std::min(count, size - begin);
+    out = std::copy_n(document.tokens.begin() + begin, copied, out);
+    first -= begin;
+    count -= copied;
+    if (count == 0) return;
+  }
 }
 
 Batch DocumentStream::next(const std::vector<TokenRun>& wanted) {
   const int64_t sequence = options_.sequence, taken = options_.batch_size * sequence;
   while (available_ - before_ < taken + 1) take_document();
-  std::vector<int64_t> ids;
-  ids.reserve(available_);
-  for (const Document& document : taken_) ids.insert(ids.end(), document.tokens.begin(), document.tokens.end());
   const int64_t rows = options_.batch_size / options_.ranks;
   Batch batch = make_text_batch(rows, sequence);
   batch.wanted = wanted;
+  std::vector<int64_t> ids(rows * sequence + 1);  // of this rank's rows, and the last label
+  copy_tokens(before_ + options_.rank * rows * sequence, rows * sequence + 1, ids.data());
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t of_all = options_.rank * rows + row;
-    fill_text_row(ids.data() + before_ + of_all * sequence, options_.documents, tokenizer_->end_id(), batch, row);
+    fill_text_row(ids.data() + row * sequence, options_.documents, tokenizer_->end_id(), batch, row);
     const uint64_t seed = derive_seed(derive_seed(options_.records.seed, "rows"), static_cast<uint64_t>(row_ + of_all));
     if (options_.masking) hide_tokens(batch, row, seed, tokenizer_->end_id(), *options_.masking);
   }
@@ -157,51 +188,58 @@ Batch DocumentStream::next(const std::vector<TokenRun>& wanted) {
 }
 
 nlohmann::json DocumentStream::position() const {
-  const MixPosition at = !taken_.empty()     ? taken_.front().at
-                         : !encoded_.empty() ? encoded_.front().at
-                                             : mix_.position();
-  return {{"row", row_}, {"tokens_before", before_}, {"at", at.encode()}};
+  const bool begun = !taken_.empty();
+  const MixPosition at = begun ? taken_.front().at : !encoded_.empty() ? encoded_.front().at : mix_.position();
+  return {{"row", row_},
+          {"tokens_before", before_},
+          {"passed_over", begun ? taken_.front().passed_over : passed_over_.count()},
+          {"at", at.encode()}};
 }
 
 nlohmann::json DocumentStream::traits() const { return *traits_; }
 
 void DocumentStream::seek(const nlohmann::json& position) {
-  const int64_t row = position.at("row"), before = position.at("tokens_before");
+  const int64_t row = position_number(position, "row"), before = position_number(position, "tokens_before");
+  const int64_t passed_over = position_number(position, "passed_over");
   const MixPosition at = MixPosition::decode(position.at("at"));
-  require(row >= 0 && before >= 0, "data", "the checkpoint's data position is damaged: row ", row, ", ", before,
-          " tokens before it");
   mix_.seek(at);
   encoded_.clear();
   taken_.clear();
   available_ = 0;
   before_ = before;
   row_ = row;
+  passed_over_.begin_at(passed_over);
   first_epochs_ = epochs_of(at);
 }
 
-std::vector<std::string> DocumentStream::take_notices() { return std::exchange(notices_, {}); }
+std::vector<std::string> DocumentStream::take_notices() { return passed_over_.take_notices(); }
 
 Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
-                     const DocumentStreamOptions& options, int64_t tokens) {
-  RecordOptions held_out = options.records;
+                     const DocumentStreamOptions& options, int64_t tokens, std::vector<std::string>& notices) {
+  RecordOptions held_out = records_of(options);
   held_out.part = Part::HeldOut;
   held_out.shuffle = false;
   double sum = 0;
-  for (const StreamSource& source : sources) sum += source.weight;
+  std::map<std::string, const StreamSource*> by_name;  // the same text in whatever order they are given
+  for (const StreamSource& source : sources) sum += source.weight, by_name[source.name] = &source;
   std::vector<uint32_t> ids;
-  for (const StreamSource& source : sources) {
-    RecordSource records(source.paths, source.names, held_out);
-    const auto share = static_cast<int64_t>(static_cast<double>(tokens) * source.weight / sum) + 1;
+  PassedOver passed_over;
+  for (const auto& [name, source] : by_name) {
+    RecordSource records(source->paths, source->names, held_out);
+    const auto share = static_cast<int64_t>(static_cast<double>(tokens) * source->weight / sum) + 1;
     const size_t most = ids.size() + static_cast<size_t>(share);
     while (ids.size() < most && !records.at_end()) {
       try {
         for (const int64_t token : tokens_of(records.next(), options.columns, tokenizer))
           ids.push_back(static_cast<uint32_t>(token));
-      } catch (const Error&) {
+      } catch (const Error& error) {
         if (held_out.faults == Faults::Refuse) throw;
+        passed_over.add(error.message());
       }
     }
+    for (const std::string& fault : records.take_faults()) passed_over.add(fault);
   }
+  for (const std::string& notice : passed_over.take_notices()) notices.push_back("held out: " + notice);
   return Corpus::of(std::move(ids), tokenizer.end_id(), tokenizer.vocabulary_size());
 }
 

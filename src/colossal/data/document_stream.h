@@ -13,6 +13,7 @@
 #include "colossal/data/batches.h"
 #include "colossal/data/corpus.h"
 #include "colossal/data/masked_samples.h"
+#include "colossal/data/passed_over.h"
 #include "colossal/data/record_mix.h"
 #include "colossal/data/text_samples.h"
 #include "colossal/text/tokenizer.h"
@@ -35,7 +36,9 @@ struct DocumentStreamOptions {
 /// options of records alone: not from ranks, batch sizes or threads.
 ///
 /// Every rank reads and encodes all of it and takes its rows. A position is that of the record in which a row begins
-/// and how many of its tokens lie before; going there reads the blocks of lines around it again.
+/// and how many of its tokens lie before, with the count of what was passed over; going there reads the blocks of lines
+/// around it again. Sources are known by their names, the tokenizer by a checksum of its vocabulary and of what it
+/// makes of a text.
 /// Memory: a block of lines of each source (RecordOptions::shuffle_bytes) and 1 MiB of text that is being encoded.
 /// Errors: next() throws Error("data", ...) naming file and line: what cannot be read, with Faults::Refuse, before the
 /// batch that needs it; two epochs of a source in which no text was found.
@@ -58,7 +61,9 @@ class DocumentStream final : public BatchReader {
     std::vector<int64_t> tokens;
     std::exception_ptr failure;
     std::vector<std::string> faults;  // what was passed over on the way to it
+    int64_t passed_over = 0;          // before these
   };
+  void copy_tokens(int64_t first, int64_t count, int64_t* out) const;
   void encode_ahead();
   void encode(Document& document) const;
   void take_document();
@@ -72,13 +77,13 @@ class DocumentStream final : public BatchReader {
   int64_t before_ = 0;                    // tokens of the first of them that earlier rows had
   int64_t row_ = 0;
   int64_t first_epochs_ = 0;  // sum of the sources' epochs when a document with tokens was last met
-  int64_t passed_over_ = 0;
-  std::vector<std::string> notices_;
+  PassedOver passed_over_;
 };
 
 /// The first `tokens` held-out tokens or a few more, by the weights of the sources; fewer where they have no more.
 /// Errors: as DocumentStream's; nothing is held out.
+/// `notices`: gets a line for each record that was passed over.
 Corpus read_held_out(const std::vector<StreamSource>& sources, const text::Tokenizer& tokenizer,
-                     const DocumentStreamOptions& options, int64_t tokens);
+                     const DocumentStreamOptions& options, int64_t tokens, std::vector<std::string>& notices);
 
 }  // namespace colossal::data

@@ -1,6 +1,7 @@
 // clang-format off: jpeglib.h wants what stands before it.
 #include <cstdio>
 #include <jpeglib.h>
+#include <jerror.h>
 // clang-format on
 
 #include <algorithm>
@@ -20,6 +21,7 @@ constexpr int kExifMarker = JPEG_APP0 + 1;
 /// destructor is made below setjmp: a jump back would not run it.
 struct JpegErrors : jpeg_error_mgr {
   jmp_buf back;
+  bool is_damaged;
   char message[JMSG_LENGTH_MAX];
 };
 
@@ -33,7 +35,7 @@ struct JpegReading {
   JpegSource source{};
   jpeg_progress_mgr progress{};
   Picture picture;
-  std::vector<uint8_t> inks;  // a row of CMYK
+  std::vector<uint8_t> row;  // of CMYK, or one that nobody wants
   bool is_too_large = false;
   int orientation = 1;
 };
@@ -44,8 +46,16 @@ struct JpegReading {
   longjmp(errors->back, 1);
 }
 
+/// libjpeg goes on where a scan is damaged, with gray or with what it guesses. Other warnings, of bytes between markers
+/// or odd versions, leave the picture as it was.
 void jpeg_warns(j_common_ptr jpeg, int level) {
-  if (level < 0) ++jpeg->err->num_warnings;
+  if (level >= 0) return;
+  auto* errors = static_cast<JpegErrors*>(jpeg->err);
+  const int code = errors->msg_code;
+  const bool is_damage =
+      code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE || code == JWRN_ARITH_BAD_CODE || code == JWRN_MUST_RESYNC;
+  if (is_damage && !errors->is_damaged) errors->format_message(jpeg, errors->message);
+  errors->is_damaged = errors->is_damaged || is_damage;
 }
 
 void jpeg_begins(j_decompress_ptr) {}
@@ -96,14 +106,56 @@ void inks_to_rgb(const std::vector<uint8_t>& inks, uint8_t* rgb) {
     }
 }
 
-void set_scale(j_decompress_ptr jpeg, int64_t least_side) {
-  const int64_t shorter = std::min(jpeg->image_width, jpeg->image_height);
-  jpeg->scale_num = 8;
-  jpeg->scale_denom = 8;
-  while (jpeg->scale_num > 1 && shorter * (jpeg->scale_num / 2) / 8 >= least_side) jpeg->scale_num /= 2;
+/// The pixels [first, end) of `limit` that resample() needs of a part, and those around that chroma is made of.
+struct Span {
+  int64_t first, end;
+};
+
+Span needed(double begin, double length, int64_t side, int64_t limit) {
+  constexpr int64_t kChroma = 4;
+  const int64_t margin = resample_margin(length, side) + kChroma;
+  const auto first = static_cast<int64_t>(std::floor(begin)) - margin,
+             end = static_cast<int64_t>(std::ceil(begin + length)) + margin;
+  return {std::clamp<int64_t>(first, 0, limit - 1), std::clamp<int64_t>(end, 1, limit)};
 }
 
-bool read_jpeg(JpegReading& reading, std::string_view bytes, const LeastSide& least_side) {
+/// The smallest size in which the part has as many pixels as are made of it.
+void set_scale(j_decompress_ptr jpeg, const Shown& shown) {
+  const double shorter = std::min(shown.box.width, shown.box.height);
+  jpeg->scale_num = 8;
+  jpeg->scale_denom = 8;
+  while (jpeg->scale_num > 1 && shorter * (jpeg->scale_num / 2) / 8 >= static_cast<double>(shown.side))
+    jpeg->scale_num /= 2;
+}
+
+void read_jpeg_rows(JpegReading& reading, Span rows) {
+  j_decompress_ptr jpeg = &reading.jpeg;
+  Picture& picture = reading.picture;
+  picture.rgb.resize(picture.width * picture.height * 3);
+  const bool has_inks = jpeg->out_color_space == JCS_CMYK;
+  reading.row.resize(picture.width * 4);
+  if (rows.first > 0) jpeg_skip_scanlines(jpeg, static_cast<JDIMENSION>(rows.first));
+  while (jpeg->output_scanline < rows.end) {
+    uint8_t* to = picture.rgb.data() + (jpeg->output_scanline - rows.first) * picture.width * 3;
+    JSAMPROW row = has_inks ? reading.row.data() : to;
+    jpeg_read_scanlines(jpeg, &row, 1);
+    if (has_inks) inks_to_rgb(reading.row, to);
+  }
+  // Of rows that are skipped libjpeg reads the codes, which tells of damage, but those behind which none is read.
+  if (jpeg->output_scanline + 1 < jpeg->output_height)
+    jpeg_skip_scanlines(jpeg, jpeg->output_height - 1 - jpeg->output_scanline);
+  JSAMPROW last = reading.row.data();
+  if (jpeg->output_scanline < jpeg->output_height) jpeg_read_scanlines(jpeg, &last, 1);
+}
+
+/// Whether the end of the picture is among the bytes that were not read. Within a scan no such marker can stand.
+bool has_end(const JpegSource& source) {
+  const std::string_view rest(reinterpret_cast<const char*>(source.next_input_byte), source.bytes_in_buffer);
+  return rest.rfind("\xff\xd9") != std::string_view::npos;
+}
+
+/// All between setjmp and the end: false after an error.
+bool read_jpeg(JpegReading& reading, std::string_view bytes, const ShownPart& shown) {
   if (setjmp(reading.errors.back) != 0) return false;
   j_decompress_ptr jpeg = &reading.jpeg;
   jpeg_create_decompress(jpeg);
@@ -114,32 +166,40 @@ bool read_jpeg(JpegReading& reading, std::string_view bytes, const LeastSide& le
   jpeg_save_markers(jpeg, kExifMarker, 0xFFFF);
   jpeg_read_header(jpeg, TRUE);
   Picture& picture = reading.picture;
-  picture.width = picture.full_width = jpeg->image_width;
-  picture.height = picture.full_height = jpeg->image_height;
-  reading.is_too_large = int64_t{jpeg->image_width} * jpeg->image_height > kMostPixels;
+  const int64_t full_width = picture.width = jpeg->image_width, full_height = picture.height = jpeg->image_height;
+  reading.is_too_large = full_width * full_height > kMostPixels;
   if (reading.is_too_large) return false;
   reading.orientation = orientation_of(jpeg);
   const bool has_inks = jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK;
   jpeg->out_color_space = has_inks ? JCS_CMYK : JCS_RGB;
   const bool swaps = reading.orientation >= 5;
-  if (least_side)
-    set_scale(jpeg, swaps ? least_side(picture.height, picture.width) : least_side(picture.width, picture.height));
+  Shown part{};
+  if (shown) set_scale(jpeg, part = swaps ? shown(full_height, full_width) : shown(full_width, full_height));
   jpeg_start_decompress(jpeg);
-  const int64_t width = picture.width = jpeg->output_width, height = picture.height = jpeg->output_height;
-  picture.rgb.resize(width * height * 3);
-  if (has_inks) reading.inks.resize(width * 4);
-  while (jpeg->output_scanline < jpeg->output_height) {
-    uint8_t* to = picture.rgb.data() + int64_t{jpeg->output_scanline} * width * 3;
-    JSAMPROW row = has_inks ? reading.inks.data() : to;
-    jpeg_read_scanlines(jpeg, &row, 1);
-    if (has_inks) inks_to_rgb(reading.inks, to);
+  Span columns{0, jpeg->output_width}, rows{0, jpeg->output_height};
+  picture.scale_x = static_cast<double>(columns.end) / static_cast<double>(full_width);
+  picture.scale_y = static_cast<double>(rows.end) / static_cast<double>(full_height);
+  if (shown && reading.orientation == 1) {  // others are turned as a whole
+    columns = needed(part.box.left * picture.scale_x, part.box.width * picture.scale_x, part.side, columns.end);
+    rows = needed(part.box.top * picture.scale_y, part.box.height * picture.scale_y, part.side, rows.end);
+    auto left = static_cast<JDIMENSION>(columns.first), width = static_cast<JDIMENSION>(columns.end - columns.first);
+    jpeg_crop_scanline(jpeg, &left, &width);  // which may begin earlier
+    columns = {left, int64_t{left} + width};
   }
+  picture.left = columns.first;
+  picture.top = rows.first;
+  picture.width = columns.end - columns.first;
+  picture.height = rows.end - rows.first;
+  read_jpeg_rows(reading, rows);
+  // Several scans were read to their end before the first row was made.
+  if (!jpeg_has_multiple_scans(jpeg) && jpeg->unread_marker != JPEG_EOI && !has_end(reading.source))
+    reading.source.is_cut_short = true;
   return true;
 }
 
 }  // namespace
 
-Picture decode_jpeg(std::string_view bytes, const std::string& name, const LeastSide& least_side, int& orientation) {
+Picture decode_jpeg(std::string_view bytes, const std::string& name, const ShownPart& shown, int& orientation) {
   JpegReading reading;
   reading.jpeg.err = jpeg_std_error(&reading.errors);
   reading.errors.error_exit = jpeg_fails;
@@ -150,13 +210,14 @@ Picture decode_jpeg(std::string_view bytes, const std::string& name, const Least
   reading.source.resync_to_restart = jpeg_resync_to_restart;
   reading.source.term_source = jpeg_begins;
   reading.progress.progress_monitor = jpeg_counts_scans;
-  const bool done = read_jpeg(reading, bytes, least_side);
+  const bool done = read_jpeg(reading, bytes, shown);
   const bool is_cut_short = reading.source.is_cut_short;
   jpeg_destroy_decompress(&reading.jpeg);
   require(!reading.is_too_large, "data", name, " has ", reading.picture.width, " x ", reading.picture.height,
           " pixels, more than ", kMostPixels);
   require(done, "data", name, " cannot be read as JPEG: ", static_cast<const char*>(reading.errors.message));
   require(!is_cut_short, "data", name, " is cut short");
+  require(!reading.errors.is_damaged, "data", name, " is damaged: ", static_cast<const char*>(reading.errors.message));
   orientation = reading.orientation;
   return std::move(reading.picture);
 }

@@ -7,6 +7,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
+#include "colossal/data/text_files.h"
+#include "colossal/data/visible_files.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::data {
@@ -18,43 +20,39 @@ constexpr std::string_view kMark = "\xef\xbb\xbf";  // byte order mark
 constexpr std::array<std::string_view, 8> kJsonLines = {".jsonl",     ".ndjson",     ".jsonl.gz", ".jsonl.zst",
                                                         ".ndjson.gz", ".ndjson.zst", ".json.gz",  ".json.zst"};
 
-bool is_whole_utf8(std::string_view text) {
-  while (!text.empty()) {
-    // Of most texts most bytes are ASCII.
-    const auto other = std::find_if(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) < 0; });
-    text.remove_prefix(other - text.begin());
-    if (text.empty()) return true;
-    const text::Utf8Character next = text::first_character(text);
-    if (next.kind != text::Utf8::Complete) return false;
-    text.remove_prefix(next.length);
-  }
-  return true;
-}
-
 }  // namespace
 
 bool is_json_lines(std::string_view path) {
   return std::any_of(kJsonLines.begin(), kJsonLines.end(), [&](std::string_view end) { return path.ends_with(end); });
 }
 
-std::vector<std::string> json_lines_files(const std::string& path) {
+bool is_parquet(std::string_view path) { return path.ends_with(".parquet"); }
+
+bool is_record_file(std::string_view path) { return is_json_lines(path) || is_parquet(path); }
+
+std::vector<std::string> record_files(const std::string& path) {
   std::error_code failed;
   require(fs::exists(path, failed), "data", "no such file or folder: ", path);
-  if (!fs::is_directory(path, failed)) return {path};
-  std::vector<std::string> files;
-  try {
-    for (auto entry = fs::recursive_directory_iterator(path); entry != fs::recursive_directory_iterator(); ++entry) {
-      const bool is_hidden = entry->path().filename().string().starts_with(".");
-      if (is_hidden && entry->is_directory()) entry.disable_recursion_pending();
-      if (!is_hidden && entry->is_regular_file() && is_json_lines(entry->path().string()))
-        files.push_back(entry->path().string());
-    }
-  } catch (const fs::filesystem_error& error) {
-    throw Error("data", concat("cannot read ", path, ": ", error.code().message()));
+  if (!fs::is_directory(path, failed)) {
+    require_utf8_name(path);
+    return {path};
   }
-  require(!files.empty(), "data", "no files of JSON lines (.jsonl, .jsonl.gz, .jsonl.zst, .ndjson) in ", path);
-  std::sort(files.begin(), files.end());
+  const std::vector<std::string> files = visible_files(path, is_record_file);
+  require(!files.empty(), "data", "no files of JSON lines (.jsonl, .jsonl.gz, .jsonl.zst, .ndjson) and no .parquet in ",
+          path);
   return files;
+}
+
+bool is_record_folder(const std::string& path) {
+  std::error_code failed;
+  if (!fs::is_directory(path, failed) || !has_visible_file(path, is_record_file)) return false;
+  for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed))
+    if (entry->is_regular_file() && is_record_file(entry->path().string())) return true;
+  // A README beside the folders of the data does not make them a folder of texts; texts among them do.
+  const std::vector<std::string> texts = text_files(path, {});
+  return std::none_of(texts.begin(), texts.end(), [&](const std::string& text) {
+    return fs::path(text).lexically_relative(path).has_parent_path();
+  });
 }
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
@@ -62,7 +60,7 @@ bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") 
 nlohmann::json parse_json_line(std::string_view line, const std::string& path, int64_t number) {
   const std::string where = concat(path, ":", number);
   if (number == 1 && line.starts_with(kMark)) line.remove_prefix(kMark.size());
-  require(is_whole_utf8(line), "data", where, ": not UTF-8; convert the file, for instance with iconv -t UTF-8");
+  require(text::is_utf8(line), "data", where, ": not UTF-8; convert the file, for instance with iconv -t UTF-8");
   return parse_json_object(line, where, "data");
 }
 

@@ -11,10 +11,20 @@ namespace colossal::data {
 /// where it is packed.
 bool is_json_lines(std::string_view path);
 
-/// The files that a path names: itself, or of a folder all files of JSON lines in it and in its folders, in the order
-/// of their names; hidden ones are left out.
-/// Errors ("data"): no such path, a folder without such files or that cannot be read.
-std::vector<std::string> json_lines_files(const std::string& path);
+/// Whether the name of a file says that it is a Parquet file.
+bool is_parquet(std::string_view path);
+
+/// Whether it is one of either.
+bool is_record_file(std::string_view path);
+
+/// The files that a path names: itself, or of a folder all record files in it and in its folders, in the order
+/// of their names, as visible_files() finds them.
+/// Errors ("data"): no such path, a folder without such files or that cannot be read, a name that is not UTF-8.
+std::vector<std::string> record_files(const std::string& path);
+
+/// Whether a folder is one of records: their files lie in it, or in its folders and there no texts (text_files())
+/// beside them.
+bool is_record_folder(const std::string& path);
 
 /// Whether nothing but white space stands in a line; those are no records.
 bool is_blank(std::string_view line);

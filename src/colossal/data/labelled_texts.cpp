@@ -13,7 +13,8 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/json_lines.h"
-#include "colossal/data/line_reader.h"
+#include "colossal/data/passed_over.h"
+#include "colossal/data/record_lines.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::data {
@@ -45,15 +46,6 @@ LabelledLine parse_tab_line(const std::string& line, const std::string& where) {
   require(tab != std::string::npos && tab > 0, "data", where, ": a line must be `label<tab>text`: got ",
           printable(line.substr(0, 40)));
   return {line.substr(0, tab), line.substr(tab + 1)};
-}
-
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const text::Utf8Character next = text::first_character(text);
-    if (next.kind != text::Utf8::Complete) return false;
-    text.remove_prefix(next.length);
-  }
-  return true;
 }
 
 /// The i of `LABEL_i`, or nothing of any other label.
@@ -113,15 +105,30 @@ void number_classes(const std::vector<std::string>& labels, bool are_numbers, La
 }  // namespace
 
 LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions& options) {
-  const bool is_json = is_json_lines(path);
+  const bool is_json = is_record_file(path);
   std::vector<std::string> labels, places;
   LabelledTexts read;
-  LineReader lines(path, options.longest_line);
+  std::vector<std::string> columns = options.text_columns;
+  columns.push_back(options.label_column);
+  const auto lines = RecordLines::open(path, options.longest_line, {}, columns);
+  int64_t bytes = 0;
   Checksum sum;
-  int64_t left_out = 0;
-  for (std::string line; lines.next(line);) {
-    const int64_t number = lines.position().lines;
-    require(lines.position().offset <= kLargestFile, "data", path, " has more than ", kLargestFile, " bytes unpacked");
+  PassedOver passed_over;
+  const auto next_line = [&](std::string& line) {
+    try {
+      return lines->next(line);
+    } catch (const Error& error) {
+      const std::string what =
+          concat(path, ":", lines->position().lines + 1, ": the rest of the file cannot be read: ", error.message());
+      if (options.faults == Faults::Refuse) throw Error("data", what);
+      passed_over.add(what);
+      return false;
+    }
+  };
+  for (std::string line; next_line(line);) {
+    const int64_t number = lines->position().lines;
+    bytes += static_cast<int64_t>(line.size()) + 1;
+    require(bytes <= kLargestFile, "data", path, " has more than ", kLargestFile, " bytes unpacked");
     sum.update(line.data(), line.size());
     sum.update("\n", 1);
     if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
@@ -129,22 +136,23 @@ LabelledTexts read_labelled_texts(const std::string& path, const LabelledOptions
     if (line.empty() || (is_json && is_blank(line))) continue;
     const std::string where = concat(path, ":", number);
     try {
-      require(!lines.is_cut(), "data", where, ": a line of more than ", options.longest_line,
+      require(!lines->is_cut(), "data", where, ": a line of more than ", options.longest_line,
               " bytes (data.longest_line)");
       LabelledLine parsed = is_json ? labelled_record(line, path, number, options) : parse_tab_line(line, where);
-      require(is_utf8(parsed.label), "data", where, ": a label must be UTF-8: got ", printable(parsed.label),
+      require(text::is_utf8(parsed.label), "data", where, ": a label must be UTF-8: got ", printable(parsed.label),
               "; convert the file, for instance with iconv -f LATIN1 -t UTF-8");
       labels.push_back(std::move(parsed.label));
       places.push_back(where);
       read.texts.push_back(std::move(parsed.text));
-    } catch (const Error&) {
+    } catch (const Error& error) {
       if (options.faults == Faults::Refuse) throw;
-      ++left_out;
+      passed_over.add(error.message());
     }
   }
   require(!labels.empty(), "data", path, " holds no texts",
-          left_out > 0 ? concat(": ", left_out, " lines are none") : "");
+          passed_over.count() > 0 ? concat(": ", passed_over.count(), " lines are none") : "");
   number_classes(labels, are_numbers(labels, places), read);
+  read.passed_over = passed_over.take_notices();
   read.fingerprint = concat(read.texts.size(), " texts, ", sum.hex());
   return read;
 }

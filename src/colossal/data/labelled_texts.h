@@ -18,6 +18,7 @@ struct LabelledTexts {
   std::vector<std::string> names{};  ///< of the classes, in their order; empty: labels are numbers
   bool are_unnamed = false;          ///< every label is LABEL_i, as transformers calls class i where it has no name
   std::string fingerprint;           ///< changes with the file: what a data position in a checkpoint refers to
+  std::vector<std::string> passed_over{};  ///< notices of lines that were left out, for people
 
   /// Numbers the classes as `order` has their names; LABEL_i is a name here. Nothing where labels are numbers.
   /// Errors ("data"): a name that is not in `order`.
@@ -31,10 +32,10 @@ struct LabelledOptions {
   std::vector<std::string> text_columns = {"text"};  ///< whose texts are one
   std::string label_column = "label";
   int64_t longest_line = 16 << 20;  ///< bytes; a longer one is a fault
-  Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this are left out, and counted in the fingerprint
+  Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this, and the rest of a damaged file, are left out
 };
 
-/// Reads a file of one text a line: of JSON lines (is_json_lines(): also packed) objects {"text": "...", "label": 1},
+/// Reads a file of one text a line: of JSON lines (also packed) and Parquet objects {"text": "...", "label": 1},
 /// of any other file, which may be packed too, `label<tab>text`. Empty lines are passed over. Labels are all numbers
 /// from 0, or all names, which get numbers in the order of the alphabet; where all are LABEL_i, these are classes i,
 /// without names.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "colossal/base/error.h"
+
 namespace colossal::data {
 namespace {
 
@@ -12,12 +14,14 @@ constexpr int64_t kLinePiece = 1 << 16;
 
 LineReader::LineReader(const std::string& path, int64_t longest, LinePosition start)
     : file_(UnpackedFile::open(path)), longest_(longest), position_(start), piece_(kLinePiece) {
-  if (start.offset > 0) file_->skip(start.offset);
+  const int64_t skipped = start.offset > 0 ? file_->skip(start.offset) : 0;
+  require(skipped == start.offset, "data", "the checkpoint's data position is damaged: byte ", start.offset, " of ",
+          path, ", which has ", skipped);
 }
 
 bool LineReader::fill() {
   if (begin_ < end_) return true;
-  begin_ = 0;
+  begin_ = end_ = 0;  // also where reading fails
   end_ = file_->read(piece_.data(), kLinePiece);
   return end_ > 0;
 }

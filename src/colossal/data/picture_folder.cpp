@@ -13,6 +13,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/picture.h"
+#include "colossal/data/visible_files.h"
 
 namespace colossal::data {
 namespace {
@@ -22,25 +23,12 @@ namespace fs = std::filesystem;
 constexpr int64_t kLargestPicture = int64_t{256} << 20;  // bytes of a file
 constexpr double kShown = 7.0 / 8;                       // of the shorter side, without augmentation
 constexpr int kTries = 10;
-constexpr int64_t kNamedPictures = 20;
 
-bool is_picture(const fs::path& path) {
-  std::string end = path.extension().string();
+bool is_picture(const std::string& path) {
+  std::string end = fs::path(path).extension().string();
   std::transform(end.begin(), end.end(), end.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
-  return !path.filename().string().starts_with(".") && (end == ".png" || end == ".jpg" || end == ".jpeg");
+  return end == ".png" || end == ".jpg" || end == ".jpeg";
 }
-
-std::vector<std::string> pictures_in(const fs::path& folder) {
-  std::vector<std::string> found;
-  for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (is_picture(entry.path()) && entry.is_regular_file()) found.push_back(entry.path().string());
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-struct Box {
-  double left, top, width, height;
-};
 
 /// Of a picture of that size, the part that a sample shows.
 Box shown_part(int64_t width, int64_t height, uint64_t seed, const PictureOptions& options) {
@@ -60,14 +48,9 @@ Box shown_part(int64_t width, int64_t height, uint64_t seed, const PictureOption
 }  // namespace
 
 bool PictureFolder::is_one(const std::string& path) {
-  std::error_code failed;
-  for (fs::directory_iterator entry(path, failed), end; !failed && entry != end; entry.increment(failed)) {
-    if (!entry->is_directory()) continue;
-    for (fs::recursive_directory_iterator file(entry->path(), failed), last; !failed && file != last;
-         file.increment(failed))
-      if (is_picture(file->path())) return true;
-  }
-  return false;
+  return has_visible_file(path, [&](const std::string& file) {
+    return is_picture(file) && fs::path(file).parent_path() != fs::path(path);
+  });
 }
 
 PictureFolder PictureFolder::open(const std::string& path) {
@@ -78,7 +61,7 @@ PictureFolder PictureFolder::open(const std::string& path) {
       if (entry.is_directory() && !entry.path().filename().string().starts_with(".")) classes.push_back(entry.path());
     std::sort(classes.begin(), classes.end());
     for (const fs::path& each : classes) {
-      const std::vector<std::string> found = pictures_in(each);
+      const std::vector<std::string> found = visible_files(each.string(), is_picture);
       if (found.empty()) continue;
       for (const std::string& file : found) {
         folder.names.push_back(fs::path(file).lexically_relative(path).string());
@@ -122,6 +105,9 @@ PictureSamples::PictureSamples(PictureFolder folder, PictureOptions options)
               *std::min_element(o.deviation.begin(), o.deviation.end()) > 0,
           "data", "pictures need a side and the mean and deviation (above 0) of three channels: got side ", o.side,
           ", ", o.mean.size(), " and ", o.deviation.size(), " numbers");
+  for (size_t c = 0; c < 3; ++c)
+    for (size_t value = 0; value < 256; ++value)
+      values_[c][value] = static_cast<float>((static_cast<double>(value) / 255 - o.mean[c]) / o.deviation[c]);
   Checksum sum;
   for (const std::string& name : folder_.names) {
     std::error_code failed;
@@ -140,25 +126,18 @@ void PictureSamples::read(int64_t index, uint64_t seed, float* out) const {
   const auto file = InputFile::open(path);
   require(file->size() <= kLargestPicture, "data", path, " has more than ", kLargestPicture, " bytes");
   const int64_t side = options_.side;
+  Box box{};
   const Picture picture = decode_picture(file->content(), path, [&](int64_t width, int64_t height) {
-    const Box box = shown_part(width, height, seed, options_);
-    const double shorter = static_cast<double>(std::min(width, height)), part = std::min(box.width, box.height);
-    return static_cast<int64_t>(std::ceil(static_cast<double>(side) * shorter / part));
+    return Shown{box = shown_part(width, height, seed, options_), side};
   });
-  const Box box = shown_part(picture.full_width, picture.full_height, seed, options_);
-  const double x = static_cast<double>(picture.width) / static_cast<double>(picture.full_width),
-               y = static_cast<double>(picture.height) / static_cast<double>(picture.full_height);
-  const Picture part = resample(picture, box.left * x, box.top * y, box.width * x, box.height * y, side);
+  const Picture part = resample(picture, box, side);
   const bool mirrored = options_.augment && derive_seed(seed, uint64_t{0}) % 2 == 1;
-  for (int64_t c = 0; c < 3; ++c) {
-    const auto scale = static_cast<float>(1 / (255 * options_.deviation[c])),
-               shift = static_cast<float>(-options_.mean[c] / options_.deviation[c]);
+  for (int64_t c = 0; c < 3; ++c)
     for (int64_t row = 0; row < side; ++row, out += side)
       for (int64_t i = 0; i < side; ++i) {
         const int64_t from = mirrored ? side - 1 - i : i;
-        out[i] = static_cast<float>(part.rgb[(row * side + from) * 3 + c]) * scale + shift;
+        out[i] = values_[c][part.rgb[(row * side + from) * 3 + c]];
       }
-  }
 }
 
 void PictureSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const {
@@ -173,8 +152,7 @@ void PictureSamples::fill(int64_t index, uint64_t seed, Batch& batch, int64_t ro
         throw Error("data", concat(error.message(), "; to train without it set data.faults = \"skip\""));
       if (tried + 1 >= count()) throw;
       const std::lock_guard lock(mutex_);
-      if (++passed_over_ <= kNamedPictures || passed_over_ % 1000 == 0)
-        notices_.push_back(concat("passed over: ", error.message(), " (", passed_over_, " so far)"));
+      passed_over_.add(error.message());
     }
   }
 }
@@ -187,7 +165,7 @@ nlohmann::json PictureSamples::traits() const {
 
 std::vector<std::string> PictureSamples::take_notices() const {
   const std::lock_guard lock(mutex_);
-  return std::exchange(notices_, {});
+  return passed_over_.take_notices();
 }
 
 }  // namespace colossal::data

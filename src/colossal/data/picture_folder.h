@@ -1,25 +1,27 @@
 // Folders of pictures, one for each class, as samples that are read from the disk when they are wanted.
 #pragma once
+#include <array>
 #include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "colossal/data/batches.h"
+#include "colossal/data/passed_over.h"
 #include "colossal/data/record_source.h"
 
 namespace colossal::data {
 
 /// The pictures of a folder and the class of each: <folder>/<class>/**.png, .jpg or .jpeg, in either case. Classes are
-/// numbered in the order of their names; files beside their folders, hidden ones and those of other endings are left
-/// out.
+/// numbered in the order of their names; files beside their folders, hidden ones, hidden folders and other endings are
+/// left out.
 struct PictureFolder {
   std::string path;
   std::vector<std::string> names;  ///< of the pictures, within the folder, in their order
   std::vector<int64_t> labels;
   std::vector<std::string> classes;
 
-  /// Errors ("data"): no such folder, no picture in it.
+  /// Errors ("data"): no such folder, no picture in it, a name that is not UTF-8.
   static PictureFolder open(const std::string& path);
   /// Whether there is a folder of that kind.
   static bool is_one(const std::string& path);
@@ -59,9 +61,9 @@ class PictureSamples final : public Samples {
   PictureFolder folder_;
   PictureOptions options_;
   std::string fingerprint_;
-  mutable std::mutex mutex_;  // of what threads passed over
-  mutable std::vector<std::string> notices_;
-  mutable int64_t passed_over_ = 0;
+  std::array<std::array<float, 256>, 3> values_{};  // of a channel's bytes, in a sample
+  mutable std::mutex mutex_;                        // of what threads passed over
+  mutable PassedOver passed_over_;
 };
 
 }  // namespace colossal::data

@@ -15,7 +15,6 @@ struct PngReading {
   std::string_view bytes;
   std::string error;
   Picture picture;
-  std::vector<png_bytep> rows;
   bool is_too_large = false;
   int orientation = 1;
 };
@@ -41,7 +40,6 @@ void ask_for_rgb(png_structp png) {
   png_set_expand_gray_1_2_4_to_8(png);
   png_set_gray_to_rgb(png);
   png_set_strip_alpha(png);
-  png_set_interlace_handling(png);
 }
 
 /// All between setjmp and the end: false after an error.
@@ -53,17 +51,20 @@ bool read_rows(png_structp png, png_infop info, PngReading& reading) {
   png_set_chunk_malloc_max(png, 8 << 20);
   png_read_info(png, info);
   const int64_t width = png_get_image_width(png, info), height = png_get_image_height(png, info);
-  reading.picture.width = reading.picture.full_width = width;
-  reading.picture.height = reading.picture.full_height = height;
-  reading.is_too_large = width > kMostPixels / height;
+  reading.picture.width = width;
+  reading.picture.height = height;
+  reading.is_too_large = width > kMostPixels / height || std::max(width, height) > kLongestSide;
   if (reading.is_too_large) return false;
+  // Before anything is allocated: more than so much no byte of a deflated stream stands for.
+  constexpr size_t kMostUnpacked = 1032;
+  if (png_get_rowbytes(png, info) * height / kMostUnpacked > reading.bytes.size()) png_error(png, "cut short");
   ask_for_rgb(png);
+  const int passes = png_set_interlace_handling(png);
   png_read_update_info(png, info);
   if (png_get_rowbytes(png, info) != static_cast<size_t>(width) * 3) png_error(png, "of an unknown kind");
   reading.picture.rgb.resize(width * height * 3);
-  reading.rows.resize(height);
-  for (int64_t y = 0; y < height; ++y) reading.rows[y] = reading.picture.rgb.data() + y * width * 3;
-  png_read_image(png, reading.rows.data());
+  for (int pass = 0; pass < passes; ++pass)
+    for (int64_t y = 0; y < height; ++y) png_read_row(png, reading.picture.rgb.data() + y * width * 3, nullptr);
   png_read_end(png, info);
   png_bytep exif = nullptr;
   png_uint_32 size = 0;
@@ -81,7 +82,7 @@ Picture decode_png(std::string_view bytes, const std::string& name, int& orienta
   const bool done = info != nullptr && read_rows(png, info, reading);
   png_destroy_read_struct(&png, &info, nullptr);
   require(!reading.is_too_large, "data", name, " has ", reading.picture.width, " x ", reading.picture.height,
-          " pixels, more than ", kMostPixels);
+          " pixels, more than ", kMostPixels, " or ", kLongestSide, " in a row or column");
   require(done, "data", name, " cannot be read as PNG: ", reading.error);
   orientation = reading.orientation;
   return std::move(reading.picture);

@@ -1,14 +1,18 @@
 #include "colossal/data/record_mix.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/checksum.h"
 #include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
 #include "colossal/base/seed.h"
 #include "colossal/data/json_lines.h"
+#include "colossal/data/position_number.h"
 #include "colossal/data/stored_tokens.h"
+#include "colossal/text/utf8.h"
 
 namespace colossal::data {
 namespace {
@@ -19,8 +23,10 @@ constexpr size_t kMostFilesListed = 1000;
 
 StreamSource StreamSource::open(const std::string& name, const std::string& path, double weight) {
   namespace fs = std::filesystem;
-  require(weight > 0, "data", "the weight of a source must be above 0: got ", weight, " of ", name);
-  StreamSource source{name, weight, json_lines_files(path)};
+  require(weight > 0 && std::isfinite(weight), "data", "the weight of a source must be a number above 0: got ", weight,
+          " of ", name);
+  require(text::is_utf8(name), "data", "the name of a source must be UTF-8: got ", printable(name));
+  StreamSource source{name, weight, record_files(path)};
   std::error_code failed;
   const bool is_folder = fs::is_directory(path, failed);
   for (const std::string& file : source.paths)
@@ -42,28 +48,36 @@ nlohmann::json StreamSource::contents() const {
 }
 
 nlohmann::json MixPosition::encode() const {
-  nlohmann::json list = nlohmann::json::array();
-  for (const SourcePosition& source : sources) list.push_back(source.encode());
-  return {{"records", records}, {"sources", list}};
+  nlohmann::json each = nlohmann::json::object();
+  for (const auto& [name, source] : sources) each[name] = source.encode();
+  return {{"records", records}, {"sources", each}};
 }
 
 MixPosition MixPosition::decode(const nlohmann::json& state) {
-  MixPosition position{.records = state.at("records")};
-  for (const nlohmann::json& source : state.at("sources")) position.sources.push_back(SourcePosition::decode(source));
+  MixPosition position{.records = position_number(state, "records")};
+  require(state.contains("sources") && state["sources"].is_object(), "data",
+          "the checkpoint's data position is damaged: it does not name its sources");
+  for (const auto& [name, source] : state["sources"].items())
+    position.sources.emplace(name, SourcePosition::decode(source));
   return position;
 }
 
 RecordMix::RecordMix(const std::vector<StreamSource>& sources, const RecordOptions& options)
     : seed_(derive_seed(options.seed, "mix")) {
   require(!sources.empty(), "data", "a stream needs a source");
+  std::map<std::string, const StreamSource*> by_name;
+  for (const StreamSource& source : sources)
+    require(by_name.emplace(source.name, &source).second, "data", "two sources are called ", source.name,
+            "; give each its own name");
   double sum = 0;
-  for (const StreamSource& source : sources) ends_.push_back(sum += source.weight);
-  for (double& end : ends_) end /= sum;
-  for (size_t i = 0; i < sources.size(); ++i) {
+  for (const auto& [name, source] : by_name) {
+    ends_.push_back(sum += source->weight);
     RecordOptions own = options;
-    own.seed = derive_seed(options.seed, sources[i].name);
-    sources_.emplace_back(sources[i].paths, sources[i].names, own);
+    own.seed = derive_seed(options.seed, name);
+    names_.push_back(name);
+    sources_.emplace_back(source->paths, source->names, own);
   }
+  for (double& end : ends_) end /= sum;
 }
 
 Record RecordMix::next() {
@@ -76,14 +90,17 @@ Record RecordMix::next() {
 
 MixPosition RecordMix::position() const {
   MixPosition position{.records = records_};
-  for (const RecordSource& source : sources_) position.sources.push_back(source.position());
+  for (size_t i = 0; i < sources_.size(); ++i) position.sources.emplace(names_[i], sources_[i].position());
   return position;
 }
 
 void RecordMix::seek(const MixPosition& position) {
-  require(position.records >= 0 && position.sources.size() == sources_.size(), "data",
-          "the checkpoint's data position is damaged: ", position.sources.size(), " sources, now ", sources_.size());
-  for (size_t i = 0; i < sources_.size(); ++i) sources_[i].seek(position.sources[i]);
+  for (const auto& [name, source] : position.sources)
+    require(std::find(names_.begin(), names_.end(), name) != names_.end(), "data",
+            "the checkpoint's data position is of a source ", printable(name), ", which [data] does not name");
+  for (const std::string& name : names_)
+    require(position.sources.contains(name), "data", "the checkpoint has no data position of the source ", name);
+  for (size_t i = 0; i < sources_.size(); ++i) sources_[i].seek(position.sources.at(names_[i]));
   records_ = position.records;
 }
 

@@ -16,8 +16,8 @@ struct StreamSource {
   double weight = 1;                          ///< the share of its records among all, times the sum of all weights
   std::vector<std::string> paths{}, names{};  ///< of its files; names are those that stay where the folder moves
 
-  /// The files of JSON lines that `path`, a file or a folder, names. Errors ("data"): none, or a weight that is
-  /// not positive.
+  /// The files of JSON lines that `path`, a file or a folder, names. Errors ("data"): none, a weight that is not a
+  /// positive number, a name that is not UTF-8.
   static StreamSource open(const std::string& name, const std::string& path, double weight);
   /// The size and a checksum of each file, by name, for people; of more than 1000 only their number and one checksum.
   nlohmann::json contents() const;
@@ -25,20 +25,23 @@ struct StreamSource {
 
 struct MixPosition {
   int64_t records = 0;
-  std::vector<SourcePosition> sources;
+  std::map<std::string, SourcePosition> sources;  ///< by name
   nlohmann::json encode() const;
+  /// Errors: position_number()'s.
   static MixPosition decode(const nlohmann::json& state);
 };
 
-/// Record n comes from a source that follows from (seed, n) and the weights alone.
+/// Record n comes from a source that follows from (seed, n) and the names and weights alone: the order in which the
+/// sources are given does not matter.
 /// Thread safety: one thread calls the members.
 class RecordMix {
  public:
+  /// Errors ("data"): no sources, two of one name; RecordSource's.
   RecordMix(const std::vector<StreamSource>& sources, const RecordOptions& options);
   /// Errors: RecordSource's.
   Record next();
   MixPosition position() const;
-  /// Errors: a position of another number of sources; RecordSource's.
+  /// Errors ("data"): a position of other sources; RecordSource's.
   void seek(const MixPosition& position);
   std::vector<std::string> take_faults();
 
@@ -46,7 +49,8 @@ class RecordMix {
   uint64_t seed_;
   int64_t records_ = 0;
   std::vector<double> ends_;  // of each source's part of [0, 1)
-  std::vector<RecordSource> sources_;
+  std::vector<std::string> names_;
+  std::vector<RecordSource> sources_;  // in the order of their names
 };
 
 }  // namespace colossal::data

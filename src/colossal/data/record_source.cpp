@@ -7,6 +7,7 @@
 #include "colossal/base/seed.h"
 #include "colossal/data/json_lines.h"
 #include "colossal/data/order.h"
+#include "colossal/data/position_number.h"
 
 namespace colossal::data {
 
@@ -16,14 +17,22 @@ nlohmann::json SourcePosition::encode() const {
 }
 
 SourcePosition SourcePosition::decode(const nlohmann::json& state) {
-  SourcePosition p{.epoch = state.at("epoch"),
-                   .block = state.at("block"),
-                   .file = state.at("file"),
-                   .line = {.offset = state.at("offset"), .lines = state.at("line")},
-                   .taken = state.at("taken")};
-  for (const int64_t number : {p.epoch, p.block, p.file, p.line.offset, p.line.lines, p.taken})
-    require(number >= 0, "data", "the checkpoint's data position is damaged: ", number, " in ", state.dump());
-  return p;
+  const auto number = [&](const char* key) { return position_number(state, key); };
+  return {.epoch = number("epoch"),
+          .block = number("block"),
+          .file = number("file"),
+          .line = {.offset = number("offset"), .lines = number("line")},
+          .taken = number("taken")};
+}
+
+std::string Record::place() const { return concat(*path, ":", number); }
+
+int64_t Record::held_bytes() const {
+  // A string that does not fit into itself is an allocation with an end, a header and rounding. The same number
+  // everywhere, or positions would not be.
+  constexpr int64_t kBeside = 96;
+  static_assert(sizeof(Record) + 32 <= kBeside);
+  return kBeside + static_cast<int64_t>(line.size());
 }
 
 RecordSource::RecordSource(std::vector<std::string> paths, std::vector<std::string> names, const RecordOptions& options)
@@ -39,6 +48,7 @@ void RecordSource::seek(const SourcePosition& position) {
   position_ = position;
   is_loaded_ = false;
   reader_.reset();
+  faults_.clear();
 }
 
 int64_t RecordSource::file_of(int64_t place) const {
@@ -59,26 +69,31 @@ bool RecordSource::is_wanted(const Record& record, int64_t file) const {
   return is_held_out == (options_.part == Part::HeldOut);
 }
 
+/// The next line of record.path, if there is one.
+bool RecordSource::next_line(Record& record) {
+  try {
+    if (!reader_) reader_ = RecordLines::open(*record.path, options_.longest_line, behind_.line, options_.columns);
+    if (!reader_->next(record.line)) return false;
+  } catch (const Error& error) {
+    fault(
+        concat(*record.path, ":", behind_.line.lines + 1, ": the rest of the file cannot be read: ", error.message()));
+    return false;
+  }
+  behind_.line = reader_->position();
+  record.number = behind_.line.lines;
+  return true;
+}
+
 /// The next line that is a record of this part; false at the end of the epoch.
 bool RecordSource::read_line(Record& record) {
   for (; place_ < static_cast<int64_t>(paths_.size()); ++place_, behind_.line = {}, reader_.reset()) {
     const int64_t file = file_of(place_);
-    try {
-      if (!reader_) reader_ = std::make_unique<LineReader>(*paths_[file], options_.longest_line, behind_.line);
-      while (reader_->next(record.line)) {
-        behind_.line = reader_->position();
-        record.number = behind_.line.lines;
-        record.path = paths_[file];
-        if (reader_->is_cut())
-          fault(concat(*record.path, ":", record.number, ": a line of more than ", options_.longest_line,
-                       " bytes (data.longest_line)"));
-        else if (!is_blank(record.line) && is_wanted(record, file))
-          return true;
-      }
-    } catch (const Error& error) {
-      if (options_.faults == Faults::Refuse) throw;
-      fault(concat(*paths_[file], ":", behind_.line.lines + 1,
-                   ": the rest of the file is passed over: ", error.message()));
+    record.path = paths_[file];
+    while (next_line(record)) {
+      if (reader_->is_cut())
+        fault(concat(record.place(), ": a line of more than ", options_.longest_line, " bytes (data.longest_line)"));
+      else if (!is_blank(record.line) && is_wanted(record, file))
+        return true;
     }
   }
   return false;
@@ -90,12 +105,18 @@ void RecordSource::load() {
   behind_ = position_;
   int64_t bytes = 0;
   const int64_t most = options_.shuffle ? options_.shuffle_bytes : 1;
-  Record record;
-  while (bytes < most && read_line(record)) {
-    bytes += static_cast<int64_t>(record.line.size()) + 1;
-    block_.push_back(std::move(record));
-    record = {};
+  const size_t told = faults_.size();
+  try {
+    for (Record record; bytes < most && read_line(record); record = {}) {
+      record.line.shrink_to_fit();  // it grew by doubling
+      bytes += record.held_bytes();
+      block_.push_back(std::move(record));
+    }
+  } catch (...) {
+    reader_.reset();  // which stands somewhere in the block
+    throw;
   }
+  if (position_.taken > 0) faults_.resize(told);
   behind_.file = place_;
   behind_.block = position_.block + 1;
   behind_.taken = 0;

@@ -34,11 +34,12 @@ class StoredBytes {
   const char* data() const { return piece_.data() + begin_; }
   int64_t size() const { return end_ - begin_; }
   void pass(int64_t count) { begin_ += count; }
-  /// To `count` bytes further on.
-  void jump(int64_t count) {
-    const int64_t held = std::min(count, size());
+  /// To `count` bytes further on, or to the end; how far.
+  int64_t jump(int64_t count) {
+    const int64_t held = std::min(count, size()), further = std::min(count - held, file_->size() - position_);
     pass(held);
-    position_ = std::min(file_->size(), position_ + count - held);
+    position_ += further;
+    return held + further;
   }
   const std::string& path() const { return file_->path(); }
 
@@ -58,7 +59,7 @@ class PlainFile final : public UnpackedFile {
     bytes_.pass(got);
     return got;
   }
-  void skip(int64_t count) override { bytes_.jump(count); }
+  int64_t skip(int64_t count) override { return bytes_.jump(count); }
 
  private:
   StoredBytes bytes_;
@@ -75,18 +76,19 @@ class GzipFile final : public UnpackedFile {
   int64_t read(char* out, int64_t count) override {
     for (;;) {
       if (!inside_ && !begin_member()) return 0;
-      require(bytes_.has_more(), "data", bytes_.path(),
-              " is damaged or cut short (unexpected end of stream); fetch it again");
+      const bool ends = !bytes_.has_more();  // then zlib may still hold what found no room before
       stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes_.data()));  // zlib's old interface: it reads
-      stream_.avail_in = static_cast<uInt>(bytes_.size());
+      stream_.avail_in = static_cast<uInt>(ends ? 0 : bytes_.size());
       stream_.next_out = reinterpret_cast<Bytef*>(out);
       stream_.avail_out = static_cast<uInt>(std::min(count, kPiece));
       const int64_t room = stream_.avail_out;
       const int code = inflate(&stream_, Z_NO_FLUSH);
-      bytes_.pass(bytes_.size() - stream_.avail_in);
+      if (!ends) bytes_.pass(bytes_.size() - stream_.avail_in);
       if (code == Z_STREAM_END) inside_ = false, ++members_;
       const int64_t got = room - stream_.avail_out;
       if (got > 0) return got;  // damage behind it is found again by the next call
+      require(!ends || !inside_, "data", bytes_.path(),
+              " is damaged or cut short (unexpected end of stream); fetch it again");
       require(code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR, "data", bytes_.path(),
               " is damaged or cut short (", stream_.msg != nullptr ? stream_.msg : "corrupt stream",
               "); fetch it again");
@@ -178,13 +180,15 @@ std::unique_ptr<UnpackedFile> UnpackedFile::open(const std::string& path) {
   return std::make_unique<PlainFile>(path);
 }
 
-void UnpackedFile::skip(int64_t count) {
+int64_t UnpackedFile::skip(int64_t count) {
   std::vector<char> dropped(std::min(count, kPiece));
-  while (count > 0) {
-    const int64_t got = read(dropped.data(), std::min(count, kPiece));
-    if (got == 0) return;
-    count -= got;
+  int64_t skipped = 0;
+  while (skipped < count) {
+    const int64_t got = read(dropped.data(), std::min(count - skipped, kPiece));
+    if (got == 0) break;
+    skipped += got;
   }
+  return skipped;
 }
 
 std::string read_unpacked(const std::string& path, int64_t max_bytes) {

@@ -12,7 +12,8 @@ namespace colossal::data {
 /// The content of a file from its start, unpacked where its name ends in .gz or .zst.
 ///
 /// A .gz is one or more members (RFC 1952), behind which zero bytes may follow; a .zst one or more frames, skippable
-/// ones too (RFC 8878), with windows of at most 128 MiB. What lies before damage is handed out before the error.
+/// ones too (RFC 8878), with windows of at most 128 MiB. What lies before damage is handed out before the error,
+/// whatever counts are read.
 /// Cost: a few hundred KiB of memory, of a .zst its window too; skip() of a file that is packed unpacks it.
 /// Thread safety: one thread calls the members.
 class UnpackedFile {
@@ -23,8 +24,8 @@ class UnpackedFile {
   /// Up to `count` (1 or more) bytes into `out`; how many, 0 at the end only.
   /// Errors ("data"): naming the file: not of the kind that its name says, damaged, cut short, followed by other bytes.
   virtual int64_t read(char* out, int64_t count) = 0;
-  /// Passes over as many bytes, all that are left at most.
-  virtual void skip(int64_t count);
+  /// Passes over as many bytes, or all that are left; how many.
+  virtual int64_t skip(int64_t count);
 };
 
 /// The content of a file. Cost: all of it in memory.

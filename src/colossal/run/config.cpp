@@ -25,14 +25,13 @@ void RunConfig::fields(Fields& f) {
 
 void DataConfig::fields(Fields& f) {
   f.text("path", path,
-         "text file, folder of text files, token file (.bin), JSON lines (a .jsonl, .jsonl.gz or .jsonl.zst, or a "
-         "folder that holds some) or `builtin`: the project's own sources and docs; of a model of images a folder "
-         "of pictures, a folder for each class, or that with CIFAR-10's binary files; of one that tells the class of a "
-         "text a file with a text a line, "
-         "`label<tab>text`, or JSON lines");
+         "text file, folder of text files, token file (.bin), JSON lines or Parquet (a .jsonl, .jsonl.gz, .jsonl.zst "
+         "or .parquet, or a folder that holds some) or `builtin`: the project's own sources and docs; of a model of "
+         "images a folder of pictures, a folder for each class, or that with CIFAR-10's binary files; of one that "
+         "tells the class of a text a file with a text a line, `label<tab>text`, or JSON lines or Parquet");
   f.texts("sources", sources,
-          "several sources of JSON lines in place of path, each `name=path`; which records a run has of each follows "
-          "from weights");
+          "several sources of JSON lines or Parquet in place of path, each `name=path`; which records a run has of "
+          "each follows from weights");
   f.numbers("weights", weights, "", "of the sources, in their order: how often each gives a record; none: all alike",
             0);
   f.texts("text_columns", text_columns,

@@ -23,6 +23,7 @@ struct Parts {
   std::shared_ptr<const data::Samples> training, held_out;
   std::vector<std::string> class_names{};
   std::unique_ptr<data::BatchReader> stream{};  ///< in place of `training`
+  std::vector<std::string> notices{};           ///< of what was passed over
 };
 
 bool evaluates(const Config& config) { return config.training.evaluate_batches > 0; }
@@ -60,13 +61,7 @@ std::shared_ptr<const data::Samples> samples_of(const data::Corpus& corpus, cons
 
 /// Whether the text is read as a stream: of JSON lines.
 bool is_streamed(const DataConfig& d) {
-  namespace fs = std::filesystem;
-  if (!d.sources.empty() || data::is_json_lines(d.path)) return true;
-  if (d.path == "builtin") return false;
-  std::error_code failed;
-  for (fs::directory_iterator entry(d.path, failed), end; !failed && entry != end; entry.increment(failed))
-    if (entry->is_regular_file() && data::is_json_lines(entry->path().string())) return true;
-  return false;
+  return !d.sources.empty() || data::is_record_file(d.path) || (d.path != "builtin" && data::is_record_folder(d.path));
 }
 
 std::vector<data::StreamSource> sources_of(const DataConfig& d) {
@@ -108,7 +103,7 @@ Parts open_stream(const Config& config, const models::Task& task,
   Parts parts;
   if (holds_out) {
     const int64_t tokens = config.training.evaluate_batches * config.training.batch_size * d.sequence + 1;
-    const auto corpus = data::read_held_out(sources, *tokenizer, options, tokens);
+    const auto corpus = data::read_held_out(sources, *tokenizer, options, tokens, parts.notices);
     require(corpus.size() > d.sequence, "data", "the held-out part must hold a sequence: got ", corpus.size(),
             " tokens, sequence ", d.sequence,
             "; raise data.held_out, lower data.sequence, or set training.evaluate_batches = 0");
@@ -160,6 +155,7 @@ Parts open_labelled(const Config& config, const models::Task& task, const text::
   }
   const auto [training, held_out] = all.split(d.held_out);
   Parts parts{std::make_shared<data::LabelledSamples>(training, tokenizer, d.sequence), {}, all.names};
+  parts.notices = all.passed_over;
   if (evaluates(config) && d.held_out > 0)
     parts.held_out = std::make_shared<data::LabelledSamples>(held_out, tokenizer, d.sequence);
   return parts;
@@ -289,6 +285,7 @@ RunData open_data(const Config& config, const models::Registry& registry, const 
               nullptr,
               reads_text ? config.data.sequence : model.shape.positions,
               config.model};
+  run.training->tell(parts.notices);
   learn_class_names(parts.class_names, config, registry, run);
   options.shuffle = false;
   options.counts_once = true;

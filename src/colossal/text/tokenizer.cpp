@@ -44,13 +44,17 @@ std::string Tokenizer::decode(const std::vector<int64_t>& ids, bool with_special
 void for_each_index(size_t count, int threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next{0};
   std::exception_ptr failed;
+  size_t first_failed = count;
   std::mutex mutex;
   const auto take = [&] {
+    size_t i = 0;
     try {
-      for (size_t i; (i = next.fetch_add(1)) < count;) work(i);
+      while ((i = next.fetch_add(1)) < count) work(i);
     } catch (...) {
       const std::lock_guard lock(mutex);
-      failed = std::current_exception();
+      // All before this one were begun, so that the first of those that fail is heard of in every run.
+      if (i < first_failed) failed = std::current_exception();
+      first_failed = std::min(first_failed, i);
       next = count;
     }
   };

@@ -55,7 +55,7 @@ bool has_tokenizer(const std::string& folder);
 
 /// Calls work(i) for each i < count by at most `threads` threads, this one among them: calls go to whichever is free.
 /// Where the machine gives fewer threads, those there are do all of it.
-/// Errors: throws what a call threw; others are then not begun.
+/// Errors: throws what a call threw, of several the first by its number; others are then not begun.
 void for_each_index(size_t count, int threads, const std::function<void(size_t)>& work);
 
 /// The ids of each text, as encode() gives them, by at most `threads` threads.

@@ -1,5 +1,7 @@
 #include "colossal/text/utf8.h"
 
+#include <algorithm>
+
 namespace colossal::text {
 
 Utf8Character first_character(std::string_view text) {
@@ -19,6 +21,19 @@ Utf8Character first_character(std::string_view text) {
     if (byte(i) < low || byte(i) > high) return {Utf8::Invalid, i};
   }
   return {Utf8::Complete, length};
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    // Of most texts most bytes are ASCII.
+    const auto other = std::find_if(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) < 0; });
+    text.remove_prefix(other - text.begin());
+    if (text.empty()) return true;
+    const Utf8Character next = first_character(text);
+    if (next.kind != Utf8::Complete) return false;
+    text.remove_prefix(next.length);
+  }
+  return true;
 }
 
 }  // namespace colossal::text

@@ -22,4 +22,7 @@ struct Utf8Character {
 /// are invalid.
 Utf8Character first_character(std::string_view text);
 
+/// Whether all of it is valid characters. Cost: a pass over the bytes, quick where they are ASCII.
+bool is_utf8(std::string_view text);
+
 }  // namespace colossal::text

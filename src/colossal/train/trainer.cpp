@@ -280,6 +280,11 @@ void Trainer::save(bool last) {
   if (is_first()) run::remove_replaced_run(folder_);
 }
 
+void Trainer::tell_notices(data::Batches& batches) {
+  for (const std::string& notice : batches.take_notices())
+    log_.write(is_first() ? LogLevel::kWarning : LogLevel::kInfo, notice);
+}
+
 void Trainer::evaluate(report::StepMetrics& m) {
   if (!data_.held_out) return;
   data_.held_out->rewind();
@@ -287,6 +292,7 @@ void Trainer::evaluate(report::StepMetrics& m) {
   Evaluation evaluation;
   for (int64_t i = 0; i < std::min(config_.training.evaluate_batches, all); ++i)
     evaluation += engine_->evaluate(data_.held_out->next());
+  tell_notices(*data_.held_out);
   m.eval_loss = evaluation.loss();
   m.accuracy = evaluation.accuracy();
   if (!m.accuracy) m.perplexity = std::exp(*m.eval_loss);
@@ -328,8 +334,7 @@ bool Trainer::run() {
   Stopwatch watch;
   while (engine_->steps_done() < t.steps && !stopped) {
     const data::Batch batch = data_.training->next();
-    for (const std::string& notice : data_.training->take_notices())
-      log_.write(is_first() ? LogLevel::kWarning : LogLevel::kInfo, notice);
+    tell_notices(*data_.training);
     moves.begin_step();
     engine_->zero_grad();
     report::StepMetrics m;

@@ -88,6 +88,8 @@ class Trainer {
   void settle_folder(const std::vector<int64_t>& steps);
   void resume(const std::vector<int64_t>& steps);
   void save(bool last);
+  /// Into the log: what was passed over on the way to the last batch.
+  void tell_notices(data::Batches& batches);
   /// On held-out data, into the metrics of the step; nothing where there is none.
   void evaluate(report::StepMetrics& metrics);
   /// What all ranks must know after a step, in one message: the largest memory, and whether one of them was asked to

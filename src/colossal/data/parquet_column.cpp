@@ -1,0 +1,154 @@
+#include "colossal/data/parquet_column.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "colossal/base/error.h"
+
+namespace colossal::data {
+namespace {
+
+constexpr int64_t kInt32 = 1, kInt64 = 2, kByteArray = 6;                // types
+constexpr int64_t kDataPage = 0, kDictionaryPage = 2, kDataPageV2 = 3;   // kinds of pages
+constexpr int64_t kPlain = 0, kPlainDictionary = 2, kRleDictionary = 8;  // encodings
+// Fields of ColumnMetaData, PageHeader and the headers within it, by parquet.thrift.
+constexpr int kType = 1, kCodec = 4, kPackedSize = 7, kFirstDataPage = 9, kFirstDictionaryPage = 11;
+constexpr int kPageKind = 1, kPageSize = 2, kPagePackedSize = 3, kPageSum = 4, kOfData = 5, kOfDictionary = 7,
+              kOfDataV2 = 8;
+
+[[noreturn]] void column_is_damaged(const char* what) {
+  throw Error("data", concat("a column is damaged (", what, "); fetch the file again"));
+}
+
+uint32_t take_length(std::string_view& bytes) {
+  uint32_t length = 0;
+  if (bytes.size() < sizeof length) column_is_damaged("a page ends within a value");
+  std::memcpy(&length, bytes.data(), sizeof length);
+  bytes.remove_prefix(sizeof length);
+  if (length > bytes.size()) column_is_damaged("a page ends within a value");
+  return length;
+}
+
+std::string_view take_bytes(std::string_view& bytes, uint64_t count) {
+  if (count > bytes.size()) column_is_damaged("a page ends within a value");
+  const std::string_view taken = bytes.substr(0, count);
+  bytes.remove_prefix(count);
+  return taken;
+}
+
+const ThriftValue& part_of(const ThriftValue& header, int field) {
+  const ThriftValue* part = header.find(field);
+  if (part == nullptr) column_is_damaged("a page has no header of its kind");
+  return *part;
+}
+
+}  // namespace
+
+ParquetColumn::ParquetColumn(std::shared_ptr<const InputFile> file, const ThriftValue& meta, bool is_optional)
+    : file_(std::move(file)), type_(meta.number_of(kType)), codec_(meta.number_of(kCodec)), is_optional_(is_optional) {
+  const int64_t first = meta.number_of(kFirstDataPage), dictionary = meta.number_of(kFirstDictionaryPage, 0);
+  const int64_t size = meta.number_of(kPackedSize);
+  position_ = dictionary > 0 ? std::min(first, dictionary) : first;
+  const bool lies_inside =
+      position_ >= 0 && position_ <= file_->size() && size >= 0 && size <= file_->size() - position_;
+  if (!lies_inside) column_is_damaged("it lies outside of the file");
+  end_ = position_ + size;
+  require(type_ == kByteArray || type_ == kInt32 || type_ == kInt64, "data",
+          "a column holds neither texts nor whole numbers (type ", type_, "); name others in [data]");
+}
+
+ParquetValue ParquetColumn::next() {
+  while (left_ == 0) read_page();
+  --left_;
+  if (is_optional_ && present_.next() == 0) return {};
+  if (!uses_dictionary_) return take_plain(plain_);
+  const uint32_t index = indices_.next();
+  if (index >= dictionary_.size()) column_is_damaged("a value is not in the dictionary");
+  return dictionary_[index];
+}
+
+ParquetValue ParquetColumn::take_plain(std::string_view& bytes) const {
+  ParquetValue value{.kind = type_ == kByteArray ? ParquetValue::Kind::Text : ParquetValue::Kind::Number};
+  if (type_ == kByteArray) {
+    value.text = take_bytes(bytes, take_length(bytes));
+  } else if (type_ == kInt32) {
+    int32_t number = 0;
+    std::memcpy(&number, take_bytes(bytes, sizeof number).data(), sizeof number);
+    value.number = number;
+  } else {
+    std::memcpy(&value.number, take_bytes(bytes, sizeof value.number).data(), sizeof value.number);
+  }
+  return value;
+}
+
+void ParquetColumn::read_page() {
+  if (position_ >= end_) column_is_damaged("it has fewer values than its row group has rows");
+  // Headers are some bytes; statistics of long texts make them longer.
+  ThriftValue header;
+  std::string bytes;
+  for (int64_t piece = 1 << 12;; piece *= 64) {
+    const int64_t count = std::min(piece, end_ - position_);
+    bytes.resize(count);
+    file_->read(position_, count, bytes.data());
+    std::string_view rest = bytes;
+    try {
+      header = read_thrift(rest);
+      position_ += count - static_cast<int64_t>(rest.size());
+      break;
+    } catch (const Error&) {
+      if (count == end_ - position_ || piece > (1 << 24)) throw;
+    }
+  }
+  const int64_t kind = header.number_of(kPageKind), size = header.number_of(kPageSize),
+                packed_size = header.number_of(kPagePackedSize);
+  if (packed_size < 0 || packed_size > end_ - position_) column_is_damaged("a page lies outside of it");
+  std::string body(packed_size, '\0');
+  file_->read(position_, packed_size, body.data());
+  position_ += packed_size;
+  if (const ThriftValue* sum = header.find(kPageSum)) {
+    const auto found = static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size()));
+    if (static_cast<uint32_t>(sum->number) != found) column_is_damaged("a page has another checksum");
+  }
+  if (kind == kDictionaryPage) return read_dictionary(part_of(header, kOfDictionary), body, size);
+  if (kind == kDataPage) {
+    const ThriftValue& of = part_of(header, kOfData);
+    page_ = unpack_page(body, codec_, size);
+    plain_ = page_;
+    if (is_optional_) present_ = ParquetRuns(take_bytes(plain_, take_length(plain_)), 1);
+    begin_values(of.number_of(1), of.number_of(2));
+  } else if (kind == kDataPageV2) {
+    const ThriftValue& of = part_of(header, kOfDataV2);
+    const int64_t levels = of.number_of(5), repetitions = of.number_of(6);
+    if (levels < 0 || repetitions < 0 || levels > packed_size || repetitions > packed_size - levels)
+      column_is_damaged("a page ends within its levels");
+    const bool is_packed = of.number_of(7, 1) != 0;
+    const std::string_view values = std::string_view(body).substr(repetitions + levels);
+    page_ = body.substr(repetitions, levels) + unpack_page(values, is_packed ? codec_ : 0, size - repetitions - levels);
+    plain_ = page_;
+    present_ = ParquetRuns(take_bytes(plain_, levels), 1);
+    begin_values(of.number_of(1), of.number_of(4));
+  }
+}
+
+void ParquetColumn::read_dictionary(const ThriftValue& header, std::string_view packed, int64_t size) {
+  dictionary_bytes_ = unpack_page(packed, codec_, size);
+  dictionary_.clear();
+  std::string_view rest = dictionary_bytes_;
+  for (int64_t i = header.number_of(1); i > 0; --i) dictionary_.push_back(take_plain(rest));
+}
+
+void ParquetColumn::begin_values(int64_t count, int64_t encoding) {
+  require(encoding == kPlain || encoding == kPlainDictionary || encoding == kRleDictionary, "data",
+          "values are encoded in way number ", encoding,
+          ", which is not read; write the file with plain values or dictionaries, as pyarrow does unless it is told");
+  if (count < 0) column_is_damaged("a page of a negative size");
+  left_ = count;
+  uses_dictionary_ = encoding != kPlain;
+  if (!uses_dictionary_) return;
+  const int width = plain_.empty() ? 0 : static_cast<uint8_t>(plain_[0]);
+  indices_ = ParquetRuns(plain_.substr(plain_.empty() ? 0 : 1), width);
+}
+
+}  // namespace colossal::data

@@ -1,0 +1,47 @@
+// The values of one column in one row group of a Parquet file.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "colossal/base/input_file.h"
+#include "colossal/data/parquet_page.h"
+#include "colossal/data/thrift.h"
+
+namespace colossal::data {
+
+/// A text or a whole number, or neither. `text` is valid until the column's next value.
+struct ParquetValue {
+  enum class Kind { Null, Text, Number } kind = Kind::Null;
+  std::string_view text{};
+  int64_t number = 0;
+};
+
+/// Memory: a page and the column's dictionary, each at most 256 MiB unpacked.
+/// Errors ("data") of all members: damaged; packed or encoded in a way that is not read (parquet_page.h; PLAIN and
+/// dictionaries are); values other than texts and whole numbers.
+class ParquetColumn {
+ public:
+  /// `meta`: the chunk's ColumnMetaData. `is_optional`: values may be missing.
+  ParquetColumn(std::shared_ptr<const InputFile> file, const ThriftValue& meta, bool is_optional);
+  ParquetValue next();
+
+ private:
+  void read_page();
+  void read_dictionary(const ThriftValue& header, std::string_view packed, int64_t size);
+  void begin_values(int64_t count, int64_t encoding);
+  ParquetValue take_plain(std::string_view& bytes) const;
+
+  std::shared_ptr<const InputFile> file_;
+  int64_t type_, codec_, position_, end_;
+  bool is_optional_;
+  std::string dictionary_bytes_, page_;
+  std::vector<ParquetValue> dictionary_;
+  int64_t left_ = 0;  // values of the page
+  ParquetRuns present_, indices_;
+  std::string_view plain_;
+  bool uses_dictionary_ = false;
+};
+
+}  // namespace colossal::data

@@ -1,0 +1,22 @@
+#include "colossal/data/position_number.h"
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+
+namespace colossal::data {
+
+int64_t position_number(const nlohmann::json& position, const char* key) {
+  constexpr uint64_t kMost = uint64_t{1} << 48;  // sums of a few stay far from overflow
+  const bool has_key = position.is_object() && position.contains(key);
+  // Unsigned: what nlohmann's parser makes of whole numbers from 0.
+  const auto value = has_key ? position[key] : nlohmann::json();
+  const bool is_whole = value.is_number_integer() && (value.is_number_unsigned() || value.get<int64_t>() >= 0) &&
+                        value.get<uint64_t>() <= kMost;
+  require(is_whole, "data", "the checkpoint's data position is damaged: ", key,
+          " must be a whole number from 0 to 2^48: got ", printable(value.dump()));
+  return value.get<int64_t>();
+}
+
+}  // namespace colossal::data

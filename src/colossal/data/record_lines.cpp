@@ -1,0 +1,15 @@
+#include "colossal/data/record_lines.h"
+
+#include "colossal/data/json_lines.h"
+#include "colossal/data/line_reader.h"
+#include "colossal/data/parquet_rows.h"
+
+namespace colossal::data {
+
+std::unique_ptr<RecordLines> RecordLines::open(const std::string& path, int64_t longest, LinePosition start,
+                                               const std::vector<std::string>& columns) {
+  if (is_parquet(path)) return std::make_unique<ParquetRows>(path, longest, start, columns);
+  return std::make_unique<LineReader>(path, longest, start);
+}
+
+}  // namespace colossal::data

@@ -1,0 +1,75 @@
+#include <algorithm>
+#include <cmath>
+
+#include "colossal/data/picture.h"
+
+namespace colossal::data {
+namespace {
+
+/// Which pixels one resampled one is made of, and with which weights.
+struct Taps {
+  int64_t first = 0;
+  std::vector<float> weights;
+  int64_t end() const { return first + static_cast<int64_t>(weights.size()); }
+};
+
+/// Of pixels [begin, begin + size) made to `side`, where there are [0, limit).
+std::vector<Taps> taps_of(double begin, double size, int64_t side, int64_t limit) {
+  const double scale = size / static_cast<double>(side), reach = std::max(scale, 1.0);
+  std::vector<Taps> taps(side);
+  for (int64_t i = 0; i < side; ++i) {
+    const double centre = begin + (static_cast<double>(i) + 0.5) * scale;
+    const int64_t first = std::clamp<int64_t>(std::llround(centre - reach), 0, limit - 1);
+    const int64_t last = std::clamp<int64_t>(std::llround(centre + reach), first + 1, limit);
+    taps[i].first = first;
+    double sum = 0;
+    for (int64_t at = first; at < last; ++at)
+      sum += std::max(0.0, 1 - std::abs((static_cast<double>(at) + 0.5 - centre) / reach));
+    for (int64_t at = first; at < last; ++at) {
+      const double weight = std::max(0.0, 1 - std::abs((static_cast<double>(at) + 0.5 - centre) / reach));
+      taps[i].weights.push_back(static_cast<float>(sum > 0 ? weight / sum : 1.0 / static_cast<double>(last - first)));
+    }
+  }
+  return taps;
+}
+
+}  // namespace
+
+int64_t resample_margin(double length, int64_t side) {
+  return static_cast<int64_t>(std::ceil(std::max(length / static_cast<double>(side), 1.0))) + 1;
+}
+
+Picture resample(const Picture& from, const Box& box, int64_t side) {
+  const auto columns =
+      taps_of(box.left * from.scale_x - static_cast<double>(from.left), box.width * from.scale_x, side, from.width);
+  const auto rows =
+      taps_of(box.top * from.scale_y - static_cast<double>(from.top), box.height * from.scale_y, side, from.height);
+  const int64_t first = columns.front().first, count = (columns.back().end() - first) * 3;
+  // A row of the result as wide as the part, then as wide as the result. A pixel is read and written as four numbers,
+  // of which the last is its neighbour's: one vector operation a pixel.
+  std::vector<float> wide(count + 1), narrow(side * 3 + 1);
+  Picture to{side, side, std::vector<uint8_t>(side * side * 3)};
+  for (int64_t y = 0; y < side; ++y) {
+    std::fill(wide.begin(), wide.end(), 0.5F);  // for rounding: weights sum to one
+    const uint8_t* row = from.rgb.data() + (rows[y].first * from.width + first) * 3;
+    for (const float weight : rows[y].weights) {
+      for (int64_t i = 0; i < count; ++i) wide[i] += weight * static_cast<float>(row[i]);
+      row += from.width * 3;
+    }
+    for (int64_t x = 0; x < side; ++x) {
+      const float* pixel = wide.data() + (columns[x].first - first) * 3;
+      float sum[4] = {};
+      for (const float weight : columns[x].weights) {
+        for (int64_t c = 0; c < 4; ++c) sum[c] += weight * pixel[c];
+        pixel += 3;
+      }
+      std::copy_n(sum, 4, narrow.data() + x * 3);
+    }
+    uint8_t* out = to.rgb.data() + y * side * 3;
+    for (int64_t i = 0; i < side * 3; ++i)
+      out[i] = static_cast<uint8_t>(static_cast<int>(std::clamp(narrow[i], 0.0F, 255.0F)));
+  }
+  return to;
+}
+
+}  // namespace colossal::data

@@ -1,0 +1,66 @@
+#include "colossal/data/visible_files.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/text/utf8.h"
+
+namespace colossal::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with("."); }
+
+bool is_folder_of_a_run(const fs::path& path) {
+  return fs::exists(path / "metrics.jsonl") && fs::exists(path / "config.toml");
+}
+
+/// Gives each file that is wanted to `take`, until that returns false.
+void walk(const std::string& folder, const FileRule& wanted, const FileRule& take) {
+  try {
+    for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
+      const fs::path& path = entry->path();
+      std::error_code none;  // of a link that leads nowhere
+      if (entry->is_directory(none)) {
+        if (is_hidden(path) || is_folder_of_a_run(path)) entry.disable_recursion_pending();
+      } else if (!is_hidden(path) && wanted(path.string()) && entry->is_regular_file(none) && !take(path.string())) {
+        return;
+      }
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw Error("data", concat("cannot read ", folder, ": ", error.code().message()));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> visible_files(const std::string& folder, const FileRule& wanted) {
+  std::vector<std::string> files;
+  walk(folder, wanted, [&](const std::string& path) {
+    require_utf8_name(path);
+    files.push_back(path);
+    return true;
+  });
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+bool has_visible_file(const std::string& folder, const FileRule& wanted) {
+  bool found = false;
+  try {
+    walk(folder, wanted, [&](const std::string&) { return !(found = true); });
+  } catch (const Error&) {
+    return false;
+  }
+  return found;
+}
+
+void require_utf8_name(const std::string& path) {
+  require(text::is_utf8(path), "data", "the name of a file must be UTF-8, or no checkpoint can keep it: got ",
+          printable(path), "; rename it, for instance with convmv");
+}
+
+}  // namespace colossal::data

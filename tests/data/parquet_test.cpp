@@ -1,0 +1,161 @@
+// Parquet files as others write them, damaged and hostile ones, and what is read and refused of them.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "colossal/base/error.h"
+#include "colossal/data/document_stream.h"
+#include "colossal/data/json_lines.h"
+#include "colossal/data/labelled_texts.h"
+#include "colossal/data/parquet_page.h"
+#include "colossal/data/parquet_rows.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::data::parquet_test {
+namespace {
+
+using testing::HasSubstr;
+using Lines = std::vector<std::string>;
+
+const std::string kFiles = COLOSSAL_SOURCE_DIR "/tests/data/parquet/";  // by make_files.py
+
+Lines read(const std::string& path, const Lines& columns, int64_t start = 0, size_t most = 1000) {
+  const auto rows = RecordLines::open(path, 1 << 20, {start, start}, columns);
+  Lines lines;
+  for (std::string line; lines.size() < most && rows->next(line);) lines.push_back(line);
+  return lines;
+}
+
+std::string refusal(const std::string& path, const Lines& columns = {"text"}) {
+  return test::thrown_message([&] { read(path, columns); });
+}
+
+/// What make_files.py wrote.
+nlohmann::json row(int64_t i) {
+  nlohmann::json object = {{"text", nullptr}, {"number", i * 1'000'000'007}, {"label", i % 3}};
+  if (i % 11 != 3) object["text"] = "row " + std::to_string(i) + " \u00e9" + std::string(i % 7, 'x');
+  return object;
+}
+
+TEST(Parquet, IsReadRowByRowFromAnyRow) {
+  for (const char* name : {"snappy", "zstd", "gzip", "none", "version2", "plain", "fallback"}) {
+    SCOPED_TRACE(name);
+    const std::string path = kFiles + name + ".parquet";
+    const Lines all = read(path, {});
+    ASSERT_EQ(all.size(), 60u);
+    for (int64_t i = 0; i < 60; ++i) EXPECT_EQ(nlohmann::json::parse(all[i]), row(i)) << i;
+    for (const int64_t start : {1, 24, 25, 26, 49, 50, 59, 60})
+      EXPECT_EQ(read(path, {}, start), Lines(all.begin() + start, all.end())) << start;
+    EXPECT_EQ(read(path, {"label"})[4], R"({"label":1})");
+    EXPECT_THAT(test::thrown_message([&] { read(path, {}, 61); }), HasSubstr("row 61, it has 60"));
+    EXPECT_THAT(refusal(path, {"body"}), testing::AllOf(HasSubstr(path), HasSubstr("no column body")));
+    EXPECT_THAT(refusal(path, {"nested"}), HasSubstr("no column nested of texts or numbers"));
+  }
+  EXPECT_EQ(read(kFiles + "required.parquet", {})[59], R"({"text":"row 59"})");
+}
+
+TEST(Parquet, InAFormThatIsNotReadIsNamed) {
+  EXPECT_THAT(refusal(kFiles + "brotli.parquet"), HasSubstr("brotli.parquet: pages are packed by codec number 4"));
+  EXPECT_THAT(refusal(kFiles + "lz4.parquet"), HasSubstr("write the file with compression=\"zstd\""));
+  EXPECT_THAT(refusal(kFiles + "delta.parquet"), HasSubstr("values are encoded in way number 7"));
+}
+
+TEST(Parquet, DamagedIsNamed) {
+  const test::TemporaryFolder folder;
+  const std::string bytes = test::read_all(kFiles + "plain.parquet");
+  const auto refused = [&](const std::string& content) { return refusal(folder.write("d.parquet", content)); };
+  for (const std::string& content :
+       {std::string(), std::string("PAR1"), std::string("PAR1PAR1PAR1"), bytes.substr(0, 400)})
+    EXPECT_THAT(refused(content), HasSubstr("d.parquet: ")) << content.size();
+  EXPECT_THAT(refused(bytes.substr(0, bytes.size() - 4) + "PARE"), HasSubstr("encrypted"));
+  std::string edited = bytes;
+  ASSERT_NE(edited.find("row 7"), std::string::npos);
+  edited[edited.find("row 7")] = 'R';
+  EXPECT_THAT(refused(edited), HasSubstr("a page has another checksum"));
+}
+
+TEST(Parquet, PagesOfSnappyCopyWhatCameBefore) {
+  // "ab", eight bytes from two before, a literal with its length beside it
+  const std::string packed = std::string(
+      "\x0d\x04"
+      "ab"
+      "\x11\x02\xf0\x02"
+      "xyz",
+      11);
+  EXPECT_EQ(unpack_page(packed, 1, 13), "abababababxyz");
+  for (size_t cut = 0; cut < packed.size(); ++cut)
+    EXPECT_THROW(unpack_page(packed.substr(0, cut), 1, 13), Error) << cut;
+  EXPECT_THROW(unpack_page(packed, 1, 12), Error);
+  EXPECT_THROW(unpack_page(std::string("\x0d\x04"
+                                       "ab"
+                                       "\x11\x03",
+                                       6),
+                           1, 13),
+               Error)
+      << "from before the beginning";
+  EXPECT_THROW(unpack_page("", 0, int64_t{1} << 40), Error);
+}
+
+TEST(Parquet, RunsArePackedOrRepeated) {
+  ParquetRuns runs(std::string_view("\x06\x05\x03\x88\xc6\xfa", 6), 3);  // three fives, then 0 to 7
+  for (const uint32_t want : {5, 5, 5, 0, 1, 2, 3, 4, 5, 6, 7}) EXPECT_EQ(runs.next(), want);
+  EXPECT_THROW(runs.next(), Error);
+  ParquetRuns nothing(std::string_view("\x00\x00", 2), 1);
+  EXPECT_THROW(nothing.next(), Error) << "an empty run would go on for ever";
+}
+
+// Whatever the bytes are, reading ends, with rows or an error: nothing crashes, nothing grows.
+TEST(Parquet, MutatedFilesAreReadOrRefused) {
+  const test::TemporaryFolder folder;
+  std::mt19937 random(11);
+  int64_t refused = 0, count = 0;
+  for (const char* name : {"snappy", "zstd", "gzip", "version2", "none", "fallback"}) {
+    const std::string whole = test::read_all(kFiles + name + ".parquet");
+    for (int i = 0; i < 100; ++i, ++count) {
+      std::string bytes = whole;
+      for (unsigned change = 0; change <= i % 3u; ++change) {
+        // half of them in the footer, where most can go wrong
+        const size_t at = i % 2 == 0 ? random() % bytes.size() : bytes.size() - 1 - random() % 700 % bytes.size();
+        bytes[at] = static_cast<char>(i % 4 < 2 ? random() % 256 : bytes[at] ^ 1 << random() % 8);
+      }
+      if (i % 25 == 0) bytes.resize(random() % bytes.size());
+      try {
+        EXPECT_LE(read(folder.write("m.parquet", bytes), {}, 0, 500).size(), 500u);
+      } catch (const Error&) {
+        ++refused;
+      }
+    }
+  }
+  EXPECT_GT(refused, count / 4);
+}
+
+TEST(Parquet, IsASourceOfAStreamAndOfLabelledTexts) {
+  const test::TemporaryFolder folder;
+  std::filesystem::copy(kFiles + "required.parquet", folder / "a.parquet");
+  folder.write("b.jsonl", "{\"text\": \"line\"}\n");
+  EXPECT_TRUE(is_record_folder(folder.path()));
+  const std::shared_ptr<const text::Tokenizer> tokenizer = text::make_tokenizer("bytes");
+  DocumentStreamOptions options{.batch_size = 2, .sequence = 32, .records = {.shuffle_bytes = 1000}};
+  const auto stream = [&] {
+    return std::make_unique<DocumentStream>(std::vector{StreamSource::open("all", folder.path(), 1)}, tokenizer,
+                                            options);
+  };
+  Batches first(stream(), false);
+  for (int i = 0; i < 5; ++i) first.next();
+  Batches second(stream(), false);
+  second.restore(nlohmann::json::parse(first.state().dump()));
+  for (int i = 0; i < 12; ++i) EXPECT_TRUE(at::equal(first.next().inputs, second.next().inputs)) << i;
+
+  const LabelledTexts texts = read_labelled_texts(kFiles + "snappy.parquet", {.faults = Faults::Skip});
+  EXPECT_EQ(texts.texts.size(), 54u);  // without the nulls
+  EXPECT_EQ(texts.classes, 3);
+  EXPECT_EQ(texts.passed_over.size(), 6u);
+  EXPECT_THAT(texts.passed_over[0], HasSubstr("snappy.parquet:4: column text must be text: got null"));
+}
+
+}  // namespace
+}  // namespace colossal::data::parquet_test
