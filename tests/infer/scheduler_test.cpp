@@ -47,16 +47,12 @@ TEST(Scheduler, TakesPromptsInChunksBesideTokensOfOthers) {
   EXPECT_EQ(stepped(scheduler), (Steps{{0, 5, 1}, {1, 8, 1}, {2, 2, 2}}));
 }
 
-// A long prompt that came first leaves a token to those that came later and continue.
-TEST(Scheduler, LeavesATokenToThoseThatContinue) {
-  Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 4, .keeps_prefixes = false});
-  scheduler.add(0, counted(2), 9);
-  stepped(scheduler);
+TEST(Scheduler, LetsSoManyRun) {
+  Scheduler scheduler({.blocks = 16, .block_tokens = 4, .step_tokens = 64, .most_running = 2});
+  for (int64_t id = 0; id < 3; ++id) scheduler.add(id, counted(3), 9);
+  EXPECT_EQ(stepped(scheduler), (Steps{{0, 0, 3}, {1, 0, 3}}));
   scheduler.remove(0);
-  scheduler.add(1, counted(30), 1);
-  scheduler.add(2, counted(1), 9);
-  EXPECT_EQ(stepped(scheduler), (Steps{{1, 0, 4}}));
-  EXPECT_EQ(stepped(scheduler), (Steps{{1, 4, 4}}));
+  EXPECT_EQ(stepped(scheduler), (Steps{{1, 3, 1}, {2, 0, 3}}));
 }
 
 TEST(Scheduler, TheYoungestGivesUpItsBlocks) {

@@ -62,10 +62,10 @@ bool Scheduler::has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run
   return true;
 }
 
-void Scheduler::take_run(int64_t id, int64_t most, std::vector<Run>& step, int64_t& left) {
+void Scheduler::take_run(int64_t id, std::vector<Run>& step, int64_t& left) {
   Sequence& sequence = at(id);
-  const int64_t count = std::min({sequence.lacking(), most, left});
-  if (count <= 0 || !has_blocks_for(id, sequence.held + count, step)) return;
+  const int64_t count = std::min(sequence.lacking(), left);
+  if (count == 0 || !has_blocks_for(id, sequence.held + count, step)) return;
   step.push_back({id, sequence.held, count, count == sequence.lacking()});
   left -= count;
 }
@@ -73,13 +73,8 @@ void Scheduler::take_run(int64_t id, int64_t most, std::vector<Run>& step, int64
 std::vector<Scheduler::Run> Scheduler::next() {
   std::vector<Run> step;
   int64_t left = options_.step_tokens;
-  const auto continues = [&](int64_t id) { return at(id).lacking() == 1; };
-  int64_t younger = std::count_if(running_.begin(), running_.end(), continues);
-  for (size_t i = 0; i < running_.size(); ++i) {  // who gives up leaves from the end
-    const int64_t id = running_[i];
-    if (continues(id)) --younger;
-    take_run(id, left - younger, step, left);
-  }
+  // Who gives up leaves from the end.
+  for (size_t i = 0; i < running_.size(); ++i) take_run(running_[i], step, left);
   // Who waits begins only while nobody has to give up for it.
   while (!waiting_.empty() && left > 0 && static_cast<int64_t>(running_.size()) < options_.most_running) {
     const int64_t id = waiting_.front();
@@ -95,7 +90,7 @@ std::vector<Scheduler::Run> Scheduler::next() {
     counts_.found_tokens += sequence.held;
     waiting_.pop_front();
     running_.push_back(id);
-    take_run(id, left, step, left);
+    take_run(id, step, left);
   }
   for (const Run& run : step) {
     Sequence& sequence = at(run.id);

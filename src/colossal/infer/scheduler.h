@@ -47,8 +47,8 @@ class Scheduler {
   /// Errors ("engine"): an id that is there; no tokens; more tokens, with `most_new`, than all blocks hold.
   void add(int64_t id, std::vector<int64_t> tokens, int64_t most_new);
   /// The runs of a step, whose blocks hold their tokens once it has run: of requests that run, by age, then of new ones.
-  /// A prompt leaves a token of the step to each that continues. Where blocks lack, the youngest gives up its own and
-  /// begins again later, before those that wait.
+  /// So whoever continues has its token, and what is left of the step takes in the prompt that came last. Where blocks
+  /// lack, the youngest gives up its own and begins again later, before those that wait.
   std::vector<Run> next();
   /// A token that follows all of a request's. Errors ("engine"): an unknown id.
   void append(int64_t id, int64_t token);
@@ -73,7 +73,7 @@ class Scheduler {
   void begin(Sequence& sequence);
   bool has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run>& step);
   void give_up(Sequence& sequence);
-  void take_run(int64_t id, int64_t most, std::vector<Run>& step, int64_t& left);
+  void take_run(int64_t id, std::vector<Run>& step, int64_t& left);
 
   SchedulerOptions options_;
   BlockPool pool_;
