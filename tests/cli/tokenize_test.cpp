@@ -47,9 +47,8 @@ TEST(Tokenize, WritesAListALine) {
 TEST(Tokenize, RendersChats) {
   const test::TemporaryFolder folder;
   folder.write("vocab.txt", kWords);
-  folder.write("tokenizer_config.json",
-               R"({"chat_template": "{% for m in messages %}{{ m.content }}, {% endfor %})"
-               R"({% if add_generation_prompt %}play{% endif %}"})");
+  folder.write("tokenizer_config.json", R"({"chat_template": "{% for m in messages %}{{ m.content }}, {% endfor %})"
+                                        R"({% if add_generation_prompt %}play{% endif %}"})");
   const std::string file = folder.write("chats", R"({"messages": [{"role": "user", "content": "playing"}]}
 [{"role": "user", "content": "caf\u00e9"}, {"role": "assistant", "content": "play"}]
 )");
@@ -59,11 +58,16 @@ TEST(Tokenize, RendersChats) {
     return outcome.status == 0 ? outcome.out : outcome.err;
   };
   EXPECT_EQ(run({}), "[4,5,6]\n[7,8,6,4,6]\n");
+  EXPECT_EQ(run({"--rendered", "--threads", "2"}), run({"--rendered"}));
   EXPECT_EQ(run({"--rendered"}), "\"playing, \"\n\"caf\xC3\xA9, play, \"\n");
   EXPECT_EQ(run({"--rendered", "--generation-prompt"}), "\"playing, play\"\n\"caf\xC3\xA9, play, play\"\n");
   folder.write("chats", "[]\n{}\n");
   EXPECT_THAT(run({"--rendered"}), HasSubstr("line 2: a chat must be an object with \"messages\""));
   EXPECT_THAT(run({"--json"}), HasSubstr("--chat and --json"));
+  EXPECT_THAT(run({"--decode"}), HasSubstr("--decode and --chat"));
+  EXPECT_THAT(run({"--rendered", "--count"}), HasSubstr("--count and --rendered"));
+  EXPECT_THAT(run({"--rendered", "--pieces"}), HasSubstr("--rendered and --pieces"));
+  EXPECT_THAT(run({"--rendered", "--special"}), HasSubstr("--rendered and --special"));
 }
 
 TEST(Tokenize, SaysWhatIsWrong) {
@@ -80,7 +84,13 @@ TEST(Tokenize, SaysWhatIsWrong) {
   EXPECT_THAT(error("[9]\n", {"--decode"}), HasSubstr("token ids are in [0, 9): got 9"));
   EXPECT_THAT(error("{}\n", {"--json"}), HasSubstr("line 1 must be a JSON string"));
   EXPECT_THAT(error(std::string(1000, '[') + "\n", {"--json"}), HasSubstr("nested too deeply"));
-  EXPECT_THAT(error("", {"--whole", "--decode"}), HasSubstr("--whole"));
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{{"--decode", "--whole"},
+                                                                                     {"--decode", "--json"},
+                                                                                     {"--decode", "--count"},
+                                                                                     {"--decode", "--pieces"},
+                                                                                     {"--whole", "--json"},
+                                                                                     {"--count", "--pieces"}})
+    EXPECT_THAT(error("", flags), HasSubstr(flags[0] + " and " + flags[1] + " do not go together"));
   EXPECT_THAT(tokenize({"--tokenizer", vocabulary, folder / "absent"}).err, HasSubstr("cannot read"));
   for (const char* flag : {"--count", "--whole"}) {
     const auto of_folder = tokenize({"--tokenizer", vocabulary, flag, folder.path()});

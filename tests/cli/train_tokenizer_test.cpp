@@ -36,6 +36,10 @@ TEST(TrainTokenizer, LearnsAVocabularyThatTokenizes) {
   EXPECT_THAT(train({"--to", folder / "c", folder.path()}).err, HasSubstr("is a folder"));
   EXPECT_THAT(train({"--to", folder / "c", "--json", lines}).err, HasSubstr("line 1 must be"));
   EXPECT_THAT(train({"--to", folder / "c", "--vocabulary", "9", lines}).err, HasSubstr("which are 257: got 9"));
+  EXPECT_THAT(train({"--to", folder / "c", "--special", "\xFF", lines}).err,
+              HasSubstr("must be UTF-8: got \xEF\xBF\xBD"));
+  EXPECT_THAT(train({"--to", folder / "c", "--kind", "unigram", "--least-count", "3", lines}).err,
+              HasSubstr("--least-count is of --kind bpe"));
   EXPECT_FALSE(std::filesystem::exists(folder / "c")) << "nothing is written of what could not be learned";
   EXPECT_EQ(run_command("tokenizer", {}).status, 2);
 }

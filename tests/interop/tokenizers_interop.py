@@ -201,19 +201,25 @@ for size, least in ((1500, 0), (100000, 2)):
     print("learns the same", len(model["vocab"]), "tokens")
     check("learnt", got)
 
-# pieces of words, as many as there are seeds: none is taken away
+# pieces of words: all seeds, and what is left of many
 lines = interop.temp_dir / "lines.txt"
 lines.write_text("".join(" ".join(random.Random(i).choices(WORDS[:40], k=9)).replace("\n", "") + "\n" for i in range(400)))
-wanted = Tokenizer(models.Unigram())
-wanted.normalizer, wanted.pre_tokenizer = N.Sequence([N.Nmt(), N.NFKC(), N.Replace(Regex(" {2,}"), " ")]), P.Metaspace()
-wanted.train([str(lines)], trainers.UnigramTrainer(vocab_size=4000, special_tokens=["</s>"], unk_token="<unk>", show_progress=False))
-interop.colossal("tokenizer", "train", "--kind", "unigram", "--vocabulary", 4000, "--to", interop.temp_dir / "pieces", lines)
-wanted, got = (dict(map(tuple, made["model"]["vocab"])) for made in (
-    json.loads(wanted.to_str()), json.loads((interop.temp_dir / "pieces" / "tokenizer.json").read_text())))
-assert wanted.keys() == got.keys(), wanted.keys() ^ got.keys()
-# A character that was taken away has a score by its place in an order that is left to chance there.
-assert all(len(piece) == 1 or abs(score - got[piece]) < 1e-6 for piece, score in wanted.items()), "learned scores differ"
-print("learns the same", len(wanted), "pieces")
+syllables, prose = ["ba", "ko", "lim", "tra", "ne", "su", "caf\u00e9", "st", "ing"], interop.temp_dir / "prose.txt"
+prose.write_text("".join(
+    " ".join("".join(random.Random(word).choices(syllables, k=1 + word % 4)) for word in random.Random(i).choices(range(500), k=12)) + "\n"
+    for i in range(400)))
+for file, size in (lines, 4000), (prose, 600), (prose, 150), (prose, 60):
+    wanted = Tokenizer(models.Unigram())
+    wanted.normalizer, wanted.pre_tokenizer = N.Sequence([N.Nmt(), N.NFKC(), N.Replace(Regex(" {2,}"), " ")]), P.Metaspace()
+    wanted.train([str(file)], trainers.UnigramTrainer(vocab_size=size, special_tokens=["</s>"], unk_token="<unk>", show_progress=False))
+    folder = interop.temp_dir / f"pieces{size}"
+    interop.colossal("tokenizer", "train", "--kind", "unigram", "--vocabulary", size, "--to", folder, file)
+    wanted, got = (dict(map(tuple, made["model"]["vocab"])) for made in (
+        json.loads(wanted.to_str()), json.loads((folder / "tokenizer.json").read_text())))
+    assert wanted.keys() == got.keys(), (size, wanted.keys() ^ got.keys())
+    # A character that was taken away has a score by its place in an order that is left to chance there.
+    assert all(len(piece) == 1 or abs(score - got[piece]) < 1e-6 for piece, score in wanted.items()), "learned scores differ"
+    print("learns the same", len(wanted), "pieces")
 
 # --- sentencepiece, trained here
 

@@ -170,6 +170,7 @@ TEST(JinjaExpressions, CallMethodsOfTexts) {
     {"s.swapcase()", "hELLO wORLD"},
     {"s.capitalize()", "Hello world"},
     {"u.upper()", "GR\303\234SSE, \346\235\261\344\272\254 \360\237\221\251\342\200\215\360\237\232\200SS"},
+    {"'\ufb00\u1e9e\u0130\u03c2'.casefold()", "ffssi\xcc\x87\xcf\x83"},
     {"u.casefold()", "gr\303\274sse, \346\235\261\344\272\254 \360\237\221\251\342\200\215\360\237\232\200ss"},
     {"s.split()", "['Hello', 'World']"},
     {"s.split('o')", "['Hell', ' W', 'rld']"},

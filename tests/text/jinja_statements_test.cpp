@@ -144,6 +144,8 @@ TEST(JinjaStatements, RenderAsTheyDoInJinja) {
      "{{ x }}{% if %}|{{ y }}z"},
     {"a {# comment #} b {#- c -#} d {#+ e +#} f",
      "a  bd  f"},
+    {"a {#", "a "},
+    {"a {#-", "a"},
     {"a\n  {# comment #}\nb",
      "a\nb"},
     {"a\n  {% if t %}\n    x\n  {% endif %}\nb",

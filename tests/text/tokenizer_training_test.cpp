@@ -266,7 +266,42 @@ TEST(TokenizerTrainer, RefusesWhatItCannotLearn) {
   EXPECT_THAT(refusal({.kind = "words"}), HasSubstr("learned as bpe or unigram: got words"));
   EXPECT_THAT(refusal({.vocabulary = 0}), HasSubstr("must have tokens: got 0"));
   EXPECT_THAT(refusal({.special = {"a", "a"}}), HasSubstr("there twice: got a"));
+  EXPECT_THAT(refusal({.special = {"\xFF"}}), HasSubstr("must be UTF-8"));
   EXPECT_THAT(refusal({.like = {{"pre_tokenizer", {{"type", "Nonsense"}}}}}), HasSubstr("Nonsense is not understood"));
+  EXPECT_THAT(refusal({.like = {{"decoder", {{"type", "Nonsense"}}}}}), HasSubstr("Nonsense is not understood"));
+  for (const nlohmann::json& like : {nlohmann::json{{"normalizer", 3}}, nlohmann::json{{"model", {{"unk_token", 3}}}},
+                                     nlohmann::json{{"model", {{"unk_id", 0}, {"vocab", {3}}}}}})
+    EXPECT_THAT(refusal({.like = like}), HasSubstr("is no tokenizer.json")) << like;
+}
+
+TEST(TokenizerTrainer, HasEachSpecialTokenOnce) {
+  for (const char* kind : {"bpe", "unigram"}) {
+    TokenizerTrainer trainer({.kind = kind, .vocabulary = 300, .special = {"a", "the", "</s>"}, .threads = 2});
+    trainer.add({"the cat", "a hat that the <unk> ate</s>", "the the the"});
+    const nlohmann::ordered_json made = std::move(trainer).trained();
+    std::multiset<std::string> tokens;
+    for (const auto& [key, value] : made["model"]["vocab"].items())
+      tokens.insert(kind == std::string("bpe") ? key : value[0].get<std::string>());
+    for (const char* token : {"a", "the", "</s>"}) EXPECT_EQ(tokens.count(token), 1u) << kind << " " << token;
+    EXPECT_LE(tokens.count("<unk>"), 1u);
+    for (const auto& added : made["added_tokens"]) {
+      const size_t id = added["id"];
+      const auto& vocabulary = made["model"]["vocab"];
+      EXPECT_TRUE(vocabulary.is_array() ? vocabulary[id][0] == added["content"]
+                                        : vocabulary[added["content"].get<std::string>()] == id);
+    }
+  }
+}
+
+TEST(TokenizerTrainer, HasTheUnknownTokenOfAnotherTokenizer) {
+  const auto like =
+      nlohmann::json::parse(R"({"model": {"type": "Unigram", "unk_id": 1, "vocab": [["<pad>", 0], ["[UNK]", 0]]}})");
+  TokenizerTrainer trainer({.kind = "unigram", .vocabulary = 30, .special = {"</s>"}, .like = like});
+  trainer.add({"the cat", "the hat"});
+  const nlohmann::ordered_json made = std::move(trainer).trained();
+  EXPECT_EQ(made["model"]["vocab"][0][0], "[UNK]");
+  EXPECT_EQ(made["model"]["vocab"][1][0], "</s>");
+  EXPECT_EQ(made["model"]["unk_id"], 0);
 }
 
 }  // namespace

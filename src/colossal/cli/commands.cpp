@@ -1,6 +1,7 @@
 #include "colossal/cli/commands.h"
 
 #include "colossal/cli/bench.h"
+#include "colossal/cli/embed.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/generate.h"
 #include "colossal/cli/help.h"
@@ -22,6 +23,7 @@ std::vector<Command> commands(const models::Registry* models) {
   return {
       {"train", "train the model that a config file describes, on as many ranks as it asks for", with_models(train)},
       {"generate", "continue a text with a trained or a Hugging Face model", with_models(generate)},
+      {"embed", "a vector for each text, by a BERT or a model that continues text", with_models(embed)},
       {"export", "write a trained model as a Hugging Face folder", with_models(export_model)},
       {"run", "start several ranks of another command on this host", run},
       {"schedule", "draw a pipeline schedule, or compare all of them", schedule},

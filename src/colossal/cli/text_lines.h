@@ -11,11 +11,11 @@ struct NumberedLine {
   std::string text;
 };
 
-/// Errors ("tokenize"): always, with the number of the line, which must be `what`.
-[[noreturn]] void refuse_line(const NumberedLine& line, const std::string& what);
+/// Errors (of `command`): always, with the number of the line, which must be `what`.
+[[noreturn]] void refuse_line(const NumberedLine& line, const std::string& what, const char* command = "tokenize");
 /// Errors: those of refuse_line() for a line that is no JSON, or JSON that is nested too deeply.
-nlohmann::json parse_line(const NumberedLine& line, const std::string& what);
+nlohmann::json parse_line(const NumberedLine& line, const std::string& what, const char* command = "tokenize");
 /// Of a line that is a JSON string, or an object with a string in "text". Errors: those of refuse_line() for another.
-std::string text_of(const NumberedLine& line);
+std::string text_of(const NumberedLine& line, const char* command = "tokenize");
 
 }  // namespace colossal::cli

@@ -93,7 +93,10 @@ void answer(const TokenizeRequest& request, const text::Tokenizer& tokenizer, co
     return;
   }
   if (request.rendered) {
-    for (const NumberedLine& line : lines) put(json(chat_of(request, line)).dump());
+    std::vector<std::string> texts(lines.size());
+    text::for_each_index(lines.size(), request.threads,
+                         [&](size_t i) { texts[i] = json(chat_of(request, lines[i])).dump(); });
+    for (const std::string& text : texts) put(text);
     return;
   }
   for (const Ids& ids : encoded(request, tokenizer, lines)) {
@@ -122,16 +125,18 @@ size_t tokenize_stream(const TokenizeRequest& request, const text::Tokenizer& to
 
 /// Not by CLI11's excludes(): help would list those of a flag in the order of addresses.
 void check_flags(const TokenizeRequest& r) {
-  const auto apart = [](bool one, const char* its_name, bool other, const char* other_name) {
-    if (one && other)
-      throw UsageError(concat("colossal tokenize: ", its_name, " and ", other_name, " do not go together"));
+  const auto apart = [](bool one, const char* its_name, std::vector<std::pair<bool, const char*>> others) {
+    for (const auto& [other, other_name] : others)
+      if (one && other)
+        throw UsageError(concat("colossal tokenize: ", its_name, " and ", other_name, " do not go together"));
   };
-  apart(r.decode, "--decode", r.whole, "--whole");
-  apart(r.decode, "--decode", r.as_json, "--json");
-  apart(r.decode, "--decode", r.chat, "--chat");
-  apart(r.decode, "--decode", r.count, "--count");
-  apart(r.whole, "--whole", r.as_json, "--json");
-  apart(r.chat, "--chat", r.as_json, "--json");
+  apart(
+      r.decode, "--decode",
+      {{r.whole, "--whole"}, {r.as_json, "--json"}, {r.chat, "--chat"}, {r.count, "--count"}, {r.pieces, "--pieces"}});
+  apart(r.whole, "--whole", {{r.as_json, "--json"}});
+  apart(r.chat, "--chat", {{r.as_json, "--json"}});
+  apart(r.count, "--count", {{r.pieces, "--pieces"}, {r.rendered, "--rendered"}});
+  apart(r.rendered, "--rendered", {{r.pieces, "--pieces"}, {r.special, "--special"}});  // no tokens are made
 }
 
 }  // namespace

@@ -81,13 +81,16 @@ int train(const Arguments& arguments) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->allow_extra_args(false);  // or [CLS] would be a list of CLS, and a file behind it a token
   app.add_option("--end", r.end, "the special token that closes a document; default: <|endoftext|>, of unigram </s>");
-  app.add_option("--least-count", r.training.least_count, "bpe: how often a pair must be there to be joined")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  const CLI::Option* least =
+      app.add_option("--least-count", r.training.least_count, "bpe: how often a pair must be there to be joined")
+          ->capture_default_str()
+          ->check(CLI::NonNegativeNumber);
   app.add_option("--like", r.like, "tokenizer.json, or a folder with one, that says how text is cut and spelled");
   app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"");
   app.add_option("--threads", r.training.threads, "that read")->capture_default_str()->check(CLI::Range(1, 1024));
   parse(app, arguments);
+  if (least->count() > 0 && r.training.kind != "bpe")
+    throw UsageError("colossal tokenizer train: --least-count is of --kind bpe");
   if (r.end.empty()) r.end = r.training.kind == "bpe" ? "<|endoftext|>" : "</s>";
   auto& special = r.training.special;
   if (std::find(special.begin(), special.end(), r.end) == special.end()) special.push_back(r.end);

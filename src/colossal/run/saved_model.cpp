@@ -26,8 +26,20 @@ struct Description {
   at::ScalarType dtype = at::kFloat;
 };
 
+/// Of a folder's model with the head that begins with a pooler.
+models::ModelShape with_pooler(const std::string& folder, const models::Registry& registry) {
+  const models::ModelShape shape = registry.shape_of(checkpoint::read_config(folder));
+  require(shape.architecture->name == "bert", "run", "a pooler is what a bert has: ", folder, " holds a ",
+          shape.architecture->name);
+  models::ModelConfig config;
+  config.from = folder;
+  config.own = models::own_keys({"objective=class"});
+  return registry.resolve(config);
+}
+
 /// `steps`: of its checkpoints, if it is a run.
-Description describe(const std::string& folder, const std::vector<int64_t>& steps, const models::Registry& registry) {
+Description describe(const std::string& folder, const std::vector<int64_t>& steps, bool pooler,
+                     const models::Registry& registry) {
   const RunFolder run(folder);
   if (std::filesystem::exists(run.config())) {
     const auto config = read_config<Config>(run.config());
@@ -42,7 +54,16 @@ Description describe(const std::string& folder, const std::vector<int64_t>& step
   }
   require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
           " is neither a run (config.toml) nor a Hugging Face model (config.json)");
-  return {registry.shape_of(checkpoint::read_config(folder)), folder, "", at::kFloat};
+  return {pooler ? with_pooler(folder, registry) : registry.shape_of(checkpoint::read_config(folder)), folder, "",
+          at::kFloat};
+}
+
+/// What of the head a folder may lack, as names of parameters.
+std::vector<std::string> head_of(const nn::Parameters& parameters, bool pooler) {
+  std::vector<std::string> names;
+  for (const nn::Parameter& p : parameters.declared())
+    if (p.name.starts_with("head.") && !(pooler && p.name.starts_with("head.pooler."))) names.push_back(p.name);
+  return names;
 }
 
 /// Of a model without memory: gives all parameters some, to be filled, those that are packed while they are.
@@ -71,14 +92,16 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   // one looks, all follow
   const std::vector<int64_t> steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
   comm::agree(everyone, at::kCPU, [&] {
-    about = describe(folder, steps, registry);
+    about = describe(folder, steps, loading.pooler, registry);
     parallel::check_sizes(layout.tensor, about.shape.hidden, 0);
     const models::Task task = about.shape.task();
-    require(tokenizer == "none" || task.generates(), "generate", folder, " holds a ", about.shape.architecture->name,
-            ", which ", task.purpose(), ": it has no text to continue");
+    require(loading.headless ? task.reads == models::Reads::Tokens : tokenizer == "none" || task.generates(),
+            loading.headless ? "embed" : "generate", folder, " holds a ", about.shape.architecture->name, ", which ",
+            task.purpose(), loading.headless ? ": it reads no text" : ": it has no text to continue");
     saved.tokenizer_source = about.tokenizer;
     if (tokenizer == "none") return;
-    require(!tokenizer.empty() || about.tokenizer != folder || text::has_tokenizer(folder), "generate", folder,
+    require(!tokenizer.empty() || about.tokenizer != folder || text::has_tokenizer(folder),
+            loading.headless ? "embed" : "generate", folder,
             " holds no tokenizer.json; name a tokenizer with --tokenizer: bytes, or a tokenizer.json");
     saved.tokenizer = text::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
@@ -104,8 +127,10 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   if (about.checkpoint.empty()) {
     const models::HuggingFace& names = about.shape.architecture->hugging_face;
     comm::agree(everyone, at::kCPU, [&] {
-      checkpoint::import_weights(folder, parameters, tensors,
-                                 {names.names(about.shape), names.prefix, names.ignored, {}, names.old_endings});
+      checkpoint::import_weights(
+          folder, parameters, tensors,
+          {names.names(about.shape), names.prefix, names.ignored,
+           loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{}, names.old_endings});
     });
     finish();
     return saved;

@@ -28,6 +28,11 @@ struct Loading {
   /// Weights of linear layers are packed as they are read: for who computes forward alone, and asks for no values of
   /// parameters. None, or with tiers: they are not
   std::optional<nn::WeightPacking> packing{};
+  /// Of any model of text its hidden states are wanted: weights of the head that a Hugging Face folder lacks have any
+  /// value
+  bool headless = false;
+  /// Beside `headless`, of a Hugging Face folder: BERT's pooler is wanted, which is then the beginning of the head
+  bool pooler = false;
 };
 
 struct SavedModel {
@@ -42,8 +47,9 @@ struct SavedModel {
 /// No initial values are drawn. With tiers weights are read chunk by chunk, within the budget.
 /// Communication: every rank of the mesh must call; small messages.
 /// Errors: a folder that is neither, or that holds no complete checkpoint, or a model that does not continue text
-///         where a tokenizer is needed, or a hidden size that does not divide, or fewer blocks than stages; those of
-///         StreamedWeights, before a weight is read; the same on every rank.
+///         where a tokenizer is needed (headless: that reads none), or a pooler that it has not, or a hidden size that
+///         does not divide, or fewer blocks than stages; those of StreamedWeights, before a weight is read; the same
+///         on every rank.
 SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distributed::ParallelConfig& layout,
                       at::Device device, const Loading& loading, const models::Registry& registry = models::built_in());
 

@@ -7,7 +7,9 @@
 #include "colossal/base/json_file.h"
 #include "colossal/text/bpe_trainer.h"
 #include "colossal/text/byte_alphabet.h"
+#include "colossal/text/decoder.h"
 #include "colossal/text/json_section.h"
+#include "colossal/text/tokenizer.h"
 #include "colossal/text/unicode.h"
 #include "colossal/text/unigram_trainer.h"
 
@@ -42,6 +44,8 @@ TokenizerTraining checked(TokenizerTraining training) {
   for (const std::string& token : training.special)
     require(!token.empty() && seen.insert(token).second, "tokenizer",
             "special tokens must not be empty or there twice: got ", token.empty() ? "an empty one" : token);
+  for (const std::string& token : training.special)
+    require(valid_utf8(token) == token, "tokenizer", "special tokens must be UTF-8: got ", valid_utf8(token));
   return training;
 }
 
@@ -60,19 +64,33 @@ std::vector<uint32_t> byte_alphabet() {
   return alphabet;
 }
 
+/// The token of `model`, a section of `like`, for what has none; empty: it says nothing of one.
+std::string unknown_of(const json& model) {
+  if (!model.is_object()) return "";
+  const int64_t id = value_or<int64_t>(model, "unk_id", -1);
+  const json pieces = id >= 0 ? model.value("vocab", json()) : json();
+  if (pieces.is_array() && id < static_cast<int64_t>(pieces.size())) return pieces.at(id).at(0).get<std::string>();
+  return value_or<std::string>(model, "unk_token", "");
+}
+
 ordered_json or_null(const std::string& text) { return text.empty() ? ordered_json() : ordered_json(text); }
 
 }  // namespace
 
-TokenizerTrainer::TokenizerTrainer(TokenizerTraining training)
-    : training_(checked(std::move(training))),
-      sections_(sections_of(training_)),
-      counter_(sections_["normalizer"], sections_["pre_tokenizer"], training_.threads) {
-  const json model = sections_.value("model", json());
-  const std::string unknown = model.is_object() ? value_or<std::string>(model, "unk_token", "") : "";
-  const bool has_it = std::count(training_.special.begin(), training_.special.end(), unknown) > 0;
-  if (!unknown.empty() && training_.kind == "bpe" && !has_it)
-    training_.special.insert(training_.special.begin(), unknown);
+TokenizerTrainer::TokenizerTrainer(TokenizerTraining training) : training_(checked(std::move(training))) {
+  try {
+    sections_ = sections_of(training_);
+    counter_.emplace(sections_["normalizer"], sections_["pre_tokenizer"], training_.threads);
+    const Decoder check(sections_["decoder"]);  // or nobody could read what is learned
+    unknown_ = unknown_of(sections_.value("model", json()));
+  } catch (const json::exception& error) {
+    throw Error("tokenizer", concat("the tokenizer whose cuts and spelling are taken is no tokenizer.json: ",
+                                    printable(error.what())));
+  }
+  if (training_.kind == "unigram" && unknown_.empty()) unknown_ = kUsualUnknown;
+  const auto& special = training_.special;
+  if (!unknown_.empty() && std::find(special.begin(), special.end(), unknown_) == special.end())
+    training_.special.insert(special.begin(), unknown_);
 }
 
 ordered_json TokenizerTrainer::bpe(const std::vector<CountedWord>& words) const {
@@ -95,7 +113,7 @@ ordered_json TokenizerTrainer::bpe(const std::vector<CountedWord>& words) const 
   for (const auto& [left, right] : trained.merges) merges.push_back({left, right});
   return {{"type", "BPE"},
           {"dropout", nullptr},
-          {"unk_token", or_null(of_model("unk_token"))},
+          {"unk_token", or_null(unknown_)},
           {"continuing_subword_prefix", or_null(training.prefix)},
           {"end_of_word_suffix", or_null(training.suffix)},
           {"fuse_unk", false},
@@ -108,7 +126,7 @@ ordered_json TokenizerTrainer::bpe(const std::vector<CountedWord>& words) const 
 ordered_json TokenizerTrainer::unigram(const std::vector<CountedWord>& words) const {
   const TrainedUnigram trained = train_unigram(words, {.vocabulary = training_.vocabulary,
                                                        .special = training_.special,
-                                                       .unknown = kUsualUnknown,
+                                                       .unknown = unknown_,
                                                        .threads = training_.threads});
   ordered_json pieces = ordered_json::array();
   for (const auto& [piece, score] : trained.pieces) pieces.push_back({piece, score});
@@ -116,12 +134,9 @@ ordered_json TokenizerTrainer::unigram(const std::vector<CountedWord>& words) co
 }
 
 ordered_json TokenizerTrainer::trained() && {
-  const std::vector<CountedWord> words = std::move(counter_).words();
+  const std::vector<CountedWord> words = std::move(*counter_).words();
   ordered_json model = training_.kind == "bpe" ? bpe(words) : unigram(words);
-  // As the trainers number them: in their order, behind the unknown token of a unigram model that is not among them.
-  std::vector<std::string> special = training_.special;
-  if (training_.kind == "unigram" && !std::count(special.begin(), special.end(), kUsualUnknown))
-    special.insert(special.begin(), kUsualUnknown);
+  const std::vector<std::string>& special = training_.special;  // as the trainers number them
   ordered_json added = ordered_json::array();
   for (size_t id = 0; id < special.size(); ++id)
     added.push_back({{"id", id},

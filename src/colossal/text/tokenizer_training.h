@@ -6,6 +6,7 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,9 +29,9 @@ struct TokenizerTraining {
 class TokenizerTrainer {
  public:
   /// Errors: throws Error("tokenizer", ...) for another kind, sizes that are not positive, a special token that is
-  ///         empty or there twice, sections of `like` that are not understood.
+  ///         empty, not UTF-8 or there twice, sections of `like` that are not understood.
   explicit TokenizerTrainer(TokenizerTraining training);
-  void add(const std::vector<std::string>& texts) { counter_.add(texts); }
+  void add(const std::vector<std::string>& texts) { counter_->add(texts); }
   /// The members that the package tokenizers writes, in its order. Errors: those of train_bpe() and train_unigram().
   nlohmann::ordered_json trained() &&;
 
@@ -40,7 +41,8 @@ class TokenizerTrainer {
 
   TokenizerTraining training_;
   nlohmann::json sections_;  // normalizer, pre_tokenizer, decoder, model
-  WordCounter counter_;
+  std::string unknown_;      // empty: there is none
+  std::optional<WordCounter> counter_;
 };
 
 }  // namespace colossal::text

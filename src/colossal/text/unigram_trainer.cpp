@@ -55,6 +55,7 @@ class UnigramTrainer {
       : words_(words), training_(training) {
     require(!words.empty(), "tokenizer", "there must be words to learn pieces from: got none");
     characters_ = characters_of(words);
+    for (const std::string& token : training.special) characters_.erase(token);  // it has a place already
     const auto first = static_cast<int64_t>(training.special.size()) + (special_unknown() < 0 ? 1 : 0);
     room_ = training.vocabulary - first;
     require(static_cast<int64_t>(characters_.size()) <= room_, "tokenizer",
@@ -78,6 +79,11 @@ class UnigramTrainer {
   int64_t special_unknown() const {
     const auto found = std::find(training_.special.begin(), training_.special.end(), training_.unknown);
     return found == training_.special.end() ? -1 : found - training_.special.begin();
+  }
+
+  bool is_special(const std::string& piece) const {
+    return piece == training_.unknown ||
+           std::find(training_.special.begin(), training_.special.end(), piece) != training_.special.end();
   }
 
   /// Calls of_word(word, lattice, sums) for each word, with sums for each piece, and adds all sums up.
@@ -121,6 +127,8 @@ class UnigramTrainer {
   }
 
   /// Keeps the pieces without which the words would be the least probable, each cut as its second best way says then.
+  /// What is lost is added up as the package tokenizers does: the sum of all times grows by those of a piece for every
+  /// piece of the model, where sentencepiece takes the parts that replace it; frequent pieces are kept the rather.
   Model pruned(const Model& model, size_t wanted) const {
     const std::vector<double> met =
         summed(model, [](const CountedWord& word, const Lattice& lattice, std::vector<double>& sums) {
@@ -140,7 +148,7 @@ class UnigramTrainer {
         kept.push_back(model.pieces[id]);
         continue;
       }
-      const double sum_without = std::log(sum + met[id] * static_cast<double>(other.size() - 1));
+      const double sum_without = std::log(sum + met[id] * static_cast<double>(met.size() - 1));
       double without = 0;
       for (const int32_t part : other) without += std::log(met[part] + met[id]) - sum_without;
       losses.emplace_back(-met[id] / words * (std::log(met[id]) - std::log(sum) - without), id);
@@ -167,7 +175,8 @@ class UnigramTrainer {
       if (found == known.end()) above += kApart;
     }
     for (size_t id = 1; id < model.pieces.size() && static_cast<int64_t>(pieces.size()) < room_; ++id)
-      if (!characters_.contains(model.pieces[id].first)) pieces.push_back(model.pieces[id]);
+      if (!characters_.contains(model.pieces[id].first) && !is_special(model.pieces[id].first))
+        pieces.push_back(model.pieces[id]);
     std::stable_sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
     TrainedUnigram trained;
     if (special_unknown() < 0) trained.pieces.emplace_back(training_.unknown, 0);

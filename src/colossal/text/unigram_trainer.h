@@ -29,8 +29,8 @@ struct TrainedUnigram {
 
 /// Begins with all characters and with what is followed by different characters, by length times how often, and then
 /// alternates between probabilities that explain the words best and taking away the pieces that are missed least, as
-/// sentencepiece and the package tokenizers do. While none are taken away pieces and scores are those of the package,
-/// but for rounding; docs/tokenizers.md says how near they are behind that. The result does not depend on `threads`.
+/// sentencepiece and the package tokenizers do. Pieces and scores are those of the package, but for rounding. The
+/// result does not depend on `threads`.
 ///
 /// See:    Kudo, arXiv:1804.10959.
 /// Errors: throws Error("tokenizer", ...) for no words, and where characters and special tokens alone are more than the

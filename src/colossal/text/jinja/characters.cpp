@@ -162,6 +162,14 @@ bool is_class(std::string_view text, Class asked) {
   return fits;
 }
 
+std::optional<int> decimal_digit(uint32_t c) {
+  const auto is_digit = [](uint32_t of) { return category(of) == UTF8PROC_CATEGORY_ND; };
+  if (!is_digit(c)) return std::nullopt;
+  uint32_t zero = c;  // runs of ten, some one behind the other, each from its zero on
+  while (is_digit(zero - 1)) --zero;
+  return static_cast<int>((c - zero) % 10);
+}
+
 std::string_view strip_white(std::string_view text, bool left, bool right) {
   while (left && !text.empty()) {
     const CodePoint c = first_code_point(text);
@@ -211,10 +219,11 @@ std::string lower(std::string_view text) {
 std::string casefold(std::string_view text) {
   std::string out;
   for_characters(text, [&](uint32_t c, size_t, size_t) {
-    if (c == 0xDF || c == 0x1E9E)
-      out += "ss";
-    else
-      append_lower(out, c == 0x3C2 ? 0x3C3 : c);
+    utf8proc_int32_t folded[8];
+    int boundary = 0;
+    const auto size =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, 8, UTF8PROC_CASEFOLD, &boundary);
+    for (utf8proc_ssize_t i = 0; i < size; ++i) append_utf8(out, static_cast<uint32_t>(folded[i]));
   });
   return out;
 }

@@ -1,6 +1,7 @@
 // Texts as Python's str sees them: by code points, with Unicode's cases and classes.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,9 @@ bool is_printable(uint32_t c);  ///< str.isprintable()
 enum class Class { Alpha, Alnum, Decimal, Digit, Numeric, Lower, Upper, Title, Space, Printable, Identifier };
 /// The is... methods of str.
 bool is_class(std::string_view text, Class asked);
+
+/// What a decimal digit of any script stands for.
+std::optional<int> decimal_digit(uint32_t c);
 
 /// The part of `text` without white space at its ends.
 std::string_view strip_white(std::string_view text, bool left, bool right);

@@ -207,6 +207,7 @@ class Lexer {
   }
 
   void comment() {
+    if (at_ == source_.size()) return;  // as jinja2, which looks for its end only in what follows
     const size_t end = source_.find("#}", at_);
     if (end == std::string::npos) refuse("Missing end of comment tag");
     const size_t begin = end > at_ && (source_[end - 1] == '-' || source_[end - 1] == '+') ? end - 1 : end;

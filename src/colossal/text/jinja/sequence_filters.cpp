@@ -82,7 +82,7 @@ void require_reversible(const Value& value) {
 }
 
 Value last(Interpreter& interpreter, const Value& value, Arguments&) {
-  require_reversible(value);
+  if (!value.undefined()) require_reversible(value);  // which is an empty sequence
   const std::vector<Value> values = walk_(interpreter, value);
   return values.empty() ? make_undefined("No last item, sequence was empty.") : values.back();
 }
@@ -160,13 +160,14 @@ Value unique(Interpreter& interpreter, const Value& value, Arguments& arguments)
   const AttributePath path(interpreter, bound.at(1));
   const bool case_sensitive = bound.truth(0, false);
   Dict seen;
+  bool has_undefined = false;  // which are all alike
   return generated(interpreter, walk_(interpreter, value), [&](const Value& item, std::vector<Value>& out) {
     const Value key = without_case(interpreter, path.of(item), case_sensitive);
     require_hashable(key);
     interpreter.budget().step(16);  // looked up in a tree
-    if (seen.find(key)) return;
+    if (key.undefined() ? std::exchange(has_undefined, true) : seen.find(key) != nullptr) return;
     interpreter.budget().take_bytes(3 * sizeof(Value));
-    seen.set(key, Value::none());
+    if (!key.undefined()) seen.set(key, Value::none());
     out.push_back(item);
   });
 }
@@ -293,7 +294,10 @@ Value group_by(Interpreter& interpreter, const Value& value, Arguments& argument
   const Value* fallback = otherwise.is_none() ? nullptr : &otherwise;
   const std::vector<Value> values = walk_(interpreter, value);
   std::vector<std::vector<Value>> keys;
-  for (const Value& item : values) keys.push_back({without_case(interpreter, path.of(item, fallback), case_sensitive)});
+  for (const Value& item : values) {
+    keys.push_back({without_case(interpreter, path.of(item, fallback), case_sensitive)});
+    if (values.size() > 1) require_defined(keys.back().front());  // or it cannot be compared
+  }
   std::vector<Value> groups, members;
   std::optional<Value> key;
   const auto close = [&] {

@@ -1,0 +1,213 @@
+#include "colossal/cli/embed.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <optional>
+
+#include "colossal/base/error.h"
+#include "colossal/cli/embedding_output.h"
+#include "colossal/cli/local_world.h"
+#include "colossal/cli/text_lines.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/infer/embed.h"
+#include "colossal/infer/sentence_folder.h"
+#include "colossal/run/saved_model.h"
+#include "colossal/text/fitted_encoding.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr size_t kTextsAtOnce = 1024, kBytesAtOnce = 16 << 20;  // what is in memory
+
+struct EmbedRequest {
+  std::string from, input, output, tokenizer, pooling, prompt_name, device = "auto";
+  std::vector<std::string> texts;
+  std::optional<int64_t> tokens;
+  bool normalize = false, as_json = false, with_text = false;
+  int64_t timeout = 300;
+  distributed::ParallelConfig layout;
+  run::PrecisionConfig precision{.mode = ""};
+
+  bool reads_standard_input() const { return texts.empty() && (input.empty() || input == "-"); }
+  bool writes_npy() const { return output.ends_with(".npy"); }
+};
+
+/// Calls `take` with each text, in order.
+void for_each_text(const EmbedRequest& request, const std::function<void(const NumberedLine&)>& take) {
+  int64_t number = 0;
+  for (const std::string& text : request.texts) take({++number, text});
+  if (!request.texts.empty()) return;
+  std::ifstream file;
+  if (!request.reads_standard_input()) {
+    file.open(request.input, std::ios::binary);
+    require(file.good() && !std::filesystem::is_directory(request.input), "embed", "cannot read ", request.input);
+  }
+  std::istream& in = request.reads_standard_input() ? std::cin : file;
+  for (std::string line; std::getline(in, line);) take({++number, std::move(line)});
+  require(!in.bad(), "embed", "cannot read ", request.input.empty() ? "standard input" : request.input, " to its end");
+}
+
+std::string prompt_of(const EmbedRequest& request, const infer::SentenceFolder& folder) {
+  const std::string& name = request.prompt_name.empty() ? folder.prompt_name : request.prompt_name;
+  if (name.empty()) return "";
+  std::string names;
+  for (const auto& [known, prompt] : folder.prompts) names += (names.empty() ? "" : ", ") + known;
+  require(folder.prompts.contains(name), "embed", "--prompt-name must be one of the folder's prompts: got ", name,
+          ", there are ", names.empty() ? "none" : names);
+  return folder.prompts.at(name);
+}
+
+/// Texts to vectors, some at a time.
+class TextEmbedder {
+ public:
+  TextEmbedder(const EmbedRequest& request, const run::SavedModel& saved, const infer::SentenceFolder& folder,
+               infer::Embedder& embedder, EmbeddingOutput* output)
+      : request_(request), tokenizer_(*saved.tokenizer), embedder_(embedder), output_(output) {
+    prompt_ = prompt_of(request, folder);
+    const int64_t positions = saved.model->model().shape.positions;
+    most_ = std::min(positions, request.tokens.value_or(folder.tokens.value_or(positions)));
+  }
+
+  void take(const NumberedLine& line) {
+    const std::string text = request_.as_json ? text_of(line, "embed") : line.text;
+    held_ += text.size();
+    lines_.push_back({line.number, text});
+    if (lines_.size() == kTextsAtOnce || held_ >= kBytesAtOnce) embed_held();
+  }
+
+  void finish() {
+    embed_held();
+    if (output_) output_->finish();
+    if (output_ && cut_ > 0)
+      say(concat(cut_, " texts have more than ", most_, " tokens and were cut there, first text ", first_cut_));
+  }
+
+ private:
+  void embed_held() {
+    std::vector<text::FittedEncoding> encoded(lines_.size());
+    text::for_each_index(lines_.size(), at::get_num_threads(), [&](size_t i) {
+      encoded[i] = text::encode_fitted(tokenizer_, prompt_ + lines_[i].text, static_cast<size_t>(most_));
+    });
+    std::vector<std::vector<int64_t>> ids;
+    for (size_t i = 0; i < lines_.size(); ++i) {
+      require(!encoded[i].ids.empty(), "embed", "text ", lines_[i].number,
+              " is empty, and the tokenizer puts no token around it; leave it out");
+      if (encoded[i].is_cut && cut_++ == 0) first_cut_ = lines_[i].number;
+      ids.push_back(std::move(encoded[i].ids));
+    }
+    const at::Tensor vectors = embedder_.embed(ids).contiguous();
+    for (size_t i = 0; output_ && i < lines_.size(); ++i)
+      output_->put(lines_[i].text, vectors[static_cast<int64_t>(i)].const_data_ptr<float>(),
+                   static_cast<size_t>(vectors.size(1)));
+    lines_.clear();
+    held_ = 0;
+  }
+
+  const EmbedRequest& request_;
+  const text::Tokenizer& tokenizer_;
+  infer::Embedder& embedder_;
+  EmbeddingOutput* output_;  // null: another rank writes
+  std::string prompt_;
+  int64_t most_ = 0, cut_ = 0, first_cut_ = 0;
+  std::vector<NumberedLine> lines_;
+  size_t held_ = 0;
+};
+
+std::unique_ptr<EmbeddingOutput> make_output(const EmbedRequest& request, int64_t size) {
+  if (!request.writes_npy()) return json_output(request.output, request.with_text);
+  int64_t texts = 0;
+  for_each_text(request, [&](const NumberedLine&) { ++texts; });
+  return npy_output(request.output, texts, size);
+}
+
+int embed_as_rank(const EmbedRequest& request, const models::Registry& registry) {
+  const infer::SentenceFolder folder = infer::read_sentence_folder(request.from);
+  const infer::Pooling pooling =
+      !request.pooling.empty() ? infer::pooling_of(request.pooling) : folder.pooling.value_or(infer::Pooling::Mean);
+  const at::Device device = comm::choose_device(request.device, 0);
+  const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
+  require(world->size() == request.layout.ranks(), "parallel", "the ranks must be those of the layout: got ",
+          world->size(), " ranks, pipeline ", request.layout.pipeline.size, " * tensor ", request.layout.tensor.size);
+  comm::Mesh mesh(*world, request.layout.axes());
+  run::Loading loading{.tokenizer = request.tokenizer, .headless = true};
+  loading.pooler = pooling == infer::Pooling::Pooler;
+  if (!request.precision.mode.empty()) loading.dtype = request.precision.dtype();
+  const run::SavedModel saved = run::load_model(
+      folder.model, mesh, request.layout, comm::choose_device(request.device, world->local_rank()), loading, registry);
+  infer::Embedder embedder(*saved.model, {.pooling = pooling, .normalize = request.normalize || folder.normalize});
+  const auto output = world->rank() == 0 ? make_output(request, saved.model->model().shape.hidden) : nullptr;
+  TextEmbedder texts(request, saved, folder, embedder, output.get());
+  for_each_text(request, [&](const NumberedLine& line) { texts.take(line); });
+  texts.finish();
+  return 0;
+}
+
+void check_embed_flags(const EmbedRequest& r) {
+  const auto refuse = [](bool is_wrong, const char* what) {
+    if (is_wrong) throw UsageError(concat("colossal embed: ", what));
+  };
+  refuse(!r.texts.empty() && !r.input.empty(), "--text and --input do not go together");
+  refuse(!r.texts.empty() && r.as_json, "--text and --json do not go together");
+  refuse(r.writes_npy() && r.with_text, "--with-text and an .npy file do not go together");
+  refuse(r.writes_npy() && r.reads_standard_input(),
+         "an .npy file says in front how many texts there are: give them as a file, --input FILE");
+  refuse(r.layout.ranks() > 1 && r.reads_standard_input(), "several ranks read the texts: give a file, --input FILE");
+}
+
+void add_texts(CLI::App& app, EmbedRequest& r) {
+  app.add_option("--text", r.texts, "a text; may be given several times")->take_all();
+  app.add_option("--input", r.input, "file, of which each line is a text; default, or -: standard input");
+  app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"");
+  app.add_option("--output", r.output,
+                 "file: of lines of JSON, or where its name ends with .npy an array for numpy; "
+                 "default: standard output");
+  app.add_flag("--with-text", r.with_text, "lines of JSON have the text too");
+}
+
+}  // namespace
+
+int embed(const Arguments& arguments, const models::Registry* models) {
+  CLI::App app(
+      "A vector for each text, of the hidden states of a BERT, a model that continues text, or a folder of "
+      "sentence-transformers.",
+      "colossal embed");
+  EmbedRequest r;
+  app.add_option("--from", r.from, "run folder, Hugging Face folder, or folder of sentence-transformers")->required();
+  add_texts(app, r);
+  app.add_option("--pooling", r.pooling, "how tokens become one vector; default: as the folder says, or mean")
+      ->check(CLI::IsMember(infer::pooling_names()));
+  app.add_flag("--normalize", r.normalize, "vectors of length 1");
+  app.add_option("--max-tokens", r.tokens, "of a text, which is cut there; default: what the folder says, or fits")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--prompt-name", r.prompt_name, "of the folder's prompts, what is put in front of each text");
+  app.add_option("--tokenizer", r.tokenizer,
+                 "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
+  app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size, "ranks that share each matrix")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--run.device", r.device, "auto, cpu or cuda")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  app.add_option("--precision,--precision.mode", r.precision.mode,
+                 "of weights and activations; default: that of the run's masters, or fp32")
+      ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+  add_timeout(app, r.timeout);
+  parse(app, arguments);
+  check_embed_flags(r);
+  r.layout.axes();
+  return with_ranks(r.layout.ranks(), "embed", arguments,
+                    [&] { return embed_as_rank(r, models ? *models : models::built_in()); });
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,121 @@
+#include "colossal/infer/embed.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+
+namespace colossal::infer {
+namespace {
+
+bool has_pooler(const nn::Parameters& parameters) {
+  const auto& all = parameters.declared();
+  return std::any_of(all.begin(), all.end(), [](const nn::Parameter& p) { return p.name == "head.pooler.weight"; });
+}
+
+/// Where texts of these lengths begin, [texts], or end with `last`.
+at::Tensor ends_of(const std::vector<int64_t>& lengths, bool last, at::Device device) {
+  std::vector<int64_t> places;
+  int64_t begin = 0;
+  for (const int64_t length : lengths) {
+    places.push_back(last ? begin + length - 1 : begin);
+    begin += length;
+  }
+  return at::tensor(places, at::TensorOptions().dtype(at::kLong).device(device));
+}
+
+}  // namespace
+
+const std::vector<std::string>& pooling_names() {
+  static const std::vector<std::string> names{"cls", "mean", "max", "last", "pooler"};  // in the order of Pooling
+  return names;
+}
+
+Pooling pooling_of(const std::string& name) {
+  const auto& names = pooling_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  require(found != names.end(), "embed", "a pooling must be one of cls, mean, max, last, pooler: got ", name);
+  return static_cast<Pooling>(found - names.begin());
+}
+
+at::Tensor pooled(const at::Tensor& hidden, const std::vector<int64_t>& lengths, Pooling pooling) {
+  const at::Tensor rows = hidden[0].to(at::promote_types(hidden.scalar_type(), at::kFloat));
+  if (pooling == Pooling::Cls || pooling == Pooling::Last)
+    return rows.index_select(0, ends_of(lengths, pooling == Pooling::Last, rows.device()));
+  std::vector<at::Tensor> vectors;
+  for (const at::Tensor& text : rows.split_with_sizes(lengths, 0))
+    vectors.push_back(pooling == Pooling::Max ? text.amax(0) : text.mean(0));
+  return at::stack(vectors);
+}
+
+Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOptions& options)
+    : model_(distributed), options_(options) {
+  models::Model& model = distributed.model();
+  const models::Task task = model.shape.task();
+  const std::string& family = model.shape.architecture->name;
+  require(task.reads == models::Reads::Tokens, "embed", "texts are embedded by models that read them: got a ", family,
+          ", which ", task.purpose());
+  const bool by_head = options.pooling == Pooling::Pooler;
+  require(!by_head || has_pooler(distributed.parameters()), "embed", "pooling `pooler` needs a BERT that has one: got ",
+          task.generates() ? "a " : "hidden tokens as the objective of a ", family, "; use cls, mean, max or last");
+  model.norm = [end = model.norm, normed = task.generates(), pooling = options.pooling](const at::Tensor& x,
+                                                                                        const nn::Step& step) {
+    const std::vector<int64_t> lengths = step.sequences.in(x.size(1));
+    if (pooling != Pooling::Pooler) return pooled(normed ? end(x, step) : x, lengths, pooling);
+    // a text a row, as the pooler takes the first token of each
+    return end(x.index_select(1, ends_of(lengths, false, x.device())).transpose(0, 1), step).squeeze(1);
+  };
+}
+
+void Embedder::check(const std::vector<int64_t>& text) const {
+  const models::ModelShape& shape = model_.model().shape;
+  require(!text.empty(), "embed", "a text must have a token; leave empty texts out");
+  require(static_cast<int64_t>(text.size()) <= shape.positions, "embed", "a text must fit the model's ",
+          shape.positions, " positions: got ", text.size(), " tokens");
+  for (const int64_t id : text)
+    require(id >= 0 && id < shape.vocabulary, "embed", "ids must lie in the model's vocabulary of ", shape.vocabulary,
+            ": got ", id, "; is this the model's tokenizer?");
+}
+
+at::Tensor Embedder::embed_row(const std::vector<int64_t>& ids, const std::vector<int64_t>& lengths) {
+  const nn::Parameters::Options& of = model_.parameters().options();
+  const auto on_device = at::TensorOptions().dtype(at::kLong).device(of.device);
+  std::vector<int64_t> positions;
+  for (const int64_t length : lengths)
+    for (int64_t i = 0; i < length; ++i) positions.push_back(i);
+  nn::Step step;
+  step.positions = at::tensor(positions, on_device).unsqueeze(0);
+  step.sequences.lengths = lengths;
+  const auto count = static_cast<int64_t>(lengths.size());
+  at::Tensor vectors = model_.everywhere(
+      {at::tensor(ids, on_device).unsqueeze(0), step},
+      [](int, const at::Tensor& made, const nn::Step&) { return made; },
+      at::empty({count, model_.model().shape.hidden},
+                at::TensorOptions().dtype(at::promote_types(of.dtype, at::kFloat)).device(of.device)));
+  if (options_.normalize) vectors = vectors / vectors.norm(2, {1}, true).clamp_min(1e-12);
+  return vectors.to(at::kCPU, at::kFloat);
+}
+
+at::Tensor Embedder::embed(const std::vector<std::vector<int64_t>>& texts) {
+  for (const auto& text : texts) check(text);
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> parts{at::empty({0, model_.model().shape.hidden}, at::kFloat)};
+  std::vector<int64_t> ids, lengths;
+  const auto finish_row = [&] {
+    if (lengths.empty()) return;
+    parts.push_back(embed_row(ids, lengths));
+    ids.clear(), lengths.clear();
+  };
+  for (const auto& text : texts) {
+    if (static_cast<int64_t>(ids.size() + text.size()) > options_.tokens_at_once) finish_row();
+    ids.insert(ids.end(), text.begin(), text.end());
+    lengths.push_back(static_cast<int64_t>(text.size()));
+  }
+  finish_row();
+  return at::cat(parts);
+}
+
+}  // namespace colossal::infer

@@ -1,0 +1,110 @@
+// Vectors of texts: the formulas of poolings, that texts in one row do not see one another, layouts, and what is
+// refused.
+#include "colossal/infer/embed.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/run/saved_model.h"
+#include "support/generated_text.h"
+#include "support/ranks_values.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::infer::embed_test {
+namespace {
+
+using ::testing::HasSubstr;
+using Texts = std::vector<std::vector<int64_t>>;
+
+const Texts kTexts{{5, 6, 7}, {8}, {9, 10, 11, 12, 13}, {5, 6, 7}};
+
+at::Tensor vectors_of(const std::string& folder, const EmbedOptions& options, const Texts& texts = kTexts,
+                      const distributed::ParallelConfig& layout = {}) {
+  at::Tensor made;
+  comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
+    comm::Mesh mesh(world, layout.axes());
+    const run::SavedModel saved =
+        run::load_model(folder, mesh, layout, at::kCPU,
+                        {.tokenizer = "bytes", .headless = true, .pooler = options.pooling == Pooling::Pooler});
+    const at::Tensor vectors = Embedder(*saved.model, options).embed(texts);
+    if (world.rank() == 0) made = vectors;
+  });
+  return made;
+}
+
+TEST(Pooling, FollowsItsFormula) {
+  const at::Tensor hidden = at::tensor({1., 2., 3., -4., 5., 6.}).view({1, 3, 2});
+  const auto of = [&](Pooling pooling) { return pooled(hidden, {2, 1}, pooling); };
+  EXPECT_TRUE(at::equal(of(Pooling::Cls), at::tensor({1., 2., 5., 6.}).view({2, 2})));
+  EXPECT_TRUE(at::equal(of(Pooling::Mean), at::tensor({2., -1., 5., 6.}).view({2, 2})));
+  EXPECT_TRUE(at::equal(of(Pooling::Max), at::tensor({3., 2., 5., 6.}).view({2, 2})));
+  EXPECT_TRUE(at::equal(of(Pooling::Last), at::tensor({3., -4., 5., 6.}).view({2, 2})));
+  EXPECT_EQ(pooled(hidden.to(at::kBFloat16), {3}, Pooling::Mean).scalar_type(), at::kFloat);
+}
+
+TEST(Pooling, HasNames) {
+  for (const std::string& name : pooling_names()) EXPECT_NO_THROW(pooling_of(name));
+  EXPECT_EQ(pooling_of("pooler"), Pooling::Pooler);
+  EXPECT_THAT(test::thrown_message([] { pooling_of("sum"); }), HasSubstr("pooler: got sum"));
+}
+
+class EmbedderOf : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { test::write_model(folder, GetParam()); }
+  test::TemporaryFolder folder;
+};
+
+TEST_P(EmbedderOf, GivesATextTheSameVectorWhateverIsBesideIt) {
+  const at::Tensor together = vectors_of(folder / "run", {.pooling = Pooling::Mean});
+  ASSERT_EQ(together.sizes(), at::IntArrayRef({4, 64}));
+  EXPECT_FALSE(at::allclose(together[0], together[1]));
+  for (size_t i = 0; i < kTexts.size(); ++i)
+    EXPECT_TRUE(at::allclose(vectors_of(folder / "hf", {.pooling = Pooling::Mean}, {kTexts[i]})[0],
+                             together[static_cast<int64_t>(i)], 1e-4, 1e-4))
+        << i;
+  for (const int64_t at_once : {1, 4, 6})
+    EXPECT_TRUE(at::allclose(vectors_of(folder / "run", {.pooling = Pooling::Mean, .tokens_at_once = at_once}),
+                             together, 1e-4, 1e-4))
+        << at_once;
+  EXPECT_EQ(vectors_of(folder / "run", {}, {}).sizes(), at::IntArrayRef({0, 64}));
+}
+
+TEST_P(EmbedderOf, IsTheSameInEveryLayout) {
+  const EmbedOptions options{.pooling = Pooling::Last, .normalize = true};
+  const at::Tensor want = vectors_of(folder / "run", options);
+  EXPECT_TRUE(at::allclose(want.norm(2, {1}), at::ones({4}), 1e-5));
+  std::vector<distributed::ParallelConfig> layouts(3);
+  layouts[0].tensor.size = 2;
+  layouts[1].pipeline.size = 2;
+  layouts[2].tensor.size = layouts[2].pipeline.size = 2;
+  for (const auto& layout : layouts)
+    EXPECT_TRUE(at::allclose(vectors_of(folder / "run", options, kTexts, layout), want, 1e-4, 1e-4));
+}
+
+TEST_P(EmbedderOf, RefusesTextsThatTheModelDoesNotHave) {
+  const auto message = [&](const Texts& texts) {
+    return test::thrown_message([&] { vectors_of(folder / "hf", {}, texts); });
+  };
+  EXPECT_THAT(message({{1}, {}}), HasSubstr("a text must have a token"));
+  EXPECT_THAT(message({std::vector<int64_t>(33, 1)}), HasSubstr("the model's 32 positions: got 33 tokens"));
+  EXPECT_THAT(message({{1 << 20}}), HasSubstr("vocabulary of 25"));
+  EXPECT_THAT(message({{-1}}), HasSubstr("got -1; is this the model's tokenizer?"));
+  EXPECT_THAT(test::thrown_message([&] { vectors_of(folder / "run", {.pooling = Pooling::Pooler}); }),
+              HasSubstr("pooling `pooler` needs a BERT that has one: got "));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EmbedderOf, testing::Values("gpt2-tiny", "bert-tiny"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find('-')); });
+
+TEST(EmbedderOfAFolder, WantsThePoolerThatItIsAskedFor) {
+  const test::TemporaryFolder folder;
+  test::write_model(folder, "bert-tiny");  // of hidden tokens
+  EXPECT_THAT(test::thrown_message([&] { vectors_of(folder / "hf", {.pooling = Pooling::Pooler}); }),
+              HasSubstr("bert.pooler.dense.weight"));
+}
+
+}  // namespace
+}  // namespace colossal::infer::embed_test
