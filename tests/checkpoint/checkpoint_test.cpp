@@ -22,15 +22,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-/// Runs `fn(world group, place)` on every rank of a layout.
-void on_layout(const Layout& layout, const std::function<void(comm::Group&, const tensor::Place&)>& fn) {
-  comm::run_ranks(layout.ranks(), [&](comm::World& world) {
-    std::vector<int> all(world.size());
-    for (int rank = 0; rank < world.size(); ++rank) all[rank] = rank;
-    fn(*world.make_group("world", all), layout.place(world.rank()));
-  });
-}
-
 void save_sample(const std::string& folder, int64_t step, const Layout& layout = {}, int keep_last = 0) {
   on_layout(layout, [&](comm::Group& world, const tensor::Place& place) {
     save(folder, step, sample_state(place, step), world, place, keep_last);

@@ -117,14 +117,6 @@ std::string refusal(const std::string& folder, nn::Parameters parameters = model
   }
 }
 
-void on_layout(const Layout& layout, const std::function<void(comm::Group&, const tensor::Place&)>& fn) {
-  comm::run_ranks(layout.ranks(), [&](comm::World& world) {
-    std::vector<int> all(world.size());
-    for (int rank = 0; rank < world.size(); ++rank) all[rank] = rank;
-    fn(*world.make_group("world", all), layout.place(world.rank()));
-  });
-}
-
 TEST(HuggingFace, OldEndingsAreFound) {
   test::TemporaryFolder folder;
   std::map<std::string, at::Tensor> tensors = folder_tensors();
@@ -137,6 +129,35 @@ TEST(HuggingFace, OldEndingsAreFound) {
   external.old_endings = {{"norm.weight", "norm.gamma"}};
   import_weights(folder.path(), parameters, external);
   expect_sample_values(parameters);
+}
+
+TEST(HuggingFace, CopiesMustEqualWhatTheyAreCopiesOf) {
+  test::TemporaryFolder folder;
+  ExternalNames external = names();
+  external.ignored = {};
+  const auto refusal_with = [&](const at::Tensor& head) -> std::string {
+    std::map<std::string, at::Tensor> tensors = folder_tensors();
+    tensors["lm_head.weight"] = head;
+    write_safetensors(folder / "model.safetensors", tensors);
+    nn::Parameters parameters = model({});
+    for (nn::Parameter& p : parameters) p.value.detach().fill_(7);
+    try {
+      import_weights(folder.path(), parameters, external);
+    } catch (const Error& error) {
+      for (const nn::Parameter& p : parameters) EXPECT_TRUE(p.value.eq(7).all().item<bool>()) << p.name;
+      return error.what();
+    }
+    expect_sample_values(parameters);
+    return "";
+  };
+  const at::Tensor embedding = folder_tensors()["model.embed.weight"];
+  EXPECT_THAT(refusal_with(embedding), HasSubstr("lm_head.weight")) << "is left over where no copies are";
+  external.copies = {{"lm_head.weight", "model.embed.weight"}};
+  EXPECT_EQ(refusal_with(embedding), "");
+  EXPECT_EQ(refusal_with(embedding.to(at::kDouble)), "");
+  for (const at::Tensor& other : {embedding + 1, embedding.narrow(0, 0, 4)})
+    EXPECT_THAT(refusal_with(other),
+                ContainsRegex("lm_head.weight must equal model.embed.weight.*tie_word_embeddings"));
 }
 
 TEST(HuggingFace, WhatAFolderMayLackKeepsItsValues) {
@@ -351,65 +372,6 @@ TEST(HuggingFace, NamesMustFitTheModel) {
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().stride = 0; }), HasSubstr("stride 0"));
   EXPECT_THAT(refused([](auto& n) { n[kFused].parts.back().first = -1; }), HasSubstr("from -1"));
   EXPECT_THAT(refused([](auto& n) { n[kGate].transposed = false; }), HasSubstr("must be equally long wherever"));
-}
-
-// A real folder. It lies beside the project and is no part of it.
-const char kStories[] = COLOSSAL_SOURCE_DIR "/../shared/data/stories260K-hf";
-
-/// Its LLaMA as our parameters: fused projections, 5 layers, hidden 64, 8 heads and 4 key and value heads of 8, ffn
-/// 172.
-nn::Parameters stories(const tensor::Place& place, ExternalNames& external) {
-  using tensor::ShardSpec;
-  const std::vector<std::string> axes{"tensor"};
-  nn::Parameters parameters(place, {});
-  const auto add = [&](const std::string& name, ShardSpec spec, std::vector<nn::ExternalRows> parts) {
-    parameters.add(name, std::move(spec), {}, true);
-    external.names.push_back({name, std::move(parts)});
-  };
-  external = {{}, "model.", {}};
-  add("embedding", ShardSpec::split({512, 64}, 0, axes), {"model.embed_tokens.weight"});
-  for (int i = 0; i < 5; ++i) {
-    const std::string ours = concat("blocks.", i, "."), theirs = concat("model.layers.", i, ".");
-    const std::string attention = theirs + "self_attn.", mlp = theirs + "mlp.";
-    add(ours + "qkv", ShardSpec::split({128, 64}, 0, axes, {{64, 8}, {32, 8, true}, {32, 8, true}}),
-        {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"});
-    add(ours + "out", ShardSpec::split({64, 64}, 1, axes), {attention + "o_proj.weight"});
-    add(ours + "gate_up", ShardSpec::split({344, 64}, 0, axes, {{172}, {172}}),
-        {mlp + "gate_proj.weight", mlp + "up_proj.weight"});
-    add(ours + "down", ShardSpec::split({64, 172}, 1, axes), {mlp + "down_proj.weight"});
-    add(ours + "norm_1", ShardSpec::whole({64}), {theirs + "input_layernorm.weight"});
-    add(ours + "norm_2", ShardSpec::whole({64}), {theirs + "post_attention_layernorm.weight"});
-  }
-  add("norm", ShardSpec::whole({64}), {"model.norm.weight"});
-  return parameters;
-}
-
-TEST(HuggingFace, ReadsARealFolderAndWritesItBackBitwise) {
-  if (!fs::exists(kStories)) GTEST_SKIP() << "needs " << kStories;
-  const SafetensorsReader original(std::string(kStories) + "/model.safetensors");
-  test::TemporaryFolder folder;
-  for (const auto& [layout, max_bytes] :
-       {std::pair{Layout{1, 1}, 1 << 30}, {Layout{2, 2}, 1 << 30}, {Layout{1, 8}, 1 << 19}}) {
-    on_layout(layout, [&, max_bytes = max_bytes](comm::Group& world, const tensor::Place& place) {
-      ExternalNames external;
-      nn::Parameters parameters = stories(place, external);
-      import_weights(kStories, parameters, external);
-      export_weights(folder.path(), parameters, external, read_config(kStories), world, max_bytes);
-    });
-    int64_t seen = 0;
-    for (const auto& file : fs::directory_iterator(folder.path())) {
-      if (file.path().extension() != ".safetensors") continue;
-      const SafetensorsReader written(file.path().string());
-      for (const auto& [name, entry] : written.entries()) {
-        EXPECT_EQ(entry.shape, original.entries().at(name).shape) << name;
-        EXPECT_EQ(written.bytes(name), original.bytes(name)) << name;
-        ++seen;
-      }
-    }
-    EXPECT_EQ(seen, static_cast<int64_t>(original.entries().size()));
-    EXPECT_EQ(read_config(folder.path()), read_config(kStories));
-  }
-  EXPECT_TRUE(fs::exists(folder / "model.safetensors.index.json")) << "the last round was written in shards";
 }
 
 }  // namespace

@@ -2,11 +2,14 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "colossal/checkpoint/box.h"
 #include "colossal/checkpoint/checkpoint.h"
+#include "colossal/comm/group.h"
+#include "colossal/comm/run_ranks.h"
 
 namespace colossal::checkpoint {
 
@@ -17,6 +20,15 @@ struct Layout {
     return tensor::Place({{"data", data, rank / tensor, tensor::Deals::Rows}, {"tensor", tensor, rank % tensor}});
   }
 };
+
+/// Calls fn(group of all ranks, place) on each rank of the layout.
+inline void on_layout(const Layout& layout, const std::function<void(comm::Group&, const tensor::Place&)>& fn) {
+  comm::run_ranks(layout.ranks(), [&](comm::World& world) {
+    std::vector<int> all(world.size());
+    for (int rank = 0; rank < world.size(); ++rank) all[rank] = rank;
+    fn(*world.make_group("world", all), layout.place(world.rank()));
+  });
+}
 
 inline std::vector<Layout> layouts() {
   std::vector<Layout> all;

@@ -1,7 +1,8 @@
 """Language models of every family that transformers has, of random weights, in odd shapes: logits, loss and every gradient of ours are
 theirs in fp64, on one process and in tensor 2; so are greedy tokens, and the logits of the folder that we write. And of every key of
 a family's config class one of three things is true: another value changes the model that we make, or it is refused by the key's name,
-or the key is named below as one that changes no numbers.
+or the key is named below as one that changes no numbers. A folder that leaves a key out, says null or has an older form is read as
+transformers' config class reads it, or refused by the key's name.
 
 A new family is a row of ROWS."""
 
@@ -18,6 +19,7 @@ torch, transformers = interop.need("torch", "transformers")
 LENGTH = 21
 PROMPT = "abcdefghijklmnopq"
 TENSOR_2 = ["--parallel.tensor=2"]
+FOUR_RANKS = ["--parallel.tensor=2", "--parallel.pipeline=2"]
 
 # Keys that change no numbers of the model: what is said about the folder, how weights begin, what generation does, what is returned.
 HARMLESS = {"architectures", "transformers_version", "dtype", "return_dict", "output_hidden_states", "output_attentions", "use_cache",
@@ -198,6 +200,13 @@ def check_shape(row, index):
     assert off <= interop.rounding(model, ids) * logits.abs().max().item(), (name, "another config", off, model.config, again.config)
     printed = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes")
     assert [int(word) for word in printed.split()] == wanted, (name, printed, wanted)
+    if index == 0:
+        cut = interop.colossal("generate", "--from", folder, "--prompt", PROMPT, "--max-tokens", 24, "--ids", "--tokenizer", "bytes",
+                               *FOUR_RANKS)
+        assert [int(word) for word in cut.split()] == wanted, (name, FOUR_RANKS, cut, wanted)
+    for key in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        token = getattr(again.config, key, None)
+        assert token is None or 0 <= token < shape["vocab_size"], (name, key, token, "is beyond the vocabulary of what we write")
     return folder
 
 
@@ -241,6 +250,50 @@ def check_config(row, folder):
     print(row.name, "honours", ", ".join(honoured), "and refuses", ", ".join(refused))
 
 
+def as_transformers_reads(row, config):
+    """All keys of the config as its class fills them in, or None where it refuses it."""
+    try:
+        whole = row.config(**{key: value for key, value in config.items() if key != "model_type"})
+    except Exception:  # of many types: what a folder like that does there is not our question
+        return None
+    return json.loads(whole.to_json_string(use_diff=False))
+
+
+def older_forms(row, config):
+    """Rotary positions as transformers 4 wrote them, and keys by the other names that the class has for them."""
+    forms = []
+    if isinstance(rope_parameters := config.get("rope_parameters"), dict):
+        rest = {key: value for key, value in config.items() if key != "rope_parameters"}
+        scaling = {key: value for key, value in rope_parameters.items() if key not in ("rope_theta", "partial_rotary_factor")}
+        share = {key: value for key, value in rope_parameters.items() if key == "partial_rotary_factor"}
+        kind = scaling.pop("rope_type")
+        for name in ("type", "rope_type"):
+            old = None if kind == "default" else {name: kind} | scaling
+            forms.append(("rope_scaling", rest | share | {"rope_theta": rope_parameters["rope_theta"], "rope_scaling": old}))
+    for other, name in getattr(row.config, "attribute_map", {}).items():
+        if name in config:
+            forms.append((name, {key: value for key, value in config.items() if key != name} | {other: config[name]}))
+    return forms
+
+
+def check_forms(row, folder):
+    config = json.loads((folder / "config.json").read_text())
+    forms = older_forms(row, config)
+    for key in config.keys() - {"model_type", "architectures", "transformers_version", "dtype"}:
+        forms.append((key, {other: value for other, value in config.items() if other != key}))
+        forms.append((key, config | {key: None}))
+    pairs = [(key, form, whole) for key, form in forms if (whole := as_transformers_reads(row, form)) is not None]
+    made = made_of([form for _, form, _ in pairs] + [whole for _, _, whole in pairs])
+    for (key, form, _), ours, wanted in zip(pairs, made[:len(pairs)], made[len(pairs):], strict=True):
+        if "error" in ours:
+            assert key in ours["error"] or ours == wanted, (row.name, key, form.get(key, "absent"), ours, wanted)
+        else:
+            assert ours == wanted, (row.name, key, form.get(key, "absent"), ours, wanted)
+    print(row.name, "reads", len(pairs), "forms of its config as transformers does")
+
+
 for row in ROWS:
     folders = [check_shape(row, index) for index in range(len(row.shapes))]
     check_config(row, folders[-1])
+    for folder in folders:
+        check_forms(row, folder)

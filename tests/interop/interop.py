@@ -69,8 +69,8 @@ def rounding(model, inputs, roundoff=2**-52):
 
 def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *, documents=None, roundoff=2**-52, renamed=None):
     """Under each of the layouts (flags of ours) loss, logits and every gradient are those of `model`, which holds the folder in fp64
-    and made `loss` and `logits`. `roundoff`: of the coarsest dtype that it computes anything in. A gradient may be off by rounding of the
-    largest gradient, because some are differences that are zero but for rounding. `renamed`: what parameters are called in folders, where
+    and made `loss` and `logits`. `roundoff`: of the coarsest dtype that it computes anything in. A gradient may be off by rounding of its
+    own largest number; one that is zero but for rounding, of the largest of all (a key's bias: sums of differences that cancel out). `renamed`: what parameters are called in folders, where
     `model` calls them otherwise. Returns a folder that we wrote."""
     model.zero_grad()
     loss.backward()
@@ -86,7 +86,9 @@ def compare_model(name, model, folder, inputs, labels, loss, logits, layouts, *,
         assert gradients.keys() == wanted.keys(), (name, flags, gradients.keys() ^ wanted.keys())
         for key, gradient in gradients.items():
             off = (gradient - wanted[key]).abs().max().item()
-            assert off <= limit * largest, (name, flags, key, off, limit * largest)
+            own = wanted[key].abs().max().item()
+            scale = own if own > limit * largest else largest
+            assert off <= limit * scale, (name, flags, key, off, limit * scale)
     print(name, "agrees: logits and", len(wanted), "gradients in", len(layouts), "layouts, within", limit)
     return weights
 

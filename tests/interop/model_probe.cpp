@@ -25,6 +25,7 @@
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
 #include "colossal/train/engine.h"
@@ -53,7 +54,7 @@ void put_blocks(Tensors& whole, const nn::Parameter& p, const at::Tensor& local,
 
 checkpoint::ExternalNames names_of(const models::ModelShape& shape) {
   const models::HuggingFace& folder = shape.architecture->hugging_face;
-  return {folder.names(shape), folder.prefix, folder.ignored, {}, folder.old_endings};
+  return {folder.names(shape), folder.prefix, folder.ignored, {}, folder.old_endings, models::copies_in_folder(shape)};
 }
 
 /// Tensors under our names as a folder under theirs.

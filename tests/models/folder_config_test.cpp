@@ -20,7 +20,36 @@ TEST(FolderConfig, ReadsWhatIsThereAndWhatIsNot) {
   EXPECT_EQ(c.object("inner").at<double>("c"), 1.5);
   EXPECT_FALSE(c.object("z").has("c"));
   EXPECT_THROW(c.at<int64_t>("z"), json::exception);
-  EXPECT_THROW(c.value("a", std::string()), json::exception);
+}
+
+TEST(FolderConfig, RefusesValuesOfOtherTypesByKeyAndValue) {
+  const FolderConfig c({{"half", 2.5},
+                        {"huge", 1e30},
+                        {"most", UINT64_MAX},
+                        {"truth", true},
+                        {"text", "3"},
+                        {"list", {1, "a"}},
+                        {"whole", 64.0},
+                        {"least", INT64_MIN},
+                        {"in", {{"k", 0.5}}}},
+                       "OPT");
+  EXPECT_EQ(c.at<int64_t>("whole"), 64);
+  EXPECT_EQ(c.at<int64_t>("least"), INT64_MIN);
+  const auto refusal = [&](const char* key) { return test::thrown_message([&] { c.at<int64_t>(key); }); };
+  EXPECT_THAT(refusal("half"), HasSubstr("half of an OPT must be an integer: got 2.5"));
+  EXPECT_THAT(refusal("huge"), HasSubstr("huge of an OPT must be an integer: got 1e+30"));
+  EXPECT_THAT(refusal("most"), HasSubstr("most of an OPT must be an integer: got 18446744073709551615"));
+  EXPECT_THAT(refusal("truth"), HasSubstr("truth of an OPT must be an integer: got true"));
+  EXPECT_THAT(refusal("text"), HasSubstr("text of an OPT must be an integer: got 3"));
+  EXPECT_THAT(test::thrown_message([&] { c.object("in").value("k", int64_t{1}); }),
+              HasSubstr("in.k of an OPT must be an integer: got 0.5"));
+  const auto of_type = [&](const auto& otherwise, const char* key) {
+    return test::thrown_message([&] { c.value(key, otherwise); });
+  };
+  EXPECT_THAT(of_type(1.5, "truth"), HasSubstr("truth of an OPT must be of the type"));
+  EXPECT_THAT(of_type(false, "half"), HasSubstr("half of an OPT must be of the type"));
+  EXPECT_THAT(of_type(std::string(), "half"), HasSubstr("half of an OPT must be of the type"));
+  EXPECT_THAT(of_type(std::vector<double>(), "list"), HasSubstr("list of an OPT must be of the type"));
 }
 
 TEST(FolderConfig, RefusesByName) {
@@ -48,6 +77,14 @@ TEST(FolderConfig, OfWhatNoFamilyComputesIsRefused) {
   EXPECT_THAT(refusal({{"per_layer_config", {{"0", {{"head_dim", 4}}}}}}), HasSubstr("per_layer_config of a Strange"));
   EXPECT_THAT(refusal({{"add_cross_attention", true}}), HasSubstr("add_cross_attention of a Strange must be false"));
   EXPECT_EQ(refusal({{"pruned_heads", json::object()}, {"add_cross_attention", false}}), "");
+}
+
+TEST(FolderConfig, WritesNoTokensOutsideTheVocabulary) {
+  json small{{"eos_token_id", 7}}, large = json::object();
+  write_tokens(small, 50256, 50256);
+  write_tokens(large, 50257, 50256);
+  EXPECT_EQ(small, (json{{"pad_token_id", nullptr}, {"bos_token_id", nullptr}, {"eos_token_id", nullptr}}));
+  EXPECT_EQ(large, json::object());
 }
 
 }  // namespace

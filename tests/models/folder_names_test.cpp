@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "colossal/models/config.h"
 #include "colossal/models/registry.h"
 #include "support/parity.h"
 #include "support/ranks_values.h"
@@ -46,6 +47,21 @@ TEST(FolderNames, NeedARowForEachParameter) {
   lacking.in_block.pop_back();
   EXPECT_THAT(test::thrown_message([&] { names_in_folder(test::tiny_gpt2(), lacking); }),
               testing::HasSubstr("the folders of a gpt2 have no name for blocks.0.mlp.down.weight"));
+}
+
+TEST(FolderNames, OfATiedModelTheHeadMayBeThereAsACopy) {
+  const auto copies = [](const char* preset) { return copies_in_folder(built_in().resolve({.name = preset})); };
+  using Copies = std::vector<std::pair<std::string, std::string>>;
+  for (const char* preset : {"qwen3-0.6b", "gemma2-tiny", "llama3.2-1b"})
+    EXPECT_EQ(copies(preset), (Copies{{"lm_head.weight", "model.embed_tokens.weight"}})) << preset;
+  for (const char* preset : {"falcon-7b", "bloom-tiny"})
+    EXPECT_EQ(copies(preset), (Copies{{"lm_head.weight", "transformer.word_embeddings.weight"}})) << preset;
+  EXPECT_EQ(copies("gpt2-tiny"), (Copies{{"lm_head.weight", "transformer.wte.weight"}}));
+  EXPECT_EQ(copies("opt-tiny"), (Copies{{"lm_head.weight", "model.decoder.embed_tokens.weight"}}));
+  EXPECT_EQ(copies("bert-tiny"),
+            (Copies{{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"}}));
+  for (const char* preset : {"llama2-7b", "gptj-tiny", "pythia-tiny", "phi3-tiny", "palm-tiny", "vit-tiny-cifar"})
+    EXPECT_EQ(copies(preset), Copies()) << preset;
 }
 
 }  // namespace

@@ -161,7 +161,7 @@ TEST(GptFamilies, WhatTheyCannotComputeIsRefusedByItsName) {
   EXPECT_THAT(refusal("falcon-40b", "parallel_attn", false), HasSubstr("parallel_attn of a Falcon must be true"));
   EXPECT_THAT(refusal("falcon-7b", "num_ln_in_parallel_attn", 2),
               HasSubstr("num_ln_in_parallel_attn of a Falcon must"));
-  EXPECT_THAT(refusal("opt-tiny", "layerdrop", 0.1), HasSubstr("layerdrop of a OPT must be 0"));
+  EXPECT_THAT(refusal("opt-tiny", "layerdrop", 0.1), HasSubstr("layerdrop of an OPT must be 0"));
   EXPECT_THAT(refusal("opt-tiny", "layer_norm_elementwise_affine", false), HasSubstr("layer_norm_elementwise_affine"));
   EXPECT_THAT(refusal("bloom-tiny", "apply_residual_connection_post_layernorm", true),
               HasSubstr("apply_residual_connection_post_layernorm of a BLOOM must be false"));

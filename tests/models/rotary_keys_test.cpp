@@ -61,15 +61,32 @@ TEST(RotaryKeys, OfEachTypeTakeItsNumbersAndDefaults) {
   EXPECT_EQ(read({{"rope_scaling", renamed}}, {.renamed = {{"su", "longrope"}}, .original = 16}), wanted);
 }
 
+TEST(RotaryKeys, OfAYarnMscalesCountTogetherAlone) {
+  json yarn{{"rope_type", "yarn"}, {"factor", 2}, {"mscale", 0.7}};
+  EXPECT_EQ(read({{"rope_scaling", yarn}}).scaling.mscale, 0);
+  yarn["mscale_all_dim"] = 0.5;
+  EXPECT_EQ(read({{"rope_scaling", yarn}}).scaling.mscale, 0.7);
+  yarn["attention_factor"] = 1.5;
+  EXPECT_EQ(read({{"rope_scaling", yarn}}).scaling.mscale_all_dim, 0);
+  const auto refusal = [](const std::vector<std::string>& keys) {
+    std::vector<std::string> all{"rope_type=yarn", "rope_factor=2", "rope_original_positions=8"};
+    all.insert(all.end(), keys.begin(), keys.end());
+    return test::thrown_message([&] { built_in().resolve({.name = "llama-tiny", .own = own_keys(all)}); });
+  };
+  EXPECT_EQ(refusal({"rope_mscale=2", "rope_mscale_all_dim=3"}), "");
+  EXPECT_THAT(refusal({"rope_mscale=2"}), HasSubstr("count together alone: got 2 and 0"));
+  EXPECT_THAT(refusal({"rope_mscale=2", "rope_mscale_all_dim=3", "rope_attention_factor=2"}),
+              HasSubstr("set either it or both"));
+}
+
 TEST(RotaryKeys, AreWrittenAsTheyAreRead) {
   for (const RotaryKeys& keys : std::vector<RotaryKeys>{
            {.theta = 77},
            {.type = "linear", .scaling = {.factor = 3}},
            {.type = "dynamic", .scaling = {.factor = 3, .original_positions = 64}},
            {.type = "llama3", .scaling = {.factor = 8, .original_positions = 32, .high_freq_factor = 5}},
-           {.type = "yarn",
-            .scaling =
-                {.factor = 3, .original_positions = 32, .attention_factor = 1.5, .mscale = 2, .mscale_all_dim = 3}},
+           {.type = "yarn", .scaling = {.factor = 3, .original_positions = 32, .attention_factor = 1.5}},
+           {.type = "yarn", .scaling = {.factor = 3, .original_positions = 32, .mscale = 2, .mscale_all_dim = 3}},
            {.type = "longrope",
             .scaling = {.factor = 2, .original_positions = 32, .short_factor = {1, 2}, .long_factor = {3, 4}}}}) {
     json config;
@@ -106,6 +123,16 @@ TEST(RotaryKeys, OfTypeDynamicMakeThePositions) {
   const ModelShape shape = built_in().resolve(
       {.name = "llama-tiny", .own = own_keys({"rope_type=dynamic", "rope_factor=2", "rope_original_positions=100"})});
   EXPECT_EQ(shape.positions, 200);
+  const auto refusal = [](int64_t positions, const char* factor) {
+    return test::thrown_message([&] {
+      built_in().resolve({.name = "llama-tiny",
+                          .positions = positions,
+                          .own = own_keys({"rope_type=dynamic", factor, "rope_original_positions=100"})});
+    });
+  };
+  EXPECT_EQ(refusal(200, "rope_factor=2"), "");
+  EXPECT_THAT(refusal(300, "rope_factor=2"), HasSubstr("got positions 300, which must be 200; remove it"));
+  EXPECT_THAT(refusal(0, "rope_factor=0.5"), HasSubstr("needs a rope_factor of at least 1"));
   const json written = shape.architecture->hugging_face.to_json(shape);
   EXPECT_EQ(written["max_position_embeddings"], 100);
   EXPECT_EQ(built_in().shape_of(written), shape);

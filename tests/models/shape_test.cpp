@@ -91,6 +91,45 @@ TEST(Resolve, GroupedQueriesAreOfThoseThatCanBeWritten) {
   EXPECT_EQ(built_in().resolve({.name = "llama-tiny", .heads = 4, .kv_heads = 2}).kv_heads, 2);
 }
 
+TEST(Resolve, OneKeyHeadStaysOneWhereHeadsAreChanged) {
+  EXPECT_EQ(built_in().resolve({.name = "palm-tiny", .heads = 2}).kv_heads, 1);
+  EXPECT_EQ(built_in().resolve({.name = "falcon-tiny", .heads = 8}).kv_heads, 1);
+  EXPECT_EQ(built_in().resolve({.name = "falcon-tiny", .heads = 8, .kv_heads = 8}).kv_heads, 8);
+  EXPECT_EQ(built_in().resolve({.name = "llama-tiny", .heads = 16}).kv_heads, 16);
+}
+
+TEST(Resolve, KeysThatWouldChangeNothingAreRefused) {
+  const auto refusal = [](const char* name, const std::vector<std::string>& keys) {
+    return test::thrown_message([&] { built_in().resolve({.name = name, .own = own_keys(keys)}); });
+  };
+  EXPECT_NE(refusal("falcon-tiny", {"alibi=true", "rope_theta=500"}).find("keys of them change nothing"),
+            std::string::npos);
+  EXPECT_EQ(refusal("falcon-tiny", {"alibi=true"}), "");
+  EXPECT_NE(refusal("opt-tiny", {"norm_first=false", "final_norm=false"}).find("final_norm = false changes nothing"),
+            std::string::npos);
+  EXPECT_EQ(refusal("opt-tiny", {"final_norm=false"}), "");
+}
+
+TEST(HuggingFaceConfig, SaysNothingOfKeyHeadsAsTransformersReadsIt) {
+  const auto kv_heads = [](const char* preset, bool null) {
+    const ModelShape shape = built_in().resolve({.name = preset});
+    nlohmann::json j = shape.architecture->hugging_face.to_json(shape);
+    j["num_attention_heads"] = 64, j["hidden_size"] = 64 * 64, j["head_dim"] = 64;
+    j.erase("num_key_value_heads");
+    if (null) j["num_key_value_heads"] = nullptr;
+    return built_in().shape_of(j).kv_heads;
+  };
+  for (const char* preset : {"llama-tiny", "phi3-tiny"}) EXPECT_EQ(kv_heads(preset, false), 64) << preset;
+  for (const char* preset : {"qwen2.5-tiny", "qwen3-tiny"}) EXPECT_EQ(kv_heads(preset, false), 32) << preset;
+  for (const char* preset : {"llama-tiny", "phi3-tiny", "qwen2.5-tiny", "qwen3-tiny"})
+    EXPECT_EQ(kv_heads(preset, true), 64) << preset;
+  EXPECT_EQ(kv_heads("mistral-7b", false), 8);
+  EXPECT_EQ(kv_heads("gemma2-tiny", false), 4);
+  for (const char* preset : {"mistral-7b", "gemma2-tiny"})
+    EXPECT_NE(test::thrown_message([&] { kv_heads(preset, true); }).find("must be an integer: got null"),
+              std::string::npos);
+}
+
 TEST(Resolve, OfAMistralThatHasBiasesNoFolderTells) {
   const std::string message =
       test::thrown_message([] { built_in().resolve({.name = "mistral-7b", .own = own_keys({"mlp_bias=true"})}); });
@@ -232,7 +271,8 @@ TEST(HuggingFaceConfig, RefusesWhatItCannotCompute) {
   EXPECT_NE(with("model_type", "mamba").find(": got mamba"), std::string::npos);
   EXPECT_NE(with("hidden_act", "prelu").find("hidden_act of a LLaMA must be one of"), std::string::npos);
   EXPECT_NE(with("attention_dropout", 0.1).find("attention_dropout of a LLaMA must be 0"), std::string::npos);
-  EXPECT_NE(with("hidden_size", "large").find("wrong type"), std::string::npos);
+  EXPECT_NE(with("hidden_size", "large").find("hidden_size of a LLaMA must be an integer: got large"),
+            std::string::npos);
   EXPECT_NE(with("num_hidden_layers", -3).find("layers must be positive"), std::string::npos);
   EXPECT_NE(with("num_attention_heads", 0).find("heads must be positive: got 0"), std::string::npos);
   EXPECT_NE(with("rope_scaling", {{"rope_type", "axial"}}).find("longrope: got axial"), std::string::npos);

@@ -59,6 +59,8 @@ TEST(WindowKeys, ThatDoNotFitTheLayersAreRefused) {
         [&] { built_in().resolve({.name = "qwen3-tiny", .layers = 2, .own = own_keys({"window=3", types})}); });
   };
   EXPECT_EQ(refusal(R"(layer_types=["full_attention","sliding_attention"])"), "");
+  EXPECT_THAT(refusal(R"(layer_types=["full_attention","full_attention"])"),
+              HasSubstr("must be set together: got a window of 3 and no such layer"));
   EXPECT_THAT(refusal(R"(layer_types=["full_attention"])"), HasSubstr("got 1 for 2 layers"));
   EXPECT_THAT(refusal(R"(layer_types=["full_attention","chunked_attention"])"),
               HasSubstr("must be sliding_attention or full_attention: got chunked_attention"));

@@ -153,5 +153,23 @@ TEST_P(LayerOptionsParity, AreThoseOfOneProcess) {
 INSTANTIATE_TEST_SUITE_P(Modes, LayerOptionsParity, testing::ValuesIn(tensor_modes()),
                          [](const auto& info) { return name_of(info.param); });
 
+// All four logits are far beyond the cap, which makes them one number: the last is the largest nevertheless.
+TEST(LayerOptions, WhatIsFoundGoesByLogitsBeyondTheCap) {
+  for (const int ranks : {1, 2})
+    comm::run_ranks(ranks, [&](comm::World& world) {
+      const TensorConfig config{.size = ranks};
+      comm::Mesh mesh(world, parallel::tensor_axes(config));
+      nn::Parameters parameters(mesh.place(), {.dtype = at::kDouble});
+      parallel::TensorLayers make(parameters, parallel::make_layout(config, mesh));
+      const auto head = make.lm_head("head", 1, 4, {.soft_cap = kCap});
+      const at::NoGradGuard no_grad;
+      for (nn::Parameter& p : parameters)
+        p.value.copy_(local_part(at::arange(100, 104, at::kDouble).view({4, 1}), p.spec, mesh.place()));
+      const at::Tensor hidden = at::ones({1, 1, 1}, at::kDouble), last = at::full({1, 1}, 3, at::kLong);
+      EXPECT_EQ(head->logits(hidden, {}).argmax(-1).item<int64_t>(), 0) << "of ties the first";
+      EXPECT_EQ(head->found(hidden, last, {}).item<int64_t>(), 1) << ranks;
+    });
+}
+
 }  // namespace
 }  // namespace colossal::test::layer_options_parity_test

@@ -88,7 +88,10 @@ TEST_P(ModeModelParity, EndsOfVitAndBertEqualSingleProcess) {
   both(make_short(tiny_bert("class")));
 }
 
-TEST_P(ModeModelParity, BlocksOfEveryVariantEqualSingleProcess) { both(make_short(tiny_mixed())); }
+TEST_P(ModeModelParity, BlocksOfEveryVariantEqualSingleProcess) {
+  both(make_short(tiny_mixed()));
+  both(make_short(tiny_projected()));
+}
 
 // 5 heads and 3 kv groups divide by nothing: padded heads, padded ffn, padded vocabulary.
 TEST_P(ModeModelParity, SizesThatDoNotDivideEqualSingleProcess) {
@@ -208,10 +211,12 @@ TEST(SequenceForm, OfModelsThatTellAClassEqualsSingleProcess) {
 }
 
 TEST(SequenceForm, OfBlocksOfEveryVariantEqualsSingleProcess) {
-  ParityCase c{.shape = tiny_mixed(), .tensor = {.size = 2, .sequence = true}, .steps = 3};
-  EXPECT_NO_THROW(check_parity(c));
-  c.collectives_off = true;
-  EXPECT_THROW(check_parity(c), ParityError);
+  for (const models::ModelShape& shape : {tiny_mixed(), tiny_projected()}) {
+    ParityCase c{.shape = shape, .tensor = {.size = 2, .sequence = true}, .steps = 3};
+    EXPECT_NO_THROW(check_parity(c)) << shape.architecture->name;
+    c.collectives_off = true;
+    EXPECT_THROW(check_parity(c), ParityError) << shape.architecture->name;
+  }
 }
 
 /// Larger grids, where rows and columns of three tell apart what two would hide.

@@ -85,7 +85,8 @@ class PipelineEnds : public PipelineParity {};
 TEST_P(PipelineEnds, OfOtherModelsEqualSingleProcess) {
   models::ModelShape untied = tiny_bert();
   untied.tied = false;
-  for (const models::ModelShape& shape : {tiny_vit(), tiny_bert(), untied, tiny_bert("class"), tiny_mixed()}) {
+  for (const models::ModelShape& shape :
+       {tiny_vit(), tiny_bert(), untied, tiny_bert("class"), tiny_mixed(), tiny_projected()}) {
     ParityCase c = make(shape);
     c.steps = 3;
     EXPECT_NO_THROW(check_parity(c)) << shape.architecture->name << ", tied " << shape.tied;

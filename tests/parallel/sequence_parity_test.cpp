@@ -64,7 +64,8 @@ TEST_P(SequenceParity, WithWindowsAndLinearBiasesEqualsSingleProcess) {
   window.recompute = "selective";
   both(window);
   both(biased);
-  both(make(tiny_mixed(), 2, 13));  // a window in one of its blocks
+  both(make(tiny_mixed(), 2, 13));      // a window in one of its blocks
+  both(make(tiny_projected(), 2, 13));  // in two, and rotary positions that follow from the length of the whole text
 }
 
 TEST_P(SequenceParity, BesideDataAndZeroEqualsSingleProcess) {

@@ -2,6 +2,7 @@
 // parallelism.
 #include <gtest/gtest.h>
 
+#include "colossal/models/registry.h"
 #include "support/parity.h"
 #include "support/tolerance.h"
 
@@ -75,11 +76,13 @@ TEST_P(Zero, FailsWithCollectivesOff) {
 INSTANTIATE_TEST_SUITE_P(Stages, Zero, testing::Values(1, 2, 3));
 
 TEST(Zero3, OfBlocksOfEveryVariantEqualsOneProcess) {
-  ParityCase c = case_of(3, 2);
-  c.shape = tiny_mixed();
-  c.recompute = "block";
-  c.steps = 3;
-  check_parity(c);
+  for (const models::ModelShape& shape : {tiny_mixed(), tiny_projected()}) {
+    ParityCase c = case_of(3, 2);
+    c.shape = shape;
+    c.recompute = "block";
+    c.steps = 3;
+    EXPECT_NO_THROW(check_parity(c)) << shape.architecture->name;
+  }
 }
 
 TEST(Zero3, KeepsParametersBetweenForwardAndBackward) {

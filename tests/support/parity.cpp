@@ -8,11 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/memory/chunk_store.h"
-#include "colossal/models/bert.h"
-#include "colossal/models/decoder.h"
-#include "colossal/models/vit.h"
-#include "colossal/ops/activation.h"
-#include "colossal/ops/rotary.h"
+#include "colossal/models/registry.h"
 #include "colossal/parallel/tensor/activations.h"
 #include "colossal/train/engine.h"
 #include "support/decorated_world.h"
@@ -22,53 +18,6 @@ namespace colossal::test {
 namespace {
 
 using comm::World;
-
-/// Grouped queries with linear biases and a window, and no other positions.
-models::Model make_biased(const models::ModelShape& s, nn::Layers& layers) {
-  models::Model model;
-  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 0.02);
-  model.embed = [=](const at::Tensor& ids, const nn::Step& step) { return tokens->forward(ids, step); };
-  models::add_transformer_blocks(
-      model, s, {.activation = ops::gelu, .attention = {.window = 9, .alibi = true, .soft_cap = 3}}, layers);
-  std::shared_ptr<nn::Norm> norm = layers.layer_norm("norm", s.hidden, {s.norm_epsilon});
-  model.norm = [norm](const at::Tensor& x, const nn::Step&) { return norm->forward(x); };
-  model.head = layers.lm_head("head", s.hidden, s.vocabulary, {});
-  return model;
-}
-
-/// The block of each layer of make_mixed(), in turn: one norm for both branches; two, a window and rotary positions;
-/// norms around the branches and of heads, gates.
-models::BlockVariant mixed_block(const models::ModelShape& s, int64_t layer) {
-  using models::BlockVariant, models::NormVariant;
-  const auto rotary = std::make_shared<const ops::RotaryTable>(s.head_dim, 100.0);
-  if (layer % 3 == 0)
-    return {.branches = BlockVariant::Branches::OneNorm, .activation = ops::gelu, .bias = {.out = false, .mlp = false}};
-  if (layer % 3 == 1)
-    return {.branches = BlockVariant::Branches::TwoNorms,
-            .activation = ops::exact_gelu,
-            .bias = {.qkv = false},
-            .attention = {.window = 4},
-            .rotary = rotary};
-  return {.norm = {NormVariant::Kind::Rms, /*unit_offset=*/true},
-          .placement = BlockVariant::Placement::Around,
-          .activation = [](const at::Tensor& both) { return ops::swiglu(both); },
-          .gated = true,
-          .bias = {.qkv = false, .out = false, .mlp = false},
-          .head_norms = true,
-          .rotary = rotary};
-}
-
-models::Model make_mixed(const models::ModelShape& s, nn::Layers& layers) {
-  return models::make_decoder(s,
-                              {.blocks = [&s](int64_t layer) { return mixed_block(s, layer); },
-                               .learned_positions = true,
-                               .position_offset = 2,
-                               .embedding_scale = 3,
-                               .embedding_norm = true,
-                               .head_bias = true,
-                               .soft_cap = 3},
-                              layers);
-}
 
 /// Of the case's ranks, or of the one process that it is compared with.
 run::Config make_config(const ParityCase& c, bool is_serial) {
@@ -196,83 +145,6 @@ data::Batch random_batch(const ParityCase& c, int64_t step) {
   b.documents = at::zeros({c.batch, c.sequence}, ids);
   b.documents.slice(1, c.first_document == 0 ? c.sequence / 2 : c.first_document).fill_(1);
   return b;
-}
-
-models::ModelShape tiny_gpt2() {
-  return {.architecture = models::built_in().at("gpt2"),
-          .vocabulary = 43,
-          .hidden = 24,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 4,
-          .head_dim = 6,
-          .ffn = 52,
-          .positions = 16};
-}
-
-models::ModelShape tiny_llama() {
-  return {.architecture = models::built_in().at("llama"),
-          .vocabulary = 37,
-          .hidden = 24,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 2,
-          .head_dim = 4,
-          .ffn = 22,
-          .positions = 16,
-          .tied = false};
-}
-
-models::ModelShape tiny_vit() {
-  return {.architecture = models::built_in().at("vit"),
-          .hidden = 24,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 4,
-          .head_dim = 6,
-          .ffn = 52,
-          .positions = 5,
-          .norm_epsilon = 1e-12,
-          .tied = false,
-          .own = models::VitSizes{.side = 8, .channels = 3, .patch = 4, .classes = 7}};
-}
-
-models::ModelShape tiny_deit() {
-  models::ModelShape shape = tiny_vit();
-  shape.architecture = models::built_in().at("deit");
-  shape.positions = 6;
-  return shape;
-}
-
-models::ModelShape tiny_bert(const std::string& objective) {
-  return {.architecture = models::built_in().at("bert"),
-          .vocabulary = 41,
-          .hidden = 24,
-          .layers = 2,
-          .heads = 4,
-          .kv_heads = 4,
-          .head_dim = 6,
-          .ffn = 50,
-          .positions = 16,
-          .norm_epsilon = 1e-12,
-          .tied = objective == "masked-token",
-          .own = models::BertSizes{.objective = objective, .classes = 5}};
-}
-
-models::ModelShape tiny_biased() {
-  models::ModelShape shape = tiny_llama();
-  shape.architecture =
-      std::make_shared<models::Architecture>(models::Architecture{.name = "biased", .make = make_biased});
-  return shape;
-}
-
-models::ModelShape tiny_mixed() {
-  models::ModelShape shape = tiny_llama();
-  shape.layers = 3;
-  shape.tied = true;
-  shape.architecture =
-      std::make_shared<models::Architecture>(models::Architecture{.name = "mixed", .make = make_mixed});
-  return shape;
 }
 
 data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t sequence) {

@@ -47,6 +47,9 @@ models::ModelShape tiny_biased();
 
 /// Of three blocks, each of another variant (models/transformer_block.h), in a decoder with all that goes around them.
 models::ModelShape tiny_mixed();
+/// Of three others, in a decoder whose embedding is narrower than its hidden states and that has no norm in front of
+/// the head.
+models::ModelShape tiny_projected();
 
 /// The whole batch of a step of check_parity().
 data::Batch random_batch(const ParityCase& c, int64_t step);

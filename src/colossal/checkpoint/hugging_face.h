@@ -30,6 +30,9 @@ struct ExternalNames {
   std::vector<std::string> may_lack{};
   /// Ends of names, and what older folders have in their place: {"LayerNorm.weight", "LayerNorm.gamma"}.
   std::vector<std::pair<std::string, std::string>> old_endings{};
+  /// Tensors that a folder may hold twice, the name of the second first, which are compared: {"lm_head.weight",
+  /// "model.embed_tokens.weight"} of a model whose head is its embedding.
+  std::vector<std::pair<std::string, std::string>> copies{};
 };
 
 /// folder/config.json. Errors: throws Error("hugging face", ...) when missing or not a JSON object.
@@ -40,8 +43,9 @@ nlohmann::json read_config(const std::string& folder);
 ///
 /// Communication: none.
 /// Errors: throws Error("hugging face", table of name, wanted, found) before any parameter is changed when tensors
-///         are missing, unexpected or of a wrong shape; and on damaged files, or an index that points outside the
-///         folder.
+///         are missing, unexpected or of a wrong shape; when one of `copies` differs from what it is a copy of; and on
+///         damaged files, or an index that points outside the folder.
+/// Cost: every rank reads copies that the folder holds, and what they are copies of, whole.
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
 /// The same into `values`, named as the parameters are: whole local tensors or parts of them, of any dtype.
 /// Returns the parameters that the folder lacks and may lack.

@@ -55,7 +55,29 @@ std::optional<std::string> name_in(const WeightFolder& files, const std::string&
   return found;
 }
 
-/// Where each part lies; throws the table of all that is missing, misshapen or left over.
+/// The copies that the folder holds, with what they are copies of, by their names there.
+std::vector<std::pair<std::string, std::string>> copies_in(const WeightFolder& files, const ExternalNames& external) {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& [copy, original] : external.copies) {
+    const std::optional<std::string> second = files.find(copy, external.prefix),
+                                     first = name_in(files, original, external);
+    if (second && first) found.emplace_back(*second, *first);
+  }
+  return found;
+}
+
+void require_equal(const std::string& copy, const std::string& original, const WeightFolder& files,
+                   const std::string& folder) {
+  const at::Tensor second = files.tensor(copy), first = files.tensor(original);
+  const bool equal = second.sizes() == first.sizes() && at::equal(second.to(first.scalar_type()), first);
+  files.leave(copy), files.leave(original);
+  require(equal, "hugging face", folder, ": ", printable(copy), " must equal ", printable(original),
+          ", since tie_word_embeddings of config.json says (or means, where it is missing) that they are one: they "
+          "differ; write false there if the head has weights of its own");
+}
+
+/// Where each part lies; throws the table of all that is missing, misshapen or left over, or
+/// which copy is none.
 std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFolder& files,
                           const ExternalNames& external, const std::string& folder) {
   MismatchTable table;
@@ -79,10 +101,13 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
     const TensorEntry& entry = *files.entries().at(*name);
     table.add(*name, describe(part.external_shape()), describe(entry.dtype, entry.shape));
   }
+  const std::vector<std::pair<std::string, std::string>> copies = copies_in(files, external);
+  for (const auto& [copy, original] : copies) used.insert(copy);
   for (const auto& [name, entry] : files.entries())
     if (used.count(name) == 0 && !matches_one(name, external.ignored))
       table.add(name, "-", describe(entry->dtype, entry->shape));
   table.require_empty("hugging face", folder + " does not hold this model");
+  for (const auto& [copy, original] : copies) require_equal(copy, original, files, folder);
   // One that lacks a part lacks all: a fused parameter is taken whole or not at all.
   std::erase_if(sources, [&](const Source& source) { return lacking.count(source.part->parameter->name) > 0; });
   return sources;

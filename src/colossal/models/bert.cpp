@@ -130,7 +130,7 @@ ModelShape from_json(const nlohmann::json& j) {
   s.ffn = c.at<int64_t>("intermediate_size");
   s.heads = s.kv_heads = c.at<int64_t>("num_attention_heads");  // whatever they are: validate() refuses
   s.norm_epsilon = c.value("layer_norm_eps", 1e-12);
-  s.dropout = c.value("hidden_dropout_prob", 0.0);
+  s.dropout = c.value("hidden_dropout_prob", 0.1);
   s.tied = c.value("tie_word_embeddings", true);
   BertSizes own{.classes = count_classes(j),
                 .types = c.value("type_vocab_size", int64_t{2}),
@@ -187,6 +187,7 @@ Architecture bert_architecture() {
                        .from_json = from_json,
                        .to_json = to_json,
                        .prefix = "bert.",
+                       .head = "cls.predictions.decoder.weight",
                        // those of heads that this objective does not have, and copies of tied weights
                        .ignored = {"*embeddings.position_ids", "cls.*", "bert.pooler.*", "pooler.*", "classifier.*"},
                        .old_endings = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},

@@ -1,6 +1,5 @@
 #include "colossal/models/bloom.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
@@ -28,23 +27,12 @@ void settle(ModelShape& s) {
   refuse_free_heads(s, "a BLOOM");
 }
 
-ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads) {
-  return {.vocabulary = vocabulary,
-          .hidden = hidden,
-          .layers = layers,
-          .heads = heads,
-          .kv_heads = heads,
-          .head_dim = hidden / std::max<int64_t>(1, heads),
-          .ffn = 4 * hidden,
-          .positions = 2048};
-}
-
 std::vector<Preset> presets() {
   // BigScience 2022, table 5.
-  return {{"bloom-tiny", sized(257, 128, 4, 4)},        {"bloom-560m", sized(250880, 1024, 24, 16)},
-          {"bloom-1b1", sized(250880, 1536, 24, 16)},   {"bloom-1b7", sized(250880, 2048, 24, 16)},
-          {"bloom-3b", sized(250880, 2560, 30, 32)},    {"bloom-7b1", sized(250880, 4096, 30, 32)},
-          {"bloom-176b", sized(250880, 14336, 70, 112)}};
+  return {{"bloom-tiny", gpt_layout(257, 128, 4, 4)},        {"bloom-560m", gpt_layout(250880, 1024, 24, 16)},
+          {"bloom-1b1", gpt_layout(250880, 1536, 24, 16)},   {"bloom-1b7", gpt_layout(250880, 2048, 24, 16)},
+          {"bloom-3b", gpt_layout(250880, 2560, 30, 32)},    {"bloom-7b1", gpt_layout(250880, 4096, 30, 32)},
+          {"bloom-176b", gpt_layout(250880, 14336, 70, 112)}};
 }
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
@@ -69,8 +57,8 @@ int64_t either(const FolderConfig& c, const char* name, const char* other) {
 
 ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "BLOOM");
-  ModelShape s = sized(c.at<int64_t>("vocab_size"), either(c, "hidden_size", "n_embed"),
-                       either(c, "n_layer", "num_hidden_layers"), either(c, "n_head", "num_attention_heads"));
+  ModelShape s = gpt_layout(c.at<int64_t>("vocab_size"), either(c, "hidden_size", "n_embed"),
+                            either(c, "n_layer", "num_hidden_layers"), either(c, "n_head", "num_attention_heads"));
   s.positions = c.value("seq_length", s.positions);  // no numbers depend on it
   s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
   s.dropout = c.value("hidden_dropout", 0.0);
@@ -107,7 +95,8 @@ Architecture bloom_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
-                           .prefix = "transformer."}};
+                           .prefix = "transformer.",
+                           .head = "lm_head.weight"}};
 }
 
 }  // namespace colossal::models

@@ -11,7 +11,8 @@ void ModelConfig::common_fields(Fields& f) {
   f.integer("hidden", hidden, "features", "width of the hidden state; 0: the preset's", 0, kLargestSize);
   f.integer("layers", layers, "layers", "transformer blocks; 0: the preset's", 0, kLargestSize);
   f.integer("heads", heads, "heads", "attention heads; 0: the preset's", 0, kLargestSize);
-  f.integer("kv_heads", kv_heads, "heads", "key and value heads; 0: the preset's, or heads where those were changed", 0,
+  f.integer("kv_heads", kv_heads, "heads",
+            "key and value heads; 0: the preset's, or heads where those were changed and it has several", 0,
             kLargestSize);
   f.integer("ffn", ffn, "features", "width inside the feed-forward layer; 0: the preset's", 0, kLargestSize);
   f.integer("positions", positions, "tokens", "longest sequence; 0: the preset's", 0, kLargestSize);

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace colossal::models {
 namespace {
 
@@ -44,6 +46,17 @@ Block make_embedding(const ModelShape& s, const DecoderVariant& variant, std::sh
 }
 
 }  // namespace
+
+ModelShape gpt_layout(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
+  return {.vocabulary = vocabulary,
+          .hidden = hidden,
+          .layers = layers,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = hidden / std::max<int64_t>(1, heads),  // whatever they are: validate() refuses
+          .ffn = 4 * std::clamp<int64_t>(hidden, 0, kLargestSize),
+          .positions = positions};
+}
 
 Model make_decoder(const ModelShape& s, const DecoderVariant& variant, nn::Layers& layers) {
   Model model;

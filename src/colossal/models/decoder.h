@@ -27,6 +27,10 @@ struct DecoderVariant {
   double soft_cap = 0;     ///< nn::LmHeadOptions::soft_cap (Gemma 2)
 };
 
+/// The sizes that the families of GPT have where nobody says otherwise: as many heads of keys as heads, which have the
+/// hidden features together, and 4 times as many features inside the feed-forward layer.
+ModelShape gpt_layout(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions = 2048);
+
 /// The model of `shape` in that variant. Its parameters are called, beside those of its blocks, embedding, positions,
 /// embedding_projection, embedding_norm, norm, head.projection, and head where the shape is not `tied` or has a bias.
 Model make_decoder(const ModelShape& shape, const DecoderVariant& variant, nn::Layers& layers);

@@ -1,6 +1,5 @@
 #include "colossal/models/falcon.h"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -49,6 +48,8 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 void settle(ModelShape& s) {
   const auto own = s.own.as<FalconSizes>();
   if (!own.alibi) settle_rotary(own.rotary, s.head_dim, s);
+  require(!own.alibi || own.rotary == RotaryKeys(), "model",
+          "a Falcon with alibi has no rotary positions, so that keys of them change nothing: remove those of rope_");
   require(own.parallel || own.norms == 1, "model",
           "a Falcon whose branches follow one another has no choice of norms: ", "norms must be 1, got ", own.norms);
   require(own.parallel || s.kv_heads == 1 || s.kv_heads == s.heads, "model",
@@ -59,15 +60,10 @@ void settle(ModelShape& s) {
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t kv_heads,
                  const FalconSizes& own) {
-  return {.vocabulary = vocabulary,
-          .hidden = hidden,
-          .layers = layers,
-          .heads = heads,
-          .kv_heads = kv_heads,
-          .head_dim = hidden / std::max<int64_t>(1, heads),
-          .ffn = 4 * hidden,
-          .positions = 2048,
-          .own = own};
+  ModelShape s = gpt_layout(vocabulary, hidden, layers, heads);
+  s.kv_heads = kv_heads;
+  s.own = own;
+  return s;
 }
 
 std::vector<Preset> presets() {
@@ -164,6 +160,7 @@ Architecture falcon_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "transformer.",
+                           .head = "lm_head.weight",
                            .ignored = {"*.rotary_emb.inv_freq", "*.maybe_rotary.inv_freq"}}};
 }
 

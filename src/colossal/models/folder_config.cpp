@@ -1,7 +1,10 @@
 #include "colossal/models/folder_config.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
+#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 
@@ -21,7 +24,7 @@ FolderConfig::FolderConfig(const nlohmann::json& config, std::string family)
 
 FolderConfig FolderConfig::object(const char* key) const {
   nlohmann::json inner = has(key) ? config_[key] : nlohmann::json::object();
-  require(inner.is_object(), "model", prefix_, key, " of a ", family_, " must be an object: got ",
+  require(inner.is_object(), "model", prefix_, key, " of ", with_article(family_), " must be an object: got ",
           printable(inner.dump()));
   return FolderConfig(std::move(inner), family_, concat(prefix_, key, "."));
 }
@@ -30,8 +33,28 @@ void FolderConfig::must_be_one_of(const char* key, const std::vector<nlohmann::j
   if (!has(key) || std::find(allowed.begin(), allowed.end(), config_[key]) != allowed.end()) return;
   std::string all;
   for (const nlohmann::json& value : allowed) all += (all.empty() ? "" : ", ") + as_text(value);
-  throw Error("model", concat(prefix_, key, " of a ", family_, " must be ", allowed.size() > 1 ? "one of " : "", all,
-                              ": got ", printable(as_text(config_[key]))));
+  refuse(key, config_[key], (allowed.size() > 1 ? "one of " : "") + all);
+}
+
+int64_t FolderConfig::integer(const char* key, const nlohmann::json& value) const {
+  if (value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<int64_t>::max())
+    return value.get<int64_t>();
+  if (value.is_number_integer() && !value.is_number_unsigned()) return value.get<int64_t>();
+  if (value.is_number_float()) {
+    const auto number = value.get<double>();
+    if (std::trunc(number) == number && std::abs(number) < 0x1p53) return static_cast<int64_t>(number);
+  }
+  refuse(key, value, "an integer");
+}
+
+void FolderConfig::refuse(const char* key, const nlohmann::json& value, const std::string& wanted) const {
+  throw Error("model", concat(prefix_, key, " of ", with_article(family_), " must be ", wanted, ": got ",
+                              printable(as_text(value))));
+}
+
+void write_tokens(nlohmann::json& config, int64_t vocabulary, int64_t largest) {
+  if (vocabulary > largest) return;
+  for (const char* key : {"pad_token_id", "bos_token_id", "eos_token_id"}) config[key] = nullptr;
 }
 
 }  // namespace colossal::models

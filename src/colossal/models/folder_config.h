@@ -8,6 +8,7 @@
 //
 // Keys that transformers' class of the family does not know pass, as they do there.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -30,14 +31,16 @@ class FolderConfig {
   }
   /// There, and null, where absent would be something else.
   bool says_null(const char* key) const { return config_.contains(key) && config_[key].is_null(); }
-  /// Errors of these three: nlohmann::json's, which the registry words.
+  /// An integer may be written with a point, as 64.0. Errors ("model") of these three, with key and value: one of
+  /// another type, and a number that is no int64_t where one is wanted. Of a key that at() does not find:
+  /// nlohmann::json's, which the registry words.
   template <class T>
   T at(const char* key) const {
-    return config_.at(key).get<T>();
+    return as<T>(key, config_.at(key));
   }
   template <class T>
   T value(const char* key, T otherwise) const {
-    return has(key) ? config_[key].get<T>() : otherwise;
+    return has(key) ? as<T>(key, config_[key]) : otherwise;
   }
   std::string value(const char* key, const char* otherwise) const { return value(key, std::string(otherwise)); }
   /// The object under `key`, whose keys messages call `key.name`; an empty one where there is none.
@@ -51,8 +54,27 @@ class FolderConfig {
   FolderConfig(nlohmann::json config, std::string family, std::string prefix)
       : config_(std::move(config)), family_(std::move(family)), prefix_(std::move(prefix)) {}
 
+  template <class T>
+  T as(const char* key, const nlohmann::json& value) const {
+    if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+      return static_cast<T>(integer(key, value));
+    } else {
+      try {
+        return value.get<T>();
+      } catch (const nlohmann::json::exception&) {
+        refuse(key, value, "of the type that the family's config class has for it");
+      }
+    }
+  }
+  int64_t integer(const char* key, const nlohmann::json& value) const;
+  [[noreturn]] void refuse(const char* key, const nlohmann::json& value, const std::string& wanted) const;
+
   nlohmann::json config_;
   std::string family_, prefix_;
 };
+
+/// Where transformers' config class gives token ids (pad, bos, eos) up to `largest` to a folder that says none, and the
+/// vocabulary has no such token, writes that there are none: it would pad or begin with rows that the embedding lacks.
+void write_tokens(nlohmann::json& config, int64_t vocabulary, int64_t largest);
 
 }  // namespace colossal::models

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 #include "colossal/nn/serial_layers.h"
@@ -38,12 +39,20 @@ std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const Fol
     } else {
       row = find_row(names.outside, parameter.name, "");
     }
-    require(row.has_value(), "model", "the folders of a ", shape.architecture->name, " have no name for ",
+    require(row.has_value(), "model", "the folders of ", with_article(shape.architecture->name), " have no name for ",
             parameter.name);
     row->ours = parameter.name;
     found.push_back(std::move(*row));
   }
   return found;
+}
+
+std::vector<std::pair<std::string, std::string>> copies_in_folder(const ModelShape& shape) {
+  const HuggingFace& folder = shape.architecture->hugging_face;
+  if (!shape.tied || folder.head.empty()) return {};
+  for (const nn::ExternalName& name : folder.names(shape))
+    if (name.ours == "embedding.weight") return {{folder.head, name.parts.at(0).name}};
+  return {};
 }
 
 }  // namespace colossal::models

@@ -9,6 +9,7 @@
 //   }
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/models/shape.h"
@@ -27,5 +28,9 @@ struct FolderNames {
 /// Where each parameter of a model of `shape` lies. Errors ("model"): a parameter without a row.
 /// Cost: the model is declared once, without memory.
 std::vector<nn::ExternalName> names_in_folder(const ModelShape& shape, const FolderNames& names);
+
+/// Tensors that a folder of `shape` may hold beside those, each with the name of the one that it then equals: the head
+/// of a model whose embedding is its head, too.
+std::vector<std::pair<std::string, std::string>> copies_in_folder(const ModelShape& shape);
 
 }  // namespace colossal::models

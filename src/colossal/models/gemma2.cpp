@@ -61,7 +61,7 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
 
 ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "Gemma 2");
-  ModelShape s = read_llama_layout(c, /*tied=*/true);
+  ModelShape s = read_llama_layout(c, {.tied = true, .kv_heads = 4, .null_means_all_heads = false});
   const auto cap = [&](const char* key, double otherwise) { return c.says_null(key) ? 0 : c.value(key, otherwise); };
   const int64_t window = c.says_null("sliding_window") ? 0 : c.value("sliding_window", int64_t{4096});
   if (!c.has("head_dim")) s.head_dim = 256;
@@ -104,6 +104,7 @@ Architecture gemma2_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "model.",
+                           .head = "lm_head.weight",
                            .ignored = {"*.rotary_emb.inv_freq"}}};
 }
 

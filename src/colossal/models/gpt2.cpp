@@ -1,9 +1,9 @@
 #include "colossal/models/gpt2.h"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "colossal/base/error.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/folder_config.h"
@@ -31,25 +31,15 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 
 void settle(ModelShape& s) { refuse_grouped_queries(s); }
 
-ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t positions) {
-  return {.vocabulary = vocabulary,
-          .hidden = hidden,
-          .layers = layers,
-          .heads = heads,
-          .kv_heads = heads,
-          .head_dim = hidden / heads,
-          .ffn = 4 * hidden,
-          .positions = positions};
-}
-
 std::vector<Preset> presets() {
   // GPT-2: Radford et al. 2019, table 2. GPT-3: Brown et al. 2020 (arXiv:2005.14165), table 2.1.
-  return {{"gpt2-tiny", sized(257, 128, 4, 4, 256)},         {"gpt2-small", sized(50257, 768, 12, 12, 1024)},
-          {"gpt2-medium", sized(50257, 1024, 24, 16, 1024)}, {"gpt2-large", sized(50257, 1280, 36, 20, 1024)},
-          {"gpt2-xl", sized(50257, 1600, 48, 25, 1024)},     {"gpt3-125m", sized(50257, 768, 12, 12, 2048)},
-          {"gpt3-350m", sized(50257, 1024, 24, 16, 2048)},   {"gpt3-1.3b", sized(50257, 2048, 24, 32, 2048)},
-          {"gpt3-2.7b", sized(50257, 2560, 32, 32, 2048)},   {"gpt3-6.7b", sized(50257, 4096, 32, 32, 2048)},
-          {"gpt3-13b", sized(50257, 5120, 40, 40, 2048)},    {"gpt3-175b", sized(50257, 12288, 96, 96, 2048)}};
+  return {
+      {"gpt2-tiny", gpt_layout(257, 128, 4, 4, 256)},         {"gpt2-small", gpt_layout(50257, 768, 12, 12, 1024)},
+      {"gpt2-medium", gpt_layout(50257, 1024, 24, 16, 1024)}, {"gpt2-large", gpt_layout(50257, 1280, 36, 20, 1024)},
+      {"gpt2-xl", gpt_layout(50257, 1600, 48, 25, 1024)},     {"gpt3-125m", gpt_layout(50257, 768, 12, 12, 2048)},
+      {"gpt3-350m", gpt_layout(50257, 1024, 24, 16, 2048)},   {"gpt3-1.3b", gpt_layout(50257, 2048, 24, 32, 2048)},
+      {"gpt3-2.7b", gpt_layout(50257, 2560, 32, 32, 2048)},   {"gpt3-6.7b", gpt_layout(50257, 4096, 32, 32, 2048)},
+      {"gpt3-13b", gpt_layout(50257, 5120, 40, 40, 2048)},    {"gpt3-175b", gpt_layout(50257, 12288, 96, 96, 2048)}};
 }
 
 std::vector<nn::ExternalName> external_names(const ModelShape& s) {
@@ -68,13 +58,15 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) {
 
 ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "GPT-2");
-  ModelShape s = sized(c.at<int64_t>("vocab_size"), c.at<int64_t>("n_embd"), c.at<int64_t>("n_layer"),
-                       std::max<int64_t>(1, c.at<int64_t>("n_head")), c.at<int64_t>("n_positions"));
+  ModelShape s = gpt_layout(c.at<int64_t>("vocab_size"), c.at<int64_t>("n_embd"), c.at<int64_t>("n_layer"),
+                            c.at<int64_t>("n_head"), c.at<int64_t>("n_positions"));
   s.ffn = c.value("n_inner", s.ffn);
   s.norm_epsilon = c.value("layer_norm_epsilon", 1e-5);
-  s.dropout = c.value("resid_pdrop", 0.0);
+  s.dropout = c.value("resid_pdrop", 0.1);
   s.tied = c.value("tie_word_embeddings", true);
-  c.must_be("embd_pdrop", s.dropout);  // ours is one for all; that of the scores, attn_pdrop, is left out
+  require(c.value("embd_pdrop", 0.1) == s.dropout, "model", "embd_pdrop of a GPT-2 must be its resid_pdrop, ",
+          s.dropout, ": got ",
+          c.value("embd_pdrop", 0.1));  // ours is one for all; that of the scores, attn_pdrop, is left out
   s.own = Gpt2Sizes{.activation = read_activation(c, "activation_function", "gelu_new"),
                     .scale_scores = c.value("scale_attn_weights", true),
                     .scale_scores_by_layer = c.value("scale_attn_by_inverse_layer_idx", false)};
@@ -83,23 +75,25 @@ ModelShape from_json(const nlohmann::json& j) {
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<Gpt2Sizes>();
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"vocab_size", s.vocabulary},
-          {"n_embd", s.hidden},
-          {"n_layer", s.layers},
-          {"n_head", s.heads},
-          {"n_positions", s.positions},
-          {"n_ctx", s.positions},
-          {"n_inner", s.ffn},
-          {"layer_norm_epsilon", s.norm_epsilon},
-          {"resid_pdrop", s.dropout},
-          {"embd_pdrop", s.dropout},
-          {"attn_pdrop", 0.0},
-          {"tie_word_embeddings", s.tied},
-          {"activation_function", own.activation},
-          {"scale_attn_weights", own.scale_scores},
-          {"scale_attn_by_inverse_layer_idx", own.scale_scores_by_layer}};
+  nlohmann::json j{{"architectures", {"GPT2LMHeadModel"}},
+                   {"model_type", "gpt2"},
+                   {"vocab_size", s.vocabulary},
+                   {"n_embd", s.hidden},
+                   {"n_layer", s.layers},
+                   {"n_head", s.heads},
+                   {"n_positions", s.positions},
+                   {"n_ctx", s.positions},
+                   {"n_inner", s.ffn},
+                   {"layer_norm_epsilon", s.norm_epsilon},
+                   {"resid_pdrop", s.dropout},
+                   {"embd_pdrop", s.dropout},
+                   {"attn_pdrop", 0.0},
+                   {"tie_word_embeddings", s.tied},
+                   {"activation_function", own.activation},
+                   {"scale_attn_weights", own.scale_scores},
+                   {"scale_attn_by_inverse_layer_idx", own.scale_scores_by_layer}};
+  write_tokens(j, s.vocabulary, 50256);
+  return j;
 }
 
 }  // namespace gpt2
@@ -116,6 +110,7 @@ Architecture gpt2_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "transformer.",
+                           .head = "lm_head.weight",
                            .ignored = {"*.attn.bias", "*.attn.masked_bias"}}};
 }
 

@@ -1,6 +1,5 @@
 #include "colossal/models/gpt_neox.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
@@ -48,16 +47,10 @@ void settle(ModelShape& s) {
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, double share = 0.25) {
-  return {.vocabulary = vocabulary,
-          .hidden = hidden,
-          .layers = layers,
-          .heads = heads,
-          .kv_heads = heads,
-          .head_dim = hidden / std::max<int64_t>(1, heads),
-          .ffn = 4 * hidden,
-          .positions = 2048,
-          .tied = false,
-          .own = NeoxSizes{.rotary_share = share}};
+  ModelShape s = gpt_layout(vocabulary, hidden, layers, heads);
+  s.tied = false;
+  s.own = NeoxSizes{.rotary_share = share};
+  return s;
 }
 
 std::vector<Preset> presets() {
@@ -149,6 +142,7 @@ Architecture gpt_neox_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "gpt_neox.",
+                           .head = "embed_out.weight",
                            .ignored = {"*.attention.bias", "*.attention.masked_bias", "*.rotary_emb.inv_freq"}}};
 }
 

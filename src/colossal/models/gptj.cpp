@@ -1,6 +1,5 @@
 #include "colossal/models/gptj.h"
 
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -42,16 +41,10 @@ void settle(ModelShape& s) {
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads, int64_t turned) {
-  return {.vocabulary = vocabulary,
-          .hidden = hidden,
-          .layers = layers,
-          .heads = heads,
-          .kv_heads = heads,
-          .head_dim = hidden / std::max<int64_t>(1, heads),
-          .ffn = 4 * hidden,
-          .positions = 2048,
-          .tied = false,
-          .own = GptjSizes{.rotary_features = turned}};
+  ModelShape s = gpt_layout(vocabulary, hidden, layers, heads);
+  s.tied = false;
+  s.own = GptjSizes{.rotary_features = turned};
+  return s;
 }
 
 std::vector<Preset> presets() {
@@ -91,22 +84,24 @@ ModelShape from_json(const nlohmann::json& j) {
 
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<GptjSizes>();
-  return {{"architectures", {"GPTJForCausalLM"}},
-          {"model_type", "gptj"},
-          {"vocab_size", s.vocabulary},
-          {"n_embd", s.hidden},
-          {"n_layer", s.layers},
-          {"n_head", s.heads},
-          {"n_positions", s.positions},
-          {"n_inner", s.ffn},
-          {"rotary", true},
-          {"rotary_dim", own.rotary_features},
-          {"activation_function", own.activation},
-          {"layer_norm_epsilon", s.norm_epsilon},
-          {"resid_pdrop", s.dropout},
-          {"embd_pdrop", s.dropout},
-          {"attn_pdrop", 0.0},
-          {"tie_word_embeddings", s.tied}};
+  nlohmann::json j{{"architectures", {"GPTJForCausalLM"}},
+                   {"model_type", "gptj"},
+                   {"vocab_size", s.vocabulary},
+                   {"n_embd", s.hidden},
+                   {"n_layer", s.layers},
+                   {"n_head", s.heads},
+                   {"n_positions", s.positions},
+                   {"n_inner", s.ffn},
+                   {"rotary", true},
+                   {"rotary_dim", own.rotary_features},
+                   {"activation_function", own.activation},
+                   {"layer_norm_epsilon", s.norm_epsilon},
+                   {"resid_pdrop", s.dropout},
+                   {"embd_pdrop", s.dropout},
+                   {"attn_pdrop", 0.0},
+                   {"tie_word_embeddings", s.tied}};
+  write_tokens(j, s.vocabulary, 50256);
+  return j;
 }
 
 }  // namespace gptj
@@ -123,6 +118,7 @@ Architecture gptj_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "transformer.",
+                           .head = "lm_head.weight",
                            .ignored = {"*.attn.bias", "*.attn.masked_bias", "*.attn.embed_positions"}}};
 }
 

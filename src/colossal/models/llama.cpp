@@ -60,11 +60,11 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) { return names
 ModelShape from_json(const nlohmann::json& j) {
   const bool is_mistral = j.at("model_type") == "mistral";
   const FolderConfig c(j, is_mistral ? "Mistral" : "LLaMA");
-  ModelShape s = read_llama_layout(c);
+  ModelShape s = read_llama_layout(
+      c, is_mistral ? LlamaLayoutDefaults{.kv_heads = 8, .null_means_all_heads = false} : LlamaLayoutDefaults{});
   LlamaSizes own{.layout = read_llama_keys(c)};
   if (is_mistral) {
     own.window = c.says_null("sliding_window") ? 0 : c.value("sliding_window", int64_t{4096});
-    s.kv_heads = c.value("num_key_value_heads", int64_t{8});
   } else {
     own.attention_bias = c.value("attention_bias", false);
     own.mlp_bias = c.value("mlp_bias", false);
@@ -100,6 +100,7 @@ Architecture llama_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "model.",
+                           .head = "lm_head.weight",
                            .ignored = {"*.rotary_emb.inv_freq"}}};
 }
 

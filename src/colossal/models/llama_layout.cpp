@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "colossal/base/error.h"
 #include "colossal/models/activation_key.h"
 #include "colossal/models/folder_config.h"
 #include "colossal/ops/activation.h"
@@ -52,19 +53,23 @@ FolderNames llama_layout_names(const std::vector<nn::ExternalName>& particular) 
   return names;
 }
 
-ModelShape read_llama_layout(const FolderConfig& c, bool tied) {
+ModelShape read_llama_layout(const FolderConfig& c, const LlamaLayoutDefaults& defaults) {
   const auto heads = c.at<int64_t>("num_attention_heads"), hidden = c.at<int64_t>("hidden_size");
+  const bool is_null = c.says_null("num_key_value_heads");
+  require(!is_null || defaults.null_means_all_heads, "model", "num_key_value_heads of a ", c.family(),
+          " must be an integer: got null; write how many there are");
+  const int64_t kv_heads = is_null || defaults.kv_heads == 0 ? heads : defaults.kv_heads;
   c.must_be("attention_dropout", 0);
   return {.vocabulary = c.at<int64_t>("vocab_size"),
           .hidden = hidden,
           .layers = c.at<int64_t>("num_hidden_layers"),
           .heads = heads,
-          .kv_heads = c.value("num_key_value_heads", heads),
+          .kv_heads = c.value("num_key_value_heads", kv_heads),
           .head_dim = c.value("head_dim", hidden / std::max<int64_t>(1, heads)),
           .ffn = c.at<int64_t>("intermediate_size"),
           .positions = c.at<int64_t>("max_position_embeddings"),
           .norm_epsilon = c.value("rms_norm_eps", 1e-6),
-          .tied = c.value("tie_word_embeddings", tied)};
+          .tied = c.value("tie_word_embeddings", defaults.tied)};
 }
 
 LlamaLayoutKeys read_llama_keys(const FolderConfig& c, const RotaryReading& reading,

@@ -38,9 +38,14 @@ BlockVariant llama_block(const ModelShape& shape, const LlamaLayoutKeys& keys, i
 /// Theirs where a row of `particular` does not say otherwise; with norms of heads.
 FolderNames llama_layout_names(const std::vector<nn::ExternalName>& particular = {});
 
-/// The sizes that config.json has in all of these families, without own ones. Where it does not say whether the head is
-/// tied, `tied`.
-ModelShape read_llama_layout(const FolderConfig& config, bool tied = false);
+/// What a family's config class has where a folder does not say it.
+struct LlamaLayoutDefaults {
+  bool tied = false;
+  int64_t kv_heads = 0;              ///< 0: as many as heads
+  bool null_means_all_heads = true;  ///< a num_key_value_heads of null is as many as heads; or it is refused
+};
+/// The sizes that config.json has in all of these families, without own ones.
+ModelShape read_llama_layout(const FolderConfig& config, const LlamaLayoutDefaults& defaults = {});
 /// `activation`: what the family calls its key, and what it is where that is not there.
 LlamaLayoutKeys read_llama_keys(const FolderConfig& config, const RotaryReading& reading = {.whole = true},
                                 std::pair<const char*, const char*> activation = {"hidden_act", "silu"});

@@ -1,6 +1,5 @@
 #include "colossal/models/opt.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
@@ -46,18 +45,16 @@ void settle(ModelShape& s) {
   require(s.norm_epsilon == kEpsilon, "model", "the norms of an OPT have an epsilon of ", kEpsilon,
           ", which its folders do not say: got ", s.norm_epsilon);
   refuse_free_heads(s, "an OPT");
+  const auto own = s.own.as<OptSizes>();
+  require(own.norm_first || own.final_norm, "model",
+          "an OPT whose norms stand behind the sums has no norm in front of the head: final_norm = false changes "
+          "nothing there; remove it");
 }
 
 ModelShape sized(int64_t vocabulary, int64_t hidden, int64_t layers, int64_t heads) {
-  return {.vocabulary = vocabulary,
-          .hidden = hidden,
-          .layers = layers,
-          .heads = heads,
-          .kv_heads = heads,
-          .head_dim = hidden / std::max<int64_t>(1, heads),
-          .ffn = 4 * hidden,
-          .positions = 2048,
-          .norm_epsilon = kEpsilon};
+  ModelShape s = gpt_layout(vocabulary, hidden, layers, heads);
+  s.norm_epsilon = kEpsilon;
+  return s;
 }
 
 std::vector<Preset> presets() {
@@ -99,12 +96,13 @@ ModelShape from_json(const nlohmann::json& j) {
                        c.at<int64_t>("num_attention_heads"));
   s.ffn = c.at<int64_t>("ffn_dim");
   s.positions = c.at<int64_t>("max_position_embeddings");
-  s.dropout = c.value("dropout", 0.0);
+  s.dropout = c.value("dropout", 0.1);
   s.tied = c.value("tie_word_embeddings", true);
   const int64_t features = c.value("word_embed_proj_dim", s.hidden);
+  const bool norm_first = c.value("do_layer_norm_before", true);
   s.own = OptSizes{.activation = read_activation(c, "activation_function", "relu"),
-                   .norm_first = c.value("do_layer_norm_before", true),
-                   .final_norm = !c.value("_remove_final_layer_norm", false),
+                   .norm_first = norm_first,
+                   .final_norm = !norm_first || !c.value("_remove_final_layer_norm", false),
                    .bias = c.value("enable_bias", true),
                    .word_features = features == s.hidden ? 0 : features};
   c.must_be("attention_dropout", 0);
@@ -148,7 +146,8 @@ Architecture opt_architecture() {
                            .names = external_names,
                            .from_json = from_json,
                            .to_json = to_json,
-                           .prefix = "model."}};
+                           .prefix = "model.",
+                           .head = "lm_head.weight"}};
 }
 
 }  // namespace colossal::models

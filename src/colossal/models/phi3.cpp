@@ -59,15 +59,13 @@ ModelShape from_json(const nlohmann::json& j) {
   return s;
 }
 
-constexpr int64_t kTheirPadding = 32000;  // also their end of text, where config.json says neither
-
 nlohmann::json to_json(const ModelShape& s) {
   const auto own = s.own.as<Phi3Sizes>();
   nlohmann::json j = write_llama_layout(s, own.layout, "phi3", "Phi3ForCausalLM");
   const int64_t original = own.layout.rotary.scaling.original_positions;
   j["original_max_position_embeddings"] = original > 0 ? original : s.positions;
   j["partial_rotary_factor"] = own.rotary;
-  if (s.vocabulary <= kTheirPadding) j["pad_token_id"] = j["eos_token_id"] = nullptr;  // or it would be outside
+  write_tokens(j, s.vocabulary, 32000);
   j["sliding_window"] = own.window > 0 ? nlohmann::json(own.window) : nlohmann::json();
   return j;
 }
@@ -86,6 +84,7 @@ Architecture phi3_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "model.",
+                           .head = "lm_head.weight",
                            .ignored = {"*.rotary_emb.inv_freq"}}};
 }
 

@@ -42,7 +42,7 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) { return names
 
 ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "Qwen2");
-  ModelShape s = read_llama_layout(c);
+  ModelShape s = read_llama_layout(c, {.kv_heads = 32});
   s.own = Qwen2Sizes{.layout = read_llama_keys(c), .windows = read_qwen_windows(c, s.layers)};
   return s;
 }
@@ -68,6 +68,7 @@ Architecture qwen2_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "model.",
+                           .head = "lm_head.weight",
                            .ignored = {"*.rotary_emb.inv_freq"}}};
 }
 

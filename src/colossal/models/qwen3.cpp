@@ -46,7 +46,7 @@ std::vector<nn::ExternalName> external_names(const ModelShape& s) { return names
 
 ModelShape from_json(const nlohmann::json& j) {
   const FolderConfig c(j, "Qwen3");
-  ModelShape s = read_llama_layout(c);
+  ModelShape s = read_llama_layout(c, {.kv_heads = 32});
   if (!c.has("head_dim")) s.head_dim = 128;
   s.own = Qwen3Sizes{.layout = read_llama_keys(c),
                      .attention_bias = c.value("attention_bias", false),
@@ -76,6 +76,7 @@ Architecture qwen3_architecture() {
                            .from_json = from_json,
                            .to_json = to_json,
                            .prefix = "model.",
+                           .head = "lm_head.weight",
                            .ignored = {"*.rotary_emb.inv_freq"}}};
 }
 

@@ -56,7 +56,10 @@ struct HuggingFace {
   /// nlohmann::json, which the registry words.
   ModelShape (*from_json)(const nlohmann::json&) = nullptr;
   nlohmann::json (*to_json)(const ModelShape&) = nullptr;
-  std::string prefix{};                ///< of all names but the head's; folders of the bare model leave it out
+  std::string prefix{};  ///< of all names but the head's; folders of the bare model leave it out
+  /// The head's weight. A folder of a model whose head is the embedding may hold it as well, equal to that
+  /// (copies_in_folder). Empty: there is none that could be.
+  std::string head{};
   std::vector<std::string> ignored{};  ///< tensors of a folder that are not read, as patterns with `*`
   /// Ends of names, and what folders of older versions have in their place.
   std::vector<std::pair<std::string, std::string>> old_endings{};

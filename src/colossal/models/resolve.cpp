@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/base/suggest.h"
@@ -46,7 +47,8 @@ void change_sizes(const ModelConfig& config, ModelShape& shape) {
   if (config.hidden) shape.ffn = shape.ffn * config.hidden / shape.hidden;      // keeps the preset's ratio
   change(shape.hidden, config.hidden);
   change(shape.layers, config.layers);
-  change(shape.kv_heads, config.heads && !config.kv_heads ? config.heads : config.kv_heads);
+  const bool shares_one = shape.kv_heads == 1;  // so it does with however many heads (PaLM, Falcon)
+  change(shape.kv_heads, config.heads && !config.kv_heads && !shares_one ? config.heads : config.kv_heads);
   change(shape.heads, config.heads);
   change(shape.ffn, config.ffn);
   change(shape.positions, config.positions);
@@ -94,7 +96,7 @@ void Registry::read_own(const ModelConfig& config, ModelShape& shape) const {
       if (std::find(theirs.begin(), theirs.end(), name) == theirs.end()) continue;
       const std::string& chosen = config.from.empty() ? config.name : config.from;
       throw Error("config", concat(entry.where, ": `", key, "` is a key of models of architecture ", row->name,
-                                   ", and ", chosen, " is a ", shape.architecture->name,
+                                   ", and ", chosen, " is ", with_article(shape.architecture->name),
                                    mine.empty() ? ", which has no keys of its own"
                                                 : concat(", whose own keys are ", joined(mine))));
     }
@@ -131,6 +133,10 @@ ModelShape Registry::resolve(const ModelConfig& config, int64_t tokenizer_vocabu
   change_sizes(config, shape);
   if (config.dropout >= 0) shape.dropout = config.dropout;
   settle(shape);
+  require(config.positions == 0 || config.positions == shape.positions, "model",
+          "the positions of this model follow from its other keys (rope_original_positions times rope_factor): got "
+          "positions ",
+          config.positions, ", which must be ", shape.positions, "; remove it from [model]");
   return shape;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/base/json_file.h"
 #include "colossal/models/folder_config.h"
@@ -101,7 +102,15 @@ void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& s) {
       require(static_cast<int64_t>(factors->size()) == rotated / 2, "model",
               "rope_short_factors and rope_long_factors must be one for each pair of the ", rotated,
               " features that are turned: got ", factors->size());
+  require(
+      numbers.attention_factor == 0 || (numbers.mscale == 0 && numbers.mscale_all_dim == 0), "model",
+      "rope_mscale and rope_mscale_all_dim say what rope_attention_factor says, too: set either it or both of them");
+  require((numbers.mscale == 0) == (numbers.mscale_all_dim == 0), "model",
+          "rope_mscale and rope_mscale_all_dim count together alone: got ", numbers.mscale, " and ",
+          numbers.mscale_all_dim, "; set both or none");
   if (kind != Kind::Dynamic) return;
+  require(numbers.factor >= 1, "model", "rope_type dynamic needs a rope_factor of at least 1, since positions are ",
+          "rope_original_positions times that: got ", numbers.factor);
   s.positions = static_cast<int64_t>(static_cast<double>(numbers.original_positions) * numbers.factor);
 }
 
@@ -111,8 +120,8 @@ RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading)
   if (reading.whole)
     for (const FolderConfig* where : {&config, &c}) where->must_be("partial_rotary_factor", 1);
   for (const char* layers : {"full_attention", "sliding_attention"})
-    require(!c.has(layers), "model", name, " of a ", config.family(), " must be the same of all layers: got some of ",
-            layers);
+    require(!c.has(layers), "model", name, " of ", with_article(config.family()),
+            " must be the same of all layers: got some of ", layers);
   RotaryKeys keys{.theta = c.value("rope_theta", config.value("rope_theta", 10000.0)),
                   .type = c.value("rope_type", c.value("type", "default").c_str())};
   for (const auto& [theirs, ours] : reading.renamed)
@@ -141,7 +150,8 @@ RotaryKeys read_rotary(const FolderConfig& config, const RotaryReading& reading)
       return given == 0 ? otherwise : given;
     };
     s.beta_fast = or_default("beta_fast", s.beta_fast), s.beta_slow = or_default("beta_slow", s.beta_slow);
-    s.mscale = c.value("mscale", 0.0), s.mscale_all_dim = c.value("mscale_all_dim", 0.0);
+    const double mscale = c.value("mscale", 0.0), all_dim = c.value("mscale_all_dim", 0.0);
+    if (s.attention_factor == 0 && mscale != 0 && all_dim != 0) s.mscale = mscale, s.mscale_all_dim = all_dim;
     s.truncate = c.value("truncate", true);
   }
   if (kind == Kind::LongRope) {

@@ -30,8 +30,9 @@ struct RotaryKeys {
 
 /// What a family calls in its `settle`: of type dynamic the positions follow, original_positions times the factor.
 /// Errors ("model"): an odd number of `rotated` features, or one that is not above 0 or above the head's; a factor or
-/// other numbers of a type where the type is another, or no original_positions where it needs them; factors of longrope
-/// that are not one for each pair of features.
+/// other numbers of a type where the type is another, or that have no effect (mscale beside attention_factor, or one of
+/// the two mscales alone), a factor of dynamic below 1, or no original_positions where it needs them; factors of
+/// longrope that are not one for each pair of features.
 void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& shape);
 
 /// How a family's config class differs from the others in what it makes of a folder's rotary positions.

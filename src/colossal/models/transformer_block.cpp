@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "colossal/base/article.h"
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
 
@@ -146,7 +147,7 @@ void add_transformer_blocks(Model& model, const ModelShape& s, const BlockVarian
 }
 
 void refuse_grouped_queries(const ModelShape& s) {
-  require(s.kv_heads == s.heads, "model", "a ", s.architecture->name,
+  require(s.kv_heads == s.heads, "model", with_article(s.architecture->name),
           " must have as many kv_heads as heads, since no folder of one tells them apart: got ", s.kv_heads, " and ",
           s.heads);
 }

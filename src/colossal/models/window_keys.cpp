@@ -58,7 +58,11 @@ BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, Wi
 }
 
 void check_windows(const WindowKeys& keys, const ModelShape& shape) {
-  if (!keys.layer_types.empty()) check_types(keys.layer_types, shape.layers);
+  if (keys.layer_types.empty()) return;
+  check_types(keys.layer_types, shape.layers);
+  const bool slides = std::find(keys.layer_types.begin(), keys.layer_types.end(), kSliding) != keys.layer_types.end();
+  require(slides == (keys.window > 0), "model", "window and layer_types that are ", kSliding,
+          " must be set together: got a window of ", keys.window, " and ", slides ? "such layers" : "no such layer");
 }
 
 WindowKeys read_windows(const FolderConfig& c, int64_t window, int64_t layers, WindowRule rule) {

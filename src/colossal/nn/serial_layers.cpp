@@ -155,13 +155,15 @@ struct SerialLossHead : LossHead {
     return ops::linear_cross_entropy(hidden.reshape({-1, hidden.size(-1)}), weight.value, labels.reshape({-1}), {},
                                      nullptr, 0, nullptr, bias_value(), soft_cap);
   }
-  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step& step) override {
+  at::Tensor found(const at::Tensor& hidden, const at::Tensor& labels, const Step&) override {
+    // A cap keeps the order of logits, but makes equal what it rounds to its ends: they are compared without it.
     const at::Tensor tokens = hidden.flatten(0, -2), answers = labels.flatten();
     const int64_t slice = ops::slice_tokens(tokens.size(0), weight.value.size(0), tokens.device());
     at::Tensor count = at::zeros({}, labels.options());
     for (int64_t from = 0; from < tokens.size(0); from += slice) {
       const int64_t size = std::min(slice, tokens.size(0) - from);
-      count += logits(tokens.narrow(0, from, size), step).argmax(-1).eq(answers.narrow(0, from, size)).sum();
+      const at::Tensor logits = nn::linear(tokens.narrow(0, from, size), weight.value, bias_value());
+      count += logits.argmax(-1).eq(answers.narrow(0, from, size)).sum();
     }
     return count;
   }

@@ -10,6 +10,7 @@
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/agreement.h"
+#include "colossal/models/folder_names.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
@@ -127,10 +128,10 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   if (about.checkpoint.empty()) {
     const models::HuggingFace& names = about.shape.architecture->hugging_face;
     comm::agree(everyone, at::kCPU, [&] {
-      checkpoint::import_weights(
-          folder, parameters, tensors,
-          {names.names(about.shape), names.prefix, names.ignored,
-           loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{}, names.old_endings});
+      checkpoint::import_weights(folder, parameters, tensors,
+                                 {names.names(about.shape), names.prefix, names.ignored,
+                                  loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{},
+                                  names.old_endings, models::copies_in_folder(about.shape)});
     });
     finish();
     return saved;

@@ -171,8 +171,8 @@ at::Tensor VocabularyLossHead::found(const at::Tensor& hidden, const at::Tensor&
   at::Tensor count = at::zeros({}, labels.options());
   for (int64_t from = 0; from < own.size(1); from += slice) {
     const int64_t size = std::min(slice, own.size(1) - from);
-    const at::Tensor part = ops::soft_capped(
-        nn::linear(*layout_->expand.product, tokens.narrow(0, from, size), w, b, room_, nullptr), soft_cap_);
+    // Without the cap, which keeps their order but for what it rounds to its ends.
+    const at::Tensor part = nn::linear(*layout_->expand.product, tokens.narrow(0, from, size), w, b, room_, nullptr);
     const at::Tensor logits = comm::gather_from(part, -1, words).narrow(-1, 0, weight_.spec.shape[0]);
     count += logits.argmax(-1).eq(own.narrow(1, from, size).flatten()).sum();
   }
