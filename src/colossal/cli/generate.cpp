@@ -117,9 +117,11 @@ void add_precision_and_memory(CLI::App& app, Request& r) {
 }  // namespace
 
 int generate(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("Continues a text with the model of a run folder or of a Hugging Face folder.", "colossal generate");
+  CLI::App app("Continues a text with the model of a run folder, a Hugging Face folder or a GGUF file.",
+               "colossal generate");
   Request r;
-  app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
+  app.add_option("--from", r.from, "run folder, Hugging Face folder (config.json and safetensors) or GGUF file")
+      ->required();
   app.add_option("--prompt", r.prompt, "text to continue")->required();
   app.add_option("--tokenizer", r.tokenizer,
                  "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
