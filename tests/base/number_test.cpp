@@ -22,5 +22,11 @@ TEST(PrintNumber, ReadsBackEqual) {
     EXPECT_EQ(std::strtod(print_number(number).c_str(), nullptr), number);
 }
 
+TEST(ShortestDouble, IsTheDecimalThatWasStored) {
+  for (const double decimal : {1e-5, 1e-6, 0.1, 500000.0, -2.5, 0.0})
+    EXPECT_EQ(shortest_double(static_cast<float>(decimal)), decimal);
+  EXPECT_EQ(static_cast<float>(shortest_double(0.333333343F)), 0.333333343F);
+}
+
 }  // namespace
 }  // namespace colossal::number_test

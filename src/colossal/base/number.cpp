@@ -11,4 +11,12 @@ std::string print_number(double number) {
   return std::string(text, std::to_chars(text, text + sizeof(text), number).ptr);
 }
 
+double shortest_double(float number) {
+  char text[64];
+  const char* end = std::to_chars(text, text + sizeof(text), number).ptr;
+  double found = number;
+  std::from_chars(text, end, found);
+  return found;
+}
+
 }  // namespace colossal

@@ -35,11 +35,12 @@ struct ExternalNames {
   std::vector<std::pair<std::string, std::string>> copies{};
 };
 
-/// folder/config.json. Errors: throws Error("hugging face", ...) when missing or not a JSON object.
+/// folder/config.json, or what that would be of a GGUF file (config_of_gguf).
+/// Errors: throws Error("hugging face", ...) when missing or not a JSON object.
 nlohmann::json read_config(const std::string& folder);
 
-/// Fills the parameters of this rank from the folder, converted to each parameter's dtype. Only the slices that this
-/// rank holds are read, one tensor of the folder at a time in memory.
+/// Fills the parameters of this rank from the folder, or from a GGUF file (GgufWeights), converted to each parameter's
+/// dtype. Only the slices that this rank holds are read, one tensor of the folder at a time in memory.
 ///
 /// Communication: none.
 /// Errors: throws Error("hugging face", table of name, wanted, found) before any parameter is changed when tensors

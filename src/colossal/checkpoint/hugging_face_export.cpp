@@ -7,6 +7,7 @@
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
 #include "colossal/checkpoint/external_part.h"
+#include "colossal/checkpoint/gather.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/safetensors.h"
 #include "colossal/comm/agreement.h"
@@ -64,10 +65,8 @@ at::Tensor gather(const ExternalPart& part, const nn::Parameters& parameters, co
   return whole;
 }
 
-/// The parts that a tensor of the folder is made of.
-using Parts = std::vector<const ExternalPart*>;
+}  // namespace
 
-/// The tensor whole, in our orientation, on rank 0's host; undefined elsewhere.
 at::Tensor gather(const Parts& parts, const nn::Parameters& parameters, comm::Group& world) {
   if (parts.size() == 1) return gather(*parts.front(), parameters, world);
   at::Tensor whole;
@@ -79,6 +78,8 @@ at::Tensor gather(const Parts& parts, const nn::Parameters& parameters, comm::Gr
   }
   return whole;
 }
+
+namespace {
 
 struct Shard {
   std::string file;

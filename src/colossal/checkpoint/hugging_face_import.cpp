@@ -5,12 +5,14 @@
 #include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/gguf_file.h"
 #include "colossal/base/json_file.h"
 #include "colossal/checkpoint/blocks.h"
 #include "colossal/checkpoint/external_part.h"
+#include "colossal/checkpoint/gguf_family.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/mismatch.h"
-#include "colossal/checkpoint/weight_folder.h"
+#include "colossal/checkpoint/weight_source.h"
 
 namespace colossal::checkpoint {
 namespace {
@@ -47,7 +49,7 @@ struct Source {
   std::string name;  // in this folder
 };
 
-std::optional<std::string> name_in(const WeightFolder& files, const std::string& name, const ExternalNames& external) {
+std::optional<std::string> name_in(const WeightSource& files, const std::string& name, const ExternalNames& external) {
   std::optional<std::string> found = files.find(name, external.prefix);
   for (const auto& [ending, old] : external.old_endings)
     if (!found && name.ends_with(ending))
@@ -56,7 +58,7 @@ std::optional<std::string> name_in(const WeightFolder& files, const std::string&
 }
 
 /// The copies that the folder holds, with what they are copies of, by their names there.
-std::vector<std::pair<std::string, std::string>> copies_in(const WeightFolder& files, const ExternalNames& external) {
+std::vector<std::pair<std::string, std::string>> copies_in(const WeightSource& files, const ExternalNames& external) {
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& [copy, original] : external.copies) {
     const std::optional<std::string> second = files.find(copy, external.prefix),
@@ -66,7 +68,7 @@ std::vector<std::pair<std::string, std::string>> copies_in(const WeightFolder& f
   return found;
 }
 
-void require_equal(const std::string& copy, const std::string& original, const WeightFolder& files,
+void require_equal(const std::string& copy, const std::string& original, const WeightSource& files,
                    const std::string& folder) {
   const at::Tensor second = files.tensor(copy), first = files.tensor(original);
   const bool equal = second.sizes() == first.sizes() && at::equal(second.to(first.scalar_type()), first);
@@ -78,7 +80,7 @@ void require_equal(const std::string& copy, const std::string& original, const W
 
 /// Where each part lies; throws the table of all that is missing, misshapen or left over, or
 /// which copy is none.
-std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFolder& files,
+std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightSource& files,
                           const ExternalNames& external, const std::string& folder) {
   MismatchTable table;
   std::vector<Source> sources;
@@ -114,7 +116,7 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightFo
 }
 
 /// Returns whether something was read.
-bool copy_part(const Source& source, const WeightFolder& files, const NamedTensor& value, const at::Tensor& to,
+bool copy_part(const Source& source, const WeightSource& files, const NamedTensor& value, const at::Tensor& to,
                const tensor::Place& place) {
   const ExternalPart& part = *source.part;
   std::optional<at::Tensor> stored;  // read when something of it is wanted
@@ -128,7 +130,7 @@ bool copy_part(const Source& source, const WeightFolder& files, const NamedTenso
 }
 
 /// What this rank has of a value, of its sources one after the other.
-void copy_parts(const std::vector<const Source*>& sources, const WeightFolder& files, const NamedTensor& value,
+void copy_parts(const std::vector<const Source*>& sources, const WeightSource& files, const NamedTensor& value,
                 const at::Tensor& to, const tensor::Place& place) {
   std::string open;  // the tensor of which something was read last
   for (const Source* source : sources) {
@@ -141,6 +143,7 @@ void copy_parts(const std::vector<const Source*>& sources, const WeightFolder& f
 }  // namespace
 
 nlohmann::json read_config(const std::string& folder) {
+  if (is_gguf(folder)) return config_of_gguf(GgufFile(folder));
   return read_json_object(folder + "/config.json", "hugging face");
 }
 
@@ -153,8 +156,8 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
                                         const std::vector<NamedTensor>& values, const ExternalNames& external) {
   const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
-  const WeightFolder files(folder);
-  const std::vector<Source> sources = match(parts, files, external, folder);
+  const std::unique_ptr<WeightSource> files = open_weights(folder);
+  const std::vector<Source> sources = match(parts, *files, external, folder);
   std::map<std::string, std::vector<const Source*>> found;
   for (const Source& source : sources) found[source.part->parameter->name].push_back(&source);
   tensor::Held held;  // one that becomes the next: see Stored
@@ -163,7 +166,7 @@ std::vector<std::string> import_weights(const std::string& folder, const nn::Par
     if (own == found.end()) continue;
     value.value.write_into(held);
     held.value.detach().zero_();  // padding
-    copy_parts(own->second, files, value, held.value, parameters.place());
+    copy_parts(own->second, *files, value, held.value, parameters.place());
   }
   std::vector<std::string> lacking;
   for (const nn::Parameter& parameter : parameters.declared())

@@ -55,11 +55,4 @@ void WeightFolder::open_index(const std::string& folder, const std::string& path
   }
 }
 
-std::optional<std::string> WeightFolder::find(const std::string& name, const std::string& prefix) const {
-  if (entries_.count(name)) return name;
-  if (name.rfind(prefix, 0) == 0 && entries_.count(name.substr(prefix.size()))) return name.substr(prefix.size());
-  if (entries_.count(prefix + name)) return prefix + name;
-  return std::nullopt;
-}
-
 }  // namespace colossal::checkpoint

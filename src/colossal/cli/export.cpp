@@ -9,18 +9,32 @@
 #include <optional>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/base/gguf_file.h"
+#include "colossal/checkpoint/gguf_export.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/cli/local_world.h"
+#include "colossal/comm/agreement.h"
 #include "colossal/models/registry.h"
 #include "colossal/run/saved_model.h"
+#include "colossal/text/gguf_vocabulary.h"
 
 namespace colossal::cli {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 /// The files that make a folder's text: an export is complete only with them. A tokenizer of bytes has none.
 void copy_tokenizer(const std::string& source, const std::string& to) {
-  namespace fs = std::filesystem;
+  if (is_gguf(source)) {
+    const GgufFile file(source);
+    if (!file.has("tokenizer.ggml.model")) return;
+    const text::TokenizerFiles files = text::tokenizer_of_gguf(file);
+    write_file((fs::path(to) / "tokenizer.json").string(), files.tokenizer.dump());
+    write_file((fs::path(to) / "tokenizer_config.json").string(), files.config.dump(2) + "\n");
+    return;
+  }
   const fs::path folder = fs::is_directory(source) ? fs::path(source) : fs::path(source).parent_path();
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",
                            "spiece.model", "vocab.json", "merges.txt", "vocab.txt"})
@@ -32,34 +46,72 @@ at::ScalarType dtype_named(const std::string& name) {
   return name == "fp64" ? at::kDouble : name == "bf16" ? at::kBFloat16 : name == "fp16" ? at::kHalf : at::kFloat;
 }
 
+bool is_gguf_name(const std::string& path) { return fs::path(path).extension() == ".gguf"; }
+
+struct ExportRequest {
+  std::string from, to, dtype, type, tokenizer;
+  int64_t timeout = 300;
+};
+
+void write_gguf(const ExportRequest& r, const run::SavedModel& saved, comm::Group& world) {
+  const models::ModelShape& shape = saved.model->model().shape;
+  const models::HuggingFace& folder = shape.architecture->hugging_face;
+  const std::string source = r.tokenizer.empty() ? saved.tokenizer_source : r.tokenizer;
+  GgufValues tokenizer;
+  comm::agree(world, at::kCPU, [&] {
+    const bool has_none = source == "none" || (source == r.from && !text::has_tokenizer(source));
+    if (!has_none) tokenizer = text::gguf_of_tokenizer(source, shape.vocabulary);
+  });
+  checkpoint::export_gguf(r.to, saved.model->parameters(), {folder.names(shape), folder.prefix, folder.ignored},
+                          folder.to_json(shape), tokenizer, r.type.empty() ? "f32" : r.type, world);
+}
+
+void check_export(const ExportRequest& r) {
+  const bool to_file = is_gguf_name(r.to);
+  if (to_file && !r.dtype.empty()) throw UsageError("colossal export: --dtype is of folders; a GGUF file has a --type");
+  if (!to_file && !(r.type + r.tokenizer).empty())
+    throw UsageError("colossal export: --type and --tokenizer are of GGUF files, whose names end in .gguf");
+}
+
 }  // namespace
 
 int export_model(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("Writes the weights of a run, or of a Hugging Face folder, as a Hugging Face folder.",
-               "colossal export");
-  std::string from, to, dtype;
-  int64_t timeout = 300;
-  app.add_option("--from", from, "run folder, or Hugging Face folder")->required();
-  app.add_option("--to", to, "folder to write: config.json and model.safetensors")->required();
-  app.add_option("--dtype", dtype, "of the weights that are written; default: that of the run's masters, or fp32")
+  CLI::App app(
+      "Writes the weights of a run, a Hugging Face folder or a GGUF file as a Hugging Face folder or a GGUF file.",
+      "colossal export");
+  ExportRequest r;
+  app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
+  app.add_option("--to", r.to, "folder to write: config.json and model.safetensors; or NAME.gguf")->required();
+  app.add_option("--dtype", r.dtype, "of a folder's weights; default: that of the run's masters, or fp32")
       ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
-  add_timeout(app, timeout);
+  app.add_option("--type", r.type, "of a GGUF file's matrices; default: f32")
+      ->check(CLI::IsMember(checkpoint::gguf_type_names()));
+  app.add_option(
+      "--tokenizer", r.tokenizer,
+      "of a GGUF file: bytes, or a tokenizer's folder or file, instead of the one that comes with the model; "
+      "none: without");
+  add_timeout(app, r.timeout);
   parse(app, arguments);
+  check_export(r);
 
-  const auto world = join_ranks(timeout, "cpu");
+  const auto world = join_ranks(r.timeout, "cpu");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", world->size())});
   const run::SavedModel saved =
-      run::load_model(from, mesh, {}, at::kCPU, {.tokenizer = "none"}, models ? *models : models::built_in());
-  const auto busy = world->busy("writing " + to);
+      run::load_model(r.from, mesh, {}, at::kCPU, {.tokenizer = "none"}, models ? *models : models::built_in());
+  const auto busy = world->busy("writing " + r.to);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& folder = shape.architecture->hugging_face;
   require(!folder.model_type.empty(), "export", "models of architecture ", shape.architecture->name,
           " have no form as a Hugging Face folder");
-  checkpoint::export_weights(to, saved.model->parameters(), {folder.names(shape), folder.prefix, folder.ignored},
-                             folder.to_json(shape), mesh.group("data"), int64_t{5} << 30,
-                             dtype.empty() ? std::nullopt : std::optional(dtype_named(dtype)));
-  if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, to);
-  if (world->rank() == 0) std::printf("%s\n", to.c_str());
+  if (is_gguf_name(r.to)) {
+    write_gguf(r, saved, mesh.group("data"));
+  } else {
+    checkpoint::export_weights(r.to, saved.model->parameters(), {folder.names(shape), folder.prefix, folder.ignored},
+                               folder.to_json(shape), mesh.group("data"), int64_t{5} << 30,
+                               r.dtype.empty() ? std::nullopt : std::optional(dtype_named(r.dtype)));
+    if (world->rank() == 0) copy_tokenizer(saved.tokenizer_source, r.to);
+  }
+  if (world->rank() == 0) std::printf("%s\n", r.to.c_str());
   return 0;
 }
 

@@ -139,9 +139,11 @@ void add_precision_and_memory(CLI::App& app, Request& r) {
 }  // namespace
 
 int generate(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("Continues a text with the model of a run folder or of a Hugging Face folder.", "colossal generate");
+  CLI::App app("Continues a text with the model of a run folder, a Hugging Face folder or a GGUF file.",
+               "colossal generate");
   Request r;
-  app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
+  app.add_option("--from", r.from, "run folder, Hugging Face folder (config.json and safetensors) or GGUF file")
+      ->required();
   app.add_option("--prompt", r.prompt, "text to continue");
   app.add_option("--prompts", r.prompts,
                  "file of texts to continue, one a line, or .jsonl with \"prompt\"; they run together, and an object "

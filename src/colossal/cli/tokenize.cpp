@@ -146,10 +146,9 @@ int tokenize(const Arguments& arguments) {
       "Text to token ids, a JSON list a line, and back. Reads FILE or standard input, of which each line is a text.",
       "colossal tokenize");
   TokenizeRequest r;
-  app.add_option(
-         "--tokenizer", r.tokenizer,
-         "bytes; a folder of a Hugging Face model; a tokenizer.json, vocab.txt, SentencePiece .model or file of "
-         "tiktoken's ranks")
+  app.add_option("--tokenizer", r.tokenizer,
+                 "bytes; a folder of a Hugging Face model; a tokenizer.json, vocab.txt, SentencePiece .model, file of "
+                 "tiktoken's ranks or GGUF file")
       ->required();
   app.add_option("file", r.file, "what to read; default: standard input");
   app.add_flag("--pieces", r.pieces, "tokens as the vocabulary spells them instead of ids");
@@ -160,7 +159,7 @@ int tokenize(const Arguments& arguments) {
   app.add_flag("--json", r.as_json, "each line is a JSON string, or an object with a string in \"text\"");
   CLI::Option* chat = app.add_flag("--chat", r.chat,
                                    "each line is a JSON object with \"messages\", or a list of messages, which the "
-                                   "chat template of the tokenizer's folder renders");
+                                   "chat template of the tokenizer's folder or GGUF file renders");
   app.add_flag("--rendered", r.rendered, "the texts of chats, each a JSON string, instead of ids")->needs(chat);
   app.add_flag("--generation-prompt", r.generation_prompt, "chats end with what opens the assistant's answer")
       ->needs(chat);

@@ -6,6 +6,7 @@
 
 #include "colossal/base/config.h"
 #include "colossal/base/error.h"
+#include "colossal/base/gguf_file.h"
 #include "colossal/base/run_folder.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/newest.h"
@@ -23,7 +24,7 @@ namespace {
 struct Description {
   models::ModelShape shape;
   std::string tokenizer;
-  std::string checkpoint;  ///< empty: Hugging Face
+  std::string checkpoint;  ///< empty: a Hugging Face folder, or a GGUF file
   at::ScalarType dtype = at::kFloat;
 };
 
@@ -53,8 +54,8 @@ Description describe(const std::string& folder, const std::vector<int64_t>& step
             checkpoint::step_path(run.checkpoints(), steps.back()),
             config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
   }
-  require(std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
-          " is neither a run (config.toml) nor a Hugging Face model (config.json)");
+  require(is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
+          " is neither a run (config.toml) nor a Hugging Face model (config.json) nor a GGUF file");
   return {pooler ? with_pooler(folder, registry) : registry.shape_of(checkpoint::read_config(folder)), folder, "",
           at::kFloat};
 }
@@ -103,7 +104,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
     if (tokenizer == "none") return;
     require(!tokenizer.empty() || about.tokenizer != folder || text::has_tokenizer(folder),
             loading.headless ? "embed" : "generate", folder,
-            " holds no tokenizer.json; name a tokenizer with --tokenizer: bytes, or a tokenizer.json");
+            " holds no tokenizer; name one with --tokenizer: bytes, or a tokenizer.json");
     saved.tokenizer = text::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
   });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};

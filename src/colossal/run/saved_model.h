@@ -1,4 +1,4 @@
-// A model on disk, wherever it came from: a run folder of ours or a Hugging Face folder.
+// A model on disk, wherever it came from: a run folder of ours, a Hugging Face folder or a GGUF file.
 //
 //   const run::SavedModel saved = run::load_model("runs/quickstart", mesh, layout, at::kCPU, {});
 //   infer::generate(*saved.model, saved.tokenizer->encode_prompt("TEST("),
@@ -22,7 +22,7 @@ namespace colossal::run {
 struct Loading {
   std::string tokenizer{};  ///< as data.tokenizer; empty: the run's, or the folder's; "none": it is not needed
   /// Of weights and activations, whatever the folder holds; none: that of the run, its masters' if it has some; fp32 of
-  /// a Hugging Face folder
+  /// a Hugging Face folder or GGUF file
   std::optional<at::ScalarType> dtype{};
   MemoryConfig memory{};  ///< its device, host, disk and placement: where weights lie (StreamedWeights)
   /// Weights of linear layers are packed as they are read: for who computes forward alone, and asks for no values of
@@ -43,10 +43,10 @@ struct SavedModel {
   std::string tokenizer_source;  ///< what it was made from, or would be: bytes, a folder, a tokenizer.json
 };
 
-/// Loads the newest checkpoint of a run folder, or a Hugging Face folder, on a `mesh` that has the axes of `layout`.
-/// No initial values are drawn. With tiers weights are read chunk by chunk, within the budget.
+/// Loads the newest checkpoint of a run folder, a Hugging Face folder or a GGUF file, on a `mesh` that has the axes of
+/// `layout`. No initial values are drawn. With tiers weights are read chunk by chunk, within the budget.
 /// Communication: every rank of the mesh must call; small messages.
-/// Errors: a folder that is neither, or that holds no complete checkpoint, or a model that does not continue text
+/// Errors: a path that is none of them, or that holds no complete checkpoint, or a model that does not continue text
 ///         where a tokenizer is needed (headless: that reads none), or a pooler that it has not, or a hidden size that
 ///         does not divide, or fewer blocks than stages; those of StreamedWeights, before a weight is read; the same
 ///         on every rank.

@@ -89,7 +89,7 @@ class ChatTemplate {
   /// The templates of a Hugging Face folder: chat_template.jinja and additional_chat_templates/*.jinja; else
   /// `chat_template` of tokenizer_config.json, a text or a list of named ones; else of chat_template.json. Special
   /// tokens are those of tokenizer_config.json, and of special_tokens_map.json where the first has no
-  /// added_tokens_decoder, as texts or as {"content": ...}.
+  /// added_tokens_decoder, as texts or as {"content": ...}. Of a GGUF file tokenizer.chat_template.
   /// Errors: Error("chat template", ...): no template, or a damaged file; TemplateError.
   static ChatTemplate read(const std::string& folder, const TemplateLimits& limits = {});
 

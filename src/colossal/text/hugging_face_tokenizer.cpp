@@ -239,9 +239,18 @@ std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path) 
                                ? from_vocabulary_and_merges(file.parent_path().string(), config)
                            : file.extension() == ".txt" ? from_vocabulary_text(file.string(), config)
                                                         : read_json(file.string());
-    return std::make_unique<HuggingFaceTokenizer>(describe(tokenizer, config));
+    return make_hugging_face_tokenizer(tokenizer, config, file.string());
   } catch (const json::exception& error) {
     throw Error("tokenizer", concat(file.string(), ": not a tokenizer: ", error.what()));
+  }
+}
+
+std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const json& tokenizer, const json& config,
+                                                       const std::string& name) {
+  try {
+    return std::make_unique<HuggingFaceTokenizer>(describe(tokenizer, config));
+  } catch (const json::exception& error) {
+    throw Error("tokenizer", concat(name, ": not a tokenizer: ", error.what()));
   }
 }
 

@@ -1,6 +1,7 @@
 // The tokenizers of Hugging Face's tokenizer.json, and of the files that older folders have instead.
 #pragma once
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "colossal/text/tokenizer.h"
@@ -16,5 +17,9 @@ namespace colossal::text {
 ///             those of tokenizer_config.json beside it, else </s> or [SEP], <s>, [MASK] and their like.
 /// Errors: throws Error("tokenizer", ...) naming the part that is not understood, and on any damaged file.
 std::unique_ptr<Tokenizer> read_hugging_face_tokenizer(const std::string& path);
+
+/// The same of what a tokenizer.json and its tokenizer_config.json say; `name` is told in messages.
+std::unique_ptr<Tokenizer> make_hugging_face_tokenizer(const nlohmann::json& tokenizer, const nlohmann::json& config,
+                                                       const std::string& name);
 
 }  // namespace colossal::text

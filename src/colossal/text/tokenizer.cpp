@@ -9,8 +9,10 @@
 #include <thread>
 
 #include "colossal/base/error.h"
+#include "colossal/base/gguf_file.h"
 #include "colossal/base/input_file.h"
 #include "colossal/text/byte_tokenizer.h"
+#include "colossal/text/gguf_vocabulary.h"
 #include "colossal/text/hugging_face_tokenizer.h"
 #include "colossal/text/sentence_piece_tokenizer.h"
 #include "colossal/text/tiktoken_tokenizer.h"
@@ -99,7 +101,9 @@ std::string read_front(const std::string& path) {
 
 }  // namespace
 
-bool has_tokenizer(const std::string& folder) { return !file_in(folder).empty(); }
+bool has_tokenizer(const std::string& folder) {
+  return is_gguf(folder) ? GgufFile(folder).has("tokenizer.ggml.model") : !file_in(folder).empty();
+}
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   namespace fs = std::filesystem;
@@ -108,7 +112,8 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   require(
       fs::exists(name, none), "tokenizer", "there is no ", name,
       ": a tokenizer must be \"bytes\", or a folder with a tokenizer.json, tokenizer.model, spiece.model, vocab.json "
-      "and merges.txt or vocab.txt, or such a file, or one of tiktoken's ranks");
+      "and merges.txt or vocab.txt, or such a file, or one of tiktoken's ranks, or a GGUF file");
+  if (is_gguf(name)) return read_gguf_tokenizer(name);
   const bool is_folder = fs::is_directory(name, none);
   const std::string file = is_folder ? file_in(name) : name;
   if (file.empty()) return read_hugging_face_tokenizer(name);  // which says what is not there

@@ -46,11 +46,11 @@ class Tokenizer {
 };
 
 /// "bytes", or a path: a folder with tokenizer.json, else tokenizer.model or spiece.model (SentencePiece), else
-/// vocab.json and merges.txt, else vocab.txt (BERT); or a file of one of these kinds, or of tiktoken's ranks.
+/// vocab.json and merges.txt, else vocab.txt (BERT); or a file of one of these kinds, of tiktoken's ranks, or GGUF.
 /// Errors: anything else, or a file that cannot be read.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 
-/// A folder holds one of the files that make_tokenizer() reads from a folder.
+/// A folder holds one of the files that make_tokenizer() reads from a folder, or a GGUF file has a vocabulary.
 bool has_tokenizer(const std::string& folder);
 
 /// Calls work(i) for each i < count by at most `threads` threads, this one among them: calls go to whichever is free.

@@ -1,0 +1,284 @@
+#include "colossal/base/gguf_file.h"
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/base/input_file.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/mapped_file.h"
+
+namespace colossal {
+namespace {
+
+using Kind = GgufValue::Kind;
+
+constexpr char kComponent[] = "gguf";
+
+constexpr GgufType kTypes[] = {
+    {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},      {3, "Q4_1", 32, 20},
+    {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},      {8, "Q8_0", 32, 34},      {9, "Q8_1", 32, 40},
+    {10, "Q2_K", 256, 84},    {11, "Q3_K", 256, 110},   {12, "Q4_K", 256, 144},   {13, "Q5_K", 256, 176},
+    {14, "Q6_K", 256, 210},   {15, "Q8_K", 256, 292},   {16, "IQ2_XXS", 256, 66}, {17, "IQ2_XS", 256, 74},
+    {18, "IQ3_XXS", 256, 98}, {19, "IQ1_S", 256, 50},   {20, "IQ4_NL", 32, 18},   {21, "IQ3_S", 256, 110},
+    {22, "IQ2_S", 256, 82},   {23, "IQ4_XS", 256, 136}, {24, "I8", 1, 1},         {25, "I16", 1, 2},
+    {26, "I32", 1, 4},        {27, "I64", 1, 8},        {28, "F64", 1, 8},        {29, "IQ1_M", 256, 56},
+    {30, "BF16", 1, 2},       {34, "TQ1_0", 256, 54},   {35, "TQ2_0", 256, 66},   {39, "MXFP4", 32, 17},
+    {40, "NVFP4", 64, 36},    {41, "Q1_0", 128, 18}};
+
+/// Bytes of one value; of a text those of its length.
+int64_t least_bytes(Kind kind) {
+  static constexpr int64_t kBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
+  return kBytes[static_cast<uint32_t>(kind)];
+}
+
+/// What follows in the bytes of a file, each length checked before it is believed.
+class Cursor {
+ public:
+  Cursor(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+
+  template <class... Parts>
+  void check(bool ok, const Parts&... parts) const {
+    require(ok, kComponent, path_, ": ", parts...);
+  }
+  uint64_t position() const { return position_; }
+  uint64_t left() const { return bytes_.size() - position_; }
+
+  std::string_view take(uint64_t count) {
+    check(count <= left(), "ends within its header, at byte ", bytes_.size(), ": it was cut off or damaged");
+    position_ += count;
+    return bytes_.substr(position_ - count, count);
+  }
+  template <class T>
+  T number() {
+    T value;
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  /// A count of things that need `least` bytes each.
+  uint64_t count(uint64_t least, const char* what) {
+    const auto value = number<uint64_t>();
+    check(value <= left() / least, "says that it has ", value, " ", what, ", for which it is too short");
+    return value;
+  }
+  std::string text() { return std::string(take(count(1, "characters of a text"))); }
+
+  void value(Kind kind, GgufValue& to) {
+    switch (kind) {
+      case Kind::U8:
+        return to.integers.push_back(number<uint8_t>());
+      case Kind::I8:
+        return to.integers.push_back(number<int8_t>());
+      case Kind::U16:
+        return to.integers.push_back(number<uint16_t>());
+      case Kind::I16:
+        return to.integers.push_back(number<int16_t>());
+      case Kind::U32:
+        return to.integers.push_back(number<uint32_t>());
+      case Kind::I32:
+        return to.integers.push_back(number<int32_t>());
+      case Kind::I64:
+        return to.integers.push_back(number<int64_t>());
+      case Kind::Bool:
+        return to.integers.push_back(number<uint8_t>() != 0);
+      case Kind::F32:
+        return to.reals.push_back(number<float>());
+      case Kind::F64:
+        return to.reals.push_back(number<double>());
+      case Kind::Text:
+        return to.texts.push_back(text());
+      case Kind::U64: {
+        const auto whole = number<uint64_t>();
+        check(whole <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()), "has an integer above 63 bits");
+        return to.integers.push_back(static_cast<int64_t>(whole));
+      }
+      case Kind::List:
+        break;
+    }
+    check(false, "has a list within a list, which is not understood");
+  }
+  Kind kind() {
+    const auto kind = number<uint32_t>();
+    check(kind <= static_cast<uint32_t>(Kind::F64), "has a value of the unknown kind ", kind);
+    return static_cast<Kind>(kind);
+  }
+  GgufValue value() {
+    GgufValue value{kind()};
+    if (value.kind != Kind::List) {
+      this->value(value.kind, value);
+      return value;
+    }
+    value.is_list = true;
+    value.kind = kind();
+    const uint64_t size = count(static_cast<uint64_t>(least_bytes(value.kind)), "values of a list");
+    if (value.kind == Kind::Text) value.texts.reserve(size);
+    for (uint64_t i = 0; i < size; ++i) this->value(value.kind, value);
+    check(value.kind != Kind::List, "has a list within a list, which is not understood");
+    return value;
+  }
+
+ private:
+  std::string_view bytes_;
+  const std::string& path_;
+  uint64_t position_ = 0;
+};
+
+/// Shape, type and offset of one, of which the data is not looked at yet.
+GgufTensor read_tensor(Cursor& cursor) {
+  GgufTensor tensor{cursor.text(), {}, nullptr};
+  const auto dimensions = cursor.number<uint32_t>();
+  const std::string shown = printable(tensor.name);
+  cursor.check(dimensions >= 1 && dimensions <= 4, "the tensor ", shown, " has ", dimensions,
+               " dimensions; they must be 1 to 4");
+  uint64_t numbers = 1;
+  for (uint32_t i = 0; i < dimensions; ++i) {
+    const auto size = cursor.number<uint64_t>();
+    // 2^60 numbers of at most 8 bytes each fit 63 bits.
+    cursor.check(size > 0 && size <= (uint64_t{1} << 60) / numbers, "the tensor ", shown,
+                 " has a dimension of 0 or too many numbers: ", size);
+    numbers *= size;
+    tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(size));
+  }
+  const auto type = cursor.number<uint32_t>();
+  tensor.type = gguf_type(type);
+  cursor.check(tensor.type, "the tensor ", shown, " is of the unknown type ", type);
+  cursor.check(tensor.shape.back() % tensor.type->block == 0, "the rows of the tensor ", shown, " have ",
+               tensor.shape.back(), " numbers, which must be whole blocks of ", tensor.type->block, ", of type ",
+               tensor.type->name);
+  tensor.offset = cursor.number<uint64_t>();
+  return tensor;
+}
+
+}  // namespace
+
+const GgufType* gguf_type(uint32_t id) {
+  const auto found = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const GgufType& t) { return t.id == id; });
+  return found == std::end(kTypes) ? nullptr : found;
+}
+
+const GgufType* gguf_type(const std::string& name) {
+  std::string upper = name;
+  for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const auto found =
+      std::find_if(std::begin(kTypes), std::end(kTypes), [&](const GgufType& t) { return upper == t.name; });
+  return found == std::end(kTypes) ? nullptr : found;
+}
+
+int64_t GgufTensor::numbers() const {
+  int64_t numbers = 1;
+  for (const int64_t size : shape) numbers *= size;
+  return numbers;
+}
+
+GgufFile::GgufFile(const std::string& path) : path_(path), file_(MappedFile::open(path)) {
+  Cursor cursor(file_->bytes(), path_);
+  cursor.check(cursor.left() >= 4 && cursor.take(4) == "GGUF", "does not begin with GGUF: it is no such file");
+  const auto version = cursor.number<uint32_t>();
+  cursor.check(version < 0x10000, "is of a machine that has the highest byte first, which is not understood");
+  cursor.check(version == 2 || version == 3, "is of version ", version, ", only 2 and 3 are understood");
+  const uint64_t tensors = cursor.count(24, "tensors"), values = cursor.count(13, "values");
+  for (uint64_t i = 0; i < values; ++i) {
+    std::string key = cursor.text();
+    GgufValue value = cursor.value();
+    cursor.check(values_.emplace(key, std::move(value)).second, "has the key ", printable(key), " twice");
+  }
+  const int64_t alignment = integer("general.alignment", 32);
+  cursor.check(alignment >= 8 && alignment <= 1 << 20 && std::has_single_bit(static_cast<uint64_t>(alignment)),
+               "general.alignment must be a power of two in [8, 1048576]: got ", alignment);
+  std::set<std::string> names;
+  for (uint64_t i = 0; i < tensors; ++i) {
+    tensors_.push_back(read_tensor(cursor));
+    cursor.check(names.insert(tensors_.back().name).second, "has the tensor ", printable(tensors_.back().name),
+                 " twice");
+  }
+  const auto step = static_cast<uint64_t>(alignment);
+  data_ = (cursor.position() + step - 1) / step * step;
+  const uint64_t room = file_->bytes().size() > data_ ? file_->bytes().size() - data_ : 0;
+  for (const GgufTensor& tensor : tensors_) {
+    cursor.check(tensor.offset % step == 0, "the tensor ", printable(tensor.name), " lies at ", tensor.offset,
+                 ", which is no multiple of the alignment, ", alignment);
+    const auto bytes = static_cast<uint64_t>(tensor.bytes());
+    cursor.check(tensor.offset <= room && bytes <= room - tensor.offset, "the tensor ", printable(tensor.name),
+                 " ends behind the end of the file: it was cut off or damaged");
+  }
+}
+
+const GgufValue& GgufFile::value(const std::string& key, bool is_list) const {
+  const auto found = values_.find(key);
+  require(found != values_.end(), kComponent, path_, ": has no ", key);
+  require(found->second.is_list == is_list, kComponent, path_, ": ", key,
+          is_list ? " must be a list" : " must be one value, not a list");
+  return found->second;
+}
+
+const std::string& GgufFile::text(const std::string& key) const {
+  const GgufValue& value = this->value(key, false);
+  require(value.kind == Kind::Text, kComponent, path_, ": ", key, " must be a text");
+  return value.texts.front();
+}
+
+int64_t GgufFile::integer(const std::string& key) const {
+  const GgufValue& value = this->value(key, false);
+  require(!value.integers.empty(), kComponent, path_, ": ", key, " must be an integer");
+  return value.integers.front();
+}
+
+double GgufFile::real(const std::string& key) const {
+  const GgufValue& value = this->value(key, false);
+  if (!value.integers.empty()) return static_cast<double>(value.integers.front());
+  require(!value.reals.empty() && std::isfinite(value.reals.front()), kComponent, path_, ": ", key,
+          " must be a finite number");
+  return value.reals.front();
+}
+
+std::string GgufFile::text(const std::string& key, const std::string& otherwise) const {
+  return has(key) ? text(key) : otherwise;
+}
+
+int64_t GgufFile::integer(const std::string& key, int64_t otherwise) const {
+  return has(key) ? integer(key) : otherwise;
+}
+
+const std::vector<std::string>& GgufFile::texts(const std::string& key) const {
+  const GgufValue& value = this->value(key, true);
+  require(value.kind == Kind::Text, kComponent, path_, ": ", key, " must be a list of texts");
+  return value.texts;
+}
+
+const std::vector<int64_t>& GgufFile::integers(const std::string& key) const {
+  const GgufValue& value = this->value(key, true);
+  require(value.texts.empty() && value.reals.empty(), kComponent, path_, ": ", key, " must be a list of integers");
+  return value.integers;
+}
+
+const std::vector<double>& GgufFile::reals(const std::string& key) const {
+  const GgufValue& value = this->value(key, true);
+  require(value.texts.empty() && value.integers.empty(), kComponent, path_, ": ", key, " must be a list of numbers");
+  return value.reals;
+}
+
+std::string_view GgufFile::bytes(const GgufTensor& tensor) const {
+  return file_->bytes().substr(data_ + tensor.offset, static_cast<size_t>(tensor.bytes()));
+}
+
+void GgufFile::leave(const GgufTensor& tensor) const { file_->leave(bytes(tensor)); }
+
+bool is_gguf(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none) || std::filesystem::file_size(path, none) < 4) return false;
+  char magic[4];
+  try {
+    InputFile::open(path)->read(0, 4, magic);
+  } catch (const Error&) {
+    return false;
+  }
+  return std::memcmp(magic, "GGUF", 4) == 0;
+}
+
+}  // namespace colossal

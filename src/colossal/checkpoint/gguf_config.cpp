@@ -1,0 +1,165 @@
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+#include "colossal/base/number.h"
+#include "colossal/checkpoint/gguf_family.h"
+#include "colossal/checkpoint/gguf_rotary.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+using nlohmann::json;
+using Kind = GgufKey::Kind;
+
+const GgufTensor* find_tensor(const GgufFile& file, const std::string& name) {
+  for (const GgufTensor& tensor : file.tensors())
+    if (tensor.name == name) return &tensor;
+  return nullptr;
+}
+
+/// Keys that any architecture may have: which numbers they change is in the tensors, or in values that are read.
+const std::set<std::string>& common_keys() {
+  static const std::set<std::string> keys{"vocab_size",
+                                          "rope.dimension_count",
+                                          "rope.scaling.type",
+                                          "rope.scaling.factor",
+                                          "rope.scaling.attn_factor",
+                                          "rope.scaling.original_context_length",
+                                          "rope.scaling.finetuned",
+                                          "rope.scaling.yarn_beta_fast",
+                                          "rope.scaling.yarn_beta_slow",
+                                          "attention.value_length",
+                                          "attention.causal",
+                                          "expert_count",
+                                          "expert_used_count"};
+  return keys;
+}
+
+/// What is not understood must not be passed over: it might change numbers.
+void refuse_unknown_keys(const GgufFile& file, const GgufFamily& family) {
+  const std::string prefix = concat(family.architecture, ".");
+  std::set<std::string> known(family.implied.begin(), family.implied.end());
+  for (const GgufKey& key : family.keys) known.insert(key.gguf);
+  if (std::string(family.architecture) == "phi3") known.insert("attention.sliding_window");
+  if (std::string(family.architecture) == "bloom") known.insert("attention.max_alibi_bias");
+  for (const auto& [key, value] : file.values()) {
+    if (key.rfind(prefix, 0) != 0) continue;
+    const std::string own = key.substr(prefix.size());
+    require(known.count(own) || common_keys().count(own), "gguf", file.path(), ": ", printable(key),
+            " is not understood");
+  }
+  require(file.integer("split.count", 1) <= 1, "gguf", file.path(),
+          ": is a part of a split file; join the parts with llama-gguf-split --merge");
+  require(file.integer(prefix + "expert_count", 0) == 0, "gguf", file.path(), ": ", prefix,
+          "expert_count must be 0: layers of experts are not understood");
+  require(file.integer(prefix + "attention.causal", 1) == 1, "gguf", file.path(), ": ", prefix,
+          "attention.causal must be true");
+}
+
+/// What follows for `config` from tensors that are there, and what files of one family say in their own way.
+void read_particular(const GgufFile& file, const GgufFamily& family, json& config) {
+  const std::string name = family.architecture, prefix = name + ".";
+  const auto has = [&](const char* tensor) { return find_tensor(file, tensor) != nullptr; };
+  if (name == "llama" || name == "qwen3") config["attention_bias"] = has("blk.0.attn_q.bias");
+  if (name == "llama") config["mlp_bias"] = has("blk.0.ffn_up.bias");
+  if (name == "phi3") {
+    const int64_t window = file.integer(prefix + "attention.sliding_window", 0);
+    config["sliding_window"] = window > 0 ? json(window) : json();
+  }
+  if (name == "gemma2") {  // as llama.cpp: the 27B, which has 46 layers, divides by what all heads have on average
+    const auto hidden = config.at("hidden_size").get<int64_t>(),
+               heads = config.at("num_attention_heads").get<int64_t>();
+    config["query_pre_attn_scalar"] =
+        config.at("num_hidden_layers") == 46 && heads > 0 ? json(hidden / heads) : config.at("head_dim");
+  }
+  if (name == "falcon") {
+    const auto heads = config.at("num_attention_heads").get<int64_t>(), shared = config.value("num_kv_heads", heads);
+    const bool has_two = has("blk.0.attn_norm_2.weight"), is_new = has_two || (shared != 1 && shared != heads);
+    config["num_kv_heads"] = shared;
+    config["new_decoder_architecture"] = is_new;
+    config["multi_query"] = shared == 1;
+    if (is_new) config["num_ln_in_parallel_attn"] = has_two ? 2 : 1;
+  }
+  if (name == "bloom" && file.has(prefix + "attention.max_alibi_bias"))
+    require(file.real(prefix + "attention.max_alibi_bias") == 8, "gguf", file.path(), ": ", prefix,
+            "attention.max_alibi_bias must be 8");
+}
+
+/// The same of what is written. Errors: what files cannot say.
+void write_particular(const json& config, const GgufFamily& family, GgufValues& values) {
+  const std::string name = family.architecture, prefix = name + ".";
+  if (name == "phi3")
+    values[prefix + "attention.sliding_window"] =
+        GgufValue::integer(config["sliding_window"].is_null() ? 0 : config["sliding_window"].get<int64_t>());
+  if (name == "falcon") values[prefix + "tensor_data_layout"] = GgufValue::text("jploski");
+  if (name == "bloom") {
+    values[prefix + "feed_forward_length"] = GgufValue::integer(4 * config.at("hidden_size").get<int64_t>());
+    values[prefix + "attention.head_count_kv"] = GgufValue::integer(config.at("n_head").get<int64_t>());
+  }
+  if (config.contains("head_dim") && values.count(prefix + "attention.key_length"))
+    values[prefix + "attention.value_length"] = values[prefix + "attention.key_length"];
+  if (name != "gemma2") return;
+  const auto hidden = config.at("hidden_size").get<int64_t>(), heads = config.at("num_attention_heads").get<int64_t>();
+  const int64_t divides = config.at("num_hidden_layers") == 46 ? hidden / heads : config.at("head_dim").get<int64_t>();
+  require(config.at("query_pre_attn_scalar") == divides, "gguf", "no GGUF file can say another query_pre_attn_scalar ",
+          "of a gemma2 than ", divides, ": got ", config.at("query_pre_attn_scalar").dump());
+  const json types = config.value("layer_types", json::array());
+  for (size_t i = 0; i < types.size(); ++i)
+    require(types[i] == (i % 2 == 0 ? "sliding_attention" : "full_attention"), "gguf",
+            "no GGUF file of a gemma2 can say other layer_types than windows in every second layer, the first too");
+}
+
+json read_value(const GgufFile& file, const std::string& name, Kind kind) {
+  if (kind == Kind::Integer) return file.integer(name);
+  if (kind == Kind::Flag) return file.integer(name) != 0;
+  return shortest_double(static_cast<float>(file.real(name)));
+}
+
+GgufValue written(const json& value, const GgufKey& key) {
+  if (key.kind == Kind::Integer) return GgufValue::integer(value.get<int64_t>());
+  if (key.kind == Kind::Flag) return GgufValue::flag(value.get<bool>());
+  return GgufValue::real(value.get<double>());
+}
+
+}  // namespace
+
+json config_of_gguf(const GgufFile& file) {
+  const GgufFamily& family = family_of_architecture(file.text("general.architecture"), file.path());
+  refuse_unknown_keys(file, family);
+  const std::string prefix = concat(family.architecture, ".");
+  json config = family.fixed;
+  config["model_type"] = family.model_type;
+  for (const GgufKey& key : family.keys)
+    if (const std::string name = prefix + key.gguf; !key.optional || file.has(name))
+      config[key.config] = read_value(file, name, key.kind);
+  const GgufTensor* embedding = find_tensor(file, "token_embd.weight");
+  require(embedding, "gguf", file.path(), ": has no token_embd.weight: a vocabulary without a model");
+  config["vocab_size"] = embedding->shape.front();
+  config["tie_word_embeddings"] = find_tensor(file, "output.weight") == nullptr;
+  read_particular(file, family, config);
+  read_gguf_rotary(file, family, config);
+  return config;
+}
+
+GgufModel gguf_of_config(const json& config) {
+  const auto type = config.at("model_type").get<std::string>();
+  const GgufFamily* family = family_of_model_type(type);
+  require(family, "gguf", "models of type ", type, " have no form as a GGUF file");
+  for (const auto& [key, value] : family->fixed.items())
+    require(!config.contains(key) || config[key] == value, "gguf", "no GGUF file of a ", type, " can say another ", key,
+            " than ", value.dump(), ": got ", config.value(key, json()).dump());
+  const std::string prefix = concat(family->architecture, ".");
+  GgufModel model;
+  model.values["general.architecture"] = GgufValue::text(family->architecture);
+  for (const GgufKey& key : family->keys) {
+    if (key.optional && (!config.contains(key.config) || config[key.config].is_null())) continue;
+    model.values[prefix + key.gguf] = written(config.at(key.config), key);
+  }
+  model.values[prefix + "vocab_size"] = GgufValue::integer(config.at("vocab_size").get<int64_t>());
+  write_particular(config, *family, model.values);
+  write_gguf_rotary(config, *family, model);
+  return model;
+}
+
+}  // namespace colossal::checkpoint

@@ -1,0 +1,142 @@
+#include "colossal/checkpoint/gguf_export.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <optional>
+
+#include "colossal/base/error.h"
+#include "colossal/checkpoint/gather.h"
+#include "colossal/checkpoint/gguf_blocks.h"
+#include "colossal/checkpoint/gguf_family.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/comm/group.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+/// general.file_type of files that are mostly of a type.
+struct FileType {
+  const char* name;
+  int64_t number;
+};
+constexpr FileType kFileTypes[] = {{"F32", 0},  {"F16", 1},   {"BF16", 32}, {"Q8_0", 7},
+                                   {"Q4_0", 2}, {"Q4_K", 14}, {"Q6_K", 18}};
+
+/// A tensor of the file and where its numbers come from.
+struct Planned {
+  GgufTensor tensor;
+  GgufChange change = GgufChange::None;
+  Parts parts;                 ///< of a folder's tensor; empty:
+  std::vector<float> factors;  ///< it is in config.json there
+};
+
+/// The type of one: lists and what is looked up alone need their precision.
+const GgufType* type_of(const GgufTensor& tensor, const std::string& wanted) {
+  if (tensor.shape.size() < 2) return gguf_type("F32");
+  const GgufType* type = gguf_type(wanted);
+  const bool is_outside = tensor.name == "token_embd.weight" || tensor.name == "output.weight";
+  if (is_outside && (wanted == "Q4_0" || wanted == "Q4_K")) type = gguf_type("Q6_K");
+  if (tensor.name == "position_embd.weight") type = gguf_type(wanted == "F16" || wanted == "BF16" ? wanted : "F32");
+  for (const char* otherwise : {"Q8_0", "F16"})
+    if (tensor.shape.back() % type->block != 0) type = gguf_type(otherwise);
+  return type;
+}
+
+std::vector<Planned> plan(const std::vector<ExternalPart>& parts, const GgufFamily& family, const GgufModel& model,
+                          const std::string& type) {
+  std::vector<Planned> all;
+  std::map<std::string, size_t> by_name;
+  for (const auto& [name, factors] : model.tensors)
+    all.push_back({{name, {static_cast<int64_t>(factors.size())}, gguf_type("F32")}, {}, {}, factors});
+  for (const ExternalPart& part : parts) {
+    const auto [found, is_new] = by_name.emplace(part.name, all.size());
+    if (is_new) {
+      const std::optional<GgufPlace> place = gguf_place(family, part.name);
+      require(place.has_value(), "gguf", "files of a ", family.architecture, " have no name for ", part.name);
+      Planned planned{{place->name, part.external_shape(), nullptr}, place->change, {}, {}};
+      if (place->change == GgufChange::Transposed)
+        std::reverse(planned.tensor.shape.begin(), planned.tensor.shape.end());
+      planned.tensor.type = type_of(planned.tensor, type);
+      all.push_back(std::move(planned));
+    }
+    all[found->second].parts.push_back(&part);
+  }
+  return all;
+}
+
+std::string encoded(const Planned& planned, const at::Tensor& whole, const GgufHeads& heads) {
+  const GgufTensor& tensor = planned.tensor;
+  const at::Tensor theirs = planned.parts.front()->to_theirs(whole).to(at::kFloat);
+  const at::Tensor numbers = to_gguf(theirs, planned.change, heads).contiguous();
+  require(tensor.type->block == 1 || numbers.isfinite().all().item<bool>(), "gguf", tensor.name,
+          " has numbers that are not finite, which ", tensor.type->name, " cannot say; write f32");
+  std::string blocks(static_cast<size_t>(tensor.bytes()), '\0');
+  encode_gguf(*tensor.type, numbers.const_data_ptr<float>(), tensor.numbers(), blocks.data());
+  return blocks;
+}
+
+std::vector<GgufTensor> tensors_of(const std::vector<Planned>& all) {
+  std::vector<GgufTensor> tensors;
+  for (const Planned& planned : all) tensors.push_back(planned.tensor);
+  return tensors;
+}
+
+GgufHeads heads_of(const GgufModel& model, const GgufFamily& family) {
+  const std::string key = concat(family.architecture, ".attention.head_count");
+  const int64_t heads = model.values.at(key).integers.front();
+  const auto shared = model.values.find(key + "_kv");
+  return {heads, shared == model.values.end() ? heads : shared->second.integers.front()};
+}
+
+}  // namespace
+
+const std::vector<std::string>& gguf_type_names() {
+  static const std::vector<std::string> names{"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k"};
+  return names;
+}
+
+void export_gguf(const std::string& path, const nn::Parameters& parameters, const ExternalNames& external,
+                 const nlohmann::json& config, const GgufValues& tokenizer, const std::string& type,
+                 comm::Group& world) {
+  std::vector<ExternalPart> parts;
+  std::vector<Planned> all;
+  GgufHeads heads;
+  std::unique_ptr<GgufWriter> writer;
+  const at::Device device = parameters.options().device;
+  comm::agree(world, device, [&] {
+    const GgufType* its = gguf_type(type);
+    require(its && can_encode(*its), "gguf", "no file is written in type ", type);
+    GgufModel model = gguf_of_config(config);
+    const GgufFamily& family = *family_of_model_type(config.at("model_type").get<std::string>());
+    parts = external_parts(parameters, external.names);
+    all = plan(parts, family, model, its->name);
+    heads = heads_of(model, family);
+    for (const auto& [name, number] : kFileTypes)
+      if (std::string(its->name) == name) model.values["general.file_type"] = GgufValue::integer(number);
+    model.values["general.quantization_version"] = GgufValue::integer(2);
+    model.values.insert(tokenizer.begin(), tokenizer.end());
+    if (world.rank() == 0) writer = std::make_unique<GgufWriter>(path, model.values, tensors_of(all));
+  });
+  // A failed write is remembered, not thrown: the other ranks go on sending, so rank 0 goes on receiving.
+  std::exception_ptr failure;
+  for (const Planned& planned : all) {
+    const at::Tensor whole = planned.parts.empty() ? at::Tensor() : gather(planned.parts, parameters, world);
+    if (world.rank() != 0 || failure) continue;
+    try {
+      const auto* factors = reinterpret_cast<const char*>(planned.factors.data());
+      writer->write(planned.parts.empty() ? std::string(factors, planned.factors.size() * sizeof(float))
+                                          : encoded(planned, whole, heads));
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  comm::agree(world, device, [&] {
+    if (failure) std::rethrow_exception(failure);
+    if (writer) writer->finish();
+  });
+}
+
+}  // namespace colossal::checkpoint

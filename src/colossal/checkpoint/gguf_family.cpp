@@ -1,0 +1,331 @@
+#include "colossal/checkpoint/gguf_family.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/base/json_file.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+using Change = GgufChange;
+using Kind = GgufKey::Kind;
+
+/// Those that LLaMA and its followers share; `particular` rows come first and count first.
+std::vector<GgufName> llama_block_names(std::vector<GgufName> particular = {}) {
+  const GgufName common[] = {{"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+                             {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+                             {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+                             {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
+                             {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+                             {"ffn_down", "mlp.down_proj"}};
+  for (const GgufName& name : common) {
+    bool is_there = false;
+    for (const GgufName& other : particular) is_there |= std::string(other.gguf) == name.gguf;
+    if (!is_there) particular.push_back(name);
+  }
+  return particular;
+}
+
+std::vector<GgufName> llama_outside(Change norm = Change::None) {
+  return {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm", norm}, {"output", "lm_head"}};
+}
+
+std::vector<GgufKey> llama_keys(std::vector<GgufKey> more = {}) {
+  more.insert(more.begin(), {{"context_length", "max_position_embeddings"},
+                             {"embedding_length", "hidden_size"},
+                             {"block_count", "num_hidden_layers"},
+                             {"feed_forward_length", "intermediate_size"},
+                             {"attention.head_count", "num_attention_heads"},
+                             {"attention.head_count_kv", "num_key_value_heads", Kind::Integer, true},
+                             {"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::Real},
+                             {"rope.freq_base", "rope_theta", Kind::Real, true}});
+  return more;
+}
+
+const GgufKey kHeadDim{"attention.key_length", "head_dim", Kind::Integer, true};
+
+/// GPT-2 and what follows it: norms with biases, all of q, k and v in one matrix.
+std::vector<GgufName> gpt_block_names(const char* norm_1, const char* norm_2, const char* qkv, const char* out,
+                                      const char* up, const char* down, Change matrix, Change heads) {
+  return {{"attn_norm", norm_1},        {"ffn_norm", norm_2},   {"attn_qkv", qkv, heads},
+          {"attn_output", out, matrix}, {"ffn_up", up, matrix}, {"ffn_down", down, matrix}};
+}
+
+std::vector<GgufFamily> make_families() {
+  const nlohmann::json silu{{"hidden_act", "silu"}};
+  const auto with = [](nlohmann::json fixed, const nlohmann::json& more) {
+    fixed.update(more);
+    return fixed;
+  };
+  std::vector<GgufFamily> all;
+  all.push_back({"llama",
+                 "llama",
+                 "model.layers.",
+                 llama_outside(),
+                 llama_block_names({{"attn_q", "self_attn.q_proj", Change::QueryPairs},
+                                    {"attn_k", "self_attn.k_proj", Change::KeyPairs}}),
+                 llama_keys({kHeadDim}),
+                 silu,
+                 {"rope.dimension_count"}});
+  const nlohmann::json no_windows = with(silu, {{"use_sliding_window", false}});
+  all.push_back({"qwen2",
+                 "qwen2",
+                 "model.layers.",
+                 llama_outside(),
+                 llama_block_names(),
+                 llama_keys({kHeadDim}),
+                 no_windows,
+                 {"rope.dimension_count"}});
+  all.push_back({"qwen3",
+                 "qwen3",
+                 "model.layers.",
+                 llama_outside(),
+                 llama_block_names(),
+                 llama_keys({kHeadDim}),
+                 no_windows,
+                 {"rope.dimension_count"}});
+  all.push_back({"gemma2",
+                 "gemma2",
+                 "model.layers.",
+                 llama_outside(Change::OneMore),
+                 llama_block_names({{"attn_norm", "input_layernorm", Change::OneMore},
+                                    {"post_attention_norm", "post_attention_layernorm", Change::OneMore},
+                                    {"ffn_norm", "pre_feedforward_layernorm", Change::OneMore},
+                                    {"post_ffw_norm", "post_feedforward_layernorm", Change::OneMore}}),
+                 llama_keys({{"attention.key_length", "head_dim"},
+                             {"attention.sliding_window", "sliding_window", Kind::Integer, true},
+                             {"attn_logit_softcapping", "attn_logit_softcapping", Kind::Real, true},
+                             {"final_logit_softcapping", "final_logit_softcapping", Kind::Real, true}}),
+                 {{"hidden_activation", "gelu_pytorch_tanh"}, {"attention_bias", false}},
+                 {"rope.dimension_count"}});
+  all.push_back({"phi3",
+                 "phi3",
+                 "model.layers.",
+                 llama_outside(),
+                 llama_block_names({{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}}),
+                 llama_keys(),
+                 silu,
+                 {"attention.key_length"}});
+  all.push_back(
+      {"gpt2",
+       "gpt2",
+       "transformer.h.",
+       {{"token_embd", "transformer.wte"},
+        {"position_embd", "transformer.wpe"},
+        {"output_norm", "transformer.ln_f"},
+        {"output", "lm_head"}},
+       gpt_block_names("ln_1", "ln_2", "attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj", Change::Transposed,
+                       Change::Transposed),
+       {{"context_length", "n_positions"},
+        {"embedding_length", "n_embd"},
+        {"block_count", "n_layer"},
+        {"feed_forward_length", "n_inner"},
+        {"attention.head_count", "n_head"},
+        {"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::Real}},
+       {{"activation_function", "gelu_new"}, {"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}},
+       {"attention.head_count_kv"}});
+  all.push_back(
+      {"gptneox",
+       "gpt_neox",
+       "gpt_neox.layers.",
+       {{"token_embd", "gpt_neox.embed_in"}, {"output_norm", "gpt_neox.final_layer_norm"}, {"output", "embed_out"}},
+       gpt_block_names("input_layernorm", "post_attention_layernorm", "attention.query_key_value", "attention.dense",
+                       "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", Change::None, Change::Groups),
+       {{"context_length", "max_position_embeddings"},
+        {"embedding_length", "hidden_size"},
+        {"block_count", "num_hidden_layers"},
+        {"feed_forward_length", "intermediate_size"},
+        {"attention.head_count", "num_attention_heads"},
+        {"attention.layer_norm_epsilon", "layer_norm_eps", Kind::Real},
+        {"rope.freq_base", "rope_theta", Kind::Real, true},
+        {"use_parallel_residual", "use_parallel_residual", Kind::Flag, true}},
+       {{"hidden_act", "gelu"}, {"attention_bias", true}},
+       {"attention.head_count_kv"}});
+  all.push_back(
+      {"bloom",
+       "bloom",
+       "transformer.h.",
+       {{"token_embd", "transformer.word_embeddings"},
+        {"token_embd_norm", "transformer.word_embeddings_layernorm"},
+        {"output_norm", "transformer.ln_f"},
+        {"output", "lm_head"}},
+       gpt_block_names("input_layernorm", "post_attention_layernorm", "self_attention.query_key_value",
+                       "self_attention.dense", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", Change::None, Change::Groups),
+       {{"context_length", "seq_length", Kind::Integer, true},
+        {"embedding_length", "hidden_size"},
+        {"block_count", "n_layer"},
+        {"attention.head_count", "n_head"},
+        {"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::Real}},
+       {{"apply_residual_connection_post_layernorm", false}},
+       {"attention.head_count_kv", "feed_forward_length"}});
+  std::vector<GgufName> falcon =
+      gpt_block_names("ln_mlp", "", "self_attention.query_key_value", "self_attention.dense", "mlp.dense_h_to_4h",
+                      "mlp.dense_4h_to_h", Change::None, Change::Groups);
+  falcon[1] = {"attn_norm_2", "ln_attn"};
+  falcon.insert(falcon.begin(), {"attn_norm", "input_layernorm", Change::None, "attn_norm_2"});
+  all.push_back(
+      {"falcon",
+       "falcon",
+       "transformer.h.",
+       {{"token_embd", "transformer.word_embeddings"}, {"output_norm", "transformer.ln_f"}, {"output", "lm_head"}},
+       falcon,
+       {{"context_length", "max_position_embeddings"},
+        {"embedding_length", "hidden_size"},
+        {"block_count", "num_hidden_layers"},
+        {"feed_forward_length", "ffn_hidden_size"},
+        {"attention.head_count", "num_attention_heads"},
+        {"attention.head_count_kv", "num_kv_heads", Kind::Integer, true},
+        {"attention.layer_norm_epsilon", "layer_norm_epsilon", Kind::Real},
+        {"rope.freq_base", "rope_theta", Kind::Real, true}},
+       {{"activation", "gelu"}, {"parallel_attn", true}, {"bias", false}, {"alibi", false}},
+       {"tensor_data_layout"}});
+  return all;
+}
+
+const std::vector<GgufFamily>& families() {
+  static const std::vector<GgufFamily> all = make_families();
+  return all;
+}
+
+/// `name` without the front that a row has, and its ending.
+std::optional<std::string> ending_behind(const std::string& name, const std::string& front) {
+  if (name.rfind(front, 0) != 0) return {};
+  const std::string ending = name.substr(front.size());
+  if (ending != ".weight" && ending != ".bias") return {};
+  return ending;
+}
+
+/// Of a name in a block what stands behind `front` and a number, which goes into `number`.
+std::optional<std::string> behind_number(const std::string& name, const std::string& front, std::string& number) {
+  if (name.rfind(front, 0) != 0) return {};
+  const size_t end = name.find('.', front.size());
+  if (end == std::string::npos || end == front.size() || end - front.size() > 6) return {};
+  number = name.substr(front.size(), end - front.size());
+  if (number.find_first_not_of("0123456789") != std::string::npos) return {};
+  return name.substr(end + 1);
+}
+
+constexpr char kBlocks[] = "blk.";
+
+/// The parts of a tensor that has q, k and v of all heads, and those of a folder's: [group, heads of q, k, v, feature].
+struct Grouped {
+  int64_t groups, queries, features;
+  Grouped(const at::Tensor& tensor, const GgufHeads& heads) : groups(heads.kv_heads) {
+    const int64_t rows = tensor.size(0);
+    const bool fits = groups > 0 && heads.heads > 0 && heads.heads % groups == 0;
+    queries = fits ? heads.heads / groups : 0;
+    require(fits && rows % (groups * (queries + 2)) == 0, "gguf", "a tensor of ", heads.heads, " heads of q and ",
+            heads.kv_heads, " of k and v has ", rows, " rows, which do not divide among them");
+    features = rows / (groups * (queries + 2));
+  }
+};
+
+std::vector<int64_t> with_rest(std::vector<int64_t> front, const at::Tensor& tensor) {
+  front.insert(front.end(), tensor.sizes().begin() + 1, tensor.sizes().end());
+  return front;
+}
+
+/// Rows of each head by halves and by pairs: [heads, 2, half] and [heads, half, 2].
+at::Tensor turn_pairs(const at::Tensor& tensor, int64_t heads, bool to_halves) {
+  require(heads > 0 && tensor.size(0) % (2 * heads) == 0, "gguf", "a tensor of ", heads, " heads has ", tensor.size(0),
+          " rows, which are no pairs of features");
+  const int64_t half = tensor.size(0) / heads / 2;
+  const std::vector<int64_t> shape =
+      to_halves ? std::vector<int64_t>{heads, half, 2} : std::vector<int64_t>{heads, 2, half};
+  return tensor.reshape(with_rest(shape, tensor)).transpose(1, 2).reshape(tensor.sizes());
+}
+
+}  // namespace
+
+const GgufFamily& family_of_architecture(const std::string& architecture, const std::string& path) {
+  std::string known;
+  for (const GgufFamily& family : families()) {
+    if (architecture == family.architecture) return family;
+    known += (known.empty() ? "" : ", ") + std::string(family.architecture);
+  }
+  throw Error("gguf", concat(path, ": holds a model of architecture ", printable(architecture), ", only ", known,
+                             " are understood"));
+}
+
+const GgufFamily* family_of_model_type(const std::string& model_type) {
+  for (const GgufFamily& family : families())
+    if (model_type == family.model_type) return &family;
+  return nullptr;
+}
+
+std::optional<GgufPlace> folder_place(const GgufFamily& family, const std::string& gguf_name, const GgufFile& file) {
+  std::string number;
+  const std::optional<std::string> inside = behind_number(gguf_name, kBlocks, number);
+  const auto is_there = [&](const std::string& name) {
+    for (const GgufTensor& tensor : file.tensors())
+      if (tensor.name == name) return true;
+    return false;
+  };
+  for (const GgufName& row : inside ? family.in_block : family.outside) {
+    const std::optional<std::string> ending = ending_behind(inside.value_or(gguf_name), row.gguf);
+    if (!ending || (row.unless && is_there(concat(kBlocks, number, ".", row.unless, ".weight")))) continue;
+    return GgufPlace{concat(inside ? family.blocks + number + "." : std::string(), row.folder, *ending), row.change};
+  }
+  return {};
+}
+
+std::optional<GgufPlace> gguf_place(const GgufFamily& family, const std::string& folder_name) {
+  std::string number;
+  const std::optional<std::string> inside = behind_number(folder_name, family.blocks, number);
+  for (const GgufName& row : inside ? family.in_block : family.outside)
+    if (const std::optional<std::string> ending = ending_behind(inside.value_or(folder_name), row.folder))
+      return GgufPlace{concat(inside ? kBlocks + number + "." : std::string(), row.gguf, *ending), row.change};
+  return {};
+}
+
+at::Tensor to_folder(const at::Tensor& tensor, GgufChange change, const GgufHeads& heads) {
+  switch (change) {
+    case Change::None:
+      break;
+    case Change::Transposed:
+      return tensor.dim() == 2 ? tensor.t() : tensor;
+    case Change::QueryPairs:
+      return turn_pairs(tensor, heads.heads, true);
+    case Change::KeyPairs:
+      return turn_pairs(tensor, heads.kv_heads, true);
+    case Change::OneMore:
+      return tensor - 1;
+    case Change::Groups: {
+      const Grouped is(tensor, heads);
+      const std::vector<at::Tensor> parts = tensor.split_with_sizes(
+          {is.groups * is.queries * is.features, is.groups * is.features, is.groups * is.features});
+      std::vector<at::Tensor> grouped;
+      for (const at::Tensor& part : parts)
+        grouped.push_back(part.reshape(with_rest({is.groups, -1, is.features}, part)));
+      return at::cat(grouped, 1).reshape(tensor.sizes());
+    }
+  }
+  return tensor;
+}
+
+at::Tensor to_gguf(const at::Tensor& tensor, GgufChange change, const GgufHeads& heads) {
+  switch (change) {
+    case Change::None:
+      break;
+    case Change::Transposed:
+      return tensor.dim() == 2 ? tensor.t() : tensor;
+    case Change::QueryPairs:
+      return turn_pairs(tensor, heads.heads, false);
+    case Change::KeyPairs:
+      return turn_pairs(tensor, heads.kv_heads, false);
+    case Change::OneMore:
+      return tensor + 1;
+    case Change::Groups: {
+      const Grouped is(tensor, heads);
+      const at::Tensor groups = tensor.reshape(with_rest({is.groups, is.queries + 2, is.features}, tensor));
+      std::vector<at::Tensor> parts;
+      for (const at::Tensor& part : groups.split_with_sizes({is.queries, 1, 1}, 1))
+        parts.push_back(part.reshape(with_rest({-1}, tensor)));
+      return at::cat(parts, 0);
+    }
+  }
+  return tensor;
+}
+
+}  // namespace colossal::checkpoint

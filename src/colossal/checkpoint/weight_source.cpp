@@ -1,0 +1,21 @@
+#include "colossal/checkpoint/weight_source.h"
+
+#include "colossal/base/gguf_file.h"
+#include "colossal/checkpoint/gguf_weights.h"
+#include "colossal/checkpoint/weight_folder.h"
+
+namespace colossal::checkpoint {
+
+std::optional<std::string> WeightSource::find(const std::string& name, const std::string& prefix) const {
+  if (entries_.count(name)) return name;
+  if (name.rfind(prefix, 0) == 0 && entries_.count(name.substr(prefix.size()))) return name.substr(prefix.size());
+  if (entries_.count(prefix + name)) return prefix + name;
+  return std::nullopt;
+}
+
+std::unique_ptr<WeightSource> open_weights(const std::string& path) {
+  if (is_gguf(path)) return std::make_unique<GgufWeights>(path);
+  return std::make_unique<WeightFolder>(path);
+}
+
+}  // namespace colossal::checkpoint

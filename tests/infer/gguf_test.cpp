@@ -1,0 +1,71 @@
+// A model goes into a GGUF file and comes back: the same tokens, in every family, layout and budget.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/complaint.h"
+#include "colossal/checkpoint/gguf_export.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/saved_model.h"
+#include "colossal/text/gguf_vocabulary.h"
+#include "support/generated_text.h"
+
+namespace colossal::infer::gguf_test {
+namespace {
+
+using testing::HasSubstr;
+
+/// Writes what `from` holds as a file, from as many ranks as the layout has.
+void write_gguf(const std::string& from, const std::string& to, const std::string& type,
+                const distributed::ParallelConfig& layout = {}) {
+  comm::run_ranks(static_cast<int>(layout.ranks()), [&](comm::World& world) {
+    comm::Mesh mesh(world, layout.axes());
+    const run::SavedModel saved = run::load_model(from, mesh, layout, at::kCPU, {.tokenizer = "none"});
+    const models::ModelShape& shape = saved.model->model().shape;
+    const models::HuggingFace& form = shape.architecture->hugging_face;
+    checkpoint::export_gguf(to, saved.model->parameters(), {form.names(shape), form.prefix, form.ignored},
+                            form.to_json(shape), text::gguf_of_tokenizer("bytes", shape.vocabulary), type, mesh.all());
+  });
+}
+
+TEST(Gguf, FilesContinueTextAsTheirModelsDo) {
+  for (const char* name : {"llama-tiny", "qwen2.5-tiny", "gpt2-tiny", "falcon-tiny", "bloom-tiny"}) {
+    SCOPED_TRACE(name);
+    test::TemporaryFolder folder;
+    test::write_model(folder, name);
+    const std::vector<int64_t> wanted = test::generated({folder / "hf"}).tokens;
+    write_gguf(folder / "hf", folder / "a.gguf", "f32");
+    EXPECT_EQ(test::generated({folder / "a.gguf"}).tokens, wanted);
+    EXPECT_EQ(test::generated({.from = folder / "a.gguf", .layout = {.tensor = {.size = 2}}}).tokens, wanted);
+    EXPECT_EQ(test::generated({folder / "a.gguf", test::in_tiers(1 << 20, folder / "disk")}).tokens, wanted);
+  }
+}
+
+TEST(Gguf, RanksWriteOneFile) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  write_gguf(folder / "run", folder / "one.gguf", "q8_0");
+  write_gguf(folder / "run", folder / "two.gguf", "q8_0", {.tensor = {.size = 2}});
+  EXPECT_EQ(test::read_all(folder / "one.gguf"), test::read_all(folder / "two.gguf"));
+}
+
+TEST(Gguf, TypesAreThoseOfMatrices) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  const auto type_of = [&](const std::string& type, const std::string& name) -> std::string {
+    write_gguf(folder / "hf", folder / "a.gguf", type);
+    const GgufFile file(folder / "a.gguf");
+    for (const GgufTensor& tensor : file.tensors())
+      if (tensor.name == name) return tensor.type->name;
+    return "none";
+  };
+  EXPECT_EQ(type_of("bf16", "blk.0.attn_q.weight"), "BF16");
+  EXPECT_EQ(type_of("bf16", "blk.0.attn_norm.weight"), "F32");
+  EXPECT_EQ(type_of("q4_0", "blk.0.attn_q.weight"), "Q4_0");
+  EXPECT_EQ(type_of("q4_k", "blk.4.attn_q.weight"), "Q8_0");  // rows of 64
+  EXPECT_THAT(test::complaint([&] { write_gguf(folder / "hf", folder / "b.gguf", "q5_k"); }),
+              HasSubstr("no file is written in type q5_k"));
+}
+
+}  // namespace
+}  // namespace colossal::infer::gguf_test
