@@ -40,6 +40,8 @@ struct Parameter {
   /// no head, no vector. Rules for matrices (optim/muon) treat these alone. Of somebody else's module (adopt()) it is a
   /// guess, which takes a head for such a matrix, too
   bool hidden_matrix = false;
+  /// Several blocks use it. Where these are computed again in backward, a part of its gradient comes from each
+  bool is_shared = false;
 };
 
 /// The parameters of one model on one rank, in order of creation. Addresses stay valid as more are added.
