@@ -47,7 +47,8 @@ int generate_as_rank(const Request& request, const models::Registry& registry) {
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   };
-  if (!request.ids) show(request.prompt);
+  const bool answers = saved.model->decoding_model().shape.task().objective == models::Objective::Target;
+  if (!request.ids && !answers) show(request.prompt);
   infer::generate(*saved.model, prompt,
                   {.max_tokens = request.max_tokens,
                    .end_id = saved.tokenizer->end_id(),
@@ -117,10 +118,11 @@ void add_precision_and_memory(CLI::App& app, Request& r) {
 }  // namespace
 
 int generate(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("Continues a text with the model of a run folder or of a Hugging Face folder.", "colossal generate");
+  CLI::App app("Continues a text with the model of a run folder or of a Hugging Face folder, or answers it.",
+               "colossal generate");
   Request r;
   app.add_option("--from", r.from, "run folder, or Hugging Face folder (config.json and safetensors)")->required();
-  app.add_option("--prompt", r.prompt, "text to continue")->required();
+  app.add_option("--prompt", r.prompt, "text to continue, or that a model with an encoder is to answer")->required();
   app.add_option("--tokenizer", r.tokenizer,
                  "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
   app.add_option("--max-tokens", r.max_tokens, "new tokens at most")

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
@@ -143,6 +144,8 @@ at::Tensor DistributedModel::everywhere(const Runner& runner, const Pass& pass, 
 }
 
 std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacity) const {
+  if (training_.model.shape.task().objective == models::Objective::Target)
+    return std::make_unique<nn::EncoderDecoderCache>(capacity);
   if (sequence_.size == 1) return std::make_unique<nn::KvCache>(capacity);
   const std::vector<std::string>& axes = prompting().layout.outside.sequence;
   return std::make_unique<parallel::SpreadCache>(capacity, mesh_.place().index(axes), mesh_.place().size(axes));

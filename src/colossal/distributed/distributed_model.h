@@ -54,7 +54,7 @@ class DistributedModel {
   at::Tensor everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like);
 
   /// A cache with room for `capacity` tokens of each sequence, for next_logits(): a parallel::SpreadCache where
-  /// parallel.sequence deals out tokens, else a nn::KvCache.
+  /// parallel.sequence deals out tokens, a nn::EncoderDecoderCache of a model with an encoder, else a nn::KvCache.
   std::unique_ptr<nn::AttentionCache> make_cache(int64_t capacity) const;
   /// Logits [V] of what follows the last token of the first row of `pass`, which has a cache, of make_cache(): on all
   /// ranks of the replica. step.cache is advanced.
