@@ -5,7 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/folder_config.h"
-#include "colossal/models/t5.h"
+#include "colossal/models/t5_sizes.h"
 #include "colossal/ops/activation.h"
 
 namespace colossal::models {
