@@ -137,13 +137,16 @@ data::Batch random_batch(const ParityCase& c, int64_t step) {
     b.labels = at::randint(0, task.classes, {c.batch, 1}, generator, ids);
     b.labels[0][0] = data::kIgnored;
   } else {
-    b.labels = at::randint(0, c.shape.vocabulary, {c.batch, c.sequence}, generator, ids);
-    b.labels[0][c.sequence - 1] = data::kIgnored;  // replicas count different numbers of tokens
+    b.labels = at::randint(0, c.shape.vocabulary, {c.batch, task.labels_of(c.sequence)}, generator, ids);
+    b.labels[0][-1] = data::kIgnored;  // replicas count different numbers of tokens
     b.labels[0][0] = data::kIgnored;
   }
   b.positions = at::arange(c.sequence, ids).expand({c.batch, c.sequence}).contiguous();
   b.documents = at::zeros({c.batch, c.sequence}, ids);
-  b.documents.slice(1, c.first_document == 0 ? c.sequence / 2 : c.first_document).fill_(1);
+  if (const models::Task task = c.shape.task(); task.objective == models::Objective::Target)
+    b.documents[0][task.source_of(c.sequence) - 1] = 1;  // fills up the source
+  else
+    b.documents.slice(1, c.first_document == 0 ? c.sequence / 2 : c.first_document).fill_(1);
   return b;
 }
 
@@ -152,8 +155,7 @@ data::Batch batch_of_ones(const models::ModelShape& shape, int64_t rows, int64_t
   const models::Task task = shape.task();
   if (task.reads == models::Reads::Images)
     return {at::ones({rows, task.channels, task.side, task.side}), at::ones({rows, 1}, ids), {}, {}};
-  const int64_t labels = task.objective == models::Objective::Class ? 1 : sequence;
-  return {at::ones({rows, sequence}, ids), at::ones({rows, labels}, ids),
+  return {at::ones({rows, sequence}, ids), at::ones({rows, task.labels_of(sequence)}, ids),
           at::arange(sequence, ids).expand({rows, sequence}).contiguous(), at::zeros({rows, sequence}, ids)};
 }
 

@@ -37,6 +37,8 @@ struct ParityCase {
 /// Tiny shapes that exercise what divides and what does not.
 models::ModelShape tiny_gpt2();
 models::ModelShape tiny_llama();
+/// Two blocks of an encoder and three of a decoder, of three heads; of v1.0 or of v1.1. Four tokens are the source's.
+models::ModelShape tiny_t5(bool is_first = true);
 models::ModelShape tiny_vit();
 /// The same with a distillation token.
 models::ModelShape tiny_deit();

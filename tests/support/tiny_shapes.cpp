@@ -4,6 +4,7 @@
 #include "colossal/models/bert.h"
 #include "colossal/models/decoder.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/t5.h"
 #include "colossal/models/vit.h"
 #include "colossal/ops/activation.h"
 #include "colossal/ops/rotary.h"
@@ -106,6 +107,26 @@ models::ModelShape tiny_gpt2() {
           .head_dim = 6,
           .ffn = 52,
           .positions = 16};
+}
+
+models::ModelShape tiny_t5(bool is_first) {
+  return {.architecture = models::built_in().at("t5"),
+          .vocabulary = 37,
+          .hidden = 24,
+          .layers = 5,
+          .heads = 3,
+          .kv_heads = 3,
+          .head_dim = 6,
+          .ffn = 22,
+          .positions = 16,
+          .tied = is_first,
+          .own = models::T5Sizes{.decoder_layers = 3,
+                                 .source_tokens = 4,
+                                 .buckets = 8,
+                                 .farthest = 12,
+                                 .activation = is_first ? "relu" : "gelu_new",
+                                 .gated = !is_first,
+                                 .scaled_head = is_first}};
 }
 
 models::ModelShape tiny_llama() {

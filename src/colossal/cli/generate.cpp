@@ -60,7 +60,8 @@ int generate_as_rank(const Request& request, const models::Registry& registry) {
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   };
-  if (!request.ids) show(request.prompt);
+  const bool answers = saved.model->decoding_model().shape.task().objective == models::Objective::Target;
+  if (!request.ids && !answers) show(request.prompt);
   infer::generate(*saved.model, prompt,
                   {.max_tokens = request.max_tokens,
                    .end_id = saved.tokenizer->end_id(),
@@ -139,12 +140,12 @@ void add_precision_and_memory(CLI::App& app, Request& r) {
 }  // namespace
 
 int generate(const Arguments& arguments, const models::Registry* models) {
-  CLI::App app("Continues a text with the model of a run folder, a Hugging Face folder or a GGUF file.",
+  CLI::App app("Continues a text with the model of a run folder, a Hugging Face folder or a GGUF file, or answers it.",
                "colossal generate");
   Request r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder (config.json and safetensors) or GGUF file")
       ->required();
-  app.add_option("--prompt", r.prompt, "text to continue");
+  app.add_option("--prompt", r.prompt, "text to continue, or that a model with an encoder is to answer");
   app.add_option("--prompts", r.prompts,
                  "file of texts to continue, one a line, or .jsonl with \"prompt\"; they run together, and an object "
                  "of JSON is printed for each, in their order");

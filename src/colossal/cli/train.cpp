@@ -37,7 +37,8 @@ std::string sample(train::Trainer& trainer, const run::Config& config, bool prin
     if (prints) std::fputs(piece.c_str(), stdout);
     std::fflush(stdout);
   };
-  if (prints) std::printf("\n%s", config.training.sample_prompt.c_str());
+  const bool answers = trainer.engine().model().shape.task().objective == models::Objective::Target;
+  if (prints) std::printf("\n%s%s", config.training.sample_prompt.c_str(), answers ? "\n" : "");
   infer::generate(trainer.engine().distributed(), prompt, options, [&](int64_t id) {
     show(stream.push(id));
     return true;

@@ -7,6 +7,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/models/registry.h"
+#include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/paged_cache.h"
 #include "colossal/ops/paged_attention.h"
@@ -145,6 +146,8 @@ at::Tensor DistributedModel::everywhere(const Runner& runner, const Pass& pass, 
 }
 
 std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacity) const {
+  if (training_.model.shape.task().objective == models::Objective::Target)
+    return std::make_unique<nn::EncoderDecoderCache>(capacity);
   const nn::Parameters::Options& options = parameters_->options();
   const bool has_pages = decoding().model.batch_parts == 1 && ops::has_paged_attention(options.device, options.dtype);
   if (sequence_.size == 1 && has_pages) return nn::PagedCache::of_one_sequence(capacity);

@@ -32,8 +32,9 @@ int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& opt
 distributed::DistributedModel& checked(distributed::DistributedModel& model) {
   const models::Model& decoding = model.decoding_model();
   const models::Task task = decoding.shape.task();
-  require(task.generates(), "engine", "text is continued by models that are asked for the next token: got a ",
-          decoding.shape.architecture->name, ", which ", task.purpose());
+  require(task.objective == models::Objective::NextToken, "engine",
+          "many texts at once are continued by models that are asked for the next token: got a ",
+          decoding.shape.architecture->name, ", which ", task.purpose(), "; give it one prompt");
   const nn::Parameters::Options& options = model.parameters().options();
   require(
       decoding.batch_parts == 1 && !model.spreads_cache() && ops::has_paged_attention(options.device, options.dtype),

@@ -17,7 +17,9 @@ struct GenerateOptions {
 };
 
 /// Continues `prompt` (ids, at least one) and calls `emit` with each new token; stops at max_tokens, at end_id, at the
-/// model's last position, or when `emit` returns false. Returns the new tokens, the end token not among them.
+/// model's last position, or when `emit` returns false. Returns the new tokens, the end token not among them. A model
+/// with an encoder (models::Objective::Target) answers: the encoder reads the prompt with end_id behind, once, and what
+/// the decoder writes from its start token on is returned.
 ///
 /// Communication: that of the model's forward pass, prompt then one token a pass (DistributedModel::next_logits); all
 ///                ranks of a layout must call with equal arguments.

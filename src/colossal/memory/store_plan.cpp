@@ -15,11 +15,12 @@ namespace colossal::memory {
 namespace {
 
 /// What parameters of one chunk have in common: trained or not, ShardSpec::gradient_axes (and with them the replicas
-/// that may share), and `stages` where there are several.
-using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>>;
+/// that may share), `stages` where there are several, and whether blocks share it.
+using Family = std::tuple<bool, std::vector<std::string>, std::vector<int>, bool>;
 
 Family family_of(const nn::Parameter& p) {
-  return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{}};
+  return {p.value.requires_grad(), p.spec.gradient_axes, p.spec.stages.size() > 1 ? p.spec.stages : std::vector<int>{},
+          p.is_shared};
 }
 
 comm::Group& sharers_of(const tensor::ShardSpec& spec, comm::Mesh& mesh, const ChunkOptions& options) {

@@ -12,6 +12,7 @@
 #include "colossal/models/qwen2.h"
 #include "colossal/models/qwen3.h"
 #include "colossal/models/registry.h"
+#include "colossal/models/t5.h"
 #include "colossal/models/vit.h"
 
 namespace colossal::models {
@@ -32,7 +33,8 @@ Registry built_in() {
       .add(phi3_architecture())
       .add(vit_architecture())
       .add(deit_architecture())
-      .add(bert_architecture());
+      .add(bert_architecture())
+      .add(t5_architecture());
   return registry;
 }
 

@@ -26,8 +26,10 @@ Sample sample_of(const Task& task, int64_t sequence) {
     return {at::empty({1, task.channels, task.side, task.side}, at::TensorOptions().device(at::kMeta)),
             at::empty({1, 1}, ids),
             {}};
+  if (task.objective == Objective::Target)  // or a stack would cost nothing
+    sequence = std::max({sequence, int64_t{2}, task.source_tokens + 1});
   return {at::empty({1, sequence}, ids),
-          at::empty({1, task.objective == Objective::Class ? 1 : sequence}, ids),
+          at::empty({1, task.labels_of(sequence)}, ids),
           {.positions = at::empty({1, sequence}, ids)}};
 }
 

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "colossal/base/error.h"
+#include "colossal/models/registry.h"
 #include "colossal/nn/input_home.h"
 
 namespace colossal::models {
@@ -42,6 +43,13 @@ std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape
   if (const std::optional<int64_t> block = block_of(parameter, shape.layers))
     return {std::upper_bound(cuts.begin(), cuts.end(), *block) - cuts.begin() - 1};
   if (parameter.starts_with("norm.") || parameter.starts_with("head.")) return {last};
+  if (shape.architecture && shape.architecture->shared)
+    if (const auto blocks = shape.architecture->shared(shape, parameter)) {
+      std::vector<int64_t> stages;
+      for (int64_t stage = 0; stage <= last; ++stage)
+        if (cuts[stage] < blocks->second && cuts[stage + 1] > blocks->first) stages.push_back(stage);
+      return stages;
+    }
   if (parameter.starts_with("embedding.") && shape.tied && last > 0) return {0, last};
   return {0};
 }

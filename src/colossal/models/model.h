@@ -57,7 +57,7 @@ std::optional<int64_t> block_of(const std::string& parameter, int64_t layers);
 
 /// The stages of a chain that use the parameter of that name, where stage k has blocks [cuts[k], cuts[k+1]): of
 /// "blocks.<i>...." the one with that block; of "norm...." and "head...." the last; of others the first, and of a tied
-/// embedding both.
+/// embedding both; of one that blocks share (Architecture::shared) all that have one of these blocks.
 std::vector<int64_t> stages_using(const std::string& parameter, const ModelShape& shape,
                                   const std::vector<int64_t>& cuts);
 

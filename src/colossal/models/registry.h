@@ -17,7 +17,9 @@
 #pragma once
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colossal/models/model.h"
@@ -80,6 +82,9 @@ struct Architecture {
   /// Sets the sizes that follow from others, and refuses those that do not fit. Null: none follow, all fit.
   /// Errors: Error("model", ...) that names key, rule and value.
   void (*settle)(ModelShape&) = nullptr;
+  /// The blocks [first, last) that use the parameter of that name, which none of them has for itself (a table of
+  /// relative positions); none: it is of the beginning or the end of the model. Null: there are no such parameters.
+  std::optional<std::pair<int64_t, int64_t>> (*shared)(const ModelShape&, const std::string& parameter) = nullptr;
   HuggingFace hugging_face{};
 };
 
@@ -123,10 +128,10 @@ Registry built_in();
 /// which part of the model uses them (model.h).
 Model make_model(const ModelShape& shape, nn::Layers& layers);
 
-/// What a training step on one sample costs, `sequence` tokens of text, or an image: found by taking one through the
-/// model, a block after the other, on tensors that have sizes and no numbers (at::kMeta). What a mask hides, a window
-/// too, does not count; documents are not looked at. Time: some microseconds a layer, and as many steps as the sequence
-/// has tokens for the pairs that each attention lets through.
+/// What a training step on one sample costs, `sequence` tokens of text (with an encoder one more than its source at
+/// least), or an image: found by taking one through the model, a block after the other, on tensors that have sizes and
+/// no numbers (at::kMeta). What a mask hides, a window too, does not count; documents are not looked at. Time: some
+/// microseconds a layer, and as many steps as the sequence has tokens for the pairs that each attention lets through.
 /// Errors: those of make_model(); Error("model", ...), with the operator, of blocks that look at numbers or call an
 /// operator that LibTorch cannot run on shapes alone (in C++ those that have no kernel there: abs, index_select).
 Costs costs_of(const ModelShape& shape, int64_t sequence);

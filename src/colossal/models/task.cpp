@@ -39,6 +39,7 @@ void check_classes(const Task& task, const at::Tensor& labels, int64_t samples) 
 
 const char* Task::purpose() const {
   if (reads == Reads::Images) return "tells what images show";
+  if (objective == Objective::Target) return "answers a text";
   return objective == Objective::NextToken     ? "continues text"
          : objective == Objective::MaskedToken ? "fills in hidden tokens"
                                                : "tells the class of a text";
@@ -51,8 +52,15 @@ void check_batch(const ModelShape& s, const at::Tensor& inputs, const at::Tensor
   else
     check_tokens(s, inputs);
   if (task.objective == Objective::Class) return check_classes(task, labels, inputs.size(0));
-  require(labels.sizes() == inputs.sizes(), "data", "labels must be [B, S] as the ids: got ", labels.sizes(), " and ",
-          inputs.sizes());
+  if (task.objective == Objective::Target)
+    require(labels.dim() == 2 && labels.size(0) == inputs.size(0) && labels.size(1) > 0 &&
+                labels.size(1) == task.labels_of(inputs.size(1)),
+            "data", "labels must be [B, T], one for each token behind the source: got ", labels.sizes(),
+            " for rows of ", inputs.size(1), " tokens, ", task.source_of(inputs.size(1)),
+            " of them of the source; set model.source_tokens below data.sequence");
+  else
+    require(labels.sizes() == inputs.sizes(), "data", "labels must be [B, S] as the ids: got ", labels.sizes(), " and ",
+            inputs.sizes());
   const int64_t label = labels.max().item<int64_t>();
   require(label < s.vocabulary, "data", "token ids must lie in the model's vocabulary of ", s.vocabulary, ": got ",
           label);

@@ -118,6 +118,21 @@ Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads
   return {heads(parts[0]), heads(parts[1]), heads(parts[2]), {}};
 }
 
+Heads cross_heads_of(const at::Tensor& q, const at::Tensor& kv, int64_t head_dim) {
+  const at::Tensor queries = q.unflatten(-1, {-1, head_dim});
+  if (!kv.defined()) {
+    const at::Tensor none = queries.detach().narrow(1, 0, 0);
+    return {queries, none, none, {}};
+  }
+  const auto parts = kv.chunk(2, -1);
+  return {queries, parts[0].unflatten(-1, {-1, head_dim}), parts[1].unflatten(-1, {-1, head_dim}), {}};
+}
+
+void check_cross_heads(const std::string& name, const AttentionShape& shape) {
+  require(shape.kv_heads == shape.heads, "model", "the projection ", name,
+          " of two hidden states must have as many kv_heads as heads: got ", shape.kv_heads, " and ", shape.heads);
+}
+
 at::Tensor alibi_slopes_of(const Heads& here, int64_t heads, const AttentionOptions& options) {
   const int64_t count = here.q.size(2), padded = std::max(heads, here.first_head + count);
   return at::constant_pad_nd(ops::alibi_slopes(heads) * options.alibi_scale, {0, padded - heads})

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "colossal/nn/tokens.h"
 
@@ -37,6 +38,11 @@ struct Heads {
 
 /// Splits [B, S, (N_local + 2 N_kv_local) D] into heads.
 Heads split_heads(const at::Tensor& fused, int64_t heads_local, int64_t kv_heads_local, int64_t head_dim);
+
+/// Splits q [B, T, N_local D] and k and v side by side [B, S, 2 N_local D], undefined for no keys, into heads.
+Heads cross_heads_of(const at::Tensor& q, const at::Tensor& kv, int64_t head_dim);
+/// Errors ("model"): fewer kv heads than heads in the projection `name` of two hidden states.
+void check_cross_heads(const std::string& name, const AttentionShape& shape);
 
 /// How scores are made and masked; see ops::AttentionMask, which has the sources.
 struct AttentionOptions {

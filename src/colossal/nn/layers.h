@@ -26,6 +26,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,10 @@ struct Step {
   /// equal runs, one a rank, of the whole. Whoever runs the model sets it, from the layout of the layers
   /// (parallel::Layout::with_cut), and layers alone read it
   std::shared_ptr<const SequenceCut> cut{};
+  /// Of a model with an encoder: so many tokens of each row, the first ones, are what the encoder reads; 0: it has read
+  /// them in a step before, and `cache` holds what the decoder needs of them. Not given: as many as the model's shape
+  /// says (models::Task::source_of)
+  std::optional<int64_t> source_tokens{};
 };
 
 /// An activation between an expand and its contract. Its features are cut by another rule than those outside, and under
@@ -102,6 +107,22 @@ class HeadProjection {
  public:
   virtual ~HeadProjection() = default;
   virtual Heads forward(const at::Tensor& x /*[B, S, H]*/, const Step& step) = 0;
+};
+
+/// The same of two hidden states: q of one, k and v of another (or of the same one, where q begins with other weights
+/// than k and v). A source of no tokens costs nothing and gives no keys.
+class CrossProjection {
+ public:
+  virtual ~CrossProjection() = default;
+  virtual Heads forward(const at::Tensor& x /*[B, T, H]*/, const at::Tensor& source /*[B, S, H]*/,
+                        const Step& step) = 0;
+};
+
+/// Numbers of each head, in rows that many blocks look into: what learned relative positions add to scores.
+class HeadTable {
+ public:
+  virtual ~HeadTable() = default;
+  virtual at::Tensor forward() = 0;  ///< [rows, N_local], the columns of this rank's heads
 };
 
 /// From the heads of an Attention back to outside: y [B, S, out] = x [.., N_local * D] Wt + bias.
@@ -205,6 +226,12 @@ class Layers {
   /// The same pair around attention: whole heads out, heads [B, S, N_local * D] in.
   virtual std::unique_ptr<HeadProjection> heads(const std::string& name, const AttentionShape&,
                                                 const LinearOptions&) = 0;
+  /// Parameters `name`.q and `name`.kv. Errors ("model"): fewer kv heads than heads; "parallel": a layout that deals
+  /// out the tokens of a row, of which the two hidden states are parts.
+  virtual std::unique_ptr<CrossProjection> cross_heads(const std::string& name, const AttentionShape&,
+                                                       const LinearOptions& q, const LinearOptions& kv) = 0;
+  virtual std::unique_ptr<HeadTable> head_table(const std::string& name, int64_t rows, int64_t heads,
+                                                double deviation) = 0;
   /// Between the two. Errors ("model"): a window or cap below 0.
   std::unique_ptr<Attention> attention(const std::string& name, const AttentionShape&, const AttentionOptions&);
   /// RMSNorm of each head of q or k by itself, x [.., N_local, D], with one weight [D] for all of them (Qwen3).

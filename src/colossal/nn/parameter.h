@@ -42,6 +42,8 @@ struct Parameter {
   bool hidden_matrix = false;
   /// Rows of it are read by index: the table of an embedding, which a tied head multiplies with, too
   bool looked_up = false;
+  /// Several blocks use it. Where these are computed again in backward, a part of its gradient comes from each
+  bool is_shared = false;
 };
 
 /// A tensor of that shape which has no memory: of a value that is elsewhere, or not yet there.

@@ -82,6 +82,29 @@ struct SerialHeads : HeadProjection {
   BlockLinear fused;
 };
 
+struct SerialCross : CrossProjection {
+  SerialCross(Parameters& p, const std::string& name, const AttentionShape& s, const LinearOptions& q,
+              const LinearOptions& kv)
+      : shape(s),
+        q(p, name + ".q", s.hidden, s.heads * s.head_dim, with_segments(q, {HeadSplit(s, 1).q})),
+        kv(p, name + ".kv", s.hidden, 2 * s.heads * s.head_dim,
+           with_segments(kv, {HeadSplit(s, 1).kv, HeadSplit(s, 1).kv})) {}
+  Heads forward(const at::Tensor& x, const at::Tensor& source, const Step&) override {
+    return cross_heads_of(q.forward(x), source.size(1) > 0 ? kv.forward(source) : at::Tensor(), shape.head_dim);
+  }
+  AttentionShape shape;
+  BlockLinear q, kv;
+};
+
+struct SerialHeadTable : HeadTable {
+  SerialHeadTable(Parameters& p, const std::string& name, int64_t rows, int64_t heads, double deviation)
+      : table(p.add(name + ".weight", ShardSpec::whole({rows, heads}), Init::normal(deviation), true)) {
+    table.is_shared = true;
+  }
+  at::Tensor forward() override { return table.value; }
+  Parameter& table;
+};
+
 struct SerialEmbedding : Embedding {
   SerialEmbedding(Parameters& p, const std::string& name, int64_t rows, int64_t hidden, double deviation)
       : table(p.add(name + ".weight", ShardSpec::whole({rows, hidden}), Init::normal(deviation), true)) {}
@@ -203,6 +226,17 @@ std::unique_ptr<Contract> SerialLayers::contract(const std::string& name, int64_
 std::unique_ptr<HeadProjection> SerialLayers::heads(const std::string& name, const AttentionShape& s,
                                                     const LinearOptions& o) {
   return std::make_unique<SerialHeads>(parameters(), name, s, o);
+}
+
+std::unique_ptr<CrossProjection> SerialLayers::cross_heads(const std::string& name, const AttentionShape& s,
+                                                           const LinearOptions& q, const LinearOptions& kv) {
+  check_cross_heads(name, s);
+  return std::make_unique<SerialCross>(parameters(), name, s, q, kv);
+}
+
+std::unique_ptr<HeadTable> SerialLayers::head_table(const std::string& name, int64_t rows, int64_t heads,
+                                                    double deviation) {
+  return std::make_unique<SerialHeadTable>(parameters(), name, rows, heads, deviation);
 }
 
 std::unique_ptr<OutputProjection> SerialLayers::from_heads(const std::string& name, const AttentionShape& s,

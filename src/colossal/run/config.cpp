@@ -37,6 +37,8 @@ void DataConfig::fields(Fields& f) {
   f.texts("text_columns", text_columns,
           "of JSON lines: the members that hold text, which are one document with an empty line between two");
   f.text("label_column", label_column, "of JSON lines: the member that holds the class of the text");
+  f.text("target_column", target_column,
+         "of JSON lines for a model with an encoder: the member that holds the answer to the text");
   f.bytes("shuffle_bytes", shuffle_bytes,
           "of JSON lines: lines of each source that are held in memory and read in another order; 0: as they stand");
   f.bytes("longest_line", longest_line, "of JSON lines: longer ones are a fault", 2, int64_t{1} << 32);

@@ -37,6 +37,7 @@ struct DataConfig {
   std::vector<double> weights;
   std::vector<std::string> text_columns = {"text"};
   std::string label_column = "label";
+  std::string target_column = "target";
   int64_t shuffle_bytes = int64_t{64} << 20;
   int64_t longest_line = int64_t{16} << 20;
   std::string faults = "refuse";

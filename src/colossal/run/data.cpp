@@ -13,6 +13,7 @@
 #include "colossal/data/json_lines.h"
 #include "colossal/data/labelled_texts.h"
 #include "colossal/data/masked_samples.h"
+#include "colossal/data/pair_samples.h"
 #include "colossal/data/picture_folder.h"
 #include "colossal/data/text_samples.h"
 
@@ -161,6 +162,26 @@ Parts open_labelled(const Config& config, const models::Task& task, const text::
   return parts;
 }
 
+Parts open_pairs(const Config& config, const models::Task& task, const text::Tokenizer& tokenizer) {
+  const DataConfig& d = config.data;
+  require(d.path != "builtin" && d.sources.empty(), "data", "a model that ", task.purpose(),
+          " reads pairs of texts from one data.path: name a .jsonl, or a file of lines `text<tab>answer`, with "
+          "--data.path=PATH");
+  require(d.documents == "separate", "data",
+          "documents must be separate for pairs of texts, or they attend to what fills them up: got ", d.documents);
+  const data::TextPairs all = data::read_text_pairs(d.path, {.text_columns = d.text_columns,
+                                                             .target_column = d.target_column,
+                                                             .longest_line = d.longest_line,
+                                                             .faults = faults_of(d)});
+  const int64_t source = task.source_of(d.sequence);
+  const data::PairSizes sizes{.source = source, .target = d.sequence - source, .start_id = task.start_id};
+  const auto [training, held_out] = all.split(d.held_out);
+  Parts parts{std::make_shared<data::PairSamples>(training, tokenizer, sizes), {}};
+  if (evaluates(config) && d.held_out > 0)
+    parts.held_out = std::make_shared<data::PairSamples>(held_out, tokenizer, sizes);
+  return parts;
+}
+
 Parts open_text(const Config& config, const models::ModelShape& shape,
                 const std::shared_ptr<const text::Tokenizer>& shared, const std::string& builtin, int replica) {
   const DataConfig& d = config.data;
@@ -175,6 +196,7 @@ Parts open_text(const Config& config, const models::ModelShape& shape,
   require(d.sequence <= shape.positions, "data", "sequence must not exceed the model's positions: got ", d.sequence,
           " of ", shape.positions, "; lower data.sequence or raise model.positions");
   if (task.objective == models::Objective::Class) return open_labelled(config, task, tokenizer);
+  if (task.objective == models::Objective::Target) return open_pairs(config, task, tokenizer);
   return is_streamed(d) ? open_stream(config, task, shared, replica) : open_corpus(config, task, tokenizer, builtin);
 }
 

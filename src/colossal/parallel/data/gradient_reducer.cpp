@@ -21,7 +21,8 @@ struct Departure {
   Chunk* chunk;
   std::unique_ptr<ChunkGradients> gradients;
   /// Copies in other stages come to their last gradient at other times, and wait for this rank's transfers before: a
-  /// collective that blocks, as small ones may, must not stand in the way of those. They leave in finish().
+  /// collective that blocks, as small ones may, must not stand in the way of those. They leave in finish(), as does
+  /// what blocks share, of which nobody says which gradient is the last.
   bool late;
   int64_t pending = 0;  // gradients to come in this pass
   bool left = false;
@@ -39,7 +40,8 @@ struct GradientReducer::State {
       auto gradients =
           make_chunk_gradients(store.options(), *chunk, store.shards_of(*chunk), std::move(summands), options);
       needs_nobody = needs_nobody && !are_others && gradients->are_in_place();
-      const bool late = chunk->slots().front().parameter->spec.stages.size() > 1;
+      const nn::Parameter& first = *chunk->slots().front().parameter;
+      const bool late = first.is_shared || first.spec.stages.size() > 1;
       chunks.insert(chunks.begin(), Departure{chunk.get(), std::move(gradients), late});
     }
   }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "colossal/base/error.h"
+
 namespace colossal::parallel {
 namespace {
 
@@ -107,6 +109,28 @@ nn::Heads TensorHeads::forward(const at::Tensor& x, const nn::Step& step) {
       nn::split_heads(order_.by_sequence(y, step), split_.heads_local, split_.kv_heads_local, shape_.head_dim);
   heads.tokens = tokens_of(*f.layout_, f.layout_->inside, step);
   heads.first_head = f.layout_->mesh->place().index(f.layout_->inside.columns) * split_.heads_local;
+  return heads;
+}
+
+TensorCrossHeads::TensorCrossHeads(nn::Parameters& p, std::shared_ptr<const Layout> layout, const std::string& name,
+                                   const nn::AttentionShape& s, nn::LinearOptions q, nn::LinearOptions kv)
+    : layout_(std::move(layout)),
+      split_(s, layout_->mesh->place().size(layout_->inside.columns)),
+      head_dim_(s.head_dim) {
+  require(layout_->outside.sequence.empty(), "parallel",
+          "a model with an encoder and a decoder keeps both parts of a row on one rank: got a layout that deals out "
+          "tokens; leave out parallel.sequence and parallel.tensor.sequence");
+  q.segments = {split_.q};
+  kv.segments = {split_.kv, split_.kv};
+  q_ = TensorLinear::expand(p, layout_, name + ".q", s.hidden, s.heads * s.head_dim, q);
+  kv_ = TensorLinear::expand(p, layout_, name + ".kv", s.hidden, 2 * s.heads * s.head_dim, kv);
+}
+
+nn::Heads TensorCrossHeads::forward(const at::Tensor& x, const at::Tensor& source, const nn::Step& step) {
+  nn::Heads heads =
+      nn::cross_heads_of(q_->forward(x), source.size(1) > 0 ? kv_->forward(source) : at::Tensor(), head_dim_);
+  heads.tokens = tokens_of(*layout_, layout_->inside, step);
+  heads.first_head = layout_->mesh->place().index(layout_->inside.columns) * split_.heads_local;
   return heads;
 }
 

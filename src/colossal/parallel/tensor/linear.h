@@ -52,4 +52,18 @@ class TensorHeads : public nn::HeadProjection {
   SequenceOrder order_;
 };
 
+/// Whole heads of q of one hidden state and of k and v of another.
+class TensorCrossHeads : public nn::CrossProjection {
+ public:
+  TensorCrossHeads(nn::Parameters&, std::shared_ptr<const Layout>, const std::string& name, const nn::AttentionShape&,
+                   nn::LinearOptions q, nn::LinearOptions kv);
+  nn::Heads forward(const at::Tensor& x, const at::Tensor& source, const nn::Step& step) override;
+
+ private:
+  std::shared_ptr<const Layout> layout_;
+  nn::HeadSplit split_;
+  int64_t head_dim_;
+  std::unique_ptr<TensorLinear> q_, kv_;
+};
+
 }  // namespace colossal::parallel

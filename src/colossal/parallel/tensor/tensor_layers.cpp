@@ -57,6 +57,18 @@ struct TableEmbedding : nn::Embedding {
   Table table;
 };
 
+/// Columns as heads are cut.
+struct TensorHeadTable : nn::HeadTable {
+  TensorHeadTable(nn::Parameters& p, const Layout& layout, const std::string& name, int64_t rows, int64_t heads,
+                  double deviation)
+      : table(p, layout, name + ".weight", {rows, heads}, layout.inside,
+              {.features = 1, .segments = {{heads, 1}}, .init = Init::normal(deviation), .decay = true}) {
+    table.parameter().is_shared = true;
+  }
+  at::Tensor forward() override { return table.value(); }
+  Table table;
+};
+
 struct TensorPatchEmbedding : nn::PatchEmbedding {
   TensorPatchEmbedding(nn::Parameters& p, LayoutPtr of, const std::string& name, const nn::PatchShape& s,
                        int64_t hidden, double deviation, const std::string& class_token, double class_deviation)
@@ -192,6 +204,18 @@ std::unique_ptr<nn::Contract> TensorLayers::contract(const std::string& name, in
 std::unique_ptr<nn::HeadProjection> TensorLayers::heads(const std::string& name, const nn::AttentionShape& s,
                                                         const nn::LinearOptions& o) {
   return std::make_unique<TensorHeads>(parameters(), layout_, name, s, o);
+}
+
+std::unique_ptr<nn::CrossProjection> TensorLayers::cross_heads(const std::string& name, const nn::AttentionShape& s,
+                                                               const nn::LinearOptions& q,
+                                                               const nn::LinearOptions& kv) {
+  nn::check_cross_heads(name, s);
+  return std::make_unique<TensorCrossHeads>(parameters(), layout_, name, s, q, kv);
+}
+
+std::unique_ptr<nn::HeadTable> TensorLayers::head_table(const std::string& name, int64_t rows, int64_t heads,
+                                                        double deviation) {
+  return std::make_unique<TensorHeadTable>(parameters(), *layout_, name, rows, heads, deviation);
 }
 
 std::unique_ptr<nn::Attention> TensorLayers::make_attention(int64_t layer, const nn::AttentionShape& s,

@@ -29,6 +29,10 @@ class TensorLayers : public nn::Layers {
                                          const nn::LinearOptions&) override;
   std::unique_ptr<nn::HeadProjection> heads(const std::string& name, const nn::AttentionShape&,
                                             const nn::LinearOptions&) override;
+  std::unique_ptr<nn::CrossProjection> cross_heads(const std::string& name, const nn::AttentionShape&,
+                                                   const nn::LinearOptions& q, const nn::LinearOptions& kv) override;
+  std::unique_ptr<nn::HeadTable> head_table(const std::string& name, int64_t rows, int64_t heads,
+                                            double deviation) override;
   std::unique_ptr<nn::OutputProjection> from_heads(const std::string& name, const nn::AttentionShape&,
                                                    const nn::LinearOptions&) override;
   std::unique_ptr<nn::Embedding> embedding(const std::string& name, int64_t vocabulary, int64_t hidden,

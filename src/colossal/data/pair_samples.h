@@ -1,0 +1,66 @@
+// Pairs of texts, a source and the answer to it, as samples of models with an encoder and a decoder: translations,
+// summaries, questions with answers.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colossal/data/batches.h"
+#include "colossal/data/record_source.h"
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::data {
+
+struct TextPairs {
+  std::vector<std::string> sources, targets;
+  std::string fingerprint;  ///< changes with the file: what a data position in a checkpoint refers to
+
+  /// Training and held-out part: each pair is held out with that probability, by its number alone.
+  std::pair<TextPairs, TextPairs> split(double held_out) const;
+};
+
+/// How JSON lines are read.
+struct PairOptions {
+  std::vector<std::string> text_columns = {"text"};  ///< whose texts are one, the source
+  std::string target_column = "target";
+  int64_t longest_line = 16 << 20;  ///< bytes; a longer one is a fault
+  Faults faults = Faults::Refuse;   ///< Skip: lines that are none of this are left out
+};
+
+/// Reads a file of one pair a line: of JSON lines (is_json_lines(): also packed) objects {"text": "...", "target":
+/// "..."}, of any other file, which may be packed too, `text<tab>answer`. Empty lines are passed over.
+/// Errors ("data"): no such file, one of more than 1 GiB unpacked, no pair in it, a line that is none of this (with its
+/// number).
+TextPairs read_text_pairs(const std::string& path, const PairOptions& options = {});
+
+/// Tokens of a row: [source | target], each of which has room for an end token.
+struct PairSizes {
+  int64_t source, target;
+  int64_t start_id;  ///< in front of the answer that the decoder reads, and what fills up
+};
+
+/// Sample i is pair i. Its row is the first tokens of the source and the end token, filled up to sizes.source, then the
+/// start token and the first tokens of the answer, filled up to sizes.target. Labels are [B, target]: the answer and
+/// the end token; kIgnored behind. What fills up a source is a document of its own, number 1: nobody attends to it.
+/// What fills up an answer stands behind all that counts.
+/// Errors ("data"): no pairs, sizes below 2, a tokenizer without an end token.
+class PairSamples : public Samples {
+ public:
+  PairSamples(const TextPairs& texts, const text::Tokenizer& tokenizer, const PairSizes& sizes);
+  int64_t count() const override { return static_cast<int64_t>(pairs_.size()); }
+  Batch make(int64_t rows) const override;
+  void fill(int64_t index, uint64_t seed, Batch& batch, int64_t row) const override;
+  /// The file and its tokens as the tokenizer made them.
+  nlohmann::json traits() const override;
+
+ private:
+  struct Pair {
+    std::vector<int32_t> source, target;  // with the end token
+  };
+  PairSizes sizes_;
+  std::vector<Pair> pairs_;
+  std::string fingerprint_, tokens_fingerprint_;
+};
+
+}  // namespace colossal::data

@@ -1,0 +1,305 @@
+#include "colossal/models/t5.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/models/activation_key.h"
+#include "colossal/models/t5_folder.h"
+#include "colossal/models/transformer_block.h"
+#include "colossal/nn/lookup.h"
+#include "colossal/nn/relative_attention.h"
+#include "colossal/ops/activation.h"
+#include "colossal/ops/attention_mask.h"
+
+namespace colossal::models {
+
+void T5Sizes::fields(Fields& f) {
+  f.integer("decoder_layers", decoder_layers, "blocks", "of the layers, those of the decoder; 0: half of them", 0,
+            kLargestSize);
+  f.integer("source_tokens", source_tokens, "tokens",
+            "of data.sequence, what the encoder reads; the others are the answer; 0: half", 0, kLargestSize);
+  f.integer("start_id", start_id, "", "token that the decoder reads in front of an answer, and that fills up rows", 0,
+            kLargestSize);
+  f.integer("buckets", buckets, "buckets", "of relative positions", 4, kLargestSize);
+  f.integer("farthest", farthest, "tokens", "distance from which on the last bucket serves", 2, kLargestSize);
+  activation_field(f, activation);
+  f.flag("gated", gated, "feed-forward layers have gates (v1.1)");
+  f.flag("scaled_head", scaled_head, "what the head reads is divided by the root of hidden (v1.0)");
+}
+
+namespace t5 {  // the same names in every family
+
+double root(int64_t size) { return std::sqrt(static_cast<double>(size)); }
+
+int64_t encoder_layers(const ModelShape& s) { return s.layers - s.own.as<T5Sizes>().decoder_layers; }
+
+Task task(const ModelShape& s) {
+  const auto own = s.own.as<T5Sizes>();
+  return {.objective = Objective::Target, .source_tokens = own.source_tokens, .start_id = own.start_id};
+}
+
+void settle(ModelShape& s) {
+  refuse_grouped_queries(s);
+  auto own = s.own.as<T5Sizes>();
+  if (own.decoder_layers == 0) own.decoder_layers = s.layers / 2;
+  require(own.decoder_layers > 0 && own.decoder_layers < s.layers, "model",
+          "layers must be those of encoder and decoder together, one of each at least: got layers ", s.layers,
+          ", decoder_layers ", own.decoder_layers);
+  require(own.start_id < s.vocabulary || s.vocabulary == 0, "model", "start_id must lie in the vocabulary of ",
+          s.vocabulary, ": got ", own.start_id);
+  for (const bool both_sides : {false, true}) nn::RelativeBuckets{own.buckets, own.farthest, both_sides}.of(1, 1);
+  s.own = own;
+}
+
+/// The learned numbers of a stack, which its blocks share.
+class Positions {
+ public:
+  Positions(const std::string& name, const ModelShape& s, bool both_sides, nn::Layers& make)
+      : buckets_{s.own.as<T5Sizes>().buckets, s.own.as<T5Sizes>().farthest, both_sides},
+        table_(make.head_table(name, buckets_.count, s.heads, 1 / root(s.hidden))) {}
+  /// [N_local, queries, keys]
+  at::Tensor of(int64_t queries, int64_t keys, at::Device device) {
+    if (!ids_.defined() || ids_.size(0) != queries || ids_.size(1) != keys)
+      ids_ = buckets_.of(queries, keys).to(device);
+    return nn::lookup(table_->forward(), ids_).permute({2, 0, 1});
+  }
+
+ private:
+  nn::RelativeBuckets buckets_;
+  std::unique_ptr<nn::HeadTable> table_;
+  at::Tensor ids_;  // of the lengths that were asked for last: all blocks ask for the same ones
+};
+
+/// A part of the rows: source or answer.
+struct Part {
+  at::Tensor hidden, documents;  // documents undefined: one document a row
+};
+
+struct Row {
+  Part source, answer;
+};
+
+Row parts_of(const at::Tensor& x, const Task& task, const nn::Step& step) {
+  const int64_t source = step.source_tokens.value_or(task.source_of(x.size(1))), answer = x.size(1) - source;
+  require(source >= 0 && answer >= 0, "model", "source_tokens must be some of a row's ", x.size(1), ": got ", source);
+  at::Tensor documents = step.documents;
+  if (documents.defined() && !documents.is_meta() && ops::is_document_a_row(documents)) documents = at::Tensor();
+  const auto part = [&](int64_t first, int64_t size) -> Part {
+    return {x.narrow(1, first, size), documents.defined() ? documents.narrow(1, first, size) : documents};
+  };
+  return {part(0, source), part(source, answer)};
+}
+
+/// Attention of one part of the rows to another, or to itself, and what is added to the first.
+class AttentionBranch {
+ public:
+  /// `layer`: its number to a cache, where it decodes. `positions` null: none, of attention to the other part.
+  AttentionBranch(const std::string& name, const ModelShape& s, int64_t layer, std::shared_ptr<Positions> positions,
+                  bool causal, nn::Layers& make)
+      : layer_(layer), positions_(std::move(positions)), causal_(causal) {
+    const double of_hidden = 1 / root(s.hidden), of_heads = 1 / root(s.heads * s.head_dim);
+    heads_ = make.cross_heads(name, s.attention(), {.bias = false, .deviation = of_hidden / root(s.head_dim)},
+                              {.bias = false, .deviation = of_hidden});
+    out_ = make.from_heads(name + ".out", s.attention(), {.bias = false, .deviation = of_heads});
+    dropout_ = make.dropout(name + ".dropout", s.hidden, s.dropout);
+  }
+
+  at::Tensor forward(const Part& x, const Part& seen, const nn::Step& step) const {
+    nn::Heads heads = heads_->forward(x.hidden, seen.hidden, step);
+    if (step.cache && layer_ >= 0) {
+      const nn::KeysValues held = step.cache->append(layer_, heads.k, heads.v, step);
+      heads.k = held.k, heads.v = held.v;
+    }
+    nn::BiasedScores scores{.causal = causal_};
+    if (positions_) scores.bias = positions_->of(heads.q.size(1), heads.k.size(1), heads.q.device());
+    if (x.documents.defined()) {
+      scores.query_documents = heads.tokens.rows_of(x.documents);
+      scores.key_documents = heads.tokens.rows_of(seen.documents);
+    }
+    return dropout_->forward(out_->forward(nn::biased_attention(heads, scores), step), step);
+  }
+
+ private:
+  int64_t layer_;
+  std::shared_ptr<Positions> positions_;
+  bool causal_;
+  std::unique_ptr<nn::CrossProjection> heads_;
+  std::unique_ptr<nn::OutputProjection> out_;
+  std::unique_ptr<nn::Dropout> dropout_;
+};
+
+class FeedForwardBranch {
+ public:
+  FeedForwardBranch(const std::string& name, const ModelShape& s, nn::Layers& make) {
+    const auto own = s.own.as<T5Sizes>();
+    const ops::Activation& activation = ops::activation(own.activation);
+    activation_ = own.gated ? activation.gated : activation.plain;
+    const double deviation = 1 / root(s.hidden);
+    up_ = own.gated ? make.expand(name + ".gate_up", s.hidden, 2 * s.ffn,
+                                  {.bias = false, .deviation = deviation, .segments = {{s.ffn}, {s.ffn}}})
+                    : make.expand(name + ".up", s.hidden, s.ffn, {.bias = false, .deviation = deviation});
+    down_ = make.contract(name + ".down", s.ffn, s.hidden, {.bias = false, .deviation = 1 / root(s.ffn)});
+    dropout_ = make.dropout(name + ".dropout", s.hidden, s.dropout);
+  }
+  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+    return dropout_->forward(down_->forward(up_->forward(x).map(activation_, step)), step);
+  }
+
+ private:
+  nn::Unary activation_;
+  std::unique_ptr<nn::Expand> up_;
+  std::unique_ptr<nn::Contract> down_;
+  std::unique_ptr<nn::Dropout> dropout_;
+};
+
+std::unique_ptr<nn::Norm> make_rms(const std::string& name, const ModelShape& s, nn::Layers& make) {
+  return make.rms_norm(name, s.hidden, {.epsilon = s.norm_epsilon});
+}
+
+/// Works on the source. The last one norms it, which all blocks of the decoder read.
+class EncoderBlock {
+ public:
+  EncoderBlock(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& make)
+      : task_(s.task()) {
+    const std::string name = concat("blocks.", index);
+    norm_1_ = make_rms(name + ".norm_1", s, make);
+    attention_ = std::make_unique<AttentionBranch>(name + ".attention", s, -1, std::move(positions), false, make);
+    norm_2_ = make_rms(name + ".norm_2", s, make);
+    feed_forward_ = std::make_unique<FeedForwardBranch>(name + ".mlp", s, make);
+    if (index + 1 < encoder_layers(s)) return;
+    end_ = make_rms(name + ".encoder_norm", s, make);
+    end_dropout_ = make.dropout(name + ".encoder_norm.dropout", s.hidden, s.dropout);
+  }
+  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+    const Row row = parts_of(x, task_, step);
+    const at::Tensor& source = row.source.hidden;
+    if (source.size(1) == 0) return x;
+    const Part normed{norm_1_->forward(source), row.source.documents};
+    at::Tensor h = source + attention_->forward(normed, normed, step);
+    h = h + feed_forward_->forward(norm_2_->forward(h), step);
+    if (end_) h = end_dropout_->forward(end_->forward(h), step);
+    return at::cat({h, row.answer.hidden}, 1);
+  }
+
+ private:
+  Task task_;
+  std::unique_ptr<nn::Norm> norm_1_, norm_2_, end_;  // the last null: not the last block
+  std::unique_ptr<AttentionBranch> attention_;
+  std::unique_ptr<FeedForwardBranch> feed_forward_;
+  std::unique_ptr<nn::Dropout> end_dropout_;
+};
+
+/// Works on the answer and reads the source.
+class DecoderBlock {
+ public:
+  DecoderBlock(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& make)
+      : task_(s.task()) {
+    const std::string name = concat("blocks.", index);
+    const int64_t layer = 2 * (index - encoder_layers(s));
+    norm_1_ = make_rms(name + ".norm_1", s, make);
+    attention_ = std::make_unique<AttentionBranch>(name + ".attention", s, layer, std::move(positions), true, make);
+    norm_2_ = make_rms(name + ".norm_2", s, make);
+    cross_ = std::make_unique<AttentionBranch>(name + ".cross", s, layer + 1, nullptr, false, make);
+    norm_3_ = make_rms(name + ".norm_3", s, make);
+    feed_forward_ = std::make_unique<FeedForwardBranch>(name + ".mlp", s, make);
+  }
+  at::Tensor forward(const at::Tensor& x, const nn::Step& step) const {
+    const Row row = parts_of(x, task_, step);
+    const at::Tensor& documents = row.answer.documents;
+    if (row.answer.hidden.size(1) == 0) return x;
+    const Part normed{norm_1_->forward(row.answer.hidden), documents};
+    at::Tensor h = row.answer.hidden + attention_->forward(normed, normed, step);
+    h = h + cross_->forward({norm_2_->forward(h), documents}, row.source, step);
+    h = h + feed_forward_->forward(norm_3_->forward(h), step);
+    return at::cat({row.source.hidden, h}, 1);
+  }
+
+ private:
+  Task task_;
+  std::unique_ptr<nn::Norm> norm_1_, norm_2_, norm_3_;
+  std::unique_ptr<AttentionBranch> attention_, cross_;
+  std::unique_ptr<FeedForwardBranch> feed_forward_;
+};
+
+constexpr const char *kEncoderPositions = "encoder_positions", *kDecoderPositions = "decoder_positions";
+
+std::optional<std::pair<int64_t, int64_t>> shared(const ModelShape& s, const std::string& parameter) {
+  if (parameter.starts_with(concat(kEncoderPositions, "."))) return std::pair{int64_t{0}, encoder_layers(s)};
+  if (parameter.starts_with(concat(kDecoderPositions, "."))) return std::pair{encoder_layers(s), s.layers};
+  return {};
+}
+
+template <class B>
+Block block_of_kind(const ModelShape& s, int64_t index, std::shared_ptr<Positions> positions, nn::Layers& layers) {
+  const auto block = std::make_shared<const B>(s, index, std::move(positions), layers);
+  return [block](const at::Tensor& x, const nn::Step& step) { return block->forward(x, step); };
+}
+
+Model make(const ModelShape& s, nn::Layers& layers) {
+  Model model;
+  std::shared_ptr<nn::Embedding> tokens = layers.embedding("embedding", s.vocabulary, s.hidden, 1);
+  std::shared_ptr<nn::Dropout> dropout = layers.dropout("embedding.dropout", s.hidden, s.dropout);
+  model.embed = [=](const at::Tensor& ids, const nn::Step& step) {
+    return dropout->forward(tokens->forward(ids, step), step);
+  };
+  const auto of_encoder = std::make_shared<Positions>(kEncoderPositions, s, true, layers);
+  const auto of_decoder = std::make_shared<Positions>(kDecoderPositions, s, false, layers);
+  for (int64_t i = 0; i < s.layers; ++i)
+    model.blocks.push_back(i < encoder_layers(s) ? block_of_kind<EncoderBlock>(s, i, of_encoder, layers)
+                                                 : block_of_kind<DecoderBlock>(s, i, of_decoder, layers));
+  std::shared_ptr<nn::Norm> norm = make_rms("norm", s, layers);
+  std::shared_ptr<nn::Dropout> end = layers.dropout("norm.dropout", s.hidden, s.dropout);
+  const double scale = s.own.as<T5Sizes>().scaled_head ? 1 / root(s.hidden) : 1;
+  model.norm = [=, task = task(s)](const at::Tensor& x, const nn::Step& step) {
+    const at::Tensor answer = end->forward(norm->forward(parts_of(x, task, step).answer.hidden), step);
+    return scale == 1 ? answer : answer * scale;
+  };
+  model.head =
+      layers.lm_head("head", s.hidden, s.vocabulary, {.deviation = 1, .tied = s.tied ? tokens.get() : nullptr});
+  return model;
+}
+
+ModelShape sized(int64_t hidden, int64_t blocks, int64_t heads, int64_t head_dim, int64_t ffn, bool is_first) {
+  T5Sizes own;
+  if (!is_first) own = {.activation = "gelu_new", .gated = true, .scaled_head = false};
+  return {.vocabulary = 32128,
+          .hidden = hidden,
+          .layers = 2 * blocks,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = head_dim,
+          .ffn = ffn,
+          .positions = 1024,
+          .norm_epsilon = 1e-6,
+          .tied = is_first,
+          .own = own};
+}
+
+/// The paper's, table of appendix A.2 of its sizes; v1.1: those that its authors released.
+std::vector<Preset> presets() {
+  return {
+      {"t5-tiny", sized(128, 2, 4, 32, 256, false)},           {"t5-small", sized(512, 6, 8, 64, 2048, true)},
+      {"t5-base", sized(768, 12, 12, 64, 3072, true)},         {"t5-large", sized(1024, 24, 16, 64, 4096, true)},
+      {"t5-3b", sized(1024, 24, 32, 128, 16384, true)},        {"t5-11b", sized(1024, 24, 128, 128, 65536, true)},
+      {"t5-v1.1-small", sized(512, 8, 6, 64, 1024, false)},    {"t5-v1.1-base", sized(768, 12, 12, 64, 2048, false)},
+      {"t5-v1.1-large", sized(1024, 24, 16, 64, 2816, false)}, {"t5-v1.1-xl", sized(2048, 24, 32, 64, 5120, false)},
+      {"t5-v1.1-xxl", sized(4096, 24, 64, 64, 10240, false)}};
+}
+
+}  // namespace t5
+
+Architecture t5_architecture() {
+  return {.name = "t5",
+          .own = T5Sizes{},
+          .presets = t5::presets(),
+          .make = t5::make,
+          .task = t5::task,
+          .settle = t5::settle,
+          .shared = t5::shared,
+          .hugging_face = t5_folder()};
+}
+
+}  // namespace colossal::models

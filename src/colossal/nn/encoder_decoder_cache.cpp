@@ -1,0 +1,32 @@
+#include "colossal/nn/encoder_decoder_cache.h"
+
+#include <ATen/ATen.h>
+
+#include "colossal/base/error.h"
+#include "colossal/nn/layers.h"
+
+namespace colossal::nn {
+
+KeysValues EncoderDecoderCache::append(int64_t layer, const at::Tensor& k, const at::Tensor& v, const Step& step) {
+  require(step.sequences.lengths.empty(), "kv_cache",
+          "a model with an encoder decodes one sequence a row: got several; give each a row or a pass of its own");
+  if (layer >= static_cast<int64_t>(keys_.size())) keys_.resize(layer + 1), values_.resize(layer + 1);
+  at::Tensor &keys = keys_[layer], &values = values_[layer];
+  require(!keys.defined() || keys.size(0) == k.size(0), "kv_cache", "every step must have as many rows as the first, ",
+          keys.defined() ? keys.size(0) : 0, ": got ", k.size(0));
+  if (!keys.defined())
+    keys = k, values = v;
+  else if (k.size(1) > 0)
+    keys = at::cat({keys, k}, 1), values = at::cat({values, v}, 1);
+  return {keys, values, std::vector<int64_t>(static_cast<size_t>(keys.size(0)), keys.size(1))};
+}
+
+void EncoderDecoderCache::advance(const Step& step, int64_t tokens) {
+  require(step.source_tokens.has_value(), "kv_cache",
+          "a step must say how many of its tokens are the source's (Step::source_tokens), 0 where they came before");
+  const int64_t held = (lengths_.empty() ? 0 : lengths_.front()) + tokens - *step.source_tokens;
+  require(held <= capacity_, "kv_cache", "the answer must fit: got ", held, " tokens, room for ", capacity_);
+  lengths_ = {held};
+}
+
+}  // namespace colossal::nn

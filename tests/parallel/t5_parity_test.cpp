@@ -1,0 +1,91 @@
+// An encoder and a decoder under every mode of tensor parallelism, in pipelines that cut either of them, with shared
+// parameters and recomputed blocks, against one process in fp64. With collectives off each case must fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/parity.h"
+#include "support/ranks_values.h"
+#include "support/tolerance.h"
+
+namespace colossal::test::t5_parity_test {
+namespace {
+
+/// Nine tokens a row, four of them of the source.
+ParityCase case_of(bool is_first, int64_t batch) {
+  return {.shape = tiny_t5(is_first), .batch = batch, .sequence = 9, .steps = 3};
+}
+
+void both(ParityCase c) {
+  EXPECT_NO_THROW(check_parity(c));
+  c.collectives_off = true;
+  c.steps = 1;
+  EXPECT_THROW(check_parity(c), ParityError);
+}
+
+TEST(T5Parity, EqualsSingleProcessInEveryTensorMode) {
+  // of the three heads those that do not divide are padded
+  const parallel::TensorConfig modes[] = {{.size = 2},
+                                          {.size = 3},
+                                          {.size = 4, .mode = "2d"},
+                                          {.size = 8, .mode = "2.5d", .depth = 2},
+                                          {.size = 8, .mode = "3d"}};
+  for (const parallel::TensorConfig& mode : modes)
+    for (const bool is_first : {true, false}) {
+      SCOPED_TRACE(name_of(mode));
+      ParityCase c = case_of(is_first, 8);
+      c.tensor = mode;
+      both(c);
+    }
+}
+
+TEST(T5Parity, EqualsSingleProcessInPipelines) {
+  for (const char* schedule : {"1f1b", "interleaved", "chimera"})
+    for (const int64_t size : {2, 4}) {
+      SCOPED_TRACE(schedule);
+      ParityCase c = case_of(true, 2 * size);
+      c.shape.layers = 8;  // five of them of the encoder
+      c.shape.dropout = 0.2;
+      c.pipeline = {.size = size, .schedule = schedule, .micro_batches = 2 * size};
+      both(c);
+    }
+}
+
+TEST(T5Parity, EqualsSingleProcessWithZeroAndRecomputation) {
+  for (const int64_t zero : {1, 3})
+    for (const char* recompute : {"selective", "block"}) {
+      SCOPED_TRACE(recompute);
+      ParityCase c = case_of(false, 8);
+      c.data = 2;
+      c.zero = zero;
+      c.recompute = recompute;
+      c.accumulate = 2;
+      c.shape.dropout = 0.2;
+      both(c);
+    }
+}
+
+TEST(T5Parity, EqualsSingleProcessWithAllOfThem) {
+  ParityCase c = case_of(true, 8);
+  c.data = 2;
+  c.zero = 1;
+  c.recompute = "block";
+  c.tensor = {.size = 2};
+  c.pipeline = {.size = 2, .micro_batches = 2};
+  c.clip = 0.05;
+  both(c);
+}
+
+TEST(T5Parity, RefusesLayoutsThatDealOutTokens) {
+  ParityCase c = case_of(true, 8);
+  c.sequence = 10;
+  c.sequences = {2, "ring"};
+  EXPECT_THAT(
+      thrown_message([&] { check_parity(c); }),
+      testing::HasSubstr("keeps both parts of a row on one rank: got a layout that deals out tokens; leave out"));
+  c.sequences = {};
+  c.tensor = {.size = 2, .sequence = true};
+  EXPECT_THAT(thrown_message([&] { check_parity(c); }), testing::HasSubstr("keeps both parts of a row on one rank"));
+}
+
+}  // namespace
+}  // namespace colossal::test::t5_parity_test
