@@ -10,7 +10,6 @@
 #include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/kv_cache.h"
 #include "colossal/nn/paged_cache.h"
-#include "colossal/ops/paged_attention.h"
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/spread_cache.h"
@@ -149,7 +148,7 @@ std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacit
   if (training_.model.shape.task().objective == models::Objective::Target)
     return std::make_unique<nn::EncoderDecoderCache>(capacity);
   const nn::Parameters::Options& options = parameters_->options();
-  const bool has_pages = decoding().model.batch_parts == 1 && ops::has_paged_attention(options.device, options.dtype);
+  const bool has_pages = decoding().model.batch_parts == 1 && nn::PagedCache::serves(options.device, options.dtype);
   if (sequence_.size == 1 && has_pages) return nn::PagedCache::of_one_sequence(capacity);
   if (sequence_.size == 1) return std::make_unique<nn::KvCache>(capacity);
   const std::vector<std::string>& axes = prompting().layout.outside.sequence;

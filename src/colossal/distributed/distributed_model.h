@@ -53,8 +53,8 @@ class DistributedModel {
   /// sizes and dtype. step.cache is advanced.
   at::Tensor everywhere(const Pass& pass, const ResultOf& result, const at::Tensor& like);
 
-  /// A cache with room for `capacity` tokens of a sequence, for next_logits(): a nn::EncoderDecoderCache of a model with
-  /// an encoder; a parallel::SpreadCache where parallel.sequence deals out tokens; else a nn::PagedCache, or a
+  /// A cache with room for `capacity` tokens of a sequence, for next_logits(): a nn::EncoderDecoderCache of a model
+  /// with an encoder; a parallel::SpreadCache where parallel.sequence deals out tokens; else a nn::PagedCache, or a
   /// nn::KvCache of layouts that deal out rows and of devices and dtypes without attention to pages.
   std::unique_ptr<nn::AttentionCache> make_cache(int64_t capacity) const;
   /// Logits [V] of what follows the last token of the first row of `pass`, which has a cache, of make_cache(): on all

@@ -58,6 +58,8 @@ Embedder::Embedder(distributed::DistributedModel& distributed, const EmbedOption
   const std::string& family = model.shape.architecture->name;
   require(task.reads == models::Reads::Tokens, "embed", "texts are embedded by models that read them: got a ", family,
           ", which ", task.purpose());
+  require(task.objective != models::Objective::Target, "embed", "texts are embedded by models of one stack: got a ",
+          family, ", whose blocks read a source and an answer");
   const bool by_head = options.pooling == Pooling::Pooler;
   require(!by_head || has_pooler(distributed.parameters()), "embed", "pooling `pooler` needs a BERT that has one: got ",
           task.generates() ? "a " : "hidden tokens as the objective of a ", family, "; use cls, mean, max or last");

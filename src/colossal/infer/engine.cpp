@@ -36,11 +36,10 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
           "many texts at once are continued by models that are asked for the next token: got a ",
           decoding.shape.architecture->name, ", which ", task.purpose(), "; give it one prompt");
   const nn::Parameters::Options& options = model.parameters().options();
-  require(
-      decoding.batch_parts == 1 && !model.spreads_cache() && ops::has_paged_attention(options.device, options.dtype),
-      "engine",
-      "many requests at once run on the CPU in fp64, fp32 or bf16, under layouts that deal out neither rows nor "
-      "tokens: use tensor parallelism of mode 1d, pipelines, or one request");
+  require(decoding.batch_parts == 1 && !model.spreads_cache() && nn::PagedCache::serves(options.device, options.dtype),
+          "engine",
+          "many requests at once run on the CPU in fp64, fp32 or bf16, under layouts that deal out neither rows nor "
+          "tokens: use tensor parallelism of mode 1d, pipelines, or one request");
   return model;
 }
 

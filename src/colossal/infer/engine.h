@@ -45,8 +45,8 @@ class Engine {
   ///                    without attention to pages, a cache that holds no block.
   Engine(distributed::DistributedModel& model, const EngineOptions& options);
 
-  /// Returns its id, counted from 0. Errors ("engine"): ids outside the vocabulary, an empty prompt, one longer than the
-  ///                                   model's positions, more tokens than the cache holds. ("sampling"): options.
+  /// Returns its id, counted from 0. Errors ("engine"): ids outside the vocabulary, an empty prompt, one longer than
+  ///                                   the model's positions, more tokens than the cache holds. ("sampling"): options.
   int64_t add(const Request& request);
   /// Its blocks are free at once; an event says so with the next step. Errors ("engine"): an unknown id.
   void cancel(int64_t id);

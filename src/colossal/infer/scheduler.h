@@ -46,9 +46,9 @@ class Scheduler {
 
   /// Errors ("engine"): an id that is there; no tokens; more tokens, with `most_new`, than all blocks hold.
   void add(int64_t id, std::vector<int64_t> tokens, int64_t most_new);
-  /// The runs of a step, whose blocks hold their tokens once it has run: of requests that run, by age, then of new ones.
-  /// So whoever continues has its token, and what is left of the step takes in the prompt that came last. Where blocks
-  /// lack, the youngest gives up its own and begins again later, before those that wait.
+  /// The runs of a step, whose blocks hold their tokens once it has run: of requests that run, by age, then of new
+  /// ones. So whoever continues has its token, and what is left of the step takes in the prompt that came last. Where
+  /// blocks lack, the youngest gives up its own and begins again later, before those that wait.
   std::vector<Run> next();
   /// A token that follows all of a request's. Errors ("engine"): an unknown id.
   void append(int64_t id, int64_t token);

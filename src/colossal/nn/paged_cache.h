@@ -24,6 +24,8 @@ namespace colossal::nn {
 /// Thread safety: none.
 class PagedCache final : public AttentionCache {
  public:
+  /// Whether there is attention to pages there.
+  static bool serves(at::Device device, at::ScalarType dtype) { return ops::has_paged_attention(device, dtype); }
   PagedCache(int64_t pages, int64_t page_tokens) : count_(pages), page_tokens_(page_tokens) {}
   /// One that has taken a sequence, with pages for `capacity` tokens.
   static std::unique_ptr<PagedCache> of_one_sequence(int64_t capacity);

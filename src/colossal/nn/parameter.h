@@ -65,7 +65,7 @@ class Parameters {
     /// A model then never exists whole on a rank that keeps a share of it.
     bool without_memory = false;
     /// What multiplies in the linear layer of `weight`, made of the product of its layout; null: that one. Asked for
-    /// the weights that are here, of layers inside blocks (hidden matrices) and of the logits of language models' heads.
+    /// the weights that are here: of layers inside blocks (hidden matrices), and of the logits of language models.
     using ProductOf =
         std::function<std::shared_ptr<const Product>(std::shared_ptr<const Product> product, const Parameter& weight)>;
     ProductOf product{};
