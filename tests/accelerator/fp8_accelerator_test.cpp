@@ -45,7 +45,7 @@ Result run(const Case& c, double factor = 1) {
     return (normal(shape, seed) * factor).to(c.type).to(test::accelerator());
   };
   const at::Tensor x = there({c.rows, c.in}, 1).requires_grad_(), dy = there({c.rows, c.out}, 4);
-  const Parameter weight{.name = "w", .value = there({c.out, c.in}, 2).requires_grad_()};
+  const Parameter weight{.name = "w", .value = there({c.out, c.in}, 2).requires_grad_(), .hidden_matrix = true};
   const at::Tensor bias = c.bias ? there({c.out}, 3).requires_grad_() : at::Tensor();
   Fp8Layers fp8(c.recipe);
   const auto product = fp8.wrap({std::shared_ptr<void>(), &serial_product()}, weight);
@@ -125,7 +125,7 @@ Tensors split_layers() {
     };
     Fp8Layers fp8({});
     for (const auto& inner : {layout.expand.product, layout.contract.product}) {
-      const Parameter weight{.name = "w", .value = there({16, 48}, 2)};
+      const Parameter weight{.name = "w", .value = there({16, 48}, 2), .hidden_matrix = true};
       const auto product = fp8.wrap(inner, weight);
       Product::Saved saved;
       const at::Tensor x = there({32, 48}, 1), bias = there({16}, 3), dy = there({32, 16}, 4);
