@@ -74,38 +74,20 @@ inline void write_panel(const PanelProduct& p, int64_t rows, PanelSums& sums) {
   }
 }
 
-template <int Rows, int Vectors>
-inline void float_part(const float* x, int64_t pitch, const float* w, int64_t inputs, float (*out)[kOutputs]) {
-  Vec<float> sums[Rows][Vectors] = {};
-  for (int64_t k = 0; k < inputs; ++k) {
-    Vec<float> weights[Vectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) weights[v] = load(w + k * kOutputs + v * kLanes<float>, Whole{});
-#pragma GCC unroll 12
-    for (int i = 0; i < Rows; ++i) {
-      const Vec<float> number = splat<float>(x[k * pitch + i]);
-#pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[i][v] += number * weights[v];
-    }
-  }
-#pragma GCC unroll 12
-  for (int i = 0; i < Rows; ++i)
-#pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) store(out[i] + v * kLanes<float>, sums[i][v], Whole{});
-}
-
-void multiply_float(const PanelProduct& p, int64_t rows) {
-  PanelSums sums;
-  for_parts(rows, [&](int64_t row, auto count, int first, auto vectors) {
-    float_part<decltype(count)::value, decltype(vectors)::value>(
-        static_cast<const float*>(p.tile) + row, rows, static_cast<const float*>(p.panel) + first * kLanes<float>,
-        p.inputs, reinterpret_cast<float (*)[kOutputs]>(&sums.of[row][first * kLanes<float>]));
-  });
-  write_panel(p, rows, sums);
-}
+// One number a lane.
+struct Single {
+  using Stored = float;
+  static constexpr int64_t kInputs = 1;
+  Vec<float> value;
+  static Single weights(const float* p) { return {load(p, Whole{})}; }
+  static Single number(const float* p) { return {splat<float>(*p)}; }
+  static Vec<float> add(Vec<float> sum, Single a, Single b) { return sum + b.value * a.value; }
+};
 
 // Two neighbours of bf16 a lane, products added in fp32.
 struct Pairs {
+  using Stored = uint32_t;
+  static constexpr int64_t kInputs = 2;
 #if defined(__AVX512BF16__)
   __m512bh bits;
   static Pairs weights(const uint32_t* p) { return {(__m512bh)load_bytes<__m512i>(p)}; }
@@ -125,18 +107,19 @@ struct Pairs {
 #endif
 };
 
-template <int Rows, int Vectors>
-inline void bf16_part(const uint32_t* x, int64_t pitch, const uint32_t* w, int64_t pairs, float (*out)[kOutputs]) {
+template <class Number, int Rows, int Vectors>
+inline void numbers_part(const typename Number::Stored* x, int64_t pitch, const typename Number::Stored* w,
+                         int64_t count, float (*out)[kOutputs]) {
   Vec<float> sums[Rows][Vectors] = {};
-  for (int64_t k = 0; k < pairs; ++k) {
-    Pairs weights[Vectors];
+  for (int64_t k = 0; k < count; ++k) {
+    Number weights[Vectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < Vectors; ++v) weights[v] = Pairs::weights(w + k * kOutputs + v * kLanes<float>);
+    for (int v = 0; v < Vectors; ++v) weights[v] = Number::weights(w + k * kOutputs + v * kLanes<float>);
 #pragma GCC unroll 12
     for (int i = 0; i < Rows; ++i) {
-      const Pairs number = Pairs::number(x + k * pitch + i);
+      const Number number = Number::number(x + k * pitch + i);
 #pragma GCC unroll 8
-      for (int v = 0; v < Vectors; ++v) sums[i][v] = Pairs::add(sums[i][v], weights[v], number);
+      for (int v = 0; v < Vectors; ++v) sums[i][v] = Number::add(sums[i][v], weights[v], number);
     }
   }
 #pragma GCC unroll 12
@@ -145,12 +128,14 @@ inline void bf16_part(const uint32_t* x, int64_t pitch, const uint32_t* w, int64
     for (int v = 0; v < Vectors; ++v) store(out[i] + v * kLanes<float>, sums[i][v], Whole{});
 }
 
-void multiply_bf16(const PanelProduct& p, int64_t rows) {
+template <class Number>
+void multiply_numbers(const PanelProduct& p, int64_t rows) {
+  using Stored = typename Number::Stored;
   PanelSums sums;
   for_parts(rows, [&](int64_t row, auto count, int first, auto vectors) {
-    bf16_part<decltype(count)::value, decltype(vectors)::value>(
-        static_cast<const uint32_t*>(p.tile) + row, rows, static_cast<const uint32_t*>(p.panel) + first * kLanes<float>,
-        p.inputs / 2, reinterpret_cast<float (*)[kOutputs]>(&sums.of[row][first * kLanes<float>]));
+    numbers_part<Number, decltype(count)::value, decltype(vectors)::value>(
+        static_cast<const Stored*>(p.tile) + row, rows, static_cast<const Stored*>(p.panel) + first * kLanes<float>,
+        p.inputs / Number::kInputs, reinterpret_cast<float (*)[kOutputs]>(&sums.of[row][first * kLanes<float>]));
   });
   write_panel(p, rows, sums);
 }
@@ -320,8 +305,8 @@ void encode_row(const float* x, int64_t inputs, int64_t group, int8_t* codes, fl
 
 extern const PrepackedKernels COLOSSAL_PREPACKED;
 const PrepackedKernels COLOSSAL_PREPACKED{.name = COLOSSAL_PREPACKED_NAME,
-                                          .multiply_float = multiply_float,
-                                          .multiply_bf16 = multiply_bf16,
+                                          .multiply_float = multiply_numbers<Single>,
+                                          .multiply_bf16 = multiply_numbers<Pairs>,
                                           .multiply_int8 = multiply_codes<8>,
                                           .multiply_int4 = multiply_codes<4>,
                                           .encode_row = encode_row};
