@@ -1,6 +1,7 @@
 #include "colossal/cli/generate.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 
 #include "colossal/base/error.h"
@@ -43,6 +44,7 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
                    .sampling = request.sampling,
                    .weights = saved.weights.get()},
                   [&](int64_t id) {
+                    if (std::find(saved.end_ids.begin(), saved.end_ids.end(), id) != saved.end_ids.end()) return false;
                     show(request.ids ? std::to_string(id) + "\n" : stream.push(id));
                     return true;
                   });

@@ -126,7 +126,7 @@ int with_model(const ModelOptions& options, const std::string& command, const Ar
     const run::SavedModel saved =
         run::load_model(options.from, mesh, layout, comm::choose_device(options.device, world->local_rank()),
                         loading_of(options), models ? *models : models::built_in());
-    return work({*world, saved});
+    return work({*world, mesh, saved});
   });
 }
 

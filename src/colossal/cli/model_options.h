@@ -12,6 +12,7 @@
 #include <string>
 
 #include "colossal/cli/arguments.h"
+#include "colossal/comm/mesh.h"
 #include "colossal/comm/world.h"
 #include "colossal/infer/engine.h"
 #include "colossal/models/registry.h"
@@ -45,6 +46,7 @@ void check_model_options(const ModelOptions& options);
 /// What a rank has.
 struct LoadedModel {
   comm::World& world;
+  comm::Mesh& mesh;
   const run::SavedModel& saved;
   /// Of all ranks this one talks to the user.
   bool speaks() const { return world.rank() == 0; }
