@@ -1,4 +1,5 @@
-// Conversations: what is asked is what the template writes, answers go into it, and what cannot be asked changes nothing.
+// Conversations: what is asked is what the template writes, answers go into it, and what cannot be asked changes
+// nothing.
 #include "colossal/infer/conversation.h"
 
 #include <gmock/gmock.h>
