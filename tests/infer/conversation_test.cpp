@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/complaint.h"
+#include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/run/saved_model.h"
@@ -101,6 +102,12 @@ TEST_F(Conversation, WhatCannotBeAskedChangesNothing) {
     EXPECT_THAT(test::complaint([&] { conversation.answer(std::string(5000, 'x'), forever); }),
                 HasSubstr("must fit the model's positions"));
     EXPECT_EQ(conversation.messages(), before);
+    EXPECT_THAT(test::complaint([&] {
+                  conversation.answer("M", [](const std::string&) -> bool { throw Error("test", "no more paper"); });
+                }),
+                HasSubstr("no more paper"));
+    EXPECT_EQ(conversation.messages(), before);
+    while (engine.has_work()) engine.step();
     const text::ChatTemplate strict("{% if messages|length > 1 %}{{ raise_exception('one only') }}{% endif %}x");
     infer::Conversation refused(engine, *saved.tokenizer, strict, {}, {.max_tokens = 2});
     refused.answer("Hi", forever);

@@ -115,14 +115,12 @@ int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const te
         if (speaks) terminal.show(piece);
         return !(is_alone && stop_requested());  // a signal does not reach all ranks at one token
       });
-      if (!speaks) continue;
-      terminal.show("\n");
-      tell_end(ended, request);
-      if (is_alone) forget_interrupt();
+      if (speaks) terminal.show("\n"), tell_end(ended, request);
     } catch (const Error& error) {
       // Of what was said, the same on every rank: the conversation goes on as it was.
       if (speaks) say(error.what());
     }
+    if (is_alone) forget_interrupt();
   }
 }
 

@@ -49,16 +49,22 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
   };
   Ended ended = Ended::No;
   bool is_wanted = true;
-  while (ended == Ended::No) {
-    for (const Engine::Event& event : engine_.step()) {
-      if (event.id != id) continue;
-      if (event.token >= 0) ++tokens_, is_wanted = take(stream.push(event.token)) && is_wanted;
-      ended = event.ended;
+  try {
+    while (ended == Ended::No) {
+      for (const Engine::Event& event : engine_.step()) {
+        if (event.id != id) continue;
+        ended = event.ended;
+        if (event.token >= 0) ++tokens_, is_wanted = take(stream.push(event.token)) && is_wanted;
+      }
+      if (!is_wanted && ended == Ended::No) {
+        engine_.cancel(id);
+        is_wanted = true;  // an event with the next step says that it ended
+      }
     }
-    if (!is_wanted && ended == Ended::No) {
-      engine_.cancel(id);
-      is_wanted = true;  // an event with the next step says that it ended
-    }
+  } catch (...) {
+    if (ended == Ended::No) engine_.cancel(id);
+    messages_ = before;
+    throw;
   }
   take(stream.finish());
   messages_.push_back({{"role", "assistant"}, {"content", answer}});

@@ -33,8 +33,8 @@ class Conversation {
 
   /// Calls `emit` with the answer, piece by piece, as far as it can be printed, until that returns false: the answer
   /// then ends there. Returns how it ended.
-  /// Errors: those of the template and of Engine::add(), a conversation that no longer fits for instance; the
-  ///         conversation is then what it was before.
+  /// Errors: those of the template and of Engine::add(), a conversation that no longer fits for instance, those of the
+  ///         tokenizer and of `emit`; the conversation is then what it was before.
   Ended answer(const std::string& said, const std::function<bool(const std::string&)>& emit);
   /// Forgets all but the system message, which may be another: empty means none.
   void begin(const std::string& system);
