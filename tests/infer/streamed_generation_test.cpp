@@ -6,6 +6,9 @@
 #include <filesystem>
 
 #include "colossal/base/error.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/infer/engine.h"
+#include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
 #include "support/ranks_values.h"
 #include "support/temporary_folder.h"
@@ -64,6 +67,49 @@ TEST_P(StreamedGeneration, SaysTheSameOverRanksAndInEveryPrecision) {
     EXPECT_GT(got.counts.bytes_read, 0) << i;
     asked.memory.host -= 4096;
     EXPECT_THAT(test::thrown_message([&] { generated(asked); }), testing::HasSubstr("the smallest that works is")) << i;
+  }
+}
+
+/// Many texts at once, and how they came.
+struct Together {
+  std::vector<std::vector<int64_t>> tokens;
+  memory::TieredHome::Counts counts;
+  int64_t steps = 0;
+};
+
+Together together(const Asked& asked) {
+  Together all;
+  comm::run_ranks(static_cast<int>(asked.layout.ranks()), [&](comm::World& world) {
+    comm::Mesh mesh(world, asked.layout.axes());
+    const run::SavedModel saved = run::load_model(asked.from, mesh, asked.layout, at::kCPU,
+                                                  {.tokenizer = "bytes", .dtype = asked.dtype, .memory = asked.memory});
+    Engine engine(*saved.model, {.cache_bytes = 1 << 20, .block_tokens = 16, .weights = saved.weights.get()});
+    std::vector<std::vector<int64_t>> tokens(4);
+    for (size_t i = 0; i < tokens.size(); ++i)
+      engine.add({.prompt = std::vector<int64_t>(3 * i + 1, 70 + static_cast<int64_t>(i)), .max_tokens = kNew});
+    int64_t steps = 0;
+    for (; engine.has_work(); ++steps)
+      for (const Engine::Event& event : engine.step()) tokens[static_cast<size_t>(event.id)].push_back(event.token);
+    if (world.rank() != 0) return;
+    all.tokens = tokens, all.steps = steps;
+    if (saved.weights) all.counts = saved.weights->tiers().counts();
+  });
+  return all;
+}
+
+TEST_P(StreamedGeneration, AnswersManyTextsFromOneReadingOfTheWeights) {
+  for (const int64_t ranks : {1, 2}) {
+    Asked asked{folder / "run"};
+    asked.layout.tensor.size = ranks;
+    const Together want = together(asked);
+    asked.memory = in_tiers(0, folder / "disk");
+    asked.memory.host = least_of(asked);
+    const Together got = together(asked);
+    EXPECT_EQ(got.tokens, want.tokens) << ranks;
+    EXPECT_EQ(got.steps, kNew) << "the texts, one beside another";
+    const int64_t travel = got.counts.host_bytes + got.counts.disk_bytes, here = got.counts.peak_host_bytes;
+    EXPECT_LE(got.counts.bytes_read, got.steps * travel + here) << ranks;
+    EXPECT_GE(got.counts.bytes_read, got.steps * (travel - here)) << ranks;
   }
 }
 

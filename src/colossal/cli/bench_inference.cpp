@@ -111,6 +111,7 @@ Json results(const InferenceRequest& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   const int64_t words = saved.model->decoding_model().shape.vocabulary;
   infer::EngineOptions options = request.engine;
+  options.weights = saved.weights.get();
   options.keeps_prefixes = false;  // prompts of the next round are read as those of the first were
   infer::Engine engine(*saved.model, options);
   Json result{{"model", saved.model->decoding_model().shape.architecture->name},

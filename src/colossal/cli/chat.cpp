@@ -90,7 +90,9 @@ void tell_end(infer::Ended ended, const ChatRequest& request) {
 
 int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const text::ChatTemplate& chat_template) {
   const run::SavedModel& saved = loaded.saved;
-  infer::Engine engine(*saved.model, request.engine);
+  infer::EngineOptions options = request.engine;
+  options.weights = saved.weights.get();
+  infer::Engine engine(*saved.model, options);
   infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, request.conversation);
   const bool speaks = loaded.speaks(), is_alone = loaded.world.size() == 1;
   Terminal terminal;

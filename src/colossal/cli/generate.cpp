@@ -25,8 +25,9 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   const bool prints = loaded.speaks();
   if (!request.prompts.empty()) {
-    generate_prompts(saved, read_prompts(request.prompts),
-                     {request.engine, request.max_tokens, request.sampling, prints});
+    infer::EngineOptions engine = request.engine;
+    engine.weights = saved.weights.get();
+    generate_prompts(saved, read_prompts(request.prompts), {engine, request.max_tokens, request.sampling, prints});
     return 0;
   }
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
@@ -77,8 +78,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
   check_model_options(r.model);
   require(r.prompt.empty() != r.prompts.empty(), "generate", "give one of --prompt and --prompts");
-  require(r.prompts.empty() || (!r.ids && !r.model.memory.has_tiers()), "generate",
-          "with --prompts weights lie in memory and texts are printed: leave out --ids and the keys of memory");
+  require(r.prompts.empty() || !r.ids, "generate", "with --prompts texts are printed: leave out --ids");
   if (!r.prompts.empty()) read_prompts(r.prompts);  // refuses a bad file before any rank starts
   return with_model(r.model, "generate", arguments, models,
                     [&](const LoadedModel& loaded) { return generate_as_rank(r, loaded); });

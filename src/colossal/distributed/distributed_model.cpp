@@ -9,7 +9,6 @@
 #include "colossal/models/registry.h"
 #include "colossal/nn/encoder_decoder_cache.h"
 #include "colossal/nn/kv_cache.h"
-#include "colossal/nn/paged_cache.h"
 #include "colossal/parallel/sequence/decoding.h"
 #include "colossal/parallel/sequence/exchange.h"
 #include "colossal/parallel/sequence/spread_cache.h"
@@ -153,6 +152,13 @@ std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacit
   if (sequence_.size == 1) return std::make_unique<nn::KvCache>(capacity);
   const std::vector<std::string>& axes = prompting().layout.outside.sequence;
   return std::make_unique<parallel::SpreadCache>(capacity, mesh_.place().index(axes), mesh_.place().size(axes));
+}
+
+std::unique_ptr<nn::PagedCache> DistributedModel::make_paged_cache(int64_t pages, int64_t page_tokens) const {
+  std::vector<std::string> axes;
+  for (const comm::Mesh::Axis& axis : parallel::sequence_axes(sequence_)) axes.push_back(axis.name);
+  const ops::PageShare share{mesh_.place().index(axes), mesh_.place().size(axes)};
+  return std::make_unique<nn::PagedCache>(pages, page_tokens, share);
 }
 
 at::Tensor DistributedModel::next_logits(const Pass& pass) {

@@ -10,6 +10,7 @@
 #include "colossal/distributed/config.h"
 #include "colossal/models/model.h"
 #include "colossal/nn/attention_cache.h"
+#include "colossal/nn/paged_cache.h"
 #include "colossal/nn/parameter.h"
 #include "colossal/parallel/pipeline/executor.h"
 #include "colossal/parallel/tensor/layout.h"
@@ -57,6 +58,9 @@ class DistributedModel {
   /// with an encoder; a parallel::SpreadCache where parallel.sequence deals out tokens; else a nn::PagedCache, or a
   /// nn::KvCache of layouts that deal out rows and of devices and dtypes without attention to pages.
   std::unique_ptr<nn::AttentionCache> make_cache(int64_t capacity) const;
+  /// A cache for passes of packed sequences [batch_parts, T] through decoding_model(), all rows alike. Where
+  /// parallel.sequence deals out tokens, pages of cache_ranks() ranks hold what is one behind another in a sequence.
+  std::unique_ptr<nn::PagedCache> make_paged_cache(int64_t pages, int64_t page_tokens) const;
   /// Logits [V] of what follows the last token of the first row of `pass`, which has a cache, of make_cache(): on all
   /// ranks of the replica. step.cache is advanced.
   ///
@@ -71,8 +75,8 @@ class DistributedModel {
   /// tensor.sequence deals out tokens to ranks. Then they are of the layout without these, under which each rank has
   /// all tokens, and parallel.sequence shares out the keys and values of a cache alone.
   const models::Model& decoding_model() const { return decoding().model; }
-  /// Whether ranks of a sequence share the keys and values of a cache.
-  bool spreads_cache() const { return sequence_.size > 1; }
+  /// Ranks of a sequence that share the keys and values of a cache.
+  int64_t cache_ranks() const { return sequence_.size; }
   /// Of the layers of model(): which tokens of a batch a rank has.
   const parallel::Layout& layout() const { return training_.layout; }
   const parallel::PipelineExecutor& executor() const { return *training_.executor; }

@@ -35,11 +35,6 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
   require(task.objective == models::Objective::NextToken, "engine",
           "many texts at once are continued by models that are asked for the next token: got a ",
           decoding.shape.architecture->name, ", which ", task.purpose(), "; give it one prompt");
-  const nn::Parameters::Options& options = model.parameters().options();
-  require(decoding.batch_parts == 1 && !model.spreads_cache() && nn::PagedCache::serves(options.device, options.dtype),
-          "engine",
-          "many requests at once run on the CPU in fp64, fp32 or bf16, under layouts that deal out neither rows nor "
-          "tokens: use tensor parallelism of mode 1d, pipelines, or one request");
   return model;
 }
 
@@ -48,11 +43,12 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
 Engine::Engine(distributed::DistributedModel& model, const EngineOptions& options)
     : model_(checked(model)),
       scheduler_({.blocks = blocks_in(model, options),
-                  .block_tokens = options.block_tokens,
+                  .block_tokens = options.block_tokens * model.cache_ranks(),
                   .step_tokens = options.step_tokens,
                   .most_running = options.most_running,
                   .keeps_prefixes = options.keeps_prefixes}),
-      cache_(scheduler_.pool().blocks(), options.block_tokens) {}
+      cache_(model.make_paged_cache(scheduler_.pool().blocks(), options.block_tokens)),
+      weights_(options.weights) {}
 
 int64_t Engine::add(const Request& request) {
   const models::ModelShape& shape = model_.decoding_model().shape;
@@ -95,19 +91,26 @@ at::Tensor Engine::logits_of(const std::vector<Scheduler::Run>& step) {
     sequences.push_back({scheduler_.blocks(run.id), run.first});
     pass.sequences.lengths.push_back(run.count);
   }
-  cache_.take(std::move(sequences));
-  pass.positions = at::tensor(positions, at::kLong).unsqueeze(0);
-  pass.cache = &cache_;
+  cache_->take(std::move(sequences));
+  // made there: only logits make the host wait
+  const nn::Parameters::Options& made = model_.parameters().options();
+  const auto options = at::TensorOptions().dtype(made.dtype).device(made.device);
+  const auto there = [&](const std::vector<int64_t>& numbers) { return at::tensor(numbers, options.dtype(at::kLong)); };
   const models::Model& model = model_.decoding_model();
-  const at::Tensor wanted = at::tensor(last, at::kLong);
-  const auto like = at::TensorOptions().dtype(model_.parameters().options().dtype);
-  return model_.everywhere(
-      {at::tensor(ids, at::kLong).unsqueeze(0), pass},
+  // a layout that splits the batch gets copies of the row, of which the first counts
+  const int64_t rows = model.batch_parts;
+  pass.positions = there(positions).repeat({rows, 1});
+  pass.cache = cache_.get();
+  const at::Tensor wanted = there(last);
+  const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
+  at::Tensor logits = model_.everywhere(
+      {there(ids).repeat({rows, 1}), pass},
       [&](int, const at::Tensor& hidden, const nn::Step& own) {
-        if (last.empty()) return at::empty({0, model.shape.vocabulary}, like);
-        return model.head->logits(hidden.index_select(1, wanted), own)[0];
+        return last.empty() ? none : model.head->logits(hidden.index_select(1, wanted), own)[0];
       },
-      at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, like));
+      none);
+  if (weights_) weights_->end_pass();
+  return logits;
 }
 
 Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {

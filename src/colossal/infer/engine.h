@@ -17,21 +17,27 @@
 #include "colossal/infer/request.h"
 #include "colossal/infer/scheduler.h"
 #include "colossal/nn/paged_cache.h"
+#include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
 
 struct EngineOptions {
-  int64_t cache_bytes = int64_t{1} << 30;  ///< of keys and values on a rank
-  int64_t block_tokens = 64;               ///< a multiple of ops::kPageUnit
-  int64_t step_tokens = 512;               ///< of all requests in a step, at most
-  int64_t most_running = 256;              ///< requests that have blocks at a time
-  bool keeps_prefixes = true;              ///< what requests begin with alike is computed once
+  int64_t cache_bytes = int64_t{1} << 30;   ///< of keys and values on a rank
+  int64_t block_tokens = 64;                ///< that a rank has of a block: a multiple of ops::kPageUnit
+  int64_t step_tokens = 512;                ///< of all requests in a step, at most
+  int64_t most_running = 256;               ///< requests that have blocks at a time
+  bool keeps_prefixes = true;               ///< what requests begin with alike is computed once
+  run::StreamedWeights* weights = nullptr;  ///< the model's, where they come and go
 };
 
+/// Layouts:       all of them. Those that deal out rows are given copies of the packed row, and each of their parts
+///                computes the same. Where parallel.sequence deals out tokens, its ranks share keys and values, a page
+///                of each block for each of them; everything else of a step they all compute.
 /// Communication: a step is a forward pass of the model (DistributedModel::everywhere), of at most step_tokens tokens;
 ///                all ranks of a layout must add and cancel the same requests in the same order.
-/// Numbers:       with packed weights (nn::PrepackedLayers) a request's tokens are the same bits whatever else runs, is
-///                preempted or is found in blocks; with others the products of LibTorch may differ in the last bits.
+/// Numbers:       with packed weights (nn::PrepackedLayers) and our kernel of attention (ops::has_paged_attention) a
+///                request's tokens are the same bits whatever else runs, is preempted or is found in blocks; otherwise
+///                products of LibTorch may differ in the last bits.
 /// Thread safety: none.
 class Engine {
  public:
@@ -41,8 +47,7 @@ class Engine {
     Ended ended;
   };
 
-  /// Errors ("engine"): a model that continues no text, a layout that deals out rows or tokens, a device or dtype
-  ///                    without attention to pages, a cache that holds no block.
+  /// Errors ("engine"): a model that continues no text, a cache that holds no block.
   Engine(distributed::DistributedModel& model, const EngineOptions& options);
 
   /// Returns its id, counted from 0. Errors ("engine"): ids outside the vocabulary, an empty prompt, one longer than
@@ -50,7 +55,7 @@ class Engine {
   int64_t add(const Request& request);
   /// Its blocks are free at once; an event says so with the next step. Errors ("engine"): an unknown id.
   void cancel(int64_t id);
-  /// Runs what the scheduler says; events in the order of requests.
+  /// Runs what the scheduler says; events in the order of requests. Errors: those of StreamedWeights::end_pass().
   std::vector<Event> step();
   bool has_work() const { return scheduler_.has_work() || !ended_.empty(); }
 
@@ -69,7 +74,8 @@ class Engine {
 
   distributed::DistributedModel& model_;
   Scheduler scheduler_;
-  nn::PagedCache cache_;
+  std::unique_ptr<nn::PagedCache> cache_;
+  run::StreamedWeights* weights_;
   std::map<int64_t, Running> running_;
   std::vector<Event> ended_;  // cancelled, or of no new tokens: not yet told
   int64_t next_id_ = 0;

@@ -42,8 +42,14 @@ KeysValues PagedCache::append(int64_t layer, const at::Tensor& k, const at::Tens
   ops::Pages& pages = layers_[layer];
   if (!pages.k.defined())
     pages = ops::make_pages(count_, page_tokens_, k.size(2), k.size(3), k.options().requires_grad(false));
-  ops::write_pages(pages, sequences_, k[0], v[0], added(step, k.size(1)));
+  const std::vector<int64_t> lengths = added(step, k.size(1));
   KeysValues held;
+  if (share_.ranks == 1) {
+    ops::write_pages(pages, sequences_, k[0], v[0], lengths);
+  } else {
+    ops::write_pages_reference(pages, sequences_, k[0], v[0], lengths, share_);
+    held.part.emplace();
+  }
   held.paged = {&pages, &sequences_};
   return held;
 }

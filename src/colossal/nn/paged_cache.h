@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "colossal/nn/attention_cache.h"
-#include "colossal/ops/paged_attention.h"
+#include "colossal/ops/paged_attention_reference.h"
 
 namespace colossal::nn {
 
-/// What append() gives back are pages (KeysValues::paged).
+/// What append() gives back are pages (KeysValues::paged); of a share of the sequences, for an attention that merges
+/// what ranks have (parallel/sequence/decoding.h), with an empty KeysValues::part.
 ///
 /// Errors ("paged_cache"): steps of more than one row, or of other numbers of sequences than were taken; those of
 ///                         ops::write_pages.
@@ -24,9 +25,10 @@ namespace colossal::nn {
 /// Thread safety: none.
 class PagedCache final : public AttentionCache {
  public:
-  /// Whether there is attention to pages there.
+  /// Whether there is a kernel for attention to pages there.
   static bool serves(at::Device device, at::ScalarType dtype) { return ops::has_paged_attention(device, dtype); }
-  PagedCache(int64_t pages, int64_t page_tokens) : count_(pages), page_tokens_(page_tokens) {}
+  PagedCache(int64_t pages, int64_t page_tokens, ops::PageShare share = {})
+      : count_(pages), page_tokens_(page_tokens), share_(share) {}
   /// One that has taken a sequence, with pages for `capacity` tokens.
   static std::unique_ptr<PagedCache> of_one_sequence(int64_t capacity);
   void take(std::vector<ops::PagedSequence> sequences);
@@ -38,6 +40,7 @@ class PagedCache final : public AttentionCache {
   std::vector<int64_t> added(const Step& step, int64_t tokens) const;
 
   int64_t count_, page_tokens_;
+  ops::PageShare share_;
   std::vector<ops::PagedSequence> sequences_;
   std::vector<int64_t> lengths_;
   std::vector<ops::Pages> layers_;  // without pages where the rank has none

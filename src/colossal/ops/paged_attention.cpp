@@ -5,37 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/lazy_zeros.h"
+#include "colossal/ops/paged_attention_reference.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
 namespace {
-
-void check_pages(const Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& tokens,
-                 const std::vector<int64_t>& lengths) {
-  require(has_kernel(pages.k) && tokens.scalar_type() == pages.k.scalar_type() && tokens.is_cpu(), "paged_attention",
-          "pages and tokens must be fp64, fp32 or bf16 of the CPU, alike: got ", toString(tokens.scalar_type()),
-          " and pages of ", toString(pages.k.scalar_type()));
-  require(lengths.size() == sequences.size() && tokens.dim() == 3 && tokens.size(2) == pages.size &&
-              std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == tokens.size(0),
-          "paged_attention", "tokens must be [T, heads, ", pages.size, "] with a length for each of ", sequences.size(),
-          " sequences, T together");
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    const PagedSequence& s = sequences[i];
-    require(
-        lengths[i] >= 0 && s.held >= 0 && s.held + lengths[i] <= static_cast<int64_t>(s.pages.size()) * pages.tokens(),
-        "paged_attention", "a sequence must have pages for all its tokens: got ", s.pages.size(), " of ",
-        pages.tokens(), " for ", s.held, " and ", lengths[i]);
-    for (const int32_t page : s.pages)
-      require(page >= 0 && page < pages.count(), "paged_attention", "pages must be among ", pages.count(), ": got ",
-              page);
-  }
-}
 
 template <class T>
 void write_head(const Pages& pages, const PagedSequence& s, const T* k, const T* v, int64_t token_stride, int64_t count,
@@ -86,8 +65,10 @@ Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, 
 
 void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& lengths) {
-  check_pages(pages, sequences, k, lengths);
-  check_pages(pages, sequences, v, lengths);
+  if (!has_paged_attention(pages.k.device(), pages.k.scalar_type()))
+    return write_pages_reference(pages, sequences, k, v, lengths);
+  check_paged_tokens(pages, sequences, k, lengths);
+  check_paged_tokens(pages, sequences, v, lengths);
   const int64_t heads = pages.kv_heads();
   require(k.size(1) == heads && v.size(1) == heads, "paged_attention", "keys and values must have the pages' ", heads,
           " heads: got ", k.size(1), " and ", v.size(1));
@@ -108,7 +89,11 @@ void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, cons
 
 at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::vector<PagedSequence>& sequences,
                            const std::vector<int64_t>& lengths, const PagedMask& mask) {
-  check_pages(pages, sequences, q, lengths);
+  if (!has_paged_attention(pages.k.device(), pages.k.scalar_type())) {
+    const at::Tensor out = paged_attention_reference(q, pages, sequences, lengths, mask).out[0].transpose(0, 1);
+    return out.to(q.scalar_type()).contiguous();
+  }
+  check_paged_tokens(pages, sequences, q, lengths);
   const int64_t heads = q.size(1), kv_heads = pages.kv_heads();
   require(heads % kv_heads == 0, "paged_attention", "heads must be a multiple of the pages' ", kv_heads, ": got ",
           heads);

@@ -28,7 +28,7 @@ struct Pages {
   int64_t tokens() const { return k.size(3); }  ///< of a page
 };
 
-/// CPU; fp64, fp32, bf16.
+/// Of our kernel: CPU; fp64, fp32, bf16. Elsewhere the functions here are those of paged_attention_reference.h.
 bool has_paged_attention(at::Device device, at::ScalarType dtype);
 
 /// Zeros, which take memory where tokens are written (ops/lazy_zeros.h).
@@ -53,7 +53,7 @@ struct PagedMask {
 void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& lengths);
 
-/// q [T, N, D], the queries of these tokens, after write_pages() -> [T, N, D]. CPU; fp64, fp32, bf16, one dtype.
+/// q [T, N, D], the queries of these tokens, after write_pages() -> [T, N, D].
 /// Cost: of a query its keys and values are read once; queries of a sequence share a reading by kPagedRows / group.
 /// Errors ("paged_attention"): shapes, dtypes and tables that do not fit together.
 at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::vector<PagedSequence>& sequences,

@@ -8,6 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/paged_attention_reference.h"
 #include "colossal/ops/partial_attention.h"
 
 namespace colossal::parallel {
@@ -58,6 +59,13 @@ class SpreadAttention final : public nn::Attention {
     require(held.part.has_value(), "parallel",
             "ranks of parallel.sequence share a cache: got one of whole sequences; use the one that "
             "DistributedModel::make_cache gives");
+    if (held.paged.pages) {
+      const ops::PagedMask mask{options_.scale, options_.window, slopes_, options_.soft_cap};
+      const ops::PartialAttention own =
+          ops::paged_attention_reference(heads.q[0], *held.paged.pages, *held.paged.sequences,
+                                         step.sequences.in(heads.q.size(1)), mask, {ranks_.rank(), ranks_.size()});
+      return {merged(packed(own)).transpose(1, 2).to(heads.q.scalar_type()).flatten(2)};
+    }
     // Each query by itself: they are one, but for a prompt with fewer tokens than there are ranks.
     std::vector<at::Tensor> found;
     for (int64_t i = 0; i < heads.q.size(1); ++i)

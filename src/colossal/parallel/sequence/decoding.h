@@ -21,8 +21,9 @@ namespace colossal::parallel {
 ///                and logarithms of sums (ops::PartialAttention), B S heads (D + 1) numbers of each in fp32 (fp64 for
 ///                fp64), heads those of a rank: it sends (N - 1) B S heads (D + 1). Whatever the length of the text.
 /// Cost:          a query looks at 1 / N of the keys before it. All ranks merge in one order: bitwise equal results.
-/// Errors ("parallel"): a cache of whole sequences; documents, several sequences a row, or attention that is not
-///                      causal, beside a cache.
+///                A paged cache shared alike (nn::PagedCache) serves as well, with as many sequences a row as it took.
+/// Errors ("parallel"): a cache of whole sequences; documents, several sequences a row of a SpreadCache, or attention
+///                      that is not causal, beside a cache.
 Layout with_spread_cache(Layout layout, const SequenceConfig& config);
 
 /// hidden [B, S_own, H], what a rank has of a step under `layout` -> [B, H] of the last token, on every rank of the
