@@ -7,6 +7,7 @@
 // it. A command that is missing here fails the link.
 #include "colossal/cli/become.h"
 #include "colossal/cli/bench.h"
+#include "colossal/cli/chat.h"
 #include "colossal/cli/embed.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/generate.h"
@@ -19,6 +20,7 @@
 namespace colossal::cli {
 
 int bench(const Arguments& arguments) { become_torch("bench", arguments); }
+int chat(const Arguments& arguments, const models::Registry*) { become_torch("chat", arguments); }
 int embed(const Arguments& arguments, const models::Registry*) { become_torch("embed", arguments); }
 int export_model(const Arguments& arguments, const models::Registry*) { become_torch("export", arguments); }
 int generate(const Arguments& arguments, const models::Registry*) { become_torch("generate", arguments); }

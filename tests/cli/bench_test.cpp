@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/outcome.h"
 #include "colossal/base/file.h"
+#include "support/generated_text.h"
 #include "support/temporary_folder.h"
 
 namespace colossal::cli::bench_test {
@@ -23,12 +25,40 @@ Outcome bench(const std::vector<std::string>& words) { return run_command("bench
 TEST(Bench, ListsItsBenchmarks) {
   const auto outcome = bench({});
   EXPECT_EQ(outcome.status, 0);
-  for (const char* name : {"\n  memory ", "\n  sequence ", "\n  tensor-parallel ", "\n  zero "})
+  for (const char* name : {"\n  inference ", "\n  memory ", "\n  sequence ", "\n  tensor-parallel ", "\n  zero "})
     EXPECT_THAT(outcome.out, HasSubstr(name));
   EXPECT_EQ(bench({"--help"}).out, outcome.out);
   const auto unknown = bench({"tensor-paralel"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.err, HasSubstr("unknown benchmark `tensor-paralel`, did you mean `tensor-parallel`?"));
+}
+
+TEST(BenchInference, MeasuresAModelAloneTogetherAndUnderALoad) {
+  const test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  const std::vector<std::string> words{
+      "inference", "--from",      folder / "hf", "--cache",  "1MiB", "--prompt-tokens", "9", "--new-tokens",
+      "6",         "--sequences", "1,3",         "--rounds", "1",    "--requests",      "5"};
+  std::vector<std::string> as_json = words;
+  as_json.push_back("--json");
+  const auto outcome = bench(as_json);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto result = nlohmann::json::parse(outcome.out);
+  ASSERT_EQ(result["sequences"].size(), 2U);
+  EXPECT_EQ(result["sequences"][1]["count"], 3);
+  for (const auto& row : result["sequences"])
+    for (const char* key : {"first_token_seconds", "prompt_tokens_per_second", "tokens_per_second", "of_bound"})
+      EXPECT_GT(row[key].get<double>(), 0) << key;
+  EXPECT_EQ(result["load"]["requests"], 5);
+  for (const char* key : {"first_token_seconds", "token_seconds", "request_seconds"})
+    EXPECT_GE(result["load"][key]["p99"].get<double>(), result["load"][key]["p50"].get<double>()) << key;
+  const auto table = bench(words);
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, ContainsRegex("\n +3 .*%\n"));
+  EXPECT_THAT(table.out, HasSubstr("to the first token"));
+  const auto refused = bench({"inference", "--from", folder / "hf", "--prompt-tokens", "90"});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("must fit the model's positions"));
 }
 
 // 2 bytes for each parameter and gradient, 12 for its states; padding is a thousandth.

@@ -73,6 +73,7 @@ def check_answers(name, model):
 
 
 def check_shape(name, shape):
+    torch.manual_seed(6)  # of three seeds in ten one of the models repeats a single token, whatever the size of its weights
     config = transformers.T5Config(**shape, **({} if name == "v1.0" else {"tie_word_embeddings": False}))
     model = transformers.T5ForConditionalGeneration(config)
     folder = interop.save(name, model)

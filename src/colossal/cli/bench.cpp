@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "colossal/base/suggest.h"
+#include "colossal/cli/bench_inference.h"
 #include "colossal/cli/bench_memory.h"
 #include "colossal/cli/bench_sequence.h"
 #include "colossal/cli/bench_tensor_parallel.h"
@@ -25,6 +26,7 @@ const Benchmark kBenchmarks[] = {
      bench_tensor_parallel},
     {"sequence", "what each mode of sequence parallelism sends, keeps and computes, measured beside the formulas",
      bench_sequence},
+    {"inference", "tokens a second and latencies of a model that answers, beside what memory allows", bench_inference},
     {"memory", "the largest model that trains under budgets of host memory and disk, and what moves between them",
      bench_memory},
     {"zero", "what each stage of ZeRO sends and holds, measured beside the published formulas", bench_zero},

@@ -1,6 +1,7 @@
 #include "colossal/cli/commands.h"
 
 #include "colossal/cli/bench.h"
+#include "colossal/cli/chat.h"
 #include "colossal/cli/embed.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/generate.h"
@@ -23,6 +24,7 @@ std::vector<Command> commands(const models::Registry* models) {
   return {
       {"train", "train the model that a config file describes, on as many ranks as it asks for", with_models(train)},
       {"generate", "continue a text with a trained or a Hugging Face model", with_models(generate)},
+      {"chat", "a conversation in the terminal with a model that has a chat template", with_models(chat)},
       {"embed", "a vector for each text, by a BERT or a model that continues text", with_models(embed)},
       {"export", "write a trained model as a Hugging Face folder", with_models(export_model)},
       {"run", "start several ranks of another command on this host", run},

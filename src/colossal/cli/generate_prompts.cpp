@@ -88,10 +88,9 @@ std::vector<std::string> read_prompts(const std::string& path) {
 void generate_prompts(const run::SavedModel& saved, const std::vector<std::string>& prompts,
                       const PromptsOptions& options) {
   infer::Engine engine(*saved.model, options.engine);
-  const int64_t end = saved.tokenizer->end_id();
   for (size_t i = 0; i < prompts.size(); ++i) {
     infer::Request request{.prompt = saved.tokenizer->encode_prompt(prompts[i]), .max_tokens = options.max_tokens};
-    if (end >= 0) request.end_ids = {end};
+    request.end_ids = saved.end_ids;
     request.sampling = options.sampling;
     request.sampling.seed += static_cast<int64_t>(i);
     try {

@@ -41,6 +41,10 @@ void watch_stop_signals() {
 
 bool stop_requested() { return stop_signal != 0; }
 
+void forget_interrupt() {
+  if (stop_signal == SIGINT) stop_signal = 0;
+}
+
 int stop_status() { return stop_signal ? 128 + stop_signal : 0; }
 
 void say(const std::string& what) { std::fprintf(stderr, "colossal: %s\n", what.c_str()); }

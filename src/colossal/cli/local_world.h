@@ -29,6 +29,8 @@ std::unique_ptr<comm::World> join_ranks(int64_t timeout, const std::string& devi
 /// to end.
 void watch_stop_signals();
 bool stop_requested();
+/// SIGINT was meant for what has ended since, and is as if it had not arrived: a person stopped an answer.
+void forget_interrupt();
 /// 128 + the signal, as a shell reports it; 0 before one.
 int stop_status();
 

@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "colossal/base/error.h"
+#include "colossal/ops/parallel.h"
 
 namespace colossal::ops {
 namespace {
@@ -16,13 +19,52 @@ at::Tensor spread(const at::Tensor& of_groups, const GroupCodes& codes) {
   return of_groups.repeat_interleave(codes.group, 1).narrow(1, 0, codes.inputs());
 }
 
-/// [out, in] -> [out, groups, group], the last group filled with `filler`'s column.
-at::Tensor grouped(const at::Tensor& weight, int64_t group) {
-  const int64_t missing = (group - weight.size(1) % group) % group;
-  // Repeats its last number: that changes neither the smallest nor the largest.
-  const at::Tensor whole =
-      missing == 0 ? weight : at::cat({weight, weight.narrow(1, weight.size(1) - 1, 1).expand({-1, missing})}, 1);
-  return whole.unflatten(1, {-1, group});
+/// body(row, group, first input, number of inputs) of all groups, over threads.
+template <class Body>
+void for_groups(int64_t outputs, int64_t inputs, int64_t group, const Body& body) {
+  parallel_for(0, outputs, std::max<int64_t>(1, 32768 / inputs), [&](int64_t from, int64_t to) {
+    for (int64_t n = from; n < to; ++n)
+      for (int64_t first = 0; first < inputs; first += group)
+        body(n, first / group, first, std::min(group, inputs - first));
+  });
+}
+
+/// Of numbers without their signs, as bits: those of finite numbers are ordered as they are, and below all others.
+int32_t largest_magnitude(const float* numbers, int64_t count) {
+  int32_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    int32_t bits;
+    std::memcpy(&bits, numbers + i, 4);
+    largest = std::max(largest, bits & 0x7fffffff);
+  }
+  return largest;
+}
+
+/// The nearest whole number, of two the even one, for numbers below 2^22: the sum has no bits behind the point.
+float nearest(float x) {
+  constexpr float kShift = 12582912;  // 1.5 * 2^23
+  return (x + kShift) - kShift;
+}
+
+/// Which multiples of a scale codes stand for.
+struct Multiples {
+  float least, most;
+  float origin;  ///< of code 0
+};
+
+/// The codes of a group: of the nearest multiples of `scale` above `zero`.
+void round_group(const float* numbers, int64_t count, float scale, float zero, const Multiples& multiples,
+                 uint8_t* codes) {
+  if (scale == 0) {
+    std::fill_n(codes, count, static_cast<uint8_t>(-multiples.origin));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    float multiple = (numbers[i] - zero) / scale;
+    multiple = multiple < multiples.least ? multiples.least : multiple;
+    multiple = multiple > multiples.most ? multiples.most : multiple;
+    codes[i] = static_cast<uint8_t>(static_cast<int32_t>(nearest(multiple) - multiples.origin));
+  }
 }
 
 }  // namespace
@@ -67,22 +109,42 @@ GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& optio
   require(!options.minima || options.bits == 4, "quantization", "minima are of codes of 4 bits: got ", options.bits);
   require((options.bits == 8 || options.bits == 4) && options.group >= 8 && options.group % 8 == 0, "quantization",
           "codes must have 8 or 4 bits, and groups a multiple of 8 inputs: got ", options.bits, " and ", options.group);
-  const at::Tensor w = grouped(weight.to(at::kFloat), options.group);
-  require(at::isfinite(w).all().item<bool>(), "quantization", "weights must be finite");
-  GroupCodes out{.bits = options.bits, .group = options.group};
-  at::Tensor codes;
+  const at::Tensor w = weight.to(at::kFloat).contiguous();
+  const int64_t outputs = w.size(0), inputs = w.size(1), group = options.group, groups = (inputs + group - 1) / group;
+  const auto* numbers = w.const_data_ptr<float>();
+  GroupCodes out{.bits = options.bits, .group = group};
+  out.codes = at::empty({outputs, inputs}, at::kByte);
+  const at::Tensor largest = at::empty({outputs, groups}, at::kFloat);
+  for_groups(outputs, inputs, group, [&](int64_t n, int64_t g, int64_t first, int64_t count) {
+    const int32_t bits = largest_magnitude(numbers + n * inputs + first, count);
+    std::memcpy(largest.mutable_data_ptr<float>() + n * groups + g, &bits, 4);
+  });
+  require(at::isfinite(largest).all().item<bool>(), "quantization", "weights must be finite");
+  const float half = options.bits == 8 ? 127 : 7;
   if (options.minima) {
-    const at::Tensor least = w.amin(-1).clamp_max(0), most = w.amax(-1).clamp_min(0);
+    const at::Tensor limits = at::zeros({2, outputs, groups}, at::kFloat);  // 0 is among the numbers of every group
+    auto* least = limits.mutable_data_ptr<float>();
+    for_groups(outputs, inputs, group, [&](int64_t n, int64_t g, int64_t first, int64_t count) {
+      const float* of_group = numbers + n * inputs + first;
+      float& low = least[n * groups + g];
+      float& high = least[(outputs + n) * groups + g];
+      for (int64_t i = 0; i < count; ++i) low = std::min(low, of_group[i]), high = std::max(high, of_group[i]);
+    });
     // both rounded as they are stored, by one factor, so that codes are of what they will mean
-    const at::Tensor both = through_binary16(at::stack({(most - least) / 15.0, least}));
+    const at::Tensor both = through_binary16(at::stack({(limits[1] - limits[0]) / 15.0, limits[0]}));
     out.scales = both[0].contiguous(), out.minima = both[1].contiguous();
-    codes = ((w - out.minima.unsqueeze(-1)) / out.scales.unsqueeze(-1)).nan_to_num(0, 0, 0).round().clamp(0, 15);
   } else {
-    const double half = options.bits == 8 ? 127 : 7;
-    out.scales = through_binary16(w.abs().amax(-1) / half);
-    codes = (w / out.scales.unsqueeze(-1)).nan_to_num(0, 0, 0).round().clamp(-half, half) + (half + 1);
+    out.scales = through_binary16(largest / static_cast<double>(half)).contiguous();
   }
-  out.codes = codes.flatten(1).narrow(1, 0, weight.size(1)).to(at::kByte).contiguous();
+  const auto* scales = out.scales.const_data_ptr<float>();
+  const auto* minima = options.minima ? out.minima.const_data_ptr<float>() : nullptr;
+  auto* codes = out.codes.mutable_data_ptr<uint8_t>();
+  // symmetric codes are about 2^(bits - 1), and leave the lowest one unused
+  const Multiples multiples = minima ? Multiples{0, 15, 0} : Multiples{-half, half, -half - 1};
+  for_groups(outputs, inputs, group, [&](int64_t n, int64_t g, int64_t first, int64_t count) {
+    const int64_t at = n * inputs + first, of = n * groups + g;
+    round_group(numbers + at, count, scales[of], minima ? minima[of] : 0, multiples, codes + at);
+  });
   return out;
 }
 

@@ -264,8 +264,8 @@ struct Kernels {
   /// that read it. `scratch` has paged_scratch() elements.
   void (*paged_attention)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, W* scratch);
   int64_t (*paged_scratch)(const PagedTask<T>&);
-  /// The same, bit for bit, in pieces: what a part of the keys makes, number first_part + `part`, is left in `state`, of
-  /// paged_state() elements; then the states of all parts, one behind another, become the result.
+  /// The same, bit for bit, in pieces: what a part of the keys makes, number first_part + `part`, is left in `state`,
+  /// of paged_state() elements; then the states of all parts, one behind another, become the result.
   void (*paged_part)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, int64_t part, W* state, W* scratch);
   void (*paged_merge)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, W* states);
   int64_t (*paged_state)(const PagedTask<T>&);

@@ -9,6 +9,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/lazy_zeros.h"
 #include "colossal/ops/paged_positions.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/flops.h"
@@ -204,7 +205,7 @@ Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, 
           " tokens: got ", tokens);
   const int64_t padded = (size + kPageUnit - 1) / kPageUnit * kPageUnit;
   // Zeros, not anything: a score that nobody looks at is computed all the same.
-  return {at::zeros({count, kv_heads, size, tokens}, options), at::zeros({count, kv_heads, tokens, padded}, options),
+  return {lazy_zeros({count, kv_heads, size, tokens}, options), lazy_zeros({count, kv_heads, tokens, padded}, options),
           size};
 }
 

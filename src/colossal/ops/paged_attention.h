@@ -33,7 +33,8 @@ struct Pages {
 /// CPU; fp64, fp32, bf16.
 bool has_paged_attention(at::Device device, at::ScalarType dtype);
 
-/// Zeros. Errors ("paged_attention"): pages whose tokens are no multiple of kPageUnit.
+/// Zeros, which take memory where tokens are written (ops/lazy_zeros.h).
+/// Errors ("paged_attention"): pages whose tokens are no multiple of kPageUnit.
 Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options);
 
 /// A sequence of which these pages may hold a part: page i of the table has tokens (first_page + i page_stride) *

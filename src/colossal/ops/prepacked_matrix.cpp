@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/parallel.h"
@@ -33,6 +34,21 @@ void for_panels(int64_t outputs, const Panel& panel) {
   parallel_for(0, rounded_up(outputs, kOutputs) / kOutputs, 1, [&](int64_t from, int64_t to) {
     for (int64_t index = from; index < to; ++index) panel(index);
   });
+}
+
+/// The codes of a group of one output, four bytes in each row of all outputs: four codes of 8 bits, or eight of 4, the
+/// first four in the lower halves.
+void interleave(const uint8_t* codes, int64_t group, bool eight, char* out) {
+  constexpr int64_t kRow = kOutputs * 4;
+  for (int64_t j = 0; j < group; j += eight ? 4 : 8, out += kRow) {
+    uint32_t bytes, upper;
+    std::memcpy(&bytes, codes + j, 4);
+    if (!eight) {
+      std::memcpy(&upper, codes + j + 4, 4);
+      bytes = (bytes & 0x0f0f0f0f) | (upper & 0x0f0f0f0f) << 4;
+    }
+    std::memcpy(out, &bytes, 4);
+  }
 }
 
 }  // namespace
@@ -68,20 +84,18 @@ PrepackedMatrix PrepackedMatrix::of(const at::Tensor& weight, PackedType type) {
           "prepacked", "weights must be fp32 or bf16 [out, in] of the CPU: got ", toString(weight.scalar_type()),
           " of ", weight.dim(), " dimensions");
   PrepackedMatrix packed(type, weight.size(0), weight.size(1), 0, false);
+  const at::ScalarType dtype = type == PackedType::Float ? at::kFloat : at::kBFloat16;
+  const int64_t units = packed.padded_ * c10::elementSize(dtype) / 4, missing = packed.padded_ - packed.inputs_;
   for_panels(packed.outputs_, [&](int64_t index) {
     const int64_t count = std::min(kOutputs, packed.outputs_ - index * kOutputs);
-    const at::Tensor rows = weight.narrow(0, index * kOutputs, count).to(at::kFloat).contiguous();
-    const float* in = rows.const_data_ptr<float>();
-    char* out = packed.panel(index);
-    std::memset(out, 0, packed.panel_bytes_);
-    for (int64_t n = 0; n < count; ++n)
-      for (int64_t k = 0; k < packed.inputs_; ++k) {
-        const float value = in[n * packed.inputs_ + k];
-        if (type == PackedType::Float)
-          reinterpret_cast<float*>(out)[k * kOutputs + n] = value;
-        else
-          reinterpret_cast<uint16_t*>(out)[(k / 2 * kOutputs + n) * 2 + k % 2] = c10::BFloat16(value).x;
-      }
+    at::Tensor rows = weight.narrow(0, index * kOutputs, count).to(dtype).contiguous();
+    if (missing > 0) rows = at::constant_pad_nd(rows, {0, missing});
+    // A number in fp32 or two in bf16 of each output, side by side.
+    const auto* in = static_cast<const uint32_t*>(rows.const_data_ptr());
+    auto* out = reinterpret_cast<uint32_t*>(packed.panel(index));
+    if (count < kOutputs) std::memset(out, 0, packed.panel_bytes_);
+    for (int64_t unit = 0; unit < units; ++unit)
+      for (int64_t n = 0; n < count; ++n) out[unit * kOutputs + n] = in[n * units + unit];
   });
   return packed;
 }
@@ -103,20 +117,22 @@ PrepackedMatrix::PrepackedMatrix(const GroupCodes& codes)
   const int64_t code_bytes = group_ * kOutputs / (eight ? 1 : 2), group_bytes = panel_bytes_ / groups;
   for_panels(outputs_, [&](int64_t index) {
     std::memset(panel(index), 0, panel_bytes_);  // of padding: scales are 0
-    for (int64_t n = 0; n < std::min(kOutputs, outputs_ - index * kOutputs); ++n)
-      for (int64_t k = 0; k < inputs_; ++k) {
-        const int64_t output = index * kOutputs + n, g = k / group_, j = k % group_;
+    std::vector<uint8_t> last(group_);           // of an output, with zeros behind
+    for (int64_t n = 0; n < std::min(kOutputs, outputs_ - index * kOutputs); ++n) {
+      const int64_t output = index * kOutputs + n;
+      for (int64_t g = 0; g < groups; ++g) {
         char* group = panel(index) + g * group_bytes;
-        const uint8_t value = code[output * inputs_ + k];
-        if (eight)
-          group[(j / 4 * kOutputs + n) * 4 + j % 4] = static_cast<char>(value);
-        else
-          group[(j / 8 * kOutputs + n) * 4 + j % 4] |= static_cast<char>(j % 8 < 4 ? value & 15 : (value & 15) << 4);
-        if (j > 0) continue;
+        const uint8_t* of_group = code + output * inputs_ + g * group_;
+        if (const int64_t there = inputs_ - g * group_; there < group_) {
+          std::copy_n(of_group, there, last.begin());
+          of_group = last.data();
+        }
+        interleave(of_group, group_, eight, group + n * 4);
         auto* halves = reinterpret_cast<uint16_t*>(group + code_bytes);
         halves[n] = scale[output * groups + g];
         if (minima_) halves[kOutputs + n] = minimum[output * groups + g];
       }
+    }
   });
 }
 

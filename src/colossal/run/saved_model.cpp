@@ -16,6 +16,7 @@
 #include "colossal/run/config.h"
 #include "colossal/run/data.h"
 #include "colossal/run/replaced_run.h"
+#include "colossal/text/end_tokens.h"
 
 namespace colossal::run {
 namespace {
@@ -106,6 +107,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
             loading.headless ? "embed" : "generate", folder,
             " holds no tokenizer; name one with --tokenizer: bytes, or a tokenizer.json");
     saved.tokenizer = text::make_tokenizer(tokenizer.empty() ? about.tokenizer : tokenizer);
+    saved.end_ids = text::end_ids(tokenizer == "bytes" ? "" : folder, *saved.tokenizer);  // ids of its vocabulary
   });
   nn::Parameters::Options options{.dtype = loading.dtype.value_or(about.dtype), .device = device};
   options.without_memory = true;  // nobody draws values that a file has

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "colossal/comm/mesh.h"
 #include "colossal/distributed/distributed_model.h"
@@ -40,7 +41,8 @@ struct SavedModel {
   std::unique_ptr<StreamedWeights> weights;     ///< of the model, with tiers; null: they lie where it computes
   std::unique_ptr<nn::PrepackedLayers> packed;  ///< with Loading::packing
   std::unique_ptr<text::Tokenizer> tokenizer;
-  std::string tokenizer_source;  ///< what it was made from, or would be: bytes, a folder, a tokenizer.json
+  std::vector<int64_t> end_ids{};  ///< with a tokenizer: tokens that end a text (text/end_tokens.h)
+  std::string tokenizer_source;    ///< what it was made from, or would be: bytes, a folder, a tokenizer.json
 };
 
 /// Loads the newest checkpoint of a run folder, a Hugging Face folder or a GGUF file, on a `mesh` that has the axes of

@@ -1,0 +1,228 @@
+#include "colossal/cli/bench_inference.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/cli/model_options.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/infer/served_load.h"
+#include "colossal/models/registry.h"
+#include "colossal/ops/parallel.h"
+
+namespace colossal::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct InferenceRequest {
+  ModelOptions model;
+  infer::EngineOptions engine;
+  infer::LoadOptions load{.rate = 0};
+  std::vector<int64_t> batches{1, 8};
+  int64_t rounds = 3;
+  bool as_json = false;
+};
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// Bytes a second that this rank's threads read of memory, best of a few passes over more than caches hold.
+double read_bandwidth() {
+  const std::vector<uint64_t> memory(int64_t{1} << 25, 1);  // 256 MiB
+  double best = 0;
+  std::vector<uint64_t> sums(static_cast<size_t>(ops::parallel_chunks(static_cast<int64_t>(memory.size()), 1 << 16)));
+  for (int pass = 0; pass < 5; ++pass) {
+    const double start = now();
+    ops::parallel_chunks_for(0, static_cast<int64_t>(memory.size()), 1 << 16,
+                             [&](int64_t chunk, int64_t begin, int64_t end) {
+                               sums[static_cast<size_t>(chunk)] +=
+                                   std::accumulate(memory.begin() + begin, memory.begin() + end, uint64_t{0});
+                             });
+    best = std::max(best, static_cast<double>(memory.size() * sizeof(uint64_t)) / (now() - start));
+  }
+  // sums are looked at, so that they are computed
+  return std::accumulate(sums.begin(), sums.end(), uint64_t{0}) == 0 ? 0 : best;
+}
+
+/// Of requests that are added together.
+struct Pass {
+  double first_token;  ///< seconds until all have one
+  double decode;       ///< tokens a second of all, from then until the first one ends
+};
+
+Pass measured(infer::Engine& engine, const infer::LoadOptions& load, int64_t requests, int64_t seed, int64_t words) {
+  infer::LoadOptions options = load;
+  options.rate = 1, options.requests = requests, options.seed = seed;
+  for (infer::Arrival& arrival : infer::random_arrivals(options, words)) {
+    arrival.request.prompt.resize(static_cast<size_t>(load.prompt_tokens), words / 2);
+    arrival.request.max_tokens = load.new_tokens + 1;
+    engine.add(arrival.request);
+  }
+  std::set<int64_t> begun;
+  bool all_run = false, one_ended = false;
+  int64_t tokens = 0;
+  const double start = now();
+  double first = start, end = start;
+  while (engine.has_work()) {
+    const std::vector<infer::Engine::Event> events = engine.step();
+    if (one_ended) continue;
+    end = now();
+    for (const infer::Engine::Event& event : events) {
+      begun.insert(event.id);
+      one_ended = one_ended || event.ended != infer::Ended::No;
+    }
+    if (all_run) tokens += static_cast<int64_t>(events.size());
+    if (!all_run && static_cast<int64_t>(begun.size()) == requests) all_run = true, first = end;
+  }
+  return {first - start, static_cast<double>(tokens) / (end - first)};
+}
+
+/// Medians of several passes.
+Pass typical(infer::Engine& engine, const InferenceRequest& request, int64_t requests, int64_t words) {
+  std::vector<double> first, decode;
+  for (int64_t round = 0; round < request.rounds; ++round) {
+    const Pass pass = measured(engine, request.load, requests, request.load.seed + round, words);
+    first.push_back(pass.first_token), decode.push_back(pass.decode);
+  }
+  return {infer::percentile(first, 0.5), infer::percentile(decode, 0.5)};
+}
+
+Json latencies(const std::vector<double>& seconds) {
+  if (seconds.empty()) return nullptr;
+  Json values;
+  for (const auto& [name, share] : {std::pair{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}})
+    values[name] = infer::percentile(seconds, share);
+  return values;
+}
+
+/// The clock of the first rank, told to all.
+std::function<double()> shared_clock(const LoadedModel& loaded) {
+  return [&loaded, start = now()] { return comm::sum(loaded.mesh.all(), loaded.speaks() ? now() - start : 0); };
+}
+
+Json results(const InferenceRequest& request, const LoadedModel& loaded) {
+  const run::SavedModel& saved = loaded.saved;
+  const int64_t words = saved.model->decoding_model().shape.vocabulary;
+  infer::EngineOptions options = request.engine;
+  options.keeps_prefixes = false;  // prompts of the next round are read as those of the first were
+  infer::Engine engine(*saved.model, options);
+  Json result{{"model", saved.model->decoding_model().shape.architecture->name},
+              {"prompt_tokens", request.load.prompt_tokens},
+              {"new_tokens", request.load.new_tokens}};
+  double bound = 0;
+  if (saved.packed && saved.packed->bytes() > 0) {
+    const double bandwidth = read_bandwidth();
+    bound = bandwidth / static_cast<double>(saved.packed->bytes());
+    result["weight_bytes"] = saved.packed->bytes();
+    result["bandwidth_bytes_per_second"] = bandwidth;
+    result["bound_steps_per_second"] = bound;
+  }
+  measured(engine, {.prompt_tokens = request.load.prompt_tokens, .new_tokens = 4}, 1, 0, words);  // threads, buffers
+  double most = 0;
+  for (const int64_t count : request.batches) {
+    const Pass pass = typical(engine, request, count, words);
+    const auto all_prompts = static_cast<double>(count * request.load.prompt_tokens);
+    result["sequences"].push_back(
+        {{"count", count},
+         {"first_token_seconds", pass.first_token},
+         {"prompt_tokens_per_second", all_prompts / pass.first_token},
+         {"tokens_per_second", pass.decode},
+         {"of_bound", bound > 0 ? Json(pass.decode / bound / static_cast<double>(count)) : Json(nullptr)}});
+    most = std::max(most, pass.decode);
+  }
+  infer::LoadOptions load = request.load;
+  // of every rank the same: by the first one's clock
+  const double sustained = comm::sum(loaded.mesh.all(), loaded.speaks() ? most : 0);
+  if (load.rate == 0) load.rate = 0.5 * sustained / static_cast<double>(load.new_tokens);
+  const int64_t preempted = engine.counts().preempted;
+  const infer::Served served = infer::serve(engine, infer::random_arrivals(load, words), shared_clock(loaded));
+  result["load"] = {{"requests_per_second", load.rate},
+                    {"requests", load.requests},
+                    {"tokens_per_second", static_cast<double>(served.tokens) / served.seconds},
+                    {"preempted", engine.counts().preempted - preempted},
+                    {"first_token_seconds", latencies(served.first_token)},
+                    {"token_seconds", latencies(served.token)},
+                    {"request_seconds", latencies(served.whole)}};
+  return result;
+}
+
+void print(const Json& result) {
+  std::printf("%s, prompts of %lld tokens, answers of %lld\n", result["model"].get<std::string>().c_str(),
+              static_cast<long long>(result["prompt_tokens"]), static_cast<long long>(result["new_tokens"]));
+  if (result.contains("weight_bytes"))
+    std::printf("A rank reads %s of weights a step, its threads %.1f GB/s of memory: at most %.1f steps/s\n",
+                print_bytes(result["weight_bytes"]).c_str(), result["bandwidth_bytes_per_second"].get<double>() * 1e-9,
+                result["bound_steps_per_second"].get<double>());
+  std::printf("\n%9s  %14s  %17s  %15s  %8s\n", "sequences", "first token, s", "prompts, tokens/s", "decode, tokens/s",
+              "of bound");
+  for (const Json& row : result["sequences"]) {
+    std::printf("%9lld  %14.3f  %17.1f  %16.1f  ", static_cast<long long>(row["count"]),
+                row["first_token_seconds"].get<double>(), row["prompt_tokens_per_second"].get<double>(),
+                row["tokens_per_second"].get<double>());
+    if (row["of_bound"].is_null())
+      std::printf("%8s\n", "");
+    else
+      std::printf("%7.0f%%\n", 100 * row["of_bound"].get<double>());
+  }
+  const Json& load = result["load"];
+  std::printf("\n%lld requests, %.2f a second in the mean: %.1f tokens/s, %lld times one gave up its blocks\n",
+              static_cast<long long>(load["requests"]), load["requests_per_second"].get<double>(),
+              load["tokens_per_second"].get<double>(), static_cast<long long>(load["preempted"]));
+  std::printf("\n%-26s  %8s  %8s  %8s\n", "seconds", "median", "90 %", "99 %");
+  for (const auto& [key, name] : {std::pair{"first_token_seconds", "to the first token"},
+                                  {"token_seconds", "a token behind the first"},
+                                  {"request_seconds", "to the end"}})
+    if (const Json& values = load[key]; !values.is_null())
+      std::printf("%-26s  %8.3f  %8.3f  %8.3f\n", name, values["p50"].get<double>(), values["p90"].get<double>(),
+                  values["p99"].get<double>());
+}
+
+}  // namespace
+
+int bench_inference(const Arguments& arguments) {
+  CLI::App app(
+      "Measures a model that answers: prompts and decoding, alone and together, and latencies of requests that come at "
+      "random.",
+      "colossal bench inference");
+  InferenceRequest r;
+  r.model.tokenizer = "none";  // ids are random
+  add_model_options(app, r.model);
+  add_engine_options(app, r.engine);
+  const auto add_count = [&](const char* flag, int64_t& value, const char* help) {
+    app.add_option(flag, value, help)->capture_default_str()->check(CLI::PositiveNumber);
+  };
+  add_count("--prompt-tokens", r.load.prompt_tokens, "of a prompt; under the load in the mean");
+  add_count("--new-tokens", r.load.new_tokens, "of an answer; under the load in the mean");
+  app.add_option("--sequences", r.batches, "how many run together, one number after another")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  add_count("--rounds", r.rounds, "passes of each, of which the median counts");
+  add_count("--requests", r.load.requests, "of the load");
+  app.add_option("--rate", r.load.rate, "requests a second, in the mean; default: half of what decoding can take")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--seed", r.load.seed, "of prompts and times")->capture_default_str();
+  app.add_flag("--json", r.as_json, "print an object of JSON instead of tables");
+  parse(app, arguments);
+  check_model_options(r.model);
+  Arguments words{"inference"};  // what a rank of its own is started with
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return with_model(r.model, "bench", words, nullptr, [&](const LoadedModel& loaded) {
+    const Json result = results(r, loaded);
+    if (!loaded.speaks()) return 0;
+    if (r.as_json)
+      std::puts(result.dump(2).c_str());
+    else
+      print(result);
+    return 0;
+  });
+}
+
+}  // namespace colossal::cli

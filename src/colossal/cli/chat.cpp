@@ -1,0 +1,168 @@
+#include "colossal/cli/chat.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/cli/input_lines.h"
+#include "colossal/cli/local_world.h"
+#include "colossal/cli/model_options.h"
+#include "colossal/comm/agreement.h"
+#include "colossal/infer/conversation.h"
+#include "colossal/text/utf8.h"
+
+namespace colossal::cli {
+namespace {
+
+constexpr int64_t kMostTemplate = 1 << 20;  // bytes
+constexpr const char* kHelp =
+    "/clear        begin again\n"
+    "/system TEXT  begin again with another system message; without a text, with none\n"
+    "/help         this list\n"
+    "/exit         end, as the end of the input does\n"
+    "Ctrl-C while an answer comes ends the answer.\n";
+
+struct ChatRequest {
+  ModelOptions model;
+  infer::EngineOptions engine;
+  infer::ConversationOptions conversation;
+  std::string template_file, variables;
+};
+
+/// What the ranks are told of the first one's input.
+enum class Said : char { Message = 'm', System = 's', End = 'e' };
+
+/// The user's side of the conversation, on the rank that speaks.
+class Terminal {
+ public:
+  Terminal() : lines_(STDIN_FILENO), is_person_(isatty(STDIN_FILENO)) {}
+
+  /// What the user says next, a letter of Said and a text.
+  std::string next() {
+    while (true) {
+      if (is_person_) show("> ");
+      const std::optional<std::string> line = lines_.next();
+      if (!line) return end();
+      if (line->find_first_not_of(" \t") == std::string::npos) continue;
+      if (!text::is_utf8(*line)) {
+        say("what is said must be UTF-8: it was left out");
+        continue;
+      }
+      if (line->front() != '/') return told(Said::Message, *line);
+      if (*line == "/exit") return told(Said::End, "");
+      if (*line == "/clear") return told(Said::System, system_);
+      if (*line == "/system" || line->starts_with("/system ")) {
+        system_ = line->size() > 8 ? line->substr(8) : "";
+        return told(Said::System, system_);
+      }
+      if (*line != "/help") say("there is no command " + line->substr(0, line->find(' ')) + "; there are:");
+      std::fputs(kHelp, stderr);
+    }
+  }
+
+  void show(const std::string& text) {
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  }
+  void begin(const std::string& system) { system_ = system; }
+
+ private:
+  static std::string told(Said said, const std::string& text) { return static_cast<char>(said) + text; }
+  std::string end() {
+    if (is_person_) show("\n");
+    return told(Said::End, "");
+  }
+
+  InputLines lines_;
+  bool is_person_;
+  std::string system_;
+};
+
+void tell_end(infer::Ended ended, const ChatRequest& request) {
+  if (ended == infer::Ended::AtLength)
+    say(concat("the answer ends after ", request.conversation.max_tokens, " tokens (--max-tokens)"));
+  if (ended == infer::Ended::AtPositions) say("the answer ends at the model's last position: /clear begins again");
+}
+
+int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const text::ChatTemplate& chat_template) {
+  const run::SavedModel& saved = loaded.saved;
+  infer::Engine engine(*saved.model, request.engine);
+  infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, request.conversation);
+  const bool speaks = loaded.speaks(), is_alone = loaded.world.size() == 1;
+  Terminal terminal;
+  terminal.begin(request.conversation.system);
+  watch_stop_signals();
+  if (speaks && isatty(STDIN_FILENO)) say("/help lists the commands");
+  while (true) {
+    std::string said;
+    {
+      const auto busy = loaded.world.busy("waiting for the user");
+      if (speaks) said = terminal.next();
+      said = comm::broadcast_text(loaded.mesh.all(), at::kCPU, 0, said);
+    }
+    const std::string text = said.substr(1);
+    if (said[0] == static_cast<char>(Said::End)) return stop_status();
+    if (said[0] == static_cast<char>(Said::System)) {
+      conversation.begin(text);
+      continue;
+    }
+    try {
+      const infer::Ended ended = conversation.answer(text, [&](const std::string& piece) {
+        if (speaks) terminal.show(piece);
+        return !(is_alone && stop_requested());  // a signal does not reach all ranks at one token
+      });
+      if (!speaks) continue;
+      terminal.show("\n");
+      tell_end(ended, request);
+      if (is_alone) forget_interrupt();
+    } catch (const Error& error) {
+      // Of what was said, the same on every rank: the conversation goes on as it was.
+      if (speaks) say(error.what());
+    }
+  }
+}
+
+text::ChatTemplate template_of(const ChatRequest& request) {
+  if (!request.template_file.empty())
+    return text::ChatTemplate(read_file(request.template_file, kMostTemplate), request.template_file);
+  require(text::has_chat_template(request.model.from), "chat", request.model.from,
+          " has no chat template: give one with --chat-template, or continue text with `colossal generate`");
+  return text::ChatTemplate::read(request.model.from);
+}
+
+}  // namespace
+
+int chat(const Arguments& arguments, const models::Registry* models) {
+  CLI::App app("A conversation in the terminal with a model that has a chat template.", "colossal chat");
+  ChatRequest r;
+  add_model_options(app, r.model);
+  add_engine_options(app, r.engine);
+  infer::SamplingOptions& sampling = r.conversation.sampling;
+  app.add_option("--system", r.conversation.system, "the first message, from the system");
+  app.add_option("--max-tokens", r.conversation.max_tokens, "of an answer, at most")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--temperature", sampling.temperature, "0: always the most probable token")->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "draw from the k most probable; 0: all")->capture_default_str();
+  app.add_option("--top-p", sampling.top_p, "draw from the most probable that together reach it")
+      ->capture_default_str();
+  app.add_option("--seed", sampling.seed, "of the draws; answer i draws by it + i")->capture_default_str();
+  app.add_option("--chat-template", r.template_file, "a file of Jinja, instead of the template of the folder");
+  app.add_option("--variables", r.variables, "of the template, an object of JSON: '{\"enable_thinking\": false}'");
+  parse(app, arguments);
+  const infer::Sampler check(sampling);  // refuses bad options before any rank starts
+  check_model_options(r.model);
+  if (!r.variables.empty()) {
+    r.conversation.variables = nlohmann::ordered_json::parse(r.variables, nullptr, false);
+    require(r.conversation.variables.is_object(), "chat", "--variables must be an object of JSON: got ", r.variables);
+  }
+  const text::ChatTemplate chat_template = template_of(r);
+  return with_model(r.model, "chat", arguments, models,
+                    [&](const LoadedModel& loaded) { return chat_as_rank(r, loaded, chat_template); });
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,133 @@
+#include "colossal/cli/model_options.h"
+
+#include <CLI/CLI.hpp>
+#include <optional>
+
+#include "colossal/base/bytes.h"
+#include "colossal/base/error.h"
+#include "colossal/cli/local_world.h"
+#include "colossal/comm/launch/device.h"
+#include "colossal/memory/tiers/eviction.h"
+#include "colossal/parallel/sequence/config.h"
+#include "colossal/parallel/tensor/config.h"
+
+namespace colossal::cli {
+namespace {
+
+void add_layout(CLI::App& app, distributed::ParallelConfig& layout) {
+  app.add_option("--parallel.tensor,--parallel.tensor.size", layout.tensor.size, "ranks that share the model")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.tensor.mode", layout.tensor.mode, "how matrices are cut")
+      ->capture_default_str()
+      ->check(CLI::IsMember(parallel::mode_names()));
+  app.add_option("--parallel.tensor.depth", layout.tensor.depth, "2.5d: copies of the weights")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.sequence,--parallel.sequence.size", layout.sequence.size,
+                 "ranks that share the tokens of the prompt, and the cache")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.sequence.mode", layout.sequence.mode, "how queries of the prompt meet keys")
+      ->capture_default_str()
+      ->check(CLI::IsMember(parallel::sequence_mode_names()));
+  app.add_option("--parallel.sequence.ulysses", layout.sequence.ulysses, "usp: neighbours that exchange heads")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--parallel.sequence.node", layout.sequence.node, "ring, usp: ranks of a node; 0: one ring over all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--parallel.pipeline,--parallel.pipeline.size", layout.pipeline.size, "ranks that share its blocks")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+}
+
+void add_precision(CLI::App& app, ModelOptions& options) {
+  app.add_option("--precision,--precision.mode", options.precision.mode,
+                 "of weights and activations; default: that of the run's masters, or fp32")
+      ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
+  app.add_option("--quantize", options.quantize,
+                 "codes of weights, each group of inputs rounded by itself while they are loaded; default: none")
+      ->check(CLI::IsMember({"int8", "int4"}));
+  app.add_option("--group", options.group, "quantize: inputs that share a scale, a multiple of 8")
+      ->capture_default_str();
+}
+
+void add_memory(CLI::App& app, run::MemoryConfig& memory) {
+  add_size(app, "--memory.device", memory.device,
+           "of each rank's GPU for weights; the others are in host memory, and copied for every token; default: all "
+           "weights, or with memory.host or memory.disk what is read at a time");
+  add_size(app, "--memory.host", memory.host,
+           "of this machine for weights that memory.device has not, its ranks together; what does not fit is read from "
+           "memory.disk for every token; default: all of them");
+  app.add_option("--memory.disk", memory.disk,
+                 "folder for what does not fit, until the end; without memory.host: for as much as possible");
+  app.add_option("--memory.placement", memory.placement, "which weights are not in memory.host")
+      ->capture_default_str()
+      ->check(CLI::IsMember(memory::eviction_names()));
+}
+
+run::Loading loading_of(const ModelOptions& options) {
+  run::Loading loading{.tokenizer = options.tokenizer, .memory = options.memory};
+  if (!options.precision.mode.empty()) loading.dtype = options.precision.dtype();
+  const int64_t bits = options.quantize == "int8" ? 8 : options.quantize == "int4" ? 4 : 0;
+  loading.packing = {.bits = bits, .group = options.group};
+  return loading;
+}
+
+}  // namespace
+
+void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::string& help) {
+  const auto read = [key, &bytes](const std::string& text) {
+    const std::optional<int64_t> size = parse_bytes(text);
+    if (!size) throw CLI::ValidationError(key, "must be a size, as 2GiB: got " + text);
+    bytes = *size;
+  };
+  app.add_option_function<std::string>(key, read, help);
+}
+
+void add_model_options(CLI::App& app, ModelOptions& options) {
+  app.add_option("--from", options.from, "run folder, Hugging Face folder (config.json and safetensors) or GGUF file")
+      ->required();
+  app.add_option("--tokenizer", options.tokenizer,
+                 "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
+  add_layout(app, options.layout);
+  app.add_option("--run.device", options.device, "auto, cpu or cuda")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  add_precision(app, options);
+  add_memory(app, options.memory);
+  add_timeout(app, options.timeout);
+}
+
+void add_engine_options(CLI::App& app, infer::EngineOptions& options) {
+  add_size(app, "--cache", options.cache_bytes, "of keys and values on a rank; default: 1GiB");
+  app.add_option("--step-tokens", options.step_tokens, "tokens of all texts that are computed at once, at most")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+}
+
+void check_model_options(const ModelOptions& options) {
+  options.layout.axes();
+  require(options.quantize.empty() || !options.memory.has_tiers(), "quantize",
+          "quantized weights lie in memory: leave out the keys of memory, or --quantize");
+}
+
+int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
+               const models::Registry* models, const std::function<int(const LoadedModel&)>& work) {
+  const distributed::ParallelConfig& layout = options.layout;
+  return with_ranks(layout.ranks(), command, arguments, [&] {
+    const at::Device device = comm::choose_device(options.device, 0);
+    const auto world = join_ranks(options.timeout, device.is_cuda() ? "cuda" : "cpu");
+    require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(),
+            " ranks, pipeline ", layout.pipeline.size, " * sequence ", layout.sequence.size, " * tensor ",
+            layout.tensor.size);
+    comm::Mesh mesh(*world, layout.axes());
+    const run::SavedModel saved =
+        run::load_model(options.from, mesh, layout, comm::choose_device(options.device, world->local_rank()),
+                        loading_of(options), models ? *models : models::built_in());
+    return work({*world, mesh, saved});
+  });
+}
+
+}  // namespace colossal::cli

@@ -1,0 +1,61 @@
+// The options of commands that load a model to ask it something, one for all of them: where it lies, how it is spread
+// over ranks, in what it computes and how much memory it may use.
+//
+//   ModelOptions options;
+//   add_model_options(app, options);
+//   parse(app, arguments);
+//   check_model_options(options);                                       // before any rank starts
+//   return with_model(options, "chat", arguments, models, [&](const LoadedModel& loaded) { ...; return 0; });
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "colossal/cli/arguments.h"
+#include "colossal/comm/mesh.h"
+#include "colossal/comm/world.h"
+#include "colossal/infer/engine.h"
+#include "colossal/models/registry.h"
+#include "colossal/run/config.h"
+#include "colossal/run/saved_model.h"
+
+namespace colossal::cli {
+
+struct ModelOptions {
+  std::string from;       ///< run folder, Hugging Face folder or GGUF file
+  std::string tokenizer;  ///< as data.tokenizer; empty: the model's own
+  std::string device = "auto";
+  int64_t timeout = 300;  ///< seconds
+  distributed::ParallelConfig layout;
+  run::PrecisionConfig precision{.mode = ""};  ///< empty: the model's own
+  std::string quantize;                        ///< int8, int4; empty: weights are not rounded
+  int64_t group = 128;
+  run::MemoryConfig memory;
+};
+
+/// Adds them to a command; --from is required.
+void add_model_options(CLI::App& app, ModelOptions& options);
+/// --cache and --step-tokens of commands that run many texts at once.
+void add_engine_options(CLI::App& app, infer::EngineOptions& options);
+/// Adds an option of bytes, as 2GiB.
+void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::string& help);
+
+/// Errors: layouts that cannot be; ("quantize") weights in codes together with tiers.
+void check_model_options(const ModelOptions& options);
+
+/// What a rank has.
+struct LoadedModel {
+  comm::World& world;
+  comm::Mesh& mesh;
+  const run::SavedModel& saved;
+  /// Of all ranks this one talks to the user.
+  bool speaks() const { return world.rank() == 0; }
+};
+
+/// Runs work() on every rank of the layout with the model loaded, the ranks started if no launcher did
+/// (cli/local_world.h). Returns the exit status. `models`: null for the built-in ones.
+/// Errors: those of run::load_model(); ranks that are not the layout's.
+int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
+               const models::Registry* models, const std::function<int(const LoadedModel&)>& work);
+
+}  // namespace colossal::cli

@@ -1,0 +1,68 @@
+#include "colossal/infer/conversation.h"
+
+namespace colossal::infer {
+
+Conversation::Conversation(Engine& engine, const text::Tokenizer& tokenizer, const text::ChatTemplate& chat_template,
+                           std::vector<int64_t> end_ids, ConversationOptions options)
+    : engine_(engine),
+      tokenizer_(tokenizer),
+      template_(chat_template),
+      end_ids_(std::move(end_ids)),
+      options_(std::move(options)) {
+  begin(options_.system);
+}
+
+void Conversation::begin(const std::string& system) {
+  messages_ = nlohmann::ordered_json::array();
+  tokens_ = 0;
+  if (!system.empty()) messages_.push_back({{"role", "system"}, {"content", system}});
+}
+
+std::vector<int64_t> Conversation::ids() const {
+  text::Chat chat;
+  chat.messages = messages_;
+  chat.add_generation_prompt = true;
+  chat.variables = options_.variables;
+  return tokenizer_.encode(template_.render(chat).text);  // the template writes special tokens itself
+}
+
+Ended Conversation::answer(const std::string& said, const std::function<bool(const std::string&)>& emit) {
+  const nlohmann::ordered_json before = messages_;
+  messages_.push_back({{"role", "user"}, {"content", said}});
+  int64_t id = 0;
+  try {
+    Request request{.prompt = ids(), .max_tokens = options_.max_tokens, .end_ids = end_ids_};
+    request.sampling = options_.sampling;
+    request.sampling.seed += answers_;
+    tokens_ = static_cast<int64_t>(request.prompt.size());
+    id = engine_.add(request);
+  } catch (...) {
+    messages_ = before;
+    throw;
+  }
+  ++answers_;
+  text::TextStream stream(tokenizer_);
+  std::string answer;
+  const auto take = [&](const std::string& text) {
+    answer += text;
+    return text.empty() || emit(text);
+  };
+  Ended ended = Ended::No;
+  bool is_wanted = true;
+  while (ended == Ended::No) {
+    for (const Engine::Event& event : engine_.step()) {
+      if (event.id != id) continue;
+      if (event.token >= 0) ++tokens_, is_wanted = take(stream.push(event.token)) && is_wanted;
+      ended = event.ended;
+    }
+    if (!is_wanted && ended == Ended::No) {
+      engine_.cancel(id);
+      is_wanted = true;  // an event with the next step says that it ended
+    }
+  }
+  take(stream.finish());
+  messages_.push_back({{"role", "assistant"}, {"content", answer}});
+  return ended;
+}
+
+}  // namespace colossal::infer

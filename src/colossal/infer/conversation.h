@@ -1,0 +1,58 @@
+// A conversation with a model that was trained on chats.
+//
+//   const auto chat_template = text::ChatTemplate::read("models/Qwen2.5-0.5B-Instruct");
+//   infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, {.max_tokens = 500});
+//   conversation.answer("Hello", [](const std::string& text) { std::cout << text << std::flush; return true; });
+//
+// Each turn is a request of its own, of all messages so far by the template; the engine finds the blocks of what was
+// said before, so that a long conversation costs what is new in it.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "colossal/infer/engine.h"
+#include "colossal/text/chat_template.h"
+#include "colossal/text/tokenizer.h"
+
+namespace colossal::infer {
+
+struct ConversationOptions {
+  std::string system{};                                                 ///< the first message, if any
+  int64_t max_tokens = 1024;                                            ///< of an answer, at most
+  SamplingOptions sampling{};                                           ///< answer i draws by its seed + i
+  nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< of the template, as text::Chat has them
+};
+
+/// Communication: that of the engine; all ranks of a layout must say the same, and `emit` must return the same.
+class Conversation {
+ public:
+  /// What it is given must outlive it; `end_ids` are those of run::SavedModel.
+  Conversation(Engine& engine, const text::Tokenizer& tokenizer, const text::ChatTemplate& chat_template,
+               std::vector<int64_t> end_ids, ConversationOptions options);
+
+  /// Calls `emit` with the answer, piece by piece, as far as it can be printed, until that returns false: the answer
+  /// then ends there. Returns how it ended.
+  /// Errors: those of the template and of Engine::add(), a conversation that no longer fits for instance; the
+  ///         conversation is then what it was before.
+  Ended answer(const std::string& said, const std::function<bool(const std::string&)>& emit);
+  /// Forgets all but the system message, which may be another: empty means none.
+  void begin(const std::string& system);
+
+  const nlohmann::ordered_json& messages() const { return messages_; }
+  /// Tokens of the last request and of its answer.
+  int64_t tokens() const { return tokens_; }
+
+ private:
+  std::vector<int64_t> ids() const;
+
+  Engine& engine_;
+  const text::Tokenizer& tokenizer_;
+  const text::ChatTemplate& template_;
+  std::vector<int64_t> end_ids_;
+  ConversationOptions options_;
+  nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
+  int64_t answers_ = 0, tokens_ = 0;
+};
+
+}  // namespace colossal::infer

@@ -1,0 +1,85 @@
+#include "colossal/infer/served_load.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "colossal/base/error.h"
+#include "colossal/base/seed.h"
+
+namespace colossal::infer {
+namespace {
+
+/// A number in [0, 1): a function of the seed and of what it is for.
+double uniform(int64_t seed, const char* purpose, int64_t index) {
+  const uint64_t bits = derive_seed(derive_seed(static_cast<uint64_t>(seed), purpose), static_cast<uint64_t>(index));
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+/// About `mean`: between half and one and a half of it.
+int64_t about(int64_t mean, double uniform) {
+  const int64_t least = (mean + 1) / 2, most = mean + mean / 2;
+  return least + static_cast<int64_t>(uniform * static_cast<double>(most - least + 1));
+}
+
+struct UnderWay {
+  double arrived, first = 0;
+  int64_t tokens = 0;
+};
+
+}  // namespace
+
+std::vector<Arrival> random_arrivals(const LoadOptions& options, int64_t vocabulary) {
+  require(options.rate > 0 && options.requests > 0 && options.prompt_tokens > 0 && options.new_tokens > 0, "load",
+          "rate, requests and tokens must be positive: got ", options.rate, " requests a second, ", options.requests,
+          " requests, ", options.prompt_tokens, " and ", options.new_tokens, " tokens");
+  std::vector<Arrival> arrivals;
+  double at = 0;
+  int64_t drawn = 0;
+  for (int64_t i = 0; i < options.requests; ++i) {
+    at += -std::log1p(-uniform(options.seed, "arrivals", i)) / options.rate;
+    Request request{.max_tokens = about(options.new_tokens, uniform(options.seed, "answers", i))};
+    const int64_t length = about(options.prompt_tokens, uniform(options.seed, "prompts", i));
+    for (int64_t t = 0; t < length; ++t)
+      request.prompt.push_back(
+          static_cast<int64_t>(uniform(options.seed, "ids", drawn++) * static_cast<double>(vocabulary)));
+    arrivals.push_back({at, std::move(request)});
+  }
+  return arrivals;
+}
+
+Served serve(Engine& engine, const std::vector<Arrival>& arrivals, const std::function<double()>& now) {
+  Served served;
+  std::map<int64_t, UnderWay> under_way;
+  size_t added = 0;
+  while (added < arrivals.size() || engine.has_work()) {
+    const double before = now();
+    for (; added < arrivals.size() && arrivals[added].at <= before; ++added)
+      under_way[engine.add(arrivals[added].request)] = {arrivals[added].at};
+    if (!engine.has_work()) continue;
+    const std::vector<Engine::Event> events = engine.step();
+    const double after = now();
+    for (const Engine::Event& event : events) {
+      UnderWay& request = under_way.at(event.id);
+      if (event.token >= 0 && request.tokens++ == 0) request.first = after;
+      if (event.ended == Ended::No) continue;
+      served.first_token.push_back(request.first - request.arrived);
+      served.whole.push_back(after - request.arrived);
+      if (request.tokens > 1) served.token.push_back((after - request.first) / static_cast<double>(request.tokens - 1));
+      served.tokens += request.tokens;
+      served.seconds = after;
+      under_way.erase(event.id);
+    }
+  }
+  return served;
+}
+
+double percentile(std::vector<double> values, double share) {
+  require(!values.empty(), "load", "a percentile is of at least one value");
+  const auto rank = static_cast<int64_t>(std::ceil(share * static_cast<double>(values.size()))) - 1;
+  const auto at = values.begin() + std::clamp<int64_t>(rank, 0, static_cast<int64_t>(values.size()) - 1);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+}  // namespace colossal::infer

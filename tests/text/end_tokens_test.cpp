@@ -1,0 +1,43 @@
+// Which tokens end a text, as the files of a model say it.
+#include "colossal/text/end_tokens.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/complaint.h"
+#include "support/temporary_folder.h"
+
+namespace colossal::text::end_tokens_test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(EndTokens, AreThoseThatTheFilesName) {
+  const test::TemporaryFolder folder;
+  const auto bytes = make_tokenizer("bytes");  // has 256 of its own
+  EXPECT_THAT(end_ids("", *bytes), ElementsAre(256));
+  EXPECT_THAT(end_ids(folder.path(), *bytes), ElementsAre(256));
+  folder.write("config.json", R"({"eos_token_id": 7})");
+  EXPECT_THAT(end_ids(folder.path(), *bytes), ElementsAre(7, 256));
+  folder.write("generation_config.json", R"({"eos_token_id": null})");
+  EXPECT_THAT(end_ids(folder.path(), *bytes), ElementsAre(7, 256));
+  folder.write("generation_config.json", R"({"eos_token_id": [9, 3, 9, -1]})");
+  EXPECT_THAT(end_ids(folder.path(), *bytes), ElementsAre(3, 9, 256));
+}
+
+TEST(EndTokens, RefuseWhatIsNoId) {
+  const test::TemporaryFolder folder;
+  const auto bytes = make_tokenizer("bytes");
+  const auto complaint = [&](const std::string& text) {
+    folder.write("generation_config.json", text);
+    return test::complaint([&] { end_ids(folder.path(), *bytes); });
+  };
+  EXPECT_THAT(complaint("[1]"), HasSubstr("must hold a JSON object"));
+  EXPECT_THAT(complaint("{"), HasSubstr("must hold a JSON object"));
+  EXPECT_THAT(complaint(R"({"eos_token_id": "</s>"})"), HasSubstr("must be a token id or a list of them"));
+  EXPECT_THAT(complaint(R"({"eos_token_id": [1, 2.5]})"), HasSubstr("must be a token id or a list of them"));
+}
+
+}  // namespace
+}  // namespace colossal::text::end_tokens_test
