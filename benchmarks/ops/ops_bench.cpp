@@ -22,6 +22,7 @@
 #include "colossal/ops/cross_entropy.h"
 #include "colossal/ops/matmul.h"
 #include "colossal/ops/norm.h"
+#include "colossal/ops/paged_attention.h"
 #include "colossal/ops/random.h"
 #include "colossal/ops/reduce.h"
 #include "colossal/ops/rotary.h"
@@ -155,6 +156,30 @@ void skipping_rows() {
   against("soft cap, length 4096 (peer: without)", causal, {.soft_cap = 50});
 }
 
+// One query that continues a long text: keys and values in pages. LibTorch's peer has them in one block.
+void paged_rows() {
+  constexpr int64_t kPage = 64, kSize = 64;
+  for (const int64_t kv_heads : {1, 12})
+    for (const int64_t length : {1024, 32768}) {
+      const at::Tensor q = at::randn({1, kHeads, kSize}), k = at::randn({length, kv_heads, kSize}),
+                       v = at::randn({length, kv_heads, kSize});
+      ops::Pages pages = ops::make_pages(length / kPage, kPage, kv_heads, kSize, k.options());
+      ops::PagedSequence sequence;
+      for (int32_t i = 0; i < length / kPage; ++i) sequence.pages.push_back(i);
+      ops::write_pages(pages, {sequence}, k, v, {length});
+      sequence.held = length - 1;
+      const auto as_rows = [&](const at::Tensor& x) { return x.transpose(0, 1).contiguous().unsqueeze(0); };
+      const auto expanded = [&](const at::Tensor& x) { return as_rows(x).expand({1, kHeads, length, kSize}); };
+      const at::Tensor keys = kv_heads == kHeads ? as_rows(k) : expanded(k),
+                       values = kv_heads == kHeads ? as_rows(v) : expanded(v), query = as_rows(q);
+      const std::string name = "a query, " + std::to_string(length) + " keys in pages, " + std::to_string(kv_heads) +
+                               " of " + std::to_string(kHeads) + " heads";
+      row(
+          name.c_str(), [&] { at::scaled_dot_product_attention(query, keys, values); },
+          [&] { ops::paged_attention(q, pages, {sequence}, {1}, {}); }, 4.0 * kHeads * kSize * length);
+    }
+}
+
 void loss_row() {
   const auto labels = at::randint(kWords, {kTokens}, at::kLong);
   compare(
@@ -196,6 +221,7 @@ int main(int argc, char** argv) {
   row_rows();
   attention_rows();
   skipping_rows();
+  paged_rows();
   loss_row();
   flat_rows();
 }

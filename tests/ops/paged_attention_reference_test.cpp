@@ -44,15 +44,20 @@ struct Texts {
     const int64_t all = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
     const at::Tensor k = normal({all, kKvHeads, kSize}, seed).to(type),
                      v = normal({all, kKvHeads, kSize}, seed + 1).to(type);
-    for (size_t r = 0; r < pages.size(); ++r) write_pages_reference(pages[r], sequences, k, v, lengths, share(r));
+    for (size_t r = 0; r < pages.size(); ++r) write_pages_reference(pages[r], of_rank(r), k, v, lengths);
   }
-  PageShare share(size_t rank) const { return {static_cast<int64_t>(rank), static_cast<int64_t>(pages.size())}; }
+  std::vector<PagedSequence> of_rank(size_t rank) const {
+    std::vector<PagedSequence> own = sequences;
+    for (PagedSequence& s : own)
+      s.first_page = static_cast<int64_t>(rank), s.page_stride = static_cast<int64_t>(pages.size());
+    return own;
+  }
   /// [T, N, D] of the parts of all ranks.
   at::Tensor merged(const PagedMask& mask) const {
     PartialAttention whole;
     for (size_t r = 0; r < pages.size(); ++r)
-      merge(whole, paged_attention_reference(q, pages[r], sequences, added, mask, share(r)));
-    return whole.out[0].transpose(0, 1);
+      merge(whole, paged_attention_reference(q, pages[r], of_rank(r), added, mask));
+    return whole.out;
   }
 
   std::vector<int64_t> added;
@@ -102,7 +107,7 @@ TEST(PagedAttentionReference, ServesDtypesWithoutAKernel) {
 
 TEST(PagedAttentionReference, SeesNothingWhereARankHasNothing) {
   const Texts t(at::kFloat, 2, {3}, {2});  // all in the first page, of rank 0
-  const PartialAttention none = paged_attention_reference(t.q, t.pages[1], t.sequences, t.added, {}, t.share(1));
+  const PartialAttention none = paged_attention_reference(t.q, t.pages[1], t.of_rank(1), t.added, {});
   EXPECT_TRUE(none.out.eq(0).all().item<bool>());
   EXPECT_TRUE(none.log_sums.eq(-std::numeric_limits<double>::infinity()).all().item<bool>());
 }
@@ -117,7 +122,8 @@ TEST(PagedAttentionReference, RefusesWhatDoesNotFit) {
   EXPECT_THROW(paged_attention_reference(t.q, t.pages[0], t.sequences, {3}, {.alibi = alibi_slopes(2)}), Error);
   t.sequences[0].held = 14;  // one page of 16 tokens, and on two ranks of 32
   EXPECT_THROW(write_pages_reference(t.pages[0], t.sequences, k, k, {3}), Error);
-  EXPECT_NO_THROW(write_pages_reference(t.pages[0], t.sequences, k, k, {3}, {0, 2}));
+  t.sequences[0].page_stride = 2;
+  EXPECT_NO_THROW(write_pages_reference(t.pages[0], t.sequences, k, k, {3}));
   t.sequences[0] = {{99}, 0};
   EXPECT_THROW(write_pages_reference(t.pages[0], t.sequences, k, k, {3}), Error);
 }

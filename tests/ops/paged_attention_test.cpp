@@ -1,5 +1,7 @@
 #include "colossal/ops/paged_attention.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -65,6 +67,39 @@ struct Case {
     }
     return at::cat(parts);
   }
+  PartialAttention whole_sums(const PagedMask& mask) const {
+    std::vector<at::Tensor> out, log_sums;
+    for (size_t i = 0; i < q.size(); ++i) {
+      if (added[i] == 0) continue;
+      const auto as_rows = [](const at::Tensor& x) { return x.to(at::kDouble).transpose(0, 1).unsqueeze(0); };
+      const AttentionMask all{
+          .scale = mask.scale, .window = mask.window, .alibi = mask.alibi, .soft_cap = mask.soft_cap};
+      const PartialAttention one =
+          partial_attention_reference(as_rows(q[i]), as_rows(keys[i]), as_rows(values[i]), all);
+      out.push_back(one.out[0].transpose(0, 1)), log_sums.push_back(one.log_sums[0].transpose(0, 1));
+    }
+    return {at::cat(out), at::cat(log_sums)};
+  }
+  /// What rank `rank` of `ranks` finds in its blocks of every sequence; its tables begin in pages of their own.
+  PartialAttention of_rank(int64_t rank, int64_t ranks, const PagedMask& mask) const {
+    const int64_t page = pages.tokens();
+    std::vector<PagedSequence> own;
+    int32_t next = 1;
+    for (const PagedSequence& s : sequences) {
+      own.push_back({{}, s.held, rank, ranks});
+      for (size_t i = static_cast<size_t>(rank); i < s.pages.size(); i += static_cast<size_t>(ranks))
+        own.back().pages.push_back(next++);
+    }
+    Pages part = make_pages(next, page, pages.kv_heads(), pages.size, options);
+    part.k.fill_(std::numeric_limits<double>::quiet_NaN());  // where nobody writes nobody looks
+    for (size_t i = 0; i < own.size(); ++i) {
+      PagedSequence whole = own[i];
+      whole.held = 0;
+      for (const int32_t table_page : whole.pages) part.k[table_page].zero_();
+      write_pages(part, {whole}, keys[i], values[i], {keys[i].size(0)});
+    }
+    return partial_paged_attention(at::cat(q), part, own, added, mask);
+  }
   int64_t longest() const {
     int64_t most = 0;
     for (const at::Tensor& k : keys) most = std::max(most, k.size(0));
@@ -76,6 +111,12 @@ struct Case {
   std::vector<at::Tensor> q, keys, values;  // of sequences, whole
   Pages pages;
   std::vector<PagedSequence> sequences;
+};
+
+struct ThreadScope {
+  explicit ThreadScope(int count) { at::set_num_threads(count); }
+  ~ThreadScope() { at::set_num_threads(before); }
+  int before = at::get_num_threads();
 };
 
 const std::vector<at::ScalarType> kTypes{at::kDouble, at::kFloat, at::kBFloat16};
@@ -115,6 +156,61 @@ TEST(PagedAttention, QueriesDoNotSeeOneAnother) {
   }
 }
 
+TEST(PagedAttention, PartsOfRanksMakeTheWhole) {
+  const std::vector<PagedMask> masks{
+      {}, {.scale = 0.3, .soft_cap = 2}, {.window = 5}, {.window = 70}, {.alibi = alibi_slopes(6)}};
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const at::ScalarType type : kTypes)
+      for (const int64_t ranks : {1, 2, 3})
+        for (size_t m = 0; m < masks.size(); ++m) {
+          const Case c(type, 6, 2, 20, m % 2 == 0 ? 16 : 48, {0, 130, 63, 64, 7}, {9, 1, 1, 40, 0});
+          PartialAttention all;
+          for (int64_t rank = ranks - 1; rank >= 0; --rank) merge(all, c.of_rank(rank, ranks, masks[m]));
+          const PartialAttention want = c.whole_sums(masks[m]);
+          const std::string what =
+              std::string(name(set)) + " mask " + std::to_string(m) + " ranks " + std::to_string(ranks);
+          const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
+          ASSERT_EQ(all.out.scalar_type(), wide);
+          expect_close(all.out, want.out, wide, 20 + c.longest(), what);
+          expect_close(all.log_sums, want.log_sums, wide, 20 + c.longest(), what + " log sums");
+        }
+  }
+}
+
+TEST(PagedAttention, APartOfWhichNothingIsSeenIsNothing) {
+  const Case c(at::kFloat, 4, 2, 16, 16, {40}, {2});
+  const PartialAttention part = c.of_rank(0, 3, {.window = 5});  // of tokens 0 to 15
+  EXPECT_TRUE(part.out.eq(0).all().item<bool>());
+  EXPECT_TRUE(part.log_sums.eq(-std::numeric_limits<double>::infinity()).all().item<bool>());
+}
+
+// Long sequences are computed in parts; who computes which, and how many queries look there, leaves the bits alone.
+TEST(PagedAttention, PartsOfLongSequencesAreTheSameForAnyThreads) {
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const at::ScalarType type : kTypes)
+      for (const PagedMask& mask : {PagedMask{}, PagedMask{.window = 1100}, PagedMask{.window = 30}}) {
+        Case c(type, 2, 1, 16, 16, {3070, 1024, 20}, {4, 1, 2});
+        at::Tensor serial;
+        {
+          const ThreadScope one(1);
+          serial = c.together(mask);
+        }
+        const std::string what = std::string(name(set)) + " window " + std::to_string(mask.window);
+        expect_close(serial, c.reference(mask), type, 16 + c.longest(), what);
+        const ThreadScope three(3);
+        ASSERT_TRUE(at::equal(c.together(mask), serial)) << what;
+        for (int64_t t = 0; t < 4; ++t) {
+          PagedSequence alone = c.sequences[0];
+          alone.held += t;
+          const at::Tensor one = paged_attention(c.q[0].narrow(0, t, 1), c.pages, {alone}, {1}, mask);
+          ASSERT_TRUE(at::equal(one[0], serial[t])) << what << " token " << t;
+        }
+      }
+  }
+}
+
 // What others left in a page, and what pages that nobody has hold, counts for nothing.
 TEST(PagedAttention, LooksAtNothingBehindASequence) {
   for (const at::ScalarType type : kTypes) {
@@ -144,6 +240,16 @@ TEST(PagedAttention, RefusesWhatDoesNotFit) {
   EXPECT_THROW(write_pages(c.pages, full, k, v, {3}), Error);
   full[0] = {{99}, 0};
   EXPECT_THROW(write_pages(c.pages, full, k, v, {3}), Error);
+  std::vector<PagedSequence> part{{{0}, 45, 1, 2}};  // its page has tokens 16 to 31, the next would have 48 to 63
+  EXPECT_NO_THROW(partial_paged_attention(q, c.pages, part, {3}, {}));
+  EXPECT_THROW(paged_attention(q, c.pages, part, {3}, {}), Error);
+  part[0].held = 46;
+  EXPECT_THROW(partial_paged_attention(q, c.pages, part, {3}, {}), Error);
+  part[0].held = 45;
+  part[0].first_page = -1;
+  EXPECT_THROW(partial_paged_attention(q, c.pages, part, {3}, {}), Error);
+  part[0] = {{0}, 0, 0, 0};
+  EXPECT_THROW(partial_paged_attention(q, c.pages, part, {3}, {}), Error);
 }
 
 }  // namespace

@@ -157,8 +157,7 @@ std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacit
 std::unique_ptr<nn::PagedCache> DistributedModel::make_paged_cache(int64_t pages, int64_t page_tokens) const {
   std::vector<std::string> axes;
   for (const comm::Mesh::Axis& axis : parallel::sequence_axes(sequence_)) axes.push_back(axis.name);
-  const ops::PageShare share{mesh_.place().index(axes), mesh_.place().size(axes)};
-  return std::make_unique<nn::PagedCache>(pages, page_tokens, share);
+  return std::make_unique<nn::PagedCache>(pages, page_tokens, mesh_.place().index(axes), mesh_.place().size(axes));
 }
 
 at::Tensor DistributedModel::next_logits(const Pass& pass) {

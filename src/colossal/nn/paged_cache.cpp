@@ -23,7 +23,10 @@ std::unique_ptr<PagedCache> PagedCache::of_one_sequence(int64_t capacity) {
 void PagedCache::take(std::vector<ops::PagedSequence> sequences) {
   sequences_ = std::move(sequences);
   lengths_.clear();
-  for (const ops::PagedSequence& s : sequences_) lengths_.push_back(s.held);
+  for (ops::PagedSequence& s : sequences_) {
+    s.first_page = rank_, s.page_stride = ranks_;
+    lengths_.push_back(s.held);
+  }
 }
 
 std::vector<int64_t> PagedCache::added(const Step& step, int64_t tokens) const {
@@ -42,14 +45,9 @@ KeysValues PagedCache::append(int64_t layer, const at::Tensor& k, const at::Tens
   ops::Pages& pages = layers_[layer];
   if (!pages.k.defined())
     pages = ops::make_pages(count_, page_tokens_, k.size(2), k.size(3), k.options().requires_grad(false));
-  const std::vector<int64_t> lengths = added(step, k.size(1));
+  ops::write_pages(pages, sequences_, k[0], v[0], added(step, k.size(1)));
   KeysValues held;
-  if (share_.ranks == 1) {
-    ops::write_pages(pages, sequences_, k[0], v[0], lengths);
-  } else {
-    ops::write_pages_reference(pages, sequences_, k[0], v[0], lengths, share_);
-    held.part.emplace();
-  }
+  if (ranks_ > 1) held.part.emplace();
   held.paged = {&pages, &sequences_};
   return held;
 }

@@ -105,7 +105,8 @@ struct ScaledMatrix {
   T* to;
 };
 
-constexpr int64_t kPagedRows = 24;  ///< pairs of a query and a head that read the keys of a page together
+constexpr int64_t kPagedRows = 24;    ///< pairs of a query and a head that read the keys of a page together
+constexpr int64_t kPagedPart = 1024;  ///< keys of a sequence, counted from its first, that make one partial result
 
 constexpr int64_t kCodeBlock = 256;  ///< numbers in 8 bits that share a scale
 
@@ -207,15 +208,18 @@ struct PagedTask {
   const T *k, *v;                         ///< [pages, kv_heads, size, page], [pages, kv_heads, page, padded]
   const T* q;
   int64_t q_token, q_head;  ///< strides, elements
-  T* out;                   ///< [tokens, heads, size]
+  T* out;                   ///< [tokens, heads, size], or null: `wide` and `log_sums`
+  W *wide, *log_sums;       ///< [tokens, heads, size], [tokens, heads]
   const double* alibi;      ///< [heads] or null
   W scale, soft_cap;
   int64_t reach;  ///< positions that a query sees, its own the last of them
 };
 /// Neighbours of one sequence.
 struct PagedQueries {
-  const int32_t* table;            ///< pages of the sequence
-  int64_t first, count, position;  ///< of q and out: the first token, how many; where the first one stands
+  const int32_t* table;               ///< pages of the sequence
+  int64_t first_page, page_stride;    ///< which of the sequence's pages these are
+  int64_t first, count, position;     ///< of q and out: the first token, how many; where the first one stands
+  int64_t first_part = 0, parts = 1;  ///< of kPagedPart keys, those that hold all keys that the queries see
 };
 
 template <class T>
@@ -260,6 +264,11 @@ struct Kernels {
   /// that read it. `scratch` has paged_scratch() elements.
   void (*paged_attention)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, W* scratch);
   int64_t (*paged_scratch)(const PagedTask<T>&);
+  /// The same, bit for bit, in pieces: what a part of the keys makes, number first_part + `part`, is left in `state`,
+  /// of paged_state() elements; then the states of all parts, one behind another, become the result.
+  void (*paged_part)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, int64_t part, W* state, W* scratch);
+  void (*paged_merge)(const PagedTask<T>&, const PagedQueries&, int64_t kv_head, W* states);
+  int64_t (*paged_state)(const PagedTask<T>&);
   /// Gradients flow into the state, (gradient - state) * mix; the new values are what is left of them, gradient -
   /// state.
   void (*average)(const UpdateBuffers<T>&, W mix, int64_t n);

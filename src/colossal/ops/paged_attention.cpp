@@ -10,42 +10,165 @@
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/lazy_zeros.h"
 #include "colossal/ops/paged_attention_reference.h"
+#include "colossal/ops/paged_positions.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
 namespace {
 
+bool has_kernel_for(const Pages& pages) { return has_paged_attention(pages.k.device(), pages.k.scalar_type()); }
+
+PagePositions places_of(const Pages& pages, const PagedSequence& s) {
+  return {pages.tokens(), s.first_page, s.page_stride};
+}
+
 template <class T>
 void write_head(const Pages& pages, const PagedSequence& s, const T* k, const T* v, int64_t token_stride, int64_t count,
                 int64_t head) {
   const int64_t tokens = pages.tokens(), size = pages.size, padded = pages.v.size(3);
+  const PagePositions places = places_of(pages, s);
   for (int64_t t = 0; t < count; ++t, k += token_stride, v += token_stride) {
-    const int64_t position = s.held + t, page = s.pages[position / tokens] * pages.kv_heads() + head;
-    T* keys = pointer<T>(pages.k) + page * size * tokens + position % tokens;
+    if (!places.has(s.held + t)) continue;
+    const int64_t key = places.keys_before(s.held + t), page = s.pages[key / tokens] * pages.kv_heads() + head;
+    T* keys = pointer<T>(pages.k) + page * size * tokens + key % tokens;
     for (int64_t d = 0; d < size; ++d) keys[d * tokens] = k[d];
-    std::copy_n(v, size, pointer<T>(pages.v) + (page * tokens + position % tokens) * padded);
+    std::copy_n(v, size, pointer<T>(pages.v) + (page * tokens + key % tokens) * padded);
   }
 }
 
+struct PagedBatch {
+  const Pages& pages;
+  const std::vector<PagedSequence>& sequences;
+  const std::vector<int64_t>& lengths;
+  int64_t reach;
+};
+
 /// Runs of queries that a kernel takes at a time.
-std::vector<PagedQueries> runs_of(const std::vector<PagedSequence>& sequences, const std::vector<int64_t>& lengths,
-                                  int64_t group) {
+std::vector<PagedQueries> runs_of(const PagedBatch& batch, int64_t group) {
   const int64_t most = std::max<int64_t>(1, kPagedRows / group);
   std::vector<PagedQueries> runs;
   int64_t token = 0;
-  for (size_t i = 0; i < sequences.size(); token += lengths[i++])
-    for (int64_t first = 0; first < lengths[i]; first += most)
-      runs.push_back(
-          {sequences[i].pages.data(), token + first, std::min(most, lengths[i] - first), sequences[i].held + first});
+  for (size_t i = 0; i < batch.sequences.size(); token += batch.lengths[i++]) {
+    const PagedSequence& s = batch.sequences[i];
+    const PagePositions places = places_of(batch.pages, s);
+    for (int64_t first = 0; first < batch.lengths[i]; first += most) {
+      const int64_t count = std::min(most, batch.lengths[i] - first), position = s.held + first;
+      const int64_t from = places.keys_before(position + 1 - batch.reach), to = places.keys_before(position + count);
+      const int64_t first_part = from / kPagedPart, end_part = (to + kPagedPart - 1) / kPagedPart;
+      runs.push_back({s.pages.data(), s.first_page, s.page_stride, token + first, count, position, first_part,
+                      std::max<int64_t>(1, end_part - first_part)});
+    }
+  }
   return runs;
 }
 
-double pairs_of(const std::vector<PagedSequence>& sequences, const std::vector<int64_t>& lengths, int64_t reach) {
+double pairs_of(const PagedBatch& batch) {
   double pairs = 0;
-  for (size_t i = 0; i < sequences.size(); ++i)
-    for (int64_t t = 0; t < lengths[i]; ++t) pairs += static_cast<double>(std::min(reach, sequences[i].held + t + 1));
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const PagePositions places = places_of(batch.pages, batch.sequences[i]);
+    for (int64_t t = 0; t < batch.lengths[i]; ++t) {
+      const int64_t end = batch.sequences[i].held + t + 1;
+      pairs += static_cast<double>(places.keys_before(end) - places.keys_before(end - batch.reach));
+    }
+  }
   return pairs;
+}
+
+/// Whether a run of queries is so long that threads would wait for the one that has it.
+bool are_keys_dealt_out(const std::vector<PagedQueries>& runs, int64_t kv_heads) {
+  int64_t most = 0, all = 0;
+  for (const PagedQueries& run : runs) most = std::max(most, run.parts), all += run.parts * kv_heads;
+  const int64_t threads = parallel_chunks(all, 1);
+  return threads > 1 && most > 1 && 2 * threads * most > all;
+}
+
+template <class T>
+void attend_by_runs(const PagedTask<T>& task, const std::vector<PagedQueries>& runs, const at::TensorOptions& wide) {
+  using W = WideOf<T>;
+  const Kernels<T>& kernel = kernels<T>();
+  const auto items = static_cast<int64_t>(runs.size()) * task.kv_heads;
+  const int64_t scratch = kernel.paged_scratch(task);
+  const at::Tensor memory = at::empty({parallel_chunks(items, 1) * scratch}, wide);
+  parallel_chunks_for(0, items, 1, [&](int64_t chunk, int64_t from, int64_t to) {
+    // neighbours share a run of queries
+    for (int64_t item = from; item < to; ++item)
+      kernel.paged_attention(task, runs[item / task.kv_heads], item % task.kv_heads,
+                             pointer<W>(memory) + chunk * scratch);
+  });
+}
+
+template <class T>
+void attend_by_parts(const PagedTask<T>& task, const std::vector<PagedQueries>& runs, const at::TensorOptions& wide) {
+  using W = WideOf<T>;
+  struct Item {
+    const PagedQueries* run;
+    int64_t kv_head, part;
+  };
+  std::vector<Item> items;
+  for (const PagedQueries& run : runs)
+    for (int64_t head = 0; head < task.kv_heads; ++head)
+      for (int64_t part = 0; part < run.parts; ++part) items.push_back({&run, head, part});
+  const Kernels<T>& kernel = kernels<T>();
+  const auto count = static_cast<int64_t>(items.size());
+  const int64_t scratch = kernel.paged_scratch(task), state = kernel.paged_state(task);
+  const at::Tensor memory = at::empty({parallel_chunks(count, 1) * scratch}, wide);
+  const at::Tensor states = at::empty({count * state}, wide);
+  parallel_chunks_for(0, count, 1, [&](int64_t chunk, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; ++i)
+      kernel.paged_part(task, *items[i].run, items[i].kv_head, items[i].part, pointer<W>(states) + i * state,
+                        pointer<W>(memory) + chunk * scratch);
+  });
+  for (int64_t i = 0; i < count; i += items[i].run->parts)  // a few numbers of each part
+    kernel.paged_merge(task, *items[i].run, items[i].kv_head, pointer<W>(states) + i * state);
+}
+
+/// Into `out`, of q's dtype, or with log_sums both wide.
+void attend(const at::Tensor& q, const PagedBatch& batch, const PagedMask& mask, const at::Tensor& out,
+            const at::Tensor& log_sums) {
+  const Pages& pages = batch.pages;
+  const int64_t heads = q.size(1), kv_heads = pages.kv_heads();
+  require(heads % kv_heads == 0, "paged_attention", "heads must be a multiple of the pages' ", kv_heads, ": got ",
+          heads);
+  const at::Tensor queries = q.stride(2) == 1 ? q : q.contiguous();
+  const at::Tensor alibi = mask.alibi.defined() ? mask.alibi.to(at::kDouble).contiguous() : mask.alibi;
+  require(!alibi.defined() || alibi.numel() == heads, "paged_attention", "there must be a slope a head: got ",
+          alibi.defined() ? alibi.numel() : 0, " of ", heads);
+  const std::vector<PagedQueries> runs = runs_of(batch, heads / kv_heads);
+  with_element_type(q, [&](auto element) {
+    using T = decltype(element);
+    using W = WideOf<T>;
+    const bool is_wide = log_sums.defined();
+    const PagedTask<T> task{
+        heads,
+        kv_heads,
+        pages.size,
+        pages.v.size(3),
+        pages.tokens(),
+        pointer<T>(pages.k),
+        pointer<T>(pages.v),
+        pointer<T>(queries),
+        queries.stride(0),
+        queries.stride(1),
+        is_wide ? nullptr : pointer<T>(out),
+        is_wide ? pointer<W>(out) : nullptr,
+        pointer<W>(log_sums),
+        pointer<double>(alibi),
+        static_cast<W>(mask.scale == 0 ? 1 / std::sqrt(static_cast<double>(pages.size)) : mask.scale),
+        static_cast<W>(mask.soft_cap),
+        batch.reach};
+    const auto wide = at::TensorOptions().dtype(wide_type(q));
+    if (are_keys_dealt_out(runs, kv_heads))
+      attend_by_parts(task, runs, wide);
+    else
+      attend_by_runs(task, runs, wide);
+  });
+  if (tensor::are_flops_counted())
+    tensor::announce_flops(4 * static_cast<double>(heads * pages.size) * pairs_of(batch));
+}
+
+int64_t reach_of(const PagedMask& mask) {
+  return mask.window > 0 ? mask.window : std::numeric_limits<int64_t>::max() / 2;
 }
 
 }  // namespace
@@ -59,14 +182,15 @@ Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, 
           " tokens: got ", tokens);
   const int64_t padded = (size + kPageUnit - 1) / kPageUnit * kPageUnit;
   // Zeros, not anything: a score that nobody looks at is computed all the same.
-  return {lazy_zeros({count, kv_heads, size, tokens}, options), lazy_zeros({count, kv_heads, tokens, padded}, options),
-          size};
+  const auto made = [&](at::IntArrayRef shape) {
+    return options.device().is_cpu() ? lazy_zeros(shape, options) : at::zeros(shape, options);
+  };
+  return {made({count, kv_heads, size, tokens}), made({count, kv_heads, tokens, padded}), size};
 }
 
 void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& lengths) {
-  if (!has_paged_attention(pages.k.device(), pages.k.scalar_type()))
-    return write_pages_reference(pages, sequences, k, v, lengths);
+  if (!has_kernel_for(pages)) return write_pages_reference(pages, sequences, k, v, lengths);
   check_paged_tokens(pages, sequences, k, lengths);
   check_paged_tokens(pages, sequences, v, lengths);
   const int64_t heads = pages.kv_heads();
@@ -89,53 +213,27 @@ void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, cons
 
 at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::vector<PagedSequence>& sequences,
                            const std::vector<int64_t>& lengths, const PagedMask& mask) {
-  if (!has_paged_attention(pages.k.device(), pages.k.scalar_type())) {
-    const at::Tensor out = paged_attention_reference(q, pages, sequences, lengths, mask).out[0].transpose(0, 1);
-    return out.to(q.scalar_type()).contiguous();
-  }
   check_paged_tokens(pages, sequences, q, lengths);
-  const int64_t heads = q.size(1), kv_heads = pages.kv_heads();
-  require(heads % kv_heads == 0, "paged_attention", "heads must be a multiple of the pages' ", kv_heads, ": got ",
-          heads);
-  const at::Tensor queries = q.stride(2) == 1 ? q : q.contiguous();
-  const at::Tensor alibi = mask.alibi.defined() ? mask.alibi.to(at::kDouble).contiguous() : mask.alibi;
-  require(!alibi.defined() || alibi.numel() == heads, "paged_attention", "there must be a slope a head: got ",
-          alibi.defined() ? alibi.numel() : 0, " of ", heads);
-  const int64_t reach = mask.window > 0 ? mask.window : std::numeric_limits<int64_t>::max() / 2;
-  const at::Tensor out = at::empty({q.size(0), heads, pages.size}, q.options().requires_grad(false));
-  const std::vector<PagedQueries> runs = runs_of(sequences, lengths, heads / kv_heads);
-  const auto items = static_cast<int64_t>(runs.size()) * kv_heads;
-  with_element_type(q, [&](auto element) {
-    using T = decltype(element);
-    using W = WideOf<T>;
-    const Kernels<T>& kernel = kernels<T>();
-    const PagedTask<T> task{
-        heads,
-        kv_heads,
-        pages.size,
-        pages.v.size(3),
-        pages.tokens(),
-        pointer<T>(pages.k),
-        pointer<T>(pages.v),
-        pointer<T>(queries),
-        queries.stride(0),
-        queries.stride(1),
-        pointer<T>(out),
-        pointer<double>(alibi),
-        static_cast<W>(mask.scale == 0 ? 1 / std::sqrt(static_cast<double>(pages.size)) : mask.scale),
-        static_cast<W>(mask.soft_cap),
-        reach};
-    const int64_t scratch = kernel.paged_scratch(task);
-    const at::Tensor memory = at::empty({parallel_chunks(items, 1) * scratch}, q.options().dtype(wide_type(q)));
-    parallel_chunks_for(0, items, 1, [&](int64_t chunk, int64_t from, int64_t to) {
-      // neighbours share a run of queries
-      for (int64_t item = from; item < to; ++item)
-        kernel.paged_attention(task, runs[item / kv_heads], item % kv_heads, pointer<W>(memory) + chunk * scratch);
-    });
-  });
-  if (tensor::are_flops_counted())
-    tensor::announce_flops(4 * static_cast<double>(heads * pages.size) * pairs_of(sequences, lengths, reach));
+  for (const PagedSequence& s : sequences)
+    require(s.first_page == 0 && s.page_stride == 1, "paged_attention",
+            "attention needs all pages of a sequence: got a part of them, from page ", s.first_page, " on, each ",
+            s.page_stride, "; use partial_paged_attention");
+  if (!has_kernel_for(pages))
+    return paged_attention_reference(q, pages, sequences, lengths, mask).out.to(q.scalar_type());
+  const at::Tensor out = at::empty({q.size(0), q.size(1), pages.size}, q.options().requires_grad(false));
+  attend(q, {pages, sequences, lengths, reach_of(mask)}, mask, out, {});
   return out;
+}
+
+PartialAttention partial_paged_attention(const at::Tensor& q, const Pages& pages,
+                                         const std::vector<PagedSequence>& sequences,
+                                         const std::vector<int64_t>& lengths, const PagedMask& mask) {
+  if (!has_kernel_for(pages)) return paged_attention_reference(q, pages, sequences, lengths, mask);
+  check_paged_tokens(pages, sequences, q, lengths);
+  const auto wide = q.options().requires_grad(false).dtype(wide_type(q));
+  PartialAttention part{at::empty({q.size(0), q.size(1), pages.size}, wide), at::empty({q.size(0), q.size(1)}, wide)};
+  attend(q, {pages, sequences, lengths, reach_of(mask)}, mask, part.out, part.log_sums);
+  return part;
 }
 
 }  // namespace colossal::ops

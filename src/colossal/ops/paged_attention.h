@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "colossal/ops/partial_attention.h"
+
 namespace colossal::ops {
 
 /// Positions whose keys a page has side by side must fill vectors of every instruction set.
@@ -35,9 +37,12 @@ bool has_paged_attention(at::Device device, at::ScalarType dtype);
 /// Errors ("paged_attention"): pages whose tokens are no multiple of kPageUnit.
 Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options);
 
+/// A sequence of which these pages may hold a part: page i of the table has tokens (first_page + i page_stride) *
+/// Pages::tokens() and on. Rank r of n that share a sequence by blocks has {.first_page = r, .page_stride = n}.
 struct PagedSequence {
   std::vector<int32_t> pages;  ///< those of its tokens, in their order; there may be more
-  int64_t held = 0;            ///< tokens before those of the step
+  int64_t held = 0;            ///< tokens of the whole sequence before those of the step
+  int64_t first_page = 0, page_stride = 1;
 };
 
 /// How scores are made; as AttentionMask, always causal.
@@ -48,15 +53,25 @@ struct PagedMask {
   double soft_cap = 0;
 };
 
-/// Puts the step's tokens behind those held: k and v [T, N_kv, D], sequence i lengths[i] of them, one behind another.
+/// Puts the step's tokens behind those held: k and v [T, N_kv, D], sequence i lengths[i] of them, one behind another;
+/// of a sequence whose pages are a part of it, those tokens that lie there.
 /// Errors ("paged_attention"): shapes, dtypes and tables that do not fit together.
 void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& lengths);
 
 /// q [T, N, D], the queries of these tokens, after write_pages() -> [T, N, D].
+/// Threads: sequences, runs of queries and heads are dealt out; where the longest would keep threads waiting, keys too,
+///          kPagedPart of them at a time. The bits of a result are the same.
 /// Cost: of a query its keys and values are read once; queries of a sequence share a reading by kPagedRows / group.
-/// Errors ("paged_attention"): shapes, dtypes and tables that do not fit together.
+/// Errors ("paged_attention"): shapes, dtypes and tables that do not fit together; sequences of which a part is there.
 at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::vector<PagedSequence>& sequences,
                            const std::vector<int64_t>& lengths, const PagedMask& mask);
+
+/// What queries have of the keys that these pages hold, as ops::partial_attention tells it: out [T, N, D] and log_sums
+/// [T, N] in fp64 for fp64, else in fp32; zeros and minus infinity where a query sees none. merge() makes the result of
+/// all pages of the results of parts. The rest as paged_attention.
+PartialAttention partial_paged_attention(const at::Tensor& q, const Pages& pages,
+                                         const std::vector<PagedSequence>& sequences,
+                                         const std::vector<int64_t>& lengths, const PagedMask& mask);
 
 }  // namespace colossal::ops

@@ -1,10 +1,12 @@
 // Body of attention to keys and values in pages; see paged_attention.h. Keys are taken in runs of kPagedKeys positions,
-// counted from the first of the sequence, and a softmax is made of its parts as they come by. Keys lie in a page by
-// feature, so that a vector is of neighbouring keys and their products with a query are sums in the order of features;
-// what a query gets does not depend on the queries beside it.
+// counted from the first that is there of the sequence, and a softmax is made of its parts as they come by. Keys lie in
+// a page by feature, so that a vector is of neighbouring keys and their products with a query are sums in the order of
+// features. Each kPagedPart keys have a softmax of their own, and these are merged in their order, by one thread or by
+// many: what a query gets does not depend on the queries beside it, nor on who computes which part.
 #pragma once
 #include "colossal/ops/attention_scores_kernel.h"
 #include "colossal/ops/packed_kernel.h"
+#include "colossal/ops/paged_positions.h"
 #include "colossal/ops/rows_kernel.h"
 #include "colossal/ops/simd.h"
 
@@ -13,29 +15,51 @@ namespace {
 
 constexpr int64_t kPagedKeys = 64;
 
-/// Where a thread keeps what it is at. Without scratch memory it tells how much of that it needs, `used`.
+template <class T>
+int64_t most_paged_rows(const PagedTask<T>& a) {
+  const int64_t group = a.heads / a.kv_heads;
+  return group > kPagedRows ? group : kPagedRows;
+}
+
+template <class W>
+constexpr int64_t whole_lines(int64_t elements) {
+  constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(W));
+  return (elements + kLine - 1) / kLine * kLine;
+}
+
+/// What rows have of some keys: their values by weights relative to the largest score, that score, the sum of weights,
+/// which is 0 where a row sees none of them.
+template <class T>
+struct PagedState {
+  using W = WideOf<T>;
+  PagedState(const PagedTask<T>& a, W* memory)
+      : sums(memory),
+        largest(sums + whole_lines<W>(most_paged_rows(a) * a.padded)),
+        total(largest + whole_lines<W>(most_paged_rows(a))) {}
+  W *sums, *largest, *total;  // [rows, padded], [rows], [rows]
+};
+
+template <class T>
+int64_t paged_state(const PagedTask<T>& a) {
+  using W = WideOf<T>;
+  return whole_lines<W>(most_paged_rows(a) * a.padded) + 2 * whole_lines<W>(most_paged_rows(a));
+}
+
+/// Where a thread keeps what it is at: queries, scores, and the states of one part and of all before it.
 template <class T>
 struct PagedMemory {
   using W = WideOf<T>;
-  PagedMemory(const PagedTask<T>& a, W* scratch) : scratch(scratch) {
-    const int64_t group = a.heads / a.kv_heads, rows = group > kPagedRows ? group : kPagedRows;
-    q = take(rows * a.size), sums = take(rows * a.padded), scores = take(rows * kPagedKeys);
-    largest = take(rows), total = take(rows);
-  }
-  W* take(int64_t elements) {
-    constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(W));
-    const int64_t first = used;
-    used += (elements + kLine - 1) / kLine * kLine;
-    return scratch ? scratch + first : nullptr;
-  }
-  W* scratch;
-  int64_t used = 0;
-  W *q, *sums, *scores, *largest, *total;
+  PagedMemory(const PagedTask<T>& a, W* scratch)
+      : q(scratch),
+        scores(q + whole_lines<W>(most_paged_rows(a) * a.size)),
+        part(scores + most_paged_rows(a) * kPagedKeys),
+        whole(part + paged_state(a)) {}
+  W *q, *scores, *part, *whole;
 };
 
 template <class T>
 int64_t paged_scratch(const PagedTask<T>& a) {
-  return PagedMemory<T>(a, nullptr).used;
+  return whole_lines<WideOf<T>>(most_paged_rows(a) * a.size) + most_paged_rows(a) * kPagedKeys + 2 * paged_state(a);
 }
 
 // scores[Rows, V vectors] = q k of the vectors of keys that begin at `k`, features `stride` apart.
@@ -105,7 +129,7 @@ inline __attribute__((always_inline)) void for_paged_parts(int64_t rows, int64_t
   take(std::integral_constant<int, 1>());
 }
 
-/// What a row, a pair of a query and a head, sees.
+/// What a row, a pair of a query and a head, sees: keys [from, to) of those that are there.
 struct PagedRow {
   int64_t head, position, from, to;
 };
@@ -115,58 +139,79 @@ struct PagedRows {
   const PagedTask<T>& a;
   const PagedQueries& s;
   int64_t kv_head;
+  PagePositions places() const { return {a.page, s.first_page, s.page_stride}; }
   int64_t group() const { return a.heads / a.kv_heads; }
   int64_t count() const { return s.count * group(); }
   int64_t token(int64_t row) const { return s.first + row / group(); }
   PagedRow at(int64_t row) const {
     const int64_t position = s.position + row / group();
-    const int64_t from = position + 1 - a.reach;
-    return {kv_head * group() + row % group(), position, from > 0 ? from : 0, position + 1};
+    return {kv_head * group() + row % group(), position, places().keys_before(position + 1 - a.reach),
+            places().keys_before(position + 1)};
   }
 };
+
+// scores[j] of key first + j += slope * (its position - own).
+template <class T>
+void add_paged_ramp(const PagedRows<T>& rows, const PagedRow& row, int64_t first, int64_t count, WideOf<T>* scores) {
+  using W = WideOf<T>;
+  const PagePositions places = rows.places();
+  const W slope = static_cast<W>(rows.a.alibi[row.head]);
+  for (int64_t j = 0; j < count;) {
+    const int64_t key = first + j, of_page = places.stride == 1 ? count - j : places.tokens - key % places.tokens;
+    const int64_t n = of_page < count - j ? of_page : count - j;
+    add_ramp<W>(scores + j, n, slope * static_cast<W>(places.position_of(key) - row.position), slope);
+    j += n;
+  }
+}
 
 // Scores of keys [tile, tile + count) become weights relative to the largest score so far, and 0 where a row may not
 // look; what rows have already goes by that too.
 template <class T>
-void paged_weights(const PagedRows<T>& rows, int64_t tile, int64_t count, const PagedMemory<T>& memory) {
+void paged_weights(const PagedRows<T>& rows, int64_t tile, int64_t count, WideOf<T>* all_scores,
+                   const PagedState<T>& state) {
   using W = WideOf<T>;
   const PagedTask<T>& a = rows.a;
   for (int64_t i = 0; i < rows.count(); ++i) {
     const PagedRow row = rows.at(i);
-    W* scores = memory.scores + i * kPagedKeys;
+    W* scores = all_scores + i * kPagedKeys;
     const int64_t from = row.from > tile ? (row.from - tile < count ? row.from - tile : count) : 0;
     const int64_t to = row.to > tile ? (row.to - tile < count ? row.to - tile : count) : 0;
     for (int64_t j = 0; j < from; ++j) scores[j] = 0;
     for (int64_t j = to > from ? to : from; j < count; ++j) scores[j] = 0;
     if (from >= to) continue;
     if (a.soft_cap != 0) cap_scores<W>(scores + from, nullptr, to - from, a.soft_cap);
-    if (a.alibi) {
-      const W slope = static_cast<W>(a.alibi[row.head]);
-      add_ramp<W>(scores + from, to - from, slope * static_cast<W>(tile + from - row.position), slope);
-    }
-    exponentials<W>(1, to - from, kPagedKeys, scores + from, memory.largest + i, memory.total + i, a.padded, a.padded,
-                    memory.sums + i * a.padded);
+    if (a.alibi) add_paged_ramp(rows, row, tile + from, to - from, scores + from);
+    exponentials<W>(1, to - from, kPagedKeys, scores + from, state.largest + i, state.total + i, a.padded, a.padded,
+                    state.sums + i * a.padded);
   }
 }
 
 template <class T>
-void paged_attention(const PagedTask<T>& a, const PagedQueries& s, int64_t kv_head, WideOf<T>* scratch) {
+void take_paged_queries(const PagedRows<T>& rows, WideOf<T>* q) {
   using W = WideOf<T>;
-  const PagedMemory<T> memory(a, scratch);
-  const PagedRows<T> rows{a, s, kv_head};
+  const PagedTask<T>& a = rows.a;
   for (int64_t i = 0; i < rows.count(); ++i) {
     const T* from = a.q + rows.token(i) * a.q_token + rows.at(i).head * a.q_head;
-    for_vectors<W>(
-        a.size, [&](int64_t d, auto part) { store(memory.q + i * a.size + d, load(from + d, part) * a.scale, part); });
-    memory.largest[i] = -static_cast<W>(__builtin_inf()), memory.total[i] = 0;
-    for (int64_t d = 0; d < a.padded; ++d) memory.sums[i * a.padded + d] = 0;
+    for_vectors<W>(a.size,
+                   [&](int64_t d, auto part) { store(q + i * a.size + d, load(from + d, part) * a.scale, part); });
   }
-  const int64_t last = rows.at(rows.count() - 1).to;
-  for (int64_t tile = rows.at(0).from / kPagedKeys * kPagedKeys; tile < last; tile += kPagedKeys) {
+}
+
+// `state` becomes what the rows have of the keys of a part.
+template <class T>
+void attend_to_part(const PagedRows<T>& rows, int64_t part, const PagedMemory<T>& memory, const PagedState<T>& state) {
+  using W = WideOf<T>;
+  const PagedTask<T>& a = rows.a;
+  for (int64_t i = 0; i < rows.count(); ++i) state.largest[i] = -static_cast<W>(__builtin_inf()), state.total[i] = 0;
+  for (int64_t d = 0; d < rows.count() * a.padded; ++d) state.sums[d] = 0;
+  const int64_t from = rows.at(0).from, to = rows.at(rows.count() - 1).to, border = (part + 1) * kPagedPart;
+  const int64_t last = to < border ? to : border;
+  for (int64_t tile = (from > part * kPagedPart ? from : part * kPagedPart) / kPagedKeys * kPagedKeys; tile < last;
+       tile += kPagedKeys) {
     const int64_t count = last - tile < kPagedKeys ? last - tile : kPagedKeys;
     const T *keys[kPagedKeys], *values[kPagedKeys];  // the first of vectors; of each
     const int64_t vectors = (count + kLanes<W> - 1) / kLanes<W>;
-    const auto page_of = [&](int64_t key) { return s.table[key / a.page] * a.kv_heads + kv_head; };
+    const auto page_of = [&](int64_t key) { return rows.s.table[key / a.page] * a.kv_heads + rows.kv_head; };
     for (int64_t v = 0; v < vectors; ++v) {
       const int64_t key = tile + v * kLanes<W>;
       keys[v] = a.k + page_of(key) * a.size * a.page + key % a.page;
@@ -176,20 +221,85 @@ void paged_attention(const PagedTask<T>& a, const PagedQueries& s, int64_t kv_he
       score_part<T, decltype(r)::value, decltype(width)::value>(memory.q + row * a.size, a.size, keys + v, a.page,
                                                                 memory.scores + row * kPagedKeys + v * kLanes<W>);
     });
-    paged_weights(rows, tile, count, memory);
+    paged_weights(rows, tile, count, memory.scores, state);
     for_paged_parts(rows.count(), a.padded / kLanes<W>, [&](int64_t row, auto r, int64_t v, auto width) {
       value_part<T, decltype(r)::value, decltype(width)::value>(memory.scores + row * kPagedKeys, values, count,
                                                                 v * kLanes<W>,
-                                                                memory.sums + row * a.padded + v * kLanes<W>, a.padded);
+                                                                state.sums + row * a.padded + v * kLanes<W>, a.padded);
     });
   }
+}
+
+// `sum` has the keys of `part` too. A part of which a row sees nothing leaves its bits alone, so that it is the same
+// whether others made the rows look there or not.
+template <class T>
+void add_paged_part(const PagedRows<T>& rows, const PagedState<T>& part, const PagedState<T>& sum) {
+  using W = WideOf<T>;
+  const int64_t padded = rows.a.padded;
   for (int64_t i = 0; i < rows.count(); ++i) {
-    T* to = a.out + (rows.token(i) * a.heads + rows.at(i).head) * a.size;
-    const W inverse = 1 / memory.total[i];
-    for_vectors<W>(a.size, [&](int64_t d, auto part) {
-      store(to + d, load(memory.sums + i * a.padded + d, part) * inverse, part);
-    });
+    if (part.total[i] == 0) continue;
+    const bool is_first = sum.total[i] == 0;
+    const W most = is_first || part.largest[i] > sum.largest[i] ? part.largest[i] : sum.largest[i];
+    W own = is_first ? most : sum.largest[i], other = part.largest[i];
+    row_exp(&own, 1, most), row_exp(&other, 1, most);
+    sum.total[i] = sum.total[i] * own + part.total[i] * other, sum.largest[i] = most;
+    W* to = sum.sums + i * padded;
+    const W* from = part.sums + i * padded;
+    for_vectors<W>(padded,
+                   [&](int64_t d, auto n) { store(to + d, load(to + d, n) * own + load(from + d, n) * other, n); });
   }
+}
+
+template <class T>
+void write_paged(const PagedRows<T>& rows, const PagedState<T>& state) {
+  using W = WideOf<T>;
+  const PagedTask<T>& a = rows.a;
+  for (int64_t i = 0; i < rows.count(); ++i) {
+    const int64_t place = rows.token(i) * a.heads + rows.at(i).head;
+    const W total = state.total[i], inverse = total == 0 ? 0 : 1 / total;
+    const W* sums = state.sums + i * a.padded;
+    for_vectors<W>(a.size, [&](int64_t d, auto part) {
+      const Vec<W> result = load(sums + d, part) * inverse;
+      if (a.out)
+        store(a.out + place * a.size + d, result, part);
+      else
+        store(a.wide + place * a.size + d, result, part);
+    });
+    if (a.log_sums)
+      a.log_sums[place] = total == 0 ? -static_cast<W>(__builtin_inf())
+                                     : state.largest[i] + static_cast<W>(__builtin_log(static_cast<double>(total)));
+  }
+}
+
+template <class T>
+void paged_attention(const PagedTask<T>& a, const PagedQueries& s, int64_t kv_head, WideOf<T>* scratch) {
+  const PagedMemory<T> memory(a, scratch);
+  const PagedRows<T> rows{a, s, kv_head};
+  const PagedState<T> whole(a, memory.whole), part(a, memory.part);
+  take_paged_queries(rows, memory.q);
+  attend_to_part(rows, s.first_part, memory, whole);
+  for (int64_t i = 1; i < s.parts; ++i) {
+    attend_to_part(rows, s.first_part + i, memory, part);
+    add_paged_part(rows, part, whole);
+  }
+  write_paged(rows, whole);
+}
+
+template <class T>
+void paged_part(const PagedTask<T>& a, const PagedQueries& s, int64_t kv_head, int64_t part, WideOf<T>* state,
+                WideOf<T>* scratch) {
+  const PagedMemory<T> memory(a, scratch);
+  const PagedRows<T> rows{a, s, kv_head};
+  take_paged_queries(rows, memory.q);
+  attend_to_part(rows, s.first_part + part, memory, PagedState<T>(a, state));
+}
+
+template <class T>
+void paged_merge(const PagedTask<T>& a, const PagedQueries& s, int64_t kv_head, WideOf<T>* states) {
+  const PagedRows<T> rows{a, s, kv_head};
+  const PagedState<T> whole(a, states);
+  for (int64_t i = 1; i < s.parts; ++i) add_paged_part(rows, PagedState<T>(a, states + i * paged_state(a)), whole);
+  write_paged(rows, whole);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/paged_positions.h"
 #include "colossal/ops/soft_cap.h"
 
 namespace colossal::ops {
@@ -43,29 +44,35 @@ std::vector<PagedGroup> groups_of(const std::vector<int64_t>& lengths) {
   return all;
 }
 
+PagePositions positions_of(const Pages& pages, const PagedSequence& s) {
+  return {pages.tokens(), s.first_page, s.page_stride};
+}
+
 /// Keys [S, N_kv, D, K] and values [S, N_kv, K, D] of a group, K = those of the pages of the longest sequence, and
-/// where they stand: [K].
+/// where they stand: [S, K].
 struct GatheredPages {
-  GatheredPages(const Pages& pages, const std::vector<PagedSequence>& sequences, const PagedGroup& group,
-                const PageShare& share) {
-    const int64_t tokens = pages.tokens(), stretch = tokens * share.ranks;
+  GatheredPages(const Pages& pages, const std::vector<PagedSequence>& sequences, const PagedGroup& group) {
+    const int64_t tokens = pages.tokens();
     const auto count = static_cast<int64_t>(group.sequences.size());
     int64_t most = 0;
-    for (const size_t i : group.sequences)
-      most = std::max(most, (sequences[i].held + group.queries + stretch - 1) / stretch);
+    for (const size_t i : group.sequences) {
+      const int64_t keys = positions_of(pages, sequences[i]).keys_before(sequences[i].held + group.queries);
+      most = std::max(most, (keys + tokens - 1) / tokens);
+    }
     std::vector<int64_t> table, places;
-    for (const size_t i : group.sequences)
+    for (const size_t i : group.sequences) {
+      const PagePositions own = positions_of(pages, sequences[i]);
       for (int64_t p = 0; p < most; ++p)  // any page serves behind the end: it is not looked at
         table.push_back(p < static_cast<int64_t>(sequences[i].pages.size()) ? sequences[i].pages[p] : 0);
-    for (int64_t p = 0; p < most; ++p)
-      for (int64_t t = 0; t < tokens; ++t) places.push_back(p * stretch + share.rank * tokens + t);
+      for (int64_t key = 0; key < most * tokens; ++key) places.push_back(own.position_of(key));
+    }
     const at::Tensor ids = numbers_there(table, pages);
     const auto gathered = [&](const at::Tensor& x) {
       return x.index_select(0, ids).unflatten(0, {count, most}).to(wide_type(x));
     };
     k = gathered(pages.k).permute({0, 2, 3, 1, 4}).flatten(3);
     v = gathered(pages.v.narrow(3, 0, pages.size)).permute({0, 2, 1, 3, 4}).flatten(2, 3);
-    positions = numbers_there(places, pages);
+    positions = numbers_there(places, pages).unflatten(0, {count, most * tokens});
   }
   at::Tensor k, v, positions;
 };
@@ -77,7 +84,8 @@ PartialAttention attend(const at::Tensor& q, const at::Tensor& positions, const 
   const double scale = mask.scale == 0 ? 1 / std::sqrt(static_cast<double>(q.size(4))) : mask.scale;
   at::Tensor scores = soft_capped(at::matmul(q.flatten(2, 3) * scale, keys.k), mask.soft_cap)
                           .unflatten(2, {group, length});  // [S, N_kv, G, L, K]
-  const at::Tensor distance = (positions.unsqueeze(-1) - keys.positions).unsqueeze(1).unsqueeze(1);  // [S, 1, 1, L, K]
+  const at::Tensor distance =
+      (positions.unsqueeze(-1) - keys.positions.unsqueeze(1)).unsqueeze(1).unsqueeze(1);  // [S, 1, 1, L, K]
   if (mask.alibi.defined())
     scores = scores - mask.alibi.to(scores.options()).view({kv_heads, group, 1, 1}) * distance.to(scores.scalar_type());
   at::Tensor hidden = distance.lt(0);
@@ -95,7 +103,7 @@ PartialAttention attend(const at::Tensor& q, const at::Tensor& positions, const 
 }  // namespace
 
 void check_paged_tokens(const Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& tokens,
-                        const std::vector<int64_t>& lengths, const PageShare& share) {
+                        const std::vector<int64_t>& lengths) {
   require(tokens.scalar_type() == pages.k.scalar_type() && tokens.device() == pages.k.device(), "paged_attention",
           "pages and tokens must be of one dtype on one device: got ", toString(tokens.scalar_type()), " on ",
           tokens.device().str(), " and pages of ", toString(pages.k.scalar_type()), " on ", pages.k.device().str());
@@ -103,12 +111,16 @@ void check_paged_tokens(const Pages& pages, const std::vector<PagedSequence>& se
               std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == tokens.size(0),
           "paged_attention", "tokens must be [T, heads, ", pages.size, "] with a length for each of ", sequences.size(),
           " sequences, T together");
-  const int64_t stretch = pages.tokens() * share.ranks;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const PagedSequence& s = sequences[i];
-    require(lengths[i] >= 0 && s.held >= 0 && s.held + lengths[i] <= static_cast<int64_t>(s.pages.size()) * stretch,
-            "paged_attention", "a sequence must have pages for all its tokens: got ", s.pages.size(), " of ", stretch,
-            " for ", s.held, " and ", lengths[i]);
+    require(s.first_page >= 0 && s.page_stride >= 1, "paged_attention",
+            "pages of a sequence must begin at 0 or later and go on by 1 or more: got ", s.first_page, " and ",
+            s.page_stride);
+    require(lengths[i] >= 0 && s.held >= 0 &&
+                positions_of(pages, s).keys_before(s.held + lengths[i]) <=
+                    static_cast<int64_t>(s.pages.size()) * pages.tokens(),
+            "paged_attention", "a sequence must have pages for all its tokens: got ", s.pages.size(), " of ",
+            pages.tokens(), " for ", s.held, " and ", lengths[i]);
     for (const int32_t page : s.pages)
       require(page >= 0 && page < pages.count(), "paged_attention", "pages must be among ", pages.count(), ": got ",
               page);
@@ -116,20 +128,23 @@ void check_paged_tokens(const Pages& pages, const std::vector<PagedSequence>& se
 }
 
 void write_pages_reference(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k,
-                           const at::Tensor& v, const std::vector<int64_t>& lengths, const PageShare& share) {
-  check_paged_tokens(pages, sequences, k, lengths, share);
-  check_paged_tokens(pages, sequences, v, lengths, share);
+                           const at::Tensor& v, const std::vector<int64_t>& lengths) {
+  check_paged_tokens(pages, sequences, k, lengths);
+  check_paged_tokens(pages, sequences, v, lengths);
   require(k.size(1) == pages.kv_heads() && v.size(1) == pages.kv_heads(), "paged_attention",
           "keys and values must have the pages' ", pages.kv_heads(), " heads: got ", k.size(1), " and ", v.size(1));
-  const int64_t tokens = pages.tokens(), stretch = tokens * share.ranks;
+  const int64_t tokens = pages.tokens();
   std::vector<int64_t> rows, page, slot;
   int64_t row = 0;
-  for (size_t i = 0; i < sequences.size(); ++i)
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const PagePositions own = positions_of(pages, sequences[i]);
     for (int64_t t = 0; t < lengths[i]; ++t, ++row) {
       const int64_t position = sequences[i].held + t;
-      if (position / tokens % share.ranks != share.rank) continue;
-      rows.push_back(row), page.push_back(sequences[i].pages[position / stretch]), slot.push_back(position % tokens);
+      if (!own.has(position)) continue;
+      const int64_t key = own.keys_before(position);
+      rows.push_back(row), page.push_back(sequences[i].pages[key / tokens]), slot.push_back(key % tokens);
     }
+  }
   if (rows.empty()) return;
   const at::Tensor own = numbers_there(rows, pages);
   const c10::List<std::optional<at::Tensor>> places{numbers_there(page, pages), numbers_there(slot, pages)};
@@ -139,17 +154,16 @@ void write_pages_reference(Pages& pages, const std::vector<PagedSequence>& seque
 
 PartialAttention paged_attention_reference(const at::Tensor& q, const Pages& pages,
                                            const std::vector<PagedSequence>& sequences,
-                                           const std::vector<int64_t>& lengths, const PagedMask& mask,
-                                           const PageShare& share) {
-  check_paged_tokens(pages, sequences, q, lengths, share);
+                                           const std::vector<int64_t>& lengths, const PagedMask& mask) {
+  check_paged_tokens(pages, sequences, q, lengths);
   const int64_t heads = q.size(1), kv_heads = pages.kv_heads();
   require(heads % kv_heads == 0, "paged_attention", "heads must be a multiple of the pages' ", kv_heads, ": got ",
           heads);
   require(!mask.alibi.defined() || mask.alibi.numel() == heads, "paged_attention", "there must be a slope a head: got ",
           mask.alibi.defined() ? mask.alibi.numel() : 0, " of ", heads);
   const auto wide = q.options().requires_grad(false).dtype(wide_type(q));
-  const PartialAttention all{at::zeros({1, heads, q.size(0), pages.size}, wide),
-                             at::full({1, heads, q.size(0)}, kNothing, wide)};
+  const PartialAttention all{at::zeros({q.size(0), heads, pages.size}, wide),
+                             at::full({q.size(0), heads}, kNothing, wide)};
   for (const PagedGroup& group : groups_of(lengths)) {
     std::vector<int64_t> rows, positions;
     for (size_t s = 0; s < group.sequences.size(); ++s)
@@ -159,10 +173,10 @@ PartialAttention paged_attention_reference(const at::Tensor& q, const Pages& pag
     const std::vector<int64_t> each{static_cast<int64_t>(group.sequences.size()), group.queries};
     const at::Tensor queries = q.index_select(0, own).to(wide.dtype()).unflatten(0, each).unflatten(2, {kv_heads, -1});
     const PartialAttention part = attend(queries.permute({0, 2, 3, 1, 4}), numbers_there(positions, pages).view(each),
-                                         GatheredPages(pages, sequences, group, share), mask);
-    // [S, N_kv, G, L, ..] -> [N, S L, ..]
-    all.out[0].index_copy_(1, own, part.out.permute({1, 2, 0, 3, 4}).flatten(2, 3).flatten(0, 1));
-    all.log_sums[0].index_copy_(1, own, part.log_sums.permute({1, 2, 0, 3}).flatten(2, 3).flatten(0, 1));
+                                         GatheredPages(pages, sequences, group), mask);
+    // [S, N_kv, G, L, ..] -> [S L, N, ..]
+    all.out.index_copy_(0, own, part.out.permute({0, 3, 1, 2, 4}).flatten(2, 3).flatten(0, 1));
+    all.log_sums.index_copy_(0, own, part.log_sums.permute({0, 3, 1, 2}).flatten(2, 3).flatten(0, 1));
   }
   return all;
 }

@@ -8,7 +8,7 @@
 #include "colossal/base/error.h"
 #include "colossal/nn/attention_cache.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/paged_attention_reference.h"
+#include "colossal/ops/paged_attention.h"
 #include "colossal/ops/partial_attention.h"
 
 namespace colossal::parallel {
@@ -61,10 +61,9 @@ class SpreadAttention final : public nn::Attention {
             "DistributedModel::make_cache gives");
     if (held.paged.pages) {
       const ops::PagedMask mask{options_.scale, options_.window, slopes_, options_.soft_cap};
-      const ops::PartialAttention own =
-          ops::paged_attention_reference(heads.q[0], *held.paged.pages, *held.paged.sequences,
-                                         step.sequences.in(heads.q.size(1)), mask, {ranks_.rank(), ranks_.size()});
-      return {merged(packed(own)).transpose(1, 2).to(heads.q.scalar_type()).flatten(2)};
+      const ops::PartialAttention own = ops::partial_paged_attention(
+          heads.q[0], *held.paged.pages, *held.paged.sequences, step.sequences.in(heads.q.size(1)), mask);
+      return {merged(packed(own)).to(heads.q.scalar_type()).flatten(1).unsqueeze(0)};
     }
     // Each query by itself: they are one, but for a prompt with fewer tokens than there are ranks.
     std::vector<at::Tensor> found;
@@ -108,7 +107,7 @@ class SpreadAttention final : public nn::Attention {
     return part;
   }
 
-  /// [B, N, S, D + 1]: what is sent.
+  /// [.., D + 1]: what is sent.
   static at::Tensor packed(const ops::PartialAttention& part) {
     return at::cat({part.out, part.log_sums.unsqueeze(-1)}, -1).contiguous();
   }
