@@ -71,7 +71,13 @@ GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& optio
   require(at::isfinite(w).all().item<bool>(), "quantization", "weights must be finite");
   GroupCodes out{.bits = options.bits, .group = options.group};
   at::Tensor codes;
-  if (options.minima) {
+  if (options.minima && options.whole_zeros) {
+    const at::Tensor least = w.amin(-1).clamp_max(0), most = w.amax(-1).clamp_min(0);
+    out.scales = through_binary16((most - least) / 15.0).contiguous();
+    const at::Tensor zeros = (least / out.scales).nan_to_num(0, 0, 0).neg().round().clamp(0, 15);
+    out.minima = (zeros * out.scales).neg();
+    codes = ((w / out.scales.unsqueeze(-1)).nan_to_num(0, 0, 0).round() + zeros.unsqueeze(-1)).clamp(0, 15);
+  } else if (options.minima) {
     const at::Tensor least = w.amin(-1).clamp_max(0), most = w.amax(-1).clamp_min(0);
     // both rounded as they are stored, by one factor, so that codes are of what they will mean
     const at::Tensor both = through_binary16(at::stack({(most - least) / 15.0, least}));
