@@ -16,8 +16,8 @@ struct PartSource {
   std::string name;  ///< in this folder
 };
 
-/// Of `value`, a whole local matrix, what `sources` store: padding has scales of 0. Nothing: one of them is not in codes
-/// or in another form than the others, or blocks begin or end within a group of inputs, in the folder or here.
+/// Of `value`, a whole local matrix, what `sources` store: padding has scales of 0. Nothing: one of them is not in
+/// codes or in another form than the others, or blocks begin or end within a group of inputs, in the folder or here.
 /// Errors: those of WeightSource::codes(); Error("quantization", ...) of codes in another shape than the part's.
 std::optional<ops::GroupCodes> local_codes(const std::vector<const PartSource*>& sources, const WeightSource& files,
                                            const NamedTensor& value, const tensor::Place& place);

@@ -6,7 +6,8 @@
 //   AWQ    x.qweight int32 [in, out / 8], x.qzeros int32 [in / group, out / 8], x.scales [in / group, out], version
 //          gemm: a word's halves of bytes, from the lowest on, are of the outputs 0 2 4 6 1 3 5 7
 //
-// See: https://github.com/AutoGPTQ/AutoGPTQ, https://github.com/ModelCloud/GPTQModel, https://github.com/casper-hansen/AutoAWQ.
+// See: https://github.com/AutoGPTQ/AutoGPTQ, https://github.com/ModelCloud/GPTQModel,
+// https://github.com/casper-hansen/AutoAWQ.
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
@@ -33,8 +34,8 @@ QuantizedFormat quantized_format(const nlohmann::json& config, const std::string
 
 /// Such a folder as if it held weights: "x.weight" in fp32 in place of x.qweight and those beside it.
 ///
-/// Errors: those of WeightFolder; throws Error("quantization", ...) where tensors of a weight are missing or have another
-///         shape or dtype than the format says, and from tensor() and codes() where g_idx names no group.
+/// Errors: those of WeightFolder; throws Error("quantization", ...) where tensors of a weight are missing or have
+///         another shape or dtype than the format says, and from tensor() and codes() where g_idx names no group.
 class QuantizedFolder final : public WeightSource {
  public:
   QuantizedFolder(const std::string& folder, const QuantizedFormat& format);

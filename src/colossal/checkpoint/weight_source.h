@@ -32,7 +32,8 @@ class WeightSource {
   std::map<std::string, const TensorEntry*> entries_;
 };
 
-/// A Hugging Face folder (WeightFolder, with quantization_config QuantizedFolder), or a GGUF file (GgufWeights). Errors: theirs.
+/// A Hugging Face folder (WeightFolder, with quantization_config QuantizedFolder), or a GGUF file (GgufWeights).
+/// Errors: theirs.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
 
 }  // namespace colossal::checkpoint
