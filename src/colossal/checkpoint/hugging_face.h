@@ -2,6 +2,7 @@
 // model.safetensors.index.json.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@
 
 namespace colossal::comm {
 class Group;
+}
+namespace colossal::ops {
+struct GroupCodes;
 }
 
 namespace colossal::checkpoint {
@@ -35,8 +39,10 @@ struct ExternalNames {
   std::vector<std::pair<std::string, std::string>> copies{};
 };
 
-/// folder/config.json, or what that would be of a GGUF file (config_of_gguf).
-/// Errors: throws Error("hugging face", ...) when missing or not a JSON object.
+/// folder/config.json, or what that would be of a GGUF file (config_of_gguf). A quantization_config that import_weights
+/// understands is left out: it says how weights are stored, not what the model is.
+/// Errors: throws Error("hugging face", ...) when missing or not a JSON object; Error("quantization", ...) of a
+///         quantization_config that is not understood.
 nlohmann::json read_config(const std::string& folder);
 
 /// Fills the parameters of this rank from the folder, or from a GGUF file (GgufWeights), converted to each parameter's
@@ -50,8 +56,12 @@ nlohmann::json read_config(const std::string& folder);
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external);
 /// The same into `values`, named as the parameters are: whole local tensors or parts of them, of any dtype.
 /// Returns the parameters that the folder lacks and may lack.
+/// `take` is offered what the folder has in codes before numbers are made of them: this rank's part of a parameter,
+/// where all of its tensors are codes of one form and cuts of inputs fall on groups. True: its value is left as it is.
+using TakeCodes = std::function<bool(const std::string& parameter, const ops::GroupCodes& codes)>;
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
-                                        const std::vector<NamedTensor>& values, const ExternalNames& external);
+                                        const std::vector<NamedTensor>& values, const ExternalNames& external,
+                                        const TakeCodes& take = {});
 
 /// Writes the parameters, whole and in `dtype` (none: their own), rounded once, with config.json; in files of at most
 /// `max_file_bytes` (one tensor at least), with an index when there are several. The file names are those that

@@ -11,7 +11,9 @@
 #include "colossal/checkpoint/external_part.h"
 #include "colossal/checkpoint/gguf_family.h"
 #include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/local_codes.h"
 #include "colossal/checkpoint/mismatch.h"
+#include "colossal/checkpoint/quantized_folder.h"
 #include "colossal/checkpoint/weight_source.h"
 
 namespace colossal::checkpoint {
@@ -44,11 +46,6 @@ bool matches_one(const std::string& name, const std::vector<std::string>& patter
   return false;
 }
 
-struct Source {
-  const ExternalPart* part;
-  std::string name;  // in this folder
-};
-
 std::optional<std::string> name_in(const WeightSource& files, const std::string& name, const ExternalNames& external) {
   std::optional<std::string> found = files.find(name, external.prefix);
   for (const auto& [ending, old] : external.old_endings)
@@ -80,10 +77,10 @@ void require_equal(const std::string& copy, const std::string& original, const W
 
 /// Where each part lies; throws the table of all that is missing, misshapen or left over, or
 /// which copy is none.
-std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightSource& files,
-                          const ExternalNames& external, const std::string& folder) {
+std::vector<PartSource> match(const std::vector<ExternalPart>& parts, const WeightSource& files,
+                              const ExternalNames& external, const std::string& folder) {
   MismatchTable table;
-  std::vector<Source> sources;
+  std::vector<PartSource> sources;
   std::set<std::string> used, lacking, told;
   for (const ExternalPart& part : parts) {
     const std::optional<std::string> name = name_in(files, part.name, external);
@@ -111,12 +108,12 @@ std::vector<Source> match(const std::vector<ExternalPart>& parts, const WeightSo
   table.require_empty("hugging face", folder + " does not hold this model");
   for (const auto& [copy, original] : copies) require_equal(copy, original, files, folder);
   // One that lacks a part lacks all: a fused parameter is taken whole or not at all.
-  std::erase_if(sources, [&](const Source& source) { return lacking.count(source.part->parameter->name) > 0; });
+  std::erase_if(sources, [&](const PartSource& source) { return lacking.count(source.part->parameter->name) > 0; });
   return sources;
 }
 
 /// Returns whether something was read.
-bool copy_part(const Source& source, const WeightSource& files, const NamedTensor& value, const at::Tensor& to,
+bool copy_part(const PartSource& source, const WeightSource& files, const NamedTensor& value, const at::Tensor& to,
                const tensor::Place& place) {
   const ExternalPart& part = *source.part;
   std::optional<at::Tensor> stored;  // read when something of it is wanted
@@ -130,10 +127,10 @@ bool copy_part(const Source& source, const WeightSource& files, const NamedTenso
 }
 
 /// What this rank has of a value, of its sources one after the other.
-void copy_parts(const std::vector<const Source*>& sources, const WeightSource& files, const NamedTensor& value,
+void copy_parts(const std::vector<const PartSource*>& sources, const WeightSource& files, const NamedTensor& value,
                 const at::Tensor& to, const tensor::Place& place) {
   std::string open;  // the tensor of which something was read last
-  for (const Source* source : sources) {
+  for (const PartSource* source : sources) {
     if (!open.empty() && open != source->name) files.leave(open), open.clear();
     if (copy_part(*source, files, value, to, place)) open = source->name;
   }
@@ -144,7 +141,13 @@ void copy_parts(const std::vector<const Source*>& sources, const WeightSource& f
 
 nlohmann::json read_config(const std::string& folder) {
   if (is_gguf(folder)) return config_of_gguf(GgufFile(folder));
-  return read_json_object(folder + "/config.json", "hugging face");
+  const std::string path = folder + "/config.json";
+  nlohmann::json config = read_json_object(path, "hugging face");
+  if (is_quantized(config)) {
+    quantized_format(config, path);
+    config.erase("quantization_config");
+  }
+  return config;
 }
 
 void import_weights(const std::string& folder, nn::Parameters& parameters, const ExternalNames& external) {
@@ -154,16 +157,21 @@ void import_weights(const std::string& folder, nn::Parameters& parameters, const
 }
 
 std::vector<std::string> import_weights(const std::string& folder, const nn::Parameters& parameters,
-                                        const std::vector<NamedTensor>& values, const ExternalNames& external) {
+                                        const std::vector<NamedTensor>& values, const ExternalNames& external,
+                                        const TakeCodes& take) {
   const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
   const std::unique_ptr<WeightSource> files = open_weights(folder);
-  const std::vector<Source> sources = match(parts, *files, external, folder);
-  std::map<std::string, std::vector<const Source*>> found;
-  for (const Source& source : sources) found[source.part->parameter->name].push_back(&source);
+  const std::vector<PartSource> sources = match(parts, *files, external, folder);
+  std::map<std::string, std::vector<const PartSource*>> found;
+  for (const PartSource& source : sources) found[source.part->parameter->name].push_back(&source);
   tensor::Held held;  // one that becomes the next: see Stored
   for (const NamedTensor& value : values) {
     const auto own = found.find(value.name);
     if (own == found.end()) continue;
+    if (take) {
+      const std::optional<ops::GroupCodes> codes = local_codes(own->second, *files, value, parameters.place());
+      if (codes && take(value.name, *codes)) continue;
+    }
     value.value.write_into(held);
     held.value.detach().zero_();  // padding
     copy_parts(own->second, *files, value, held.value, parameters.place());

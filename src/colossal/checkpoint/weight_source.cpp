@@ -1,7 +1,11 @@
 #include "colossal/checkpoint/weight_source.h"
 
+#include <filesystem>
+
 #include "colossal/base/gguf_file.h"
+#include "colossal/base/json_file.h"
 #include "colossal/checkpoint/gguf_weights.h"
+#include "colossal/checkpoint/quantized_folder.h"
 #include "colossal/checkpoint/weight_folder.h"
 
 namespace colossal::checkpoint {
@@ -15,6 +19,11 @@ std::optional<std::string> WeightSource::find(const std::string& name, const std
 
 std::unique_ptr<WeightSource> open_weights(const std::string& path) {
   if (is_gguf(path)) return std::make_unique<GgufWeights>(path);
+  const std::string about = path + "/config.json";
+  std::error_code none;
+  if (std::filesystem::exists(about, none))
+    if (const nlohmann::json config = read_json_object(about, "hugging face"); is_quantized(config))
+      return std::make_unique<QuantizedFolder>(path, quantized_format(config, about));
   return std::make_unique<WeightFolder>(path);
 }
 

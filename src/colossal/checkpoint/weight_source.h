@@ -9,6 +9,7 @@
 #include <string>
 
 #include "colossal/checkpoint/safetensors.h"
+#include "colossal/ops/group_codes.h"
 
 namespace colossal::checkpoint {
 
@@ -21,6 +22,9 @@ class WeightSource {
   const std::map<std::string, const TensorEntry*>& entries() const { return entries_; }
   /// To be read only, perhaps a view of the file. Errors: those of a damaged file.
   virtual at::Tensor tensor(const std::string& name) const = 0;
+  /// The codes [out, in] that a matrix is stored as; nothing where it is none, or where GroupCodes cannot say it.
+  /// Errors: as tensor().
+  virtual std::optional<ops::GroupCodes> codes(const std::string&) const { return std::nullopt; }
   /// What was read of it takes no memory of this process any more.
   virtual void leave(const std::string& name) const = 0;
 
@@ -28,7 +32,8 @@ class WeightSource {
   std::map<std::string, const TensorEntry*> entries_;
 };
 
-/// A Hugging Face folder (WeightFolder), or a GGUF file (GgufWeights). Errors: theirs.
+/// A Hugging Face folder (WeightFolder, with quantization_config QuantizedFolder), or a GGUF file (GgufWeights).
+/// Errors: theirs.
 std::unique_ptr<WeightSource> open_weights(const std::string& path);
 
 }  // namespace colossal::checkpoint

@@ -66,6 +66,13 @@ tensor::Stored PrepackedLayers::loaded(Parameter& parameter) {
           }};
 }
 
+bool PrepackedLayers::take(const Parameter& parameter, const ops::GroupCodes& codes) {
+  const auto found = packed_.find(parameter.name);
+  if (found == packed_.end() || packing_.bits != 0) return false;
+  *found->second = ops::PrepackedMatrix(codes);
+  return !parameter.looked_up;
+}
+
 void PrepackedLayers::finish() {
   if (pending_) pack(*pending_);
   pending_ = nullptr;
@@ -73,7 +80,7 @@ void PrepackedLayers::finish() {
 
 void PrepackedLayers::pack(Parameter& parameter) {
   const auto found = packed_.find(parameter.name);
-  if (found == packed_.end()) return;
+  if (found == packed_.end() || *found->second) return;
   const at::Tensor value = parameter.value.detach();
   if (packing_.bits == 0) {
     const bool narrow = value.scalar_type() == at::kBFloat16;

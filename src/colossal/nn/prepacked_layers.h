@@ -44,6 +44,9 @@ class PrepackedLayers {
   std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight);
   /// The value of a parameter without memory, to be written once. The one before is packed then.
   tensor::Stored loaded(Parameter& parameter);
+  /// Takes a weight in codes instead of its value. True: its value is not needed then. False: loaded() is to be filled,
+  /// as it is not packed, was asked for in codes of its own (WeightPacking::bits), or rows of it are looked up, too.
+  bool take(const Parameter& parameter, const ops::GroupCodes& codes);
   /// Packs the last one.
   void finish();
   /// Of all packed weights.

@@ -121,6 +121,7 @@ GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& optio
   });
   require(at::isfinite(largest).all().item<bool>(), "quantization", "weights must be finite");
   const float half = options.bits == 8 ? 127 : 7;
+  at::Tensor zeros;  // of whole_zeros, [outputs, groups]
   if (options.minima) {
     const at::Tensor limits = at::zeros({2, outputs, groups}, at::kFloat);  // 0 is among the numbers of every group
     auto* least = limits.mutable_data_ptr<float>();
@@ -130,20 +131,30 @@ GroupCodes round_to_codes(const at::Tensor& weight, const RoundingOptions& optio
       float& high = least[(outputs + n) * groups + g];
       for (int64_t i = 0; i < count; ++i) low = std::min(low, of_group[i]), high = std::max(high, of_group[i]);
     });
-    // both rounded as they are stored, by one factor, so that codes are of what they will mean
-    const at::Tensor both = through_binary16(at::stack({(limits[1] - limits[0]) / 15.0, limits[0]}));
-    out.scales = both[0].contiguous(), out.minima = both[1].contiguous();
+    if (options.whole_zeros) {
+      out.scales = through_binary16((limits[1] - limits[0]) / 15.0).contiguous();
+      zeros = (limits[0] / out.scales).nan_to_num(0, 0, 0).neg().round().clamp(0, 15);
+      out.minima = (zeros * out.scales).neg();
+    } else {
+      // both rounded as they are stored, by one factor, so that codes are of what they will mean
+      const at::Tensor both = through_binary16(at::stack({(limits[1] - limits[0]) / 15.0, limits[0]}));
+      out.scales = both[0].contiguous(), out.minima = both[1].contiguous();
+    }
   } else {
     out.scales = through_binary16(largest / static_cast<double>(half)).contiguous();
   }
   const auto* scales = out.scales.const_data_ptr<float>();
   const auto* minima = options.minima ? out.minima.const_data_ptr<float>() : nullptr;
+  const auto* whole = zeros.defined() ? zeros.const_data_ptr<float>() : nullptr;
   auto* codes = out.codes.mutable_data_ptr<uint8_t>();
   // symmetric codes are about 2^(bits - 1), and leave the lowest one unused
   const Multiples multiples = minima ? Multiples{0, 15, 0} : Multiples{-half, half, -half - 1};
   for_groups(outputs, inputs, group, [&](int64_t n, int64_t g, int64_t first, int64_t count) {
     const int64_t at = n * inputs + first, of = n * groups + g;
-    round_group(numbers + at, count, scales[of], minima ? minima[of] : 0, multiples, codes + at);
+    if (whole)  // multiples about 0, of which the code `zero` is one
+      round_group(numbers + at, count, scales[of], 0, {-whole[of], 15 - whole[of], -whole[of]}, codes + at);
+    else
+      round_group(numbers + at, count, scales[of], minima ? minima[of] : 0, multiples, codes + at);
   });
   return out;
 }

@@ -34,6 +34,8 @@ struct RoundingOptions {
   int64_t bits = 8;
   int64_t group = 128;
   bool minima = false;  ///< 4 bits: from the smallest to the largest number of a group, instead of about zero
+  /// Minima are -zero * scale, zero a whole number of 0 to 15, as files of GPTQ and AWQ can say it: packing rounds them
+  bool whole_zeros = false;
 };
 
 /// Each group rounded to nearest by itself ("RTN"): its largest magnitude gets the largest code. Scales are numbers

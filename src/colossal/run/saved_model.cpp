@@ -131,10 +131,16 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   if (about.checkpoint.empty()) {
     const models::HuggingFace& names = about.shape.architecture->hugging_face;
     comm::agree(everyone, at::kCPU, [&] {
+      checkpoint::TakeCodes take;
+      if (saved.packed)
+        take = [&](const std::string& name, const ops::GroupCodes& codes) {
+          return saved.packed->take(parameters.at(name), codes);
+        };
       checkpoint::import_weights(folder, parameters, tensors,
                                  {names.names(about.shape), names.prefix, names.ignored,
                                   loading.headless ? head_of(parameters, loading.pooler) : std::vector<std::string>{},
-                                  names.old_endings, models::copies_in_folder(about.shape)});
+                                  names.old_endings, models::copies_in_folder(about.shape)},
+                                 take);
     });
     finish();
     return saved;

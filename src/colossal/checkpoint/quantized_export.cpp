@@ -1,0 +1,167 @@
+#include "colossal/checkpoint/quantized_export.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/checkpoint/external_part.h"
+#include "colossal/checkpoint/gather.h"
+#include "colossal/checkpoint/mismatch.h"
+#include "colossal/checkpoint/safetensors.h"
+
+namespace colossal::checkpoint {
+namespace {
+
+using nlohmann::json;
+constexpr char kExport[] = "quantization";
+using CodesByName = std::map<std::string, ops::GroupCodes>;
+
+/// uint8 [a, b, 32 / bits] -> int32 [a, b]
+at::Tensor words_of_codes(const at::Tensor& codes, int64_t bits) {
+  at::Tensor bytes = codes;
+  if (bits == 4) {
+    const at::Tensor pairs = codes.unflatten(2, {4, 2});
+    bytes = pairs.select(3, 0).bitwise_or(pairs.select(3, 1).bitwise_left_shift(4));
+  }
+  return bytes.contiguous().view(at::kInt).squeeze(2);
+}
+
+/// What all codes have in common.
+struct CommonForm {
+  int64_t bits = 0, group = 0;
+  bool minima = false;
+};
+
+CommonForm common_form(const CodesByName& codes, const nn::Parameters& parameters) {
+  require(!codes.empty(), kExport, "there must be codes of at least one weight");
+  const ops::GroupCodes& first = codes.begin()->second;
+  const CommonForm form{first.bits, first.group, first.minima.defined()};
+  std::map<std::string, const nn::Parameter*> known;
+  for (const nn::Parameter& p : parameters) known[p.name] = &p;
+  for (const auto& [name, its] : codes) {
+    its.check();
+    require(known.count(name) > 0, kExport, "codes are of no parameter of this rank: ", name);
+    require(its.codes.sizes() == known[name]->spec.shape, kExport, "codes of ", name, " must be ",
+            describe(known[name]->spec.shape), ": got ", describe(its.codes.sizes().vec()));
+    require(its.bits == form.bits && its.group == form.group && its.minima.defined() == form.minima, kExport,
+            "a folder has codes of one form: those of ", name, " and of ", codes.begin()->first,
+            " differ in bits, group or minima");
+    if (form.minima) {
+      const at::Tensor zeros = (its.minima / its.scales).nan_to_num(0, 0, 0).neg().round();
+      require(at::equal(zeros.clamp(0, 15) * its.scales * -1, its.minima), kExport, "minima of ", name,
+              " must be whole multiples of scales, 0 to -15; round with RoundingOptions::whole_zeros");
+    }
+  }
+  return form;
+}
+
+/// Rows of one tensor of the folder, put together from codes of the parameters.
+at::Tensor whole_of(const Parts& parts, const CodesByName& codes, at::Tensor ops::GroupCodes::* field) {
+  at::Tensor whole;
+  for (const ExternalPart* part : parts) {
+    const at::Tensor rows = (codes.at(part->parameter->name).*field).narrow(0, part->box.start[0], part->box.size[0]);
+    if (!whole.defined()) whole = at::empty({part->rows, rows.size(1)}, rows.options());
+    part->rows_of(whole).copy_(rows);
+  }
+  return whole;
+}
+
+std::map<std::string, at::Tensor> gptq_tensors(const std::string& base, const Parts& parts, const CodesByName& codes,
+                                               const CommonForm& form) {
+  const at::Tensor code = whole_of(parts, codes, &ops::GroupCodes::codes);
+  const at::Tensor scale = whole_of(parts, codes, &ops::GroupCodes::scales);
+  const int64_t inputs = code.size(1), in_word = 32 / form.bits;
+  require(code.size(0) % in_word == 0 && inputs % in_word == 0, kExport, base,
+          " must have outputs and inputs in multiples of ", in_word, " to be codes: got ", describe(code.sizes().vec()),
+          "; leave it as it is");
+  at::Tensor zero = at::full_like(scale, 1 << (form.bits - 1));
+  if (form.minima)
+    zero = (whole_of(parts, codes, &ops::GroupCodes::minima) / scale).nan_to_num(0, 0, 0).neg().round();
+  else
+    zero = zero - 1;  // checkpoint_format gptq
+  return {
+      {base + ".qweight", words_of_codes(code.view({code.size(0), -1, in_word}).transpose(0, 1), form.bits)},
+      {base + ".qzeros", words_of_codes(zero.t().to(at::kByte).contiguous().unflatten(1, {-1, in_word}), form.bits)},
+      {base + ".scales", scale.t().to(at::kHalf)},
+      {base + ".g_idx", at::arange(inputs, at::kLong).floor_divide(form.group).to(at::kInt)}};
+}
+
+json with_format(json config, const CommonForm& form, bool head) {
+  config["quantization_config"] = {{"quant_method", "gptq"},   {"bits", form.bits},
+                                   {"group_size", form.group}, {"sym", !form.minima},
+                                   {"desc_act", false},        {"true_sequential", true},
+                                   {"lm_head", head},          {"checkpoint_format", form.minima ? "gptq_v2" : "gptq"}};
+  return config;
+}
+
+/// The tensors of the folder by name; those of codes are made when they are written.
+struct Planned {
+  Parts parts;
+  std::string base;  ///< of codes: the name without ".weight"; else empty
+};
+
+bool has_codes(const std::string& name, const Parts& parts, const CodesByName& codes) {
+  size_t with = 0;
+  for (const ExternalPart* part : parts) with += codes.count(part->parameter->name);
+  require(with == 0 || with == parts.size(), kExport, "of the rows of ", name,
+          " all or none must have codes: they are of parameters with and without");
+  require(with == 0 || (name.ends_with(".weight") && parts.front()->leading_ones == 0), kExport, name,
+          " cannot be codes in a folder");
+  return with > 0;
+}
+
+}  // namespace
+
+void export_gptq(const std::string& folder, const nn::Parameters& parameters, const CodesByName& codes,
+                 const ExternalNames& external, const json& config, at::ScalarType dtype) {
+  const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
+  const CommonForm form = common_form(codes, parameters);
+  for (const nn::Parameter& p : parameters.declared())
+    require(p.spec.local_shape(parameters.place()) == p.spec.shape && p.value.defined(), kExport, p.name,
+            " must be whole on this rank to be written with codes: use one rank");
+  std::map<std::string, Parts> by_name;
+  for (const ExternalPart& part : parts) by_name[part.name].push_back(&part);
+  create_folder(folder);
+  require(!std::filesystem::exists(folder + "/model.safetensors.index.json"), kExport, folder,
+          " holds weights in several files already; choose an empty folder");
+  std::map<std::string, Planned> planned;  // by the names that are written
+  std::vector<TensorEntry> entries;
+  for (const auto& [name, own] : by_name) {
+    if (!has_codes(name, own, codes)) {
+      planned[name] = {own, ""};
+      entries.push_back({name, dtype, own.front()->external_shape()});
+      continue;
+    }
+    const std::string base = name.substr(0, name.size() - std::string(".weight").size());
+    const int64_t in_word = 32 / form.bits, outputs = own.front()->shape()[0], inputs = own.front()->shape()[1];
+    const int64_t groups = (inputs + form.group - 1) / form.group;
+    for (const char* end : {".qweight", ".qzeros", ".scales", ".g_idx"}) planned[base + end] = {own, base};
+    entries.push_back({base + ".qweight", at::kInt, {inputs / in_word, outputs}});
+    entries.push_back({base + ".qzeros", at::kInt, {groups, outputs / in_word}});
+    entries.push_back({base + ".scales", at::kHalf, {groups, outputs}});
+    entries.push_back({base + ".g_idx", at::kInt, {inputs}});
+  }
+  const bool head = planned.count("lm_head.qweight") > 0;
+  SafetensorsWriter writer(folder + "/model.safetensors", entries, {{"format", "pt"}});
+  for (const TensorEntry& entry : writer.entries()) {
+    const auto& [own, base] = planned.at(entry.name);
+    if (!base.empty()) {
+      writer.write(gptq_tensors(base, own, codes, form).at(entry.name));
+      continue;
+    }
+    at::Tensor whole;
+    for (const ExternalPart* part : own) {
+      const at::Tensor rows = at_box(part->parameter->value.detach(), part->box).cpu();
+      if (own.size() == 1) whole = rows;
+      if (!whole.defined()) whole = at::empty(part->shape(), rows.options());
+      if (own.size() > 1) part->rows_of(whole).copy_(rows);
+    }
+    writer.write(own.front()->to_theirs(whole.to(dtype)));
+  }
+  writer.finish();
+  write_file(folder + "/config.json", with_format(config, form, head).dump(2) + "\n");
+}
+
+}  // namespace colossal::checkpoint
