@@ -9,11 +9,13 @@
 #include "colossal/cli/bench.h"
 #include "colossal/cli/chat.h"
 #include "colossal/cli/embed.h"
+#include "colossal/cli/evaluate.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/generate.h"
 #include "colossal/cli/info.h"
 #include "colossal/cli/main.h"
 #include "colossal/cli/models.h"
+#include "colossal/cli/quantize.h"
 #include "colossal/cli/run.h"
 #include "colossal/cli/train.h"
 
@@ -22,10 +24,12 @@ namespace colossal::cli {
 int bench(const Arguments& arguments) { become_torch("bench", arguments); }
 int chat(const Arguments& arguments, const models::Registry*) { become_torch("chat", arguments); }
 int embed(const Arguments& arguments, const models::Registry*) { become_torch("embed", arguments); }
+int evaluate(const Arguments& arguments, const models::Registry*) { become_torch("evaluate", arguments); }
 int export_model(const Arguments& arguments, const models::Registry*) { become_torch("export", arguments); }
 int generate(const Arguments& arguments, const models::Registry*) { become_torch("generate", arguments); }
 int info(const Arguments& arguments) { become_torch("info", arguments); }
 int list_models(const Arguments& arguments, const models::Registry*) { become_torch("models", arguments); }
+int quantize(const Arguments& arguments, const models::Registry*) { become_torch("quantize", arguments); }
 int run(const Arguments& arguments) { become_torch("run", arguments); }
 int train(const Arguments& arguments, const models::Registry*) { become_torch("train", arguments); }
 

@@ -3,11 +3,13 @@
 #include "colossal/cli/bench.h"
 #include "colossal/cli/chat.h"
 #include "colossal/cli/embed.h"
+#include "colossal/cli/evaluate.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/generate.h"
 #include "colossal/cli/help.h"
 #include "colossal/cli/info.h"
 #include "colossal/cli/models.h"
+#include "colossal/cli/quantize.h"
 #include "colossal/cli/run.h"
 #include "colossal/cli/schedule.h"
 #include "colossal/cli/schedule_lr.h"
@@ -26,6 +28,8 @@ std::vector<Command> commands(const models::Registry* models) {
       {"generate", "continue a text with a trained or a Hugging Face model", with_models(generate)},
       {"chat", "a conversation in the terminal with a model that has a chat template", with_models(chat)},
       {"embed", "a vector for each text, by a BERT or a model that continues text", with_models(embed)},
+      {"evaluate", "how well a model predicts a text: perplexity, bits a byte", with_models(evaluate)},
+      {"quantize", "weights in 8 or 4 bits, by methods that look at what goes through them", with_models(quantize)},
       {"export", "write a trained model as a Hugging Face folder", with_models(export_model)},
       {"run", "start several ranks of another command on this host", run},
       {"schedule", "draw a pipeline schedule, or compare all of them", schedule},

@@ -21,11 +21,8 @@
 
 namespace colossal::cli {
 
-namespace {
-
 namespace fs = std::filesystem;
 
-/// The files that make a folder's text: an export is complete only with them. A tokenizer of bytes has none.
 void copy_tokenizer(const std::string& source, const std::string& to) {
   if (is_gguf(source)) {
     const GgufFile file(source);
@@ -41,6 +38,8 @@ void copy_tokenizer(const std::string& source, const std::string& to) {
     if (source != "bytes" && fs::exists(folder / name) && !fs::equivalent(folder, to))
       fs::copy_file(folder / name, fs::path(to) / name, fs::copy_options::overwrite_existing);
 }
+
+namespace {
 
 at::ScalarType dtype_named(const std::string& name) {
   return name == "fp64" ? at::kDouble : name == "bf16" ? at::kBFloat16 : name == "fp16" ? at::kHalf : at::kFloat;

@@ -1,4 +1,6 @@
 #pragma once
+#include <string>
+
 #include "colossal/cli/arguments.h"
 
 namespace colossal::models {
@@ -10,5 +12,9 @@ namespace colossal::cli {
 /// `colossal export --from FOLDER --to FOLDER`: a run or Hugging Face folder written as a Hugging Face folder
 /// `models`: of the architectures that it knows; null: those that the library has.
 int export_model(const Arguments& arguments, const models::Registry* models);
+
+/// The files of the tokenizer `source` (a folder, a file, GGUF) into the folder `to`: what is written of a model is
+/// complete only with them. A tokenizer of bytes has none.
+void copy_tokenizer(const std::string& source, const std::string& to);
 
 }  // namespace colossal::cli

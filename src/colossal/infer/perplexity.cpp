@@ -1,0 +1,103 @@
+#include "colossal/infer/perplexity.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+
+namespace colossal::infer {
+namespace {
+
+constexpr int64_t kLogitsAtOnce = 256;  // tokens
+
+/// The tokens [begin, end) of a text, of which those from `counted` on predict what counts.
+struct Window {
+  int64_t begin, end, counted;
+};
+
+/// Of a text of so many tokens, whose last one predicts nothing.
+std::vector<Window> windows_of(int64_t tokens, int64_t window, int64_t stride) {
+  std::vector<Window> windows;
+  const int64_t last = tokens - 1;
+  for (int64_t begin = 0, done = 0; done < last; begin += stride) {
+    const int64_t end = std::min(begin + window, last);
+    windows.push_back({begin, end, done});
+    done = end;
+  }
+  return windows;
+}
+
+/// The sum over the tokens [from, end) of the first row of `hidden`, what the head reads.
+at::Tensor sum_of(const models::Model& model, const at::Tensor& hidden, const nn::Step& step, int64_t from,
+                  const at::Tensor& next) {
+  at::Tensor sum = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(hidden.device()));
+  for (int64_t at = from; at < hidden.size(1); at += kLogitsAtOnce) {
+    const int64_t size = std::min(kLogitsAtOnce, hidden.size(1) - at);
+    at::Tensor logits = model.head->logits(hidden.narrow(1, at, size), step)[0];
+    logits = logits.to(at::promote_types(logits.scalar_type(), at::kFloat));
+    const at::Tensor found = logits.gather(1, next.narrow(0, at, size).unsqueeze(1)).squeeze(1);
+    sum += (logits.logsumexp(1) - found).sum(at::kDouble);
+  }
+  return sum;
+}
+
+void check_texts(const models::ModelShape& shape, const std::vector<std::vector<int64_t>>& texts, int64_t window,
+                 int64_t stride) {
+  const models::Task task = shape.task();
+  require(task.objective == models::Objective::NextToken, "perplexity",
+          "it is of models that are asked for the next token: got a ", shape.architecture->name, ", which ",
+          task.purpose());
+  require(window >= 1 && window <= shape.positions, "perplexity", "a window must have 1 to ", shape.positions,
+          " tokens, the model's positions: got ", window);
+  require(stride >= 1 && stride <= window, "perplexity", "a stride must be 1 to ", window,
+          " tokens, the window, or tokens would be left out: got ", stride);
+  bool has_two = false;
+  for (const auto& text : texts) {
+    has_two = has_two || text.size() > 1;
+    for (const int64_t id : text)
+      require(id >= 0 && id < shape.vocabulary, "perplexity", "ids must lie in the model's vocabulary of ",
+              shape.vocabulary, ": got ", id, "; is this the model's tokenizer?");
+  }
+  require(has_two, "perplexity", "a text must have two tokens, one that is read and one that is predicted");
+}
+
+}  // namespace
+
+double Likelihood::perplexity() const { return std::exp(mean()); }
+
+double Likelihood::bits_per_byte(int64_t bytes) const { return sum / std::log(2.0) / static_cast<double>(bytes); }
+
+Likelihood likelihood(distributed::DistributedModel& distributed, const std::vector<std::vector<int64_t>>& texts,
+                      const LikelihoodOptions& options) {
+  const models::Model& model = distributed.decoding_model();
+  const int64_t window = options.window == 0 ? model.shape.positions : options.window;
+  const int64_t stride = options.stride == 0 ? window : options.stride;
+  check_texts(model.shape, texts, window, stride);
+  const at::NoGradGuard no_grad;
+  const auto on_device = at::TensorOptions().dtype(at::kLong).device(distributed.parameters().options().device);
+  const int64_t rows = model.batch_parts;  // copies of a window, of which the first counts
+  Likelihood result;
+  for (const auto& text : texts) {
+    const at::Tensor ids = at::tensor(text, at::kLong).to(on_device.device());
+    for (const Window& w : windows_of(ids.numel(), window, stride)) {
+      nn::Step step;
+      step.positions = at::arange(w.end - w.begin, on_device).repeat({rows, 1});
+      const at::Tensor next = ids.slice(0, w.begin + 1, w.end + 1);
+      const at::Tensor sum = distributed.everywhere(
+          {ids.slice(0, w.begin, w.end).repeat({rows, 1}), step},
+          [&](int, const at::Tensor& hidden, const nn::Step& s) {
+            return sum_of(model, hidden, s, w.counted - w.begin, next);
+          },
+          at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(on_device.device())));
+      result.sum += sum.item<double>();
+      result.tokens += w.end - w.counted;
+    }
+  }
+  return result;
+}
+
+}  // namespace colossal::infer

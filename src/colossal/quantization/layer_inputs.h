@@ -1,0 +1,46 @@
+// What goes into a linear layer, as methods of quantisation want it: added up while samples go through the model.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "colossal/nn/parameter.h"
+#include "colossal/nn/product.h"
+
+namespace colossal::quantization {
+
+/// Of the rows x [in] that a layer multiplied.
+struct LayerInputs {
+  int64_t rows = 0;
+  at::Tensor moments;  ///< fp64 [in, in]: the sum of x xt
+  at::Tensor mean;     ///< fp64 [in]: the mean of |x|
+  at::Tensor largest;  ///< fp64 [in]: of |x|
+  /// Of more rows, [T, in].
+  void add(const at::Tensor& x);
+};
+
+/// Watches the linear layers of a model whose Parameters::Options::product is wrap().
+/// Memory: 8 in^2 bytes for each layer that is watched.
+class InputRecorder {
+ public:
+  InputRecorder();
+  std::shared_ptr<const nn::Product> wrap(std::shared_ptr<const nn::Product> product, const nn::Parameter& weight);
+  /// From here on the layers of these weights are watched, and no others; what was recorded before is gone.
+  void watch(std::set<std::string> weights);
+  /// Of a watched layer. Errors ("quantization"): one that no row went through.
+  const LayerInputs& of(const std::string& weight) const;
+
+  struct State {
+    std::set<std::string> watched;
+    std::map<std::string, LayerInputs> inputs;
+  };
+
+ private:
+  std::shared_ptr<State> state_;  // the products' too
+};
+
+}  // namespace colossal::quantization

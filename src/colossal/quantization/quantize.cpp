@@ -1,0 +1,163 @@
+#include "colossal/quantization/quantize.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/quantization/folding.h"
+#include "colossal/quantization/gptq.h"
+#include "colossal/quantization/layer_inputs.h"
+#include "colossal/quantization/scales.h"
+
+namespace colossal::quantization {
+namespace {
+
+/// The options of parameters whose layers are watched.
+nn::Parameters::Options watched(nn::Parameters::Options options, InputRecorder& recorder) {
+  options.without_memory = true;
+  options.product = [&recorder](std::shared_ptr<const nn::Product> product, const nn::Parameter& weight) {
+    return recorder.wrap(std::move(product), weight);
+  };
+  return options;
+}
+
+/// A model over values that somebody else has, with samples on their way through its blocks.
+class Passage {
+ public:
+  Passage(const models::ModelShape& shape, nn::Parameters& values, const at::Tensor& samples,
+          const QuantizeOptions& options)
+      : options_(options),
+        parameters_(values.place(), watched(values.options(), recorder_)),
+        layers_(parameters_),
+        model_(models::make_model(shape, layers_)) {
+    for (nn::Parameter& p : parameters_) p.value.set_data(values.at(p.name).value.detach());
+    if (!samples.defined()) return;
+    const int64_t rows = std::max<int64_t>(1, options.tokens_at_once / samples.size(1));
+    for (const at::Tensor& part : samples.split(rows)) hidden_.push_back(model_.embed(part, step_of(part)));
+  }
+
+  Quantized run(const std::function<void(int64_t)>& progress) {
+    Quantized done;
+    for (int64_t block = 0; block < static_cast<int64_t>(model_.blocks.size()); ++block) {
+      if (options_.method == Method::Awq || options_.method == Method::SmoothQuant) fold(block, done.notes);
+      if (options_.rounds) round(block, done);
+      recorder_.watch({});
+      for (at::Tensor& x : hidden_) x = output(block, x);
+      if (progress) progress(block);
+    }
+    return done;
+  }
+
+ private:
+  static nn::Step step_of(const at::Tensor& x) {
+    nn::Step step;
+    step.positions = at::arange(x.size(1), at::kLong).expand({x.size(0), -1});
+    return step;
+  }
+  at::Tensor output(int64_t block, const at::Tensor& x) {
+    return model_.blocks[static_cast<size_t>(block)](x, step_of(x));
+  }
+  /// Sends the samples through the block to see what goes into these layers.
+  void record(int64_t block, std::set<std::string> weights) {
+    recorder_.watch(std::move(weights));
+    for (const at::Tensor& x : hidden_) output(block, x);
+  }
+
+  void fold(int64_t block, std::vector<std::string>& notes) {
+    std::vector<Fold> folds;
+    std::set<std::string> weights;
+    recorder_.watch({});
+    const at::Tensor one = hidden_.front().narrow(0, 0, 1);
+    for (Fold& fold : folds_of(model_.shape, parameters_, block)) {
+      if (options_.method == Method::SmoothQuant && !fold.is_norm) continue;
+      if (changes_nothing(fold, parameters_, [&] { return output(block, one); })) {
+        weights.insert(fold.consumers.begin(), fold.consumers.end());
+        folds.push_back(std::move(fold));
+      }
+    }
+    for (const std::string& name : matrices(block))
+      if (!weights.contains(name))
+        notes.push_back(name + " is rounded without factors: nothing in front of it can take them up");
+    record(block, weights);
+    for (const Fold& fold : folds) {
+      std::vector<at::Tensor> readers;
+      for (const std::string& name : fold.consumers) readers.push_back(parameters_.at(name).value.detach());
+      const LayerInputs& inputs = recorder_.of(fold.consumers.front());
+      apply(fold, parameters_,
+            options_.method == Method::Awq ? awq_scales(readers, inputs, options_.rounding)
+                                           : smoothing_scales(readers, inputs));
+    }
+  }
+
+  void round(int64_t block, Quantized& done) {
+    for (const std::string& name : matrices(block)) {
+      const at::Tensor value = parameters_.at(name).value;
+      if (options_.method == Method::Gptq) record(block, {name});
+      ops::GroupCodes codes = options_.method == Method::Gptq
+                                  ? gptq(value.detach(), recorder_.of(name).moments, options_.rounding)
+                                  : ops::round_to_codes(value.detach(), options_.rounding);
+      value.copy_(codes.values());
+      done.codes.emplace(name, std::move(codes));
+    }
+  }
+
+  /// In the order in which they were made, which is that in which a block uses them.
+  std::vector<std::string> matrices(int64_t block) const {
+    std::vector<std::string> names;
+    const std::string prefix = concat("blocks.", block, ".");
+    for (const nn::Parameter& p : parameters_)
+      if (p.hidden_matrix && p.value.dim() == 2 && p.name.starts_with(prefix)) names.push_back(p.name);
+    return names;
+  }
+
+  const QuantizeOptions& options_;
+  InputRecorder recorder_;
+  nn::Parameters parameters_;
+  nn::SerialLayers layers_;
+  models::Model model_;
+  std::vector<at::Tensor> hidden_;  // what the next block reads
+};
+
+void check_samples(const models::ModelShape& shape, const at::Tensor& samples) {
+  require(samples.defined() && samples.dim() == 2 && samples.numel() > 0, "quantization",
+          "this method looks at what goes through the layers: give it samples (--data)");
+  require(samples.size(1) <= shape.positions, "quantization", "samples must fit the model's ", shape.positions,
+          " positions: got ", samples.size(1), " tokens");
+  require(samples.min().item<int64_t>() >= 0 && samples.max().item<int64_t>() < shape.vocabulary, "quantization",
+          "ids must lie in the model's vocabulary of ", shape.vocabulary, "; is this the model's tokenizer?");
+}
+
+}  // namespace
+
+const std::vector<std::string>& method_names() {
+  static const std::vector<std::string> names{"rtn", "gptq", "awq", "smoothquant"};
+  return names;
+}
+
+Method method_of(const std::string& name) {
+  const auto& names = method_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  require(found != names.end(), "quantization", "a method must be one of rtn, gptq, awq, smoothquant: got ", name);
+  return static_cast<Method>(found - names.begin());
+}
+
+Quantized quantize(const models::ModelShape& shape, nn::Parameters& parameters, const at::Tensor& samples,
+                   const QuantizeOptions& options, const std::function<void(int64_t)>& progress) {
+  const models::Task task = shape.task();
+  require(task.objective == models::Objective::NextToken, "quantization",
+          "models are quantised that are asked for the next token: got a ", shape.architecture->name, ", which ",
+          task.purpose());
+  const bool looks = options.method != Method::Rtn;
+  if (looks) check_samples(shape, samples);
+  const at::NoGradGuard no_grad;
+  Passage passage(shape, parameters, looks ? samples : at::Tensor(), options);
+  return passage.run(progress);
+}
+
+}  // namespace colossal::quantization

@@ -1,0 +1,149 @@
+// Whole models: factors that are folded change nothing, in any family; and a real small model predicts text as well in
+// codes as without, nearly.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "colossal/comm/run_ranks.h"
+#include "colossal/infer/generate.h"
+#include "colossal/infer/perplexity.h"
+#include "colossal/models/config.h"
+#include "colossal/models/registry.h"
+#include "colossal/nn/serial_layers.h"
+#include "colossal/quantization/quantize.h"
+#include "colossal/run/saved_model.h"
+#include "support/ranks_values.h"
+
+namespace colossal::quantization::models_test {
+namespace {
+
+const std::string kStories = COLOSSAL_SOURCE_DIR "/../shared/data/stories260K-hf";
+
+models::ModelShape shape_named(const std::string& name) {
+  models::ModelConfig config;
+  config.name = name, config.hidden = 64, config.layers = 2, config.heads = 4, config.positions = 32;
+  return models::built_in().resolve(config, 96);
+}
+
+/// A model of weights that mean nothing, norms and biases among them.
+struct Made {
+  explicit Made(const models::ModelShape& shape)
+      : parameters(tensor::Place(), {.dtype = at::kDouble, .seed = 3}),
+        layers(parameters),
+        model(models::make_model(shape, layers)) {
+    const at::NoGradGuard no_grad;
+    for (nn::Parameter& p : parameters)
+      p.value.add_(at::randn(p.value.sizes(), p.value.options().requires_grad(false)) *
+                   (p.value.dim() == 1 ? 0.3 : 0.1));
+  }
+  at::Tensor logits(const at::Tensor& ids) {
+    const at::NoGradGuard no_grad;
+    nn::Step step;
+    step.positions = at::arange(ids.size(1)).expand({ids.size(0), -1});
+    at::Tensor x = model.embed(ids, step);
+    for (const models::Block& block : model.blocks) x = block(x, step);
+    return model.head->logits(model.norm(x, step), step);
+  }
+  nn::Parameters parameters;
+  nn::SerialLayers layers;
+  models::Model model;
+};
+
+class EachFamily : public testing::TestWithParam<std::string> {};
+
+TEST_P(EachFamily, TakesUpFactorsWithoutChangingWhatItSays) {
+  const models::ModelShape shape = shape_named(GetParam());
+  const at::Tensor ids = (at::arange(64).reshape({4, 16}) * 7).remainder(96);
+  for (const Method method : {Method::SmoothQuant, Method::Awq}) {
+    Made made(shape);
+    const at::Tensor before = made.logits(ids);
+    const at::Tensor weight = made.parameters.at("blocks.1.attention.qkv.weight").value.detach().clone();
+    quantize(shape, made.parameters, ids, {.method = method, .rounding = {.bits = 4, .group = 32}, .rounds = false});
+    EXPECT_FALSE(at::equal(weight, made.parameters.at("blocks.1.attention.qkv.weight").value.detach()));
+    EXPECT_LT(((made.logits(ids) - before).norm() / before.norm()).item<double>(), 1e-12);
+  }
+}
+
+TEST_P(EachFamily, HasItsMatricesInCodesByEveryMethod) {
+  const models::ModelShape shape = shape_named(GetParam());
+  const at::Tensor ids = (at::arange(64).reshape({4, 16}) * 7).remainder(96);
+  for (const Method method : {Method::Rtn, Method::Gptq, Method::Awq, Method::SmoothQuant}) {
+    Made made(shape);
+    const Quantized done = quantize(shape, made.parameters, ids, {.method = method, .rounding = {.group = 32}});
+    EXPECT_EQ(done.codes.size(), 8U);  // of two blocks
+    for (const auto& [name, codes] : done.codes)
+      EXPECT_TRUE(at::equal(made.parameters.at(name).value.detach(), codes.values().to(at::kDouble))) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Decoders, EachFamily,
+                         testing::Values("gpt2-tiny", "llama-tiny", "gemma2-tiny", "pythia-tiny", "falcon-tiny"),
+                         [](const auto& info) {
+                           std::string name = info.param.substr(0, info.param.rfind('-'));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(Quantize, RefusesSamplesThatDoNotFit) {
+  const models::ModelShape shape = shape_named("gpt2-tiny");
+  Made made(shape);
+  const auto refusal = [&](const at::Tensor& samples) {
+    return test::thrown_message([&] { quantize(shape, made.parameters, samples, {.method = Method::Gptq}); });
+  };
+  EXPECT_THAT(refusal({}), testing::HasSubstr("--data"));
+  EXPECT_THAT(refusal(at::zeros({1, 33}, at::kLong)), testing::HasSubstr("32 positions: got 33"));
+  EXPECT_THAT(refusal(at::full({1, 4}, 96)), testing::HasSubstr("vocabulary of 96"));
+}
+
+/// Stories that the model tells, each of another seed.
+std::vector<std::vector<int64_t>> stories(distributed::DistributedModel& model, int64_t first, int64_t count) {
+  std::vector<std::vector<int64_t>> texts;
+  for (int64_t seed = first; seed < first + count; ++seed) {
+    texts.push_back({1});
+    const auto told = infer::generate(
+        model, {1}, {.max_tokens = 255, .sampling = {.temperature = 1, .seed = seed}});
+    texts.back().insert(texts.back().end(), told.begin(), told.end());
+  }
+  return texts;
+}
+
+at::Tensor as_samples(const std::vector<std::vector<int64_t>>& texts) {
+  std::vector<at::Tensor> rows;
+  for (const auto& text : texts) rows.push_back(at::tensor(text, at::kLong));
+  return at::stack(rows);
+}
+
+TEST(Quantize, ARealModelPredictsNearlyAsWell) {
+  if (!std::filesystem::exists(kStories)) GTEST_SKIP() << "needs " << kStories;
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    const auto load = [&] { return run::load_model(kStories, mesh, {}, at::kCPU, {.tokenizer = "none"}); };
+    const run::SavedModel plain = load();
+    const at::Tensor samples = as_samples(stories(*plain.model, 100, 16));
+    const auto held_out = stories(*plain.model, 1, 8);
+    const double want = infer::likelihood(*plain.model, held_out, {}).perplexity();
+    const auto worse_by = [&](Method method, int64_t bits, bool minima) {
+      const run::SavedModel saved = load();
+      quantize(saved.model->model().shape, saved.model->parameters(), samples,
+               {.method = method, .rounding = {.bits = bits, .group = 32, .minima = minima}});
+      const double by = infer::likelihood(*saved.model, held_out, {}).perplexity() / want - 1;
+      std::printf("%s, %lld bits%s: perplexity %.4f -> %.4f, %+.2f %%\n",
+                  method_names()[static_cast<size_t>(method)].c_str(), static_cast<long long>(bits),
+                  minima ? " with minima" : "", want, want * (1 + by), 100 * by);
+      return by;
+    };
+    for (const Method method : {Method::Rtn, Method::Gptq, Method::Awq, Method::SmoothQuant})
+      EXPECT_LT(worse_by(method, 8, false), 0.01);
+    const double rtn = worse_by(Method::Rtn, 4, false), gptq = worse_by(Method::Gptq, 4, false);
+    EXPECT_LT(gptq, rtn);
+    EXPECT_LT(worse_by(Method::Awq, 4, false), rtn);
+  });
+}
+
+}  // namespace
+}  // namespace colossal::quantization::models_test
