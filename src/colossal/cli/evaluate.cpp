@@ -7,23 +7,18 @@
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/cli/local_world.h"
+#include "colossal/cli/model_options.h"
 #include "colossal/cli/text_lines.h"
-#include "colossal/comm/launch/device.h"
 #include "colossal/infer/perplexity.h"
-#include "colossal/parallel/tensor/config.h"
-#include "colossal/run/saved_model.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::cli {
 namespace {
 
 struct EvaluateRequest {
-  std::string from, file, tokenizer, quantize, device = "auto";
-  int64_t group = 128, timeout = 300;
+  ModelOptions model;
+  std::string file;
   infer::LikelihoodOptions windows;
-  distributed::ParallelConfig layout;
-  run::PrecisionConfig precision{.mode = ""};
   bool as_json = false;
 };
 
@@ -41,49 +36,13 @@ void print_likelihood(const infer::Likelihood& of, int64_t bytes, bool as_json) 
               of.mean(), of.bits_per_byte(bytes), static_cast<long long>(of.tokens), static_cast<long long>(bytes));
 }
 
-int evaluate_as_rank(const EvaluateRequest& request, const models::Registry& registry) {
-  const at::Device device = comm::choose_device(request.device, 0);
-  const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
-  const distributed::ParallelConfig& layout = request.layout;
-  require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(),
-          " ranks, pipeline ", layout.pipeline.size, " * tensor ", layout.tensor.size);
-  comm::Mesh mesh(*world, layout.axes());
-  run::Loading loading{.tokenizer = request.tokenizer};
-  if (!request.precision.mode.empty()) loading.dtype = request.precision.dtype();
-  if (!request.quantize.empty())
-    loading.packing = nn::WeightPacking{.bits = request.quantize == "int8" ? 8 : 4, .group = request.group};
-  const run::SavedModel saved = run::load_model(
-      request.from, mesh, layout, comm::choose_device(request.device, world->local_rank()), loading, registry);
-  const EncodedTexts texts = read_texts(request.file, *saved.tokenizer, "evaluate");
-  const infer::Likelihood found = infer::likelihood(*saved.model, texts.ids, request.windows);
-  if (world->rank() == 0) print_likelihood(found, texts.bytes, request.as_json);
+int print_evaluation(const EvaluateRequest& request, const LoadedModel& loaded) {
+  const EncodedTexts texts = read_texts(request.file, *loaded.saved.tokenizer, "evaluate");
+  infer::LikelihoodOptions options = request.windows;
+  options.weights = loaded.saved.weights.get();
+  const infer::Likelihood found = infer::likelihood(*loaded.saved.model, texts.ids, options);
+  if (loaded.speaks()) print_likelihood(found, texts.bytes, request.as_json);
   return 0;
-}
-
-void add_model_options(CLI::App& app, EvaluateRequest& r) {
-  app.add_option("--from", r.from, "run folder, Hugging Face folder (config.json and safetensors) or GGUF file")
-      ->required();
-  app.add_option("--tokenizer", r.tokenizer,
-                 "bytes, or a tokenizer's folder or file; instead of the one that comes with the model");
-  app.add_option("--precision,--precision.mode", r.precision.mode,
-                 "of weights and activations; default: that of the run's masters, or fp32")
-      ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
-  app.add_option("--quantize", r.quantize,
-                 "codes of weights, each group of inputs rounded by itself while they are loaded; default: none")
-      ->check(CLI::IsMember({"int8", "int4"}));
-  app.add_option("--group", r.group, "quantize: inputs that share a scale, a multiple of 8")->capture_default_str();
-  app.add_option("--parallel.tensor,--parallel.tensor.size", r.layout.tensor.size, "ranks that share the model")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--parallel.tensor.mode", r.layout.tensor.mode, "how matrices are cut")
-      ->capture_default_str()
-      ->check(CLI::IsMember(parallel::mode_names()));
-  app.add_option("--parallel.pipeline,--parallel.pipeline.size", r.layout.pipeline.size, "ranks that share its blocks")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--run.device", r.device, "auto, cpu or cuda")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
 }
 
 }  // namespace
@@ -121,18 +80,17 @@ int evaluate(const Arguments& arguments, const models::Registry* models) {
   EvaluateRequest r;
   app.add_option("--perplexity", r.file, "file: one text, or .jsonl with \"text\" a line, each read by itself")
       ->required();
-  add_model_options(app, r);
+  add_model_options(app, r.model);
   app.add_option("--window", r.windows.window, "tokens that are read at once; default: the model's positions")
       ->check(CLI::PositiveNumber);
   app.add_option("--stride", r.windows.stride,
                  "tokens between windows; what an earlier one predicted does not count again; default: a window")
       ->check(CLI::PositiveNumber);
   app.add_flag("--json", r.as_json, "print an object of JSON");
-  add_timeout(app, r.timeout);
   parse(app, arguments);
-  r.layout.axes();
-  return with_ranks(r.layout.ranks(), "evaluate", arguments,
-                    [&] { return evaluate_as_rank(r, models ? *models : models::built_in()); });
+  check_model_options(r.model);
+  return with_model(r.model, "evaluate", arguments, models,
+                    [&](const LoadedModel& loaded) { return print_evaluation(r, loaded); });
 }
 
 }  // namespace colossal::cli

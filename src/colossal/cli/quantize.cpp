@@ -8,6 +8,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/checkpoint/hugging_face.h"
+#include "colossal/checkpoint/quantized_export.h"
 #include "colossal/cli/evaluate.h"
 #include "colossal/cli/export.h"
 #include "colossal/cli/local_world.h"
@@ -20,7 +21,8 @@ namespace colossal::cli {
 namespace {
 
 struct QuantizeRequest {
-  std::string from, to, method = "rtn", data, tokenizer;
+  std::string from, to, method = "rtn", data, judged_by, tokenizer;
+  bool as_numbers = false;
   int64_t samples = 128, length = 512, timeout = 300;
   ops::RoundingOptions rounding;
 };
@@ -34,30 +36,25 @@ at::Tensor samples_of(const EncodedTexts& texts, const QuantizeRequest& r, int64
   return at::tensor(ids, at::kLong).narrow(0, 0, count * length).reshape({count, length}).clone();
 }
 
-std::vector<std::vector<int64_t>> rows_of(const at::Tensor& samples) {
-  std::vector<std::vector<int64_t>> rows;
-  for (const at::Tensor& row : samples.unbind())
-    rows.emplace_back(row.const_data_ptr<int64_t>(), row.const_data_ptr<int64_t>() + row.numel());
-  return rows;
-}
-
 int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
   const auto world = join_ranks(r.timeout, "cpu");
   require(world->size() == 1, "quantize", "it is the work of one process: got ", world->size(), " ranks");
   comm::Mesh mesh(*world, {comm::Mesh::batch("data", 1)});
   run::SavedModel saved = run::load_model(
-      r.from, mesh, {}, at::kCPU, {.tokenizer = r.data.empty() ? "none" : r.tokenizer, .dtype = at::kFloat}, registry);
+      r.from, mesh, {}, at::kCPU,
+      {.tokenizer = r.data.empty() && r.judged_by.empty() ? "none" : r.tokenizer, .dtype = at::kFloat}, registry);
   const models::ModelShape& shape = saved.model->model().shape;
   const models::HuggingFace& form = shape.architecture->hugging_face;
   require(!form.model_type.empty(), "quantize", "models of architecture ", shape.architecture->name,
           " have no form as a Hugging Face folder");
   at::Tensor samples;
   if (!r.data.empty()) samples = samples_of(read_texts(r.data, *saved.tokenizer, "quantize"), r, shape.positions);
+  std::vector<std::vector<int64_t>> judged;
+  if (!r.judged_by.empty()) judged = read_texts(r.judged_by, *saved.tokenizer, "quantize").ids;
   const auto print_perplexity = [&](const char* when) {
-    if (!samples.defined()) return;
-    const infer::Likelihood of = infer::likelihood(*saved.model, rows_of(samples), {});
-    std::printf("perplexity of the samples %s: %.6g (%lld tokens)\n", when, of.perplexity(),
-                static_cast<long long>(of.tokens));
+    if (judged.empty()) return;
+    const infer::Likelihood of = infer::likelihood(*saved.model, judged, {});
+    std::printf("perplexity %s: %.6g (%lld tokens)\n", when, of.perplexity(), static_cast<long long>(of.tokens));
     std::fflush(stdout);
   };
   print_perplexity("before");
@@ -65,8 +62,11 @@ int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
       shape, saved.model->parameters(), samples, {.method = quantization::method_of(r.method), .rounding = r.rounding});
   for (const std::string& note : done.notes) say(note);
   print_perplexity("after");
-  checkpoint::export_weights(r.to, saved.model->parameters(), {form.names(shape), form.prefix, form.ignored},
-                             form.to_json(shape), mesh.group("data"));
+  const checkpoint::ExternalNames names{form.names(shape), form.prefix, form.ignored};
+  if (r.as_numbers)
+    checkpoint::export_weights(r.to, saved.model->parameters(), names, form.to_json(shape), mesh.group("data"));
+  else
+    checkpoint::export_gptq(r.to, saved.model->parameters(), done.codes, names, form.to_json(shape));
   copy_tokenizer(saved.tokenizer_source, r.to);
   std::printf("%s\n", r.to.c_str());
   return 0;
@@ -78,15 +78,16 @@ int quantize(const Arguments& arguments, const models::Registry* models) {
   CLI::App app("Rounds the matrices of a language model's blocks to 8 or 4 bits.", "colossal quantize");
   QuantizeRequest r;
   app.add_option("--from", r.from, "run folder, Hugging Face folder or GGUF file")->required();
-  app.add_option("--to", r.to, "Hugging Face folder to write: the numbers that the codes stand for, in fp32")
-      ->required();
+  app.add_option("--to", r.to, "Hugging Face folder to write, with codes in the layout of GPTQ")->required();
   app.add_option("--method", r.method, "rtn: to nearest; the others look at --data")
       ->capture_default_str()
       ->check(CLI::IsMember(quantization::method_names()));
   app.add_option("--bits", r.rounding.bits, "of a code")->capture_default_str()->check(CLI::IsMember({8, 4}));
   app.add_option("--group", r.rounding.group, "inputs that share a scale, a multiple of 8")->capture_default_str();
   app.add_flag("--minima", r.rounding.minima, "4 bits: from the smallest to the largest number of a group");
-  app.add_option("--data", r.data, "file: one text, or .jsonl with \"text\" a line; its perplexity is printed, too");
+  app.add_flag("--numbers", r.as_numbers, "write the numbers that the codes stand for, in fp32, instead of the codes");
+  app.add_option("--data", r.data, "file: one text, or .jsonl with \"text\" a line: what the methods look at");
+  app.add_option("--perplexity", r.judged_by, "a file of the same form: what the model is judged by, before and after");
   app.add_option("--samples", r.samples, "of the data, at most")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--length", r.length, "tokens of a sample, at most")
       ->capture_default_str()
@@ -97,6 +98,7 @@ int quantize(const Arguments& arguments, const models::Registry* models) {
   parse(app, arguments);
   require(r.method == "rtn" || !r.data.empty(), "quantize", "method ", r.method,
           " looks at what goes through the layers: give a text with --data");
+  r.rounding.whole_zeros = r.rounding.minima;  // as the layout can say it
   return quantize_model(r, models ? *models : models::built_in());
 }
 

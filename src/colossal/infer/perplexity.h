@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
 
 struct LikelihoodOptions {
   int64_t window = 0;  ///< tokens that the model reads at once; 0: its positions
   int64_t stride = 0;  ///< tokens from the begin of a window to that of the next, at most a window; 0: a window
+  run::StreamedWeights* weights = nullptr;  ///< the model's, where they come and go
 };
 
 struct Likelihood {
@@ -34,6 +36,7 @@ struct Likelihood {
 /// Communication: that of a forward pass a window and of the logits; all ranks of a layout must call with equal texts.
 /// Errors ("perplexity"): a model that is not asked for the next token; windows beyond its positions, strides beyond
 ///                the window; ids outside the vocabulary; texts none of which has two tokens. Before any communication.
+///                Those of StreamedWeights::end_pass().
 Likelihood likelihood(distributed::DistributedModel& model, const std::vector<std::vector<int64_t>>& texts,
                       const LikelihoodOptions& options);
 
