@@ -1,6 +1,6 @@
 """Folders of GPTQ and AWQ. Weights of a small model are rounded here and written by the formulas of AutoGPTQ and AutoAWQ, with numpy; the same
 model is written in fp32 of the numbers that the codes stand for, and transformers continues a prompt from it. Ours continues it from the codes
-alike, or leaves transformers' answer where its two best tokens are nearer to one another than rounding moves them."""
+alike: in fp64 with these numbers, in fp32 with the codes, where what is multiplied is rounded as well."""
 
 import json
 import pathlib
@@ -89,20 +89,22 @@ def run(name, config, bits, symmetric, shuffled):
     (packed / "config.json").write_text(json.dumps(about))
 
     model = transformers.LlamaForCausalLM.from_pretrained(plain, dtype=torch.float32).eval()
-    ids = [*PROMPT.encode()]
-    out = interop.colossal("generate", "--from", packed, "--tokenizer", "bytes", "--prompt", PROMPT, "--max-tokens", "24", "--temperature", "0",
-                           "--ids").split()
-    same = 0
-    for ours in map(int, out):
-        with torch.no_grad():
-            logits = model(torch.tensor([ids])).logits[0, -1]
-        # Of codes, what is multiplied is rounded to 8 bits in each product, by up to 1/254 of a group's largest number; that this moves no
-        # logit by a tenth of their spread is measured, not derived. Weights in another order are numbers in fp32: almost nothing moves.
-        gap, spread = float(logits.max() - logits[ours]), float(logits.std())
-        assert gap <= (1e-4 if shuffled else 0.1) * spread, f"{name}: token {len(ids)}: {ours} lies {gap:.3g} below the best, of a spread of {spread:.3g}"
-        same += gap == 0
-        ids.append(ours)
-    print(f"{name}: {same} of {len(out)} tokens are transformers'")
+    # With codes what is multiplied is rounded to 8 bits in each product, by up to 1/254 of a group's largest number. A tenth of the spread of the
+    # logits is a bound that was chosen: it finds codes that mean something else; the exact comparison is that of numbers. Weights in another
+    # order are numbers in fp32, too.
+    for precision, apart in (("fp64", 1e-4), ("fp32", 1e-4 if shuffled else 0.1)):
+        ids = [*PROMPT.encode()]
+        out = interop.colossal("generate", "--from", packed, "--tokenizer", "bytes", "--prompt", PROMPT, "--max-tokens", "24", "--temperature", "0",
+                               "--ids", "--precision", precision).split()
+        same = 0
+        for ours in map(int, out):
+            with torch.no_grad():
+                logits = model(torch.tensor([ids])).logits[0, -1]
+            gap, spread = float(logits.max() - logits[ours]), float(logits.std())
+            assert gap <= apart * spread, f"{name}, {precision}: token {len(ids)}: {ours} lies {gap:.3g} below the best, of a spread of {spread:.3g}"
+            same += gap == 0
+            ids.append(ours)
+        print(f"{name}, {precision}: {same} of {len(out)} tokens are transformers'")
     shutil.rmtree(folder)
 
 

@@ -105,8 +105,7 @@ std::vector<std::vector<int64_t>> stories(distributed::DistributedModel& model, 
   std::vector<std::vector<int64_t>> texts;
   for (int64_t seed = first; seed < first + count; ++seed) {
     texts.push_back({1});
-    const auto told = infer::generate(
-        model, {1}, {.max_tokens = 255, .sampling = {.temperature = 1, .seed = seed}});
+    const auto told = infer::generate(model, {1}, {.max_tokens = 255, .sampling = {.temperature = 1, .seed = seed}});
     texts.back().insert(texts.back().end(), told.begin(), told.end());
   }
   return texts;
@@ -124,24 +123,30 @@ TEST(Quantize, ARealModelPredictsNearlyAsWell) {
     comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
     const auto load = [&] { return run::load_model(kStories, mesh, {}, at::kCPU, {.tokenizer = "none"}); };
     const run::SavedModel plain = load();
-    const at::Tensor samples = as_samples(stories(*plain.model, 100, 16));
-    const auto held_out = stories(*plain.model, 1, 8);
+    const at::Tensor samples = as_samples(stories(*plain.model, 100, 24));
+    const auto held_out = stories(*plain.model, 1, 16);
     const double want = infer::likelihood(*plain.model, held_out, {}).perplexity();
-    const auto worse_by = [&](Method method, int64_t bits, bool minima) {
+    const auto worse_by = [&](Method method, const ops::RoundingOptions& rounding) {
       const run::SavedModel saved = load();
       quantize(saved.model->model().shape, saved.model->parameters(), samples,
-               {.method = method, .rounding = {.bits = bits, .group = 32, .minima = minima}});
+               {.method = method, .rounding = rounding});
       const double by = infer::likelihood(*saved.model, held_out, {}).perplexity() / want - 1;
       std::printf("%s, %lld bits%s: perplexity %.4f -> %.4f, %+.2f %%\n",
-                  method_names()[static_cast<size_t>(method)].c_str(), static_cast<long long>(bits),
-                  minima ? " with minima" : "", want, want * (1 + by), 100 * by);
+                  method_names()[static_cast<size_t>(method)].c_str(), static_cast<long long>(rounding.bits),
+                  rounding.minima ? " with minima" : "", want, want * (1 + by), 100 * by);
       return by;
     };
     for (const Method method : {Method::Rtn, Method::Gptq, Method::Awq, Method::SmoothQuant})
-      EXPECT_LT(worse_by(method, 8, false), 0.01);
-    const double rtn = worse_by(Method::Rtn, 4, false), gptq = worse_by(Method::Gptq, 4, false);
-    EXPECT_LT(gptq, rtn);
-    EXPECT_LT(worse_by(Method::Awq, 4, false), rtn);
+      EXPECT_LT(worse_by(method, {.bits = 8, .group = 32}), 0.01);
+    for (const ops::RoundingOptions& rounding :
+         {ops::RoundingOptions{.bits = 4, .group = 32},
+          ops::RoundingOptions{.bits = 4, .group = 16, .minima = true, .whole_zeros = true}}) {
+      const double rtn = worse_by(Method::Rtn, rounding), gptq = worse_by(Method::Gptq, rounding);
+      EXPECT_LT(gptq, rtn);
+      EXPECT_LT(worse_by(Method::Awq, rounding), rtn);
+      // 3.8 % of these texts, which are the model's own: last bits of another processor may draw others
+      if (rounding.minima) EXPECT_LT(gptq, 0.05);
+    }
   });
 }
 

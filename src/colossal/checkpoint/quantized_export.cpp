@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
+#include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
@@ -73,9 +74,6 @@ std::map<std::string, at::Tensor> gptq_tensors(const std::string& base, const Pa
   const at::Tensor code = whole_of(parts, codes, &ops::GroupCodes::codes);
   const at::Tensor scale = whole_of(parts, codes, &ops::GroupCodes::scales);
   const int64_t inputs = code.size(1), in_word = 32 / form.bits;
-  require(code.size(0) % in_word == 0 && inputs % in_word == 0, kExport, base,
-          " must have outputs and inputs in multiples of ", in_word, " to be codes: got ", describe(code.sizes().vec()),
-          "; leave it as it is");
   at::Tensor zero = at::full_like(scale, 1 << (form.bits - 1));
   if (form.minima)
     zero = (whole_of(parts, codes, &ops::GroupCodes::minima) / scale).nan_to_num(0, 0, 0).neg().round();
@@ -114,10 +112,24 @@ bool has_codes(const std::string& name, const Parts& parts, const CodesByName& c
 
 }  // namespace
 
+void check_gptq(const nn::Parameters& parameters, const std::vector<std::string>& matrices, int64_t bits,
+                const ExternalNames& external) {
+  const std::set<std::string> names(matrices.begin(), matrices.end());
+  const int64_t in_word = 32 / bits;
+  for (const ExternalPart& part : external_parts(parameters, external.names))
+    if (names.contains(part.parameter->name))
+      require(part.rows % in_word == 0 && part.shape()[1] % in_word == 0, kExport, part.name,
+              " must have outputs and inputs in multiples of ", in_word, " to be codes of ", bits,
+              " bits in a folder: got ", part.rows, " and ", part.shape()[1], "; take 8 bits, or write numbers");
+}
+
 void export_gptq(const std::string& folder, const nn::Parameters& parameters, const CodesByName& codes,
                  const ExternalNames& external, const json& config, at::ScalarType dtype) {
   const std::vector<ExternalPart> parts = external_parts(parameters, external.names);
   const CommonForm form = common_form(codes, parameters);
+  std::vector<std::string> matrices;
+  for (const auto& [name, its] : codes) matrices.push_back(name);
+  check_gptq(parameters, matrices, form.bits, external);
   for (const nn::Parameter& p : parameters.declared())
     require(p.spec.local_shape(parameters.place()) == p.spec.shape && p.value.defined(), kExport, p.name,
             " must be whole on this rank to be written with codes: use one rank");

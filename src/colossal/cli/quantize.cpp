@@ -5,8 +5,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <set>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file.h"
 #include "colossal/checkpoint/hugging_face.h"
 #include "colossal/checkpoint/quantized_export.h"
 #include "colossal/cli/evaluate.h"
@@ -36,6 +38,15 @@ at::Tensor samples_of(const EncodedTexts& texts, const QuantizeRequest& r, int64
   return at::tensor(ids, at::kLong).narrow(0, 0, count * length).reshape({count, length}).clone();
 }
 
+/// Of names of all blocks one for each kind: "blocks.*.mlp.down.weight".
+std::string listed(const std::vector<std::string>& names) {
+  std::set<std::string> kinds;
+  for (const std::string& name : names) kinds.insert("blocks.*" + name.substr(name.find('.', name.find('.') + 1)));
+  std::string list;
+  for (const std::string& kind : kinds) list += (list.empty() ? "" : ", ") + kind;
+  return list;
+}
+
 int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
   const auto world = join_ranks(r.timeout, "cpu");
   require(world->size() == 1, "quantize", "it is the work of one process: got ", world->size(), " ranks");
@@ -47,6 +58,11 @@ int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
   const models::HuggingFace& form = shape.architecture->hugging_face;
   require(!form.model_type.empty(), "quantize", "models of architecture ", shape.architecture->name,
           " have no form as a Hugging Face folder");
+  const checkpoint::ExternalNames names{form.names(shape), form.prefix, form.ignored};
+  if (!r.as_numbers)
+    checkpoint::check_gptq(saved.model->parameters(), quantization::matrices_of_blocks(saved.model->parameters()),
+                           r.rounding.bits, names);
+  create_folder(r.to);  // before the work, whose result would be lost
   at::Tensor samples;
   if (!r.data.empty()) samples = samples_of(read_texts(r.data, *saved.tokenizer, "quantize"), r, shape.positions);
   std::vector<std::vector<int64_t>> judged;
@@ -60,9 +76,9 @@ int quantize_model(const QuantizeRequest& r, const models::Registry& registry) {
   print_perplexity("before");
   const quantization::Quantized done = quantization::quantize(
       shape, saved.model->parameters(), samples, {.method = quantization::method_of(r.method), .rounding = r.rounding});
-  for (const std::string& note : done.notes) say(note);
+  if (!done.without_factors.empty())
+    say("rounded without factors, as nothing in front can take them up: " + listed(done.without_factors));
   print_perplexity("after");
-  const checkpoint::ExternalNames names{form.names(shape), form.prefix, form.ignored};
   if (r.as_numbers)
     checkpoint::export_weights(r.to, saved.model->parameters(), names, form.to_json(shape), mesh.group("data"));
   else

@@ -45,7 +45,7 @@ class Passage {
   Quantized run(const std::function<void(int64_t)>& progress) {
     Quantized done;
     for (int64_t block = 0; block < static_cast<int64_t>(model_.blocks.size()); ++block) {
-      if (options_.method == Method::Awq || options_.method == Method::SmoothQuant) fold(block, done.notes);
+      if (options_.method == Method::Awq || options_.method == Method::SmoothQuant) fold(block, done.without_factors);
       if (options_.rounds) round(block, done);
       recorder_.watch({});
       for (at::Tensor& x : hidden_) x = output(block, x);
@@ -69,7 +69,7 @@ class Passage {
     for (const at::Tensor& x : hidden_) output(block, x);
   }
 
-  void fold(int64_t block, std::vector<std::string>& notes) {
+  void fold(int64_t block, std::vector<std::string>& without_factors) {
     std::vector<Fold> folds;
     std::set<std::string> weights;
     recorder_.watch({});
@@ -82,8 +82,7 @@ class Passage {
       }
     }
     for (const std::string& name : matrices(block))
-      if (!weights.contains(name))
-        notes.push_back(name + " is rounded without factors: nothing in front of it can take them up");
+      if (!weights.contains(name)) without_factors.push_back(name);
     record(block, weights);
     for (const Fold& fold : folds) {
       std::vector<at::Tensor> readers;
@@ -109,10 +108,9 @@ class Passage {
 
   /// In the order in which they were made, which is that in which a block uses them.
   std::vector<std::string> matrices(int64_t block) const {
-    std::vector<std::string> names;
-    const std::string prefix = concat("blocks.", block, ".");
-    for (const nn::Parameter& p : parameters_)
-      if (p.hidden_matrix && p.value.dim() == 2 && p.name.starts_with(prefix)) names.push_back(p.name);
+    std::vector<std::string> names = matrices_of_blocks(parameters_);
+    std::erase_if(names,
+                  [prefix = concat("blocks.", block, ".")](const std::string& n) { return !n.starts_with(prefix); });
     return names;
   }
 
@@ -137,6 +135,13 @@ void check_samples(const models::ModelShape& shape, const at::Tensor& samples) {
 
 const std::vector<std::string>& method_names() {
   static const std::vector<std::string> names{"rtn", "gptq", "awq", "smoothquant"};
+  return names;
+}
+
+std::vector<std::string> matrices_of_blocks(const nn::Parameters& parameters) {
+  std::vector<std::string> names;
+  for (const nn::Parameter& p : parameters)
+    if (p.hidden_matrix && p.spec.shape.size() == 2 && p.name.starts_with("blocks.")) names.push_back(p.name);
   return names;
 }
 

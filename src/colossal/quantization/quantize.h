@@ -35,8 +35,11 @@ struct QuantizeOptions {
 
 struct Quantized {
   std::map<std::string, ops::GroupCodes> codes;  ///< by the names of weights
-  std::vector<std::string> notes;                ///< what could take up no factors, a sentence each
+  std::vector<std::string> without_factors;      ///< names of weights that methods with factors rounded without some
 };
+
+/// The hidden matrices of a model's blocks, which quantize() rounds, by name and in the order in which they were made.
+std::vector<std::string> matrices_of_blocks(const nn::Parameters& parameters);
 
 /// Rounds the hidden matrices of the blocks of a model of `shape`, whose `parameters` are whole, with values, on the
 /// CPU. These become what the codes stand for, and take up the factors of methods that have some. Embedding, norms,

@@ -1,0 +1,83 @@
+// `colossal quantize` and `colossal evaluate`, as a person meets them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/outcome.h"
+#include "support/generated_text.h"
+
+namespace colossal::cli::quantize_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Quantize : public testing::Test {
+ protected:
+  Outcome quantize(std::vector<std::string> words, const std::string& from = "hf") {
+    words.insert(words.end(), {"--from", folder / from, "--to", folder / "codes", "--tokenizer", "bytes"});
+    return run_command("quantize", words);
+  }
+  /// Nats a token.
+  double surprise(const std::string& from, std::vector<std::string> words = {}) {
+    words.insert(words.end(), {"--from", folder / from, "--perplexity", text, "--tokenizer", "bytes", "--json"});
+    const Outcome outcome = run_command("evaluate", words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at("nll");
+  }
+  test::TemporaryFolder folder;
+  std::string text = folder.write("text", "What is said here, and said again: here it is said.");
+};
+
+TEST_F(Quantize, WritesFoldersThatAreReadInCodes) {
+  for (const std::string model : {"llama-tiny", "gpt2-tiny"}) {  // the second's matrices lie transposed in folders
+    test::write_model(folder, model);
+    const double before = surprise("hf");
+    for (const std::string method : {"rtn", "gptq", "awq", "smoothquant"}) {
+      const Outcome outcome = quantize({"--method", method, "--group", "32", "--data", text, "--perplexity", text});
+      ASSERT_EQ(outcome.status, 0) << outcome.err;
+      double said_before = 0, said_after = 0;
+      ASSERT_EQ(std::sscanf(outcome.out.c_str(), "perplexity before: %lf (%*d tokens)\nperplexity after: %lf",
+                            &said_before, &said_after),
+                2)
+          << outcome.out;
+      EXPECT_NEAR(std::log(said_before), before, 1e-4);
+      // the folder has the rest in fp16, whose last bits are 2^-11 of a number; with codes inputs become codes as well
+      EXPECT_NEAR(surprise("codes", {"--precision", "fp64"}), std::log(said_after), 5e-3) << model << " " << method;
+      EXPECT_NEAR(surprise("codes"), std::log(said_after), 0.2) << model << " " << method;
+      std::filesystem::remove_all(folder / "codes");
+    }
+    std::filesystem::remove_all(folder / "hf");
+    std::filesystem::remove_all(folder / "run");
+  }
+}
+
+TEST_F(Quantize, WritesNumbersToo) {
+  test::write_model(folder, "llama-tiny");
+  ASSERT_EQ(quantize({"--bits", "4", "--minima", "--group", "16", "--numbers"}).status, 0);
+  EXPECT_THAT(run_command("info", {folder / "codes"}).out, ::testing::Not(HasSubstr("qweight")));
+  EXPECT_NE(surprise("codes"), surprise("hf"));
+}
+
+TEST_F(Quantize, SaysWhatCannotBe) {
+  test::write_model(folder, "llama-tiny");
+  EXPECT_THAT(quantize({"--method", "gptq"}).err, HasSubstr("give a text with --data"));
+  EXPECT_THAT(quantize({"--group", "12"}).err, HasSubstr("a multiple of 8"));
+  EXPECT_THAT(quantize({"--bits", "3"}).err, HasSubstr("--bits"));
+  EXPECT_THAT(quantize({"--perplexity", folder / "nothing"}).err, HasSubstr("cannot be read"));
+  EXPECT_THAT(quantize({"--minima"}).err, HasSubstr("minima are of codes of 4 bits"));
+}
+
+TEST_F(Quantize, EvaluatesUnderBudgetsAndInCodes) {
+  test::write_model(folder, "llama-tiny");
+  const double alone = surprise("hf");
+  EXPECT_NEAR(surprise("run"), alone, 1e-6);
+  EXPECT_NEAR(surprise("hf", {"--memory.host", "1MiB", "--memory.disk", folder / "disk"}), alone, 1e-4);
+  EXPECT_NEAR(surprise("hf", {"--quantize", "int8", "--group", "32"}), alone, 0.2);
+}
+
+}  // namespace
+}  // namespace colossal::cli::quantize_test
