@@ -11,6 +11,7 @@
 #include "colossal/base/error.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
+#include "colossal/infer/perplexity.h"
 #include "colossal/run/saved_model.h"
 #include "support/generated_text.h"
 #include "support/ranks_values.h"
@@ -199,6 +200,30 @@ TEST_P(Engine, EndsAsAsked) {
     EXPECT_EQ(seen[cancelled], std::pair(int64_t{2}, Ended::Cancelled));
     EXPECT_EQ(seen[none], std::pair(int64_t{0}, Ended::AtLength));
     EXPECT_EQ(seen[most], std::pair(int64_t{3}, Ended::AtPositions));  // 32 positions; the last token needs none
+  });
+}
+
+TEST_P(Engine, TellsTheLogProbabilitiesOfTraining) {
+  with_model({}, at::kDouble, [&](distributed::DistributedModel& model, bool) {
+    infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .step_tokens = 7});
+    const Request asked{.prompt = {65, 66, 67, 68, 69},
+                        .max_tokens = 12,
+                        .sampling = {.temperature = 1.5, .top_k = 40, .repetition_penalty = 1.3},
+                        .log_probabilities = 1};
+    engine.add(asked);
+    engine.add({.prompt = {70, 71}, .max_tokens = 9});
+    std::vector<int64_t> text = asked.prompt;
+    double sum = 0;
+    while (engine.has_work())
+      for (const infer::Engine::Event& event : engine.step()) {
+        EXPECT_EQ(event.log_probabilities.has_value(), event.id == 0);
+        if (event.id != 0) continue;
+        text.push_back(event.token);
+        sum += event.log_probabilities->own;
+        EXPECT_GE(event.log_probabilities->best.at(0).second, event.log_probabilities->own);
+      }
+    const double prompt = likelihood(model, {asked.prompt}, {}).sum, all = likelihood(model, {text}, {}).sum;
+    EXPECT_NEAR(-sum, all - prompt, 1e-10 * all);
   });
 }
 

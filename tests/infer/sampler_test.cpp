@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "colossal/base/error.h"
+#include "colossal/infer/request.h"
 
 namespace colossal::infer::sampler_test {
 namespace {
@@ -54,7 +57,9 @@ TEST(Sampler, PicksWhatAWalkThroughTheNumbersPicks) {
     for (const SamplingOptions& options :
          {SamplingOptions{}, SamplingOptions{.temperature = 1}, SamplingOptions{.temperature = 0.5, .top_k = 7},
           SamplingOptions{.temperature = 2, .top_p = 0.6}, SamplingOptions{.temperature = 1, .top_k = 3, .top_p = 0.9},
-          SamplingOptions{.temperature = 1, .top_k = 99, .top_p = 1e-9}})
+          SamplingOptions{.temperature = 1, .top_k = 99, .top_p = 1e-9},
+          SamplingOptions{.temperature = 1, .min_p = 0.3}, SamplingOptions{.temperature = 3, .top_k = 20, .min_p = 0.6},
+          SamplingOptions{.temperature = 1, .min_p = 1}})
       for (int i = 0; i < 101; ++i) {
         const double uniform = i / 101.0;
         EXPECT_EQ(pick(logits, options, uniform).item<int64_t>(), pick_reference(walked, options, uniform))
@@ -62,6 +67,56 @@ TEST(Sampler, PicksWhatAWalkThroughTheNumbersPicks) {
             << ", at " << uniform;
       }
   }
+}
+
+TEST(Sampler, MinPKeepsThoseOfAShareOfTheLargest) {
+  std::vector<int64_t> ids;
+  for (const auto& [id, count] : draw({.temperature = 1, .min_p = 0.37}, 500)) ids.push_back(id);  // of 0.4: 0.148
+  EXPECT_EQ(ids, (std::vector<int64_t>{1, 3, 4}));
+}
+
+std::vector<int64_t> greedy(SamplingOptions options, const std::vector<double>& logits, int times,
+                            const std::vector<int64_t>& prompt = {}) {
+  Sampler sampler(options, prompt);
+  std::vector<int64_t> out;
+  for (int i = 0; i < times; ++i) out.push_back(sampler.next(at::tensor(logits, at::kFloat)));
+  return out;
+}
+
+using Ids = std::vector<int64_t>;
+
+TEST(Sampler, RepetitionIsPenalisedByTheSignOfALogit) {
+  // 2 / 1.2 < 1.9, then 1.9 / 1.2 < 2 / 1.2: of the prompt and of the answer, however often
+  EXPECT_EQ(greedy({.repetition_penalty = 1.2}, {2, 1.9, -1}, 4, {0, 0}), (Ids{1, 0, 0, 0}));
+  EXPECT_EQ(greedy({.repetition_penalty = 1.2}, {-1, -1.1, -9}, 1, {0}), (Ids{1}));
+  EXPECT_EQ(greedy({.repetition_penalty = 0.5}, {2, 1.9, 1}, 1, {2}), (Ids{0}));
+  EXPECT_EQ(greedy({.repetition_penalty = 0.5}, {2, 1.9, 1.1}, 1, {2}), (Ids{2}));
+}
+
+TEST(Sampler, PresenceAndFrequencyCountTheAnswerAlone) {
+  // 1, 0.4 < 0.5, then 0.4 > -0.1 for good
+  EXPECT_EQ(greedy({.presence_penalty = 0.6}, {1, 0.5}, 4, {0, 1}), (Ids{0, 1, 0, 0}));
+  // 1, 0.7, 0.4 < 0.5, 0.4 > 0.2, 0.1 < 0.2, 0.1 > -0.1
+  EXPECT_EQ(greedy({.frequency_penalty = 0.3}, {1, 0.5}, 6, {0, 1}), (Ids{0, 0, 1, 0, 1, 0}));
+}
+
+TEST(Sampler, BiasesAreAddedToLogits) {
+  constexpr double kNever = -std::numeric_limits<double>::infinity();
+  EXPECT_EQ(greedy({.logit_bias = {{0, kNever}}}, {2, 1, 0}, 2), (Ids{1, 1}));
+  EXPECT_EQ(greedy({.logit_bias = {{0, -1.5}, {2, 0.75}}}, {2, 1, 0.5}, 1), (Ids{2}));
+  EXPECT_THROW(greedy({.logit_bias = {{3, 1}}}, {2, 1, 0}, 1), Error);
+}
+
+TEST(Sampler, TellsLogProbabilities) {
+  const at::Tensor logits = at::tensor({0.5, 2.0, 2.0, -1.0}, at::kFloat);
+  const at::Tensor want = logits.to(at::kDouble).log_softmax(0);
+  const LogProbabilities told = log_probabilities(logits, 3, 3);
+  EXPECT_EQ(told.own, want[3].item<double>());
+  ASSERT_EQ(told.best.size(), 3U);
+  EXPECT_EQ(told.best[0].first, 1);
+  EXPECT_EQ(told.best[1].first, 2);
+  EXPECT_EQ(told.best[2], std::pair(int64_t{0}, want[0].item<double>()));
+  EXPECT_EQ(log_probabilities(logits, 0, 9).best.size(), 4U);
 }
 
 TEST(Sampler, IsAFunctionOfTheSeed) {
@@ -77,6 +132,10 @@ TEST(Sampler, IsAFunctionOfTheSeed) {
 
 TEST(Sampler, RefusesOptionsThatMeanNothing) {
   EXPECT_THROW(Sampler({.temperature = -1}), Error);
+  EXPECT_THROW(Sampler({.min_p = 1.1}), Error);
+  EXPECT_THROW(Sampler({.repetition_penalty = 0}), Error);
+  EXPECT_THROW(Sampler({.presence_penalty = std::numeric_limits<double>::infinity()}), Error);
+  EXPECT_THROW(Sampler({.logit_bias = {{-1, 0}}}), Error);
   EXPECT_THROW(Sampler({.top_p = 0}), Error);
   EXPECT_THROW(Sampler({.top_k = -1}), Error);
 }

@@ -11,6 +11,7 @@
 #include "colossal/cli/input_lines.h"
 #include "colossal/cli/local_world.h"
 #include "colossal/cli/model_options.h"
+#include "colossal/cli/sampling_options.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/infer/conversation.h"
 #include "colossal/text/utf8.h"
@@ -146,15 +147,11 @@ int chat(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--max-tokens", r.conversation.max_tokens, "of an answer, at most")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app.add_option("--temperature", sampling.temperature, "0: always the most probable token")->capture_default_str();
-  app.add_option("--top-k", sampling.top_k, "draw from the k most probable; 0: all")->capture_default_str();
-  app.add_option("--top-p", sampling.top_p, "draw from the most probable that together reach it")
-      ->capture_default_str();
-  app.add_option("--seed", sampling.seed, "of the draws; answer i draws by it + i")->capture_default_str();
+  add_sampling_options(app, sampling, r.conversation.stops);
   app.add_option("--chat-template", r.template_file, "a file of Jinja, instead of the template of the folder");
   app.add_option("--variables", r.variables, "of the template, an object of JSON: '{\"enable_thinking\": false}'");
   parse(app, arguments);
-  const infer::Sampler check(sampling);  // refuses bad options before any rank starts
+  check_sampling_options(sampling, r.conversation.stops);
   check_model_options(r.model);
   if (!r.variables.empty()) {
     r.conversation.variables = nlohmann::ordered_json::parse(r.variables, nullptr, false);

@@ -7,6 +7,8 @@
 #include "colossal/base/error.h"
 #include "colossal/cli/generate_prompts.h"
 #include "colossal/cli/model_options.h"
+#include "colossal/cli/sampling_options.h"
+#include "colossal/infer/answer_stream.h"
 #include "colossal/infer/generate.h"
 
 namespace colossal::cli {
@@ -14,11 +16,10 @@ namespace {
 
 struct Request {
   ModelOptions model;
-  std::string prompt, prompts;
-  int64_t max_tokens = 100;
+  std::string prompts;
   infer::EngineOptions engine;
   bool ids = false;
-  infer::SamplingOptions sampling;
+  PromptLine line;  ///< the prompt, and what all prompts of a file have in common
 };
 
 int generate_as_rank(const Request& request, const LoadedModel& loaded) {
@@ -27,27 +28,29 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   if (!request.prompts.empty()) {
     infer::EngineOptions engine = request.engine;
     engine.weights = saved.weights.get();
-    generate_prompts(saved, read_prompts(request.prompts), {engine, request.max_tokens, request.sampling, prints});
+    generate_prompts(saved, read_prompts(request.prompts, request.line), engine, prints);
     return 0;
   }
-  const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
-  text::TextStream stream(*saved.tokenizer);
+  const PromptLine& line = request.line;
+  const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(line.prompt);
+  infer::AnswerStream stream(*saved.tokenizer, line.stops);
   auto show = [&](const std::string& text) {
     if (!prints) return;
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   };
   const bool answers = saved.model->decoding_model().shape.task().objective == models::Objective::Target;
-  if (!request.ids && !answers) show(request.prompt);
+  if (!request.ids && !answers) show(line.prompt);
   infer::generate(*saved.model, prompt,
-                  {.max_tokens = request.max_tokens,
+                  {.max_tokens = line.max_tokens,
                    .end_id = saved.tokenizer->end_id(),
-                   .sampling = request.sampling,
+                   .sampling = line.sampling,
                    .weights = saved.weights.get()},
                   [&](int64_t id) {
                     if (std::find(saved.end_ids.begin(), saved.end_ids.end(), id) != saved.end_ids.end()) return false;
-                    show(request.ids ? std::to_string(id) + "\n" : stream.push(id));
-                    return true;
+                    const std::string text = stream.push(id);
+                    show(request.ids ? std::to_string(id) + "\n" : text);
+                    return !stream.is_stopped();
                   });
   if (!request.ids) show(stream.finish() + "\n");
   return 0;
@@ -61,25 +64,25 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   Request r;
   add_model_options(app, r.model);
   add_engine_options(app, r.engine);
-  app.add_option("--prompt", r.prompt, "text to continue, or that a model with an encoder is to answer");
+  app.add_option("--prompt", r.line.prompt, "text to continue, or that a model with an encoder is to answer");
   app.add_option("--prompts", r.prompts,
-                 "file of texts to continue, one a line, or .jsonl with \"prompt\"; they run together, and an object "
-                 "of JSON is printed for each, in their order");
-  app.add_option("--max-tokens", r.max_tokens, "new tokens at most")
+                 "file of texts to continue, one a line, or .jsonl with \"prompt\" and options of its own; they run "
+                 "together, and an object of JSON is printed for each, in their order");
+  app.add_option("--max-tokens", r.line.max_tokens, "new tokens at most")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--temperature", r.sampling.temperature, "0: always the most probable token")->capture_default_str();
-  app.add_option("--top-k", r.sampling.top_k, "draw from the k most probable; 0: all")->capture_default_str();
-  app.add_option("--top-p", r.sampling.top_p, "draw from the most probable that together reach it")
-      ->capture_default_str();
-  app.add_option("--seed", r.sampling.seed, "of the draws")->capture_default_str();
+  add_sampling_options(app, r.line.sampling, r.line.stops);
+  app.add_option("--logprobs", r.line.log_probabilities,
+                 "with --prompts: print each token's log-probability, and those of the so many best")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
   parse(app, arguments);
-  const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts
+  check_sampling_options(r.line.sampling, r.line.stops);
   check_model_options(r.model);
-  require(r.prompt.empty() != r.prompts.empty(), "generate", "give one of --prompt and --prompts");
+  require(r.line.prompt.empty() != r.prompts.empty(), "generate", "give one of --prompt and --prompts");
   require(r.prompts.empty() || !r.ids, "generate", "with --prompts texts are printed: leave out --ids");
-  if (!r.prompts.empty()) read_prompts(r.prompts);  // refuses a bad file before any rank starts
+  require(!r.prompts.empty() || r.line.log_probabilities < 0, "generate", "--logprobs are told with --prompts");
+  if (!r.prompts.empty()) read_prompts(r.prompts, r.line);  // refuses a bad file before any rank starts
   return with_model(r.model, "generate", arguments, models,
                     [&](const LoadedModel& loaded) { return generate_as_rank(r, loaded); });
 }

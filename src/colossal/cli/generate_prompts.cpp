@@ -2,22 +2,15 @@
 
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
-#include "colossal/text/utf8.h"
+#include "colossal/infer/answer_stream.h"
 
 namespace colossal::cli {
 namespace {
 
-std::string prompt_of(const std::string& line, bool is_json) {
-  if (!is_json) return line;
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-  require(object.is_object() && object.contains("prompt") && object["prompt"].is_string(), "generate",
-          "a line must be an object with a string \"prompt\": got ", line.substr(0, 80));
-  return object["prompt"];
-}
+using nlohmann::ordered_json;
 
 const char* name_of(infer::Ended ended) {
   switch (ended) {
@@ -25,37 +18,63 @@ const char* name_of(infer::Ended ended) {
       return "end";
     case infer::Ended::AtPositions:
       return "positions";
+    case infer::Ended::AtStop:
+      return "stop";
     default:
       return "length";
   }
 }
 
 struct Answer {
-  std::vector<int64_t> tokens{};
+  infer::AnswerStream stream;
+  std::string text{};
+  size_t tokens = 0;
+  ordered_json log_probabilities = ordered_json::array();
   infer::Ended ended = infer::Ended::No;
 };
 
+std::string piece_of(const text::Tokenizer& tokenizer, int64_t id) { return text::valid_utf8(tokenizer.piece(id)); }
+
+ordered_json json_of(const infer::LogProbabilities& told, int64_t token, const text::Tokenizer& tokenizer) {
+  ordered_json best = ordered_json::array();
+  for (const auto& [id, logarithm] : told.best)
+    best.push_back({{"id", id}, {"piece", piece_of(tokenizer, id)}, {"logprob", logarithm}});
+  return {{"id", token}, {"piece", piece_of(tokenizer, token)}, {"logprob", told.own}, {"best", std::move(best)}};
+}
+
+/// Whether the answer has come to its end by this.
+bool take(const infer::Engine::Event& event, const text::Tokenizer& tokenizer, Answer& answer) {
+  if (answer.ended != infer::Ended::No) return false;  // it was stopped, and the engine says so
+  if (event.token >= 0) {
+    ++answer.tokens;
+    answer.text += answer.stream.push(event.token);
+  }
+  if (event.log_probabilities)
+    answer.log_probabilities.push_back(json_of(*event.log_probabilities, event.token, tokenizer));
+  answer.ended = event.ended;
+  if (answer.ended != infer::Ended::No) answer.text += answer.stream.finish();
+  if (answer.stream.is_stopped()) answer.ended = infer::Ended::AtStop;
+  return answer.ended != infer::Ended::No;
+}
+
 /// Prints the answers that are done and were not printed, as far as none before them is under way.
-void print_done(const std::vector<std::string>& prompts, const std::vector<Answer>& answers,
-                const text::Tokenizer& tokenizer, size_t& printed) {
+void print_done(const std::vector<PromptLine>& prompts, const std::vector<Answer>& answers, size_t& printed) {
   for (; printed < answers.size() && answers[printed].ended != infer::Ended::No; ++printed) {
     const Answer& answer = answers[printed];
-    text::TextStream stream(tokenizer);
-    std::string text;
-    for (const int64_t token : answer.tokens) text += stream.push(token);
-    text += stream.finish();
-    const nlohmann::ordered_json line{{"prompt", prompts[printed]},
-                                      {"text", text},
-                                      {"ended", name_of(answer.ended)},
-                                      {"tokens", answer.tokens.size()}};
-    std::puts(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    const PromptLine& asked = prompts[printed];
+    ordered_json line;
+    if (!asked.id.is_null()) line["id"] = asked.id;
+    line["prompt"] = asked.prompt, line["text"] = answer.text;
+    line["ended"] = name_of(answer.ended), line["tokens"] = answer.tokens;
+    if (asked.log_probabilities >= 0) line["logprobs"] = answer.log_probabilities;
+    std::puts(line.dump(-1, ' ', false, ordered_json::error_handler_t::replace).c_str());
     std::fflush(stdout);
   }
 }
 
 void print_speed(const std::vector<Answer>& answers, const infer::Scheduler::Counts& counts, double seconds) {
   size_t tokens = 0;
-  for (const Answer& answer : answers) tokens += answer.tokens.size();
+  for (const Answer& answer : answers) tokens += answer.tokens;
   std::fprintf(stderr,
                "%zu prompts, %zu tokens in %.2f s: %.1f tokens/s; of %lld prompt tokens %lld were there, %lld times a "
                "text gave up its blocks\n",
@@ -66,52 +85,34 @@ void print_speed(const std::vector<Answer>& answers, const infer::Scheduler::Cou
 
 }  // namespace
 
-std::vector<std::string> read_prompts(const std::string& path) {
-  std::ifstream file(path);
-  require(file.good(), "generate", "the file of prompts cannot be read: ", path);
-  const bool is_json = path.size() >= 6 && path.compare(path.size() - 6, 6, ".jsonl") == 0;
-  std::vector<std::string> prompts;
-  int64_t number = 1;
-  for (std::string line; std::getline(file, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    try {
-      require(text::is_utf8(line), "generate", "a prompt must be UTF-8");
-      prompts.push_back(prompt_of(line, is_json));
-    } catch (const Error& error) {
-      throw Error("generate", concat(path, " line ", number, ": ", error.message()));
-    }
-  }
-  require(!prompts.empty(), "generate", "the file of prompts holds none: ", path);
-  return prompts;
-}
-
-void generate_prompts(const run::SavedModel& saved, const std::vector<std::string>& prompts,
-                      const PromptsOptions& options) {
-  infer::Engine engine(*saved.model, options.engine);
+void generate_prompts(const run::SavedModel& saved, const std::vector<PromptLine>& prompts,
+                      const infer::EngineOptions& options, bool prints) {
+  infer::Engine engine(*saved.model, options);
+  std::vector<Answer> answers;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    infer::Request request{.prompt = saved.tokenizer->encode_prompt(prompts[i]), .max_tokens = options.max_tokens};
+    const PromptLine& line = prompts[i];
+    infer::Request request{.prompt = saved.tokenizer->encode_prompt(line.prompt), .max_tokens = line.max_tokens};
     request.end_ids = saved.end_ids;
-    request.sampling = options.sampling;
-    request.sampling.seed += static_cast<int64_t>(i);
+    request.sampling = line.sampling;
+    request.log_probabilities = line.log_probabilities;
     try {
       engine.add(request);
+      answers.push_back({.stream = {*saved.tokenizer, line.stops}});
     } catch (const Error& error) {
       throw Error(error.component(), concat("prompt ", i + 1, ": ", error.message()));
     }
   }
-  std::vector<Answer> answers(prompts.size());
   size_t printed = 0;
   const auto start = std::chrono::steady_clock::now();
   while (engine.has_work()) {
     for (const infer::Engine::Event& event : engine.step()) {
-      Answer& answer = answers[static_cast<size_t>(event.id)];
-      if (event.token >= 0) answer.tokens.push_back(event.token);
-      answer.ended = event.ended;
+      const bool is_done = take(event, *saved.tokenizer, answers[static_cast<size_t>(event.id)]);
+      if (is_done && event.ended == infer::Ended::No) engine.cancel(event.id);
     }
-    if (options.prints) print_done(prompts, answers, *saved.tokenizer, printed);
+    if (prints) print_done(prompts, answers, printed);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (options.prints) print_speed(answers, engine.counts(), seconds);
+  if (prints) print_speed(answers, engine.counts(), seconds);
 }
 
 }  // namespace colossal::cli

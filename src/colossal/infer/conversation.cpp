@@ -1,5 +1,7 @@
 #include "colossal/infer/conversation.h"
 
+#include "colossal/infer/answer_stream.h"
+
 namespace colossal::infer {
 
 Conversation::Conversation(Engine& engine, const text::Tokenizer& tokenizer, const text::ChatTemplate& chat_template,
@@ -41,7 +43,7 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
     throw;
   }
   ++answers_;
-  text::TextStream stream(tokenizer_);
+  AnswerStream stream(tokenizer_, options_.stops);
   std::string answer;
   const auto take = [&](const std::string& text) {
     answer += text;
@@ -56,10 +58,11 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
         ended = event.ended;
         if (event.token >= 0) ++tokens_, is_wanted = take(stream.push(event.token)) && is_wanted;
       }
-      if (!is_wanted && ended == Ended::No) {
-        engine_.cancel(id);
-        is_wanted = true;  // an event with the next step says that it ended
-      }
+      if (is_wanted && !stream.is_stopped()) continue;
+      if (ended == Ended::No) engine_.cancel(id);
+      while (ended == Ended::No)  // an event with the next step says that it ended
+        for (const Engine::Event& event : engine_.step())
+          if (event.id == id) ended = event.ended;
     }
   } catch (...) {
     if (ended == Ended::No) engine_.cancel(id);
@@ -67,6 +70,7 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
     throw;
   }
   take(stream.finish());
+  if (stream.is_stopped()) ended = Ended::AtStop;
   messages_.push_back({{"role", "assistant"}, {"content", answer}});
   return ended;
 }

@@ -21,6 +21,7 @@ struct ConversationOptions {
   std::string system{};                                                 ///< the first message, if any
   int64_t max_tokens = 1024;                                            ///< of an answer, at most
   SamplingOptions sampling{};                                           ///< answer i draws by its seed + i
+  std::vector<std::string> stops{};                                     ///< strings that end an answer, left out of it
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< of the template, as text::Chat has them
 };
 
@@ -34,7 +35,7 @@ class Conversation {
   /// Calls `emit` with the answer, piece by piece, as far as it can be printed, until that returns false: the answer
   /// then ends there. Returns how it ended.
   /// Errors: those of the template and of Engine::add(), a conversation that no longer fits for instance, those of the
-  ///         tokenizer and of `emit`; the conversation is then what it was before.
+  ///         tokenizer, of AnswerStream and of `emit`; the conversation is then what it was before.
   Ended answer(const std::string& said, const std::function<bool(const std::string&)>& emit);
   /// Forgets all but the system message, which may be another: empty means none.
   void begin(const std::string& system);

@@ -61,7 +61,10 @@ int64_t Engine::add(const Request& request) {
             shape.vocabulary, ": got ", id);
   // The last new token is not read again, so it needs no position.
   const int64_t most_new = std::min(std::max<int64_t>(request.max_tokens, 0), shape.positions - length + 1);
-  Running running{request, Sampler(request.sampling), most_new};
+  for (const auto& [biased, bias] : request.sampling.logit_bias)
+    require(biased < shape.vocabulary, "sampling", "a logit bias must be of a token of the vocabulary of ",
+            shape.vocabulary, ": got ", biased);
+  Running running{request, Sampler(request.sampling, request.prompt), most_new};
   const int64_t id = next_id_;
   if (most_new == 0) {
     ended_.push_back({id, -1, Ended::AtLength});
@@ -120,9 +123,11 @@ Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
   ++running.made;
   Event event{id, token, Ended::No};
   if (std::find(ends.begin(), ends.end(), token) != ends.end())
-    event = {id, -1, Ended::AtEnd};
+    event = Event{id, -1, Ended::AtEnd};
   else if (running.made == running.most_new)
     event.ended = running.made == running.request.max_tokens ? Ended::AtLength : Ended::AtPositions;
+  if (event.token >= 0 && running.request.log_probabilities >= 0)
+    event.log_probabilities = log_probabilities(logits, token, running.request.log_probabilities);
   if (event.ended == Ended::No) {
     scheduler_.append(id, token);
   } else {

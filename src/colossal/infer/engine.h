@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
@@ -45,13 +46,15 @@ class Engine {
     int64_t id;
     int64_t token;  ///< -1: none, the request ended
     Ended ended;
+    std::optional<LogProbabilities> log_probabilities{};  ///< of a token, where the request asks for them
   };
 
   /// Errors ("engine"): a model that continues no text, a cache that holds no block.
   Engine(distributed::DistributedModel& model, const EngineOptions& options);
 
   /// Returns its id, counted from 0. Errors ("engine"): ids outside the vocabulary, an empty prompt, one longer than
-  ///                                   the model's positions, more tokens than the cache holds. ("sampling"): options.
+  ///                                   the model's positions, more tokens than the cache holds. ("sampling"): options,
+  ///                                   a bias of a token outside the vocabulary.
   int64_t add(const Request& request);
   /// Its blocks are free at once; an event says so with the next step. Errors ("engine"): an unknown id.
   void cancel(int64_t id);

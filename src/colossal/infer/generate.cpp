@@ -25,7 +25,7 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
     require(id >= 0 && id < model.shape.vocabulary, "generate", "prompt ids must lie in the model's vocabulary of ",
             model.shape.vocabulary, ": got ", id);
   const at::NoGradGuard no_grad;
-  Sampler sampler(options.sampling);
+  Sampler sampler(options.sampling, prompt);
   std::vector<int64_t> first = prompt;
   if (answers && options.end_id >= 0 && first.back() != options.end_id) first.push_back(options.end_id);
   // read by the encoder, which is no part of what the cache grows by

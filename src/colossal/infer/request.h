@@ -1,6 +1,8 @@
 // What somebody asks of a model, and what becomes of it.
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "colossal/infer/sampler.h"
@@ -12,13 +14,24 @@ struct Request {
   int64_t max_tokens = 100;        ///< new ones at most
   std::vector<int64_t> end_ids{};  ///< any of which ends the text, and is no part of it
   SamplingOptions sampling{};
+  int64_t log_probabilities = -1;  ///< told with each token: its own, and the so many best; -1: none
 };
+
+/// Of a token that was drawn, as the model gives them: whatever temperature, penalties and filters it was drawn with.
+/// Natural logarithms, in fp64 of the logits.
+struct LogProbabilities {
+  double own;
+  std::vector<std::pair<int64_t, double>> best;  ///< ids, the most probable first; of equal ones the lower id
+};
+/// Of `token` by logits [V]. Cost: the host waits for the device.
+LogProbabilities log_probabilities(const at::Tensor& logits, int64_t token, int64_t best);
 
 enum class Ended {
   No,
   AtEnd,        ///< with an end id
   AtLength,     ///< after max_tokens
   AtPositions,  ///< at the model's last position
+  AtStop,       ///< with a stop string, as whoever reads the text finds (answer_stream.h)
   Cancelled,
 };
 

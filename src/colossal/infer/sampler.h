@@ -6,9 +6,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <vector>
-
-#include "colossal/base/fields.h"
 
 namespace colossal::infer {
 
@@ -16,8 +15,20 @@ struct SamplingOptions {
   double temperature = 0;  ///< 0: greedy
   int64_t top_k = 0;       ///< only the k most probable; 0: all
   double top_p = 1;        ///< only the most probable that together reach this probability
+  double min_p = 0;        ///< only those of at least this share of the largest probability (arXiv:2407.01082)
   int64_t seed = 0;
-  void fields(Fields& f);
+  /// Logits of tokens that the prompt or the answer has are divided by it where positive, else multiplied (Keskar and
+  /// others, CTRL, arXiv:1909.05858); 1: none
+  double repetition_penalty = 1;
+  /// Taken from logits of tokens that the answer has, and from them again for each time that it has them
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::map<int64_t, double> logit_bias{};  ///< added to the logits of tokens
+
+  bool changes_logits() const {
+    return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 || !logit_bias.empty();
+  }
+  /// Errors ("sampling"): options that mean nothing.
+  void check() const;
 };
 
 /// The token that `uniform`, a number in [0, 1), picks of logits [V] of any dtype: int64 [], on their device, for which
@@ -28,17 +39,23 @@ at::Tensor pick(const at::Tensor& logits, const SamplingOptions& options, double
 int64_t pick_reference(const std::vector<double>& logits, const SamplingOptions& options, double uniform);
 
 /// Draws one token after another from a stream of its own, a function of the seed and of how many were drawn: every
-/// rank that holds the same logits draws the same token.
+/// rank that holds the same logits draws the same token. Penalties and biases change logits first, then all else is
+/// asked of the probabilities that are left, each by itself: top_p and min_p look at all tokens, not at those of top_k.
 class Sampler {
  public:
-  /// Errors ("sampling"): a negative temperature or top_k, top_p outside (0, 1].
-  explicit Sampler(const SamplingOptions& options);
-  /// pick() of logits [V]. Cost: the host waits for the device, from which one number comes.
+  /// `prompt`: what repetition_penalty counts beside the tokens drawn. Errors: those of SamplingOptions::check().
+  explicit Sampler(const SamplingOptions& options, const std::vector<int64_t>& prompt = {});
+  /// pick() of logits [V]. Cost: the host waits for the device, from which one number comes. With penalties: as many
+  /// numbers as there are different tokens so far.
+  /// Errors ("sampling"): a bias of a token outside the vocabulary.
   int64_t next(const at::Tensor& logits);
 
  private:
+  at::Tensor adjusted(const at::Tensor& logits) const;
+
   SamplingOptions options_;
   uint64_t drawn_ = 0;
+  std::map<int64_t, int64_t> times_;  // of tokens of prompt and answer: how often the answer has them
 };
 
 }  // namespace colossal::infer

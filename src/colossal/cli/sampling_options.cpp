@@ -1,0 +1,59 @@
+#include "colossal/cli/sampling_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "colossal/infer/answer_stream.h"
+
+namespace colossal::cli {
+namespace {
+
+/// "ID=VALUE"
+void add_bias(const std::string& word, infer::SamplingOptions& sampling) {
+  const size_t equals = std::min(word.find('='), word.size());
+  int64_t id = -1;
+  const auto [rest, failure] = std::from_chars(word.data(), word.data() + equals, id);
+  const std::string value = word.substr(std::min(equals + 1, word.size()));
+  char* behind = nullptr;
+  const double bias = std::strtod(value.c_str(), &behind);
+  const bool is_whole =
+      failure == std::errc() && rest == word.data() + equals && id >= 0 && !value.empty() && *behind == 0;
+  if (!is_whole) throw CLI::ValidationError("--logit-bias", "must be a token and a number, as 50256=-100: got " + word);
+  sampling.logit_bias[id] = bias;
+}
+
+}  // namespace
+
+void add_sampling_options(CLI::App& app, infer::SamplingOptions& sampling, std::vector<std::string>& stops) {
+  app.add_option("--temperature", sampling.temperature, "0: always the most probable token")->capture_default_str();
+  app.add_option("--top-k", sampling.top_k, "draw from the k most probable; 0: all")->capture_default_str();
+  app.add_option("--top-p", sampling.top_p, "draw from the most probable that together reach it")
+      ->capture_default_str();
+  app.add_option("--min-p", sampling.min_p, "draw from those of at least this share of the largest probability")
+      ->capture_default_str();
+  app.add_option("--repetition-penalty", sampling.repetition_penalty,
+                 "divides positive logits of tokens that prompt or answer have, multiplies negative ones; 1: none")
+      ->capture_default_str();
+  app.add_option("--presence-penalty", sampling.presence_penalty, "taken from logits of tokens that the answer has")
+      ->capture_default_str();
+  app.add_option("--frequency-penalty", sampling.frequency_penalty, "the same for each time that it has them")
+      ->capture_default_str();
+  app.add_option_function<std::vector<std::string>>(
+         "--logit-bias",
+         [&sampling](const std::vector<std::string>& words) {
+           for (const std::string& word : words) add_bias(word, sampling);
+         },
+         "added to the logit of a token; several times")
+      ->type_name("ID=VALUE");
+  app.add_option("--stop", stops, "text that ends an answer, and is no part of it; several times");
+  app.add_option("--seed", sampling.seed, "of the draws; prompt or answer i draws by it + i")->capture_default_str();
+}
+
+void check_sampling_options(const infer::SamplingOptions& sampling, const std::vector<std::string>& stops) {
+  sampling.check();
+  infer::check_stops(stops);
+}
+
+}  // namespace colossal::cli

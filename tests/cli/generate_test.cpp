@@ -1,0 +1,114 @@
+// `colossal generate`: files of prompts with options of their own, and what ends an answer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/outcome.h"
+#include "support/generated_text.h"
+
+namespace colossal::cli::generate_test {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class Generate : public testing::Test {
+ protected:
+  void SetUp() override { test::write_model(folder, "llama-tiny"); }
+
+  Outcome generate(std::vector<std::string> words) {
+    words.insert(words.end(), {"--from", folder / "hf", "--tokenizer", "bytes", "--cache", "1MiB"});
+    return run_command("generate", words);
+  }
+  std::vector<json> answers(const std::string& lines, std::vector<std::string> words = {}) {
+    words.insert(words.end(), {"--prompts", folder.write("prompts.jsonl", lines)});
+    const Outcome outcome = generate(words);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    std::vector<json> all;
+    std::istringstream out(outcome.out);
+    for (std::string line; std::getline(out, line);) all.push_back(json::parse(line));
+    return all;
+  }
+  std::string refusal(const std::string& lines) {
+    return generate({"--prompts", folder.write("bad.jsonl", lines)}).err;
+  }
+  test::TemporaryFolder folder;
+};
+
+TEST_F(Generate, LinesHaveOptionsOfTheirOwn) {
+  const std::vector<std::string> words{"--max-tokens", "6", "--temperature", "1"};
+  const auto plain = answers("{\"prompt\": \"Hello\"}\n{\"prompt\": \"Hello\"}\n", words);
+  const auto own = answers(
+      "{\"prompt\": \"Hello\", \"max_tokens\": 3, \"id\": {\"a\": 1}}\n\n"
+      "{\"prompt\": \"Hello\", \"seed\": 0, \"id\": 7}\n"
+      "{\"prompt\": \"Hello\", \"temperature\": 0, \"seed\": 9}\n",
+      words);
+  ASSERT_EQ(plain.size(), 2U);
+  ASSERT_EQ(own.size(), 3U);
+  EXPECT_EQ(own[0]["tokens"], 3);
+  EXPECT_EQ(own[0]["id"], json({{"a", 1}}));
+  EXPECT_EQ(plain[0]["text"].get<std::string>().find(own[0]["text"].get<std::string>()), 0U);
+  EXPECT_EQ(own[1]["text"], plain[0]["text"]);  // prompt 1 draws by seed + 1 where its line says nothing
+  EXPECT_NE(plain[0]["text"], plain[1]["text"]);
+  EXPECT_EQ(own[2]["text"], answers("{\"prompt\": \"Hello\"}", {"--max-tokens", "6"})[0]["text"]);
+  EXPECT_FALSE(plain[0].contains("id"));
+}
+
+TEST_F(Generate, EndsAtStopStringsEverywhere) {
+  std::vector<std::string> words{"--max-tokens", "8"};
+  for (char letter = 'a'; letter <= 'z'; ++letter)  // text in letters, whatever the model's weights
+    words.insert(words.end(), {"--logit-bias", std::to_string(int{letter}) + "=1000"});
+  const std::string text = answers("{\"prompt\": \"Hello\"}", words)[0]["text"];
+  ASSERT_EQ(text.size(), 8U);
+  const std::string stop = text.substr(3, 2), want = text.substr(0, text.find(stop));
+  const auto stopped =
+      answers("{\"prompt\": \"Hello\", \"stop\": " + json(stop).dump() + "}\n{\"prompt\": \"Hello\"}", words);
+  EXPECT_EQ(stopped[0]["text"], want);
+  EXPECT_EQ(stopped[0]["ended"], "stop");
+  EXPECT_EQ(stopped[1]["text"], text);
+  words.insert(words.end(), {"--prompt", "Hello", "--stop", stop});
+  EXPECT_EQ(generate(words).out, "Hello" + want + "\n");
+}
+
+TEST_F(Generate, TellsLogProbabilities) {
+  const auto told = answers("{\"prompt\": \"Hello\", \"logprobs\": 2}\n{\"prompt\": \"Hello\"}", {"--max-tokens", "3"});
+  EXPECT_FALSE(told[1].contains("logprobs"));
+  ASSERT_EQ(told[0]["logprobs"].size(), 3U);
+  for (const json& token : told[0]["logprobs"]) {
+    ASSERT_EQ(token["best"].size(), 2U);
+    EXPECT_EQ(token["best"][0]["id"], token["id"]);  // greedy
+    EXPECT_EQ(token["best"][0]["logprob"], token["logprob"]);
+    EXPECT_LT(token["best"][1]["logprob"].get<double>(), 0);
+  }
+  EXPECT_THAT(generate({"--prompt", "a", "--logprobs", "1"}).err, HasSubstr("with --prompts"));
+}
+
+TEST_F(Generate, BiasesAndPenaltiesReachTheDraw) {
+  const auto never = answers("{\"prompt\": \"a\", \"logit_bias\": {\"98\": 1000}}", {"--max-tokens", "3"});
+  EXPECT_EQ(never[0]["text"], "bbb");
+  EXPECT_EQ(generate({"--prompt", "a", "--max-tokens", "3", "--logit-bias", "98=1000", "--logit-bias", "99=2000",
+                      "--presence-penalty", "1500"})
+                .out,
+            "acbc\n");
+}
+
+TEST_F(Generate, RefusesLinesThatMeanSomethingElse) {
+  EXPECT_THAT(refusal("{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"temprature\": 1}"),
+              testing::AllOf(HasSubstr("line 2"), HasSubstr("there is no option temprature")));
+  EXPECT_THAT(refusal("{\"prompt\": \"a\", \"temperature\": \"hot\"}"), HasSubstr("must be a number: got \"hot\""));
+  EXPECT_THAT(refusal("{\"prompt\": \"a\", \"top_k\": 1.5}"), HasSubstr("must be a whole number: got 1.5"));
+  EXPECT_THAT(refusal("{\"prompt\": \"a\", \"top_p\": 2}"), HasSubstr("top_p must lie in (0, 1]"));
+  EXPECT_THAT(refusal("{\"prompt\": \"a\", \"stop\": [\"\"]}"), HasSubstr("a stop string must hold text"));
+  EXPECT_THAT(refusal("{\"prompt\": \"a\", \"logit_bias\": {\"x\": 1}}"), HasSubstr("by their ids: got x"));
+  EXPECT_THAT(refusal("{\"prompt\": \"a\", \"logit_bias\": {\"999999\": 1}}"), HasSubstr("of the vocabulary of"));
+  EXPECT_THAT(refusal("{\"prompt\": \"a\", \"max_tokens\": -1}"), HasSubstr("must not be negative"));
+  EXPECT_THAT(refusal("{\"text\": \"a\"}"), HasSubstr("a string \"prompt\""));
+  EXPECT_THAT(generate({"--prompt", "a", "--logit-bias", "x=1"}).err, HasSubstr("as 50256=-100: got x=1"));
+  EXPECT_THAT(generate({"--prompt", "a", "--logit-bias", "7"}).err, HasSubstr("as 50256=-100: got 7"));
+  EXPECT_THAT(generate({"--prompt", "a", "--min-p", "2"}).err, HasSubstr("min_p must lie in [0, 1]"));
+}
+
+}  // namespace
+}  // namespace colossal::cli::generate_test
