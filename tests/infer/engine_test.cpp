@@ -203,6 +203,49 @@ TEST_P(Engine, EndsAsAsked) {
   });
 }
 
+/// Prompts that say the same again and again, so that guesses are made and some are right.
+std::vector<Request> repeating_requests(int64_t count, uint64_t seed) {
+  std::mt19937 draw(static_cast<unsigned>(seed));
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < count; ++i) {
+    Request request{.max_tokens = static_cast<int64_t>(draw() % 30)};
+    const auto period = static_cast<int64_t>(1 + draw() % 5), length = static_cast<int64_t>(1 + draw() % 25);
+    for (int64_t t = 0; t < length; ++t) request.prompt.push_back(60 + t % period);
+    if (draw() % 2) request.sampling = {.temperature = 0.7, .seed = i, .repetition_penalty = 0.8};
+    for (int64_t token = 60; token < 64; ++token) request.sampling.logit_bias[token] = 1000;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+TEST_P(Engine, AnswersWithGuessesAsWithoutThem) {
+  for (const distributed::ParallelConfig& layout :
+       {distributed::ParallelConfig{}, distributed::ParallelConfig{.tensor = {.size = 2}, .pipeline = {.size = 2}},
+        distributed::ParallelConfig{.sequence = {.size = 2}}})
+    with_model(layout, {}, [&](distributed::DistributedModel& model, bool) {
+      for (uint64_t seed = 1; seed < 4; ++seed) {
+        std::vector<Request> requests = repeating_requests(14, seed);
+        // again: what is kept of texts is what they say, not what was guessed
+        for (size_t i = 0; i < 14; ++i) requests.push_back(Request(requests[i]));
+        infer::Engine plain(model, {.cache_bytes = 1 << 22, .block_tokens = 16});
+        const std::vector<Tokens> want = answers_of(plain, requests);
+        for (const bool is_tight : {false, true}) {
+          // room for 64 tokens: texts give up their blocks, with guesses in them
+          const int64_t block = (int64_t{1} << 22) / plain.blocks(), few = 4 / layout.sequence.size;
+          const infer::EngineOptions options{.cache_bytes = is_tight ? block * few : int64_t{1} << 22,
+                                             .block_tokens = 16,
+                                             .step_tokens = is_tight ? 11 : 512,
+                                             .guesses = is_tight ? 5 : 8};
+          infer::Engine engine(model, options);
+          EXPECT_EQ(answers_of(engine, requests), want) << seed << " " << is_tight;
+          EXPECT_GT(engine.guesses().accepted, 20);
+          EXPECT_LT(engine.guesses().accepted, engine.guesses().proposed);
+          if (is_tight && layout.sequence.size == 1) EXPECT_GT(engine.counts().preempted, 0);
+        }
+      }
+    });
+}
+
 TEST_P(Engine, TellsTheLogProbabilitiesOfTraining) {
   with_model({}, at::kDouble, [&](distributed::DistributedModel& model, bool) {
     infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .step_tokens = 7});

@@ -3,12 +3,14 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 
 #include "colossal/base/error.h"
 #include "colossal/cli/generate_prompts.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/cli/sampling_options.h"
 #include "colossal/infer/answer_stream.h"
+#include "colossal/infer/engine.h"
 #include "colossal/infer/generate.h"
 
 namespace colossal::cli {
@@ -21,6 +23,18 @@ struct Request {
   bool ids = false;
   PromptLine line;  ///< the prompt, and what all prompts of a file have in common
 };
+
+/// Of a text whose tokens are guessed.
+void generate_by_engine(const Request& request, const run::SavedModel& saved, const std::vector<int64_t>& prompt,
+                        const std::function<bool(int64_t)>& emit) {
+  infer::EngineOptions options = request.engine;
+  options.weights = saved.weights.get();
+  infer::Engine engine(*saved.model, options);
+  engine.add({.prompt = prompt, .max_tokens = request.line.max_tokens, .sampling = request.line.sampling});
+  while (engine.has_work())
+    for (const infer::Engine::Event& event : engine.step())
+      if (event.token >= 0 && !emit(event.token)) return;
+}
 
 int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
@@ -41,17 +55,21 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   };
   const bool answers = saved.model->decoding_model().shape.task().objective == models::Objective::Target;
   if (!request.ids && !answers) show(line.prompt);
-  infer::generate(*saved.model, prompt,
-                  {.max_tokens = line.max_tokens,
-                   .end_id = saved.tokenizer->end_id(),
-                   .sampling = line.sampling,
-                   .weights = saved.weights.get()},
-                  [&](int64_t id) {
-                    if (std::find(saved.end_ids.begin(), saved.end_ids.end(), id) != saved.end_ids.end()) return false;
-                    const std::string text = stream.push(id);
-                    show(request.ids ? std::to_string(id) + "\n" : text);
-                    return !stream.is_stopped();
-                  });
+  const auto emit = [&](int64_t id) {
+    if (std::find(saved.end_ids.begin(), saved.end_ids.end(), id) != saved.end_ids.end()) return false;
+    const std::string text = stream.push(id);
+    show(request.ids ? std::to_string(id) + "\n" : text);
+    return !stream.is_stopped();
+  };
+  if (request.engine.guesses > 0 && !answers)
+    generate_by_engine(request, saved, prompt, emit);
+  else
+    infer::generate(*saved.model, prompt,
+                    {.max_tokens = line.max_tokens,
+                     .end_id = saved.tokenizer->end_id(),
+                     .sampling = line.sampling,
+                     .weights = saved.weights.get()},
+                    emit);
   if (!request.ids) show(stream.finish() + "\n");
   return 0;
 }

@@ -72,7 +72,8 @@ void print_done(const std::vector<PromptLine>& prompts, const std::vector<Answer
   }
 }
 
-void print_speed(const std::vector<Answer>& answers, const infer::Scheduler::Counts& counts, double seconds) {
+void print_speed(const std::vector<Answer>& answers, const infer::Engine& engine, double seconds) {
+  const infer::Scheduler::Counts& counts = engine.counts();
   size_t tokens = 0;
   for (const Answer& answer : answers) tokens += answer.tokens;
   std::fprintf(stderr,
@@ -81,6 +82,10 @@ void print_speed(const std::vector<Answer>& answers, const infer::Scheduler::Cou
                answers.size(), tokens, seconds, static_cast<double>(tokens) / seconds,
                static_cast<long long>(counts.prompt_tokens), static_cast<long long>(counts.found_tokens),
                static_cast<long long>(counts.preempted));
+  const infer::Engine::Guesses& guesses = engine.guesses();
+  if (guesses.proposed > 0)
+    std::fprintf(stderr, "of %lld tokens that were guessed %lld were drawn\n", static_cast<long long>(guesses.proposed),
+                 static_cast<long long>(guesses.accepted));
 }
 
 }  // namespace
@@ -112,7 +117,7 @@ void generate_prompts(const run::SavedModel& saved, const std::vector<PromptLine
     if (prints) print_done(prompts, answers, printed);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (prints) print_speed(answers, engine.counts(), seconds);
+  if (prints) print_speed(answers, engine, seconds);
 }
 
 }  // namespace colossal::cli

@@ -105,6 +105,10 @@ void add_engine_options(CLI::App& app, infer::EngineOptions& options) {
   app.add_option("--step-tokens", options.step_tokens, "tokens of all texts that are computed at once, at most")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
+  app.add_option("--guess", options.guesses,
+                 "tokens of an answer that are guessed in a step from what was said before, at most; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 256));
 }
 
 void check_model_options(const ModelOptions& options) {

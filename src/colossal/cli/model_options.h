@@ -35,7 +35,7 @@ struct ModelOptions {
 
 /// Adds them to a command; --from is required.
 void add_model_options(CLI::App& app, ModelOptions& options);
-/// --cache and --step-tokens of commands that run many texts at once.
+/// --cache, --step-tokens and --guess of commands that run many texts at once.
 void add_engine_options(CLI::App& app, infer::EngineOptions& options);
 /// Adds an option of bytes, as 2GiB.
 void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::string& help);

@@ -48,7 +48,10 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
                   .most_running = options.most_running,
                   .keeps_prefixes = options.keeps_prefixes}),
       cache_(model.make_paged_cache(scheduler_.pool().blocks(), options.block_tokens)),
-      weights_(options.weights) {}
+      weights_(options.weights),
+      most_guesses_(options.guesses) {
+  require(options.guesses >= 0, "engine", "tokens that are guessed must not be negative: got ", options.guesses);
+}
 
 int64_t Engine::add(const Request& request) {
   const models::ModelShape& shape = model_.decoding_model().shape;
@@ -71,7 +74,9 @@ int64_t Engine::add(const Request& request) {
     return next_id_++;
   }
   scheduler_.add(id, request.prompt, most_new - 1);
+  if (most_guesses_ > 0) running.lookup.emplace(request.prompt, most_guesses_);
   running_.emplace(id, std::move(running));
+  guess(id);
   return next_id_++;
 }
 
@@ -81,7 +86,7 @@ void Engine::cancel(int64_t id) {
   ended_.push_back({id, -1, Ended::Cancelled});
 }
 
-// Logits [n, V] of what follows each run that is the last of its request.
+// Logits [n, V] of what follows each run that is the last of its request, and each token proposed behind it.
 at::Tensor Engine::logits_of(const std::vector<Scheduler::Run>& step) {
   const at::NoGradGuard no_grad;
   std::vector<int64_t> ids, positions, last;
@@ -91,8 +96,12 @@ at::Tensor Engine::logits_of(const std::vector<Scheduler::Run>& step) {
     const std::vector<int64_t>& tokens = scheduler_.tokens(run.id);
     for (int64_t i = run.first; i < run.first + run.count; ++i) ids.push_back(tokens[i]), positions.push_back(i);
     if (run.is_last) last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    for (int64_t i = 0; i < run.proposed; ++i) {
+      ids.push_back(scheduler_.proposed(run.id)[i]), positions.push_back(run.first + run.count + i);
+      last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    }
     sequences.push_back({scheduler_.blocks(run.id), run.first});
-    pass.sequences.lengths.push_back(run.count);
+    pass.sequences.lengths.push_back(run.count + run.proposed);
   }
   cache_->take(std::move(sequences));
   // made there: only logits make the host wait
@@ -130,11 +139,32 @@ Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
     event.log_probabilities = log_probabilities(logits, token, running.request.log_probabilities);
   if (event.ended == Ended::No) {
     scheduler_.append(id, token);
+    if (running.lookup) running.lookup->push(token);
   } else {
     scheduler_.remove(id);
     running_.erase(id);
   }
   return event;
+}
+
+// Of the logits after its last token and after each that was proposed behind it.
+void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits, std::vector<Event>& events) {
+  const std::vector<int64_t> proposed = scheduler_.proposed(run.id);
+  int64_t accepted = 0;
+  events.push_back(advance(run.id, logits[0]));
+  while (accepted < run.proposed && events.back().ended == Ended::No && events.back().token == proposed[accepted])
+    events.push_back(advance(run.id, logits[++accepted]));
+  guesses_.proposed += run.proposed, guesses_.accepted += accepted;
+  if (events.back().ended != Ended::No) return;
+  scheduler_.accept(run.id, accepted);
+  if (auto& lookup = running_.at(run.id).lookup) lookup->judge(run.proposed, accepted);
+  guess(run.id);
+}
+
+// As many as can all be drawn: each gives one more.
+void Engine::guess(int64_t id) {
+  Running& running = running_.at(id);
+  if (running.lookup) scheduler_.propose(id, running.lookup->propose(running.most_new - running.made - 1));
 }
 
 std::vector<Engine::Event> Engine::step() {
@@ -144,8 +174,11 @@ std::vector<Engine::Event> Engine::step() {
   if (step.empty()) return events;
   const at::Tensor logits = logits_of(step);
   int64_t row = 0;
-  for (const Scheduler::Run& run : step)
-    if (run.is_last) events.push_back(advance(run.id, logits[row++]));
+  for (const Scheduler::Run& run : step) {
+    if (!run.is_last) continue;
+    advance_all(run, logits.narrow(0, row, 1 + run.proposed), events);
+    row += 1 + run.proposed;
+  }
   return events;
 }
 

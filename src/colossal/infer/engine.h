@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/ngram_lookup.h"
 #include "colossal/infer/request.h"
 #include "colossal/infer/scheduler.h"
 #include "colossal/nn/paged_cache.h"
@@ -28,6 +29,7 @@ struct EngineOptions {
   int64_t step_tokens = 512;                ///< of all requests in a step, at most
   int64_t most_running = 256;               ///< requests that have blocks at a time
   bool keeps_prefixes = true;               ///< what requests begin with alike is computed once
+  int64_t guesses = 0;                      ///< of a request's tokens in a step, at most (ngram_lookup.h); 0: none
   run::StreamedWeights* weights = nullptr;  ///< the model's, where they come and go
 };
 
@@ -39,9 +41,15 @@ struct EngineOptions {
 /// Numbers:       with packed weights (nn::PrepackedLayers) and our kernel of attention (ops::has_paged_attention) a
 ///                request's tokens are the same bits whatever else runs, is preempted or is found in blocks; otherwise
 ///                products of LibTorch may differ in the last bits.
+/// Guesses:       are run behind a request's last token, and each of its tokens is drawn as without them, from logits
+///                that its guesses had no part in; the first that is drawn otherwise ends the run. So its tokens are
+///                those that it has without guesses, by the same draws.
 /// Thread safety: none.
 class Engine {
  public:
+  struct Guesses {
+    int64_t proposed = 0, accepted = 0;  ///< tokens that were run before they were drawn; those that were drawn then
+  };
   struct Event {
     int64_t id;
     int64_t token;  ///< -1: none, the request ended
@@ -58,10 +66,11 @@ class Engine {
   int64_t add(const Request& request);
   /// Its blocks are free at once; an event says so with the next step. Errors ("engine"): an unknown id.
   void cancel(int64_t id);
-  /// Runs what the scheduler says; events in the order of requests. Errors: those of StreamedWeights::end_pass().
+  /// Runs what the scheduler says; events in the order of requests, of one in that of its tokens. Errors: those of StreamedWeights::end_pass().
   std::vector<Event> step();
   bool has_work() const { return scheduler_.has_work() || !ended_.empty(); }
 
+  const Guesses& guesses() const { return guesses_; }
   const Scheduler::Counts& counts() const { return scheduler_.counts(); }
   int64_t blocks() const { return scheduler_.pool().blocks(); }
 
@@ -70,15 +79,20 @@ class Engine {
     Request request;
     Sampler sampler;
     int64_t most_new;  // as positions allow
+    std::optional<NgramLookup> lookup{};
     int64_t made = 0;
   };
   at::Tensor logits_of(const std::vector<Scheduler::Run>& step);
   Event advance(int64_t id, const at::Tensor& logits);
+  void advance_all(const Scheduler::Run& run, const at::Tensor& logits, std::vector<Event>& events);
+  void guess(int64_t id);
 
   distributed::DistributedModel& model_;
   Scheduler scheduler_;
   std::unique_ptr<nn::PagedCache> cache_;
   run::StreamedWeights* weights_;
+  int64_t most_guesses_;
+  Guesses guesses_;
   std::map<int64_t, Running> running_;
   std::vector<Event> ended_;  // cancelled, or of no new tokens: not yet told
   int64_t next_id_ = 0;

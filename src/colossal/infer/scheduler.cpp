@@ -1,6 +1,7 @@
 #include "colossal/infer/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "colossal/base/error.h"
 
@@ -40,6 +41,14 @@ void Scheduler::give_up(Sequence& sequence) {
   for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) pool_.give_back(*block);
   sequence.blocks.clear();
   sequence.held = 0;
+  sequence.proposed.clear();
+}
+
+void Scheduler::hold(Sequence& sequence, int64_t count) {
+  const int64_t full = sequence.held / options_.block_tokens;
+  sequence.held += count;
+  if (options_.keeps_prefixes && sequence.held / options_.block_tokens > full)
+    pool_.keep(sequence.blocks, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.held});
 }
 
 // Blocks for so many tokens held, those of the youngest ones that are not in the step if need be.
@@ -70,6 +79,21 @@ void Scheduler::take_run(int64_t id, std::vector<Run>& step, int64_t& left) {
   left -= count;
 }
 
+// Blocks that are free, and room that is left: a guess is worth no more.
+void Scheduler::take_proposed(Run& run, int64_t& left) {
+  Sequence& sequence = at(run.id);
+  if (!run.is_last) return;
+  const int64_t wanted = std::min(static_cast<int64_t>(sequence.proposed.size()), left), held = run.first + run.count;
+  while (static_cast<int64_t>(sequence.blocks.size()) < pool_.blocks_for(held + wanted)) {
+    const auto block = pool_.take();
+    if (!block) break;
+    sequence.blocks.push_back(*block);
+  }
+  const int64_t room = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens - held;
+  run.proposed = std::min(wanted, room);
+  left -= run.proposed;
+}
+
 std::vector<Scheduler::Run> Scheduler::next() {
   std::vector<Run> step;
   int64_t left = options_.step_tokens;
@@ -92,14 +116,17 @@ std::vector<Scheduler::Run> Scheduler::next() {
     running_.push_back(id);
     take_run(id, step, left);
   }
-  for (const Run& run : step) {
-    Sequence& sequence = at(run.id);
-    const int64_t full = sequence.held / options_.block_tokens;
-    sequence.held += run.count;
-    if (options_.keeps_prefixes && sequence.held / options_.block_tokens > full)
-      pool_.keep(sequence.blocks, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.held});
-  }
+  for (Run& run : step) take_proposed(run, left);
+  for (const Run& run : step) hold(at(run.id), run.count);
   return step;
+}
+
+void Scheduler::propose(int64_t id, std::vector<int64_t> tokens) { at(id).proposed = std::move(tokens); }
+
+void Scheduler::accept(int64_t id, int64_t count) {
+  Sequence& sequence = at(id);
+  sequence.proposed.clear();
+  if (count > 0) hold(sequence, count);
 }
 
 void Scheduler::append(int64_t id, int64_t token) { at(id).tokens.push_back(token); }

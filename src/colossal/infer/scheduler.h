@@ -34,7 +34,8 @@ class Scheduler {
   /// Tokens [first, first + count) of a request, behind those that its blocks hold.
   struct Run {
     int64_t id, first, count;
-    bool is_last;  ///< with them all of its tokens were seen: what follows is wanted
+    bool is_last;          ///< with them all of its tokens were seen: what follows is wanted
+    int64_t proposed = 0;  ///< of what propose() was told, those that are run behind them
   };
   struct Counts {
     int64_t prompt_tokens = 0, found_tokens = 0;  ///< of requests when they began, again too: all, and those in blocks
@@ -50,6 +51,13 @@ class Scheduler {
   /// ones. So whoever continues has its token, and what is left of the step takes in the prompt that came last. Where
   /// blocks lack, the youngest gives up its own and begins again later, before those that wait.
   std::vector<Run> next();
+  /// Tokens that may follow all of a request's. They are run with its last one in the next step that this is in, as far
+  /// as that step and the pool have room which nobody else wants. Errors ("engine"): an unknown id.
+  void propose(int64_t id, std::vector<int64_t> tokens);
+  const std::vector<int64_t>& proposed(int64_t id) const { return at(id).proposed; }
+  /// After append(): of the tokens proposed so many were what was appended, so blocks hold them. The others are
+  /// forgotten. Errors ("engine"): an unknown id.
+  void accept(int64_t id, int64_t count);
   /// A token that follows all of a request's. Errors ("engine"): an unknown id.
   void append(int64_t id, int64_t token);
   /// The request is no more. Errors ("engine"): an unknown id.
@@ -66,6 +74,7 @@ class Scheduler {
     std::vector<int64_t> tokens;
     std::vector<int32_t> blocks{};
     int64_t held = 0;  // tokens that blocks hold, those of the step under way among them
+    std::vector<int64_t> proposed{};
     int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
   };
   Sequence& at(int64_t id);
@@ -74,6 +83,8 @@ class Scheduler {
   bool has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run>& step);
   void give_up(Sequence& sequence);
   void take_run(int64_t id, std::vector<Run>& step, int64_t& left);
+  void take_proposed(Run& run, int64_t& left);
+  void hold(Sequence& sequence, int64_t count);
 
   SchedulerOptions options_;
   BlockPool pool_;

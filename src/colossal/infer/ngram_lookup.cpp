@@ -1,0 +1,69 @@
+#include "colossal/infer/ngram_lookup.h"
+
+#include <algorithm>
+
+#include "colossal/base/seed.h"
+
+namespace colossal::infer {
+namespace {
+
+constexpr int64_t kLongestPause = 32;
+
+}  // namespace
+
+NgramLookup::NgramLookup(const std::vector<int64_t>& tokens, int64_t most) : most_(most), length_(most) {
+  tokens_.reserve(tokens.size());
+  for (const int64_t token : tokens) push(token);
+}
+
+uint64_t NgramLookup::hash_of_last(size_t count) const {
+  uint64_t hash = count;
+  for (size_t i = tokens_.size() - count; i < tokens_.size(); ++i)
+    hash = derive_seed(hash, static_cast<uint64_t>(tokens_[i]));
+  return hash;
+}
+
+void NgramLookup::push(int64_t token) {
+  // What the text ends with is followed by something only now.
+  for (size_t count = kShortest; count <= std::min(kLongest, tokens_.size()); ++count)
+    behind_[hash_of_last(count)] = tokens_.size();
+  tokens_.push_back(token);
+}
+
+std::vector<int64_t> NgramLookup::propose(int64_t most) {
+  if (left_out_ > 0) {
+    --left_out_;
+    return {};
+  }
+  most = std::min(most, length_);
+  if (most <= 0) return {};
+  for (size_t count = std::min(kLongest, tokens_.size()); count >= kShortest; --count) {
+    const auto found = behind_.find(hash_of_last(count));
+    if (found == behind_.end()) continue;
+    const size_t behind = found->second;
+    // another run may have the same hash
+    if (!std::equal(tokens_.end() - static_cast<int64_t>(count), tokens_.end(),
+                    tokens_.begin() + static_cast<int64_t>(behind - count)))
+      continue;
+    std::vector<int64_t> guessed;
+    // A text that repeats the same few tokens goes on with them: guesses follow guesses.
+    for (size_t i = 0; i < static_cast<size_t>(most); ++i)
+      guessed.push_back(behind + i < tokens_.size() ? tokens_[behind + i] : guessed[behind + i - tokens_.size()]);
+    return guessed;
+  }
+  return {};
+}
+
+void NgramLookup::judge(int64_t proposed, int64_t accepted) {
+  if (proposed == 0) return;
+  if (accepted == 0) {
+    pause_ = std::min(kLongestPause, pause_ * 2 + 1);
+    left_out_ = pause_;
+    length_ = 1 + most_ / 4;
+    return;
+  }
+  pause_ = 0;
+  length_ = accepted == proposed ? std::min(most_, length_ * 2) : std::max<int64_t>(1, accepted + 1);
+}
+
+}  // namespace colossal::infer
