@@ -66,7 +66,8 @@ class Engine {
   int64_t add(const Request& request);
   /// Its blocks are free at once; an event says so with the next step. Errors ("engine"): an unknown id.
   void cancel(int64_t id);
-  /// Runs what the scheduler says; events in the order of requests, of one in that of its tokens. Errors: those of StreamedWeights::end_pass().
+  /// Runs what the scheduler says; events in the order of requests, of one in that of its tokens.
+  /// Errors: those of StreamedWeights::end_pass().
   std::vector<Event> step();
   bool has_work() const { return scheduler_.has_work() || !ended_.empty(); }
 
