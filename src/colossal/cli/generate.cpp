@@ -8,13 +8,14 @@
 #include "colossal/cli/generate_prompts.h"
 #include "colossal/cli/model_options.h"
 #include "colossal/infer/generate.h"
+#include "colossal/infer/grammar_constraint.h"
 
 namespace colossal::cli {
 namespace {
 
 struct Request {
   ModelOptions model;
-  std::string prompt, prompts;
+  std::string prompt, prompts, json_schema;
   int64_t max_tokens = 100;
   infer::EngineOptions engine;
   bool ids = false;
@@ -24,10 +25,12 @@ struct Request {
 int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   const bool prints = loaded.speaks();
+  const auto constraints = infer::json_constraints(request.json_schema, *saved.tokenizer, saved.end_ids);
   if (!request.prompts.empty()) {
     infer::EngineOptions engine = request.engine;
     engine.weights = saved.weights.get();
-    generate_prompts(saved, read_prompts(request.prompts), {engine, request.max_tokens, request.sampling, prints});
+    generate_prompts(saved, read_prompts(request.prompts),
+                     {engine, request.max_tokens, request.sampling, prints, constraints});
     return 0;
   }
   const std::vector<int64_t> prompt = saved.tokenizer->encode_prompt(request.prompt);
@@ -39,10 +42,12 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   };
   const bool answers = saved.model->decoding_model().shape.task().objective == models::Objective::Target;
   if (!request.ids && !answers) show(request.prompt);
+  const std::shared_ptr<infer::TokenConstraint> constraint = constraints();
   infer::generate(*saved.model, prompt,
                   {.max_tokens = request.max_tokens,
                    .end_id = saved.tokenizer->end_id(),
                    .sampling = request.sampling,
+                   .constraint = constraint.get(),
                    .weights = saved.weights.get()},
                   [&](int64_t id) {
                     if (std::find(saved.end_ids.begin(), saved.end_ids.end(), id) != saved.end_ids.end()) return false;
@@ -73,6 +78,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--top-p", r.sampling.top_p, "draw from the most probable that together reach it")
       ->capture_default_str();
   app.add_option("--seed", r.sampling.seed, "of the draws")->capture_default_str();
+  app.add_option("--json-schema", r.json_schema, "file of a JSON Schema that each text is to be of");
   app.add_flag("--ids", r.ids, "print token ids, one a line, instead of text");
   parse(app, arguments);
   const infer::Sampler check(r.sampling);  // refuses bad options before any rank starts

@@ -93,6 +93,7 @@ void generate_prompts(const run::SavedModel& saved, const std::vector<std::strin
     request.end_ids = saved.end_ids;
     request.sampling = options.sampling;
     request.sampling.seed += static_cast<int64_t>(i);
+    if (options.constraint) request.constraint = options.constraint();
     try {
       engine.add(request);
     } catch (const Error& error) {

@@ -3,6 +3,8 @@
 //   {"prompt": "To be", "text": ", or not", "ended": "length", "tokens": 4}
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,8 +21,9 @@ std::vector<std::string> read_prompts(const std::string& path);
 struct PromptsOptions {
   infer::EngineOptions engine;
   int64_t max_tokens = 100;
-  infer::SamplingOptions sampling;  ///< prompt i draws by seed + i
-  bool prints = true;               ///< on one rank of those that call
+  infer::SamplingOptions sampling;                                        ///< prompt i draws by seed + i
+  bool prints = true;                                                     ///< on one rank of those that call
+  std::function<std::shared_ptr<infer::TokenConstraint>()> constraint{};  ///< made for each prompt; none: any token
 };
 
 /// Prints the texts to stdout, each when those before it are done, and to stderr how fast they came.

@@ -18,9 +18,11 @@
 namespace colossal::infer {
 
 struct ConversationOptions {
-  std::string system{};                                                 ///< the first message, if any
-  int64_t max_tokens = 1024;                                            ///< of an answer, at most
-  SamplingOptions sampling{};                                           ///< answer i draws by its seed + i
+  std::string system{};        ///< the first message, if any
+  int64_t max_tokens = 1024;   ///< of an answer, at most
+  SamplingOptions sampling{};  ///< answer i draws by its seed + i
+  /// Makes the constraint of each answer; none: any token.
+  std::function<std::shared_ptr<TokenConstraint>()> constraint{};
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< of the template, as text::Chat has them
 };
 

@@ -1,9 +1,11 @@
 // What somebody asks of a model, and what becomes of it.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "colossal/infer/sampler.h"
+#include "colossal/infer/token_constraint.h"
 
 namespace colossal::infer {
 
@@ -12,6 +14,7 @@ struct Request {
   int64_t max_tokens = 100;        ///< new ones at most
   std::vector<int64_t> end_ids{};  ///< any of which ends the text, and is no part of it
   SamplingOptions sampling{};
+  std::shared_ptr<TokenConstraint> constraint{};  ///< of this request alone; null: any token
 };
 
 enum class Ended {

@@ -43,8 +43,8 @@ class TokenTrie {
   std::bitset<256> alphabet_;
 };
 
-/// There is always an allowed token: bytes that are no token by themselves are never written, also not as a part of one,
-/// so that every text that tokens have begun can be ended byte by byte.
+/// There is always an allowed token: bytes that are no token by themselves are never written, also not as a part of
+/// one, so that every text that tokens have begun can be ended byte by byte.
 /// Cost: allowed() walks the tree the first time that it is asked of a state: milliseconds for 100000 tokens. The masks
 ///       of at most kMostMasks states are kept. Thread safety: none.
 class TokenMasks {
