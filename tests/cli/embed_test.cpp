@@ -84,8 +84,11 @@ TEST_F(Embed, TellsWhatWasCut) {
   EXPECT_EQ(lines_of(outcome.out).size(), 3u);
   EXPECT_THAT(outcome.err, HasSubstr("2 texts have more than 32 tokens and were cut there, first text 2"));
   EXPECT_THAT(embed({"--input", file, "--max-tokens", "45"}).err, HasSubstr("2 texts have more than 32 tokens"));
-  EXPECT_EQ(lines_of(embed({"--input", file, "--max-tokens", "5"}).out)[0],
-            lines_of(embed({"--text", "short"}).out)[0]);
+  // beside other texts products may round differently in the last bits
+  const auto cut =
+      lines_of(embed({"--input", file, "--max-tokens", "5"}).out)[0]["embedding"].get<std::vector<double>>();
+  const auto alone = lines_of(embed({"--text", "short"}).out)[0]["embedding"].get<std::vector<double>>();
+  EXPECT_THAT(cut, testing::Pointwise(testing::DoubleNear(1e-4), alone));
 }
 
 TEST_F(Embed, RefusesWhatItCannotDo) {

@@ -94,6 +94,31 @@ TEST_F(Generate, BiasesAndPenaltiesReachTheDraw) {
             "acbc\n");
 }
 
+TEST_F(Generate, AnswersAreOfTheirSchemas) {
+  const std::string schema =
+      R"({"type": "object", "properties": {"n": {"type": "integer", "maximum": 99, "minimum": 0}, "s": {"enum": ["x", "yz"]}},
+                                 "required": ["n", "s"]})";
+  const std::string file = folder.write("schema.json", schema);
+  for (const std::string guesses : {"0", "4"}) {
+    const auto all = answers(
+        "{\"prompt\": \"a\", \"json_schema\": {\"type\": \"array\", \"items\": {\"const\": 7}, \"maxItems\": 3}}\n"
+        "{\"prompt\": \"b\", \"temperature\": 3}\n{\"prompt\": \"b\", \"json_schema\": null}",
+        {"--json-schema", file, "--max-tokens", "40", "--guess", guesses, "--logit-bias", "32=-1000", "--logit-bias",
+         "10=-1000"});
+    EXPECT_TRUE(json::parse(all[0]["text"].get<std::string>()).is_array()) << all[0];
+    const json object = json::parse(all[1]["text"].get<std::string>());
+    EXPECT_TRUE(object["n"].is_number_integer() && object["s"].is_string()) << object;
+    EXPECT_EQ(all[2]["ended"], "positions");
+    const Outcome one =
+        generate({"--prompt", "b", "--json-schema", file, "--max-tokens", "40", "--logit-bias", "32=-1000",
+                  "--logit-bias", "10=-1000", "--temperature", "3", "--seed", "1", "--guess", guesses});
+    EXPECT_EQ(one.out, "b" + all[1]["text"].get<std::string>() + "\n");
+  }
+  EXPECT_THAT(refusal("{\"prompt\": \"a\", \"json_schema\": {\"if\": {}}}"),
+              testing::AllOf(HasSubstr("line 1"), HasSubstr("if")));
+  EXPECT_THAT(generate({"--prompt", "a", "--json-schema", folder.write("bad.json", "[]")}).err, HasSubstr("bad.json"));
+}
+
 TEST_F(Generate, RefusesLinesThatMeanSomethingElse) {
   EXPECT_THAT(refusal("{\"prompt\": \"a\"}\n{\"prompt\": \"a\", \"temprature\": 1}"),
               testing::AllOf(HasSubstr("line 2"), HasSubstr("there is no option temprature")));

@@ -14,6 +14,7 @@
 #include "colossal/cli/sampling_options.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/infer/conversation.h"
+#include "colossal/infer/grammar_constraint.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::cli {
@@ -31,7 +32,7 @@ struct ChatRequest {
   ModelOptions model;
   infer::EngineOptions engine;
   infer::ConversationOptions conversation;
-  std::string template_file, variables;
+  std::string template_file, variables, json_schema;
 };
 
 /// What the ranks are told of the first one's input.
@@ -94,7 +95,9 @@ int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const te
   infer::EngineOptions options = request.engine;
   options.weights = saved.weights.get();
   infer::Engine engine(*saved.model, options);
-  infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, request.conversation);
+  infer::ConversationOptions answers = request.conversation;
+  answers.constraint = infer::json_constraints(request.json_schema, "the schema", *saved.tokenizer, saved.end_ids);
+  infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, answers);
   const bool speaks = loaded.speaks(), is_alone = loaded.world.size() == 1;
   Terminal terminal;
   terminal.begin(request.conversation.system);
@@ -148,6 +151,7 @@ int chat(const Arguments& arguments, const models::Registry* models) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   add_sampling_options(app, sampling, r.conversation.stops);
+  add_json_schema(app, r.json_schema);
   app.add_option("--chat-template", r.template_file, "a file of Jinja, instead of the template of the folder");
   app.add_option("--variables", r.variables, "of the template, an object of JSON: '{\"enable_thinking\": false}'");
   parse(app, arguments);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <memory>
+#include <utility>
 
 #include "colossal/base/error.h"
 #include "colossal/cli/generate_prompts.h"
@@ -12,6 +14,7 @@
 #include "colossal/infer/answer_stream.h"
 #include "colossal/infer/engine.h"
 #include "colossal/infer/generate.h"
+#include "colossal/infer/grammar_constraint.h"
 
 namespace colossal::cli {
 namespace {
@@ -26,11 +29,14 @@ struct Request {
 
 /// Of a text whose tokens are guessed.
 void generate_by_engine(const Request& request, const run::SavedModel& saved, const std::vector<int64_t>& prompt,
-                        const std::function<bool(int64_t)>& emit) {
+                        std::shared_ptr<infer::TokenConstraint> constraint, const std::function<bool(int64_t)>& emit) {
   infer::EngineOptions options = request.engine;
   options.weights = saved.weights.get();
   infer::Engine engine(*saved.model, options);
-  engine.add({.prompt = prompt, .max_tokens = request.line.max_tokens, .sampling = request.line.sampling});
+  engine.add({.prompt = prompt,
+              .max_tokens = request.line.max_tokens,
+              .sampling = request.line.sampling,
+              .constraint = std::move(constraint)});
   while (engine.has_work())
     for (const infer::Engine::Event& event : engine.step())
       if (event.token >= 0 && !emit(event.token)) return;
@@ -61,13 +67,16 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
     show(request.ids ? std::to_string(id) + "\n" : text);
     return !stream.is_stopped();
   };
+  const std::shared_ptr<infer::TokenConstraint> constraint =
+      infer::json_constraints(line.json_schema, "the schema", *saved.tokenizer, saved.end_ids)();
   if (request.engine.guesses > 0 && !answers)
-    generate_by_engine(request, saved, prompt, emit);
+    generate_by_engine(request, saved, prompt, constraint, emit);
   else
     infer::generate(*saved.model, prompt,
                     {.max_tokens = line.max_tokens,
                      .end_id = saved.tokenizer->end_id(),
                      .sampling = line.sampling,
+                     .constraint = constraint.get(),
                      .weights = saved.weights.get()},
                     emit);
   if (!request.ids) show(stream.finish() + "\n");
@@ -90,6 +99,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   add_sampling_options(app, r.line.sampling, r.line.stops);
+  add_json_schema(app, r.line.json_schema);
   app.add_option("--logprobs", r.line.log_probabilities,
                  "with --prompts: print each token's log-probability, and those of the so many best")
       ->check(CLI::NonNegativeNumber);

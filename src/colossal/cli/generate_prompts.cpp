@@ -2,10 +2,14 @@
 
 #include <chrono>
 #include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "colossal/base/error.h"
 #include "colossal/infer/answer_stream.h"
+#include "colossal/infer/grammar_constraint.h"
 
 namespace colossal::cli {
 namespace {
@@ -94,12 +98,17 @@ void generate_prompts(const run::SavedModel& saved, const std::vector<PromptLine
                       const infer::EngineOptions& options, bool prints) {
   infer::Engine engine(*saved.model, options);
   std::vector<Answer> answers;
+  std::map<std::string, std::function<std::shared_ptr<infer::TokenConstraint>()>> constraints;  // by schemas
   for (size_t i = 0; i < prompts.size(); ++i) {
     const PromptLine& line = prompts[i];
+    auto& constraint = constraints[line.json_schema];
+    if (!constraint)
+      constraint = infer::json_constraints(line.json_schema, "the schema", *saved.tokenizer, saved.end_ids);
     infer::Request request{.prompt = saved.tokenizer->encode_prompt(line.prompt), .max_tokens = line.max_tokens};
     request.end_ids = saved.end_ids;
     request.sampling = line.sampling;
     request.log_probabilities = line.log_probabilities;
+    request.constraint = constraint();
     try {
       engine.add(request);
       answers.push_back({.stream = {*saved.tokenizer, line.stops}});

@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/cli/sampling_options.h"
+#include "colossal/text/json_schema.h"
 #include "colossal/text/utf8.h"
 
 namespace colossal::cli {
@@ -58,6 +59,9 @@ void read_option(const std::string& key, const ordered_json& value, PromptLine& 
     line.stops.clear();
     for (const ordered_json& stop : value.is_array() ? value : ordered_json::array({value}))
       read_string(key, stop, line.stops.emplace_back());
+  } else if (key == "json_schema") {
+    line.json_schema = value.is_null() ? "" : value.dump();
+    if (!line.json_schema.empty()) text::json_grammar(line.json_schema);
   } else if (key == "id") {
     line.id = value;
   } else {

@@ -5,7 +5,9 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "colossal/base/file.h"
 #include "colossal/infer/answer_stream.h"
+#include "colossal/text/json_schema.h"
 
 namespace colossal::cli {
 namespace {
@@ -49,6 +51,14 @@ void add_sampling_options(CLI::App& app, infer::SamplingOptions& sampling, std::
       ->type_name("ID=VALUE");
   app.add_option("--stop", stops, "text that ends an answer, and is no part of it; several times");
   app.add_option("--seed", sampling.seed, "of the draws; prompt or answer i draws by it + i")->capture_default_str();
+}
+
+void add_json_schema(CLI::App& app, std::string& schema) {
+  const auto read = [&schema](const std::string& path) {
+    schema = read_file(path, int64_t{1} << 18);
+    text::json_grammar(schema, path);  // refuses a bad one before any rank starts
+  };
+  app.add_option_function<std::string>("--json-schema", read, "file of a JSON Schema that each answer is to be of");
 }
 
 void check_sampling_options(const infer::SamplingOptions& sampling, const std::vector<std::string>& stops) {

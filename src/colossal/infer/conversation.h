@@ -22,6 +22,7 @@ struct ConversationOptions {
   int64_t max_tokens = 1024;                                            ///< of an answer, at most
   SamplingOptions sampling{};                                           ///< answer i draws by its seed + i
   std::vector<std::string> stops{};                                     ///< strings that end an answer, left out of it
+  std::function<std::shared_ptr<TokenConstraint>()> constraint{};       ///< made for each answer; none: any token
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();  ///< of the template, as text::Chat has them
 };
 

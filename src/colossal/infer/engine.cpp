@@ -127,7 +127,9 @@ at::Tensor Engine::logits_of(const std::vector<Scheduler::Run>& step) {
 
 Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
   Running& running = running_.at(id);
-  const int64_t token = running.sampler.next(logits);
+  TokenConstraint* constraint = running.request.constraint.get();
+  const int64_t token = running.sampler.next(constrained(logits, constraint));
+  if (constraint) constraint->accept(token);
   const std::vector<int64_t>& ends = running.request.end_ids;
   ++running.made;
   Event event{id, token, Ended::No};

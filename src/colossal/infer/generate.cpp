@@ -49,7 +49,8 @@ std::vector<int64_t> generate(distributed::DistributedModel& distributed, const 
     const at::Tensor logits = distributed.next_logits({input, step});
     if (options.weights) options.weights->end_pass();
     held = cache->lengths().front();
-    const int64_t token = sampler.next(logits);
+    const int64_t token = sampler.next(constrained(logits, options.constraint));
+    if (options.constraint) options.constraint->accept(token);
     if (token == options.end_id) break;
     generated.push_back(token);
     if (emit && !emit(token)) break;

@@ -5,6 +5,7 @@
 
 #include "colossal/distributed/distributed_model.h"
 #include "colossal/infer/sampler.h"
+#include "colossal/infer/token_constraint.h"
 #include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
@@ -13,6 +14,7 @@ struct GenerateOptions {
   int64_t max_tokens = 100;
   int64_t end_id = -1;  ///< generation stops after this token; -1: never
   SamplingOptions sampling;
+  TokenConstraint* constraint = nullptr;    ///< of the new tokens; null: any
   run::StreamedWeights* weights = nullptr;  ///< the model's, where they come and go
 };
 

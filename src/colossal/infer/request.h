@@ -1,11 +1,13 @@
 // What somebody asks of a model, and what becomes of it.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "colossal/infer/sampler.h"
+#include "colossal/infer/token_constraint.h"
 
 namespace colossal::infer {
 
@@ -14,7 +16,8 @@ struct Request {
   int64_t max_tokens = 100;        ///< new ones at most
   std::vector<int64_t> end_ids{};  ///< any of which ends the text, and is no part of it
   SamplingOptions sampling{};
-  int64_t log_probabilities = -1;  ///< told with each token: its own, and the so many best; -1: none
+  int64_t log_probabilities = -1;                 ///< told with each token: its own, and the so many best; -1: none
+  std::shared_ptr<TokenConstraint> constraint{};  ///< of this request alone; null: any token
 };
 
 /// Of a token that was drawn, as the model gives them: whatever temperature, penalties and filters it was drawn with.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "colossal/base/error.h"
@@ -22,8 +23,8 @@ void SamplingOptions::check() const {
   require(std::isfinite(presence_penalty) && std::isfinite(frequency_penalty), "sampling",
           "presence_penalty and frequency_penalty must be finite: got ", presence_penalty, " and ", frequency_penalty);
   for (const auto& [id, bias] : logit_bias)
-    require(id >= 0 && !std::isnan(bias), "sampling", "a logit bias must be a number for a token: got ", bias, " for ",
-            id);
+    require(id >= 0 && bias < std::numeric_limits<double>::infinity(), "sampling",
+            "a logit bias must be a number, or minus infinity, for a token: got ", bias, " for ", id);
 }
 
 at::Tensor pick(const at::Tensor& logits, const SamplingOptions& options, double uniform) {

@@ -1,0 +1,39 @@
+// Answers that are of a grammar, such as the JSON of a schema:
+//
+//   auto [grammar, rule] = text::json_grammar(schema);
+//   auto masks = std::make_shared<text::TokenMasks>(grammar, rule, text::TokenTrie(tokenizer), end_ids);
+//   engine.add({.prompt = ids, .end_ids = end_ids, .constraint = std::make_shared<infer::GrammarConstraint>(masks)});
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "colossal/infer/token_constraint.h"
+#include "colossal/text/token_mask.h"
+
+namespace colossal::infer {
+
+/// One request's way through a grammar; the masks may serve many requests of one thread. The end ids of the masks must
+/// be those of the request. An answer is of the grammar unless it ends before an end token: after max_tokens, or at the
+/// model's last position.
+class GrammarConstraint final : public TokenConstraint {
+ public:
+  explicit GrammarConstraint(std::shared_ptr<text::TokenMasks> masks)
+      : masks_(std::move(masks)), state_(masks_->start()) {}
+  at::Tensor allowed(int64_t vocabulary) override;
+  /// Errors ("grammar"): a token that is not allowed.
+  void accept(int64_t token) override { state_ = masks_->next(state_, token); }
+
+ private:
+  std::shared_ptr<text::TokenMasks> masks_;
+  int state_;
+};
+
+/// Makes a constraint for each answer that must be JSON of a schema; an empty one: makes none (null). `name`: of the
+/// schema, for messages. Errors: those of text::json_grammar() and text::TokenMasks.
+std::function<std::shared_ptr<TokenConstraint>()> json_constraints(const std::string& schema, const std::string& name,
+                                                                   const text::Tokenizer& tokenizer,
+                                                                   const std::vector<int64_t>& end_ids);
+
+}  // namespace colossal::infer

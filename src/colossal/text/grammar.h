@@ -1,0 +1,101 @@
+// Which texts may be written, as rules over bytes that may call each other, and a machine that follows a text through
+// them byte by byte.
+//
+//   text::Grammar grammar;
+//   const int list = grammar.declare();                                      // list = "[" (list ("," list)*)? "]"
+//   const int more = grammar.reserve();
+//   const int close = grammar.literal("]", Grammar::kReturn);
+//   grammar.define(more, {close, grammar.literal(",", grammar.call(list, more))});
+//   grammar.set(list, grammar.literal("[", grammar.either({close, grammar.call(list, more)})));
+//   text::GrammarMachine machine(grammar, list);
+//   machine.next(machine.start(), '[');
+#pragma once
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace colossal::text {
+
+/// A network of nodes, each made after those that follow it; loops close through reserve() and define().
+/// Errors ("grammar"): more than kMostNodes nodes.
+class Grammar {
+ public:
+  static constexpr int kReturn = 0;  ///< the node that ends a rule
+  static constexpr int kMostNodes = 500000;
+
+  Grammar() : nodes_(1) {}
+  /// One byte of lo..hi, then `next`.
+  int byte(uint8_t lo, uint8_t hi, int next) { return add({.kind = Kind::Byte, .lo = lo, .hi = hi, .next = {next}}); }
+  int literal(std::string_view bytes, int next);
+  /// Any of `nodes`; of none: nothing can be written.
+  int either(std::vector<int> nodes) { return add({.kind = Kind::Either, .next = std::move(nodes)}); }
+  /// What `rule` describes, then `next`.
+  int call(int rule, int next) { return add({.kind = Kind::Call, .rule = rule, .next = {next}}); }
+  /// An either() whose alternatives come later.
+  int reserve() { return either({}); }
+  void define(int reserved, std::vector<int> nodes) { nodes_[reserved].next = std::move(nodes); }
+  /// A rule, which may be called before it is set.
+  int declare();
+  void set(int rule, int node) { rules_[rule] = node; }
+
+ private:
+  friend class GrammarMachine;
+  enum class Kind { Return, Byte, Either, Call };
+  struct Node {
+    Kind kind = Kind::Return;
+    uint8_t lo = 0, hi = 0;
+    int rule = -1;
+    std::vector<int> next{};
+  };
+  int add(Node node);
+  /// Of each node: some text of bytes of `alphabet` leads from it to the end of its rule.
+  std::vector<bool> nodes_that_end(const std::bitset<256>& alphabet) const;
+
+  std::vector<Node> nodes_;
+  std::vector<int> rules_;  // the first node of each
+};
+
+/// A state is the set of all ways to have read the text so far; equal sets are one state. From every state that next()
+/// gives, some text of the alphabet leads to the end: ways that cannot end are left out from the start.
+/// Cost: next() is a look-up in a table where that byte was asked of that state before. A state takes 1 KiB.
+/// Thread safety: none.
+class GrammarMachine {
+ public:
+  static constexpr int kDead = -1;
+  /// Ways in a state at most; more, which only grammars have that describe one text in very many ways, are not
+  /// followed: the texts that remain are of the grammar nevertheless.
+  static constexpr size_t kMostWays = 4096;
+
+  /// Errors ("grammar"): no text of bytes of `alphabet` is of the rule.
+  GrammarMachine(Grammar grammar, int rule, const std::bitset<256>& alphabet = std::bitset<256>().set());
+  int start() const { return 0; }
+  /// The state after one more byte; kDead: no text of the grammar begins so.
+  int next(int state, uint8_t byte);
+  /// The text so far is of the grammar.
+  bool may_end(int state) const { return states_[state].may_end; }
+  size_t states() const { return states_.size(); }
+
+ private:
+  using Way = std::pair<int, int>;  // a node that reads a byte, and the calls that wait (-1: none)
+  struct State {
+    std::vector<Way> ways;
+    bool may_end;
+    std::array<int, 256> next;
+  };
+  int state_of(std::vector<Way> open);
+  int pushed(int node, int stack);
+
+  Grammar grammar_;
+  std::bitset<256> alphabet_;
+  std::vector<Way> calls_;  // the node after a call, and the calls around it
+  std::map<Way, int> call_ids_;
+  std::deque<State> states_;
+  std::map<std::pair<std::vector<Way>, bool>, int> state_ids_;
+};
+
+}  // namespace colossal::text

@@ -1,0 +1,42 @@
+// Logits under a grammar: whatever they are, what is drawn is JSON of the schema.
+#include "colossal/infer/grammar_constraint.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/infer/sampler.h"
+#include "colossal/text/byte_tokenizer.h"
+
+namespace colossal::infer::grammar_constraint_test {
+namespace {
+
+TEST(GrammarConstraint, WhateverTheLogitsTextsAreOfTheSchema) {
+  const std::string schema = R"({"properties": {"a": {"type": "string", "maxLength": 9},
+      "b": {"type": "array", "items": {"type": "integer"}, "maxItems": 3}}, "required": ["a", "b"]})";
+  const text::ByteTokenizer tokenizer;
+  const auto make = json_constraints(schema, "the schema", tokenizer, {256});
+  for (int64_t seed = 0; seed < 20; ++seed) {
+    const auto constraint = make();
+    Sampler sampler({.temperature = 1, .seed = seed});
+    std::string text;
+    int64_t token = 0;
+    while (token != 256 && text.size() < 500) {
+      // more logits than tokens, and those the most probable
+      at::Tensor logits = at::zeros({300});
+      logits.slice(0, 257).fill_(50);
+      constraint->accept(token = sampler.next(constrained(logits, constraint.get())));
+      text += tokenizer.piece(token);
+    }
+    const nlohmann::json value = nlohmann::json::parse(text, nullptr, false);
+    ASSERT_TRUE(value.is_object()) << text;
+    EXPECT_TRUE(value["a"].is_string() && value["b"].is_array() && value.size() == 2) << text;
+  }
+  EXPECT_EQ(json_constraints("", "", tokenizer, {256})(), nullptr);
+  const at::Tensor logits = at::zeros({3});
+  EXPECT_TRUE(constrained(logits, nullptr).is_same(logits));
+}
+
+}  // namespace
+}  // namespace colossal::infer::grammar_constraint_test
