@@ -6,9 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "colossal/base/error.h"
+#include "colossal/base/file.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/infer/perplexity.h"
@@ -284,6 +286,32 @@ TEST_P(Engine, RefusesWhatItCannotRun) {
                 testing::HasSubstr("must hold a block"));
     EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.block_tokens = 24}); }),
                 testing::HasSubstr("multiple of 16"));
+  });
+}
+
+// Frequencies of type dynamic follow the longest text of a step: with one beyond the even positions, others would too.
+TEST(EngineOfDynamicPositions, EndsWhereTextsWouldDependOnOneAnother) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  nlohmann::json config = nlohmann::json::parse(read_file(folder / "hf/config.json", 1 << 20));
+  const int64_t even = config["max_position_embeddings"];
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  folder.write("hf/config.json", config.dump());
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    const run::SavedModel saved = run::load_model(folder / "hf", mesh, {}, at::kCPU, {.tokenizer = "none"});
+    ASSERT_EQ(saved.model->decoding_model().shape.positions, 2 * even);
+    infer::Engine engine(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
+    EXPECT_THAT(test::thrown_message([&] { engine.add({.prompt = Tokens(even + 1, 65)}); }),
+                testing::HasSubstr("depend on the length of a text: give it alone"));
+    engine.add({.prompt = {65, 66, 67}, .max_tokens = 3 * even});
+    int64_t made = 0;
+    Ended ended = Ended::No;
+    while (engine.has_work())
+      for (const infer::Engine::Event& event : engine.step()) ++made, ended = event.ended;
+    EXPECT_EQ(made, even - 3 + 1);
+    EXPECT_EQ(ended, Ended::AtPositions);
+    EXPECT_EQ(generate(*saved.model, {65, 66, 67}, {.max_tokens = 3 * even}).size(), static_cast<size_t>(2 * even - 2));
   });
 }
 

@@ -1,6 +1,6 @@
 """Language models of every family that transformers has, of random weights, in odd shapes: logits, loss and every gradient of ours are
-theirs in fp64, on one process and in tensor 2; so are greedy tokens, and the logits of the folder that we write. And of every key of
-a family's config class one of three things is true: another value changes the model that we make, or it is refused by the key's name,
+theirs in fp64, on one process and in tensor 2; so are greedy tokens, of many prompts at once too, and the logits of the folder that we
+write. And of every key of a family's config class one of three things is true: another value changes the model that we make, or it is refused by the key's name,
 or the key is named below as one that changes no numbers. A folder that leaves a key out, says null or has an older form is read as
 transformers' config class reads it, or refused by the key's name.
 
@@ -175,6 +175,28 @@ def logits_with(row, model, ids, changes):
         return other(ids).logits
 
 
+def check_many_prompts(name, model, folder):
+    """Prompts of unequal lengths at once, in chunks, with guesses: each is answered as transformers answers it alone."""
+    no_bytes = list(range(256, model.config.vocab_size))  # which the tokenizer of bytes has no text for
+    lines, wanted = [], []
+    # beyond these frequencies depend on the length of a text, which the engine has one by one alone
+    scaling = getattr(model.config, "rope_parameters", None) or {}
+    even = {"dynamic": getattr(model.config, "max_position_embeddings", None), "longrope": scaling.get("original_max_position_embeddings")}
+    most = even.get(scaling.get("rope_type"), 64)
+    new = min(12, most // 2)
+    for length in (1, 9, 30):
+        length = min(length, most - new)
+        prompt = (PROMPT * 2)[:length]
+        lines.append(json.dumps({"prompt": prompt, "logprobs": 0, "logit_bias": {str(token): -1e9 for token in no_bytes}}))
+        wanted.append(copy.deepcopy(model).generate(torch.tensor([list(prompt.encode())]), max_new_tokens=new, do_sample=False,
+                                                    suppress_tokens=no_bytes)[0, length:].tolist())
+    (interop.temp_dir / "prompts.jsonl").write_text("\n".join(lines))
+    printed = interop.colossal("generate", "--from", folder, "--tokenizer", "bytes", "--prompts", "prompts.jsonl", "--max-tokens", new,
+                               "--step-tokens", 7, "--guess", 3)
+    answers = [[token["id"] for token in json.loads(line)["logprobs"]] for line in printed.splitlines()]
+    assert answers == wanted, (name, answers, wanted)
+
+
 def check_shape(row, index):
     name, shape = f"{row.name}-{index}", row.shapes[index]
     model = row.model(row.config(**shape))
@@ -183,6 +205,7 @@ def check_shape(row, index):
     # a copy, because tables of dynamic rotary positions remember the longest sequence
     wanted = copy.deepcopy(model).generate(torch.tensor([list(PROMPT.encode())]), max_new_tokens=24, do_sample=False)[0, len(PROMPT):].tolist()
     wanted = wanted[:wanted.index(256)] if 256 in wanted else wanted
+    check_many_prompts(name, model, folder)
     model.double()
     logits = model(ids[:, :-1]).logits
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())

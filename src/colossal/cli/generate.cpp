@@ -63,7 +63,8 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   if (!request.ids && !answers) show(line.prompt);
   const auto emit = [&](int64_t id) {
     if (std::find(saved.end_ids.begin(), saved.end_ids.end(), id) != saved.end_ids.end()) return false;
-    const std::string text = stream.push(id);
+    // ids may be beyond what the tokenizer has text for
+    const std::string text = request.ids && line.stops.empty() ? "" : stream.push(id);
     show(request.ids ? std::to_string(id) + "\n" : text);
     return !stream.is_stopped();
   };

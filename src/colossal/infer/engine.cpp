@@ -57,13 +57,17 @@ int64_t Engine::add(const Request& request) {
   const models::ModelShape& shape = model_.decoding_model().shape;
   const auto length = static_cast<int64_t>(request.prompt.size());
   require(length > 0, "engine", "a prompt must hold a token");
-  require(length <= shape.positions, "engine", "a prompt must fit the model's positions: got ", length, " tokens, ",
-          shape.positions, " positions");
+  // Where a token depends on the length of its text, it would on those beside it in a step, and on chunks.
+  const bool is_even = shape.even_positions == 0 || shape.even_positions >= shape.positions;
+  const int64_t positions = is_even ? shape.positions : shape.even_positions;
+  require(length <= positions, "engine", "a prompt must fit the model's positions: got ", length, " tokens, ",
+          positions, " positions",
+          is_even ? "" : " before its frequencies depend on the length of a text: give it alone, as one prompt");
   for (const int64_t id : request.prompt)
     require(id >= 0 && id < shape.vocabulary, "engine", "prompt ids must lie in the model's vocabulary of ",
             shape.vocabulary, ": got ", id);
   // The last new token is not read again, so it needs no position.
-  const int64_t most_new = std::min(std::max<int64_t>(request.max_tokens, 0), shape.positions - length + 1);
+  const int64_t most_new = std::min(std::max<int64_t>(request.max_tokens, 0), positions - length + 1);
   for (const auto& [biased, bias] : request.sampling.logit_bias)
     require(biased < shape.vocabulary, "sampling", "a logit bias must be of a token of the vocabulary of ",
             shape.vocabulary, ": got ", biased);

@@ -44,6 +44,8 @@ struct EngineOptions {
 /// Guesses:       are run behind a request's last token, and each of its tokens is drawn as without them, from logits
 ///                that its guesses had no part in; the first that is drawn otherwise ends the run. So its tokens are
 ///                those that it has without guesses, by the same draws.
+/// Positions:     those of the model; of one whose rotary frequencies depend on the length of a text those before they
+///                do (models::ModelShape::even_positions), so that no request depends on those beside it.
 /// Thread safety: none.
 class Engine {
  public:

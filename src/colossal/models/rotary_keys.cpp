@@ -108,6 +108,7 @@ void settle_rotary(const RotaryKeys& keys, int64_t rotated, ModelShape& s) {
   require((numbers.mscale == 0) == (numbers.mscale_all_dim == 0), "model",
           "rope_mscale and rope_mscale_all_dim count together alone: got ", numbers.mscale, " and ",
           numbers.mscale_all_dim, "; set both or none");
+  if (kind == Kind::Dynamic || kind == Kind::LongRope) s.even_positions = numbers.original_positions;
   if (kind != Kind::Dynamic) return;
   require(numbers.factor >= 1, "model", "rope_type dynamic needs a rope_factor of at least 1, since positions are ",
           "rope_original_positions times that: got ", numbers.factor);

@@ -23,6 +23,9 @@ struct ModelShape {
   double dropout = 0;  ///< after the embedding and on each residual branch
   bool tied = true;    ///< the head shares the embedding's weight
   OwnSizes own{};      ///< what this architecture has beside; empty: its defaults
+  /// Of longer texts what a token becomes depends on the length of its text, too (rotary positions of types dynamic and
+  /// longrope); 0: of none. Made by Architecture::settle
+  int64_t even_positions = 0;
 
   /// Of the same architecture (by name) and the same sizes.
   bool operator==(const ModelShape& other) const;
