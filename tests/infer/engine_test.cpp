@@ -289,6 +289,43 @@ TEST_P(Engine, RefusesWhatItCannotRun) {
   });
 }
 
+TEST(EngineOfWindows, KeepsTheWindowOnly) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  nlohmann::json config = nlohmann::json::parse(read_file(folder / "hf/config.json", 1 << 20));
+  config["model_type"] = "mistral", config["architectures"] = {"MistralForCausalLM"};
+  config["sliding_window"] = 20, config["max_position_embeddings"] = 400;
+  config.erase("attention_bias"), config.erase("mlp_bias");
+  folder.write("hf/config.json", config.dump());
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    const run::SavedModel saved =
+        run::load_model(folder / "hf", mesh, {}, at::kCPU, {.tokenizer = "none", .packing = nn::WeightPacking{}});
+    std::vector<Request> requests;
+    std::vector<Tokens> want;
+    for (int64_t i = 0; i < 5; ++i) {
+      Request request{.prompt = Tokens(static_cast<size_t>(1 + 37 * i), 65), .max_tokens = 120 + 20 * i};
+      request.prompt.back() = 66 + i;
+      request.sampling = {.temperature = 1, .seed = i};
+      want.push_back(
+          generate(*saved.model, request.prompt, {.max_tokens = request.max_tokens, .sampling = request.sampling}));
+      requests.push_back(std::move(request));
+    }
+    for (const int64_t guesses : {0, 3}) {
+      const infer::Engine whole(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
+      const int64_t block = (int64_t{1} << 22) / whole.blocks();
+      // room for 96 tokens, where the longest text has 349
+      infer::Engine engine(*saved.model,
+                           {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 24, .guesses = guesses});
+      EXPECT_EQ(answers_of(engine, requests), want);
+      EXPECT_GT(engine.counts().preempted, 0);
+      EXPECT_THROW(infer::Engine(*saved.model, {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 80})
+                       .add({.prompt = Tokens(97, 65)}),
+                   Error);
+    }
+  });
+}
+
 // Frequencies of type dynamic follow the longest text of a step: with one beyond the even positions, others would too.
 TEST(EngineOfDynamicPositions, EndsWhereTextsWouldDependOnOneAnother) {
   test::TemporaryFolder folder;

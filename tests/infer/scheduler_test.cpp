@@ -143,5 +143,93 @@ TEST(Scheduler, ServesEverybody) {
   }
 }
 
+/// What blocks hold, written and read as a model does: of each place a text's tokens up to there.
+class Memory {
+ public:
+  explicit Memory(const SchedulerOptions& options)
+      : options_(options), places_(options.blocks * options.block_tokens) {}
+  void write(const Scheduler::Run& run, const Scheduler& scheduler) {
+    Tokens text = scheduler.tokens(run.id);
+    text.insert(text.end(), scheduler.proposed(run.id).begin(), scheduler.proposed(run.id).end());
+    for (int64_t i = run.first; i < run.first + run.count + run.proposed; ++i)
+      place(scheduler, run.id, i) = Tokens(text.begin(), text.begin() + i + 1);
+  }
+  /// Whether each token of a run finds what it looks at.
+  bool is_there(const Scheduler::Run& run, const Scheduler& scheduler) {
+    const Tokens& text = scheduler.tokens(run.id);
+    for (int64_t i = run.first; i < run.first + run.count; ++i)
+      for (int64_t seen = options_.window > 0 ? std::max<int64_t>(0, i - options_.window + 1) : 0; seen <= i; ++seen)
+        if (place(scheduler, run.id, seen) != Tokens(text.begin(), text.begin() + seen + 1)) return false;
+    return true;
+  }
+
+ private:
+  Tokens& place(const Scheduler& scheduler, int64_t id, int64_t i) {
+    const int64_t block = scheduler.blocks(id).at(static_cast<size_t>(i / options_.block_tokens));
+    return places_.at(static_cast<size_t>(block * options_.block_tokens + i % options_.block_tokens));
+  }
+  SchedulerOptions options_;
+  std::vector<Tokens> places_;
+};
+
+// Random texts, of which many begin alike, with guesses, cancelled now and then, longer than the pool where there is a
+// window: whatever is given up, given back, shared and found, each token finds what it looks at.
+TEST(Scheduler, EveryTokenFindsWhatItLooksAt) {
+  std::mt19937 draw(7);
+  int64_t preempted = 0, found = 0, beyond = 0;
+  for (int round = 0; round < 400; ++round) {
+    const auto pick = [&](int64_t low, int64_t high) { return low + static_cast<int64_t>(draw() % (high - low + 1)); };
+    SchedulerOptions options{.blocks = pick(4, 12),
+                             .block_tokens = pick(1, 5),
+                             .step_tokens = pick(1, 9),
+                             .most_running = pick(1, 5),
+                             .keeps_prefixes = round % 4 != 0};
+    const int64_t room = options.blocks * options.block_tokens;
+    options.window = round % 2 == 0 ? pick(1, 12) : 0;
+    const int64_t least = (options.window + options.step_tokens + options.block_tokens - 1) / options.block_tokens;
+    const bool slides = options.window > 0 && least < options.blocks;
+    Scheduler scheduler(options);
+    Memory memory(options);
+    std::map<int64_t, int64_t> left;  // tokens still to make
+    int64_t next = 0;
+    for (int step = 0; left.size() > 0 || next < 10; ++step) {
+      ASSERT_LT(step, 20000);
+      if (next < 10 && draw() % 2) {
+        const int64_t most = slides ? 2 * room : room, length = pick(1, most), more = pick(0, most - length);
+        scheduler.add(next, counted(length, pick(0, 1)), more);
+        beyond += length + more > room;
+        left[next++] = more + 1;
+      }
+      const std::vector<Scheduler::Run> runs = scheduler.next();
+      for (const Scheduler::Run& run : runs) memory.write(run, scheduler);
+      for (const Scheduler::Run& run : runs) ASSERT_TRUE(memory.is_there(run, scheduler)) << round << " " << run.first;
+      for (const Scheduler::Run& run : runs) {
+        if (!run.is_last) continue;
+        const Tokens proposed = scheduler.proposed(run.id);
+        int64_t accepted = 0;
+        while (--left[run.id] > 0) {
+          const bool goes_on = accepted < run.proposed && draw() % 3;
+          scheduler.append(run.id, goes_on ? proposed[accepted] : pick(0, 1));
+          if (!goes_on) break;
+          ++accepted;
+        }
+        if (left[run.id] == 0 || draw() % 40 == 0) {
+          scheduler.remove(run.id);
+          left.erase(run.id);
+          continue;
+        }
+        scheduler.accept(run.id, accepted);
+        scheduler.propose(run.id, Tokens(static_cast<size_t>(std::min(pick(0, 3), left[run.id] - 1)), 5));
+      }
+    }
+    EXPECT_FALSE(scheduler.has_work());
+    EXPECT_EQ(scheduler.pool().free(), options.blocks);
+    preempted += scheduler.counts().preempted, found += scheduler.counts().found_tokens;
+  }
+  EXPECT_GT(preempted, 100);
+  EXPECT_GT(found, 1000);
+  EXPECT_GT(beyond, 100);
+}
+
 }  // namespace
 }  // namespace colossal::infer::scheduler_test

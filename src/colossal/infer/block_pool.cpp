@@ -54,10 +54,15 @@ std::vector<int32_t> BlockPool::find(const std::vector<int64_t>& tokens) {
   return found;
 }
 
-void BlockPool::keep(const std::vector<int32_t>& blocks, const std::vector<int64_t>& tokens) {
+void BlockPool::keep(const std::vector<int32_t>& blocks, const std::vector<int64_t>& tokens, int64_t given_back) {
   int64_t number = 0;
   const int64_t full = static_cast<int64_t>(tokens.size()) / block_tokens_;
-  for (int64_t i = 0; i < full && i < static_cast<int64_t>(blocks.size()); ++i) {
+  for (int64_t i = 0; i < given_back; ++i) {
+    const auto kept = kept_.find(prefix_at(number, tokens, i));
+    if (kept == kept_.end()) return;
+    number = kept->second.number;
+  }
+  for (int64_t i = given_back; i < full && i < static_cast<int64_t>(blocks.size()); ++i) {
     const auto [kept, is_new] = kept_.try_emplace(prefix_at(number, tokens, i), Kept{blocks[i], next_number_});
     if (is_new) {
       forget(blocks[i]);

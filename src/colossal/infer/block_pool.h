@@ -36,8 +36,9 @@ class BlockPool {
   /// more: the last token is always left to be computed.
   std::vector<int32_t> find(const std::vector<int64_t>& tokens);
   /// Makes the first blocks of a sequence that begins with `tokens` findable, those that are full. A prefix that others
-  /// keep already stays theirs.
-  void keep(const std::vector<int32_t>& blocks, const std::vector<int64_t>& tokens);
+  /// keep already stays theirs. The first `given_back` of them the sequence no longer has: what they held must be kept
+  /// still for those behind to be found.
+  void keep(const std::vector<int32_t>& blocks, const std::vector<int64_t>& tokens, int64_t given_back = 0);
 
   int64_t blocks() const { return static_cast<int64_t>(references_.size()); }
   int64_t block_tokens() const { return block_tokens_; }

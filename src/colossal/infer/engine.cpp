@@ -46,7 +46,8 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
                   .block_tokens = options.block_tokens * model.cache_ranks(),
                   .step_tokens = options.step_tokens,
                   .most_running = options.most_running,
-                  .keeps_prefixes = options.keeps_prefixes}),
+                  .keeps_prefixes = options.keeps_prefixes,
+                  .window = model.decoding_model().shape.window}),
       cache_(model.make_paged_cache(scheduler_.pool().blocks(), options.block_tokens)),
       weights_(options.weights),
       most_guesses_(options.guesses) {

@@ -25,8 +25,10 @@ void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t most_new) {
   require(sequences_.count(id) == 0, "engine", "request ids must differ: got ", id, " twice");
   require(!tokens.empty(), "engine", "a prompt must hold a token");
   const int64_t most = static_cast<int64_t>(tokens.size()) + most_new, room = options_.blocks * options_.block_tokens;
-  require(most <= room, "engine", "a prompt and what is to follow must fit the cache: got ", tokens.size(), " and ",
-          most_new, " tokens, room for ", room, "; give the cache more memory, or ask for less");
+  // With a window a step needs its own tokens and the window before them, which may begin anywhere in a block.
+  const bool slides = options_.window > 0 && pool_.blocks_for(options_.window + options_.step_tokens) < options_.blocks;
+  require(most <= room || slides, "engine", "a prompt and what is to follow must fit the cache: got ", tokens.size(),
+          " and ", most_new, " tokens, room for ", room, "; give the cache more memory, or ask for less");
   sequences_.emplace(id, Sequence{std::move(tokens)});
   waiting_.push_back(id);
 }
@@ -34,13 +36,29 @@ void Scheduler::add(int64_t id, std::vector<int64_t> tokens, int64_t most_new) {
 void Scheduler::begin(Sequence& sequence) {
   if (options_.keeps_prefixes) sequence.blocks = pool_.find(sequence.tokens);
   sequence.held = static_cast<int64_t>(sequence.blocks.size()) * options_.block_tokens;
+  leave_window(sequence);
+}
+
+// Blocks that no token from `held` on looks at. The table goes on with one that the sequence has: whoever reads a page
+// with them finds numbers of its own.
+void Scheduler::leave_window(Sequence& sequence) {
+  if (options_.window == 0) return;
+  const int64_t before = std::max<int64_t>(0, sequence.held - options_.window + 1) / options_.block_tokens;
+  if (before <= sequence.given_back) return;
+  for (int64_t i = sequence.given_back; i < before; ++i) pool_.give_back(sequence.blocks[i]);
+  sequence.given_back = before;
+  const int32_t own = before < static_cast<int64_t>(sequence.blocks.size()) ? sequence.blocks[before] : 0;
+  std::fill_n(sequence.blocks.begin(), before, own);
 }
 
 void Scheduler::give_up(Sequence& sequence) {
   // From the end on: a prefix without its first blocks is of no use to anybody, so these go last.
-  for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) pool_.give_back(*block);
+  while (static_cast<int64_t>(sequence.blocks.size()) > sequence.given_back) {
+    pool_.give_back(sequence.blocks.back());
+    sequence.blocks.pop_back();
+  }
   sequence.blocks.clear();
-  sequence.held = 0;
+  sequence.held = sequence.given_back = 0;
   sequence.proposed.clear();
 }
 
@@ -48,7 +66,8 @@ void Scheduler::hold(Sequence& sequence, int64_t count) {
   const int64_t full = sequence.held / options_.block_tokens;
   sequence.held += count;
   if (options_.keeps_prefixes && sequence.held / options_.block_tokens > full)
-    pool_.keep(sequence.blocks, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.held});
+    pool_.keep(sequence.blocks, {sequence.tokens.begin(), sequence.tokens.begin() + sequence.held},
+               sequence.given_back);
 }
 
 // Blocks for so many tokens held, those of the youngest ones that are not in the step if need be.
@@ -97,6 +116,7 @@ void Scheduler::take_proposed(Run& run, int64_t& left) {
 std::vector<Scheduler::Run> Scheduler::next() {
   std::vector<Run> step;
   int64_t left = options_.step_tokens;
+  for (const int64_t id : running_) leave_window(at(id));  // the step before has run
   // Who gives up leaves from the end.
   for (size_t i = 0; i < running_.size(); ++i) take_run(running_[i], step, left);
   // Who waits begins only while nobody has to give up for it.

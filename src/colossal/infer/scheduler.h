@@ -27,6 +27,9 @@ struct SchedulerOptions {
   int64_t step_tokens = 512;   ///< of all requests in a step, at most
   int64_t most_running = 256;  ///< requests that have blocks at a time
   bool keeps_prefixes = true;  ///< blocks of prompts and texts are found again
+  /// Tokens that are looked at, the one that looks among them: blocks before them are given back while a request runs; 0:
+  /// all
+  int64_t window = 0;
 };
 
 class Scheduler {
@@ -45,7 +48,8 @@ class Scheduler {
   /// Errors ("engine"): a step without tokens, nobody running; those of BlockPool.
   explicit Scheduler(const SchedulerOptions& options);
 
-  /// Errors ("engine"): an id that is there; no tokens; more tokens, with `most_new`, than all blocks hold.
+  /// Errors ("engine"): an id that is there; no tokens; more tokens, with `most_new`, than all blocks hold, or with a
+  ///                    window more than they hold of it and of a step.
   void add(int64_t id, std::vector<int64_t> tokens, int64_t most_new);
   /// The runs of a step, whose blocks hold their tokens once it has run: of requests that run, by age, then of new
   /// ones. So whoever continues has its token, and what is left of the step takes in the prompt that came last. Where
@@ -65,6 +69,7 @@ class Scheduler {
 
   bool has_work() const { return !waiting_.empty() || !running_.empty(); }
   const std::vector<int64_t>& tokens(int64_t id) const { return at(id).tokens; }
+  /// Of all tokens of a request that are held. Of those that no token looks at any more any block is told.
   const std::vector<int32_t>& blocks(int64_t id) const { return at(id).blocks; }
   const BlockPool& pool() const { return pool_; }
   const Counts& counts() const { return counts_; }
@@ -75,6 +80,7 @@ class Scheduler {
     std::vector<int32_t> blocks{};
     int64_t held = 0;  // tokens that blocks hold, those of the step under way among them
     std::vector<int64_t> proposed{};
+    int64_t given_back = 0;  // the first blocks, before the window
     int64_t lacking() const { return static_cast<int64_t>(tokens.size()) - held; }
   };
   Sequence& at(int64_t id);
@@ -85,6 +91,7 @@ class Scheduler {
   void take_run(int64_t id, std::vector<Run>& step, int64_t& left);
   void take_proposed(Run& run, int64_t& left);
   void hold(Sequence& sequence, int64_t count);
+  void leave_window(Sequence& sequence);
 
   SchedulerOptions options_;
   BlockPool pool_;

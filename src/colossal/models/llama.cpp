@@ -28,6 +28,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 void settle(ModelShape& s) {
   const auto own = s.own.as<LlamaSizes>();
   settle_rotary(own.layout.rotary, s.head_dim, s);
+  s.window = own.window;
   require(own.window == 0 || (!own.attention_bias && !own.mlp_bias), "model",
           "a window goes without attention_bias and mlp_bias, since no folder tells of both: got window ", own.window,
           "; set it to 0, or the biases to false");

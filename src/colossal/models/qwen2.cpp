@@ -23,7 +23,7 @@ Model make(const ModelShape& s, nn::Layers& layers) {
 void settle(ModelShape& s) {
   const auto own = s.own.as<Qwen2Sizes>();
   settle_rotary(own.layout.rotary, s.head_dim, s);
-  check_windows(own.windows, s);
+  settle_windows(own.windows, every_layer, s);
 }
 
 std::vector<Preset> presets() {

@@ -26,6 +26,7 @@ struct ModelShape {
   /// Of longer texts what a token becomes depends on the length of its text, too (rotary positions of types dynamic and
   /// longrope); 0: of none. Made by Architecture::settle
   int64_t even_positions = 0;
+  int64_t window = 0;  ///< tokens that every layer sees at most, itself the last of them; 0: some see all. By settle
 
   /// Of the same architecture (by name) and the same sizes.
   bool operator==(const ModelShape& other) const;

@@ -57,7 +57,9 @@ BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, Wi
   };
 }
 
-void check_windows(const WindowKeys& keys, const ModelShape& shape) {
+void settle_windows(const WindowKeys& keys, WindowRule rule, ModelShape& shape) {
+  const std::vector<std::string> types = types_of(keys, rule, shape.layers);
+  shape.window = std::count(types.begin(), types.end(), kSliding) == shape.layers ? keys.window : 0;
   if (keys.layer_types.empty()) return;
   check_types(keys.layer_types, shape.layers);
   const bool slides = std::find(keys.layer_types.begin(), keys.layer_types.end(), kSliding) != keys.layer_types.end();
