@@ -27,8 +27,8 @@ struct SchedulerOptions {
   int64_t step_tokens = 512;   ///< of all requests in a step, at most
   int64_t most_running = 256;  ///< requests that have blocks at a time
   bool keeps_prefixes = true;  ///< blocks of prompts and texts are found again
-  /// Tokens that are looked at, the one that looks among them: blocks before them are given back while a request runs; 0:
-  /// all
+  /// Tokens that are looked at, the one that looks among them: blocks before them are given back while a request runs;
+  /// 0: all
   int64_t window = 0;
 };
 

@@ -30,8 +30,9 @@ inline bool every_second_layer(int64_t layer) { return layer % 2 == 0; }  ///< t
 /// `block` in every layer, with that layer's window.
 BlockVariants with_windows(const BlockVariant& block, const WindowKeys& keys, WindowRule rule);
 
-/// What a family calls in its `settle`; shape.window follows. Errors ("model"): layer_types that are not one for each layer, of other names,
-/// or that have layers with a window where there is none, or none where there is one.
+/// What a family calls in its `settle`; shape.window follows.
+/// Errors ("model"): layer_types that are not one for each layer, of other names, or that have layers with a window
+///                   where there is none, or none where there is one.
 void settle_windows(const WindowKeys& keys, WindowRule rule, ModelShape& shape);
 
 /// The types of `layers` layers, those of config.json's layer_types or, where that is not there, of the rule.
