@@ -72,6 +72,18 @@ TEST_F(Generate, EndsAtStopStringsEverywhere) {
   EXPECT_EQ(generate(words).out, "Hello" + want + "\n");
 }
 
+TEST_F(Generate, AStopStringAndTheEndMayComeInOneStep) {
+  // "bbbbbbb...": guesses of many tokens a step, of which one ends the text and one before it is the stop string's last
+  for (size_t length = 1; length < 9; ++length) {
+    const std::string line =
+        json({{"prompt", "bbbb"}, {"stop", std::string(length, 'b')}, {"logit_bias", {{"98", 1000}}}}).dump();
+    const auto stopped = answers(line, {"--max-tokens", "8", "--guess", "8"});
+    EXPECT_EQ(stopped[0]["ended"], "stop") << length;
+    EXPECT_EQ(stopped[0]["text"], "");
+    EXPECT_EQ(stopped[0]["tokens"], length);
+  }
+}
+
 TEST_F(Generate, TellsLogProbabilities) {
   const auto told = answers("{\"prompt\": \"Hello\", \"logprobs\": 2}\n{\"prompt\": \"Hello\"}", {"--max-tokens", "3"});
   EXPECT_FALSE(told[1].contains("logprobs"));

@@ -35,6 +35,7 @@ void generate_by_engine(const Request& request, const run::SavedModel& saved, co
   infer::Engine engine(*saved.model, options);
   engine.add({.prompt = prompt,
               .max_tokens = request.line.max_tokens,
+              .end_ids = saved.end_ids,
               .sampling = request.line.sampling,
               .constraint = std::move(constraint)});
   while (engine.has_work())

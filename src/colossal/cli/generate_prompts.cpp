@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/infer/answer_stream.h"
@@ -119,10 +120,13 @@ void generate_prompts(const run::SavedModel& saved, const std::vector<PromptLine
   size_t printed = 0;
   const auto start = std::chrono::steady_clock::now();
   while (engine.has_work()) {
+    std::set<int64_t> stopped;  // of which the engine does not say in the same step that they ended
     for (const infer::Engine::Event& event : engine.step()) {
       const bool is_done = take(event, *saved.tokenizer, answers[static_cast<size_t>(event.id)]);
-      if (is_done && event.ended == infer::Ended::No) engine.cancel(event.id);
+      if (is_done) stopped.insert(event.id);
+      if (event.ended != infer::Ended::No) stopped.erase(event.id);
     }
+    for (const int64_t id : stopped) engine.cancel(id);
     if (prints) print_done(prompts, answers, printed);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -54,11 +54,14 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
   bool is_wanted = true;
   try {
     while (ended == Ended::No) {
+      std::vector<int64_t> tokens;
       for (const Engine::Event& event : engine_.step()) {
         if (event.id != id) continue;
         ended = event.ended;
-        if (event.token >= 0) ++tokens_, is_wanted = take(stream.push(event.token)) && is_wanted;
+        if (event.token >= 0) tokens.push_back(event.token);
       }
+      for (size_t i = 0; i < tokens.size() && is_wanted && !stream.is_stopped(); ++i)
+        ++tokens_, is_wanted = take(stream.push(tokens[i]));
       if (is_wanted && !stream.is_stopped()) continue;
       if (ended == Ended::No) engine_.cancel(id);
       while (ended == Ended::No)  // an event with the next step says that it ended

@@ -52,6 +52,7 @@ class Engine {
   struct Guesses {
     int64_t proposed = 0, accepted = 0;  ///< tokens that were run before they were drawn; those that were drawn then
   };
+  /// Of a token of a request, or of its end; with guesses a step may have several of one request.
   struct Event {
     int64_t id;
     int64_t token;  ///< -1: none, the request ended

@@ -147,6 +147,12 @@ void Scheduler::accept(int64_t id, int64_t count) {
   Sequence& sequence = at(id);
   sequence.proposed.clear();
   if (count > 0) hold(sequence, count);
+  // Blocks that were taken for guesses alone.
+  const auto wanted = pool_.blocks_for(static_cast<int64_t>(sequence.tokens.size()));
+  while (static_cast<int64_t>(sequence.blocks.size()) > wanted) {
+    pool_.give_back(sequence.blocks.back());
+    sequence.blocks.pop_back();
+  }
 }
 
 void Scheduler::append(int64_t id, int64_t token) { at(id).tokens.push_back(token); }
