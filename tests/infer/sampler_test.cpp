@@ -119,6 +119,77 @@ TEST(Sampler, TellsLogProbabilities) {
   EXPECT_EQ(log_probabilities(logits, 0, 9).best.size(), 4U);
 }
 
+TEST(Sampler, TellsTheProbabilitiesItDrawsBy) {
+  const auto of = [](const SamplingOptions& options) { return probabilities(kLogits, options); };
+  const auto near = [](const at::Tensor& got, std::vector<double> want) {
+    EXPECT_LT((got - at::tensor(want, at::kDouble)).abs().max().item<double>(), 1e-15) << got;
+  };
+  near(of({.temperature = 1}), {0.1, 0.4, 0.05, 0.3, 0.15});
+  near(of({}), {0, 1, 0, 0, 0});
+  near(of({.temperature = 1, .top_k = 2}), {0, 4 / 7.0, 0, 3 / 7.0, 0});
+  near(of({.temperature = 1, .top_p = 0.71, .min_p = 0.3}), {0, 40 / 85.0, 0, 30 / 85.0, 15 / 85.0});
+}
+
+// Texts of 8 tokens, of which each depends on the one before: a model and its draft are tables. Pairs of neighbours
+// against their probabilities, 63 degrees of freedom; tokens a step against (1 - a^(k + 1)) / (1 - a).
+// Source: Leviathan and others, arXiv:2211.17192, equation 1.
+TEST(Sampler, JudgesDraftsByTheRuleOfSpeculativeSampling) {
+  constexpr int64_t kWords = 8, kGuesses = 3, kSteps = 9000;
+  const at::Tensor table = at::arange(kWords * kWords, at::kDouble).mul(1.7).sin().view({kWords, kWords}).mul(1.2);
+  // A draft that knows less of what came before. Each row is a circular shift of the first, so that a is the same.
+  std::vector<at::Tensor> own, draft;
+  for (int64_t word = 0; word < kWords; ++word) {
+    own.push_back(table[0].roll(word));
+    draft.push_back((table[0] + 0.8 * table[5]).roll(word));
+  }
+  const SamplingOptions options{.temperature = 0.9, .top_p = 0.97, .seed = 4};
+  const double a = at::minimum(probabilities(own[0], options), probabilities(draft[0], options)).sum().item<double>();
+  ASSERT_GT(a, 0.6);
+  ASSERT_LT(a, 0.8);
+  Sampler sampler(options);
+  at::Tensor counts = at::zeros({kWords, kWords}, at::kDouble);
+  int64_t last = 0, tokens = 0;
+  const auto push = [&](int64_t token) {
+    counts[last][token] += 1;
+    last = token, ++tokens;
+  };
+  for (int64_t step = 0; step < kSteps; ++step) {
+    Sampler drafting = sampler.for_draft();
+    std::vector<DraftedToken> drafted;
+    for (int64_t word = last; drafted.size() < kGuesses; word = drafted.back().token)
+      drafted.push_back(drafting.draft(draft[word]));
+    size_t right = 0;
+    while (right < kGuesses) {
+      push(sampler.judge(own[last], drafted[right]));
+      if (last != drafted[right].token) break;
+      ++right;
+    }
+    if (right == kGuesses) push(sampler.next(own[last]));
+  }
+  const double mean = static_cast<double>(tokens) / kSteps, expected = (1 - std::pow(a, kGuesses + 1)) / (1 - a);
+  EXPECT_NEAR(mean, expected, 0.01 * expected);
+  double sum = 0;
+  int64_t cells = 0;
+  for (int64_t word = 0; word < kWords; ++word) {
+    const at::Tensor wanted = probabilities(own[word], options) * counts[word].sum();
+    sum += ((counts[word] - wanted).square() / wanted).masked_fill(wanted.eq(0), 0).sum().item<double>();
+    cells += wanted.gt(0).sum().item<int64_t>() - 1;
+    EXPECT_EQ(counts[word].masked_select(wanted.eq(0)).sum().item<double>(), 0);
+  }
+  EXPECT_LT(sum, cells + 4 * std::sqrt(2.0 * static_cast<double>(cells)));
+}
+
+TEST(Sampler, WhatWasNotDrawnChangesNothing) {
+  Sampler sampler({.temperature = 1, .seed = 9}), other({.temperature = 1, .seed = 9});
+  for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(sampler.judge(kLogits, {i % 5}), other.next(kLogits));
+}
+
+TEST(Sampler, DrawsSomethingOfLogitsThatAreNoNumbers) {
+  const at::Tensor none = at::full({5}, std::numeric_limits<double>::quiet_NaN());
+  const int64_t token = Sampler({.temperature = 1, .min_p = 0.1}).next(none);
+  EXPECT_TRUE(token >= 0 && token < 5) << token;
+}
+
 TEST(Sampler, IsAFunctionOfTheSeed) {
   auto sequence = [](int64_t seed) {
     Sampler sampler({.temperature = 1, .seed = seed});

@@ -1,7 +1,6 @@
 #include "colossal/infer/engine.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 
@@ -12,50 +11,40 @@
 namespace colossal::infer {
 namespace {
 
-/// Of a token in all layers of a rank, at most: each stage of a pipeline has some, and its share of heads.
-int64_t bytes_of_token(distributed::DistributedModel& model) {
-  const models::ModelShape& s = model.decoding_model().shape;
-  const int64_t unit = ops::kPageUnit, padded = (s.head_dim + unit - 1) / unit * unit;
-  const auto item = static_cast<int64_t>(c10::elementSize(model.parameters().options().dtype));
-  return s.layers * s.kv_heads * (s.head_dim + padded) * item;
-}
-
 int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& options) {
   require(options.block_tokens > 0 && options.block_tokens % ops::kPageUnit == 0, "engine",
           "blocks must be of a multiple of ", ops::kPageUnit, " tokens: got ", options.block_tokens);
-  const int64_t block = bytes_of_token(model) * options.block_tokens;
+  const int64_t drafted = options.draft ? ModelRunner::bytes_of_token(*options.draft) : 0;
+  const int64_t block = (ModelRunner::bytes_of_token(model) + drafted) * options.block_tokens;
   require(options.cache_bytes >= block, "engine", "the cache must hold a block of ", options.block_tokens,
           " tokens, which takes ", block, " bytes: got ", options.cache_bytes);
   return options.cache_bytes / block;
 }
 
-distributed::DistributedModel& checked(distributed::DistributedModel& model) {
-  const models::Model& decoding = model.decoding_model();
-  const models::Task task = decoding.shape.task();
-  require(task.objective == models::Objective::NextToken, "engine",
-          "many texts at once are continued by models that are asked for the next token: got a ",
-          decoding.shape.architecture->name, ", which ", task.purpose(), "; give it one prompt");
-  return model;
-}
-
 }  // namespace
 
 Engine::Engine(distributed::DistributedModel& model, const EngineOptions& options)
-    : model_(checked(model)),
-      scheduler_({.blocks = blocks_in(model, options),
+    : blocks_(blocks_in(model, options)),
+      scheduler_({.blocks = blocks_,
                   .block_tokens = options.block_tokens * model.cache_ranks(),
                   .step_tokens = options.step_tokens,
                   .most_running = options.most_running,
                   .keeps_prefixes = options.keeps_prefixes,
                   .window = model.decoding_model().shape.window}),
-      cache_(model.make_paged_cache(scheduler_.pool().blocks(), options.block_tokens)),
-      weights_(options.weights),
+      runner_(model, blocks_, options.block_tokens, options.weights),
       most_guesses_(options.guesses) {
   require(options.guesses >= 0, "engine", "tokens that are guessed must not be negative: got ", options.guesses);
+  require(!options.draft || options.guesses > 0, "engine", "a draft model guesses one token or more: got guesses 0");
+  if (options.draft)
+    drafts_.emplace(*options.draft, runner_.shape().vocabulary,
+                    DraftModel::Options{.blocks = blocks_,
+                                        .block_tokens = options.block_tokens,
+                                        .step_tokens = options.step_tokens,
+                                        .most = options.guesses});
 }
 
 int64_t Engine::add(const Request& request) {
-  const models::ModelShape& shape = model_.decoding_model().shape;
+  const models::ModelShape& shape = runner_.shape();
   const auto length = static_cast<int64_t>(request.prompt.size());
   require(length > 0, "engine", "a prompt must hold a token");
   // Where a token depends on the length of its text, it would on those beside it in a step, and on chunks.
@@ -79,61 +68,29 @@ int64_t Engine::add(const Request& request) {
     return next_id_++;
   }
   scheduler_.add(id, request.prompt, most_new - 1);
-  if (most_guesses_ > 0) running.lookup.emplace(request.prompt, most_guesses_);
+  if (most_guesses_ > 0 && !drafts_) running.lookup.emplace(request.prompt, most_guesses_);
   running_.emplace(id, std::move(running));
-  guess(id);
+  look_up(id);
   return next_id_++;
 }
 
 void Engine::cancel(int64_t id) {
   require(running_.erase(id) == 1, "engine", "there is no request ", id);
   scheduler_.remove(id);
+  if (drafts_) drafts_->forget(id);
   ended_.push_back({id, -1, Ended::Cancelled});
-}
-
-// Logits [n, V] of what follows each run that is the last of its request, and each token proposed behind it.
-at::Tensor Engine::logits_of(const std::vector<Scheduler::Run>& step) {
-  const at::NoGradGuard no_grad;
-  std::vector<int64_t> ids, positions, last;
-  std::vector<ops::PagedSequence> sequences;
-  nn::Step pass;
-  for (const Scheduler::Run& run : step) {
-    const std::vector<int64_t>& tokens = scheduler_.tokens(run.id);
-    for (int64_t i = run.first; i < run.first + run.count; ++i) ids.push_back(tokens[i]), positions.push_back(i);
-    if (run.is_last) last.push_back(static_cast<int64_t>(ids.size()) - 1);
-    for (int64_t i = 0; i < run.proposed; ++i) {
-      ids.push_back(scheduler_.proposed(run.id)[i]), positions.push_back(run.first + run.count + i);
-      last.push_back(static_cast<int64_t>(ids.size()) - 1);
-    }
-    sequences.push_back({scheduler_.blocks(run.id), run.first});
-    pass.sequences.lengths.push_back(run.count + run.proposed);
-  }
-  cache_->take(std::move(sequences));
-  // made there: only logits make the host wait
-  const nn::Parameters::Options& made = model_.parameters().options();
-  const auto options = at::TensorOptions().dtype(made.dtype).device(made.device);
-  const auto there = [&](const std::vector<int64_t>& numbers) { return at::tensor(numbers, options.dtype(at::kLong)); };
-  const models::Model& model = model_.decoding_model();
-  // a layout that splits the batch gets copies of the row, of which the first counts
-  const int64_t rows = model.batch_parts;
-  pass.positions = there(positions).repeat({rows, 1});
-  pass.cache = cache_.get();
-  const at::Tensor wanted = there(last);
-  const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
-  at::Tensor logits = model_.everywhere(
-      {there(ids).repeat({rows, 1}), pass},
-      [&](int, const at::Tensor& hidden, const nn::Step& own) {
-        return last.empty() ? none : model.head->logits(hidden.index_select(1, wanted), own)[0];
-      },
-      none);
-  if (weights_) weights_->end_pass();
-  return logits;
 }
 
 Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
   Running& running = running_.at(id);
   TokenConstraint* constraint = running.request.constraint.get();
-  const int64_t token = running.sampler.next(constrained(logits, constraint));
+  std::deque<DraftedToken>& expected = running.expected;
+  const at::Tensor asked = constrained(logits, constraint);
+  const int64_t token = expected.empty() ? running.sampler.next(asked) : running.sampler.judge(asked, expected.front());
+  if (!expected.empty() && (expected.front().token == token || expected.front().token < 0))
+    expected.pop_front();
+  else
+    expected.clear();
   if (constraint) constraint->accept(token);
   const std::vector<int64_t>& ends = running.request.end_ids;
   ++running.made;
@@ -149,6 +106,7 @@ Engine::Event Engine::advance(int64_t id, const at::Tensor& logits) {
     if (running.lookup) running.lookup->push(token);
   } else {
     scheduler_.remove(id);
+    if (drafts_) drafts_->forget(id);
     running_.erase(id);
   }
   return event;
@@ -164,14 +122,53 @@ void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits, st
   guesses_.proposed += run.proposed, guesses_.accepted += accepted;
   if (events.back().ended != Ended::No) return;
   scheduler_.accept(run.id, accepted);
-  if (auto& lookup = running_.at(run.id).lookup) lookup->judge(run.proposed, accepted);
-  guess(run.id);
+  Running& running = running_.at(run.id);
+  if (running.lookup) {
+    running.lookup->judge(run.proposed, accepted);
+    look_up(run.id);
+  } else {
+    expect(run.id, std::move(running.expected));
+  }
+}
+
+void Engine::expect(int64_t id, std::deque<DraftedToken> tokens) {
+  std::vector<int64_t> proposed;
+  for (const DraftedToken& expected : tokens)
+    if (expected.token >= 0) proposed.push_back(expected.token);
+  scheduler_.propose(id, std::move(proposed));
+  running_.at(id).expected = std::move(tokens);
 }
 
 // As many as can all be drawn: each gives one more.
-void Engine::guess(int64_t id) {
+void Engine::look_up(int64_t id) {
   Running& running = running_.at(id);
-  if (running.lookup) scheduler_.propose(id, running.lookup->propose(running.most_new - running.made - 1));
+  if (!running.lookup) return;
+  std::deque<DraftedToken> tokens;
+  for (const int64_t token : running.lookup->propose(running.most_new - running.made - 1)) tokens.push_back({token});
+  expect(id, std::move(tokens));
+}
+
+// Of the requests that have none left. Where a step has no room for all tokens of a draft, those that are left stay
+// expected, and the token behind all of them is chosen as without a draft: what a request is answered does not depend
+// on that room.
+void Engine::write_drafts() {
+  std::vector<DraftModel::Wish> wishes;
+  for (const auto& [id, running] : running_) {
+    const TokenConstraint* constraint = running.request.constraint.get();
+    if (running.made > 0 && running.expected.empty())
+      wishes.push_back({.id = id,
+                        .tokens = scheduler_.tokens(id),
+                        .most = std::min(most_guesses_, running.most_new - running.made - 1),
+                        .sampler = running.sampler.for_draft(),
+                        .constraint = constraint ? constraint->copy() : nullptr,
+                        .end_ids = running.request.end_ids});
+  }
+  std::vector<std::vector<DraftedToken>> drafts = drafts_->write(wishes);
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    std::deque<DraftedToken> tokens(drafts[i].begin(), drafts[i].end());
+    tokens.push_back({-1});
+    expect(wishes[i].id, std::move(tokens));
+  }
 }
 
 std::vector<Engine::Event> Engine::step() {
@@ -179,13 +176,14 @@ std::vector<Engine::Event> Engine::step() {
   ended_.clear();
   const std::vector<Scheduler::Run> step = scheduler_.next();
   if (step.empty()) return events;
-  const at::Tensor logits = logits_of(step);
+  const at::Tensor logits = runner_.logits(scheduler_, step);
   int64_t row = 0;
   for (const Scheduler::Run& run : step) {
     if (!run.is_last) continue;
     advance_all(run, logits.narrow(0, row, 1 + run.proposed), events);
     row += 1 + run.proposed;
   }
+  if (drafts_) write_drafts();
   return events;
 }
 

@@ -5,45 +5,49 @@
 //   while (engine.has_work())
 //     for (const infer::Engine::Event& event : engine.step()) ...   // event.id, event.token, event.ended
 //
-// Packed batches [1, T] of unequal sequences go through the model as training knows it, with a paged cache
-// (nn/paged_cache.h) whose blocks a Scheduler deals out.
+// Packed batches [1, T] of unequal sequences go through the model as training knows it (model_runner.h), with a paged
+// cache (nn/paged_cache.h) whose blocks a Scheduler deals out.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <map>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/draft_model.h"
+#include "colossal/infer/model_runner.h"
 #include "colossal/infer/ngram_lookup.h"
 #include "colossal/infer/request.h"
 #include "colossal/infer/scheduler.h"
-#include "colossal/nn/paged_cache.h"
 #include "colossal/run/streamed_weights.h"
 
 namespace colossal::infer {
 
 struct EngineOptions {
-  int64_t cache_bytes = int64_t{1} << 30;   ///< of keys and values on a rank
-  int64_t block_tokens = 64;                ///< that a rank has of a block: a multiple of ops::kPageUnit
-  int64_t step_tokens = 512;                ///< of all requests in a step, at most
-  int64_t most_running = 256;               ///< requests that have blocks at a time
-  bool keeps_prefixes = true;               ///< what requests begin with alike is computed once
-  int64_t guesses = 0;                      ///< of a request's tokens in a step, at most (ngram_lookup.h); 0: none
+  int64_t cache_bytes = int64_t{1} << 30;  ///< of keys and values on a rank
+  int64_t block_tokens = 64;               ///< that a rank has of a block: a multiple of ops::kPageUnit
+  int64_t step_tokens = 512;               ///< of all requests in a step, at most
+  int64_t most_running = 256;              ///< requests that have blocks at a time
+  bool keeps_prefixes = true;              ///< what requests begin with alike is computed once
+  int64_t guesses = 0;                     ///< of a request's tokens in a step, at most; 0: none
+  /// Who guesses: a smaller model of the same vocabulary and layout (draft_model.h), with a cache of as many tokens in
+  /// the same cache_bytes; null: what was said before (ngram_lookup.h)
+  distributed::DistributedModel* draft = nullptr;
   run::StreamedWeights* weights = nullptr;  ///< the model's, where they come and go
 };
 
-/// Layouts:       all of them. Those that deal out rows are given copies of the packed row, and each of their parts
-///                computes the same. Where parallel.sequence deals out tokens, its ranks share keys and values, a page
-///                of each block for each of them; everything else of a step they all compute.
-/// Communication: a step is a forward pass of the model (DistributedModel::everywhere), of at most step_tokens tokens;
-///                all ranks of a layout must add and cancel the same requests in the same order.
+/// Layouts, communication: those of ModelRunner, of at most step_tokens tokens a step; all ranks of a layout must add
+///                and cancel the same requests in the same order.
 /// Numbers:       with packed weights (nn::PrepackedLayers) and our kernel of attention (ops::has_paged_attention) a
 ///                request's tokens are the same bits whatever else runs, is preempted or is found in blocks; otherwise
 ///                products of LibTorch may differ in the last bits.
-/// Guesses:       are run behind a request's last token, and each of its tokens is drawn as without them, from logits
-///                that its guesses had no part in; the first that is drawn otherwise ends the run. So its tokens are
-///                those that it has without guesses, by the same draws.
+/// Guesses:       are run behind a request's last token; the first that the request is not answered with ends the run.
+///                Where they are looked up, or nothing is drawn (temperature 0), each token is chosen as without them,
+///                from logits that its guesses had no part in: they are the tokens that it has without guesses, by the
+///                same draws. What a draft model draws is judged by Sampler::judge(): the tokens have the distribution
+///                that they have without, by other draws, and are a function of the request, of both models and of how
+///                many guesses there are, whatever room a step has for them.
 /// Positions:     those of the model; of one whose rotary frequencies depend on the length of a text those before they
 ///                do (models::ModelShape::even_positions), so that no request depends on those beside it.
 /// Thread safety: none.
@@ -85,16 +89,18 @@ class Engine {
     int64_t most_new;  // as positions allow
     std::optional<NgramLookup> lookup{};
     int64_t made = 0;
+    std::deque<DraftedToken> expected{};  // next; a token of -1: none, a token as without a draft
   };
-  at::Tensor logits_of(const std::vector<Scheduler::Run>& step);
   Event advance(int64_t id, const at::Tensor& logits);
   void advance_all(const Scheduler::Run& run, const at::Tensor& logits, std::vector<Event>& events);
-  void guess(int64_t id);
+  void expect(int64_t id, std::deque<DraftedToken> tokens);
+  void look_up(int64_t id);
+  void write_drafts();
 
-  distributed::DistributedModel& model_;
+  int64_t blocks_;
   Scheduler scheduler_;
-  std::unique_ptr<nn::PagedCache> cache_;
-  run::StreamedWeights* weights_;
+  ModelRunner runner_;
+  std::optional<DraftModel> drafts_;
   int64_t most_guesses_;
   Guesses guesses_;
   std::map<int64_t, Running> running_;

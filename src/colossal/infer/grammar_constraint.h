@@ -24,6 +24,7 @@ class GrammarConstraint final : public TokenConstraint {
   at::Tensor allowed(int64_t vocabulary) override;
   /// Errors ("grammar"): a token that is not allowed.
   void accept(int64_t token) override { state_ = masks_->next(state_, token); }
+  std::shared_ptr<TokenConstraint> copy() const override { return std::make_shared<GrammarConstraint>(*this); }
 
  private:
   std::shared_ptr<text::TokenMasks> masks_;

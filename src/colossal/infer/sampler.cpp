@@ -27,19 +27,48 @@ void SamplingOptions::check() const {
             "a logit bias must be a number, or minus infinity, for a token: got ", bias, " for ", id);
 }
 
+namespace {
+
+/// Tokens, the most probable first. What is decided here are numbers of the device, which the host does not know.
+struct Ranked {
+  Ranked(const at::Tensor& logits, const SamplingOptions& options) {
+    // In the dtype of the logits, which is short to sort, and whose order a wider one keeps.
+    const auto [sorted, order] = logits.sort(/*stable=*/true, -1, /*descending=*/true);
+    ids = order;
+    probable = (sorted.to(at::kDouble) / options.temperature).softmax(-1);
+    total = probable.cumsum(-1);
+    const int64_t words = logits.size(0), most = options.top_k > 0 ? std::min(options.top_k, words) : words;
+    last = at::full({1}, most - 1, ids.options());
+    if (options.top_p < 1) last = at::minimum(last, total.lt(options.top_p).sum());
+    if (options.min_p > 0) last = at::minimum(last, probable.ge(probable.narrow(0, 0, 1) * options.min_p).sum() - 1);
+    last = last.clamp_min(0);  // of logits that are no numbers none is left
+  }
+  at::Tensor ids, probable, total;  // [V]
+  at::Tensor last;                  // [1], of those that are kept
+};
+
+/// The token that `uniform` picks by weights [V] of any sum, fp64; never one of weight 0.
+int64_t picked(const at::Tensor& weights, double uniform) {
+  const at::Tensor total = weights.cumsum(-1), all = total.narrow(0, -1, 1);
+  return static_cast<int64_t>(tensor::host_value(at::minimum(total.le(all * uniform).sum(), total.lt(all).sum())));
+}
+
+}  // namespace
+
 at::Tensor pick(const at::Tensor& logits, const SamplingOptions& options, double uniform) {
   if (options.temperature == 0) return logits.argmax();
-  // In the dtype of the logits, which is short to sort, and whose order a wider one keeps.
-  const auto [sorted, ids] = logits.sort(/*stable=*/true, -1, /*descending=*/true);
-  const at::Tensor probable = (sorted.to(at::kDouble) / options.temperature).softmax(-1), total = probable.cumsum(-1);
-  const int64_t words = logits.size(0), most = options.top_k > 0 ? std::min(options.top_k, words) : words;
-  // Numbers of the device, which the host does not know: the last token that is kept, and the one of `uniform` of the
-  // probability up to it.
-  at::Tensor last = at::full({1}, most - 1, ids.options());
-  if (options.top_p < 1) last = at::minimum(last, total.lt(options.top_p).sum());
-  if (options.min_p > 0) last = at::minimum(last, probable.ge(probable.narrow(0, 0, 1) * options.min_p).sum() - 1);
-  const at::Tensor point = total.index_select(0, last) * uniform;
-  return ids.index_select(0, at::minimum(last, total.le(point).sum())).squeeze(0);
+  const Ranked ranked(logits, options);
+  const at::Tensor point = ranked.total.index_select(0, ranked.last) * uniform;
+  return ranked.ids.index_select(0, at::minimum(ranked.last, ranked.total.le(point).sum())).squeeze(0);
+}
+
+at::Tensor probabilities(const at::Tensor& logits, const SamplingOptions& options) {
+  const at::Tensor none = at::zeros(logits.sizes(), logits.options().dtype(at::kDouble));
+  if (options.temperature == 0) return none.index_fill_(0, logits.argmax().unsqueeze(0), 1);
+  const Ranked ranked(logits, options);
+  const at::Tensor left_out = at::arange(logits.size(0), ranked.ids.options()).gt(ranked.last);
+  const at::Tensor kept = ranked.probable.masked_fill(left_out, 0) / ranked.total.index_select(0, ranked.last);
+  return none.index_copy_(0, ranked.ids, kept);
 }
 
 int64_t pick_reference(const std::vector<double>& logits, const SamplingOptions& options, double uniform) {
@@ -69,6 +98,7 @@ Sampler::Sampler(const SamplingOptions& options, const std::vector<int64_t>& pro
 
 // Of the logits [n] of tokens that were seen or have a bias, in fp64, and back.
 at::Tensor Sampler::adjusted(const at::Tensor& logits) const {
+  if (!options_.changes_logits()) return logits;
   std::map<int64_t, double> less;  // what is taken from a logit
   for (const auto& [id, times] : times_)
     less[id] = static_cast<double>(times) * options_.frequency_penalty + (times > 0 ? options_.presence_penalty : 0);
@@ -95,15 +125,42 @@ at::Tensor Sampler::adjusted(const at::Tensor& logits) const {
   return all.index_copy_(0, at, repeated - there(taken, at::kDouble));
 }
 
-int64_t Sampler::next(const at::Tensor& logits) {
-  // 53 random bits make a double in [0, 1).
-  const uint64_t bits = derive_seed(derive_seed(static_cast<uint64_t>(options_.seed), "sampling"), drawn_);
+// 53 random bits make a double in [0, 1).
+double Sampler::uniform(std::string_view stream) const {
+  const uint64_t bits = derive_seed(derive_seed(static_cast<uint64_t>(options_.seed), stream), drawn_);
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+int64_t Sampler::drawn(int64_t token) {
   if (options_.temperature != 0) ++drawn_;
-  const at::Tensor asked = options_.changes_logits() ? adjusted(logits) : logits;
-  const auto token =
-      static_cast<int64_t>(tensor::host_value(pick(asked, options_, static_cast<double>(bits >> 11) * 0x1p-53)));
   if (options_.changes_logits()) ++times_[token];
   return token;
+}
+
+int64_t Sampler::next(const at::Tensor& logits) {
+  return drawn(static_cast<int64_t>(tensor::host_value(pick(adjusted(logits), options_, uniform(stream_)))));
+}
+
+Sampler Sampler::for_draft() const {
+  Sampler draft(*this);
+  draft.stream_ = "drafting";
+  return draft;
+}
+
+DraftedToken Sampler::draft(const at::Tensor& logits) {
+  if (options_.temperature == 0) return {next(logits)};
+  const at::Tensor by = probabilities(adjusted(logits), options_);
+  return {drawn(picked(by, uniform(stream_))), by};
+}
+
+int64_t Sampler::judge(const at::Tensor& logits, const DraftedToken& drafted) {
+  if (!drafted.probabilities.defined()) return next(logits);
+  const at::Tensor p = probabilities(adjusted(logits), options_), &q = drafted.probabilities;
+  const double own = tensor::host_value(p[drafted.token]), other = tensor::host_value(q[drafted.token]);
+  if (uniform("judging") * other < own) return drawn(drafted.token);
+  const at::Tensor more = (p - q).clamp_min_(0);
+  // Of two that are the same but for rounding nothing may be left.
+  return drawn(picked(tensor::host_value(more.sum()) > 0 ? more : p, uniform(stream_)));
 }
 
 }  // namespace colossal::infer

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string_view>
 #include <vector>
 
 namespace colossal::infer {
@@ -35,6 +36,15 @@ struct SamplingOptions {
 /// the host does not wait. Of temperature 0 the most probable. Ties go to the lower id.
 at::Tensor pick(const at::Tensor& logits, const SamplingOptions& options, double uniform);
 
+/// What pick() draws by: fp64 [V], 0 of tokens that are left out; at temperature 0 that of the most probable is 1.
+at::Tensor probabilities(const at::Tensor& logits, const SamplingOptions& options);
+
+/// A token that somebody expects next.
+struct DraftedToken {
+  int64_t token;
+  at::Tensor probabilities{};  ///< by which it was drawn: fp64 [V]; undefined: it was not drawn
+};
+
 /// The same by a walk through numbers of the host: the reference.
 int64_t pick_reference(const std::vector<double>& logits, const SamplingOptions& options, double uniform);
 
@@ -50,10 +60,24 @@ class Sampler {
   /// Errors ("sampling"): a bias of a token outside the vocabulary.
   int64_t next(const at::Tensor& logits);
 
+  /// One for a model that writes a draft from here on: with the same options, penalties by what was drawn so far and
+  /// what it drafts, and draws of its own.
+  Sampler for_draft() const;
+  /// next(), and what it was drawn by; at temperature 0 nothing.
+  DraftedToken draft(const at::Tensor& logits);
+  /// A token of the same distribution as next(), which is likely the drafted one: that stays with probability
+  /// min(1, p / q), where p of it are the probabilities here and q those it was drawn by; otherwise one is drawn by
+  /// what p has more than q. So it stays with probability sum min(p, q) in the mean. One that was not drawn changes
+  /// nothing: it is next(). Source: Leviathan and others, arXiv:2211.17192, appendix A.1.
+  int64_t judge(const at::Tensor& logits, const DraftedToken& drafted);
+
  private:
   at::Tensor adjusted(const at::Tensor& logits) const;
+  double uniform(std::string_view stream) const;
+  int64_t drawn(int64_t token);
 
   SamplingOptions options_;
+  std::string_view stream_ = "sampling";  // of literals
   uint64_t drawn_ = 0;
   std::map<int64_t, int64_t> times_;  // of tokens of prompt and answer: how often the answer has them
 };

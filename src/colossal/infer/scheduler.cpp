@@ -148,14 +148,27 @@ void Scheduler::accept(int64_t id, int64_t count) {
   sequence.proposed.clear();
   if (count > 0) hold(sequence, count);
   // Blocks that were taken for guesses alone.
-  const auto wanted = pool_.blocks_for(static_cast<int64_t>(sequence.tokens.size()));
-  while (static_cast<int64_t>(sequence.blocks.size()) > wanted) {
+  give_back_behind(sequence, static_cast<int64_t>(sequence.tokens.size()));
+}
+
+void Scheduler::give_back_behind(Sequence& sequence, int64_t tokens) {
+  while (static_cast<int64_t>(sequence.blocks.size()) > std::max(pool_.blocks_for(tokens), sequence.given_back)) {
     pool_.give_back(sequence.blocks.back());
     sequence.blocks.pop_back();
   }
 }
 
 void Scheduler::append(int64_t id, int64_t token) { at(id).tokens.push_back(token); }
+
+void Scheduler::rewind(int64_t id, int64_t count) {
+  Sequence& sequence = at(id);
+  require(count >= 0 && count <= static_cast<int64_t>(sequence.tokens.size()), "engine", "request ", id, " has ",
+          sequence.tokens.size(), " tokens, of which ", count, " cannot stay");
+  require(!options_.keeps_prefixes, "engine", "tokens that others may find cannot go");
+  sequence.tokens.resize(static_cast<size_t>(count));
+  sequence.held = std::min(sequence.held, count);
+  give_back_behind(sequence, sequence.held);
+}
 
 void Scheduler::remove(int64_t id) {
   give_up(at(id));

@@ -64,6 +64,10 @@ class Scheduler {
   void accept(int64_t id, int64_t count);
   /// A token that follows all of a request's. Errors ("engine"): an unknown id.
   void append(int64_t id, int64_t token);
+  /// The tokens of a request from `count` on are no more, nor what blocks hold of them; for requests without prefixes
+  /// that others find (SchedulerOptions::keeps_prefixes). With a window at most as many tokens may go as it is wider
+  /// than what tokens look at. Errors ("engine"): an unknown id, more tokens than there are.
+  void rewind(int64_t id, int64_t count);
   /// The request is no more. Errors ("engine"): an unknown id.
   void remove(int64_t id);
 
@@ -88,6 +92,7 @@ class Scheduler {
   void begin(Sequence& sequence);
   bool has_blocks_for(int64_t id, int64_t tokens, const std::vector<Run>& step);
   void give_up(Sequence& sequence);
+  void give_back_behind(Sequence& sequence, int64_t tokens);
   void take_run(int64_t id, std::vector<Run>& step, int64_t& left);
   void take_proposed(Run& run, int64_t& left);
   void hold(Sequence& sequence, int64_t count);

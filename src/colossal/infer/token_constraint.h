@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace colossal::infer {
 
@@ -13,6 +14,8 @@ class TokenConstraint {
   virtual at::Tensor allowed(int64_t vocabulary) = 0;
   /// `token` came next, of those allowed; an end token too.
   virtual void accept(int64_t token) = 0;
+  /// One that has accepted the same, and goes its own way from here: for who looks ahead.
+  virtual std::shared_ptr<TokenConstraint> copy() const = 0;
 };
 
 /// logits [V] with minus infinity where the constraint does not allow a token; themselves without one (null).

@@ -1,0 +1,122 @@
+#include "colossal/infer/draft_model.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "colossal/base/error.h"
+
+namespace colossal::infer {
+namespace {
+
+SchedulerOptions scheduling(distributed::DistributedModel& model, const DraftModel::Options& options) {
+  const int64_t window = model.decoding_model().shape.window;
+  return {.blocks = options.blocks,
+          .block_tokens = options.block_tokens * model.cache_ranks(),
+          .step_tokens = options.step_tokens,
+          .most_running = std::numeric_limits<int64_t>::max(),  // who may run is said by whoever wants drafts
+          .keeps_prefixes = false,                              // a draft that was wrong is written over
+          // the next draft begins before the end of the last one
+          .window = window > 0 ? window + options.most : 0};
+}
+
+/// logits [V] of the ids of a vocabulary of another size: those beyond it go, those that lack are impossible.
+at::Tensor of_vocabulary(const at::Tensor& logits, int64_t vocabulary) {
+  const int64_t own = logits.size(0);
+  if (own >= vocabulary) return logits.narrow(0, 0, vocabulary);
+  return at::constant_pad_nd(logits, {0, vocabulary - own}, -std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+
+DraftModel::DraftModel(distributed::DistributedModel& model, int64_t vocabulary, const Options& options)
+    : vocabulary_(vocabulary),
+      options_(options),
+      scheduler_(scheduling(model, options)),
+      runner_(model, options.blocks, options.block_tokens, nullptr) {}
+
+bool DraftModel::fits(const Wish& wish) const {
+  const models::ModelShape& shape = runner_.shape();
+  const auto length = static_cast<int64_t>(wish.tokens.size());
+  const bool is_even = shape.even_positions == 0 || shape.even_positions >= shape.positions;
+  const bool is_known =
+      std::all_of(wish.tokens.begin(), wish.tokens.end(), [&](int64_t token) { return token < shape.vocabulary; });
+  return wish.most > 0 && is_known && length + wish.most <= (is_even ? shape.positions : shape.even_positions) &&
+         scheduler_.pool().blocks_for(length + wish.most) <= options_.blocks;
+}
+
+// The scheduler has the tokens of the text, of which blocks hold those that are the same as they were.
+void DraftModel::follow(const Wish& wish) {
+  if (known_.insert(wish.id).second) {
+    scheduler_.add(wish.id, wish.tokens, wish.most);
+    return;
+  }
+  const std::vector<int64_t>& own = scheduler_.tokens(wish.id);
+  const auto differs = std::mismatch(own.begin(), own.end(), wish.tokens.begin(), wish.tokens.end());
+  // The last token is read in any case: a draft is written by what follows it.
+  const auto same = std::min<int64_t>(differs.first - own.begin(), static_cast<int64_t>(wish.tokens.size()) - 1);
+  scheduler_.rewind(wish.id, same);
+  for (auto token = wish.tokens.begin() + same; token != wish.tokens.end(); ++token) scheduler_.append(wish.id, *token);
+}
+
+void DraftModel::forget(int64_t id) {
+  if (known_.erase(id) > 0) scheduler_.remove(id);
+}
+
+// Texts that want no draft now give way: those that gave up their blocks to others are not read again, and where that is
+// not enough, one of those that still have some. So whoever came first of those that want one gets it.
+bool DraftModel::make_room(std::set<int64_t> needed, const std::vector<Scheduler::Run>& step) {
+  for (const Scheduler::Run& run : step) needed.insert(run.id);
+  std::vector<int64_t> others, without_blocks;
+  for (const int64_t id : known_)
+    if (needed.count(id) == 0) (scheduler_.blocks(id).empty() ? without_blocks : others).push_back(id);
+  if (without_blocks.empty() && !others.empty()) without_blocks.push_back(others.back());
+  for (const int64_t id : without_blocks) forget(id);
+  return !without_blocks.empty();
+}
+
+std::vector<std::vector<DraftedToken>> DraftModel::write(std::vector<Wish> wishes) {
+  std::vector<std::vector<DraftedToken>> drafts(wishes.size());
+  std::map<int64_t, size_t> places;
+  std::set<int64_t> wanted;
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    if (!fits(wishes[i])) {
+      forget(wishes[i].id);
+      continue;
+    }
+    follow(wishes[i]);
+    places[wishes[i].id] = i;
+    wanted.insert(wishes[i].id);
+  }
+  while (!wanted.empty()) {
+    const int64_t preempted = scheduler_.counts().preempted;
+    const std::vector<Scheduler::Run> step = scheduler_.next();
+    const bool has_room = !step.empty() && scheduler_.counts().preempted == preempted;
+    require(has_room || make_room(wanted, step) || !step.empty(), "engine", "the draft model's cache has no room for a text");
+    if (step.empty()) continue;
+    const at::Tensor logits = runner_.logits(scheduler_, step);
+    int64_t row = 0;
+    for (const Scheduler::Run& run : step) {
+      if (!run.is_last) continue;
+      const at::Tensor own = of_vocabulary(logits[row++], vocabulary_);
+      if (wanted.count(run.id) == 0) continue;  // it gave up its blocks, and was the next to have some
+      Wish& wish = wishes[places.at(run.id)];
+      std::vector<DraftedToken>& draft = drafts[places.at(run.id)];
+      draft.push_back(wish.sampler.draft(constrained(own, wish.constraint.get())));
+      const int64_t token = draft.back().token;
+      const bool is_end = std::find(wish.end_ids.begin(), wish.end_ids.end(), token) != wish.end_ids.end();
+      if (is_end || static_cast<int64_t>(draft.size()) == wish.most) {
+        wanted.erase(run.id);
+        continue;
+      }
+      if (wish.constraint) wish.constraint->accept(token);
+      scheduler_.append(run.id, token);
+    }
+  }
+  return drafts;
+}
+
+}  // namespace colossal::infer

@@ -1,0 +1,75 @@
+#include "colossal/infer/model_runner.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <utility>
+
+#include "colossal/base/error.h"
+#include "colossal/models/registry.h"
+#include "colossal/ops/paged_attention.h"
+
+namespace colossal::infer {
+namespace {
+
+distributed::DistributedModel& checked(distributed::DistributedModel& model) {
+  const models::Model& decoding = model.decoding_model();
+  const models::Task task = decoding.shape.task();
+  require(task.objective == models::Objective::NextToken, "engine",
+          "many texts at once are continued by models that are asked for the next token: got a ",
+          decoding.shape.architecture->name, ", which ", task.purpose(), "; give it one prompt");
+  return model;
+}
+
+}  // namespace
+
+int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model) {
+  const models::ModelShape& s = model.decoding_model().shape;
+  const int64_t unit = ops::kPageUnit, padded = (s.head_dim + unit - 1) / unit * unit;
+  const auto item = static_cast<int64_t>(c10::elementSize(model.parameters().options().dtype));
+  return s.layers * s.kv_heads * (s.head_dim + padded) * item;
+}
+
+ModelRunner::ModelRunner(distributed::DistributedModel& model, int64_t blocks, int64_t block_tokens,
+                         run::StreamedWeights* weights)
+    : model_(checked(model)), cache_(model.make_paged_cache(blocks, block_tokens)), weights_(weights) {}
+
+at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) {
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> ids, positions, last;
+  std::vector<ops::PagedSequence> sequences;
+  nn::Step pass;
+  for (const Scheduler::Run& run : step) {
+    const std::vector<int64_t>& tokens = scheduler.tokens(run.id);
+    for (int64_t i = run.first; i < run.first + run.count; ++i) ids.push_back(tokens[i]), positions.push_back(i);
+    if (run.is_last) last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    for (int64_t i = 0; i < run.proposed; ++i) {
+      ids.push_back(scheduler.proposed(run.id)[i]), positions.push_back(run.first + run.count + i);
+      last.push_back(static_cast<int64_t>(ids.size()) - 1);
+    }
+    sequences.push_back({scheduler.blocks(run.id), run.first});
+    pass.sequences.lengths.push_back(run.count + run.proposed);
+  }
+  cache_->take(std::move(sequences));
+  // made there: only logits make the host wait
+  const nn::Parameters::Options& made = model_.parameters().options();
+  const auto options = at::TensorOptions().dtype(made.dtype).device(made.device);
+  const auto there = [&](const std::vector<int64_t>& numbers) { return at::tensor(numbers, options.dtype(at::kLong)); };
+  const models::Model& model = model_.decoding_model();
+  // a layout that splits the batch gets copies of the row, of which the first counts
+  const int64_t rows = model.batch_parts;
+  pass.positions = there(positions).repeat({rows, 1});
+  pass.cache = cache_.get();
+  const at::Tensor wanted = there(last);
+  const at::Tensor none = at::empty({static_cast<int64_t>(last.size()), model.shape.vocabulary}, options);
+  at::Tensor logits = model_.everywhere(
+      {there(ids).repeat({rows, 1}), pass},
+      [&](int, const at::Tensor& hidden, const nn::Step& own) {
+        return last.empty() ? none : model.head->logits(hidden.index_select(1, wanted), own)[0];
+      },
+      none);
+  if (weights_) weights_->end_pass();
+  return logits;
+}
+
+}  // namespace colossal::infer

@@ -1,0 +1,50 @@
+// Runs what a Scheduler says through a model: packed rows [1, T] of unequal sequences, with a paged cache.
+//
+//   infer::ModelRunner runner(model, scheduler.pool().blocks(), 64);
+//   const auto step = scheduler.next();
+//   const at::Tensor logits = runner.logits(scheduler, step);    // a row for each place where a token is wanted
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/scheduler.h"
+#include "colossal/nn/paged_cache.h"
+#include "colossal/run/streamed_weights.h"
+
+namespace colossal::infer {
+
+/// Layouts:       all of them. Those that deal out rows are given copies of the packed row, and each of their parts
+///                computes the same. Where parallel.sequence deals out tokens, its ranks share keys and values, a page
+///                of each block for each of them; everything else of a step they all compute.
+/// Communication: a forward pass of the model (DistributedModel::everywhere).
+/// Numbers:       with packed weights (nn::PrepackedLayers) and our kernel of attention (ops::has_paged_attention) a
+///                sequence's logits are the same bits whatever else is in the step; otherwise products of LibTorch may
+///                differ in the last bits.
+/// Thread safety: none.
+class ModelRunner {
+ public:
+  /// Of keys and values of a token in all layers of a rank, at most: each stage of a pipeline has some of them.
+  static int64_t bytes_of_token(distributed::DistributedModel& model);
+
+  /// `block_tokens`: that a rank has of a block. `weights`: the model's, where they come and go; or null.
+  /// Errors ("engine"): a model that continues no text.
+  ModelRunner(distributed::DistributedModel& model, int64_t blocks, int64_t block_tokens,
+              run::StreamedWeights* weights);
+
+  /// [n, V], a row for what follows each run that is the last of its request, and behind it for each token proposed
+  /// there. Errors: those of StreamedWeights::end_pass().
+  at::Tensor logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step);
+
+  const models::ModelShape& shape() const { return model_.decoding_model().shape; }
+
+ private:
+  distributed::DistributedModel& model_;
+  std::unique_ptr<nn::PagedCache> cache_;
+  run::StreamedWeights* weights_;
+};
+
+}  // namespace colossal::infer
