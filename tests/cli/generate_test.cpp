@@ -84,6 +84,23 @@ TEST_F(Generate, AStopStringAndTheEndMayComeInOneStep) {
   }
 }
 
+TEST_F(Generate, ASmallerModelMayGuess) {
+  test::TemporaryFolder other;
+  test::write_model(other, "gpt2-tiny");
+  const std::string lines = "{\"prompt\": \"Hello\"}\n{\"prompt\": \"bbbb\", \"logit_bias\": {\"98\": 1000}}";
+  const auto plain = answers(lines, {"--max-tokens", "12"});
+  for (const std::string& draft : {other / "hf", folder / "hf"}) {
+    const auto drafted = answers(lines, {"--max-tokens", "12", "--draft", draft});
+    ASSERT_EQ(drafted.size(), 2U);
+    for (size_t i = 0; i < 2; ++i) EXPECT_EQ(drafted[i]["text"], plain[i]["text"]);
+  }
+  // all that the model guesses of itself is right
+  const Outcome own = generate({"--prompts", folder / "prompts.jsonl", "--max-tokens", "12", "--draft", folder / "hf"});
+  EXPECT_THAT(own.err, HasSubstr("of 16 tokens that were guessed 16 were drawn"));
+  EXPECT_EQ(generate({"--prompt", "Hello", "--max-tokens", "12", "--draft", folder / "hf"}).out,
+            "Hello" + plain[0]["text"].get<std::string>() + "\n");
+}
+
 TEST_F(Generate, TellsLogProbabilities) {
   const auto told = answers("{\"prompt\": \"Hello\", \"logprobs\": 2}\n{\"prompt\": \"Hello\"}", {"--max-tokens", "3"});
   EXPECT_FALSE(told[1].contains("logprobs"));

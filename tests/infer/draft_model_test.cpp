@@ -202,7 +202,7 @@ TEST_P(DraftModel, MayHaveAnotherVocabularyAndFewerPositions) {
   with_models({}, [&](DistributedModel&, DistributedModel& draft) {
     const int64_t own = draft.decoding_model().shape.vocabulary;
     for (const int64_t vocabulary : {own - 150, own + 9}) {
-      infer::DraftModel drafts(draft, vocabulary, {.blocks = 4, .block_tokens = 16, .most = 3});
+      infer::DraftModel drafts(draft, vocabulary, {.cache = {.blocks = 4, .block_tokens = 16}, .most = 3});
       const Sampler sampler({.temperature = 4});
       const auto drafted = drafts.write({{.id = 1, .tokens = {60, 61}, .most = 3, .sampler = sampler},
                                          {.id = 2, .tokens = Tokens(30, 65), .most = 3, .sampler = sampler},

@@ -248,6 +248,50 @@ TEST_P(Engine, AnswersWithGuessesAsWithoutThem) {
     });
 }
 
+/// Of the tokens of an answer that is forced, so that all caches hold the same text.
+std::vector<double> logarithms(distributed::DistributedModel& model, const EngineOptions& options) {
+  Request request{.prompt = {65, 66, 67, 68, 69, 70, 71}, .max_tokens = 20};
+  request.sampling.logit_bias[77] = 1000;
+  request.log_probabilities = 0;
+  infer::Engine engine(model, options);
+  engine.add(request);
+  std::vector<double> all;
+  while (engine.has_work())
+    for (const infer::Engine::Event& event : engine.step()) all.push_back(event.log_probabilities->own);
+  return all;
+}
+
+TEST_P(Engine, ACacheOfCodesHoldsMoreAndSaysNearlyTheSame) {
+  const std::vector<Request> requests = some_requests(10, 4);
+  for (const distributed::ParallelConfig& layout :
+       {distributed::ParallelConfig{}, distributed::ParallelConfig{.tensor = {.size = 2}},
+        distributed::ParallelConfig{.sequence = {.size = 2}}})
+    with_model(layout, {}, [&](distributed::DistributedModel& model, bool) {
+      const EngineOptions plain{.cache_bytes = 1 << 20, .block_tokens = 16};
+      const std::vector<double> exact = logarithms(model, plain);
+      double last = 0;
+      for (const at::ScalarType type : {at::kChar, at::kFloat8_e4m3fn}) {
+        EngineOptions coded = plain;
+        coded.cache_dtype = type;
+        // 16 numbers a head, of 4 bytes or of one and a scale
+        EXPECT_NEAR(infer::Engine(model, coded).blocks() * (16 + 4) / 16, infer::Engine(model, plain).blocks() * 4, 1);
+        const std::vector<double> near = logarithms(model, coded);
+        double most = 0;
+        for (size_t i = 0; i < exact.size(); ++i) most = std::max(most, std::abs(near[i] - exact[i]));
+        EXPECT_GT(most, last);  // int8 is nearer than fp8
+        EXPECT_LT(most, type == at::kChar ? 1 : 10);
+        last = most;
+        std::vector<Tokens> want;
+        for (const Request& request : requests) {
+          infer::Engine alone(model, coded);
+          want.push_back(answers_of(alone, {request})[0]);
+        }
+        infer::Engine together(model, coded);
+        EXPECT_EQ(answers_of(together, requests), want);
+      }
+    });
+}
+
 TEST_P(Engine, TellsTheLogProbabilitiesOfTraining) {
   with_model({}, at::kDouble, [&](distributed::DistributedModel& model, bool) {
     infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .step_tokens = 7});

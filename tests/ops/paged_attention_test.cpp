@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 
 #include "colossal/base/error.h"
 #include "colossal/ops/attention.h"
+#include "colossal/ops/page_codes.h"
+#include "colossal/ops/paged_attention_reference.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::paged_attention_test {
@@ -18,8 +21,8 @@ namespace {
 /// Sequences of a batch, with tokens held and new ones, whose pages lie in the pool in any order.
 struct Case {
   Case(at::ScalarType type, int64_t heads, int64_t kv_heads, int64_t size, int64_t page, std::vector<int64_t> held,
-       std::vector<int64_t> added, uint64_t seed = 1)
-      : added(std::move(added)), options(at::TensorOptions().dtype(type)) {
+       std::vector<int64_t> added, uint64_t seed = 1, std::optional<at::ScalarType> codes = {})
+      : added(std::move(added)), options(at::TensorOptions().dtype(codes.value_or(type))) {
     int64_t all = 0, count = 0;
     for (size_t i = 0; i < held.size(); ++i) {
       const int64_t tokens = held[i] + this->added[i];
@@ -134,6 +137,63 @@ TEST(PagedAttention, EqualsAttentionOfEachSequence) {
           expect_close(c.together(masks[m]), c.reference(masks[m]), type, 20 + c.longest(),
                        std::string(name(set)) + " mask " + std::to_string(m));
         }
+  }
+}
+
+at::Tensor through_codes(const at::Tensor& x, at::ScalarType codes) {
+  const CodedTokens coded = encode_tokens(x, codes);
+  return coded.codes.to(at::kDouble) * coded.scales.unsqueeze(-1);
+}
+
+TEST(PagedAttention, AttendsToCodesAsToTheNumbersTheyStandFor) {
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const at::ScalarType type : kTypes)
+      for (const at::ScalarType codes : {at::kChar, at::kFloat8_e4m3fn})
+        for (const PagedMask& mask : {PagedMask{}, PagedMask{.window = 70, .alibi = alibi_slopes(6)}}) {
+          Case c(type, 6, 2, 20, 16, {0, 130, 63, 64, 7}, {9, 1, 1, 40, 0}, 1, codes);
+          const at::Tensor together = c.together(mask);
+          const PartialAttention other = paged_attention_reference(at::cat(c.q), c.pages, c.sequences, c.added, mask);
+          for (at::Tensor& k : c.keys) k = through_codes(k, codes);
+          for (at::Tensor& v : c.values) v = through_codes(v, codes);
+          const std::string what = std::string(name(set)) + " " + toString(codes);
+          // scores and weights are rounded once more, with their scales
+          const at::Tensor want = c.reference(mask);
+          expect_close(together, want, type, 4 * (20 + c.longest()), what);
+          expect_close(other.out.to(type), want, type, 4 * (20 + c.longest()), what + " by operators");
+        }
+  }
+}
+
+TEST(PagedAttention, CodesAreAsNearAsTheyCanBe) {
+  const at::Tensor x = normal({50, 3, 64}, 3) * normal({50, 3, 1}, 4).exp();
+  const at::Tensor most = x.abs().amax(-1, true);
+  EXPECT_LT(((through_codes(x, at::kChar) - x).abs() / most).max().item<double>(), 0.5001 / 127);
+  const at::Tensor off = (through_codes(x, at::kFloat8_e4m3fn) - x).abs();
+  EXPECT_TRUE(off.le(x.abs() * 0.06251 + most * 0x1p-18).all().item<bool>());
+  EXPECT_TRUE(through_codes(at::zeros({1, 1, 16}), at::kChar).eq(0).all().item<bool>());
+  at::Tensor bad = at::ones({2, 1, 16});
+  bad[1][0][3] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(through_codes(bad, at::kFloat8_e4m3fn)[1].isnan().all().item<bool>());
+  EXPECT_TRUE(through_codes(bad, at::kFloat8_e4m3fn)[0].sub(1).abs().lt(1e-6).all().item<bool>());
+}
+
+// Every code, in every instruction set, is the number that LibTorch says: a key of it at the one position there is.
+TEST(PagedAttention, EveryCodeIsItsNumber) {
+  const at::Tensor all = at::arange(256, at::kInt).to(at::kByte);
+  for (const InstructionSet set : runnable_instruction_sets()) {
+    const InstructionSetScope scope(set);
+    for (const at::ScalarType codes : {at::kChar, at::kFloat8_e4m3fn})
+      for (const at::ScalarType type : kTypes) {
+        Pages pages = make_pages(1, 16, 1, 256, codes);
+        pages.v.view(at::kByte).select(2, 0).copy_(all);
+        pages.v_scales.fill_(1);
+        const at::Tensor out =
+            partial_paged_attention(at::zeros({1, 1, 256}, type), pages, {{.pages = {0}}}, {1}, {}).out;
+        const at::Tensor want = all.view(codes).to(out.scalar_type()).view({1, 1, 256});
+        const at::Tensor same = out.eq(want).logical_or(want.isnan());
+        EXPECT_TRUE(same.all().item<bool>()) << name(set) << " " << toString(codes) << " " << toString(type);
+      }
   }
 }
 

@@ -110,8 +110,7 @@ std::function<double()> shared_clock(const LoadedModel& loaded) {
 Json results(const InferenceRequest& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   const int64_t words = saved.model->decoding_model().shape.vocabulary;
-  infer::EngineOptions options = request.engine;
-  options.weights = saved.weights.get();
+  infer::EngineOptions options = loaded.engine(request.engine);
   options.keeps_prefixes = false;  // prompts of the next round are read as those of the first were
   infer::Engine engine(*saved.model, options);
   Json result{{"model", saved.model->decoding_model().shape.architecture->name},
@@ -195,7 +194,7 @@ int bench_inference(const Arguments& arguments) {
   InferenceRequest r;
   r.model.tokenizer = "none";  // ids are random
   add_model_options(app, r.model);
-  add_engine_options(app, r.engine);
+  add_engine_options(app, r.model, r.engine);
   const auto add_count = [&](const char* flag, int64_t& value, const char* help) {
     app.add_option(flag, value, help)->capture_default_str()->check(CLI::PositiveNumber);
   };

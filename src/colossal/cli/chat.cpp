@@ -92,9 +92,7 @@ void tell_end(infer::Ended ended, const ChatRequest& request) {
 
 int chat_as_rank(const ChatRequest& request, const LoadedModel& loaded, const text::ChatTemplate& chat_template) {
   const run::SavedModel& saved = loaded.saved;
-  infer::EngineOptions options = request.engine;
-  options.weights = saved.weights.get();
-  infer::Engine engine(*saved.model, options);
+  infer::Engine engine(*saved.model, loaded.engine(request.engine));
   infer::ConversationOptions answers = request.conversation;
   answers.constraint = infer::json_constraints(request.json_schema, "the schema", *saved.tokenizer, saved.end_ids);
   infer::Conversation conversation(engine, *saved.tokenizer, chat_template, saved.end_ids, answers);
@@ -144,7 +142,7 @@ int chat(const Arguments& arguments, const models::Registry* models) {
   CLI::App app("A conversation in the terminal with a model that has a chat template.", "colossal chat");
   ChatRequest r;
   add_model_options(app, r.model);
-  add_engine_options(app, r.engine);
+  add_engine_options(app, r.model, r.engine);
   infer::SamplingOptions& sampling = r.conversation.sampling;
   app.add_option("--system", r.conversation.system, "the first message, from the system");
   app.add_option("--max-tokens", r.conversation.max_tokens, "of an answer, at most")

@@ -27,12 +27,11 @@ struct Request {
   PromptLine line;  ///< the prompt, and what all prompts of a file have in common
 };
 
-/// Of a text whose tokens are guessed.
-void generate_by_engine(const Request& request, const run::SavedModel& saved, const std::vector<int64_t>& prompt,
+/// Of a text whose tokens are guessed, or whose cache is of codes.
+void generate_by_engine(const Request& request, const LoadedModel& loaded, const std::vector<int64_t>& prompt,
                         std::shared_ptr<infer::TokenConstraint> constraint, const std::function<bool(int64_t)>& emit) {
-  infer::EngineOptions options = request.engine;
-  options.weights = saved.weights.get();
-  infer::Engine engine(*saved.model, options);
+  const run::SavedModel& saved = loaded.saved;
+  infer::Engine engine(*saved.model, loaded.engine(request.engine));
   engine.add({.prompt = prompt,
               .max_tokens = request.line.max_tokens,
               .end_ids = saved.end_ids,
@@ -47,9 +46,7 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   const run::SavedModel& saved = loaded.saved;
   const bool prints = loaded.speaks();
   if (!request.prompts.empty()) {
-    infer::EngineOptions engine = request.engine;
-    engine.weights = saved.weights.get();
-    generate_prompts(saved, read_prompts(request.prompts, request.line), engine, prints);
+    generate_prompts(saved, read_prompts(request.prompts, request.line), loaded.engine(request.engine), prints);
     return 0;
   }
   const PromptLine& line = request.line;
@@ -71,8 +68,9 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   };
   const std::shared_ptr<infer::TokenConstraint> constraint =
       infer::json_constraints(line.json_schema, "the schema", *saved.tokenizer, saved.end_ids)();
-  if (request.engine.guesses > 0 && !answers)
-    generate_by_engine(request, saved, prompt, constraint, emit);
+  const bool asks_for_engine = request.engine.guesses > 0 || loaded.draft || request.engine.cache_dtype;
+  if (asks_for_engine && !answers)
+    generate_by_engine(request, loaded, prompt, constraint, emit);
   else
     infer::generate(*saved.model, prompt,
                     {.max_tokens = line.max_tokens,
@@ -92,7 +90,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
                "colossal generate");
   Request r;
   add_model_options(app, r.model);
-  add_engine_options(app, r.engine);
+  add_engine_options(app, r.model, r.engine);
   app.add_option("--prompt", r.line.prompt, "text to continue, or that a model with an encoder is to answer");
   app.add_option("--prompts", r.prompts,
                  "file of texts to continue, one a line, or .jsonl with \"prompt\" and options of its own; they run "

@@ -1,6 +1,7 @@
 #include "colossal/cli/model_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <optional>
 
 #include "colossal/base/bytes.h"
@@ -10,6 +11,7 @@
 #include "colossal/memory/tiers/eviction.h"
 #include "colossal/parallel/sequence/config.h"
 #include "colossal/parallel/tensor/config.h"
+#include "colossal/text/tokenizer.h"
 
 namespace colossal::cli {
 namespace {
@@ -67,6 +69,16 @@ void add_memory(CLI::App& app, run::MemoryConfig& memory) {
       ->check(CLI::IsMember(memory::eviction_names()));
 }
 
+constexpr int64_t kDraftTokens = 4;  // a draft costs a pass for each, and is right ever less often
+
+/// Errors ("draft"): tokens that stand for other text.
+void check_draft(const text::Tokenizer& own, const text::Tokenizer& draft) {
+  const int64_t common = std::min(own.vocabulary_size(), draft.vocabulary_size());
+  for (int64_t id = 0; id < common; ++id)
+    require(own.piece(id) == draft.piece(id), "draft", "a draft model must have the tokens of the model: token ", id,
+            " is '", text::valid_utf8(own.piece(id)), "', in the draft '", text::valid_utf8(draft.piece(id)), "'");
+}
+
 run::Loading loading_of(const ModelOptions& options) {
   run::Loading loading{.tokenizer = options.tokenizer, .memory = options.memory};
   if (!options.precision.mode.empty()) loading.dtype = options.precision.dtype();
@@ -100,21 +112,40 @@ void add_model_options(CLI::App& app, ModelOptions& options) {
   add_timeout(app, options.timeout);
 }
 
-void add_engine_options(CLI::App& app, infer::EngineOptions& options) {
+void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions& options) {
   add_size(app, "--cache", options.cache_bytes, "of keys and values on a rank; default: 1GiB");
+  const auto read_type = [&options](const std::string& type) {
+    if (type != "model") options.cache_dtype = type == "int8" ? at::kChar : at::kFloat8_e4m3fn;
+  };
+  app.add_option_function<std::string>("--cache-type", read_type,
+                                       "of keys and values: model, as activations are; int8 or fp8, codes with a scale "
+                                       "a token and head; default: model")
+      ->check(CLI::IsMember({"model", "int8", "fp8"}));
   app.add_option("--step-tokens", options.step_tokens, "tokens of all texts that are computed at once, at most")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   app.add_option("--guess", options.guesses,
-                 "tokens of an answer that are guessed in a step from what was said before, at most; 0: none")
+                 "tokens of an answer that are guessed in a step, at most, from what was said before or by --draft; "
+                 "0: none, with --draft 4")
       ->capture_default_str()
       ->check(CLI::Range(0, 256));
+  app.add_option("--draft", model.draft,
+                 "a smaller model with the same tokens, as --from, that guesses; its layout, precision and --quantize "
+                 "are the same");
 }
 
 void check_model_options(const ModelOptions& options) {
   options.layout.axes();
   require(options.quantize.empty() || !options.memory.has_tiers(), "quantize",
           "quantized weights lie in memory: leave out the keys of memory, or --quantize");
+}
+
+infer::EngineOptions LoadedModel::engine(infer::EngineOptions options) const {
+  options.weights = saved.weights.get();
+  if (!draft) return options;
+  options.draft = draft->model.get();
+  if (options.guesses == 0) options.guesses = kDraftTokens;
+  return options;
 }
 
 int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
@@ -130,7 +161,14 @@ int with_model(const ModelOptions& options, const std::string& command, const Ar
     const run::SavedModel saved =
         run::load_model(options.from, mesh, layout, comm::choose_device(options.device, world->local_rank()),
                         loading_of(options), models ? *models : models::built_in());
-    return work({*world, mesh, saved});
+    if (options.draft.empty()) return work({*world, mesh, saved});
+    run::Loading loading = loading_of(options);
+    loading.memory = {};
+    const run::SavedModel draft =
+        run::load_model(options.draft, mesh, layout, comm::choose_device(options.device, world->local_rank()), loading,
+                        models ? *models : models::built_in());
+    if (saved.tokenizer) check_draft(*saved.tokenizer, *draft.tokenizer);
+    return work({*world, mesh, saved, &draft});
   });
 }
 

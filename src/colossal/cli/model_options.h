@@ -31,12 +31,13 @@ struct ModelOptions {
   std::string quantize;                        ///< int8, int4; empty: weights are not rounded
   int64_t group = 128;
   run::MemoryConfig memory;
+  std::string draft;  ///< as `from`, of a smaller model that guesses; empty: none
 };
 
 /// Adds them to a command; --from is required.
 void add_model_options(CLI::App& app, ModelOptions& options);
-/// --cache, --step-tokens and --guess of commands that run many texts at once.
-void add_engine_options(CLI::App& app, infer::EngineOptions& options);
+/// --cache, --cache-type, --step-tokens, --guess and --draft of commands that run many texts at once.
+void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions& engine);
 /// Adds an option of bytes, as 2GiB.
 void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::string& help);
 
@@ -48,13 +49,16 @@ struct LoadedModel {
   comm::World& world;
   comm::Mesh& mesh;
   const run::SavedModel& saved;
+  const run::SavedModel* draft = nullptr;  ///< with ModelOptions::draft
   /// Of all ranks this one talks to the user.
   bool speaks() const { return world.rank() == 0; }
+  /// `options` with what was loaded: weights that come and go, the draft model.
+  infer::EngineOptions engine(infer::EngineOptions options) const;
 };
 
 /// Runs work() on every rank of the layout with the model loaded, the ranks started if no launcher did
 /// (cli/local_world.h). Returns the exit status. `models`: null for the built-in ones.
-/// Errors: those of run::load_model(); ranks that are not the layout's.
+/// Errors: those of run::load_model(); ranks that are not the layout's; ("draft") a draft model whose tokens are others.
 int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
                const models::Registry* models, const std::function<int(const LoadedModel&)>& work);
 

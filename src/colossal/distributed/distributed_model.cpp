@@ -154,10 +154,12 @@ std::unique_ptr<nn::AttentionCache> DistributedModel::make_cache(int64_t capacit
   return std::make_unique<parallel::SpreadCache>(capacity, mesh_.place().index(axes), mesh_.place().size(axes));
 }
 
-std::unique_ptr<nn::PagedCache> DistributedModel::make_paged_cache(int64_t pages, int64_t page_tokens) const {
+std::unique_ptr<nn::PagedCache> DistributedModel::make_paged_cache(int64_t pages, int64_t page_tokens,
+                                                                   std::optional<at::ScalarType> dtype) const {
   std::vector<std::string> axes;
   for (const comm::Mesh::Axis& axis : parallel::sequence_axes(sequence_)) axes.push_back(axis.name);
-  return std::make_unique<nn::PagedCache>(pages, page_tokens, mesh_.place().index(axes), mesh_.place().size(axes));
+  return std::make_unique<nn::PagedCache>(pages, page_tokens, mesh_.place().index(axes), mesh_.place().size(axes),
+                                          dtype);
 }
 
 at::Tensor DistributedModel::next_logits(const Pass& pass) {

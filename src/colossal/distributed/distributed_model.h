@@ -60,7 +60,9 @@ class DistributedModel {
   std::unique_ptr<nn::AttentionCache> make_cache(int64_t capacity) const;
   /// A cache for passes of packed sequences [batch_parts, T] through decoding_model(), all rows alike. Where
   /// parallel.sequence deals out tokens, pages of cache_ranks() ranks hold what is one behind another in a sequence.
-  std::unique_ptr<nn::PagedCache> make_paged_cache(int64_t pages, int64_t page_tokens) const;
+  /// `dtype`: of what pages hold, as nn::PagedCache.
+  std::unique_ptr<nn::PagedCache> make_paged_cache(int64_t pages, int64_t page_tokens,
+                                                   std::optional<at::ScalarType> dtype = {}) const;
   /// Logits [V] of what follows the last token of the first row of `pass`, which has a cache, of make_cache(): on all
   /// ranks of the replica. step.cache is advanced.
   ///

@@ -14,8 +14,8 @@ namespace {
 
 SchedulerOptions scheduling(distributed::DistributedModel& model, const DraftModel::Options& options) {
   const int64_t window = model.decoding_model().shape.window;
-  return {.blocks = options.blocks,
-          .block_tokens = options.block_tokens * model.cache_ranks(),
+  return {.blocks = options.cache.blocks,
+          .block_tokens = options.cache.block_tokens * model.cache_ranks(),
           .step_tokens = options.step_tokens,
           .most_running = std::numeric_limits<int64_t>::max(),  // who may run is said by whoever wants drafts
           .keeps_prefixes = false,                              // a draft that was wrong is written over
@@ -36,7 +36,7 @@ DraftModel::DraftModel(distributed::DistributedModel& model, int64_t vocabulary,
     : vocabulary_(vocabulary),
       options_(options),
       scheduler_(scheduling(model, options)),
-      runner_(model, options.blocks, options.block_tokens, nullptr) {}
+      runner_(model, options.cache, nullptr) {}
 
 bool DraftModel::fits(const Wish& wish) const {
   const models::ModelShape& shape = runner_.shape();
@@ -45,7 +45,7 @@ bool DraftModel::fits(const Wish& wish) const {
   const bool is_known =
       std::all_of(wish.tokens.begin(), wish.tokens.end(), [&](int64_t token) { return token < shape.vocabulary; });
   return wish.most > 0 && is_known && length + wish.most <= (is_even ? shape.positions : shape.even_positions) &&
-         scheduler_.pool().blocks_for(length + wish.most) <= options_.blocks;
+         scheduler_.pool().blocks_for(length + wish.most) <= options_.cache.blocks;
 }
 
 // The scheduler has the tokens of the text, of which blocks hold those that are the same as they were.
@@ -95,7 +95,8 @@ std::vector<std::vector<DraftedToken>> DraftModel::write(std::vector<Wish> wishe
     const int64_t preempted = scheduler_.counts().preempted;
     const std::vector<Scheduler::Run> step = scheduler_.next();
     const bool has_room = !step.empty() && scheduler_.counts().preempted == preempted;
-    require(has_room || make_room(wanted, step) || !step.empty(), "engine", "the draft model's cache has no room for a text");
+    require(has_room || make_room(wanted, step) || !step.empty(), "engine",
+            "the draft model's cache has no room for a text");
     if (step.empty()) continue;
     const at::Tensor logits = runner_.logits(scheduler_, step);
     int64_t row = 0;

@@ -1,7 +1,7 @@
 // What texts may go on with, as a smaller model of the same vocabulary says: it writes a few tokens of each, one after
 // another, and the model that is asked reads them all in one step.
 //
-//   infer::DraftModel drafts(small, {.blocks = 256, .most = 4});
+//   infer::DraftModel drafts(small, vocabulary, {.cache = {.blocks = 256, .block_tokens = 64}, .most = 4});
 //   const auto drafted = drafts.write({{.id = 0, .tokens = text, .most = 4, .sampler = sampler.for_draft()}});
 //   ...                                          // Sampler::judge() of each token of drafted[0]
 //   drafts.forget(0);                            // the text has come to its end
@@ -28,9 +28,9 @@ namespace colossal::infer {
 class DraftModel {
  public:
   struct Options {
-    int64_t blocks = 256, block_tokens = 64;  ///< of its own cache; tokens that a rank has of a block
-    int64_t step_tokens = 512;                ///< in a pass, at most
-    int64_t most = 4;                         ///< tokens that are drafted at a time, at most
+    ModelRunner::Cache cache;   ///< its own
+    int64_t step_tokens = 512;  ///< in a pass, at most
+    int64_t most = 4;           ///< tokens that are drafted at a time, at most
   };
   /// A text that wants a draft.
   struct Wish {

@@ -14,8 +14,11 @@ namespace {
 int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& options) {
   require(options.block_tokens > 0 && options.block_tokens % ops::kPageUnit == 0, "engine",
           "blocks must be of a multiple of ", ops::kPageUnit, " tokens: got ", options.block_tokens);
-  const int64_t drafted = options.draft ? ModelRunner::bytes_of_token(*options.draft) : 0;
-  const int64_t block = (ModelRunner::bytes_of_token(model) + drafted) * options.block_tokens;
+  const std::optional<at::ScalarType> dtype = options.cache_dtype;
+  require(!dtype || *dtype == at::kChar || *dtype == at::kFloat8_e4m3fn, "engine",
+          "the cache must hold the model's dtype, or codes of int8 or fp8 (e4m3)");
+  const int64_t drafted = options.draft ? ModelRunner::bytes_of_token(*options.draft, dtype) : 0;
+  const int64_t block = (ModelRunner::bytes_of_token(model, dtype) + drafted) * options.block_tokens;
   require(options.cache_bytes >= block, "engine", "the cache must hold a block of ", options.block_tokens,
           " tokens, which takes ", block, " bytes: got ", options.cache_bytes);
   return options.cache_bytes / block;
@@ -31,14 +34,13 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
                   .most_running = options.most_running,
                   .keeps_prefixes = options.keeps_prefixes,
                   .window = model.decoding_model().shape.window}),
-      runner_(model, blocks_, options.block_tokens, options.weights),
+      runner_(model, {blocks_, options.block_tokens, options.cache_dtype}, options.weights),
       most_guesses_(options.guesses) {
   require(options.guesses >= 0, "engine", "tokens that are guessed must not be negative: got ", options.guesses);
   require(!options.draft || options.guesses > 0, "engine", "a draft model guesses one token or more: got guesses 0");
   if (options.draft)
     drafts_.emplace(*options.draft, runner_.shape().vocabulary,
-                    DraftModel::Options{.blocks = blocks_,
-                                        .block_tokens = options.block_tokens,
+                    DraftModel::Options{.cache = {blocks_, options.block_tokens, options.cache_dtype},
                                         .step_tokens = options.step_tokens,
                                         .most = options.guesses});
 }

@@ -26,11 +26,13 @@ namespace colossal::infer {
 
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  ///< of keys and values on a rank
-  int64_t block_tokens = 64;               ///< that a rank has of a block: a multiple of ops::kPageUnit
-  int64_t step_tokens = 512;               ///< of all requests in a step, at most
-  int64_t most_running = 256;              ///< requests that have blocks at a time
-  bool keeps_prefixes = true;              ///< what requests begin with alike is computed once
-  int64_t guesses = 0;                     ///< of a request's tokens in a step, at most; 0: none
+  /// Of what it holds: codes of 8 bits, kChar or kFloat8_e4m3fn (ops/page_codes.h); none: the model's
+  std::optional<at::ScalarType> cache_dtype{};
+  int64_t block_tokens = 64;   ///< that a rank has of a block: a multiple of ops::kPageUnit
+  int64_t step_tokens = 512;   ///< of all requests in a step, at most
+  int64_t most_running = 256;  ///< requests that have blocks at a time
+  bool keeps_prefixes = true;  ///< what requests begin with alike is computed once
+  int64_t guesses = 0;         ///< of a request's tokens in a step, at most; 0: none
   /// Who guesses: a smaller model of the same vocabulary and layout (draft_model.h), with a cache of as many tokens in
   /// the same cache_bytes; null: what was said before (ngram_lookup.h)
   distributed::DistributedModel* draft = nullptr;

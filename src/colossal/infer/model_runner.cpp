@@ -23,16 +23,18 @@ distributed::DistributedModel& checked(distributed::DistributedModel& model) {
 
 }  // namespace
 
-int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model) {
+int64_t ModelRunner::bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype) {
   const models::ModelShape& s = model.decoding_model().shape;
   const int64_t unit = ops::kPageUnit, padded = (s.head_dim + unit - 1) / unit * unit;
-  const auto item = static_cast<int64_t>(c10::elementSize(model.parameters().options().dtype));
-  return s.layers * s.kv_heads * (s.head_dim + padded) * item;
+  const auto item = static_cast<int64_t>(c10::elementSize(dtype.value_or(model.parameters().options().dtype)));
+  const int64_t scales = dtype ? 2 * static_cast<int64_t>(sizeof(float)) : 0;
+  return s.layers * s.kv_heads * ((s.head_dim + padded) * item + scales);
 }
 
-ModelRunner::ModelRunner(distributed::DistributedModel& model, int64_t blocks, int64_t block_tokens,
-                         run::StreamedWeights* weights)
-    : model_(checked(model)), cache_(model.make_paged_cache(blocks, block_tokens)), weights_(weights) {}
+ModelRunner::ModelRunner(distributed::DistributedModel& model, const Cache& cache, run::StreamedWeights* weights)
+    : model_(checked(model)),
+      cache_(model.make_paged_cache(cache.blocks, cache.block_tokens, cache.dtype)),
+      weights_(weights) {}
 
 at::Tensor ModelRunner::logits(const Scheduler& scheduler, const std::vector<Scheduler::Run>& step) {
   const at::NoGradGuard no_grad;

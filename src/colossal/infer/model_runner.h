@@ -1,6 +1,6 @@
 // Runs what a Scheduler says through a model: packed rows [1, T] of unequal sequences, with a paged cache.
 //
-//   infer::ModelRunner runner(model, scheduler.pool().blocks(), 64);
+//   infer::ModelRunner runner(model, {.blocks = scheduler.pool().blocks(), .block_tokens = 64}, nullptr);
 //   const auto step = scheduler.next();
 //   const at::Tensor logits = runner.logits(scheduler, step);    // a row for each place where a token is wanted
 #pragma once
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "colossal/distributed/distributed_model.h"
@@ -27,13 +28,15 @@ namespace colossal::infer {
 /// Thread safety: none.
 class ModelRunner {
  public:
+  struct Cache {
+    int64_t blocks, block_tokens;           ///< block_tokens: that a rank has of a block
+    std::optional<at::ScalarType> dtype{};  ///< of what it holds, int8 or e4m3 (ops/page_codes.h); none: the model's
+  };
   /// Of keys and values of a token in all layers of a rank, at most: each stage of a pipeline has some of them.
-  static int64_t bytes_of_token(distributed::DistributedModel& model);
+  static int64_t bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype = {});
 
-  /// `block_tokens`: that a rank has of a block. `weights`: the model's, where they come and go; or null.
-  /// Errors ("engine"): a model that continues no text.
-  ModelRunner(distributed::DistributedModel& model, int64_t blocks, int64_t block_tokens,
-              run::StreamedWeights* weights);
+  /// `weights`: the model's, where they come and go; or null. Errors ("engine"): a model that continues no text.
+  ModelRunner(distributed::DistributedModel& model, const Cache& cache, run::StreamedWeights* weights);
 
   /// [n, V], a row for what follows each run that is the last of its request, and behind it for each token proposed
   /// there. Errors: those of StreamedWeights::end_pass().

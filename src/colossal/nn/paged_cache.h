@@ -8,6 +8,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "colossal/nn/attention_cache.h"
@@ -27,9 +28,11 @@ class PagedCache final : public AttentionCache {
  public:
   /// Whether there is a kernel for attention to pages there.
   static bool serves(at::Device device, at::ScalarType dtype) { return ops::has_paged_attention(device, dtype); }
-  /// Of `ranks` ranks that share each sequence by pages, this one has every ranks-th, from the rank-th on.
-  PagedCache(int64_t pages, int64_t page_tokens, int64_t rank = 0, int64_t ranks = 1)
-      : count_(pages), page_tokens_(page_tokens), rank_(rank), ranks_(ranks) {}
+  /// Of `ranks` ranks that share each sequence by pages, this one has every ranks-th, from the rank-th on. `dtype`: of
+  /// what pages hold, codes of 8 bits (ops::make_pages); none: that of keys and values.
+  PagedCache(int64_t pages, int64_t page_tokens, int64_t rank = 0, int64_t ranks = 1,
+             std::optional<at::ScalarType> dtype = {})
+      : count_(pages), page_tokens_(page_tokens), rank_(rank), ranks_(ranks), dtype_(dtype) {}
   /// One that has taken a sequence, with pages for `capacity` tokens.
   static std::unique_ptr<PagedCache> of_one_sequence(int64_t capacity);
   void take(std::vector<ops::PagedSequence> sequences);
@@ -41,6 +44,7 @@ class PagedCache final : public AttentionCache {
   std::vector<int64_t> added(const Step& step, int64_t tokens) const;
 
   int64_t count_, page_tokens_, rank_, ranks_;
+  std::optional<at::ScalarType> dtype_;
   std::vector<ops::PagedSequence> sequences_;
   std::vector<int64_t> lengths_;
   std::vector<ops::Pages> layers_;  // without pages where the rank has none

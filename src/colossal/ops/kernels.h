@@ -199,13 +199,18 @@ struct AttentionTask {
   HeadView<T> dq, dk, dv;
 };
 
+/// In what pages hold keys and values: numbers of the model's dtype, or codes of 8 bits with a scale a token and head.
+enum class PageCodes { None, Int8, Fp8 };
+
 /// Keys and values in pages, and how queries meet them; see paged_attention.h.
 template <class T>
 struct PagedTask {
   using W = WideOf<T>;
   int64_t heads, kv_heads, size, padded;  ///< padded: row length of values
   int64_t page;                           ///< tokens of a page
-  const T *k, *v;                         ///< [pages, kv_heads, size, page], [pages, kv_heads, page, padded]
+  PageCodes codes;
+  const void *k, *v;                 ///< [pages, kv_heads, size, page], [pages, kv_heads, page, padded]: T or codes
+  const float *k_scales, *v_scales;  ///< of codes: [pages, kv_heads, page]
   const T* q;
   int64_t q_token, q_head;  ///< strides, elements
   T* out;                   ///< [tokens, heads, size], or null: `wide` and `log_sums`

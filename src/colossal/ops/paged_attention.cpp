@@ -9,6 +9,7 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/lazy_zeros.h"
+#include "colossal/ops/page_codes.h"
 #include "colossal/ops/paged_attention_reference.h"
 #include "colossal/ops/paged_positions.h"
 #include "colossal/ops/parallel.h"
@@ -17,24 +18,59 @@
 namespace colossal::ops {
 namespace {
 
-bool has_kernel_for(const Pages& pages) { return has_paged_attention(pages.k.device(), pages.k.scalar_type()); }
+bool has_kernel_for(const at::Tensor& tokens) { return has_paged_attention(tokens.device(), tokens.scalar_type()); }
+
+PageCodes codes_of(const Pages& pages) {
+  return !pages.has_codes() ? PageCodes::None : pages.k.scalar_type() == at::kChar ? PageCodes::Int8 : PageCodes::Fp8;
+}
 
 PagePositions places_of(const Pages& pages, const PagedSequence& s) {
   return {pages.tokens(), s.first_page, s.page_stride};
 }
 
+/// What a step brings of keys or values, [T, N_kv, D], and of codes their scales [T, N_kv].
+struct PagedTokens {
+  at::Tensor numbers, scales;
+};
+
+PagedTokens tokens_for(const Pages& pages, const at::Tensor& x) {
+  if (!pages.has_codes()) return {x.contiguous(), {}};
+  CodedTokens coded = encode_tokens(x, pages.k.scalar_type());
+  return {coded.codes.contiguous(), coded.scales.contiguous()};
+}
+
+/// A head of `count` tokens from `first` of the step on; T: of pages, or a byte for codes.
 template <class T>
-void write_head(const Pages& pages, const PagedSequence& s, const T* k, const T* v, int64_t token_stride, int64_t count,
-                int64_t head) {
-  const int64_t tokens = pages.tokens(), size = pages.size, padded = pages.v.size(3);
+void write_head(const Pages& pages, const PagedSequence& s, const PagedTokens& k, const PagedTokens& v, int64_t first,
+                int64_t count, int64_t head) {
+  const int64_t tokens = pages.tokens(), size = pages.size, padded = pages.v.size(3), heads = pages.kv_heads();
   const PagePositions places = places_of(pages, s);
-  for (int64_t t = 0; t < count; ++t, k += token_stride, v += token_stride) {
+  for (int64_t t = 0; t < count; ++t) {
     if (!places.has(s.held + t)) continue;
-    const int64_t key = places.keys_before(s.held + t), page = s.pages[key / tokens] * pages.kv_heads() + head;
+    const int64_t key = places.keys_before(s.held + t), page = s.pages[key / tokens] * heads + head;
+    const int64_t from = (first + t) * heads + head;
+    const T *key_from = pointer<T>(k.numbers) + from * size, *value_from = pointer<T>(v.numbers) + from * size;
     T* keys = pointer<T>(pages.k) + page * size * tokens + key % tokens;
-    for (int64_t d = 0; d < size; ++d) keys[d * tokens] = k[d];
-    std::copy_n(v, size, pointer<T>(pages.v) + (page * tokens + key % tokens) * padded);
+    for (int64_t d = 0; d < size; ++d) keys[d * tokens] = key_from[d];
+    std::copy_n(value_from, size, pointer<T>(pages.v) + (page * tokens + key % tokens) * padded);
+    if (!pages.has_codes()) continue;
+    pointer<float>(pages.k_scales)[page * tokens + key % tokens] = pointer<float>(k.scales)[from];
+    pointer<float>(pages.v_scales)[page * tokens + key % tokens] = pointer<float>(v.scales)[from];
   }
+}
+
+template <class T>
+void write_heads(const Pages& pages, const std::vector<PagedSequence>& sequences, const PagedTokens& k,
+                 const PagedTokens& v, const std::vector<int64_t>& lengths) {
+  constexpr int64_t kGrain = 8;  // heads of a token are a few hundred numbers
+  const int64_t heads = pages.kv_heads();
+  parallel_for(0, heads, k.numbers.size(0) > kGrain ? 1 : heads, [&](int64_t from, int64_t to) {
+    for (int64_t head = from; head < to; ++head) {
+      int64_t first = 0;
+      for (size_t i = 0; i < sequences.size(); first += lengths[i++])
+        write_head<T>(pages, sequences[i], k, v, first, lengths[i], head);
+    }
+  });
 }
 
 struct PagedBatch {
@@ -145,8 +181,11 @@ void attend(const at::Tensor& q, const PagedBatch& batch, const PagedMask& mask,
         pages.size,
         pages.v.size(3),
         pages.tokens(),
-        pointer<T>(pages.k),
-        pointer<T>(pages.v),
+        codes_of(pages),
+        pages.k.const_data_ptr(),
+        pages.v.const_data_ptr(),
+        pointer<float>(pages.k_scales),
+        pointer<float>(pages.v_scales),
         pointer<T>(queries),
         queries.stride(0),
         queries.stride(1),
@@ -182,33 +221,29 @@ Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, 
           " tokens: got ", tokens);
   const int64_t padded = (size + kPageUnit - 1) / kPageUnit * kPageUnit;
   // Zeros, not anything: a score that nobody looks at is computed all the same.
-  const auto made = [&](at::IntArrayRef shape) {
-    return options.device().is_cpu() ? lazy_zeros(shape, options) : at::zeros(shape, options);
+  const auto made = [](at::IntArrayRef shape, const at::TensorOptions& of) {
+    return of.device().is_cpu() ? lazy_zeros(shape, of) : at::zeros(shape, of);
   };
-  return {made({count, kv_heads, size, tokens}), made({count, kv_heads, tokens, padded}), size};
+  Pages pages{made({count, kv_heads, size, tokens}, options), made({count, kv_heads, tokens, padded}, options), size};
+  const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
+  if (type == at::kChar || type == at::kFloat8_e4m3fn) {
+    const at::TensorOptions scales = options.dtype(at::kFloat);
+    pages.k_scales = made({count, kv_heads, tokens}, scales), pages.v_scales = made({count, kv_heads, tokens}, scales);
+  }
+  return pages;
 }
 
 void write_pages(Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& k, const at::Tensor& v,
                  const std::vector<int64_t>& lengths) {
-  if (!has_kernel_for(pages)) return write_pages_reference(pages, sequences, k, v, lengths);
+  if (!has_kernel_for(k)) return write_pages_reference(pages, sequences, k, v, lengths);
   check_paged_tokens(pages, sequences, k, lengths);
   check_paged_tokens(pages, sequences, v, lengths);
   const int64_t heads = pages.kv_heads();
   require(k.size(1) == heads && v.size(1) == heads, "paged_attention", "keys and values must have the pages' ", heads,
           " heads: got ", k.size(1), " and ", v.size(1));
-  const at::Tensor keys = k.contiguous(), values = v.contiguous();
-  constexpr int64_t kGrain = 8;  // heads of a token are a few hundred numbers
-  with_element_type(keys, [&](auto element) {
-    using T = decltype(element);
-    parallel_for(0, heads, k.size(0) > kGrain ? 1 : heads, [&](int64_t from, int64_t to) {
-      for (int64_t head = from; head < to; ++head) {
-        int64_t first = head * pages.size;
-        for (size_t i = 0; i < sequences.size(); first += lengths[i++] * heads * pages.size)
-          write_head<T>(pages, sequences[i], pointer<T>(keys) + first, pointer<T>(values) + first, heads * pages.size,
-                        lengths[i], head);
-      }
-    });
-  });
+  const PagedTokens keys = tokens_for(pages, k), values = tokens_for(pages, v);
+  if (pages.has_codes()) return write_heads<uint8_t>(pages, sequences, keys, values, lengths);
+  with_element_type(k, [&](auto element) { write_heads<decltype(element)>(pages, sequences, keys, values, lengths); });
 }
 
 at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::vector<PagedSequence>& sequences,
@@ -218,8 +253,7 @@ at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::v
     require(s.first_page == 0 && s.page_stride == 1, "paged_attention",
             "attention needs all pages of a sequence: got a part of them, from page ", s.first_page, " on, each ",
             s.page_stride, "; use partial_paged_attention");
-  if (!has_kernel_for(pages))
-    return paged_attention_reference(q, pages, sequences, lengths, mask).out.to(q.scalar_type());
+  if (!has_kernel_for(q)) return paged_attention_reference(q, pages, sequences, lengths, mask).out.to(q.scalar_type());
   const at::Tensor out = at::empty({q.size(0), q.size(1), pages.size}, q.options().requires_grad(false));
   attend(q, {pages, sequences, lengths, reach_of(mask)}, mask, out, {});
   return out;
@@ -228,7 +262,7 @@ at::Tensor paged_attention(const at::Tensor& q, const Pages& pages, const std::v
 PartialAttention partial_paged_attention(const at::Tensor& q, const Pages& pages,
                                          const std::vector<PagedSequence>& sequences,
                                          const std::vector<int64_t>& lengths, const PagedMask& mask) {
-  if (!has_kernel_for(pages)) return paged_attention_reference(q, pages, sequences, lengths, mask);
+  if (!has_kernel_for(q)) return paged_attention_reference(q, pages, sequences, lengths, mask);
   check_paged_tokens(pages, sequences, q, lengths);
   const auto wide = q.options().requires_grad(false).dtype(wide_type(q));
   PartialAttention part{at::empty({q.size(0), q.size(1), pages.size}, wide), at::empty({q.size(0), q.size(1)}, wide)};

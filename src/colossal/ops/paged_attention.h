@@ -24,16 +24,20 @@ struct Pages {
   at::Tensor k;      ///< [pages, N_kv, D, tokens]
   at::Tensor v;      ///< [pages, N_kv, tokens, D padded to kPageUnit]
   int64_t size = 0;  ///< D
+  at::Tensor k_scales{},
+      v_scales{};  ///< of codes: fp32 [pages, N_kv, tokens], by which those of a token are multiplied
 
   int64_t count() const { return k.size(0); }
   int64_t kv_heads() const { return k.size(1); }
   int64_t tokens() const { return k.size(3); }  ///< of a page
+  bool has_codes() const { return k_scales.defined(); }
 };
 
 /// Of our kernel: CPU; fp64, fp32, bf16. Elsewhere the functions here are those of paged_attention_reference.h.
 bool has_paged_attention(at::Device device, at::ScalarType dtype);
 
 /// Zeros, which take memory where tokens are written (ops/lazy_zeros.h).
+/// Of the dtype of `options`; int8 or e4m3: codes with scales (page_codes.h), for tokens of any dtype.
 /// Errors ("paged_attention"): pages whose tokens are no multiple of kPageUnit.
 Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options);
 

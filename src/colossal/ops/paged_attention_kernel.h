@@ -27,6 +27,11 @@ constexpr int64_t whole_lines(int64_t elements) {
   return (elements + kLine - 1) / kLine * kLine;
 }
 
+/// A code of 8 bits of floating point, e4m3.
+struct Fp8Code {
+  uint8_t bits;
+};
+
 /// What rows have of some keys: their values by weights relative to the largest score, that score, the sum of weights,
 /// which is 0 where a row sees none of them.
 template <class T>
@@ -62,15 +67,57 @@ int64_t paged_scratch(const PagedTask<T>& a) {
   return whole_lines<WideOf<T>>(most_paged_rows(a) * a.size) + most_paged_rows(a) * kPagedKeys + 2 * paged_state(a);
 }
 
+template <class W>
+struct PagedBytes {
+  typedef int8_t Signed __attribute__((vector_size(kLanes<W>)));
+  typedef uint8_t Unsigned __attribute__((vector_size(kLanes<W>)));
+};
+
+/// Numbers of a page as they are computed with: a vector of them.
+template <class W, class P>
+inline Vec<W> page_vector(const P* p) {
+  return load(p, Whole{});
+}
+template <class W>
+inline Vec<W> page_vector(const int8_t* p) {
+  typename PagedBytes<W>::Signed codes;
+  __builtin_memcpy(&codes, p, sizeof codes);
+  return __builtin_convertvector(codes, Vec<W>);
+}
+/// 8 bits of floating point, e4m3: the exponent is moved to its place in W. Where it is 0 a leading bit is put before
+/// the mantissa, and its value taken again: no number is subnormal on the way.
+template <class W>
+inline Vec<W> page_vector(const Fp8Code* p) {
+  using I = typename Simd<W>::Integers;
+  constexpr int kMantissa = sizeof(W) == 4 ? 23 : 52, kBias = sizeof(W) == 4 ? 127 : 1023;
+  typename PagedBytes<W>::Unsigned bytes;
+  __builtin_memcpy(&bytes, p, sizeof bytes);
+  const I codes = __builtin_convertvector(bytes, I), magnitude = codes & 0x7F;
+  const auto is_small = magnitude < 8;
+  const I origin = I{} + (static_cast<decltype(I{}[0] + 0)>(kBias - 7) << kMantissa);
+  const I normal = is_small ? magnitude + 8 : magnitude;
+  const Vec<W> value = (Vec<W>)((normal << (kMantissa - 3)) + origin);
+  const Vec<W> exact = is_small ? value - static_cast<W>(0x1p-6) : value;
+  return codes > 0x7F ? -exact : exact;
+}
+
+/// A number for each key, of the scales that their pages have.
+template <class W>
+inline void scale_paged(int64_t rows, int64_t count, const float* const* scales, W* numbers) {
+  for (int64_t j = 0; j < count; ++j) {
+    const W scale = static_cast<W>(*scales[j]);
+    for (int64_t i = 0; i < rows; ++i) numbers[i * kPagedKeys + j] *= scale;
+  }
+}
+
 // scores[Rows, V vectors] = q k of the vectors of keys that begin at `k`, features `stride` apart.
-template <class T, int Rows, int V>
-inline void score_part(const WideOf<T>* q, int64_t size, const T* const* k, int64_t stride, WideOf<T>* scores) {
-  using W = WideOf<T>;
+template <class W, class P, int Rows, int V>
+inline void score_part(const W* q, int64_t size, const P* const* k, int64_t stride, W* scores) {
   Vec<W> sums[Rows][V] = {};
   for (int64_t d = 0; d < size; ++d) {
     Vec<W> keys[V];
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) keys[v] = load(k[v] + d * stride, Whole{});
+    for (int v = 0; v < V; ++v) keys[v] = page_vector<W>(k[v] + d * stride);
 #pragma GCC unroll 6
     for (int i = 0; i < Rows; ++i) {
       const Vec<W> number = splat<W>(q[i * size + d]);
@@ -85,10 +132,9 @@ inline void score_part(const WideOf<T>* q, int64_t size, const T* const* k, int6
 }
 
 // sums[Rows, V vectors] += weights[Rows, count] values of these keys.
-template <class T, int Rows, int V>
-inline void value_part(const WideOf<T>* weights, const T* const* values, int64_t count, int64_t feature,
-                       WideOf<T>* sums, int64_t stride) {
-  using W = WideOf<T>;
+template <class W, class P, int Rows, int V>
+inline void value_part(const W* weights, const P* const* values, int64_t count, int64_t feature, W* sums,
+                       int64_t stride) {
   Vec<W> all[Rows][V];
 #pragma GCC unroll 6
   for (int i = 0; i < Rows; ++i)
@@ -97,7 +143,7 @@ inline void value_part(const WideOf<T>* weights, const T* const* values, int64_t
   for (int64_t j = 0; j < count; ++j) {
     Vec<W> value[V];
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) value[v] = load(values[j] + feature + v * kLanes<W>, Whole{});
+    for (int v = 0; v < V; ++v) value[v] = page_vector<W>(values[j] + feature + v * kLanes<W>);
 #pragma GCC unroll 6
     for (int i = 0; i < Rows; ++i) {
       const Vec<W> weight = splat<W>(weights[i * kPagedKeys + j]);
@@ -198,9 +244,11 @@ void take_paged_queries(const PagedRows<T>& rows, WideOf<T>* q) {
 }
 
 // `state` becomes what the rows have of the keys of a part.
-template <class T>
-void attend_to_part(const PagedRows<T>& rows, int64_t part, const PagedMemory<T>& memory, const PagedState<T>& state) {
+template <class P, class T>
+void attend_to_part_of(const PagedRows<T>& rows, int64_t part, const PagedMemory<T>& memory,
+                       const PagedState<T>& state) {
   using W = WideOf<T>;
+  constexpr bool kHasCodes = !std::is_same_v<P, T>;
   const PagedTask<T>& a = rows.a;
   for (int64_t i = 0; i < rows.count(); ++i) state.largest[i] = -static_cast<W>(__builtin_inf()), state.total[i] = 0;
   for (int64_t d = 0; d < rows.count() * a.padded; ++d) state.sums[d] = 0;
@@ -209,24 +257,43 @@ void attend_to_part(const PagedRows<T>& rows, int64_t part, const PagedMemory<T>
   for (int64_t tile = (from > part * kPagedPart ? from : part * kPagedPart) / kPagedKeys * kPagedKeys; tile < last;
        tile += kPagedKeys) {
     const int64_t count = last - tile < kPagedKeys ? last - tile : kPagedKeys;
-    const T *keys[kPagedKeys], *values[kPagedKeys];  // the first of vectors; of each
+    const P *keys[kPagedKeys], *values[kPagedKeys];  // the first of vectors; of each
+    const float *key_scales[kPagedKeys], *value_scales[kPagedKeys];
     const int64_t vectors = (count + kLanes<W> - 1) / kLanes<W>;
     const auto page_of = [&](int64_t key) { return rows.s.table[key / a.page] * a.kv_heads + rows.kv_head; };
     for (int64_t v = 0; v < vectors; ++v) {
       const int64_t key = tile + v * kLanes<W>;
-      keys[v] = a.k + page_of(key) * a.size * a.page + key % a.page;
+      keys[v] = static_cast<const P*>(a.k) + page_of(key) * a.size * a.page + key % a.page;
     }
-    for (int64_t j = 0; j < count; ++j) values[j] = a.v + (page_of(tile + j) * a.page + (tile + j) % a.page) * a.padded;
+    for (int64_t j = 0; j < count; ++j) {
+      const int64_t place = page_of(tile + j) * a.page + (tile + j) % a.page;
+      values[j] = static_cast<const P*>(a.v) + place * a.padded;
+      if constexpr (kHasCodes) key_scales[j] = a.k_scales + place, value_scales[j] = a.v_scales + place;
+    }
     for_paged_parts(rows.count(), vectors, [&](int64_t row, auto r, int64_t v, auto width) {
-      score_part<T, decltype(r)::value, decltype(width)::value>(memory.q + row * a.size, a.size, keys + v, a.page,
-                                                                memory.scores + row * kPagedKeys + v * kLanes<W>);
+      score_part<W, P, decltype(r)::value, decltype(width)::value>(memory.q + row * a.size, a.size, keys + v, a.page,
+                                                                   memory.scores + row * kPagedKeys + v * kLanes<W>);
     });
+    if constexpr (kHasCodes) scale_paged<W>(rows.count(), count, key_scales, memory.scores);
     paged_weights(rows, tile, count, memory.scores, state);
+    if constexpr (kHasCodes) scale_paged<W>(rows.count(), count, value_scales, memory.scores);
     for_paged_parts(rows.count(), a.padded / kLanes<W>, [&](int64_t row, auto r, int64_t v, auto width) {
-      value_part<T, decltype(r)::value, decltype(width)::value>(memory.scores + row * kPagedKeys, values, count,
-                                                                v * kLanes<W>,
-                                                                state.sums + row * a.padded + v * kLanes<W>, a.padded);
+      value_part<W, P, decltype(r)::value, decltype(width)::value>(
+          memory.scores + row * kPagedKeys, values, count, v * kLanes<W>, state.sums + row * a.padded + v * kLanes<W>,
+          a.padded);
     });
+  }
+}
+
+template <class T>
+void attend_to_part(const PagedRows<T>& rows, int64_t part, const PagedMemory<T>& memory, const PagedState<T>& state) {
+  switch (rows.a.codes) {
+    case PageCodes::None:
+      return attend_to_part_of<T>(rows, part, memory, state);
+    case PageCodes::Int8:
+      return attend_to_part_of<int8_t>(rows, part, memory, state);
+    case PageCodes::Fp8:
+      return attend_to_part_of<Fp8Code>(rows, part, memory, state);
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
+#include "colossal/ops/page_codes.h"
 #include "colossal/ops/paged_positions.h"
 #include "colossal/ops/soft_cap.h"
 
@@ -51,7 +52,8 @@ PagePositions positions_of(const Pages& pages, const PagedSequence& s) {
 /// Keys [S, N_kv, D, K] and values [S, N_kv, K, D] of a group, K = those of the pages of the longest sequence, and
 /// where they stand: [S, K].
 struct GatheredPages {
-  GatheredPages(const Pages& pages, const std::vector<PagedSequence>& sequences, const PagedGroup& group) {
+  GatheredPages(const Pages& pages, const std::vector<PagedSequence>& sequences, const PagedGroup& group,
+                at::ScalarType wide) {
     const int64_t tokens = pages.tokens();
     const auto count = static_cast<int64_t>(group.sequences.size());
     int64_t most = 0;
@@ -68,10 +70,15 @@ struct GatheredPages {
     }
     const at::Tensor ids = numbers_there(table, pages);
     const auto gathered = [&](const at::Tensor& x) {
-      return x.index_select(0, ids).unflatten(0, {count, most}).to(wide_type(x));
+      return x.index_select(0, ids).unflatten(0, {count, most}).to(wide);
     };
-    k = gathered(pages.k).permute({0, 2, 3, 1, 4}).flatten(3);
-    v = gathered(pages.v.narrow(3, 0, pages.size)).permute({0, 2, 1, 3, 4}).flatten(2, 3);
+    k = gathered(pages.k), v = gathered(pages.v.narrow(3, 0, pages.size));
+    if (pages.has_codes()) {
+      k.mul_(gathered(pages.k_scales).unsqueeze(3));
+      v.mul_(gathered(pages.v_scales).unsqueeze(4));
+    }
+    k = k.permute({0, 2, 3, 1, 4}).flatten(3);
+    v = v.permute({0, 2, 1, 3, 4}).flatten(2, 3);
     positions = numbers_there(places, pages).unflatten(0, {count, most * tokens});
   }
   at::Tensor k, v, positions;
@@ -104,9 +111,10 @@ PartialAttention attend(const at::Tensor& q, const at::Tensor& positions, const 
 
 void check_paged_tokens(const Pages& pages, const std::vector<PagedSequence>& sequences, const at::Tensor& tokens,
                         const std::vector<int64_t>& lengths) {
-  require(tokens.scalar_type() == pages.k.scalar_type() && tokens.device() == pages.k.device(), "paged_attention",
-          "pages and tokens must be of one dtype on one device: got ", toString(tokens.scalar_type()), " on ",
-          tokens.device().str(), " and pages of ", toString(pages.k.scalar_type()), " on ", pages.k.device().str());
+  require((pages.has_codes() || tokens.scalar_type() == pages.k.scalar_type()) && tokens.device() == pages.k.device(),
+          "paged_attention", "pages and tokens must be of one dtype on one device: got ",
+          toString(tokens.scalar_type()), " on ", tokens.device().str(), " and pages of ",
+          toString(pages.k.scalar_type()), " on ", pages.k.device().str());
   require(lengths.size() == sequences.size() && tokens.dim() == 3 && tokens.size(2) == pages.size &&
               std::accumulate(lengths.begin(), lengths.end(), int64_t{0}) == tokens.size(0),
           "paged_attention", "tokens must be [T, heads, ", pages.size, "] with a length for each of ", sequences.size(),
@@ -148,8 +156,17 @@ void write_pages_reference(Pages& pages, const std::vector<PagedSequence>& seque
   if (rows.empty()) return;
   const at::Tensor own = numbers_there(rows, pages);
   const c10::List<std::optional<at::Tensor>> places{numbers_there(page, pages), numbers_there(slot, pages)};
-  pages.k.permute({0, 3, 1, 2}).index_put_(places, k.index_select(0, own));
-  pages.v.narrow(3, 0, pages.size).transpose(1, 2).index_put_(places, v.index_select(0, own));
+  const auto put = [&](const at::Tensor& where, const at::Tensor& where_scales, const at::Tensor& x) {
+    if (!pages.has_codes()) {
+      where.index_put_(places, x);
+      return;
+    }
+    const CodedTokens coded = encode_tokens(x, pages.k.scalar_type());
+    where.view(at::kByte).index_put_(places, coded.codes.view(at::kByte));
+    where_scales.transpose(1, 2).index_put_(places, coded.scales);
+  };
+  put(pages.k.permute({0, 3, 1, 2}), pages.k_scales, k.index_select(0, own));
+  put(pages.v.narrow(3, 0, pages.size).transpose(1, 2), pages.v_scales, v.index_select(0, own));
 }
 
 PartialAttention paged_attention_reference(const at::Tensor& q, const Pages& pages,
@@ -173,7 +190,7 @@ PartialAttention paged_attention_reference(const at::Tensor& q, const Pages& pag
     const std::vector<int64_t> each{static_cast<int64_t>(group.sequences.size()), group.queries};
     const at::Tensor queries = q.index_select(0, own).to(wide.dtype()).unflatten(0, each).unflatten(2, {kv_heads, -1});
     const PartialAttention part = attend(queries.permute({0, 2, 3, 1, 4}), numbers_there(positions, pages).view(each),
-                                         GatheredPages(pages, sequences, group), mask);
+                                         GatheredPages(pages, sequences, group, wide_type(q)), mask);
     // [S, N_kv, G, L, ..] -> [S L, N, ..]
     all.out.index_copy_(0, own, part.out.permute({0, 3, 1, 2, 4}).flatten(2, 3).flatten(0, 1));
     all.log_sums.index_copy_(0, own, part.log_sums.permute({0, 3, 1, 2}).flatten(2, 3).flatten(0, 1));
