@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
@@ -180,6 +182,122 @@ TEST_P(Engine, SaysInEveryLayoutWhatAModelWithoutACacheSays) {
       EXPECT_EQ(got, want) << "layout " << i;
     });
   }
+}
+
+/// What a model says that sees the whole text anew for every token, of which the middle goes where it gets too long.
+Tokens endless(distributed::DistributedModel& model, const Request& request, int64_t longest) {
+  const at::NoGradGuard no_grad;
+  Sampler sampler(request.sampling);
+  Tokens text = request.prompt, answer;
+  while (static_cast<int64_t>(answer.size()) < request.max_tokens) {
+    const int64_t part = (longest - request.sinks + 1) / 2;
+    while (static_cast<int64_t>(text.size()) > longest)
+      text.erase(text.begin() + request.sinks, text.begin() + request.sinks + part);
+    const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
+    const at::Tensor logits = model.everywhere(
+        {ids, {.positions = at::arange(ids.size(1)).unsqueeze(0)}},
+        [&](int, const at::Tensor& hidden, const nn::Step& step) {
+          return model.decoding_model().head->logits(hidden.select(1, -1), step)[0];
+        },
+        at::Tensor());
+    answer.push_back(sampler.next(logits));
+    text.push_back(answer.back());
+  }
+  return answer;
+}
+
+TEST_P(Engine, TextsWithSinksHaveNoEnd) {
+  with_model({}, at::kDouble, [&](distributed::DistributedModel& model, bool) {
+    const int64_t block = 2 * bytes_of_block(model, 16);  // of fp64
+    for (const int64_t longest : {32, 16}) {
+      std::vector<Request> requests;
+      std::vector<Tokens> want;
+      for (int64_t i = 0; i < 6; ++i) {
+        Request request{.max_tokens = 50, .sinks = std::min<int64_t>(3 * i, longest / 2 - 1)};
+        for (int64_t t = 0; t < 3 + 9 * i; ++t) request.prompt.push_back(60 + t % 5);
+        if (i % 2) request.sampling = {.temperature = 0.7, .seed = i};
+        for (int64_t token = 60; i > 2 && token < 64; ++token) request.sampling.logit_bias[token] = 1000;
+        want.push_back(endless(model, request, longest));
+        requests.push_back(std::move(request));
+      }
+      for (const int64_t guesses : {0, 5}) {
+        infer::Engine tight(
+            model, {.cache_bytes = longest / 16 * block, .block_tokens = 16, .step_tokens = 9, .guesses = guesses});
+        EXPECT_EQ(answers_of(tight, requests), want) << longest << " " << guesses;
+        infer::Engine roomy(
+            model, {.cache_bytes = 40 * block, .block_tokens = 16, .most_length = longest, .guesses = guesses});
+        EXPECT_EQ(answers_of(roomy, requests), want) << longest << " " << guesses;
+        if (guesses > 0) EXPECT_GT(roomy.guesses().accepted, 0);
+      }
+      infer::Engine drafted(
+          model,
+          {.cache_bytes = 40 * block, .block_tokens = 16, .most_length = longest, .guesses = 3, .draft = &model});
+      const std::vector<Tokens> answers = answers_of(drafted, requests);
+      for (size_t i = 0; i < 6; i += 2) EXPECT_EQ(answers[i], want[i]) << longest;
+      EXPECT_EQ(drafted.guesses().accepted, drafted.guesses().proposed);
+    }
+    EXPECT_THAT(test::thrown_message([&] {
+                  infer::Engine(model, {.cache_bytes = block, .block_tokens = 16}).add({.prompt = {65}, .sinks = 8});
+                }),
+                testing::HasSubstr("less than half"));
+  });
+}
+
+TEST_P(Engine, LimitsAreKept) {
+  with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
+    infer::Engine engine(model, {.cache_bytes = 1 << 21, .block_tokens = 16, .most_waiting = 2, .most_length = 10});
+    engine.add({.prompt = {65, 66}, .max_tokens = 100});
+    engine.add({.prompt = {65, 67}, .max_tokens = 100});
+    EXPECT_THAT(test::thrown_message([&] { engine.add({.prompt = {65}}); }), testing::HasSubstr("the queue is full"));
+    EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.most_length = 3}).add({.prompt = Tokens(4, 65)}); }),
+                testing::HasSubstr("got 4 tokens, 3 positions"));
+    EXPECT_EQ(engine.step().size(), 2U);
+    engine.add({.prompt = {65}, .max_tokens = 1});  // nobody waits any more
+    std::map<int64_t, std::pair<int64_t, Ended>> told;
+    for (; engine.has_work();)
+      for (const infer::Engine::Event& event : engine.step()) {
+        ++told[event.id].first;
+        told[event.id].second = event.ended;
+      }
+    EXPECT_EQ(told.at(0), std::pair(int64_t{8}, Ended::AtPositions));  // 2 and 9, of which one came before, the last
+    EXPECT_EQ(told.at(2), std::pair(int64_t{1}, Ended::AtLength));     // unread
+  });
+}
+
+TEST_P(Engine, CancelledAtAnyMomentNobodyElseNotices) {
+  const std::vector<Request> requests = some_requests(12, 6);
+  with_model({}, {}, [&](distributed::DistributedModel& model, bool) {
+    const std::vector<Tokens> want = alone(model, requests);
+    int64_t cancelled = 0;
+    for (unsigned seed = 1; seed < 6; ++seed) {
+      std::mt19937 draw(seed);
+      infer::Engine engine(model, {.cache_bytes = 4 * bytes_of_block(model, 16),
+                                   .block_tokens = 16,
+                                   .step_tokens = 9,
+                                   .guesses = seed % 2 ? 3 : 0});
+      std::map<int64_t, Tokens> running;
+      for (const Request& request : requests) running[engine.add(request)];
+      std::set<int64_t> gone;
+      while (engine.has_work()) {
+        for (const infer::Engine::Event& event : engine.step()) {
+          EXPECT_EQ(event.ended == Ended::Cancelled, gone.erase(event.id) == 1);
+          if (event.token >= 0) running.at(event.id).push_back(event.token);
+          if (event.ended == Ended::No || event.ended == Ended::Cancelled) continue;
+          EXPECT_EQ(running.at(event.id), want[static_cast<size_t>(event.id)]);
+          running.erase(event.id);
+        }
+        if (running.empty() || draw() % 2) continue;
+        const auto one = std::next(running.begin(), static_cast<int64_t>(draw() % running.size()));
+        if (want[static_cast<size_t>(one->first)].empty()) continue;  // it ends with no token, of which is not yet told
+        engine.cancel(one->first);
+        gone.insert(one->first);
+        running.erase(one);
+        ++cancelled;
+      }
+      EXPECT_TRUE(gone.empty());
+    }
+    EXPECT_GT(cancelled, 10);
+  });
 }
 
 TEST_P(Engine, EndsAsAsked) {

@@ -105,7 +105,7 @@ TEST(Scheduler, ServesEverybody) {
                                    .keeps_prefixes = round % 2 == 0};
     Scheduler scheduler(options);
     std::map<int64_t, int64_t> left, held;  // tokens still to make; seen
-    int64_t next = 0;
+    int64_t next = 0, begun = 0;
     for (int step = 0; left.size() > 0 || next < 12; ++step) {
       ASSERT_LT(step, 5000);
       if (next < 12 && draw() % 2) {
@@ -122,6 +122,9 @@ TEST(Scheduler, ServesEverybody) {
         const bool continues = run.first == held[run.id];
         const bool begins_again = scheduler.counts().prompt_tokens > before.prompt_tokens;
         ASSERT_TRUE(continues || begins_again) << "request " << run.id << " at " << run.first;
+        // nobody begins before who came earlier
+        ASSERT_LE(run.id, begun);
+        begun = std::max(begun, run.id + 1);
         tokens += run.count;
         held[run.id] = run.first + run.count;
         ASSERT_EQ(run.is_last, held[run.id] == static_cast<int64_t>(scheduler.tokens(run.id).size()));
@@ -213,13 +216,24 @@ TEST(Scheduler, EveryTokenFindsWhatItLooksAt) {
           if (!goes_on) break;
           ++accepted;
         }
-        if (left[run.id] == 0 || draw() % 40 == 0) {
+        if (left[run.id] == 0) {
           scheduler.remove(run.id);
           left.erase(run.id);
           continue;
         }
         scheduler.accept(run.id, accepted);
+        const auto length = static_cast<int64_t>(scheduler.tokens(run.id).size());
+        if (draw() % 20 == 0) {
+          const int64_t first = pick(0, length - 1);
+          scheduler.cut(run.id, first, pick(0, length - 1 - first));
+        }
         scheduler.propose(run.id, Tokens(static_cast<size_t>(std::min(pick(0, 3), left[run.id] - 1)), 5));
+      }
+      // anybody may go at any time, one that waits too
+      if (!left.empty() && draw() % 40 == 0) {
+        const int64_t id = std::next(left.begin(), pick(0, static_cast<int64_t>(left.size()) - 1))->first;
+        scheduler.remove(id);
+        left.erase(id);
       }
     }
     EXPECT_FALSE(scheduler.has_work());

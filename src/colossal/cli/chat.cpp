@@ -145,6 +145,7 @@ int chat(const Arguments& arguments, const models::Registry* models) {
   add_engine_options(app, r.model, r.engine);
   infer::SamplingOptions& sampling = r.conversation.sampling;
   app.add_option("--system", r.conversation.system, "the first message, from the system");
+  add_sinks(app, r.conversation.sinks);
   app.add_option("--max-tokens", r.conversation.max_tokens, "of an answer, at most")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);

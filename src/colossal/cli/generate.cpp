@@ -27,7 +27,7 @@ struct Request {
   PromptLine line;  ///< the prompt, and what all prompts of a file have in common
 };
 
-/// Of a text whose tokens are guessed, or whose cache is of codes.
+/// Of a text whose tokens are guessed, whose cache is of codes, or that goes on beyond the model's positions.
 void generate_by_engine(const Request& request, const LoadedModel& loaded, const std::vector<int64_t>& prompt,
                         std::shared_ptr<infer::TokenConstraint> constraint, const std::function<bool(int64_t)>& emit) {
   const run::SavedModel& saved = loaded.saved;
@@ -36,6 +36,7 @@ void generate_by_engine(const Request& request, const LoadedModel& loaded, const
               .max_tokens = request.line.max_tokens,
               .end_ids = saved.end_ids,
               .sampling = request.line.sampling,
+              .sinks = request.line.sinks,
               .constraint = std::move(constraint)});
   while (engine.has_work())
     for (const infer::Engine::Event& event : engine.step())
@@ -68,7 +69,8 @@ int generate_as_rank(const Request& request, const LoadedModel& loaded) {
   };
   const std::shared_ptr<infer::TokenConstraint> constraint =
       infer::json_constraints(line.json_schema, "the schema", *saved.tokenizer, saved.end_ids)();
-  const bool asks_for_engine = request.engine.guesses > 0 || loaded.draft || request.engine.cache_dtype;
+  const bool asks_for_engine =
+      request.engine.guesses > 0 || loaded.draft || request.engine.cache_dtype || line.sinks >= 0;
   if (asks_for_engine && !answers)
     generate_by_engine(request, loaded, prompt, constraint, emit);
   else
@@ -95,6 +97,7 @@ int generate(const Arguments& arguments, const models::Registry* models) {
   app.add_option("--prompts", r.prompts,
                  "file of texts to continue, one a line, or .jsonl with \"prompt\" and options of its own; they run "
                  "together, and an object of JSON is printed for each, in their order");
+  add_sinks(app, r.line.sinks);
   app.add_option("--max-tokens", r.line.max_tokens, "new tokens at most")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);

@@ -109,6 +109,7 @@ void generate_prompts(const run::SavedModel& saved, const std::vector<PromptLine
     request.end_ids = saved.end_ids;
     request.sampling = line.sampling;
     request.log_probabilities = line.log_probabilities;
+    request.sinks = line.sinks;
     request.constraint = constraint();
     try {
       engine.add(request);

@@ -134,6 +134,13 @@ void add_engine_options(CLI::App& app, ModelOptions& model, infer::EngineOptions
                  "are the same");
 }
 
+void add_sinks(CLI::App& app, int64_t& sinks) {
+  app.add_option("--sinks", sinks,
+                 "go on where a text is longer than the model's positions or the cache: its first so many tokens stay "
+                 "and the newest ones; default: it ends there")
+      ->check(CLI::NonNegativeNumber);
+}
+
 void check_model_options(const ModelOptions& options) {
   options.layout.axes();
   require(options.quantize.empty() || !options.memory.has_tiers(), "quantize",

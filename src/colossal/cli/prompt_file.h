@@ -15,6 +15,7 @@ struct PromptLine {
   std::string prompt{};
   nlohmann::ordered_json id{};  ///< whatever the line says, to be said again with the answer; null: nothing
   int64_t max_tokens = 100;
+  int64_t sinks = -1;  ///< infer::Request::sinks; of all lines alike
   infer::SamplingOptions sampling{};
   std::vector<std::string> stops{};
   int64_t log_probabilities = -1;  ///< as infer::Request has them

@@ -35,6 +35,7 @@ Ended Conversation::answer(const std::string& said, const std::function<bool(con
   try {
     Request request{.prompt = ids(), .max_tokens = options_.max_tokens, .end_ids = end_ids_};
     request.sampling = options_.sampling;
+    request.sinks = options_.sinks;
     if (options_.constraint) request.constraint = options_.constraint();
     request.sampling.seed += answers_;
     tokens_ = static_cast<int64_t>(request.prompt.size());

@@ -19,6 +19,7 @@ namespace colossal::infer {
 
 struct ConversationOptions {
   std::string system{};                                                 ///< the first message, if any
+  int64_t sinks = -1;                                                   ///< as Request::sinks: of an endless one
   int64_t max_tokens = 1024;                                            ///< of an answer, at most
   SamplingOptions sampling{};                                           ///< answer i draws by its seed + i
   std::vector<std::string> stops{};                                     ///< strings that end an answer, left out of it

@@ -24,19 +24,29 @@ int64_t blocks_in(distributed::DistributedModel& model, const EngineOptions& opt
   return options.cache_bytes / block;
 }
 
+/// How many tokens of a text behind its sinks go so that it is no longer than `longest`: always as many at a time, half
+/// of those that are no sinks, so that texts which begin alike stay alike.
+int64_t surplus(int64_t length, int64_t longest, int64_t sinks) {
+  const int64_t part = (longest - sinks + 1) / 2;
+  return length <= longest ? 0 : (length - longest + part - 1) / part * part;
+}
+
 }  // namespace
 
 Engine::Engine(distributed::DistributedModel& model, const EngineOptions& options)
-    : blocks_(blocks_in(model, options)),
+    : options_(options),
+      blocks_(blocks_in(model, options)),
       scheduler_({.blocks = blocks_,
                   .block_tokens = options.block_tokens * model.cache_ranks(),
                   .step_tokens = options.step_tokens,
                   .most_running = options.most_running,
                   .keeps_prefixes = options.keeps_prefixes,
                   .window = model.decoding_model().shape.window}),
-      runner_(model, {blocks_, options.block_tokens, options.cache_dtype}, options.weights),
-      most_guesses_(options.guesses) {
+      runner_(model, {blocks_, options.block_tokens, options.cache_dtype}, options.weights) {
   require(options.guesses >= 0, "engine", "tokens that are guessed must not be negative: got ", options.guesses);
+  require(options.most_waiting >= 0 && options.most_length >= 0, "engine",
+          "limits must not be negative: got most_waiting ", options.most_waiting, ", most_length ",
+          options.most_length);
   require(!options.draft || options.guesses > 0, "engine", "a draft model guesses one token or more: got guesses 0");
   if (options.draft)
     drafts_.emplace(*options.draft, runner_.shape().vocabulary,
@@ -47,30 +57,42 @@ Engine::Engine(distributed::DistributedModel& model, const EngineOptions& option
 
 int64_t Engine::add(const Request& request) {
   const models::ModelShape& shape = runner_.shape();
-  const auto length = static_cast<int64_t>(request.prompt.size());
-  require(length > 0, "engine", "a prompt must hold a token");
-  // Where a token depends on the length of its text, it would on those beside it in a step, and on chunks.
-  const bool is_even = shape.even_positions == 0 || shape.even_positions >= shape.positions;
-  const int64_t positions = is_even ? shape.positions : shape.even_positions;
-  require(length <= positions, "engine", "a prompt must fit the model's positions: got ", length, " tokens, ",
-          positions, " positions",
-          is_even ? "" : " before its frequencies depend on the length of a text: give it alone, as one prompt");
+  require(options_.most_waiting == 0 || scheduler_.waiting() < options_.most_waiting, "engine",
+          "the queue is full: ", options_.most_waiting, " requests wait; ask again later");
+  require(!request.prompt.empty(), "engine", "a prompt must hold a token");
   for (const int64_t id : request.prompt)
     require(id >= 0 && id < shape.vocabulary, "engine", "prompt ids must lie in the model's vocabulary of ",
             shape.vocabulary, ": got ", id);
-  // The last new token is not read again, so it needs no position.
-  const int64_t most_new = std::min(std::max<int64_t>(request.max_tokens, 0), positions - length + 1);
   for (const auto& [biased, bias] : request.sampling.logit_bias)
     require(biased < shape.vocabulary, "sampling", "a logit bias must be of a token of the vocabulary of ",
             shape.vocabulary, ": got ", biased);
-  Running running{request, Sampler(request.sampling, request.prompt), most_new};
+  // Where a token depends on the length of its text, it would on those beside it in a step, and on chunks.
+  const bool is_even = shape.even_positions == 0 || shape.even_positions >= shape.positions;
+  int64_t longest = is_even ? shape.positions : shape.even_positions;
+  if (options_.most_length > 0) longest = std::min(longest, options_.most_length);
+  int64_t most_new = std::max<int64_t>(request.max_tokens, 0);
+  std::vector<int64_t> prompt = request.prompt;
+  if (request.sinks >= 0) {
+    if (shape.window == 0) longest = std::min(longest, blocks_ * scheduler_.pool().block_tokens());
+    require(2 * (request.sinks + 1) <= longest, "engine", "sinks must be less than half of a text of ", longest,
+            " tokens: got ", request.sinks);
+    const auto first = prompt.begin() + request.sinks;
+    prompt.erase(first, first + surplus(static_cast<int64_t>(prompt.size()), longest, request.sinks));
+  }
+  const auto length = static_cast<int64_t>(prompt.size());
+  require(length <= longest, "engine", "a prompt must fit the model's positions: got ", length, " tokens, ", longest,
+          " positions",
+          is_even ? "" : " before its frequencies depend on the length of a text: give it alone, as one prompt");
+  // The last new token is not read again, so it needs no position.
+  if (request.sinks < 0) most_new = std::min(most_new, longest - length + 1);
+  Running running{request, Sampler(request.sampling, request.prompt), most_new, longest};
   const int64_t id = next_id_;
   if (most_new == 0) {
     ended_.push_back({id, -1, Ended::AtLength});
     return next_id_++;
   }
-  scheduler_.add(id, request.prompt, most_new - 1);
-  if (most_guesses_ > 0 && !drafts_) running.lookup.emplace(request.prompt, most_guesses_);
+  scheduler_.add(id, prompt, std::min(most_new - 1, longest - length));
+  if (options_.guesses > 0 && !drafts_) running.lookup.emplace(request.prompt, options_.guesses);
   running_.emplace(id, std::move(running));
   look_up(id);
   return next_id_++;
@@ -124,6 +146,7 @@ void Engine::advance_all(const Scheduler::Run& run, const at::Tensor& logits, st
   guesses_.proposed += run.proposed, guesses_.accepted += accepted;
   if (events.back().ended != Ended::No) return;
   scheduler_.accept(run.id, accepted);
+  shorten(run.id);
   Running& running = running_.at(run.id);
   if (running.lookup) {
     running.lookup->judge(run.proposed, accepted);
@@ -141,12 +164,27 @@ void Engine::expect(int64_t id, std::deque<DraftedToken> tokens) {
   running_.at(id).expected = std::move(tokens);
 }
 
-// As many as can all be drawn: each gives one more.
+// As many as can all be drawn and read: each gives one more.
+int64_t Engine::most_guesses_of(int64_t id) const {
+  const Running& running = running_.at(id);
+  const int64_t readable = running.longest - static_cast<int64_t>(scheduler_.tokens(id).size());
+  return std::min(readable, running.most_new - running.made - 1);
+}
+
+// No guess goes beyond the longest text, so with the token that does all of them were judged.
+void Engine::shorten(int64_t id) {
+  const Running& running = running_.at(id);
+  const auto length = static_cast<int64_t>(scheduler_.tokens(id).size());
+  if (running.request.sinks < 0 || length <= running.longest) return;
+  scheduler_.cut(id, running.request.sinks, surplus(length, running.longest, running.request.sinks));
+  if (drafts_) drafts_->forget(id);
+}
+
 void Engine::look_up(int64_t id) {
   Running& running = running_.at(id);
   if (!running.lookup) return;
   std::deque<DraftedToken> tokens;
-  for (const int64_t token : running.lookup->propose(running.most_new - running.made - 1)) tokens.push_back({token});
+  for (const int64_t token : running.lookup->propose(most_guesses_of(id))) tokens.push_back({token});
   expect(id, std::move(tokens));
 }
 
@@ -160,7 +198,7 @@ void Engine::write_drafts() {
     if (running.made > 0 && running.expected.empty())
       wishes.push_back({.id = id,
                         .tokens = scheduler_.tokens(id),
-                        .most = std::min(most_guesses_, running.most_new - running.made - 1),
+                        .most = std::min(options_.guesses, most_guesses_of(id)),
                         .sampler = running.sampler.for_draft(),
                         .constraint = constraint ? constraint->copy() : nullptr,
                         .end_ids = running.request.end_ids});

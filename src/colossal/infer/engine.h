@@ -31,6 +31,8 @@ struct EngineOptions {
   int64_t block_tokens = 64;   ///< that a rank has of a block: a multiple of ops::kPageUnit
   int64_t step_tokens = 512;   ///< of all requests in a step, at most
   int64_t most_running = 256;  ///< requests that have blocks at a time
+  int64_t most_waiting = 0;    ///< requests that wait for their first step; 0: any number
+  int64_t most_length = 0;     ///< tokens of a text, with its prompt; 0: as positions and cache allow
   bool keeps_prefixes = true;  ///< what requests begin with alike is computed once
   int64_t guesses = 0;         ///< of a request's tokens in a step, at most; 0: none
   /// Who guesses: a smaller model of the same vocabulary and layout (draft_model.h), with a cache of as many tokens in
@@ -52,6 +54,13 @@ struct EngineOptions {
 ///                many guesses there are, whatever room a step has for them.
 /// Positions:     those of the model; of one whose rotary frequencies depend on the length of a text those before they
 ///                do (models::ModelShape::even_positions), so that no request depends on those beside it.
+/// Order:         requests begin in the order in which they came. Who began goes on with every step; where blocks lack,
+///                the one that began last waits, before all that did not begin: nobody is overtaken.
+/// Endless texts: (Request::sinks) when a text is longer than positions, cache and most_length allow, tokens behind its
+///                sinks go and what is left is read again, as a text of its own. So it is answered as the model answers
+///                that text, whatever its positions are made of; moving keys instead, as in StreamingLLM
+///                (arXiv:2309.17453), is measured there by how near it comes to this. Cost: of an answer's token about
+///                one token of a prompt.
 /// Thread safety: none.
 class Engine {
  public:
@@ -70,8 +79,9 @@ class Engine {
   Engine(distributed::DistributedModel& model, const EngineOptions& options);
 
   /// Returns its id, counted from 0. Errors ("engine"): ids outside the vocabulary, an empty prompt, one longer than
-  ///                                   the model's positions, more tokens than the cache holds. ("sampling"): options,
-  ///                                   a bias of a token outside the vocabulary.
+  ///                                   the model's positions or most_length, more tokens than the cache holds, more
+  ///                                   sinks than half of a text, a queue that is full. ("sampling"): options, a bias
+  ///                                   of a token outside the vocabulary.
   int64_t add(const Request& request);
   /// Its blocks are free at once; an event says so with the next step. Errors ("engine"): an unknown id.
   void cancel(int64_t id);
@@ -89,6 +99,7 @@ class Engine {
     Request request;
     Sampler sampler;
     int64_t most_new;  // as positions allow
+    int64_t longest;   // text that can be read
     std::optional<NgramLookup> lookup{};
     int64_t made = 0;
     std::deque<DraftedToken> expected{};  // next; a token of -1: none, a token as without a draft
@@ -96,14 +107,16 @@ class Engine {
   Event advance(int64_t id, const at::Tensor& logits);
   void advance_all(const Scheduler::Run& run, const at::Tensor& logits, std::vector<Event>& events);
   void expect(int64_t id, std::deque<DraftedToken> tokens);
+  int64_t most_guesses_of(int64_t id) const;
   void look_up(int64_t id);
+  void shorten(int64_t id);
   void write_drafts();
 
+  EngineOptions options_;
   int64_t blocks_;
   Scheduler scheduler_;
   ModelRunner runner_;
   std::optional<DraftModel> drafts_;
-  int64_t most_guesses_;
   Guesses guesses_;
   std::map<int64_t, Running> running_;
   std::vector<Event> ended_;  // cancelled, or of no new tokens: not yet told

@@ -16,7 +16,10 @@ struct Request {
   int64_t max_tokens = 100;        ///< new ones at most
   std::vector<int64_t> end_ids{};  ///< any of which ends the text, and is no part of it
   SamplingOptions sampling{};
-  int64_t log_probabilities = -1;                 ///< told with each token: its own, and the so many best; -1: none
+  int64_t log_probabilities = -1;  ///< told with each token: its own, and the so many best; -1: none
+  /// Of a text that is longer than the engine's longest, the first so many tokens stay (attention sinks) and the newest
+  /// ones, about half of the others, and it goes on without an end; -1: it ends there
+  int64_t sinks = -1;
   std::shared_ptr<TokenConstraint> constraint{};  ///< of this request alone; null: any token
 };
 
@@ -33,7 +36,7 @@ enum class Ended {
   No,
   AtEnd,        ///< with an end id
   AtLength,     ///< after max_tokens
-  AtPositions,  ///< at the model's last position
+  AtPositions,  ///< at the model's last position, or the engine's (EngineOptions::most_length)
   AtStop,       ///< with a stop string, as whoever reads the text finds (answer_stream.h)
   Cancelled,
 };

@@ -170,6 +170,16 @@ void Scheduler::rewind(int64_t id, int64_t count) {
   give_back_behind(sequence, sequence.held);
 }
 
+void Scheduler::cut(int64_t id, int64_t first, int64_t count) {
+  Sequence& sequence = at(id);
+  const auto length = static_cast<int64_t>(sequence.tokens.size());
+  require(first >= 0 && count >= 0 && first + count < length, "engine", "request ", id, " has ", length,
+          " tokens, of which ", count, " from ", first, " on cannot go");
+  give_up(sequence);
+  sequence.tokens.erase(sequence.tokens.begin() + first, sequence.tokens.begin() + first + count);
+  if (std::find(running_.begin(), running_.end(), id) != running_.end()) begin(sequence);
+}
+
 void Scheduler::remove(int64_t id) {
   give_up(at(id));
   sequences_.erase(id);

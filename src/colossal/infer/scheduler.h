@@ -68,10 +68,14 @@ class Scheduler {
   /// that others find (SchedulerOptions::keeps_prefixes). With a window at most as many tokens may go as it is wider
   /// than what tokens look at. Errors ("engine"): an unknown id, more tokens than there are.
   void rewind(int64_t id, int64_t count);
+  /// Tokens [first, first + count) of a request are no more: those behind them move up and are read again. What was
+  /// proposed is forgotten. Errors ("engine"): an unknown id, tokens that are not there.
+  void cut(int64_t id, int64_t first, int64_t count);
   /// The request is no more. Errors ("engine"): an unknown id.
   void remove(int64_t id);
 
   bool has_work() const { return !waiting_.empty() || !running_.empty(); }
+  int64_t waiting() const { return static_cast<int64_t>(waiting_.size()); }
   const std::vector<int64_t>& tokens(int64_t id) const { return at(id).tokens; }
   /// Of all tokens of a request that are held. Of those that no token looks at any more any block is told.
   const std::vector<int32_t>& blocks(int64_t id) const { return at(id).blocks; }
