@@ -69,8 +69,9 @@ TEST_P(PackedWeights, StandForTheWeightsThatTheyWereMadeOf) {
   const auto distance = [&](const run::Loading& loading, int64_t* bytes = nullptr) {
     return ((logits(loading, bytes) - want).norm() / want.norm()).item<double>();
   };
-  const auto packed = [&](int64_t bits, at::ScalarType type = at::kFloat) {
-    return run::Loading{.tokenizer = "none", .dtype = type, .packing = nn::WeightPacking{.bits = bits, .group = 32}};
+  const auto packed = [&](int64_t bits, at::ScalarType type = at::kFloat, bool floating = false) {
+    const nn::WeightPacking packing{.bits = bits, .group = 32, .floating = floating};
+    return run::Loading{.tokenizer = "none", .dtype = type, .packing = packing};
   };
   int64_t bytes32 = 0, bytes16 = 0, bytes8 = 0, bytes4 = 0;
   const double fp32 = distance(packed(0), &bytes32), bf16 = distance(packed(0, at::kBFloat16), &bytes16);
@@ -87,6 +88,13 @@ TEST_P(PackedWeights, StandForTheWeightsThatTheyWereMadeOf) {
   EXPECT_GE(bytes8 * 64, bytes32 * 17);  // 32 codes and a scale of 2 bytes in place of 128 bytes,
   EXPECT_LE(bytes8 * 64, bytes32 * 18);  // and what fills the last group
   EXPECT_LT(bytes4, bytes8);
+  // 8 bits of floating point have 4 of them for each number's own size: they are off by a part in 16, as those of 4 bits
+  // that are nearly the largest of their group, and nearer where they are small.
+  int64_t bytes_fp8 = 0;
+  const double fp8 = distance(packed(8, at::kFloat, true), &bytes_fp8);
+  EXPECT_LT(2 * eight, fp8);
+  EXPECT_LT(fp8, four);
+  EXPECT_LT(bytes_fp8, bytes8);  // a scale of 4 bytes an output, instead of 2 for 32 inputs
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, PackedWeights, testing::Values("gpt2-tiny", "llama-tiny"),

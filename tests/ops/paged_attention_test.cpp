@@ -11,8 +11,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/attention.h"
-#include "colossal/ops/page_codes.h"
 #include "colossal/ops/paged_attention_reference.h"
+#include "colossal/ops/row_codes.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::paged_attention_test {
@@ -141,7 +141,7 @@ TEST(PagedAttention, EqualsAttentionOfEachSequence) {
 }
 
 at::Tensor through_codes(const at::Tensor& x, at::ScalarType codes) {
-  const CodedTokens coded = encode_tokens(x, codes);
+  const RowCodes coded = encode_rows(x, codes);
   return coded.codes.to(at::kDouble) * coded.scales.unsqueeze(-1);
 }
 

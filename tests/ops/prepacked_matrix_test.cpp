@@ -5,6 +5,7 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/prepacked_kernels.h"
+#include "colossal/ops/row_codes.h"
 #include "ops/compare.h"
 
 namespace colossal::ops::prepacked_matrix_test {
@@ -54,6 +55,28 @@ TEST(PrepackedMatrix, MultipliesNumbers) {
     const at::Tensor y = narrow.multiply_by(kernels, x.to(at::kBFloat16), bias);
     EXPECT_EQ(y.scalar_type(), at::kBFloat16);
     expect_close(y, expected(at::kBFloat16), at::kBFloat16, inputs, std::string(kernels.name));
+  });
+}
+
+// Every code of 8 bits of floating point, subnormal ones too: an output has them all, its largest being 448.
+TEST(PrepackedMatrix, MultipliesFp8) {
+  const at::Tensor codes =
+      at::arange(256, at::kInt).to(at::kByte).view(at::kFloat8_e4m3fn).to(at::kFloat).nan_to_num(0);
+  for (const PrepackedKernels* kernels : runnable_prepacked_kernels()) {
+    const auto all = PrepackedMatrix::of(codes.expand({40, 256}), PackedType::Fp8);
+    EXPECT_TRUE(at::equal(all.multiply_by(*kernels, at::eye(256)), codes.unsqueeze(1).expand({256, 40})))
+        << kernels->name;
+  }
+  for_kernels_and_sizes([](const PrepackedKernels& kernels, int64_t rows, int64_t outputs) {
+    const int64_t inputs = 131;
+    const at::Tensor w = random({outputs, inputs}, 1) * random({outputs, 1}, 9).exp(), x = random({rows, inputs}, 2);
+    const at::Tensor bias = random({outputs}, 3);
+    const auto matrix = PrepackedMatrix::of(w, PackedType::Fp8);
+    EXPECT_EQ(matrix.bytes(), (outputs + 31) / 32 * 32 * (inputs + 4));
+    const RowCodes rounded = encode_rows(w, at::kFloat8_e4m3fn);
+    const at::Tensor near = rounded.codes.to(at::kDouble) * rounded.scales.unsqueeze(-1);
+    expect_close(matrix.multiply_by(kernels, x, bias), at::mm(x.to(at::kDouble), near.t()) + bias.to(at::kDouble),
+                 at::kFloat, inputs, std::string(kernels.name));
   });
 }
 
@@ -107,9 +130,10 @@ TEST(PrepackedMatrix, MultipliesRoundedWeights) {
 TEST(PrepackedMatrix, RowsDoNotSeeOneAnother) {
   const int64_t inputs = 264;
   const at::Tensor w = random({70, inputs}, 1), x = random({30, inputs}, 2);
-  std::vector<PrepackedMatrix> packed{
-      PrepackedMatrix::of(w, PackedType::Float), PrepackedMatrix::of(w, PackedType::Bf16),
-      PrepackedMatrix(round_to_codes(w, {.bits = 8})), PrepackedMatrix(round_to_codes(w, {.bits = 4, .minima = true}))};
+  std::vector<PrepackedMatrix> packed{PrepackedMatrix::of(w, PackedType::Float),
+                                      PrepackedMatrix::of(w, PackedType::Bf16), PrepackedMatrix::of(w, PackedType::Fp8),
+                                      PrepackedMatrix(round_to_codes(w, {.bits = 8})),
+                                      PrepackedMatrix(round_to_codes(w, {.bits = 4, .minima = true}))};
   for (const PrepackedKernels* kernels : runnable_prepacked_kernels())
     for (const PrepackedMatrix& matrix : packed) {
       const at::Tensor together = matrix.multiply_by(*kernels, x);
@@ -148,6 +172,7 @@ TEST(PrepackedMatrix, RefusesWhatDoesNotFit) {
   EXPECT_THROW(matrix.multiply(random({2, 16}, 2), random({4}, 3)), Error);
   EXPECT_THROW(PrepackedMatrix::of(random({5}, 1), PackedType::Float), Error);
   EXPECT_THROW(PrepackedMatrix::of(random({5, 16}, 1), PackedType::Int8), Error);
+  EXPECT_THROW(PrepackedMatrix::of(at::full({5, 16}, std::numeric_limits<float>::infinity()), PackedType::Fp8), Error);
 }
 
 TEST(GroupCodes, RoundToTheNearest) {

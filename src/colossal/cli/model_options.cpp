@@ -48,10 +48,12 @@ void add_precision(CLI::App& app, ModelOptions& options) {
   app.add_option("--precision,--precision.mode", options.precision.mode,
                  "of weights and activations; default: that of the run's masters, or fp32")
       ->check(CLI::IsMember({"fp64", "fp32", "bf16", "fp16"}));
-  app.add_option("--quantize", options.quantize,
-                 "codes of weights, each group of inputs rounded by itself while they are loaded; default: none")
-      ->check(CLI::IsMember({"int8", "int4"}));
-  app.add_option("--group", options.group, "quantize: inputs that share a scale, a multiple of 8")
+  app.add_option(
+         "--quantize", options.quantize,
+         "codes of weights, rounded while they are loaded: int8 and int4 each group of inputs by itself, fp8 (e4m3) "
+         "each output; default: none")
+      ->check(CLI::IsMember({"int8", "int4", "fp8"}));
+  app.add_option("--group", options.group, "quantize: inputs that share a scale of int8 and int4, a multiple of 8")
       ->capture_default_str();
 }
 
@@ -82,8 +84,8 @@ void check_draft(const text::Tokenizer& own, const text::Tokenizer& draft) {
 run::Loading loading_of(const ModelOptions& options) {
   run::Loading loading{.tokenizer = options.tokenizer, .memory = options.memory};
   if (!options.precision.mode.empty()) loading.dtype = options.precision.dtype();
-  const int64_t bits = options.quantize == "int8" ? 8 : options.quantize == "int4" ? 4 : 0;
-  loading.packing = {.bits = bits, .group = options.group};
+  const int64_t bits = options.quantize.empty() ? 0 : options.quantize == "int4" ? 4 : 8;
+  loading.packing = {.bits = bits, .group = options.group, .floating = options.quantize == "fp8"};
   return loading;
 }
 

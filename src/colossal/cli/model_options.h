@@ -28,7 +28,7 @@ struct ModelOptions {
   int64_t timeout = 300;  ///< seconds
   distributed::ParallelConfig layout;
   run::PrecisionConfig precision{.mode = ""};  ///< empty: the model's own
-  std::string quantize;                        ///< int8, int4; empty: weights are not rounded
+  std::string quantize;                        ///< int8, int4, fp8; empty: weights are not rounded
   int64_t group = 128;
   run::MemoryConfig memory;
   std::string draft;  ///< as `from`, of a smaller model that guesses; empty: none

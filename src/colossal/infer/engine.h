@@ -26,7 +26,7 @@ namespace colossal::infer {
 
 struct EngineOptions {
   int64_t cache_bytes = int64_t{1} << 30;  ///< of keys and values on a rank
-  /// Of what it holds: codes of 8 bits, kChar or kFloat8_e4m3fn (ops/page_codes.h); none: the model's
+  /// Of what it holds: codes of 8 bits, kChar or kFloat8_e4m3fn (ops/row_codes.h); none: the model's
   std::optional<at::ScalarType> cache_dtype{};
   int64_t block_tokens = 64;   ///< that a rank has of a block: a multiple of ops::kPageUnit
   int64_t step_tokens = 512;   ///< of all requests in a step, at most

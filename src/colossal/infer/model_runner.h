@@ -30,7 +30,7 @@ class ModelRunner {
  public:
   struct Cache {
     int64_t blocks, block_tokens;           ///< block_tokens: that a rank has of a block
-    std::optional<at::ScalarType> dtype{};  ///< of what it holds, int8 or e4m3 (ops/page_codes.h); none: the model's
+    std::optional<at::ScalarType> dtype{};  ///< of what it holds, int8 or e4m3 (ops/row_codes.h); none: the model's
   };
   /// Of keys and values of a token in all layers of a rank, at most: each stage of a pipeline has some of them.
   static int64_t bytes_of_token(distributed::DistributedModel& model, std::optional<at::ScalarType> dtype = {});

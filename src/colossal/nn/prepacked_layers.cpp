@@ -41,6 +41,8 @@ bool has_products(const at::Tensor& weight) {
 PrepackedLayers::PrepackedLayers(const WeightPacking& packing) : packing_(packing) {
   require(packing.bits == 0 || packing.bits == 8 || packing.bits == 4, "quantization",
           "codes of weights must have 8 or 4 bits: got ", packing.bits);
+  require(!packing.floating || packing.bits == 8, "quantization", "codes of floating point have 8 bits: got ",
+          packing.bits);
   require(packing.group >= 8 && packing.group % 8 == 0, "quantization",
           "groups must be of a multiple of 8 inputs: got ", packing.group);
 }
@@ -85,6 +87,8 @@ void PrepackedLayers::pack(Parameter& parameter) {
   if (packing_.bits == 0) {
     const bool narrow = value.scalar_type() == at::kBFloat16;
     *found->second = ops::PrepackedMatrix::of(value, narrow ? ops::PackedType::Bf16 : ops::PackedType::Float);
+  } else if (packing_.floating) {
+    *found->second = ops::PrepackedMatrix::of(value, ops::PackedType::Fp8);
   } else {
     const int64_t bits = parameter.hidden_matrix ? packing_.bits : 8;
     *found->second = ops::PrepackedMatrix(ops::round_to_codes(value, {.bits = bits, .group = packing_.group}));

@@ -23,6 +23,7 @@ namespace colossal::nn {
 struct WeightPacking {
   int64_t bits = 0;     ///< of codes, 8 or 4: each group rounded to nearest (ops::round_to_codes); 0: the model's dtype
   int64_t group = 128;  ///< inputs that share a scale
+  bool floating = false;  ///< of 8 bits: floating point (e4m3) with a scale an output, whatever the group
 };
 
 /// Numbers:       those of ops::PrepackedMatrix: what a token is multiplied to does not depend on the tokens beside it.

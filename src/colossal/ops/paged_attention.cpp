@@ -9,10 +9,10 @@
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
 #include "colossal/ops/lazy_zeros.h"
-#include "colossal/ops/page_codes.h"
 #include "colossal/ops/paged_attention_reference.h"
 #include "colossal/ops/paged_positions.h"
 #include "colossal/ops/parallel.h"
+#include "colossal/ops/row_codes.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -35,7 +35,7 @@ struct PagedTokens {
 
 PagedTokens tokens_for(const Pages& pages, const at::Tensor& x) {
   if (!pages.has_codes()) return {x.contiguous(), {}};
-  CodedTokens coded = encode_tokens(x, pages.k.scalar_type());
+  RowCodes coded = encode_rows(x, pages.k.scalar_type());
   return {coded.codes.contiguous(), coded.scales.contiguous()};
 }
 

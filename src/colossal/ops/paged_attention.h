@@ -37,7 +37,7 @@ struct Pages {
 bool has_paged_attention(at::Device device, at::ScalarType dtype);
 
 /// Zeros, which take memory where tokens are written (ops/lazy_zeros.h).
-/// Of the dtype of `options`; int8 or e4m3: codes with scales (page_codes.h), for tokens of any dtype.
+/// Of the dtype of `options`; int8 or e4m3: codes with scales (row_codes.h), for tokens of any dtype.
 /// Errors ("paged_attention"): pages whose tokens are no multiple of kPageUnit.
 Pages make_pages(int64_t count, int64_t tokens, int64_t kv_heads, int64_t size, const at::TensorOptions& options);
 

@@ -10,8 +10,8 @@
 
 #include "colossal/base/error.h"
 #include "colossal/ops/dispatch.h"
-#include "colossal/ops/page_codes.h"
 #include "colossal/ops/paged_positions.h"
+#include "colossal/ops/row_codes.h"
 #include "colossal/ops/soft_cap.h"
 
 namespace colossal::ops {
@@ -161,7 +161,7 @@ void write_pages_reference(Pages& pages, const std::vector<PagedSequence>& seque
       where.index_put_(places, x);
       return;
     }
-    const CodedTokens coded = encode_tokens(x, pages.k.scalar_type());
+    const RowCodes coded = encode_rows(x, pages.k.scalar_type());
     where.view(at::kByte).index_put_(places, coded.codes.view(at::kByte));
     where_scales.transpose(1, 2).index_put_(places, coded.scales);
   };

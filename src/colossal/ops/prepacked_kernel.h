@@ -77,6 +77,7 @@ inline void write_panel(const PanelProduct& p, int64_t rows, PanelSums& sums) {
 // One number a lane.
 struct Single {
   using Stored = float;
+  using Weight = float;
   static constexpr int64_t kInputs = 1;
   Vec<float> value;
   static Single weights(const float* p) { return {load(p, Whole{})}; }
@@ -84,9 +85,26 @@ struct Single {
   static Vec<float> add(Vec<float> sum, Single a, Single b) { return sum + b.value * a.value; }
 };
 
+// One number a lane, of a weight in 8 bits of floating point (e4m3): its exponent and mantissa as those of fp32, then
+// times what their exponents' origins differ by. Its subnormal numbers are so on the way; few weights are that small.
+struct SingleFp8 {
+  using Stored = float;
+  using Weight = int8_t;
+  static constexpr int64_t kInputs = 1;
+  Vec<float> value;
+  static SingleFp8 weights(const int8_t* p) {
+    typedef int8_t Bytes __attribute__((vector_size(kLanes<float>)));
+    const Ints codes = __builtin_convertvector(load_bytes<Bytes>(p), Ints);  // with copies of the sign before
+    return {(Vec<float>)((codes << 20) & static_cast<int32_t>(0x87F00000u)) * 0x1p120f};
+  }
+  static SingleFp8 number(const float* p) { return {splat<float>(*p)}; }
+  static Vec<float> add(Vec<float> sum, SingleFp8 a, SingleFp8 b) { return sum + b.value * a.value; }
+};
+
 // Two neighbours of bf16 a lane, products added in fp32.
 struct Pairs {
   using Stored = uint32_t;
+  using Weight = uint32_t;
   static constexpr int64_t kInputs = 2;
 #if defined(__AVX512BF16__)
   __m512bh bits;
@@ -108,7 +126,7 @@ struct Pairs {
 };
 
 template <class Number, int Rows, int Vectors>
-inline void numbers_part(const typename Number::Stored* x, int64_t pitch, const typename Number::Stored* w,
+inline void numbers_part(const typename Number::Stored* x, int64_t pitch, const typename Number::Weight* w,
                          int64_t count, float (*out)[kOutputs]) {
   Vec<float> sums[Rows][Vectors] = {};
   for (int64_t k = 0; k < count; ++k) {
@@ -131,12 +149,18 @@ inline void numbers_part(const typename Number::Stored* x, int64_t pitch, const 
 template <class Number>
 void multiply_numbers(const PanelProduct& p, int64_t rows) {
   using Stored = typename Number::Stored;
+  using Weight = typename Number::Weight;
   PanelSums sums;
   for_parts(rows, [&](int64_t row, auto count, int first, auto vectors) {
     numbers_part<Number, decltype(count)::value, decltype(vectors)::value>(
-        static_cast<const Stored*>(p.tile) + row, rows, static_cast<const Stored*>(p.panel) + first * kLanes<float>,
+        static_cast<const Stored*>(p.tile) + row, rows, static_cast<const Weight*>(p.panel) + first * kLanes<float>,
         p.inputs / Number::kInputs, reinterpret_cast<float (*)[kOutputs]>(&sums.of[row][first * kLanes<float>]));
   });
+  if constexpr (std::is_same_v<Number, SingleFp8>) {
+    const auto* scales = reinterpret_cast<const float*>(static_cast<const char*>(p.panel) + p.inputs * kOutputs);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int j = 0; j < kOutputs; ++j) sums.of[i][j] *= scales[j];
+  }
   write_panel(p, rows, sums);
 }
 
@@ -307,6 +331,7 @@ extern const PrepackedKernels COLOSSAL_PREPACKED;
 const PrepackedKernels COLOSSAL_PREPACKED{.name = COLOSSAL_PREPACKED_NAME,
                                           .multiply_float = multiply_numbers<Single>,
                                           .multiply_bf16 = multiply_numbers<Pairs>,
+                                          .multiply_fp8 = multiply_numbers<SingleFp8>,
                                           .multiply_int8 = multiply_codes<8>,
                                           .multiply_int4 = multiply_codes<4>,
                                           .encode_row = encode_row};

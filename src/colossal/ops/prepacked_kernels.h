@@ -7,6 +7,7 @@
 //
 //   Float   step 1   [in][32]
 //   Bf16    step 2   [in / 2][32][2]
+//   Fp8     step 1   [in][32] codes (e4m3), then 32 scales in fp32
 //   Int8    step 4   a group: [group / 4][32][4] codes, then 32 scales (and 32 minima) in binary16
 //   Int4    step 8   a group: [group / 8][32][4] bytes, inputs 0-3 in their lower halves, 4-7 in their upper ones, then
 //                    as Int8
@@ -32,7 +33,7 @@ struct PanelProduct {
   int64_t group = 0;    ///< codes: inputs that share a scale
   bool minima = false;  ///< codes: each group of an output has a minimum beside its scale
   const void* panel = nullptr;
-  const void* tile = nullptr;       ///< float, Bf16 or int8_t
+  const void* tile = nullptr;       ///< float (of Fp8 too), Bf16 or int8_t
   const float* scales = nullptr;    ///< codes: of the tile's, [groups][rows], times the factor of the weight's scales
   const int32_t* sums = nullptr;    ///< codes: of the tile's, [groups][rows]
   const float* bias = nullptr;      ///< [columns]; null: none
@@ -45,7 +46,7 @@ struct PrepackedKernels {
   std::string_view name;
   /// Rows [0, rows) of at most kTileRows.
   using Multiply = void (*)(const PanelProduct& product, int64_t rows);
-  Multiply multiply_float, multiply_bf16, multiply_int8, multiply_int4;
+  Multiply multiply_float, multiply_bf16, multiply_fp8, multiply_int8, multiply_int4;
   /// `inputs` numbers, a multiple of `group`, in codes of -127 to 127, a scale a group, and the groups' sums of codes.
   void (*encode_row)(const float* x, int64_t inputs, int64_t group, int8_t* codes, float* scales, int32_t* sums);
 };

@@ -11,6 +11,7 @@
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/prepacked_kernels.h"
 #include "colossal/ops/prepacked_rows.h"
+#include "colossal/ops/row_codes.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -63,6 +64,9 @@ PrepackedMatrix::PrepackedMatrix(PackedType type, int64_t outputs, int64_t input
     case PackedType::Bf16:
       padded_ = rounded_up(inputs, 2), panel_bytes_ = padded_ * kOutputs * 2;
       break;
+    case PackedType::Fp8:
+      padded_ = inputs, panel_bytes_ = (padded_ + sizeof(float)) * kOutputs;
+      break;
     default:
       padded_ = rounded_up(inputs, group);
       panel_bytes_ = padded_ / group * (group * kOutputs / (type == PackedType::Int8 ? 1 : 2) + half_bytes);
@@ -77,13 +81,17 @@ char* PrepackedMatrix::panel(int64_t index) const {
 }
 
 PrepackedMatrix PrepackedMatrix::of(const at::Tensor& weight, PackedType type) {
-  require(type == PackedType::Float || type == PackedType::Bf16, "prepacked",
-          "codes are packed from GroupCodes, numbers as Float or Bf16");
+  require(type == PackedType::Float || type == PackedType::Bf16 || type == PackedType::Fp8, "prepacked",
+          "codes are packed from GroupCodes, numbers as Float, Bf16 or Fp8");
   require(weight.is_cpu() && weight.dim() == 2 && weight.size(1) > 0 &&
               (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16),
           "prepacked", "weights must be fp32 or bf16 [out, in] of the CPU: got ", toString(weight.scalar_type()),
           " of ", weight.dim(), " dimensions");
   PrepackedMatrix packed(type, weight.size(0), weight.size(1), 0, false);
+  if (type == PackedType::Fp8) {
+    packed.put_fp8(weight);
+    return packed;
+  }
   const at::ScalarType dtype = type == PackedType::Float ? at::kFloat : at::kBFloat16;
   const int64_t units = packed.padded_ * c10::elementSize(dtype) / 4, missing = packed.padded_ - packed.inputs_;
   for_panels(packed.outputs_, [&](int64_t index) {
@@ -98,6 +106,21 @@ PrepackedMatrix PrepackedMatrix::of(const at::Tensor& weight, PackedType type) {
       for (int64_t n = 0; n < count; ++n) out[unit * kOutputs + n] = in[n * units + unit];
   });
   return packed;
+}
+
+void PrepackedMatrix::put_fp8(const at::Tensor& weight) {
+  const RowCodes rows = encode_rows(weight, at::kFloat8_e4m3fn);
+  const at::Tensor codes = rows.codes.contiguous(), scales = rows.scales.contiguous();
+  require(scales.isfinite().all().item<bool>(), "quantization", "weights must be finite");
+  const auto* code = static_cast<const char*>(codes.const_data_ptr());
+  for_panels(outputs_, [&](int64_t index) {
+    const int64_t first = index * kOutputs, count = std::min(kOutputs, outputs_ - first);
+    char* out = panel(index);
+    if (count < kOutputs) std::memset(out, 0, panel_bytes_);
+    for (int64_t k = 0; k < inputs_; ++k)
+      for (int64_t n = 0; n < count; ++n) out[k * kOutputs + n] = code[(first + n) * inputs_ + k];
+    std::memcpy(out + padded_ * kOutputs, scales.const_data_ptr<float>() + first, count * sizeof(float));
+  });
 }
 
 PrepackedMatrix::PrepackedMatrix(const GroupCodes& codes)
@@ -159,6 +182,7 @@ at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const a
                             scale_factor_, kernels);
   const auto multiply_tile = type_ == PackedType::Float  ? kernels.multiply_float
                              : type_ == PackedType::Bf16 ? kernels.multiply_bf16
+                             : type_ == PackedType::Fp8  ? kernels.multiply_fp8
                              : type_ == PackedType::Int8 ? kernels.multiply_int8
                                                          : kernels.multiply_int4;
   const float* biases = bias.defined() ? bias.const_data_ptr<float>() : nullptr;

@@ -10,7 +10,9 @@
 namespace colossal::ops {
 namespace {
 
-int64_t bytes_of_number(PackedType type) { return type == PackedType::Float ? 4 : type == PackedType::Bf16 ? 2 : 1; }
+bool is_wide(PackedType type) { return type == PackedType::Float || type == PackedType::Fp8; }
+
+int64_t bytes_of_number(PackedType type) { return is_wide(type) ? 4 : type == PackedType::Bf16 ? 2 : 1; }
 
 // Rows of [inputs] units -> [inputs][rows]: a unit is what a lane of the kernels takes at a time.
 template <class Unit>
@@ -49,7 +51,7 @@ void PrepackedRows::fill(int64_t tile, const float* x, float factor, const Prepa
   std::vector<uint32_t> lanes(padded);  // of bf16 pairs, of codes four in a lane
   for (int64_t r = 0; r < rows; ++r) {
     const float* numbers = x + r * inputs_.inputs;
-    if (inputs_.type == PackedType::Float) {
+    if (is_wide(inputs_.type)) {
       lay_out(numbers, padded, r, rows, out);
       continue;
     }

@@ -1,4 +1,4 @@
-#include "colossal/ops/page_codes.h"
+#include "colossal/ops/row_codes.h"
 
 #include <ATen/ATen.h>
 
@@ -7,11 +7,11 @@
 namespace colossal::ops {
 namespace {
 
-constexpr double kSmallest = 1e-30;  // a token of zeros has this for its largest number
+constexpr double kSmallest = 1e-30;  // a row of zeros has this for its largest number
 
 }  // namespace
 
-CodedTokens encode_tokens(const at::Tensor& x, at::ScalarType dtype) {
+RowCodes encode_rows(const at::Tensor& x, at::ScalarType dtype) {
   const at::Tensor numbers = x.to(at::kFloat);
   const double most = dtype == at::kChar ? 127 : largest(Fp8::E4m3);
   const at::Tensor scales = numbers.abs().amax(-1).clamp_min_(kSmallest).div_(most);
