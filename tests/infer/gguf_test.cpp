@@ -1,4 +1,6 @@
 // A model goes into a GGUF file and comes back: the same tokens, in every family, layout and budget.
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,6 +40,47 @@ TEST(Gguf, FilesContinueTextAsTheirModelsDo) {
     EXPECT_EQ(test::generated({folder / "a.gguf"}).tokens, wanted);
     EXPECT_EQ(test::generated({.from = folder / "a.gguf", .layout = {.tensor = {.size = 2}}}).tokens, wanted);
     EXPECT_EQ(test::generated({folder / "a.gguf", test::in_tiers(1 << 20, folder / "disk")}).tokens, wanted);
+  }
+}
+
+// Blocks of a file are multiplied with as they are: 8 or 4 bits and a scale of 2 bytes for 32 of them.
+TEST(Gguf, BlocksStayCodes) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  const auto loaded = [&](const std::string& file, int64_t tensor, bool packs, auto&& work) {
+    comm::run_ranks(static_cast<int>(tensor), [&](comm::World& world) {
+      const distributed::ParallelConfig layout{.tensor = {.size = tensor}};
+      comm::Mesh mesh(world, layout.axes());
+      run::Loading loading{.tokenizer = "none"};
+      if (packs) loading.packing.emplace();
+      work(run::load_model(folder / file, mesh, layout, at::kCPU, loading));
+    });
+  };
+  const auto logits = [&](const std::string& file, int64_t tensor, bool packs, int64_t* bytes = nullptr) {
+    at::Tensor all;
+    loaded(file, tensor, packs, [&](const run::SavedModel& saved) {
+      const at::NoGradGuard no_grad;
+      const auto cache = saved.model->make_cache(8);
+      const at::Tensor ids = at::arange(60, 68).unsqueeze(0);
+      const at::Tensor own =
+          saved.model->next_logits({ids, {.positions = at::arange(8).unsqueeze(0), .cache = cache.get()}});
+      if (bytes) *bytes = saved.packed->bytes();
+      all = own.clone();
+    });
+    return all;
+  };
+  int64_t wide = 0;
+  write_gguf(folder / "hf", folder / "f32.gguf", "f32");
+  logits("f32.gguf", 1, true, &wide);
+  for (const std::string type : {"q8_0", "q4_0"}) {
+    SCOPED_TRACE(type);
+    write_gguf(folder / "hf", folder / "a.gguf", type);
+    int64_t bytes = 0;
+    const at::Tensor want = logits("a.gguf", 1, false), got = logits("a.gguf", 1, true, &bytes);
+    // what is multiplied with them is rounded to 8 bits
+    EXPECT_LT(((got - want).norm() / want.norm()).item<double>(), 0.1);
+    EXPECT_LT(bytes * (type == "q8_0" ? 2 : 3), wide);  // rows of 172 are no whole blocks: a fifth of all stays F16
+    EXPECT_LT(((logits("a.gguf", 2, true) - got).norm() / got.norm()).item<double>(), 0.1);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "colossal/base/json_file.h"
 #include "colossal/base/mapped_file.h"
 #include "colossal/checkpoint/gguf_blocks.h"
+#include "colossal/checkpoint/gguf_codes.h"
 #include "colossal/checkpoint/gguf_rotary.h"
 
 namespace colossal::checkpoint {
@@ -57,6 +58,19 @@ at::Tensor GgufWeights::tensor(const std::string& name) const {
   const at::Tensor numbers = read(file_, *place.tensor);
   // Of 16 bits a sum would be rounded once more.
   return to_folder(place.change == GgufChange::OneMore ? numbers.to(at::kFloat) : numbers, place.change, heads_);
+}
+
+std::optional<ops::GroupCodes> GgufWeights::codes(const std::string& name) const {
+  const Place& place = places_.at(name);
+  const GgufTensor& tensor = *place.tensor;
+  if (tensor.shape.size() != 2 || place.change == GgufChange::Transposed || place.change == GgufChange::OneMore)
+    return std::nullopt;
+  std::optional<ops::GroupCodes> codes =
+      codes_of_gguf(*tensor.type, file_.bytes(tensor).data(), tensor.shape[0], tensor.shape[1]);
+  if (!codes) return codes;
+  for (at::Tensor* part : {&codes->codes, &codes->scales, &codes->minima})
+    if (part->defined()) *part = to_folder(*part, place.change, heads_);
+  return codes;
 }
 
 const GgufTensor* GgufWeights::raw(const std::string& name) const {
