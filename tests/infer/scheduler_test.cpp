@@ -122,8 +122,12 @@ TEST(Scheduler, ServesEverybody) {
         const bool continues = run.first == held[run.id];
         const bool begins_again = scheduler.counts().prompt_tokens > before.prompt_tokens;
         ASSERT_TRUE(continues || begins_again) << "request " << run.id << " at " << run.first;
-        // nobody begins before who came earlier
+        // nobody begins before who came earlier, nor before who gave up its blocks has some again
         ASSERT_LE(run.id, begun);
+        if (run.id == begun) {
+          for (const auto& [id, tokens] : left)
+            if (id < begun) ASSERT_FALSE(scheduler.blocks(id).empty()) << id << " waits, " << run.id << " begins";
+        }
         begun = std::max(begun, run.id + 1);
         tokens += run.count;
         held[run.id] = run.first + run.count;
