@@ -88,8 +88,8 @@ TEST_P(PackedWeights, StandForTheWeightsThatTheyWereMadeOf) {
   EXPECT_GE(bytes8 * 64, bytes32 * 17);  // 32 codes and a scale of 2 bytes in place of 128 bytes,
   EXPECT_LE(bytes8 * 64, bytes32 * 18);  // and what fills the last group
   EXPECT_LT(bytes4, bytes8);
-  // 8 bits of floating point have 4 of them for each number's own size: they are off by a part in 16, as those of 4 bits
-  // that are nearly the largest of their group, and nearer where they are small.
+  // 8 bits of floating point have 4 of them for each number's own size: they are off by a part in 16, as those of 4
+  // bits that are nearly the largest of their group, and nearer where they are small.
   int64_t bytes_fp8 = 0;
   const double fp8 = distance(packed(8, at::kFloat, true), &bytes_fp8);
   EXPECT_LT(2 * eight, fp8);

@@ -60,7 +60,7 @@ struct LoadedModel {
 
 /// Runs work() on every rank of the layout with the model loaded, the ranks started if no launcher did
 /// (cli/local_world.h). Returns the exit status. `models`: null for the built-in ones.
-/// Errors: those of run::load_model(); ranks that are not the layout's; ("draft") a draft model whose tokens are others.
+/// Errors: those of run::load_model(); ranks that are not the layout's; ("draft") a draft model of other tokens.
 int with_model(const ModelOptions& options, const std::string& command, const Arguments& arguments,
                const models::Registry* models, const std::function<int(const LoadedModel&)>& work);
 

@@ -66,8 +66,8 @@ void DraftModel::forget(int64_t id) {
   if (known_.erase(id) > 0) scheduler_.remove(id);
 }
 
-// Texts that want no draft now give way: those that gave up their blocks to others are not read again, and where that is
-// not enough, one of those that still have some. So whoever came first of those that want one gets it.
+// Texts that want no draft now give way: those that gave up their blocks to others are not read again, and where that
+// is not enough, one of those that still have some. So whoever came first of those that want one gets it.
 bool DraftModel::make_room(std::set<int64_t> needed, const std::vector<Scheduler::Run>& step) {
   for (const Scheduler::Run& run : step) needed.insert(run.id);
   std::vector<int64_t> others, without_blocks;

@@ -24,13 +24,15 @@ enum class PackedType { Float, Bf16, Fp8, Int8, Int4 };
 ///                fp32. Fp8: weights are rounded (row_codes.h); products and sums of x in fp32, then times the scale.
 ///                Codes: each group of a row of x becomes codes of 8 bits (-127 to 127) with a scale of its own;
 ///                products of codes are added exactly, groups in fp32.
-/// Memory:        Float 4 bytes a number, Bf16 2, Fp8 1 and 4 an output, codes bits / 8 and 2 bytes a group and output (4 with minima);
-///                outputs padded to 32, inputs to whole groups. In huge pages where the system has them.
+/// Memory:        Float 4 bytes a number, Bf16 2, Fp8 1 and 4 an output, codes bits / 8 and 2 bytes a group and output
+///                (4 with minima); outputs padded to 32, inputs to whole groups. In huge pages where the system has
+///                them.
 /// Thread safety: multiply() by any threads.
 class PrepackedMatrix {
  public:
   /// weight [out, in], fp32 or bf16 on the CPU; Float, Bf16 or Fp8. Cost: one pass.
-  /// Errors ("prepacked"): other shapes, dtypes, devices and types. ("quantization"): Fp8 of numbers that are not finite.
+  /// Errors ("prepacked"): other shapes, dtypes, devices and types. ("quantization"): Fp8 of numbers that are not
+  ///                       finite.
   static PrepackedMatrix of(const at::Tensor& weight, PackedType type);
   /// Errors ("prepacked"): those of GroupCodes::check().
   explicit PrepackedMatrix(const GroupCodes& codes);

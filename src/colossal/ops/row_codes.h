@@ -1,5 +1,5 @@
-// Rows of numbers in codes of 8 bits with a scale each: what a cache may hold of keys and values (paged_attention.h), and
-// weights in 8 bits of floating point (prepacked_matrix.h).
+// Rows of numbers in codes of 8 bits with a scale each: what a cache may hold of keys and values (paged_attention.h),
+// and weights in 8 bits of floating point (prepacked_matrix.h).
 //
 //   const RowCodes coded = encode_rows(k, at::kChar);           // k [T, N_kv, D]: a scale a token and head
 //   const at::Tensor near = coded.codes.to(at::kFloat) * coded.scales.unsqueeze(-1);
