@@ -4,6 +4,7 @@
 
 #include "colossal/comm/run_ranks.h"
 #include "colossal/distributed/distributed_model.h"
+#include "colossal/infer/engine.h"
 #include "colossal/infer/generate.h"
 #include "colossal/models/registry.h"
 #include "support/accelerator.h"
@@ -39,6 +40,44 @@ TEST_F(GenerationOnAccelerator, GivesTheTokensOfTheCpu) {
       if (test::has_accelerators_for(2))
         EXPECT_EQ(tokens(true, shape, split, sampling), want) << shape.architecture->name << ", tensor 2";
     }
+}
+
+/// What an engine answers to texts of several lengths, with a draft of the same model and a cache of `cache_dtype`.
+std::vector<std::vector<int64_t>> answers(bool there, const models::ModelShape& shape, int64_t guesses,
+                                          std::optional<at::ScalarType> cache_dtype) {
+  std::vector<std::vector<int64_t>> all(4);
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, distributed::ParallelConfig{}.axes());
+    const at::Device device = there ? test::accelerator(world.local_rank()) : at::Device(at::kCPU);
+    distributed::DistributedModel model(mesh, {}, shape, {at::kDouble, device, 5}, {});
+    Engine engine(model, {.cache_bytes = 1 << 20,
+                          .cache_dtype = cache_dtype,
+                          .block_tokens = 16,
+                          .step_tokens = 6,
+                          .guesses = guesses,
+                          .draft = guesses > 0 ? &model : nullptr});
+    for (int64_t i = 0; i < 4; ++i) {
+      Request request{.prompt = {3, 1, 4}, .max_tokens = 8};
+      request.prompt.resize(static_cast<size_t>(1 + 2 * i), 5);
+      request.sampling = {.temperature = i % 2 ? 1.0 : 0.0, .seed = i};
+      engine.add(request);
+    }
+    while (engine.has_work())
+      for (const Engine::Event& event : engine.step())
+        if (event.token >= 0) all[static_cast<size_t>(event.id)].push_back(event.token);
+  });
+  return all;
+}
+
+TEST_F(GenerationOnAccelerator, AnEngineAnswersAsOnTheCpu) {
+  for (const auto& shape : {test::tiny_gpt2(), test::tiny_llama()})
+    for (const int64_t guesses : {0, 3})
+      for (const std::optional<at::ScalarType> cache :
+           {std::optional<at::ScalarType>(), std::optional(at::kChar), std::optional(at::kFloat8_e4m3fn)}) {
+        const auto want = answers(false, shape, guesses, cache);
+        EXPECT_EQ(want[3].size(), 8U);
+        EXPECT_EQ(answers(true, shape, guesses, cache), want) << shape.architecture->name << " " << guesses;
+      }
 }
 
 TEST_F(GenerationOnAccelerator, AsksForFlashAttentionByName) {

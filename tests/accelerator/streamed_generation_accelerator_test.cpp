@@ -45,6 +45,19 @@ class StreamedGenerationOnAccelerator : public test::AcceleratorTest {
   test::TemporaryFolder folder;
 };
 
+// Weights in codes say there what they say on the CPU, in a dtype that is multiplied with alike.
+TEST_F(StreamedGenerationOnAccelerator, WeightsInCodesSayWhatTheySayOnTheCpu) {
+  for (const std::string name : {"gpt2-tiny", "llama-tiny"}) {
+    write(name);
+    for (const nn::WeightPacking& packing :
+         {nn::WeightPacking{.bits = 8, .group = 32}, {.bits = 8, .floating = true}, {.bits = 4, .group = 32}}) {
+      Asked asked{.from = folder / "hf", .dtype = at::kDouble, .packing = packing};
+      const Continued want = test::generated(asked);
+      EXPECT_EQ(generated(asked).tokens, want.tokens) << name << " " << packing.bits << " " << packing.floating;
+    }
+  }
+}
+
 // Any combination of the three, and the smallest of each.
 TEST_F(StreamedGenerationOnAccelerator, SaysWhatAModelThatIsAllThereSays) {
   for (const std::string name : {"gpt2-tiny", "llama-tiny"}) {

@@ -8,6 +8,13 @@
 namespace colossal::nn {
 namespace {
 
+at::Tensor multiplied(const ops::PrepackedMatrix& weight, const at::Tensor& x, const at::Tensor& bias) {
+  return weight.multiply(x, bias.defined() ? bias.to(at::kFloat).contiguous() : bias);
+}
+at::Tensor multiplied(const ops::CodedMatrix& weight, const at::Tensor& x, const at::Tensor& bias) {
+  return weight.multiply(x, bias);
+}
+
 class PrepackedProduct final : public Product {
  public:
   PrepackedProduct(std::shared_ptr<const Product> inner, std::shared_ptr<const PrepackedLayers::Packed> weight)
@@ -17,8 +24,8 @@ class PrepackedProduct final : public Product {
                      Saved* saved) const override {
     require(!saved, "prepacked", "packed weights compute forward alone: got a pass that wants gradients");
     require(weight_->has_value(), "prepacked", "a weight was not packed before its first product");
-    const at::Tensor first = direct_.sums_y() || !bias.defined() ? at::Tensor() : bias.to(at::kFloat).contiguous();
-    at::Tensor y = (*weight_)->multiply(x, first);
+    const at::Tensor first = direct_.sums_y() ? at::Tensor() : bias;
+    at::Tensor y = std::visit([&](const auto& packed) { return multiplied(packed, x, first); }, **weight_);
     if (y.size(-1) != out) y = y.narrow(-1, 0, out);
     return direct_.complete_y(y, bias);
   }
@@ -32,9 +39,15 @@ class PrepackedProduct final : public Product {
   std::shared_ptr<const PrepackedLayers::Packed> weight_;
 };
 
-bool has_products(const at::Tensor& weight) {
+/// Whether there are kernels for it, which want it laid out.
+bool has_panels(const at::Tensor& weight) {
   return weight.is_cpu() && (weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16);
 }
+
+bool is_bf16(const at::Tensor& x) { return x.scalar_type() == at::kBFloat16; }
+
+/// What codes are made of.
+at::ScalarType narrow_or_fp32(const at::Tensor& x) { return is_bf16(x) ? at::kBFloat16 : at::kFloat; }
 
 }  // namespace
 
@@ -48,11 +61,10 @@ PrepackedLayers::PrepackedLayers(const WeightPacking& packing) : packing_(packin
 }
 
 std::shared_ptr<const Product> PrepackedLayers::wrap(std::shared_ptr<const Product> product, const Parameter& weight) {
-  const bool packs = has_products(weight.value) && dynamic_cast<const DirectProduct*>(product.get());
-  require(packs || packing_.bits == 0, "quantization", weight.name,
-          " cannot be multiplied in codes here: use fp32 or bf16 on the CPU, and tensor parallelism of mode 1d without "
-          "its sequence form");
-  if (!packs) return product;
+  const bool is_direct = dynamic_cast<const DirectProduct*>(product.get()) != nullptr;
+  require(is_direct || packing_.bits == 0, "quantization", weight.name,
+          " cannot be multiplied in codes here: use tensor parallelism of mode 1d without its sequence form");
+  if (!is_direct || (packing_.bits == 0 && !has_panels(weight.value))) return product;
   std::shared_ptr<Packed>& packed = packed_[weight.name];
   if (!packed) packed = std::make_shared<Packed>();
   return std::make_shared<PrepackedProduct>(std::move(product), packed);
@@ -84,22 +96,27 @@ void PrepackedLayers::pack(Parameter& parameter) {
   const auto found = packed_.find(parameter.name);
   if (found == packed_.end() || *found->second) return;
   const at::Tensor value = parameter.value.detach();
-  if (packing_.bits == 0) {
-    const bool narrow = value.scalar_type() == at::kBFloat16;
-    *found->second = ops::PrepackedMatrix::of(value, narrow ? ops::PackedType::Bf16 : ops::PackedType::Float);
-  } else if (packing_.floating) {
-    *found->second = ops::PrepackedMatrix::of(value, ops::PackedType::Fp8);
-  } else {
-    const int64_t bits = parameter.hidden_matrix ? packing_.bits : 8;
-    *found->second = ops::PrepackedMatrix(ops::round_to_codes(value, {.bits = bits, .group = packing_.group}));
-  }
+  const int64_t bits = parameter.hidden_matrix ? packing_.bits : 8;
+  const auto rounded = [&] {
+    return ops::round_to_codes(value.cpu().to(narrow_or_fp32(value)), {bits, packing_.group});
+  };
+  Packed& packed = *found->second;
+  if (packing_.bits == 0)
+    packed = ops::PrepackedMatrix::of(value, is_bf16(value) ? ops::PackedType::Bf16 : ops::PackedType::Float);
+  else if (has_panels(value))
+    packed =
+        packing_.floating ? ops::PrepackedMatrix::of(value, ops::PackedType::Fp8) : ops::PrepackedMatrix(rounded());
+  else if (packing_.floating)
+    packed = ops::CodedMatrix(value, value.options());
+  else
+    packed = ops::CodedMatrix(rounded(), value.options());
   if (!parameter.looked_up) parameter.value.set_data(without_memory(value.sizes(), value.options()));
 }
 
 int64_t PrepackedLayers::bytes() const {
   int64_t sum = 0;
   for (const auto& [name, packed] : packed_)
-    if (packed->has_value()) sum += (*packed)->bytes();
+    if (packed->has_value()) sum += std::visit([](const auto& matrix) { return matrix.bytes(); }, **packed);
   return sum;
 }
 

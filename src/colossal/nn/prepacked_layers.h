@@ -12,9 +12,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "colossal/nn/parameter.h"
 #include "colossal/nn/product.h"
+#include "colossal/ops/coded_matrix.h"
 #include "colossal/ops/prepacked_matrix.h"
 #include "colossal/tensor/stored.h"
 
@@ -26,13 +28,15 @@ struct WeightPacking {
   bool floating = false;  ///< of 8 bits: floating point (e4m3) with a scale an output, whatever the group
 };
 
-/// Numbers:       those of ops::PrepackedMatrix: what a token is multiplied to does not depend on the tokens beside it.
-///                With 4 bits the head has 8, as its errors are those of every word at once.
+/// Numbers:       in fp32 and bf16 on the CPU those of ops::PrepackedMatrix: what a token is multiplied to does not
+///                depend on the tokens beside it. Of other devices and dtypes weights in codes have those of
+///                ops::CodedMatrix, others are left as they are. With 4 bits the head has 8, as its errors are those of
+///                every word at once.
 /// Memory:        a weight is there once: packed, unless rows of it are looked up, too (a tied embedding). While
 ///                weights are loaded one of them is there in full.
 /// Communication: that of the products inside.
 /// Errors ("prepacked"): a pass that wants gradients. ("quantization"): codes wanted of a weight whose product gathers
-///                blocks (2D, 2.5D, 3D, Megatron's sequence form), of a device or dtype that has no such products.
+///                blocks (2D, 2.5D, 3D, Megatron's sequence form).
 /// Thread safety: none: the ranks of one process have one each.
 class PrepackedLayers {
  public:
@@ -40,8 +44,7 @@ class PrepackedLayers {
   explicit PrepackedLayers(const WeightPacking& packing);
 
   /// What Parameters::Options::product is to be: a product that multiplies with the packed weight, or `product` itself
-  /// where that is of other matrices than it is given, of another device than the CPU or of a dtype other than fp32
-  /// and bf16.
+  /// where that is of other matrices than it is given, or there is nothing to be packed for it.
   std::shared_ptr<const Product> wrap(std::shared_ptr<const Product> product, const Parameter& weight);
   /// The value of a parameter without memory, to be written once. The one before is packed then.
   tensor::Stored loaded(Parameter& parameter);
@@ -54,7 +57,7 @@ class PrepackedLayers {
   int64_t bytes() const;
 
   /// Of one weight; empty until it is packed.
-  using Packed = std::optional<ops::PrepackedMatrix>;
+  using Packed = std::optional<std::variant<ops::PrepackedMatrix, ops::CodedMatrix>>;
 
  private:
   void pack(Parameter& parameter);

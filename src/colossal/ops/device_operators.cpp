@@ -15,7 +15,7 @@
 namespace colossal::ops {
 namespace {
 
-constexpr size_t kDeviceOperators = 2;
+constexpr size_t kDeviceOperators = 3;
 
 void try_flash_attention(const at::TensorOptions& there) {
   const at::Tensor x = at::zeros({1, 1, 1, 8}, there.dtype(at::kBFloat16));
@@ -31,6 +31,23 @@ void try_scaled_product(const at::TensorOptions& there) {
     at::_scaled_mm(values.view(first), second, one, one, {}, {}, at::kBFloat16);
 }
 
+void try_int4_product(const at::TensorOptions& there) {
+  const at::Tensor packed = at::_convert_weight_to_int4pack(at::zeros({8, 16}, there.dtype(at::kByte)), 2);
+  const at::TensorOptions narrow = there.dtype(at::kBFloat16);
+  at::_weight_int4pack_mm(at::zeros({1, 32}, narrow), packed, 32, at::zeros({1, 8, 2}, narrow));
+}
+
+void try_operator(DeviceOperator op, const at::TensorOptions& there) {
+  switch (op) {
+    case DeviceOperator::FlashAttention:
+      return try_flash_attention(there);
+    case DeviceOperator::ScaledProduct:
+      return try_scaled_product(there);
+    case DeviceOperator::Int4Product:
+      return try_int4_product(there);
+  }
+}
+
 bool does_run(DeviceOperator op, c10::Device device) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
@@ -38,7 +55,7 @@ bool does_run(DeviceOperator op, c10::Device device) {
   const c10::DeviceGuard guard(device);
   const auto there = at::TensorOptions(device);
   try {
-    op == DeviceOperator::FlashAttention ? try_flash_attention(there) : try_scaled_product(there);
+    try_operator(op, there);
     return true;
   } catch (const c10::OutOfMemoryError&) {
     throw;

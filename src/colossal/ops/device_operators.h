@@ -11,6 +11,7 @@ namespace colossal::ops {
 enum class DeviceOperator {
   FlashAttention,  ///< _flash_attention_forward and backward: compute capability 8.0
   ScaledProduct,   ///< _scaled_mm of 8-bit numbers: compute capability 8.9
+  Int4Product,     ///< _weight_int4pack_mm of bf16 and codes of 4 bits: compute capability 8.0
 };
 
 /// Whether `device` runs it; false on the CPU and on meta, which have kernels of ours.

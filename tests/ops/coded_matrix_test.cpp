@@ -1,0 +1,53 @@
+// Weights in codes by LibTorch's operators: what the numbers multiply to that the codes stand for.
+#include "colossal/ops/coded_matrix.h"
+
+#include <limits>
+
+#include "colossal/base/error.h"
+#include "colossal/ops/row_codes.h"
+#include "ops/compare.h"
+
+namespace colossal::ops::coded_matrix_test {
+namespace {
+
+TEST(CodedMatrix, MultipliesWithTheNumbersOfItsCodes) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16})
+    for (const RoundingOptions& rounding :
+         {RoundingOptions{.bits = 8, .group = 32}, RoundingOptions{.bits = 4, .group = 40},
+          RoundingOptions{.bits = 4, .group = 128, .minima = true}}) {
+      const at::Tensor w = normal({24, 131}, 1).to(at::kFloat), x = normal({2, 3, 131}, 2).to(type);
+      const at::Tensor bias = normal({24}, 3).to(type);
+      const GroupCodes codes = round_to_codes(w, rounding);
+      const CodedMatrix matrix(codes, x.options());
+      const at::Tensor want =
+          at::linear(x.to(at::kDouble), codes.values().to(type).to(at::kDouble)) + bias.to(at::kDouble);
+      expect_close(matrix.multiply(x, bias), want, type, 131, toString(type));
+      const int64_t padded = (131 + rounding.group - 1) / rounding.group * rounding.group;
+      EXPECT_EQ(matrix.bytes(), 24 * (padded * rounding.bits / 8 + 8 * (padded / rounding.group)));
+    }
+}
+
+TEST(CodedMatrix, MultipliesFp8) {
+  const at::Tensor w = normal({24, 48}, 1) * normal({24, 1}, 4).exp(), x = normal({5, 48}, 2);
+  const RowCodes rows = encode_rows(w, at::kFloat8_e4m3fn);
+  const at::Tensor near = rows.codes.to(at::kDouble) * rows.scales.unsqueeze(-1);
+  const CodedMatrix matrix(w, x.options());
+  expect_close(matrix.multiply(x), at::linear(x, near), at::kDouble, 48, "fp8");
+  EXPECT_EQ(matrix.bytes(), 24 * (48 + 4));
+  EXPECT_THROW(CodedMatrix(w * std::numeric_limits<double>::infinity(), x.options()), Error);
+}
+
+// The operator for GPUs has a twin on the CPU, which takes codes in another order and the same scales.
+TEST(CodedMatrix, ScalesAreThoseOfTheOperatorOfFourBits) {
+  for (const bool minima : {false, true}) {
+    const at::Tensor w = normal({32, 128}, 1).to(at::kFloat), x = normal({3, 128}, 2).to(at::kBFloat16);
+    const GroupCodes codes = round_to_codes(w, {.bits = 4, .group = 32, .minima = minima});
+    const at::Tensor packed = at::_convert_weight_to_int4pack_for_cpu(codes.codes.to(at::kInt), 2);
+    const at::Tensor got = at::_weight_int4pack_mm_for_cpu(x, packed, 32, int4_scales_and_zeros(codes));
+    const at::Tensor want = at::linear(x.to(at::kDouble), codes.values().to(at::kDouble));
+    EXPECT_LT(((got - want).norm() / want.norm()).item<double>(), 0.01) << minima;  // scales of bf16: 1/512 off
+  }
+}
+
+}  // namespace
+}  // namespace colossal::ops::coded_matrix_test
