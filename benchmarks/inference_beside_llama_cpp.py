@@ -29,14 +29,14 @@ TYPES = {  # name: flags of colossal, type of the GGUF file
 MEASURES = ["decode 1", "prefill", "decode many", "first"]
 
 
-def ours(arguments, flags):
-    command = [arguments.colossal, "bench", "inference", "--from", arguments.folder, *flags, "--json", "--rounds", "2",
+def ours(arguments, folder, flags):
+    command = [arguments.colossal, "bench", "inference", "--from", folder, *flags, "--json", "--rounds", "2",
                "--prompt-tokens", str(arguments.prompt), "--new-tokens", str(arguments.new), "--requests", "1",
                "--sequences", f"1,{arguments.many}"]
     result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     one, many = result["sequences"]
     start = time.time()
-    with subprocess.Popen([arguments.colossal, "generate", "--from", arguments.folder, *flags, "--tokenizer=bytes", "--ids",
+    with subprocess.Popen([arguments.colossal, "generate", "--from", folder, *flags, "--tokenizer=bytes", "--ids",
                            "--prompt=Once", "--max-tokens=2"], stdout=subprocess.PIPE, text=True) as program:
         program.stdout.readline()
         first = time.time() - start
@@ -116,6 +116,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--types", nargs="*", default=list(TYPES))
+    parser.add_argument("--same-files", action="store_true", help="colossal reads the GGUF files, too, in their codes")
     arguments = parser.parse_args()
     if arguments.theirs:
         return theirs_here(arguments.theirs, arguments.prompt, arguments.new, arguments.many, arguments.threads)
@@ -130,7 +131,8 @@ def main():
         if not gguf.exists():
             subprocess.run([arguments.colossal, "export", "--from", arguments.folder, "--tokenizer=bytes", "--to", gguf,
                             "--type", kind], check=True, stdout=subprocess.DEVNULL)
-        rounds = [(theirs(arguments, gguf), ours(arguments, flags)) for _ in range(arguments.rounds)]
+        own = (gguf, flags[:1]) if arguments.same_files else (arguments.folder, flags)
+        rounds = [(theirs(arguments, gguf), ours(arguments, *own)) for _ in range(arguments.rounds)]
         for measure in MEASURES:
             their, our = (statistics.median(r[i][measure] for r in rounds) for i in (0, 1))
             ratio = their / our if measure == "first" else our / their

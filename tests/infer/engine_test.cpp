@@ -124,6 +124,18 @@ TEST_P(Engine, AnswersAlikeOverRanksAndInBf16) {
       });
 }
 
+/// Of what follows a text that is seen anew.
+at::Tensor logits_of(distributed::DistributedModel& model, const Tokens& text) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
+  return model.everywhere(
+      {ids, {.positions = at::arange(ids.size(1)).unsqueeze(0)}},
+      [&](int, const at::Tensor& hidden, const nn::Step& step) {
+        return model.decoding_model().head->logits(hidden.select(1, -1), step)[0];
+      },
+      at::Tensor());
+}
+
 /// What a model says that sees each text anew for every token of it.
 std::vector<Tokens> without_a_cache(distributed::DistributedModel& model, const std::vector<Request>& requests) {
   const at::NoGradGuard no_grad;
@@ -132,14 +144,7 @@ std::vector<Tokens> without_a_cache(distributed::DistributedModel& model, const 
     Sampler sampler(r.sampling);
     Tokens text = r.prompt;
     while (static_cast<int64_t>(text.size() - r.prompt.size()) < r.max_tokens && text.size() <= 32) {
-      const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
-      const at::Tensor logits = model.everywhere(
-          {ids, {.positions = at::arange(ids.size(1)).unsqueeze(0)}},
-          [&](int, const at::Tensor& hidden, const nn::Step& step) {
-            return model.decoding_model().head->logits(hidden.select(1, -1), step)[0];
-          },
-          at::Tensor());
-      text.push_back(sampler.next(logits));
+      text.push_back(sampler.next(logits_of(model, text)));
     }
     answers.emplace_back(text.begin() + static_cast<std::ptrdiff_t>(r.prompt.size()), text.end());
   }
@@ -193,14 +198,7 @@ Tokens endless(distributed::DistributedModel& model, const Request& request, int
     const int64_t part = (longest - request.sinks + 1) / 2;
     while (static_cast<int64_t>(text.size()) > longest)
       text.erase(text.begin() + request.sinks, text.begin() + request.sinks + part);
-    const at::Tensor ids = at::tensor(text, at::kLong).unsqueeze(0);
-    const at::Tensor logits = model.everywhere(
-        {ids, {.positions = at::arange(ids.size(1)).unsqueeze(0)}},
-        [&](int, const at::Tensor& hidden, const nn::Step& step) {
-          return model.decoding_model().head->logits(hidden.select(1, -1), step)[0];
-        },
-        at::Tensor());
-    answer.push_back(sampler.next(logits));
+    answer.push_back(sampler.next(logits_of(model, text)));
     text.push_back(answer.back());
   }
   return answer;
