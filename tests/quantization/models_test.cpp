@@ -145,7 +145,7 @@ TEST(Quantize, ARealModelPredictsNearlyAsWell) {
       EXPECT_LT(gptq, rtn);
       EXPECT_LT(worse_by(Method::Awq, rounding), rtn);
       // 3.8 % of these texts, which are the model's own: last bits of another processor may draw others
-      if (rounding.minima) EXPECT_LT(gptq, 0.05);
+      if (rounding.minima) EXPECT_LT(gptq, 0.04);
     }
   });
 }

@@ -13,6 +13,7 @@
 #include "colossal/ops/paged_positions.h"
 #include "colossal/ops/parallel.h"
 #include "colossal/ops/row_codes.h"
+#include "colossal/ops/thread_team.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -64,13 +65,13 @@ void write_heads(const Pages& pages, const std::vector<PagedSequence>& sequences
                  const PagedTokens& v, const std::vector<int64_t>& lengths) {
   constexpr int64_t kGrain = 8;  // heads of a token are a few hundred numbers
   const int64_t heads = pages.kv_heads();
-  parallel_for(0, heads, k.numbers.size(0) > kGrain ? 1 : heads, [&](int64_t from, int64_t to) {
-    for (int64_t head = from; head < to; ++head) {
-      int64_t first = 0;
-      for (size_t i = 0; i < sequences.size(); first += lengths[i++])
-        write_head<T>(pages, sequences[i], k, v, first, lengths[i], head);
-    }
-  });
+  const auto write = [&](int64_t head) {
+    int64_t first = 0;
+    for (size_t i = 0; i < sequences.size(); first += lengths[i++])
+      write_head<T>(pages, sequences[i], k, v, first, lengths[i], head);
+  };
+  if (k.numbers.size(0) > kGrain) return ThreadTeam::of_this_thread().run(heads, write);
+  for (int64_t head = 0; head < heads; ++head) write(head);
 }
 
 struct PagedBatch {
@@ -119,18 +120,31 @@ bool are_keys_dealt_out(const std::vector<PagedQueries>& runs, int64_t kv_heads)
   return threads > 1 && most > 1 && 2 * threads * most > all;
 }
 
+/// body(item, chunk) of all items, over the threads of a team: items of a chunk follow one another on one thread.
+struct Chunks {
+  explicit Chunks(int64_t all) : items(all), count(std::min(all, kChunksOfThread * parallel_chunks(all, 1))) {}
+
+  template <class Body>
+  void run(const Body& body) const {
+    ThreadTeam::of_this_thread().run(count, [&](int64_t chunk) {
+      for (int64_t item = items * chunk / count; item < items * (chunk + 1) / count; ++item) body(item, chunk);
+    });
+  }
+
+  static constexpr int64_t kChunksOfThread = 4;  // so that a thread that comes late leaves most to the others
+  int64_t items, count;
+};
+
 template <class T>
 void attend_by_runs(const PagedTask<T>& task, const std::vector<PagedQueries>& runs, const at::TensorOptions& wide) {
   using W = WideOf<T>;
   const Kernels<T>& kernel = kernels<T>();
-  const auto items = static_cast<int64_t>(runs.size()) * task.kv_heads;
+  const Chunks chunks(static_cast<int64_t>(runs.size()) * task.kv_heads);  // neighbours share a run of queries
   const int64_t scratch = kernel.paged_scratch(task);
-  const at::Tensor memory = at::empty({parallel_chunks(items, 1) * scratch}, wide);
-  parallel_chunks_for(0, items, 1, [&](int64_t chunk, int64_t from, int64_t to) {
-    // neighbours share a run of queries
-    for (int64_t item = from; item < to; ++item)
-      kernel.paged_attention(task, runs[item / task.kv_heads], item % task.kv_heads,
-                             pointer<W>(memory) + chunk * scratch);
+  const at::Tensor memory = at::empty({chunks.count * scratch}, wide);
+  chunks.run([&](int64_t item, int64_t chunk) {
+    kernel.paged_attention(task, runs[item / task.kv_heads], item % task.kv_heads,
+                           pointer<W>(memory) + chunk * scratch);
   });
 }
 
@@ -148,12 +162,12 @@ void attend_by_parts(const PagedTask<T>& task, const std::vector<PagedQueries>& 
   const Kernels<T>& kernel = kernels<T>();
   const auto count = static_cast<int64_t>(items.size());
   const int64_t scratch = kernel.paged_scratch(task), state = kernel.paged_state(task);
-  const at::Tensor memory = at::empty({parallel_chunks(count, 1) * scratch}, wide);
+  const Chunks chunks(count);
+  const at::Tensor memory = at::empty({chunks.count * scratch}, wide);
   const at::Tensor states = at::empty({count * state}, wide);
-  parallel_chunks_for(0, count, 1, [&](int64_t chunk, int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i)
-      kernel.paged_part(task, *items[i].run, items[i].kv_head, items[i].part, pointer<W>(states) + i * state,
-                        pointer<W>(memory) + chunk * scratch);
+  chunks.run([&](int64_t i, int64_t chunk) {
+    kernel.paged_part(task, *items[i].run, items[i].kv_head, items[i].part, pointer<W>(states) + i * state,
+                      pointer<W>(memory) + chunk * scratch);
   });
   for (int64_t i = 0; i < count; i += items[i].run->parts)  // a few numbers of each part
     kernel.paged_merge(task, *items[i].run, items[i].kv_head, pointer<W>(states) + i * state);

@@ -12,6 +12,7 @@
 #include "colossal/ops/prepacked_kernels.h"
 #include "colossal/ops/prepacked_rows.h"
 #include "colossal/ops/row_codes.h"
+#include "colossal/ops/thread_team.h"
 #include "colossal/tensor/flops.h"
 
 namespace colossal::ops {
@@ -188,7 +189,7 @@ at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const a
   const float* biases = bias.defined() ? bias.const_data_ptr<float>() : nullptr;
   auto* results = static_cast<char*>(y.mutable_data_ptr());
   const auto item = static_cast<int64_t>(y.itemsize());
-  for_panels(outputs_, [&](int64_t index) {
+  const auto multiply_panel = [&](int64_t index) {
     const int64_t column = index * kOutputs;
     PanelProduct product{.inputs = padded_, .group = group_, .minima = minima_, .panel = panel(index)};
     product.bias = biases ? biases + column : nullptr;
@@ -200,7 +201,8 @@ at::Tensor PrepackedMatrix::multiply_by(const PrepackedKernels& kernels, const a
       product.y = results + (t * kTileRows * outputs_ + column) * item;
       multiply_tile(product, tiled.rows_of(t));
     }
-  });
+  };
+  ThreadTeam::of_this_thread().run(rounded_up(outputs_, kOutputs) / kOutputs, multiply_panel, {panel(0), bytes()});
   return y;
 }
 

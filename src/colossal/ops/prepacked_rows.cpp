@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "colossal/ops/parallel.h"
+#include "colossal/ops/thread_team.h"
 
 namespace colossal::ops {
 namespace {
@@ -31,9 +31,8 @@ PrepackedRows::PrepackedRows(const at::Tensor& x, const PackedInputs& inputs, fl
       scales_(at::empty({rows_ * inputs.groups()}, at::kFloat)),
       sums_(at::empty({rows_ * inputs.groups()}, at::kInt)) {
   const float* numbers = x.const_data_ptr<float>();
-  parallel_for(0, tiles(), 1, [&](int64_t from, int64_t to) {
-    for (int64_t t = from; t < to; ++t) fill(t, numbers + t * kTileRows * inputs_.inputs, factor, kernels);
-  });
+  ThreadTeam::of_this_thread().run(
+      tiles(), [&](int64_t t) { fill(t, numbers + t * kTileRows * inputs_.inputs, factor, kernels); });
 }
 
 char* PrepackedRows::bytes_of(int64_t tile) const {

@@ -1,0 +1,151 @@
+#include "colossal/ops/thread_team.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "colossal/base/error.h"
+
+namespace colossal::ops {
+namespace {
+
+constexpr int64_t kFetched = int64_t{1} << 20;  // about what a core keeps to itself
+constexpr int64_t kLine = 64, kLinesAtOnce = 32;
+constexpr int kTurns = 2000;               // before a thread sleeps
+constexpr size_t kMostRemembered = 16384;  // loops: more than the layers of any model
+
+thread_local bool inside_team = false;
+
+void rest() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+}  // namespace
+
+struct ThreadTeam::Shared {
+  // Items that nobody has taken: [first, end) in the upper and lower half. The calling thread takes from the front,
+  // the others from the back, where they have fetched memory. Who takes an item reads `body` behind that: the calling
+  // thread changes it only when all items are done, so whatever loop the item is of, the body is that loop's.
+  std::atomic<uint64_t> left{0};
+  std::atomic<int64_t> done{0};
+  const std::function<void(int64_t)>* body = nullptr;
+  std::atomic<uint32_t> loops{0};  // begun so far: what sleeping threads wait on
+  std::atomic<bool> ending{false};
+  std::atomic<const char*> fetch_begin{nullptr};
+  std::atomic<int64_t> fetch_bytes{0};
+  std::atomic_flag failed = ATOMIC_FLAG_INIT;
+  std::exception_ptr error;
+  // Of the calling thread alone.
+  std::unordered_map<const char*, Streamed> behind;
+  Streamed last;
+  std::vector<std::thread> threads;
+
+  bool take(bool from_front) {
+    uint64_t range = left.load(std::memory_order_acquire);
+    for (;;) {
+      const uint64_t first = range >> 32, end = range & 0xFFFFFFFFu;
+      if (first >= end) return false;
+      const uint64_t rest_of_it = from_front ? (first + 1) << 32 | end : first << 32 | (end - 1);
+      if (!left.compare_exchange_weak(range, rest_of_it, std::memory_order_acq_rel, std::memory_order_acquire))
+        continue;
+      try {
+        (*body)(static_cast<int64_t>(from_front ? first : end - 1));
+      } catch (...) {
+        if (!failed.test_and_set()) error = std::current_exception();
+      }
+      done.fetch_add(1, std::memory_order_release);
+      return true;
+    }
+  }
+
+  // The end of what comes next, in shares of the threads, until it has come.
+  void fetch(int64_t share, uint32_t loop) const {
+    const char* begin = fetch_begin.load(std::memory_order_relaxed);
+    const int64_t end = fetch_bytes.load(std::memory_order_relaxed) - share * kFetched;
+    for (int64_t at = end; at > std::max<int64_t>(0, end - kFetched); at -= kLinesAtOnce * kLine) {
+      if (loops.load(std::memory_order_relaxed) != loop) return;
+      for (int64_t line = 1; line <= kLinesAtOnce; ++line) __builtin_prefetch(begin + at - line * kLine, 0, 2);
+    }
+  }
+
+  void work(int64_t share) {
+    inside_team = true;
+    while (!ending.load(std::memory_order_acquire)) {
+      const uint32_t loop = loops.load(std::memory_order_acquire);
+      while (take(false)) {
+      }
+      fetch(share, loop);
+      for (int turn = 0; turn < kTurns && loops.load(std::memory_order_relaxed) == loop; ++turn) rest();
+      loops.wait(loop, std::memory_order_acquire);
+    }
+  }
+
+  void wake() {
+    loops.fetch_add(1, std::memory_order_release);
+    loops.notify_all();
+  }
+};
+
+ThreadTeam::ThreadTeam(int threads) : shared_(std::make_unique<Shared>()) {
+  for (int share = 0; share < threads - 1; ++share)
+    shared_->threads.emplace_back([shared = shared_.get(), share] { shared->work(share); });
+}
+
+ThreadTeam::~ThreadTeam() {
+  shared_->ending.store(true, std::memory_order_release);
+  shared_->wake();
+  for (std::thread& thread : shared_->threads) thread.join();
+}
+
+ThreadTeam& ThreadTeam::of_this_thread() {
+  thread_local std::unique_ptr<ThreadTeam> team;
+  const bool inside = at::in_parallel_region() || inside_team;
+  const int threads = inside ? 1 : at::get_num_threads();
+  if (!team || (!inside && team->shared_->threads.size() + 1 != static_cast<size_t>(threads)))
+    team.reset(new ThreadTeam(threads));
+  return *team;
+}
+
+void ThreadTeam::run(int64_t items, const std::function<void(int64_t)>& body, Streamed streamed) {
+  Shared& shared = *shared_;
+  if (shared.threads.empty() || inside_team || at::in_parallel_region() || items <= 1) {
+    for (int64_t index = 0; index < items; ++index) body(index);
+    return;
+  }
+  require(items <= int64_t{0xFFFFFFFF}, "threads", "a loop has at most 2^32 - 1 items: got ", items);
+  if (streamed.begin) {
+    if (shared.behind.size() > kMostRemembered) shared.behind.clear();
+    if (shared.last.begin) shared.behind[shared.last.begin] = streamed;
+    shared.last = streamed;
+    const auto next = shared.behind.find(streamed.begin);
+    const Streamed what = next == shared.behind.end() ? Streamed{} : next->second;
+    shared.fetch_bytes.store(what.bytes, std::memory_order_relaxed);
+    shared.fetch_begin.store(what.begin, std::memory_order_relaxed);
+  }
+  shared.body = &body;
+  shared.done.store(0, std::memory_order_relaxed);
+  shared.left.store(static_cast<uint64_t>(items), std::memory_order_release);
+  shared.wake();
+  inside_team = true;
+  while (shared.take(true)) {
+  }
+  inside_team = false;
+  for (int turn = 0; shared.done.load(std::memory_order_acquire) < items; ++turn)
+    turn < kTurns ? rest() : std::this_thread::yield();
+  if (shared.failed.test()) {
+    shared.failed.clear();
+    std::rethrow_exception(std::exchange(shared.error, nullptr));
+  }
+}
+
+}  // namespace colossal::ops
