@@ -3,6 +3,7 @@
 //
 // Usage: colossal_prepacked_bench [threads] [rounds]. Prints for numbers of rows the best time of a pass over all
 //        layers, and the bytes of weights that it reads a second; theirs and ours are run alternately.
+//        GOMP_SPINCOUNT=1000, as `colossal` sets it, keeps threads of LibTorch from spinning where ours want the core.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
