@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -96,9 +97,14 @@ struct ThreadTeam::Shared {
   }
 };
 
-ThreadTeam::ThreadTeam(int threads) : shared_(std::make_unique<Shared>()) {
-  for (int share = 0; share < threads - 1; ++share)
-    shared_->threads.emplace_back([shared = shared_.get(), share] { shared->work(share); });
+ThreadTeam::ThreadTeam(int threads) : wanted_(threads), shared_(std::make_unique<Shared>()) {
+  shared_->threads.reserve(static_cast<size_t>(threads));
+  try {
+    for (int share = 0; share < threads - 1; ++share)
+      shared_->threads.emplace_back([shared = shared_.get(), share] { shared->work(share); });
+  } catch (const std::system_error&) {
+    // The system gives no more threads: those that there are do the work.
+  }
 }
 
 ThreadTeam::~ThreadTeam() {
@@ -111,8 +117,7 @@ ThreadTeam& ThreadTeam::of_this_thread() {
   thread_local std::unique_ptr<ThreadTeam> team;
   const bool inside = at::in_parallel_region() || inside_team;
   const int threads = inside ? 1 : at::get_num_threads();
-  if (!team || (!inside && team->shared_->threads.size() + 1 != static_cast<size_t>(threads)))
-    team.reset(new ThreadTeam(threads));
+  if (!team || (!inside && team->wanted_ != threads)) team.reset(new ThreadTeam(threads));
   return *team;
 }
 

@@ -20,7 +20,8 @@ struct Streamed {
 class ThreadTeam {
  public:
   /// The team of the calling thread: at::get_num_threads() of them, this one included. Its other threads start here,
-  /// anew where that number has changed, and end with the calling thread.
+  /// anew where that number has changed, and end with the calling thread. Where the system gives fewer, the team is
+  /// smaller.
   static ThreadTeam& of_this_thread();
 
   ~ThreadTeam();
@@ -41,6 +42,7 @@ class ThreadTeam {
   explicit ThreadTeam(int threads);
 
   struct Shared;
+  int wanted_;
   std::unique_ptr<Shared> shared_;
 };
 
