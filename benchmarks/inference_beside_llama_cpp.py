@@ -2,7 +2,7 @@
 """Answers of one model by `colossal` and by llama.cpp, one after another in the same run.
 
     pip install llama-cpp-python    # builds llama.cpp for this processor, five to seven minutes
-    python benchmarks/inference_beside_llama_cpp.py --colossal build/release/colossal --from FOLDER --work /tmp/gguf
+    python benchmarks/inference_beside_llama_cpp.py --colossal build/release/colossal --from FOLDER --work gguf
 
 FOLDER is a Hugging Face folder of a LLaMA; its GGUF files are written into --work by `colossal export`. Each round runs
 both programs for each type of weights, with the same number of threads; medians over rounds and their ratio are printed.

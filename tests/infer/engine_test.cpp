@@ -7,23 +7,19 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 
-#include "colossal/base/error.h"
-#include "colossal/base/file.h"
 #include "colossal/comm/run_ranks.h"
 #include "colossal/infer/generate.h"
 #include "colossal/infer/perplexity.h"
 #include "colossal/run/saved_model.h"
+#include "infer/engine_answers.h"
 #include "support/generated_text.h"
 #include "support/ranks_values.h"
 
 namespace colossal::infer::engine_test {
 namespace {
-
-using Tokens = std::vector<int64_t>;
 
 class Engine : public testing::TestWithParam<std::string> {
  protected:
@@ -55,18 +51,6 @@ std::vector<Request> some_requests(int64_t count, uint64_t seed) {
     requests.push_back(std::move(request));
   }
   return requests;
-}
-
-std::vector<Tokens> answers_of(infer::Engine& engine, const std::vector<Request>& requests) {
-  std::vector<Tokens> answers(requests.size());
-  size_t added = 0;
-  // Two more with each step, so that some come while others run.
-  while (added < requests.size() || engine.has_work()) {
-    for (int i = 0; i < 2 && added < requests.size(); ++i) engine.add(requests[added++]);
-    for (const infer::Engine::Event& event : engine.step())
-      if (event.token >= 0) answers[static_cast<size_t>(event.id)].push_back(event.token);
-  }
-  return answers;
 }
 
 std::vector<Tokens> alone(distributed::DistributedModel& model, const std::vector<Request>& requests) {
@@ -446,69 +430,6 @@ TEST_P(Engine, RefusesWhatItCannotRun) {
                 testing::HasSubstr("must hold a block"));
     EXPECT_THAT(test::thrown_message([&] { infer::Engine(model, {.block_tokens = 24}); }),
                 testing::HasSubstr("multiple of 16"));
-  });
-}
-
-TEST(EngineOfWindows, KeepsTheWindowOnly) {
-  test::TemporaryFolder folder;
-  test::write_model(folder, "llama-tiny");
-  nlohmann::json config = nlohmann::json::parse(read_file(folder / "hf/config.json", 1 << 20));
-  config["model_type"] = "mistral", config["architectures"] = {"MistralForCausalLM"};
-  config["sliding_window"] = 20, config["max_position_embeddings"] = 400;
-  config.erase("attention_bias"), config.erase("mlp_bias");
-  folder.write("hf/config.json", config.dump());
-  comm::run_ranks(1, [&](comm::World& world) {
-    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
-    const run::SavedModel saved =
-        run::load_model(folder / "hf", mesh, {}, at::kCPU, {.tokenizer = "none", .packing = nn::WeightPacking{}});
-    std::vector<Request> requests;
-    std::vector<Tokens> want;
-    for (int64_t i = 0; i < 5; ++i) {
-      Request request{.prompt = Tokens(static_cast<size_t>(1 + 37 * i), 65), .max_tokens = 120 + 20 * i};
-      request.prompt.back() = 66 + i;
-      request.sampling = {.temperature = 1, .seed = i};
-      want.push_back(
-          generate(*saved.model, request.prompt, {.max_tokens = request.max_tokens, .sampling = request.sampling}));
-      requests.push_back(std::move(request));
-    }
-    for (const int64_t guesses : {0, 3}) {
-      const infer::Engine whole(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
-      const int64_t block = (int64_t{1} << 22) / whole.blocks();
-      // room for 96 tokens, where the longest text has 349
-      infer::Engine engine(*saved.model,
-                           {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 24, .guesses = guesses});
-      EXPECT_EQ(answers_of(engine, requests), want);
-      EXPECT_GT(engine.counts().preempted, 0);
-      EXPECT_THROW(infer::Engine(*saved.model, {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 80})
-                       .add({.prompt = Tokens(97, 65)}),
-                   Error);
-    }
-  });
-}
-
-// Frequencies of type dynamic follow the longest text of a step: with one beyond the even positions, others would too.
-TEST(EngineOfDynamicPositions, EndsWhereTextsWouldDependOnOneAnother) {
-  test::TemporaryFolder folder;
-  test::write_model(folder, "llama-tiny");
-  nlohmann::json config = nlohmann::json::parse(read_file(folder / "hf/config.json", 1 << 20));
-  const int64_t even = config["max_position_embeddings"];
-  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
-  folder.write("hf/config.json", config.dump());
-  comm::run_ranks(1, [&](comm::World& world) {
-    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
-    const run::SavedModel saved = run::load_model(folder / "hf", mesh, {}, at::kCPU, {.tokenizer = "none"});
-    ASSERT_EQ(saved.model->decoding_model().shape.positions, 2 * even);
-    infer::Engine engine(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
-    EXPECT_THAT(test::thrown_message([&] { engine.add({.prompt = Tokens(even + 1, 65)}); }),
-                testing::HasSubstr("depend on the length of a text: give it alone"));
-    engine.add({.prompt = {65, 66, 67}, .max_tokens = 3 * even});
-    int64_t made = 0;
-    Ended ended = Ended::No;
-    while (engine.has_work())
-      for (const infer::Engine::Event& event : engine.step()) ++made, ended = event.ended;
-    EXPECT_EQ(made, even - 3 + 1);
-    EXPECT_EQ(ended, Ended::AtPositions);
-    EXPECT_EQ(generate(*saved.model, {65, 66, 67}, {.max_tokens = 3 * even}).size(), static_cast<size_t>(2 * even - 2));
   });
 }
 

@@ -144,7 +144,7 @@ TEST(Quantize, ARealModelPredictsNearlyAsWell) {
       const double rtn = worse_by(Method::Rtn, rounding), gptq = worse_by(Method::Gptq, rounding);
       EXPECT_LT(gptq, rtn);
       EXPECT_LT(worse_by(Method::Awq, rounding), rtn);
-      // 3.8 % of these texts, which are the model's own: last bits of another processor may draw others
+      // 3.8 % of these texts, which are the model's own, with instructions of SSE2, AVX2 and AVX-512 alike
       if (rounding.minima) EXPECT_LT(gptq, 0.04);
     }
   });

@@ -1,6 +1,7 @@
 // Loops over the threads of LibTorch's own OpenMP pool. at::parallel_for runs serially in a unit compiled without
 // -fopenmp (its parallel branch is a template behind `#ifdef _OPENMP`), and -fopenmp would link a second runtime, so
-// the pool that libtorch_cpu has loaded is entered by its C ABI instead.
+// the pool that libtorch_cpu has loaded is entered by its C ABI instead. The short loops of a token that is generated
+// have threads of their own: thread_team.h.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -33,7 +33,8 @@ class ThreadTeam {
   /// `streamed`:    what the items read, in their order. The team remembers which loop came behind which, and fetches
   ///                the end of the next loop's memory, up to 1 MiB a thread, while the calling thread is elsewhere.
   ///                A wish: addresses that are gone do no harm.
-  /// Threads:       serial inside of another loop, of a team or of parallel_for.
+  /// Threads:       serial inside of another loop, of a team or of parallel_for. The body calls no operator of LibTorch
+  ///                that has loops of its own, and no parallel_for: each thread would begin a pool for it.
   /// Errors:        rethrows one of the exceptions of the body after all items are done or given up.
   /// Cost:          an idle thread of the team is asleep after some 50 microseconds.
   void run(int64_t items, const std::function<void(int64_t index)>& body, Streamed streamed = {});

@@ -1,0 +1,82 @@
+// Texts of models whose cache keeps a window, or whose positions depend on a text's length.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "colossal/base/error.h"
+#include "colossal/base/file.h"
+#include "colossal/comm/run_ranks.h"
+#include "colossal/infer/generate.h"
+#include "colossal/run/saved_model.h"
+#include "infer/engine_answers.h"
+#include "support/generated_text.h"
+
+namespace colossal::infer::engine_test {
+namespace {
+
+TEST(EngineOfWindows, KeepsTheWindowOnly) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  nlohmann::json config = nlohmann::json::parse(read_file(folder / "hf/config.json", 1 << 20));
+  config["model_type"] = "mistral", config["architectures"] = {"MistralForCausalLM"};
+  config["sliding_window"] = 20, config["max_position_embeddings"] = 400;
+  config.erase("attention_bias"), config.erase("mlp_bias");
+  folder.write("hf/config.json", config.dump());
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    const run::SavedModel saved =
+        run::load_model(folder / "hf", mesh, {}, at::kCPU, {.tokenizer = "none", .packing = nn::WeightPacking{}});
+    std::vector<Request> requests;
+    std::vector<Tokens> want;
+    for (int64_t i = 0; i < 5; ++i) {
+      Request request{.prompt = Tokens(static_cast<size_t>(1 + 37 * i), 65), .max_tokens = 120 + 20 * i};
+      request.prompt.back() = 66 + i;
+      request.sampling = {.temperature = 1, .seed = i};
+      want.push_back(
+          generate(*saved.model, request.prompt, {.max_tokens = request.max_tokens, .sampling = request.sampling}));
+      requests.push_back(std::move(request));
+    }
+    for (const int64_t guesses : {0, 3}) {
+      const infer::Engine whole(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
+      const int64_t block = (int64_t{1} << 22) / whole.blocks();
+      // room for 96 tokens, where the longest text has 349
+      infer::Engine engine(*saved.model,
+                           {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 24, .guesses = guesses});
+      EXPECT_EQ(answers_of(engine, requests), want);
+      EXPECT_GT(engine.counts().preempted, 0);
+      EXPECT_THROW(infer::Engine(*saved.model, {.cache_bytes = 6 * block, .block_tokens = 16, .step_tokens = 80})
+                       .add({.prompt = Tokens(97, 65)}),
+                   Error);
+    }
+  });
+}
+
+// Frequencies of type dynamic follow the longest text of a step: with one beyond the even positions, others would too.
+TEST(EngineOfDynamicPositions, EndsWhereTextsWouldDependOnOneAnother) {
+  test::TemporaryFolder folder;
+  test::write_model(folder, "llama-tiny");
+  nlohmann::json config = nlohmann::json::parse(read_file(folder / "hf/config.json", 1 << 20));
+  const int64_t even = config["max_position_embeddings"];
+  config["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 2.0}};
+  folder.write("hf/config.json", config.dump());
+  comm::run_ranks(1, [&](comm::World& world) {
+    comm::Mesh mesh(world, {comm::Mesh::batch("data", 1)});
+    const run::SavedModel saved = run::load_model(folder / "hf", mesh, {}, at::kCPU, {.tokenizer = "none"});
+    ASSERT_EQ(saved.model->decoding_model().shape.positions, 2 * even);
+    infer::Engine engine(*saved.model, {.cache_bytes = 1 << 22, .block_tokens = 16});
+    EXPECT_THAT(test::thrown_message([&] { engine.add({.prompt = Tokens(even + 1, 65)}); }),
+                testing::HasSubstr("depend on the length of a text: give it alone"));
+    engine.add({.prompt = {65, 66, 67}, .max_tokens = 3 * even});
+    int64_t made = 0;
+    Ended ended = Ended::No;
+    while (engine.has_work())
+      for (const infer::Engine::Event& event : engine.step()) ++made, ended = event.ended;
+    EXPECT_EQ(made, even - 3 + 1);
+    EXPECT_EQ(ended, Ended::AtPositions);
+    EXPECT_EQ(generate(*saved.model, {65, 66, 67}, {.max_tokens = 3 * even}).size(), static_cast<size_t>(2 * even - 2));
+  });
+}
+
+}  // namespace
+}  // namespace colossal::infer::engine_test
