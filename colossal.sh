@@ -6,122 +6,261 @@
 #   ./colossal.sh test [ctest arguments]             builds everything and runs the tests
 #   ./colossal.sh sanitize                           the tests of raw memory, threads and input under sanitizers
 #
-# LibTorch: $LIBTORCH_ROOT if set; else a torch >= 2.11 that .venv or python3 can import; else the wheel is installed into .venv.
+# LibTorch: $LIBTORCH_ROOT if set; else a torch 2.11 to 2.14 that .venv or python3 can import; else the wheel is installed into .venv.
+# COLOSSAL_TORCH: which wheel that is. cpu: LibTorch without GPUs; cuda: with all that GPUs need; auto (default): cuda if an NVIDIA driver is loaded.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 build=$root/build/release
 log=$root/build/setup.log
 caller=$PWD
 torch_version=2.13.0
-# Debian's name of a package = the header (or the program, behind `:`) by which it is known to be there, however it came.
+# Sizes in MB, measured for this version with pip's defaults: the download, and .venv after it.
+cpu_download=540 cpu_venv=1300 cuda_download=2700 cuda_venv=5000
+# Minutes of one core and MB in build/, measured for the program alone and for everything.
+program_minutes=7 program_size=700 all_minutes=25 all_size=2500
+# Debian's name of a package = the header (or the program, after `:`) that shows that it is there, however it was installed.
+tool_packages=(g++=:c++ cmake=:cmake)
 build_packages=(libcli11-dev=CLI/CLI.hpp libtomlplusplus-dev=toml++/toml.h nlohmann-json3-dev=nlohmann/json.hpp
   libspdlog-dev=spdlog/spdlog.h libxxhash-dev=xxhash.h libpcre2-dev=pcre2.h libutf8proc-dev=utf8proc.h zlib1g-dev=zlib.h
-  libzstd-dev=zstd.h libpng-dev=png.h libjpeg62-turbo-dev=jpeglib.h
+  libzstd-dev=zstd.h libpng-dev=png.h libjpeg-dev=jpeglib.h
   ninja-build=:ninja)
-# What it is better with, and does without: asynchronous reads and writes of scratch files, which threads do otherwise.
+# Optional: asynchronous reads and writes of scratch files, which threads do otherwise.
 extra_packages=(liburing-dev=liburing.h)
 test_packages=(libgtest-dev=gtest/gtest.h libgmock-dev=gmock/gmock.h libbenchmark-dev=benchmark/benchmark.h)
 
-die() { echo "colossal.sh: $*" >&2; exit 1; }
+die() { printf 'colossal.sh: %s\n' "$*" >&2; exit 1; }
 
-# step "what" command...: one line with the elapsed time; the output goes to the log, and is shown when the command fails.
+# step "what" command...: one line with the elapsed time; the output goes to the log, and is shown if the command fails.
 step() {
-  local what=$1 began=$SECONDS
+  local what=$1
+  try_step "$@" || die "$what failed; the whole log is $log"
+}
+
+# The same, but returns the failure.
+try_step() {
+  local what=$1 began=$SECONDS line
   shift
   mkdir -p "$root/build"
   printf '%s ... ' "$what" >&2
   printf '\n== %s: %s\n' "$what" "$*" >>"$log"
-  local line
   line=$(wc -l <"$log")
   if "$@" >>"$log" 2>&1; then
     echo "$((SECONDS - began)) s" >&2
   else
     echo "failed after $((SECONDS - began)) s" >&2
     tail -n +"$((line + 1))" "$log" | tail -n 60 >&2
-    die "$what failed; the whole log is $log"
+    return 1
   fi
 }
 
+# sudo drops the environment, and with it the proxy that apt needs.
 as_root() {
-  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+  if [ "$(id -u)" -eq 0 ]; then "$@"; return; fi
+  local name proxies=()
+  for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
+    if [ -n "${!name:-}" ]; then proxies+=("$name=${!name}"); fi
+  done
+  sudo -n env "${proxies[@]}" "$@"
 }
 
+is_root_possible() { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }
+
+apt_install() {
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=120 "$@"
+}
+
+# The lists of packages may be old (then a download ends with 404) or missing: they are fetched if the first try fails.
 install_debian() {  # [package...]
-  local list=$*
-  command -v apt-get >/dev/null || die "please install these packages (Debian's names): $list"
-  if [ "$(id -u)" -ne 0 ] && ! sudo -n true 2>/dev/null; then
-    die "please run this as root, then start again: apt-get install -y $list"
+  local began=$SECONDS
+  mkdir -p "$root/build"
+  printf '\n== installing %s\n' "$*" >>"$log"
+  printf 'installing %s ... ' "$*" >&2
+  if apt_install "$@" >>"$log" 2>&1; then
+    echo "$((SECONDS - began)) s" >&2
+    return
   fi
-  export DEBIAN_FRONTEND=noninteractive
-  # The lists may be old or missing: they are fetched only when the packages cannot be had without.
-  as_root apt-get install --simulate --no-install-recommends "$@" >/dev/null 2>&1 ||
-    step "fetching the package lists" as_root apt-get update
-  step "installing $list" as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+  echo "the package lists are out of date" >&2
+  step "fetching the package lists" as_root apt-get update
+  step "installing $*" apt_install "$@"
 }
 
 is_there() {  # header or :program
   case $1 in
+    :c++) command -v "${CXX:-c++}" >/dev/null ;;
     :*) command -v "${1#:}" >/dev/null ;;
     *) printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | "${CXX:-c++}" -E -x c++ - >/dev/null 2>&1 ;;
   esac
 }
 
-need_packages() {  # [package=mark...]
-  local missing=() entry
-  for entry in "$@"; do is_there "${entry#*=}" || missing+=("${entry%%=*}"); done
-  if [ ${#missing[@]} -gt 0 ]; then install_debian "${missing[@]}"; fi
+missing_of() {  # [package=mark...]: the packages that are not there, one a line
+  local entry
+  for entry in "$@"; do is_there "${entry#*=}" || echo "${entry%%=*}"; done
 }
 
-# The same, but where it cannot be had nothing is lost.
+# Installs packages without which nothing is lost.
 want_packages() {  # [package=mark...]
-  local missing=() entry
-  for entry in "$@"; do is_there "${entry#*=}" || missing+=("${entry%%=*}"); done
-  if [ ${#missing[@]} -eq 0 ] || ! command -v apt-get >/dev/null; then return; fi
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >>"$log" 2>&1 ||
-    echo "going on without ${missing[*]}, which could not be installed" >&2
+  local missing
+  mapfile -t missing < <(missing_of "$@")
+  if [ ${#missing[@]} -eq 0 ] || ! command -v apt-get >/dev/null || ! is_root_possible; then return; fi
+  apt_install "${missing[@]}" >>"$log" 2>&1 || echo "going on without ${missing[*]}, which could not be installed" >&2
 }
 
-need_tools() {
-  command -v "${CXX:-c++}" >/dev/null || die "no C++ compiler found; install g++ 12 or newer (Debian: apt-get install g++)"
-  command -v cmake >/dev/null || die "cmake not found; install CMake 3.25 or newer (Debian: apt-get install cmake)"
-  local version
-  version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p') || die "$(command -v cmake) --version fails; repair CMake"
-  [ "$(printf '%s\n3.25\n' "$version" | sort -V | head -n 1)" = 3.25 ] || die "CMake $version is too old: 3.25 or newer is needed"
+is_older() {  # found, wanted
+  [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" != "$2" ]
 }
 
-# Prints the folder of the torch that $1 (a python) imports, if it is 2.11 or newer.
+# The value of macros that a header defines, joined by points: `3.11`.
+version_in_header() {  # header, macro...
+  local header=$1 text
+  shift
+  text=$(printf '%s\n' "$*" | tr ' ' '.')
+  printf '#include <%s>\nversion %s\n' "$header" "$text" | "${CXX:-c++}" -std=c++17 -E -P -x c++ - 2>/dev/null |
+    sed -n '/^version /{s/version//;s/ //g;p}' || true
+}
+
+# What is there and too old, one line each: the version found and the one wanted.
+too_old() {
+  local version cxx=${CXX:-c++}
+  if command -v "$cxx" >/dev/null && ! "$cxx" --version 2>/dev/null | head -n 1 | grep -qi clang; then
+    version=$("$cxx" -dumpfullversion -dumpversion 2>/dev/null) || version=unknown
+    if [ "$version" = unknown ] || is_older "$version" 12; then
+      echo "g++ must be 12 or newer: got $version ($cxx); install g++-12 and start again with CXX=g++-12"
+    fi
+  fi
+  if command -v cmake >/dev/null; then
+    version=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+    if [ -z "$version" ] || is_older "$version" 3.25; then
+      echo "CMake must be 3.25 or newer: got ${version:-no version from $(command -v cmake)}; install a newer one, such as with pip install cmake"
+    fi
+  fi
+  version=$(version_in_header nlohmann/json.hpp NLOHMANN_JSON_VERSION_MAJOR NLOHMANN_JSON_VERSION_MINOR)
+  if [ -n "$version" ] && is_older "$version" 3.11; then
+    echo "nlohmann-json must be 3.11 or newer: got $version; install a newer one in front of it in the compiler's search path"
+  fi
+  version=$(version_in_header toml++/toml.h TOML_LIB_MAJOR TOML_LIB_MINOR)
+  if [ -n "$version" ] && is_older "$version" 3.3; then
+    echo "toml++ must be 3.3 or newer: got $version; install a newer one in front of it in the compiler's search path"
+  fi
+}
+
+has_nvidia_driver() {
+  [ -e /proc/driver/nvidia/version ] || [ -e /dev/nvidiactl ] || { [ -e /dev/dxg ] && [ -e /usr/lib/wsl/lib/libcuda.so ]; }
+}
+
+# cpu or cuda: which wheel of torch is installed.
+wanted_torch() {
+  case ${COLOSSAL_TORCH:-auto} in
+    auto) if has_nvidia_driver; then echo cuda; else echo cpu; fi ;;
+    *) echo "$COLOSSAL_TORCH" ;;
+  esac
+}
+
+# Prints "<version> <folder>" of the torch that $1 (a python) imports.
 torch_of() {
   command -v "$1" >/dev/null || return 1
   "$1" - 2>/dev/null <<'PYTHON'
-import importlib.metadata, importlib.util, re, sys
+import importlib.metadata, importlib.util, sys
 found = importlib.util.find_spec("torch")
-version = re.match(r"(\d+)\.(\d+)", importlib.metadata.version("torch")) if found else None
-if not version or tuple(map(int, version.groups())) < (2, 11):
+if not found or not found.submodule_search_locations:
     sys.exit(1)
-print(found.submodule_search_locations[0])
+print(importlib.metadata.version("torch"), found.submodule_search_locations[0])
 PYTHON
 }
 
-need_venv() {
-  [ -x "$root/.venv/bin/python" ] && "$root/.venv/bin/python" -m pip --version >/dev/null 2>&1 && return
-  command -v python3 >/dev/null || die "python3 not found; install it (Debian: apt-get install python3 python3-venv), or set LIBTORCH_ROOT"
-  python3 -c 'import ensurepip, venv' 2>/dev/null || install_debian python3-venv
-  step "making .venv" python3 -m venv "$root/.venv"
+# Sets LIBTORCH_ROOT to the torch of .venv or python3, or to nothing; says which ones are passed over.
+look_for_torch() {
+  local python found version
+  LIBTORCH_ROOT=
+  for python in "$root/.venv/bin/python" python3; do
+    found=$(torch_of "$python") || continue
+    version=${found%% *}
+    if is_older "$version" 2.11 || ! is_older "$version" 2.15; then
+      echo "colossal.sh: torch $version of $python is not used: LibTorch 2.11 to 2.14 is supported" >&2
+      continue
+    fi
+    LIBTORCH_ROOT=${found#* }
+    return
+  done
 }
 
-find_libtorch() {
-  if [ -n "${LIBTORCH_ROOT:-}" ]; then
-    [ -d "$LIBTORCH_ROOT/include" ] || die "LIBTORCH_ROOT=$LIBTORCH_ROOT has no include folder; it must hold include/ and lib/"
+has_venv() { [ -x "$root/.venv/bin/python" ] && "$root/.venv/bin/python" -m pip --version >/dev/null 2>&1; }
+
+need_venv() {
+  has_venv || step "making .venv" python3 -m venv "$root/.venv"
+}
+
+# Runs pip of .venv. Its temporary files go to build/, because /tmp may be memory. On a terminal pip shows its progress.
+pip_install() {  # "what" argument...
+  local what=$1 began=$SECONDS
+  shift
+  mkdir -p "$root/build/pip"
+  local command=(env TMPDIR="$root/build/pip" "$root/.venv/bin/python" -m pip install "$@") failed=no
+  if [ -t 2 ]; then
+    echo "$what" >&2
+    "${command[@]}" --log "$log" >&2 || failed=yes
+    if [ $failed = no ]; then echo "$what ... $((SECONDS - began)) s" >&2; fi
+  else
+    try_step "$what" "${command[@]}" || failed=yes
+  fi
+  rm -rf "$root/build/pip"
+  [ $failed = no ] || die "pip could not install LibTorch (the log is $log). Three ways around it:
+  LIBTORCH_ROOT=FOLDER ./colossal.sh ...        FOLDER is an unpacked LibTorch, or the torch folder of another environment
+  a python3 that can import torch 2.11 to 2.14  first in PATH
+  PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER ./colossal.sh ...   FOLDER holds the wheel of torch $torch_version for this Python"
+}
+
+# The requirement of a package that this torch asks for: `cuda_toolkit_version` prints V of its cuda-toolkit[...]==V.
+cuda_toolkit_version() {
+  "$root/.venv/bin/python" - <<'PYTHON'
+import importlib.metadata, re
+found = [re.match(r"cuda-toolkit\[.*\]==([\d.]+)", line) for line in importlib.metadata.requires("torch") or []]
+print(next((match.group(1) for match in found if match), ""))
+PYTHON
+}
+
+has_cuda_library() { compgen -G "$(dirname "$LIBTORCH_ROOT")/nvidia/*/lib/lib$1.so*" >/dev/null; }  # name
+has_cuda_header() { compgen -G "$(dirname "$LIBTORCH_ROOT")/nvidia/*/include/$1" >/dev/null; }  # path
+
+# What the torch of .venv lacks: `libraries` and `headers` of GPUs, or the two libraries that a CUDA build loads on the `cpu`, too. Nothing
+# for a torch that belongs to the user, which is never changed. An interrupted installation is seen here, and taken up.
+missing_parts() {
+  case $LIBTORCH_ROOT in "$root"/.venv/*) ;; *) return 0 ;; esac
+  [ -e "$LIBTORCH_ROOT/lib/libtorch_cuda.so" ] || return 0
+  if [ "$(wanted_torch)" = cpu ]; then
+    has_cuda_library cudart && has_cuda_library cupti || echo cpu
     return
   fi
-  LIBTORCH_ROOT=$(torch_of "$root/.venv/bin/python") || LIBTORCH_ROOT=$(torch_of python3) || LIBTORCH_ROOT=
+  has_cuda_library cudnn && has_cuda_library nccl && has_cuda_library cublas || echo libraries
+  has_cuda_header crt/host_config.h && { has_cuda_header nv/target || has_cuda_header cccl/nv/target; } || echo headers
+}
+
+install_torch() {
+  local found version toolkit part parts
   if [ -z "$LIBTORCH_ROOT" ]; then
     need_venv
-    step "installing LibTorch (torch $torch_version) into .venv" "$root/.venv/bin/python" -m pip install "torch==$torch_version"
-    LIBTORCH_ROOT=$(torch_of "$root/.venv/bin/python") || die "torch was installed into .venv but cannot be found there"
+    if [ "$(wanted_torch)" = cuda ]; then
+      pip_install "installing LibTorch (torch $torch_version) with GPU support into .venv" "torch==$torch_version"
+    else
+      pip_install "installing LibTorch (torch $torch_version) into .venv" --no-deps "torch==$torch_version"
+    fi
+    found=$(torch_of "$root/.venv/bin/python") || die "torch was installed into .venv but cannot be found there; see $log"
+    LIBTORCH_ROOT=${found#* }
   fi
-  export LIBTORCH_ROOT
+  mapfile -t parts < <(missing_parts)
+  [ ${#parts[@]} -gt 0 ] || return 0
+  found=$(torch_of "$root/.venv/bin/python")
+  version=${found%% *} version=${version%%+*}
+  toolkit=$(cuda_toolkit_version)
+  for part in "${parts[@]}"; do
+    [ "$part" = libraries ] || [ -n "$toolkit" ] ||
+      die "torch $version in .venv names no version of CUDA's packages; remove .venv to get torch $torch_version, or set LIBTORCH_ROOT"
+    case $part in
+      cpu) pip_install "installing two libraries that this LibTorch loads on CPUs, too" "cuda-toolkit[cudart,cupti]==$toolkit" ;;
+      libraries) pip_install "installing what LibTorch needs for GPUs" "torch==$version" ;;
+      headers) pip_install "installing the headers of CUDA $toolkit" "cuda-toolkit[cccl,crt]==$toolkit" ;;
+    esac
+  done
 }
 
 # As many compilers as there are cores and 2 GB of memory for each.
@@ -137,25 +276,117 @@ jobs() {
   echo "$cores"
 }
 
-# The stamp holds the folder of LibTorch that the build was configured for: while it is there, a start looks for nothing else.
+gigabytes() { awk -v mb="$1" 'BEGIN { printf "%.1f GB", mb / 1000 }'; }
+
+# Finds all that is missing and all that cannot work before anything is downloaded, says what will be done, and installs the packages.
+prepare() {  # ON or OFF: with the tests
+  local problems=() packages=() needed=0 lines=() text entry
+  [ "$(uname -sm)" = "Linux x86_64" ] || problems+=("the system must be Linux on x86_64: got $(uname -sm)")
+  case ${COLOSSAL_TORCH:-auto} in
+    auto | cpu | cuda) ;;
+    *) problems+=("COLOSSAL_TORCH must be auto, cpu or cuda: got $COLOSSAL_TORCH") ;;
+  esac
+  entry=("${tool_packages[@]}" "${build_packages[@]}")
+  if [ "$1" = ON ]; then entry+=("${test_packages[@]}"); fi
+  mapfile -t packages < <(missing_of "${entry[@]}")
+  mapfile -t -O "${#problems[@]}" problems < <(too_old)
+
+  if [ -n "${LIBTORCH_ROOT:-}" ]; then
+    [ -d "$LIBTORCH_ROOT/include" ] || problems+=("LIBTORCH_ROOT must be a folder with include/ and lib/: got $LIBTORCH_ROOT")
+  else
+    look_for_torch
+  fi
+  if [ -z "${LIBTORCH_ROOT:-}" ]; then
+    if ! command -v python3 >/dev/null; then
+      packages+=(python3 python3-venv)
+    elif ! has_venv && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+      packages+=(python3-venv)
+    fi
+  fi
+  if [ ${#packages[@]} -gt 0 ]; then
+    if ! command -v apt-get >/dev/null; then
+      problems+=("these packages are missing (Debian's names), and there is no apt-get to install them: ${packages[*]}")
+    elif ! is_root_possible; then
+      problems+=("packages are missing; run this as root, then start again: apt-get install -y ${packages[*]}")
+    else
+      lines+=("install ${#packages[@]} Debian packages: ${packages[*]}")
+    fi
+  fi
+  if [ -z "${LIBTORCH_ROOT:-}" ]; then
+    if [ "$(wanted_torch)" = cuda ]; then
+      needed=$((needed + cuda_download + cuda_venv))
+      text="download LibTorch $torch_version with GPU support: $(gigabytes $cuda_download), $(gigabytes $cuda_venv) in .venv"
+      lines+=("$text   (COLOSSAL_TORCH=cpu, for the CPU: at most $(gigabytes $cpu_download), $(gigabytes $cpu_venv))")
+    else
+      needed=$((needed + cpu_download + cpu_venv))
+      text="download LibTorch $torch_version for the CPU: at most $(gigabytes $cpu_download), $(gigabytes $cpu_venv) in .venv"
+      lines+=("$text   ($(has_nvidia_driver || echo 'no NVIDIA driver here; ')COLOSSAL_TORCH=cuda, with GPU support: $(gigabytes $cuda_download), $(gigabytes $cuda_venv))")
+    fi
+  fi
+  if [ -n "${LIBTORCH_ROOT:-}" ] && [ ${#problems[@]} -eq 0 ] && [[ " $(missing_parts | tr '\n' ' ')" == *" libraries "* ]]; then
+    needed=$((needed + cuda_download + cuda_venv - cpu_venv))
+    lines+=("download what LibTorch needs for GPUs: $(gigabytes $((cuda_download - cpu_download))), $(gigabytes $cuda_venv) in .venv")
+  fi
+  local what=colossal minutes=$program_minutes size=$program_size
+  if [ "$1" = ON ]; then what=everything minutes=$all_minutes size=$all_size; fi
+  if [ ! -x "$build/colossal" ]; then
+    needed=$((needed + size))
+    lines+=("build $what: about $(((minutes + $(jobs) - 1) / $(jobs))) minutes on $(jobs) core(s), $(gigabytes $size) in build/")
+  fi
+  local free
+  free=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1000) }')
+  if [ "$free" -lt "$needed" ]; then
+    problems+=("$(gigabytes "$needed") must be free on the file system of $root: got $(gigabytes "$free"); free some space")
+  fi
+  if [ ${#problems[@]} -gt 0 ]; then
+    if [ ${#problems[@]} -eq 1 ]; then die "${problems[0]}"; fi
+    printf 'colossal.sh: %s things must be mended first:\n' "${#problems[@]}" >&2
+    printf '  %s\n' "${problems[@]}" >&2
+    exit 1
+  fi
+  if [ ${#lines[@]} -gt 0 ]; then
+    echo "colossal.sh: first start. It will" >&2
+    printf '  %s\n' "${lines[@]}" >&2
+  fi
+  if [ ${#packages[@]} -gt 0 ]; then
+    install_debian "${packages[@]}"
+    mapfile -t problems < <(too_old)
+    if [ ${#problems[@]} -gt 0 ]; then die "${problems[@]}"; fi
+  fi
+}
+
+# The stamp holds the folder of LibTorch that the build was configured for, and the value of COLOSSAL_TORCH: a start that finds them looks for
+# nothing else. A checkout that was copied names the original's paths in its build folder, and is configured anew.
 stamp=$build/.configured
+is_of_this_checkout() {
+  grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$build/CMakeCache.txt" 2>/dev/null
+}
+has_tests() { grep -q '^COLOSSAL_TESTS:BOOL=ON' "$build/CMakeCache.txt" 2>/dev/null; }
 is_configured() {
-  [ -f "$stamp" ] && [ -f "$build/build.ninja" ] || return 1
-  local known
-  known=$(<"$stamp")
-  [ -d "$known/include" ] && [ "${LIBTORCH_ROOT:-$known}" = "$known" ]
+  [ -f "$stamp" ] && [ -f "$build/build.ninja" ] && is_of_this_checkout || return 1
+  local known='' choice=''
+  { read -r known && read -r choice; } <"$stamp" || true
+  [ -d "$known/include" ] || return 1
+  # What the environment does not say stays as it was.
+  LIBTORCH_ROOT=${LIBTORCH_ROOT:-$known}
+  COLOSSAL_TORCH=${COLOSSAL_TORCH:-$choice}
+  [ "$LIBTORCH_ROOT" = "$known" ] && [ "$COLOSSAL_TORCH" = "$choice" ]
 }
 
 configure() {  # ON or OFF: with the tests and benchmarks; the program alone needs none of their packages
-  is_configured && return
-  need_tools
-  need_packages "${build_packages[@]}"
-  if [ "$1" = ON ]; then need_packages "${test_packages[@]}"; fi
+  is_configured && { [ "$1" = OFF ] || has_tests; } && return
+  local tests=$1 fresh=() cuda=AUTO
+  if has_tests; then tests=ON; fi
+  prepare "$tests"
   want_packages "${extra_packages[@]}"
-  find_libtorch
+  install_torch
+  export LIBTORCH_ROOT
+  if [ -f "$build/CMakeCache.txt" ] && ! is_of_this_checkout; then fresh=(--fresh); fi
+  case ${COLOSSAL_TORCH:-auto} in cuda) cuda=ON ;; cpu) cuda=OFF ;; esac
   cd "$root"
-  step "configuring" cmake --preset release -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_TESTS="$1" -DCOLOSSAL_BENCHMARKS="$1"
-  printf '%s' "$LIBTORCH_ROOT" >"$stamp"
+  step "configuring" cmake --preset release "${fresh[@]}" -DLIBTORCH_ROOT="$LIBTORCH_ROOT" -DCOLOSSAL_CUDA=$cuda \
+    -DCOLOSSAL_TESTS="$tests" -DCOLOSSAL_BENCHMARKS="$tests"
+  printf '%s\n%s\n' "$LIBTORCH_ROOT" "${COLOSSAL_TORCH:-auto}" >"$stamp"
 }
 
 # Says nothing when nothing is to be done; on a terminal the line counts the units.
@@ -183,22 +414,21 @@ build_target() {  # target, what
   }
 }
 
-configure_with_tests() {
-  configure ON
-  grep -q '^COLOSSAL_TESTS:BOOL=ON' "$build/CMakeCache.txt" && grep -q '^COLOSSAL_BENCHMARKS:BOOL=ON' "$build/CMakeCache.txt" && return
-  need_packages "${test_packages[@]}"
-  step "configuring the tests" cmake -S "$root" -B "$build" -DCOLOSSAL_TESTS=ON -DCOLOSSAL_BENCHMARKS=ON
-}
-
 # The Python packages against which the interop tests compare. Without them those tests are skipped and say why.
 install_interop() {
   local wanted=$root/tests/interop/requirements.txt seen=$root/.venv/.interop-requirements
   [ -f "$wanted" ] || return 0
   cmp -s "$wanted" "$seen" && return
   need_venv
-  local began=$SECONDS
+  local began=$SECONDS torch found version packages=(-r "$wanted")
+  # Python imports a CPU build of torch once its dependencies are there. Those of a CUDA build are gigabytes, and are left to the user.
+  torch=$(head -n 1 "$stamp")
+  if [[ $torch == "$root"/.venv/* ]] && [ ! -e "$torch/lib/libtorch_cuda.so" ] && found=$(torch_of "$root/.venv/bin/python"); then
+    version=${found%% *}
+    packages+=("torch==${version%%+*}")
+  fi
   printf 'installing the Python packages of the interop tests ... ' >&2
-  if "$root/.venv/bin/python" -m pip install -r "$wanted" >>"$log" 2>&1; then
+  if "$root/.venv/bin/python" -m pip install "${packages[@]}" >>"$log" 2>&1; then
     cp "$wanted" "$seen"
     echo "$((SECONDS - began)) s" >&2
   else
@@ -218,20 +448,20 @@ sanitize() {  # preset, target, what
 
 case "${1:-}" in
   build)
-    configure_with_tests
+    configure ON
     build_target all "everything"
     ;;
   test)
     shift
-    configure_with_tests
+    configure ON
     install_interop
     build_target all "everything"
     cd "$build"
     exec ctest --output-on-failure --parallel "$(jobs)" "$@"
     ;;
   sanitize)
-    configure_with_tests
-    LIBTORCH_ROOT=$(<"$stamp")
+    configure ON
+    read -r LIBTORCH_ROOT <"$stamp"
     export ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=suppressions=$root/tests/thread_sanitizer.supp
     sanitize asan sanitized_tests "the tests of raw memory, threads and untrusted input under AddressSanitizer and UBSan"
     sanitize tsan thread_sanitized_tests "the tests of comm and memory under ThreadSanitizer"

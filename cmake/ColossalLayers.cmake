@@ -3,8 +3,8 @@
 #   x_avx2.cpp, x_avx512.cpp   compiled for that instruction set, picked at run time; x_cpu.cpp for any, and as those a unit of its own,
 #                              where the names of kernel bodies meet no others
 #   x_cuda.cu                  compiled where nvcc is found, linked only against a CUDA build of torch
-#   nccl.cpp / no_nccl.cpp     the second stands in where the headers of the first are missing; likewise cuda_graph.cpp,
-#                              cuda_pages.cpp and io_uring.cpp
+#   nccl.cpp / no_nccl.cpp     the second replaces the first if its headers are missing (cmake/CudaHeaders.cmake); so do no_cuda_graph.cpp,
+#                              no_cuda_pages.cpp and no_io_uring.cpp
 
 # The first torch layer owns the precompiled header, the others reuse it. What is in it, GCC instantiates anew in every unit: with
 # custom_function.h, which few need, each took two seconds more.
@@ -44,11 +44,15 @@ set(COLOSSAL_WITHOUT_TORCH
 
 function(colossal_select_sources layer out)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/${layer}/*.cpp)
-  if(LibTorch_NCCL_INCLUDE)
-    list(FILTER sources EXCLUDE REGEX "/no_(nccl|cuda_graph|cuda_pages)\\.cpp$")
-  else()
-    list(FILTER sources EXCLUDE REGEX "/(nccl|cuda_graph|cuda_pages)\\.cpp$")
-  endif()
+  foreach(unit ${COLOSSAL_CUDA_UNITS})
+    cmake_path(GET unit FILENAME name)
+    if(COLOSSAL_CUDA_INCLUDE)
+      set(left_out no_${name})
+    else()
+      set(left_out ${name})
+    endif()
+    list(FILTER sources EXCLUDE REGEX "/${left_out}\\.cpp$")
+  endforeach()
   if(LIBURING_INCLUDE AND LIBURING_LIBRARY)
     list(FILTER sources EXCLUDE REGEX "/no_io_uring\\.cpp$")
   else()
@@ -84,13 +88,16 @@ endfunction()
 function(colossal_add_cuda_kernels target)
   find_program(COLOSSAL_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
   if(NOT COLOSSAL_NVCC)
+    set(COLOSSAL_CUDA_KERNELS_PROBLEM "left out, as nvcc is not there; install the CUDA toolkit, then cmake ${CMAKE_BINARY_DIR}" PARENT_SCOPE)
     return()
   endif()
   execute_process(COMMAND ${COLOSSAL_NVCC} --version OUTPUT_VARIABLE version ERROR_QUIET)
   string(REGEX MATCH "release ([0-9]+)" _ "${version}")
   set(major "${CMAKE_MATCH_1}")
   if(NOT major OR major LESS 12)
-    message(STATUS "nvcc ${major} at ${COLOSSAL_NVCC} is too old for the kernels for GPUs: 12 or later, for C++20")
+    set(problem "left out, as nvcc must be 12 or newer: got ${major} at ${COLOSSAL_NVCC}")
+    message(STATUS "Kernels for GPUs: ${problem}")
+    set(COLOSSAL_CUDA_KERNELS_PROBLEM "${problem}" PARENT_SCOPE)
     return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/colossal/*/*_cuda.cu)
@@ -109,7 +116,11 @@ function(colossal_add_cuda_kernels target)
     target_sources(${target} PRIVATE ${objects})
     target_compile_definitions(${target} PRIVATE COLOSSAL_CUDA_KERNELS)
   elseif(LibTorch_CUDA)
-    message(WARNING "Kernels for GPUs are left out: nvcc ${major} compiles for another runtime than LibTorch's, ${LibTorch_CUDART}")
+    set(problem "left out, as nvcc ${major} compiles for another runtime than LibTorch's, ${LibTorch_CUDART}; install nvcc of that version")
+    message(WARNING "Kernels for GPUs: ${problem}")
+    set(COLOSSAL_CUDA_KERNELS_PROBLEM "${problem}" PARENT_SCOPE)
+  else()
+    set(COLOSSAL_CUDA_KERNELS_PROBLEM "compiled and not linked, as libtorch_cuda.so is not" PARENT_SCOPE)
   endif()
 endfunction()
 
@@ -139,6 +150,9 @@ function(colossal_add_layers)
     endif()
   endforeach()
   colossal_add_cuda_kernels(colossal_ops)
+  # What the checks of CUDA found, which `colossal info` prints.
+  configure_file(${PROJECT_SOURCE_DIR}/src/colossal/base/cuda_build.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp @ONLY)
+  target_sources(colossal_base PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/cuda_build.cpp)
   # The few layers with third-party needs of their own.
   target_compile_definitions(colossal_base PRIVATE COLOSSAL_VERSION="${PROJECT_VERSION}")
   target_link_libraries(colossal_base PUBLIC nlohmann_json::nlohmann_json Threads::Threads
@@ -155,11 +169,11 @@ function(colossal_add_layers)
   target_link_libraries(colossal_cli PRIVATE $<BUILD_INTERFACE:CLI11::CLI11>)
   target_compile_definitions(colossal_cli PRIVATE COLOSSAL_SOURCE_DIR="${PROJECT_SOURCE_DIR}")  # data.path = "builtin"
   target_include_directories(colossal_comm SYSTEM PRIVATE ${PROJECT_SOURCE_DIR}/third_party/gloo_shim)
-  if(LibTorch_NCCL_INCLUDE)
-    target_include_directories(colossal_comm SYSTEM PRIVATE ${LibTorch_NCCL_INCLUDE})
+  if(COLOSSAL_CUDA_INCLUDE)
+    target_include_directories(colossal_comm SYSTEM PRIVATE ${COLOSSAL_CUDA_INCLUDE})
     target_compile_definitions(colossal_comm PRIVATE USE_C10D_NCCL)
-    target_include_directories(colossal_tensor SYSTEM PRIVATE ${LibTorch_NCCL_INCLUDE})
-    target_include_directories(colossal_memory SYSTEM PRIVATE ${LibTorch_NCCL_INCLUDE})
+    target_include_directories(colossal_tensor SYSTEM PRIVATE ${COLOSSAL_CUDA_INCLUDE})
+    target_include_directories(colossal_memory SYSTEM PRIVATE ${COLOSSAL_CUDA_INCLUDE})
   endif()
 endfunction()
 

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "colossal/base/cuda_build.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/launch/host.h"
 #include "colossal/comm/launch/launch.h"
@@ -28,6 +29,30 @@ TEST(DeviceChoice, CountsAroundWhatTheProcessMayUse) {
   EXPECT_EQ(choose_device("cpu", 1, three), at::Device(at::kCPU));
   EXPECT_EQ(choose_device("auto", 1, none), at::Device(at::kCPU));
   EXPECT_THROW(choose_device("cuda", 0, none), Error);
+}
+
+TEST(DeviceChoice, SaysWhyGpusAreUnused) {
+  const TrapDevices one({"a"}), none({});
+  const std::filesystem::path root = testing::TempDir() + "/root-with-driver";
+  std::filesystem::remove_all(root);
+  EXPECT_EQ(why_gpus_are_unused("auto", none, root), "") << "no driver";
+  std::filesystem::create_directories(root / "dev");
+  std::ofstream(root / "dev/dxg") << "";
+  EXPECT_EQ(why_gpus_are_unused("auto", none, root), "") << "WSL without a driver";
+  std::filesystem::create_directories(root / "usr/lib/wsl/lib");
+  std::ofstream(root / "usr/lib/wsl/lib/libcuda.so") << "";
+  EXPECT_NE(why_gpus_are_unused("auto", none, root), "") << "WSL";
+  std::filesystem::remove_all(root / "usr");
+  std::ofstream(root / "dev/nvidiactl") << "";
+  const std::string why = why_gpus_are_unused("auto", none, root);
+  EXPECT_NE(why.find("NVIDIA driver, but the run uses the CPU"), std::string::npos) << why;
+  EXPECT_NE(why.find(cuda_build().libtorch), std::string::npos) << why;
+  EXPECT_EQ(why_gpus_are_unused("cpu", none, root), "") << "the user asked for the CPU";
+  EXPECT_EQ(why_gpus_are_unused("auto", one, root), "") << "a GPU is used";
+  ASSERT_EQ(setenv("CUDA_VISIBLE_DEVICES", "", 1), 0);
+  EXPECT_EQ(why_gpus_are_unused("auto", none, root), "") << "the user hides the GPUs";
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  std::filesystem::remove_all(root);
 }
 
 // What is made without a device's number lies on the current one: another one would be a context for nothing.

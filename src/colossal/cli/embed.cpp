@@ -136,6 +136,7 @@ int embed_as_rank(const EmbedRequest& request, const models::Registry& registry)
   const auto world = join_ranks(request.timeout, device.is_cuda() ? "cuda" : "cpu");
   require(world->size() == request.layout.ranks(), "parallel", "the ranks must be those of the layout: got ",
           world->size(), " ranks, pipeline ", request.layout.pipeline.size, " * tensor ", request.layout.tensor.size);
+  if (world->rank() == 0) warn_of_unused_gpus(request.device);
   comm::Mesh mesh(*world, request.layout.axes());
   run::Loading loading{.tokenizer = request.tokenizer, .headless = true};
   loading.pooler = pooling == infer::Pooling::Pooler;

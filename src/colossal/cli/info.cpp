@@ -13,6 +13,7 @@
 
 #include "colossal/base/bytes.h"
 #include "colossal/base/clock.h"
+#include "colossal/base/cuda_build.h"
 #include "colossal/base/machine.h"
 #include "colossal/base/version.h"
 #include "colossal/ops/cpu.h"
@@ -99,6 +100,11 @@ int info(const Arguments& arguments) {
   row("libtorch", TORCH_VERSION);
   const auto devices = at::hasCUDA() ? at::detail::getCUDAHooks().deviceCount() : 0;
   row("cuda", devices > 0 ? std::to_string(devices) + " device(s)" : "none usable");
+  row("cuda build", cuda_build().libtorch.empty() ? "libtorch_cuda.so is linked" : cuda_build().libtorch);
+  if (cuda_build().libtorch.empty()) {
+    row("nccl, cuda graphs", cuda_build().headers.empty() ? "compiled" : cuda_build().headers);
+    row("our cuda kernels", cuda_build().kernels.empty() ? "compiled and linked" : cuda_build().kernels);
+  }
   print_machine();
   std::fflush(stdout);
   if (!quick) print_peaks();

@@ -69,6 +69,11 @@ int with_ranks(int64_t ranks, const std::string& command, const Arguments& argum
   }
 }
 
+void warn_of_unused_gpus(const std::string& device, const comm::Devices& devices) {
+  const std::string why = comm::why_gpus_are_unused(device, devices);
+  if (!why.empty()) say("warning: " + why);
+}
+
 void add_timeout(CLI::App& app, int64_t& seconds) {
   app.add_option("--timeout", seconds,
                  "seconds that ranks wait for each other, at the start and later, before the run ends")

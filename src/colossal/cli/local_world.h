@@ -6,6 +6,7 @@
 #include <string>
 
 #include "colossal/cli/arguments.h"
+#include "colossal/comm/launch/device.h"
 #include "colossal/comm/world.h"
 
 namespace colossal::cli {
@@ -17,6 +18,9 @@ int with_ranks(int64_t ranks, const std::string& command, const Arguments& argum
 
 /// Tells the user what happens to the ranks, on stderr.
 void say(const std::string& what);
+
+/// Warns on stderr if device "auto" is the CPU although the machine has GPUs. Rank 0 alone calls it.
+void warn_of_unused_gpus(const std::string& device, const comm::Devices& devices = comm::cuda_devices());
 
 /// --timeout: how long the ranks of a command wait for each other.
 void add_timeout(CLI::App& app, int64_t& seconds);

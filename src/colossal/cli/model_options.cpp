@@ -166,6 +166,7 @@ int with_model(const ModelOptions& options, const std::string& command, const Ar
     require(world->size() == layout.ranks(), "parallel", "the ranks must be those of the layout: got ", world->size(),
             " ranks, pipeline ", layout.pipeline.size, " * sequence ", layout.sequence.size, " * tensor ",
             layout.tensor.size);
+    if (world->rank() == 0) warn_of_unused_gpus(options.device);
     comm::Mesh mesh(*world, layout.axes());
     const run::SavedModel saved =
         run::load_model(options.from, mesh, layout, comm::choose_device(options.device, world->local_rank()),

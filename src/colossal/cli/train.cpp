@@ -62,6 +62,7 @@ int train_as_rank(const run::Config& config, train::TrainerOptions options) {
                                    .device = on_cpu ? "cpu" : "cuda",
                                    .note = say,
                                    .devices = options.devices});
+  if (world->rank() == 0) warn_of_unused_gpus(config.run.device, *options.devices);
   // Who has budgets wants what waits beside them to be small: buffers of tiers are none of this memory.
   if (config.memory.has_tiers()) memory::limit_host_memory(static_cast<size_t>(config.memory.device));
   options.builtin_data = COLOSSAL_SOURCE_DIR;

@@ -4,6 +4,9 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cstdlib>
+
+#include "colossal/base/cuda_build.h"
 #include "colossal/base/error.h"
 #include "colossal/comm/backends/nccl.h"
 
@@ -19,6 +22,16 @@ class CudaDevices final : public Devices {
   std::string pci_id(int index) const override { return pci_id_of_gpu(index); }
 };
 
+/// A driver is loaded. Under WSL the device is /dev/dxg, and the library of the driver lies in a folder of its own.
+bool has_nvidia_driver(const std::filesystem::path& root) {
+  const auto exists = [&](const char* path) {
+    std::error_code ignored;
+    return std::filesystem::exists(root / path, ignored);
+  };
+  return exists("proc/driver/nvidia/version") || exists("dev/nvidiactl") ||
+         (exists("dev/dxg") && exists("usr/lib/wsl/lib/libcuda.so"));
+}
+
 }  // namespace
 
 const Devices& cuda_devices() {
@@ -32,6 +45,16 @@ at::Device choose_device(const std::string& name, int local_rank, const Devices&
           "device cuda needs a CUDA build of LibTorch and a GPU; use --run.device=cpu");
   if (count == 0) return at::kCPU;
   return {devices.type(), static_cast<at::DeviceIndex>(device_of(local_rank, count))};
+}
+
+std::string why_gpus_are_unused(const std::string& device, const Devices& devices, const std::filesystem::path& root) {
+  if (device != "auto" || devices.count() > 0 || !has_nvidia_driver(root)) return "";
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible && (*visible == '\0' || *visible == '-')) return "";
+  const std::string& problem = cuda_build().libtorch;
+  return concat("this machine has an NVIDIA driver, but the run uses the CPU: ",
+                problem.empty() ? "CUDA finds no device; see nvidia-smi for the driver, which may be too old" : problem,
+                "; --run.device=cpu silences this");
 }
 
 void make_current(at::Device device) {

@@ -5,6 +5,7 @@
 #pragma once
 #include <c10/core/Device.h>
 
+#include <filesystem>
 #include <string>
 
 namespace colossal::comm {
@@ -31,6 +32,12 @@ inline int device_of(int local_rank, int count) { return local_rank % count; }
 /// of those that this process may use. "auto" is "cuda" where there is a GPU that this build can use, else "cpu".
 /// Errors: throws Error("run", ...) for "cuda" without one.
 at::Device choose_device(const std::string& name, int local_rank, const Devices& devices = cuda_devices());
+
+/// Why device "auto" means the CPU although this machine has GPUs: one line with the remedy. Empty if `device` is not
+/// "auto", `devices` has one, no NVIDIA driver is loaded, or CUDA_VISIBLE_DEVICES hides all GPUs on purpose. `root` is
+/// the folder that holds proc/ and dev/; tests pass another.
+std::string why_gpus_are_unused(const std::string& device, const Devices& devices = cuda_devices(),
+                                const std::filesystem::path& root = "/");
 
 /// From now on what this thread makes, waits for and launches without naming a device is `device`'s. Every library that
 /// looks at the current device (NCCL, CUDA's runtime, LibTorch's pinned memory) would else start a context on number 0,
