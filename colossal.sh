@@ -80,7 +80,7 @@ install_debian() {  # [package...]
     echo "$((SECONDS - began)) s" >&2
     return
   fi
-  echo "the package lists are out of date" >&2
+  echo "failed; trying again with new package lists" >&2
   step "fetching the package lists" as_root apt-get update
   step "installing $*" apt_install "$@"
 }
