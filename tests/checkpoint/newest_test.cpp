@@ -13,6 +13,8 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
 namespace fs = std::filesystem;
 
 class Newest : public testing::Test {
@@ -25,8 +27,9 @@ class Newest : public testing::Test {
   }
 
   static void on_two(const std::function<void(comm::Group&, const tensor::Place&)>& work) {
-    comm::run_ranks(
-        2, [&](comm::World& world) { work(*world.make_group("world", {0, 1}), Layout{2, 1}.place(world.rank())); });
+    comm::run_ranks(2, [&](comm::World& world) {
+      work(*world.make_group("world", {0, 1}), Layout{2, 1}.place(world.rank()));
+    });
   }
 
   /// What rank 0 loads; both must load the same bits, those of that step.
@@ -102,6 +105,41 @@ TEST_F(Newest, DamagedOnesArePassedOverAndNamed) {
   EXPECT_THAT(refusal({}), HasSubstr("none of the checkpoints in " + folder.path() + " can be read (10, 20, 30)"));
 }
 
+TEST_F(Newest, NamesEachIncompleteFolderAndItsFault) {
+  fs::remove(step_path(folder.path(), 30) + "/manifest.json");
+  std::ofstream(folder / "step-000040") << "a file";
+  fs::create_symlink("nowhere", folder / "step-000050");
+  const StepFolders steps = step_folders(folder.path());
+  EXPECT_THAT(steps.complete, ElementsAre(10, 20));
+  EXPECT_THAT(steps.skipped, ElementsAre(Pair(30, step_path(folder.path(), 30) + ": it has no manifest.json"),
+                                         Pair(40, step_path(folder.path(), 40) + ": it is not a folder"),
+                                         Pair(50, step_path(folder.path(), 50) + ": No such file or directory")));
+  EXPECT_EQ(steps.skipped_after(40), steps.skipped.at(50));
+  on_two([&](comm::Group& world, const tensor::Place&) {
+    EXPECT_EQ(agreed_steps(folder.path(), world).skipped, steps.skipped) << "rank " << world.rank();
+  });
+  EXPECT_EQ(load().step, 20);
+  EXPECT_THAT(refusal(30), HasSubstr(steps.skipped.at(30)));
+}
+
+TEST_F(Newest, RefusesAFolderOfIncompleteStepsOnly) {
+  for (const int64_t step : {10, 20, 30}) fs::remove(step_path(folder.path(), step) + "/manifest.json");
+  EXPECT_THAT(refusal({}), HasSubstr("no complete checkpoint in " + folder.path() + " to go on from; incomplete: " +
+                                     step_path(folder.path(), 10) + ": it has no manifest.json; "));
+}
+
+TEST_F(Newest, RefusesAFolderThatCannotBeRead) {
+  fs::create_symlink("loop", folder / "loop");
+  std::string message;
+  try {
+    step_folders(folder / "loop");
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, HasSubstr("cannot read the folder of checkpoints " + folder / "loop: Too many levels"));
+  EXPECT_THAT(step_folders(folder / "absent").complete, IsEmpty());
+}
+
 TEST_F(Newest, ANamedOneIsLoadedOrRefused) {
   EXPECT_EQ(load(10).step, 10);
   EXPECT_THAT(refusal(15), HasSubstr("no complete checkpoint of step 15 in " + folder.path() +
@@ -122,7 +160,7 @@ TEST_F(Newest, AnotherRunIsNeverPassedOver) {
 TEST_F(Newest, OneRankLooksForAll) {
   on_two([&](comm::Group& world, const tensor::Place&) {
     const std::string seen = world.rank() == 0 ? folder.path() : folder / "lags-behind";
-    EXPECT_THAT(agreed_steps(seen, world), ElementsAre(10, 20, 30)) << "rank " << world.rank();
+    EXPECT_THAT(agreed_steps(seen, world).complete, ElementsAre(10, 20, 30)) << "rank " << world.rank();
   });
 }
 

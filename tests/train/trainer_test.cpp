@@ -231,5 +231,59 @@ TEST_F(Run, RefusesTheCheckpointOfAForeignModel) {
   EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "/checkpoints").back(), 20);
 }
 
+TEST_F(Run, RefusesToResumeFromIncompleteCheckpointsOnly) {
+  const run::Config c = make("run", 2, 1);
+  train(c, Start::New, 3);
+  const std::string step = checkpoint::step_path(c.run.folder + "/checkpoints", 3);
+  std::filesystem::remove(step + "/manifest.json");
+  for (const Start start : {Start::Resume, Start::New})
+    EXPECT_NE(test::thrown_message([&] { train(c, start); }).find(step + ": it has no manifest.json"),
+              std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(step + "/rank-00000.safetensors"));
+  train(c, Start::Overwrite);
+  EXPECT_EQ(steps_in(c), (Steps{15, 20}));
+}
+
+TEST_F(Run, NamesIncompleteCheckpointsAndSetsNewerOnesAside) {
+  const run::Config c = make("run", 1, 1);
+  train(c, Start::New, 12);  // keeps 10 and 12
+  const std::string step = checkpoint::step_path(c.run.folder + "/checkpoints", 12);
+  std::filesystem::remove(step + "/manifest.json");
+  train(c, Start::Resume, 1);
+  EXPECT_NE(log_of(c).find("an incomplete checkpoint is skipped: " + step + ": it has no manifest.json"),
+            std::string::npos);
+  EXPECT_TRUE(std::filesystem::exists(step + ".unused/rank-00000.safetensors"));
+  EXPECT_EQ(steps_in(c), (Steps{10, 11}));
+}
+
+TEST_F(Run, EndsIfItsFolderIsMadeAnew) {
+  for (const int64_t data : {1, 2}) {
+    const run::Config c = make(concat("run-", data), data, 1);
+    std::unique_ptr<RunLock> other;
+    const auto replace_folder = [&](int64_t step) {
+      if (step != 7) return;
+      std::filesystem::rename(c.run.folder, c.run.folder + "-moved");
+      RunFolder(c.run.folder).create();
+      other = std::make_unique<RunLock>(c.run.folder);
+    };
+    const std::string message = test::thrown_message([&] {
+      comm::run_ranks(static_cast<int>(data), [&](comm::World& world) {
+        int64_t step = 0;
+        TrainerOptions options{.start = Start::New};
+        options.stop_requested = [&] {
+          if (world.rank() == 0) replace_folder(++step);
+          return false;
+        };
+        Trainer(world, c, options).run();
+      });
+    });
+    EXPECT_NE(message.find("the folder " + c.run.folder + " must not be deleted, moved or made again"),
+              std::string::npos)
+        << message;
+    EXPECT_EQ(steps_in(c), Steps{}) << "the folder belongs to another run";
+    EXPECT_EQ(checkpoint::complete_steps(c.run.folder + "-moved/checkpoints"), Steps{5});
+  }
+}
+
 }  // namespace
 }  // namespace colossal::train::trainer_test

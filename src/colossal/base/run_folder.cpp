@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,6 +12,11 @@
 #include "colossal/base/file.h"
 
 namespace colossal {
+namespace {
+
+std::string lock_path(const std::string& folder) { return folder + "/.lock"; }
+
+}  // namespace
 
 void RunFolder::create() const {
   require(!path_.empty(), "run", "run.folder must not be empty; name a folder for the results");
@@ -20,14 +26,24 @@ void RunFolder::create() const {
           "; name another with --run.folder=FOLDER");
 }
 
-std::shared_ptr<const void> RunFolder::lock() const {
-  const std::string path = path_ + "/.lock";
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  require(file >= 0, "run", "cannot open ", path, ": ", std::strerror(errno));
-  const std::shared_ptr<const void> held(nullptr, [file](const void*) { close(file); });
-  require(flock(file, LOCK_EX | LOCK_NB) == 0, "run", "another run is writing to ", path_,
-          "; wait for it, or choose another run.folder");
-  return held;
+RunLock::RunLock(const std::string& folder) : folder_(folder) {
+  const std::string path = lock_path(folder);
+  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const int error = errno;
+  require(descriptor_ >= 0, "run", "cannot open ", path, ": ", std::strerror(error));
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
+  close(descriptor_);
+  throw Error("run", concat("another run is writing to ", folder, "; wait for it, or choose another run.folder"));
+}
+
+RunLock::~RunLock() { close(descriptor_); }
+
+void RunLock::check() const {
+  struct stat held = {}, found = {};
+  const bool is_there = ::fstat(descriptor_, &held) == 0 && ::stat(lock_path(folder_).c_str(), &found) == 0;
+  require(is_there && held.st_dev == found.st_dev && held.st_ino == found.st_ino, "run", "the folder ", folder_,
+          " must not be deleted, moved or made again while a run writes to it: its file .lock is ",
+          is_there ? "another one" : "gone", "; nothing more is written there; start the run again");
 }
 
 }  // namespace colossal

@@ -1,9 +1,27 @@
 // The folder of one run and the names of what lies in it.
 #pragma once
-#include <memory>
 #include <string>
 
 namespace colossal {
+
+/// The lock on a run folder, held by the file `.lock` in it. Other processes cannot take it while this object lives.
+class RunLock {
+ public:
+  /// Errors ("run"): another run holds the lock; the file cannot be opened.
+  explicit RunLock(const std::string& folder);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  /// Checks that the folder still holds the locked file. A folder that was deleted, moved or made again holds no file
+  /// or another one, which another run may have locked.
+  /// Errors ("run"): it does not.
+  void check() const;
+
+ private:
+  std::string folder_;
+  int descriptor_ = -1;
+};
 
 /// Only names until create() is called; cheap to copy.
 class RunFolder {
@@ -11,8 +29,6 @@ class RunFolder {
   explicit RunFolder(std::string path) : path_(std::move(path)) {}
   /// Creates the folder, its parents and checkpoints/ and tensorboard/, and checks that it can be written to.
   void create() const;
-  /// Keeps other processes from writing to the folder while the result lives. Errors: another run holds it.
-  std::shared_ptr<const void> lock() const;
 
   const std::string& path() const { return path_; }
   std::string config() const { return path_ + "/config.toml"; }  // resolved: every key with its value

@@ -41,8 +41,16 @@ bool is_partial(const std::string& name) {
 }
 
 void rename_folder(const std::string& from, const std::string& to) {
-  require(std::rename(from.c_str(), to.c_str()) == 0, "checkpoint", "cannot rename ", from, " to ", to, ": ",
-          std::strerror(errno));
+  const int error = std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+  require(error == 0, "checkpoint", "cannot rename ", from, " to ", to, ": ", std::strerror(error));
+}
+
+/// Why the entry is no complete checkpoint; empty if it is one.
+std::string incompleteness(const fs::path& path) {
+  std::error_code failed;
+  if (!fs::is_directory(path, failed)) return failed ? failed.message() : "it is not a folder";
+  if (fs::exists(path / "manifest.json", failed)) return "";
+  return failed ? failed.message() : "it has no manifest.json";
 }
 
 }  // namespace
@@ -53,17 +61,34 @@ std::string partial_path(const std::string& folder, int64_t step) {
   return folder + "/." + step_name(step) + kPartialSuffix;
 }
 
-std::vector<int64_t> complete_steps(const std::string& folder) {
-  std::vector<int64_t> steps;
-  std::error_code none;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
-    const auto step = step_of(entry.path().filename().string());
-    std::error_code ignored;
-    if (step && fs::exists(entry.path() / "manifest.json", ignored)) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end());
-  return steps;
+std::string StepFolders::skipped_after(int64_t step) const {
+  std::string text;
+  for (auto each = skipped.upper_bound(step); each != skipped.end(); ++each)
+    text += (text.empty() ? "" : "; ") + each->second;
+  return text;
 }
+
+StepFolders step_folders(const std::string& folder) {
+  StepFolders found;
+  std::error_code failed;
+  fs::directory_iterator entry(folder, failed);
+  if (failed == std::errc::no_such_file_or_directory || failed == std::errc::not_a_directory) return found;
+  for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+    const fs::path& path = entry->path();
+    const auto step = step_of(path.filename().string());
+    if (!step) continue;
+    const std::string why = incompleteness(path);
+    if (why.empty())
+      found.complete.push_back(*step);
+    else
+      found.skipped[*step] = concat(path.string(), ": ", why);
+  }
+  require(!failed, "checkpoint", "cannot read the folder of checkpoints ", folder, ": ", failed.message());
+  std::sort(found.complete.begin(), found.complete.end());
+  return found;
+}
+
+std::vector<int64_t> complete_steps(const std::string& folder) { return step_folders(folder).complete; }
 
 void begin_partial(const std::string& folder, int64_t step) {
   create_folder(folder);

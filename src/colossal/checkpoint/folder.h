@@ -1,6 +1,7 @@
 // The folder of checkpoints on disk: names, what is complete, and the one moment at which a new one becomes visible.
 #pragma once
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,21 @@ namespace colossal::checkpoint {
 std::string step_path(const std::string& folder, int64_t step);
 std::string partial_path(const std::string& folder, int64_t step);
 
-/// Steps whose folder carries its final name and a manifest, ascending. No folder: none.
+/// The entries of a folder of checkpoints that have the name of a step.
+struct StepFolders {
+  std::vector<int64_t> complete{};           ///< steps whose folder has a manifest, ascending
+  std::map<int64_t, std::string> skipped{};  ///< for each of the other steps: its path and what is wrong with it
+
+  int64_t newest() const { return complete.empty() ? -1 : complete.back(); }
+  /// The texts of the skipped steps after `step`, joined; empty if there are none.
+  std::string skipped_after(int64_t step) const;
+};
+
+/// Reads the names in `folder`. Without such a folder both lists are empty.
+/// Errors ("checkpoint"): the folder exists but cannot be read.
+StepFolders step_folders(const std::string& folder);
+
+/// step_folders(folder).complete
 std::vector<int64_t> complete_steps(const std::string& folder);
 
 /// Removes what unfinished saves left, then makes an empty partial folder.

@@ -3,14 +3,15 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <sstream>
+#include <nlohmann/json.hpp>
 
-#include "colossal/checkpoint/folder.h"
 #include "colossal/comm/agreement.h"
 #include "colossal/comm/group.h"
 
 namespace colossal::checkpoint {
 namespace {
+
+using nlohmann::json;
 
 std::string listed(const std::vector<int64_t>& steps) {
   std::string text;
@@ -18,28 +19,36 @@ std::string listed(const std::vector<int64_t>& steps) {
   return text.empty() ? "none" : text;
 }
 
-}  // namespace
-
-std::vector<int64_t> agreed_steps(const std::string& folder, comm::Group& world) {
-  std::string text;
-  if (world.rank() == 0)
-    for (const int64_t step : complete_steps(folder)) text += concat(step, " ");
-  std::istringstream words(comm::broadcast_text(world, at::kCPU, 0, text));
-  std::vector<int64_t> steps;
-  for (int64_t step = 0; words >> step;) steps.push_back(step);
-  return steps;
+std::string incomplete(const StepFolders& steps) {
+  const std::string text = steps.skipped_after(-1);
+  return text.empty() ? "" : concat("; incomplete: ", text);
 }
 
-Found load_newest(const std::string& folder, const std::vector<int64_t>& steps, std::optional<int64_t> wanted,
-                  TrainingState& state, comm::Group& world, const tensor::Place& place, const ProgressCheck& check) {
+}  // namespace
+
+StepFolders agreed_steps(const std::string& folder, comm::Group& world) {
+  StepFolders found;
   comm::agree(world, at::kCPU, [&] {
-    require(!steps.empty(), "checkpoint", "there is no complete checkpoint in ", folder, " to go on from");
-    require(!wanted || std::binary_search(steps.begin(), steps.end(), *wanted), "checkpoint",
+    if (world.rank() == 0) found = step_folders(folder);
+  });
+  const json seen = {{"complete", found.complete}, {"skipped", found.skipped}};
+  const std::string text = seen.dump(-1, ' ', false, json::error_handler_t::replace);  // a path may be any bytes
+  const json agreed = json::parse(comm::broadcast_text(world, at::kCPU, 0, text));
+  return {agreed["complete"].get<std::vector<int64_t>>(), agreed["skipped"].get<std::map<int64_t, std::string>>()};
+}
+
+Found load_newest(const std::string& folder, const StepFolders& steps, std::optional<int64_t> wanted,
+                  TrainingState& state, comm::Group& world, const tensor::Place& place, const ProgressCheck& check) {
+  const std::vector<int64_t>& complete = steps.complete;
+  comm::agree(world, at::kCPU, [&] {
+    require(!complete.empty(), "checkpoint", "there is no complete checkpoint in ", folder, " to go on from",
+            incomplete(steps));
+    require(!wanted || std::binary_search(complete.begin(), complete.end(), *wanted), "checkpoint",
             "there is no complete checkpoint of step ", wanted.value_or(0), " in ", folder,
-            "; of these steps there are: ", listed(steps));
+            "; of these steps there are: ", listed(complete), incomplete(steps));
   });
   Found found;
-  std::vector<int64_t> tried = wanted ? std::vector<int64_t>{*wanted} : steps;
+  std::vector<int64_t> tried = wanted ? std::vector<int64_t>{*wanted} : complete;
   for (; !tried.empty(); tried.pop_back()) {
     found.step = tried.back();
     found.path = step_path(folder, found.step);
@@ -47,9 +56,10 @@ Found load_newest(const std::string& folder, const std::vector<int64_t>& steps, 
     if (!damage) return found;
     found.damaged.push_back(*damage);
   }
-  const std::string rule = wanted ? concat("the checkpoint of step ", *wanted, " cannot be read; complete ones in ",
-                                           folder, " are: ", listed(steps))
-                                  : concat("none of the checkpoints in ", folder, " can be read (", listed(steps), ")");
+  const std::string all = listed(complete);
+  const std::string rule =
+      wanted ? concat("the checkpoint of step ", *wanted, " cannot be read; complete ones in ", folder, " are: ", all)
+             : concat("none of the checkpoints in ", folder, " can be read (", all, ")");
   throw Error("checkpoint", concat(rule, ": ", found.damaged.front().message(),
                                    wanted ? "; name another one, or move this one away" : ""))
       .mark_on_all_ranks();

@@ -24,8 +24,8 @@ std::vector<std::string> companions(const RunFolder& folder) {
 }
 
 void rename(const std::string& from, const std::string& to) {
-  require(std::rename(from.c_str(), to.c_str()) == 0, "run", "cannot rename ", from, " to ", to, ": ",
-          std::strerror(errno));
+  const int error = std::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+  require(error == 0, "run", "cannot rename ", from, " to ", to, ": ", std::strerror(error));
 }
 
 std::string in_checkpoints(const RunFolder& folder, const std::string& path) {

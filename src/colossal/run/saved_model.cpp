@@ -40,19 +40,23 @@ models::ModelShape with_pooler(const std::string& folder, const models::Registry
   return registry.resolve(config);
 }
 
-/// `steps`: of its checkpoints, if it is a run.
-Description describe(const std::string& folder, const std::vector<int64_t>& steps, bool pooler,
+/// `steps`: those of its checkpoints, if it is a run.
+Description describe(const std::string& folder, const checkpoint::StepFolders& steps, bool pooler,
                      const models::Registry& registry) {
   const RunFolder run(folder);
   if (std::filesystem::exists(run.config())) {
     const auto config = read_config<Config>(run.config());
-    const bool is_set_aside = steps.empty() && checkpoint_set_aside(run);
+    const std::string skipped = steps.skipped_after(steps.newest());
+    const bool is_set_aside = steps.complete.empty() && checkpoint_set_aside(run);
     require(!is_set_aside, "run", "the run that was to overwrite the one in ", folder,
             " has no complete checkpoint yet; wait for its first one, or bring the earlier run back with `colossal "
             "train --resume`");
-    require(!steps.empty(), "run", "the folder ", folder, " holds no complete checkpoint; train first");
+    require(!steps.complete.empty(), "run", "the folder ", folder, " holds no complete checkpoint; ",
+            skipped.empty() ? "train first" : "incomplete: " + skipped);
+    require(skipped.empty(), "run", "the newest checkpoint of ", folder, " must be complete: ", skipped,
+            "; restore it, or move it away to use the one of step ", steps.newest());
     return {resolve_model(config, registry).shape, config.tokenizer(),
-            checkpoint::step_path(run.checkpoints(), steps.back()),
+            checkpoint::step_path(run.checkpoints(), steps.newest()),
             config.precision.has_masters() ? at::kFloat : config.precision.dtype()};
   }
   require(is_gguf(folder) || std::filesystem::exists(folder + "/config.json"), "run", "the folder ", folder,
@@ -93,7 +97,7 @@ SavedModel load_model(const std::string& folder, comm::Mesh& mesh, const distrib
   SavedModel saved;
   Description about;
   // one looks, all follow
-  const std::vector<int64_t> steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
+  const checkpoint::StepFolders steps = checkpoint::agreed_steps(RunFolder(folder).checkpoints(), everyone);
   comm::agree(everyone, at::kCPU, [&] {
     about = describe(folder, steps, loading.pooler, registry);
     parallel::check_sizes(layout.tensor, about.shape.hidden, 0);

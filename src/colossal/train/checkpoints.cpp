@@ -10,7 +10,7 @@ namespace colossal::train {
 Checkpoints::Checkpoints(std::string folder, comm::Mesh& mesh, int64_t keep_last)
     : folder_(std::move(folder)), mesh_(mesh), keep_last_(static_cast<int>(keep_last)) {}
 
-std::vector<int64_t> Checkpoints::steps() const { return checkpoint::agreed_steps(folder_, mesh_.all()); }
+checkpoint::StepFolders Checkpoints::steps() const { return checkpoint::agreed_steps(folder_, mesh_.all()); }
 
 void Checkpoints::save(Resumable& training, const nlohmann::json& beside) const {
   const auto busy = mesh_.world().busy("saving a checkpoint");
@@ -21,7 +21,7 @@ void Checkpoints::save(Resumable& training, const nlohmann::json& beside) const 
 
 void Checkpoints::save(Resumable& training) const { save(training, nlohmann::json::object()); }
 
-checkpoint::Found Checkpoints::resume(Resumable& training, const std::vector<int64_t>& steps,
+checkpoint::Found Checkpoints::resume(Resumable& training, const checkpoint::StepFolders& steps,
                                       std::optional<int64_t> wanted, const BesideTraining& beside) const {
   const auto busy = mesh_.world().busy("reading a checkpoint in " + folder_);
   checkpoint::TrainingState state = training.state();

@@ -3,15 +3,14 @@
 //   Checkpoints checkpoints(folder, engine.mesh(), config.training.keep_last);
 //   checkpoints.save(engine);
 //   ...
-//   const std::vector<int64_t> steps = checkpoints.steps();
-//   if (!steps.empty()) checkpoints.resume(engine, steps);
+//   const checkpoint::StepFolders steps = checkpoints.steps();
+//   if (!steps.complete.empty()) checkpoints.resume(engine, steps);
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "colossal/checkpoint/newest.h"
 #include "colossal/comm/mesh.h"
@@ -48,8 +47,8 @@ class Checkpoints {
   Checkpoints(std::string folder, comm::Mesh& mesh, int64_t keep_last);
 
   const std::string& folder() const { return folder_; }
-  /// Of the complete checkpoints, ascending, the same on every rank. Communication: see checkpoint::agreed_steps.
-  std::vector<int64_t> steps() const;
+  /// The steps in the folder, the same on every rank. Communication and errors: those of checkpoint::agreed_steps.
+  checkpoint::StepFolders steps() const;
 
   /// Saves folder/step-<steps_done>. The keys of `beside`, which is the same on all ranks, are saved with the
   /// training's own progress: where its data stands, which config it has.
@@ -57,12 +56,12 @@ class Checkpoints {
   void save(Resumable& training, const nlohmann::json& beside) const;
   void save(Resumable& training) const;
 
-  /// Goes on from the checkpoint of step `wanted`, or, where none is wanted, from the newest of `steps`, which is what
-  /// steps() returned, that is not damaged.
+  /// Goes on from the checkpoint of step `wanted`, or, if none is wanted, from the newest that is not damaged. `steps`
+  /// is what steps() returned.
   /// Communication: that of checkpoint::load_newest and of training.loaded().
   /// Errors: those of checkpoint::load_newest, of training.check_progress() and of `beside`; the same on every rank,
   ///         and before anything is changed, but for those of `restore`.
-  checkpoint::Found resume(Resumable& training, const std::vector<int64_t>& steps,
+  checkpoint::Found resume(Resumable& training, const checkpoint::StepFolders& steps,
                            std::optional<int64_t> wanted = std::nullopt, const BesideTraining& beside = {}) const;
 
  private:

@@ -218,18 +218,22 @@ void ModuleTraining::load(const std::string& folder) {
   load(checkpoints, checkpoints.steps());
 }
 
-void ModuleTraining::load(const Checkpoints& checkpoints, const std::vector<int64_t>& steps) {
+void ModuleTraining::load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps) {
+  // Nothing newer is skipped, because there is no log here to report it.
+  const std::string skipped = steps.skipped_after(steps.newest());
+  require(steps.complete.empty() || skipped.empty(), "checkpoint", "the newest step folder must be complete: ", skipped,
+          "; restore it, or move it away to go on from step ", steps.newest());
   Saved saved(*this);
-  // None is passed over: there is no log here that could say so.
-  checkpoints.resume(saved, steps, steps.empty() ? std::nullopt : std::optional(steps.back()));
+  checkpoints.resume(saved, steps, steps.complete.empty() ? std::nullopt : std::optional(steps.newest()));
   zero_grad();
 }
 
 bool ModuleTraining::resume(const std::string& folder) {
   const Checkpoints checkpoints(folder, mesh_, config_.training.keep_last);
-  const std::vector<int64_t> steps = checkpoints.steps();
-  if (!steps.empty()) load(checkpoints, steps);
-  return !steps.empty();
+  const checkpoint::StepFolders steps = checkpoints.steps();
+  const bool has_any = !steps.complete.empty() || !steps.skipped.empty();
+  if (has_any) load(checkpoints, steps);
+  return has_any;
 }
 
 std::unique_ptr<ModuleTraining> initialize(comm::World& world, torch::nn::Module& module, const run::Config& config,

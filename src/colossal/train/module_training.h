@@ -98,16 +98,16 @@ class ModuleTraining {
   /// kept. Generators are not saved. Collective. Errors: see checkpoint::save.
   void save(const std::string& folder);
   /// Goes on from the newest checkpoint in `folder` that rank 0 sees, saved under any number of ranks and any ZeRO.
-  /// Gradients are zero then. Collective. Errors: none there; of another optimizer; see checkpoint::load. The same on
-  /// all ranks, before anything is changed.
+  /// Gradients are zero then. Collective. Errors: none there; a newer step folder that is not complete; of another
+  /// optimizer; see checkpoint::load. The same on all ranks, before anything is changed.
   void load(const std::string& folder);
-  /// load(), where there is a checkpoint. Returns whether there was. Collective.
+  /// load(), if the folder holds a step. Returns whether it did. Collective. Errors: those of load().
   bool resume(const std::string& folder);
 
  private:
   using NamedBuffers = std::vector<std::pair<std::string, at::Tensor>>;
   class Saved;  // what checkpoints see of it
-  void load(const Checkpoints& checkpoints, const std::vector<int64_t>& steps);
+  void load(const Checkpoints& checkpoints, const checkpoint::StepFolders& steps);
   int64_t micro_batches_done() const { return static_cast<int64_t>(losses_.size()); }
 
   run::Config config_;

@@ -151,10 +151,12 @@ std::string Trainer::builtin_text() const {
 
 void Trainer::take_folder() {
   folder_.create();
-  lock_ = folder_.lock();
+  lock_ = std::make_unique<RunLock>(folder_.path());
   if (options_.start == Start::New) {
     auto held = checkpoint::latest(folder_.checkpoints());
     if (!held) held = run::checkpoint_set_aside(folder_);
+    const std::string incomplete = checkpoint::step_folders(folder_.checkpoints()).skipped_after(-1);
+    if (!held && !incomplete.empty()) held = "an incomplete checkpoint (" + incomplete + ")";
     require(!held, "run", "the folder ", folder_.path(), " already holds ", held.value_or(""),
             "; add --resume to go on from it, --overwrite to start anew, or choose another run.folder");
   } else if (run::restore_run(folder_)) {
@@ -166,16 +168,18 @@ void Trainer::take_folder() {
   }
 }
 
-void Trainer::settle_folder(const std::vector<int64_t>& steps) {
+void Trainer::settle_folder(const checkpoint::StepFolders& steps) {
   std::optional<int64_t> resumed_after;
-  if (options_.start == Start::Resume && !steps.empty()) resumed_after = engine_->steps_done();
-  for (const int64_t step : steps) {
+  if (options_.start == Start::Resume && !steps.complete.empty()) resumed_after = engine_->steps_done();
+  std::vector<int64_t> all = steps.complete;
+  for (const auto& [step, what] : steps.skipped) all.push_back(step);
+  for (const int64_t step : all) {
     if (!resumed_after || step <= *resumed_after) continue;
     // or the next --resume would take it for one of this run
     const std::string aside = checkpoint::set_aside(folder_.checkpoints(), step);
     log_.warning("the newer checkpoint of step ", step, " is set aside as ", aside, "; remove it when nobody needs it");
   }
-  if (!steps.empty() && options_.start == Start::Overwrite) run::set_run_aside(folder_);
+  if (!steps.complete.empty() && options_.start == Start::Overwrite) run::set_run_aside(folder_);
   folder_.create();
   const std::string text = builtin_text();
   const bool reads_builtin = config_.data.path == "builtin" && config_.data.sources.empty();
@@ -186,8 +190,9 @@ void Trainer::settle_folder(const std::vector<int64_t>& steps) {
 }
 
 void Trainer::start() {
-  const std::vector<int64_t> steps = checkpoints().steps();
-  if (options_.start == Start::Resume && (options_.resume_step || !steps.empty())) {
+  const checkpoint::StepFolders steps = checkpoints().steps();
+  const bool has_steps = !steps.complete.empty() || !steps.skipped.empty();
+  if (options_.start == Start::Resume && (options_.resume_step || has_steps)) {
     resume(steps);
   } else if (!config_.model.from.empty()) {
     const models::HuggingFace& folder = engine_->model().shape.architecture->hugging_face;
@@ -232,12 +237,12 @@ void Trainer::start() {
                 ? concat(" x pipeline ", config_.parallel.pipeline.size, " (", config_.parallel.pipeline.schedule, ", ",
                          config_.micro_batches(), " micro-batches)")
                 : "",
-            ", ", world_.backend(), "; ",
+            world_.size() > 1 ? concat(", transport ", world_.backend()) : "", "; ",
             data_.training->samples() < 0 ? "streamed" : std::to_string(data_.training->samples()), " samples of ",
             data_.sample_tokens, " tokens");
 }
 
-void Trainer::resume(const std::vector<int64_t>& steps) {
+void Trainer::resume(const checkpoint::StepFolders& steps) {
   checkpoint::Found found;
   std::string changes;
   const auto see = [&](const nlohmann::json& progress) {
@@ -259,6 +264,8 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
   }
   saved_step_ = engine_->steps_done();
   if (is_first())
+    for (const auto& [step, skipped] : steps.skipped) log_.warning("an incomplete checkpoint is skipped: ", skipped);
+  if (is_first())
     for (const Error& damage : found.damaged)
       log_.warning("a newer checkpoint cannot be read and is passed over: ", damage.message());
   log_.info("resumed from ", found.path, changes.empty() ? "" : concat("; changed since: ", changes));
@@ -266,6 +273,9 @@ void Trainer::resume(const std::vector<int64_t>& steps) {
 
 void Trainer::save(bool last) {
   if (saved_step_ == engine_->steps_done()) return;
+  comm::agree(all_ranks(), at::kCPU, [&] {
+    if (lock_) lock_->check();
+  });
   try {
     checkpoints().save(
         *engine_,

@@ -33,8 +33,8 @@ class StallRecords;
 enum class Start {
   /// The run begins anew, in a folder that must hold no checkpoint.
   New,
-  /// The run goes on from the newest checkpoint that can be read, with a warning about those that cannot; where there
-  /// is none, it begins anew.
+  /// The run goes on from the newest checkpoint that can be read, with a warning about those that cannot. It begins
+  /// anew if there is no step folder, and is refused if there are some but none is complete.
   Resume,
   /// The run begins anew. An earlier run in the folder is set aside, and removed once this one has a complete
   /// checkpoint (run/replaced_run.h).
@@ -64,8 +64,9 @@ class Trainer {
 
   /// Trains to config.training.steps, or until a stop is requested. Returns true when all steps are done. In both cases
   /// the last step is saved.
-  /// Errors: a checkpoint that cannot be written, the same on every rank: the last one, or one before which there is
-  /// none. Another one is warned about, and so are metrics and events that cannot be written: training goes on.
+  /// Errors: a run folder that was deleted, moved or made again; a checkpoint that cannot be written, if it is the last
+  ///         one or no older one is there; the same on every rank. Other checkpoints, metrics and events that cannot be
+  ///         written are warned about, and training goes on.
   bool run();
   /// Writes report.html, or warns that it cannot, with `sample` as the text the model produced, and of a pipeline that
   /// made a step pipeline_trace.json (rank 0).
@@ -85,8 +86,8 @@ class Trainer {
   /// Of the folder, before anything is decided: rank 0 takes it for this run. Errors: another run writes to it.
   void take_folder();
   /// What remains to be done about the checkpoints of `steps` once this run has loaded what it starts from.
-  void settle_folder(const std::vector<int64_t>& steps);
-  void resume(const std::vector<int64_t>& steps);
+  void settle_folder(const checkpoint::StepFolders& steps);
+  void resume(const checkpoint::StepFolders& steps);
   void save(bool last);
   /// Into the log: what was passed over on the way to the last batch.
   void tell_notices(data::Batches& batches);
@@ -107,7 +108,7 @@ class Trainer {
   run::Config config_;
   TrainerOptions options_;
   RunFolder folder_;
-  std::shared_ptr<const void> lock_;  // of the folder, on rank 0
+  std::unique_ptr<RunLock> lock_;  // on rank 0
   Log log_;
   std::unique_ptr<StallRecords> stalls_;
   run::RunData data_;
