@@ -37,7 +37,7 @@ endfunction()
 
 # Files beside those of the torch-free layers that `colossal`, the program without LibTorch, takes from the archives: each is a unit of its own, for a unit is taken whole.
 set(COLOSSAL_WITHOUT_TORCH
-  cli/arguments cli/become cli/commands cli/help cli/main cli/schedule cli/schedule_lr cli/text_lines cli/tokenize cli/train_tokenizer comm/compression distributed/config memory/tiers/eviction models/config
+  cli/arguments cli/become cli/commands cli/help cli/main cli/schedule cli/schedule_lr cli/standard_output cli/text_lines cli/tokenize cli/train_tokenizer comm/compression distributed/config memory/tiers/eviction models/config
   nn/fp8_config
   optim/config optim/learning_rate optim/parameter_groups optim/unused_keys parallel/pipeline/plan
   parallel/sequence/config parallel/tensor/config run/config)

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/outcome.h"
 #include "colossal/base/error.h"
 #include "colossal/base/version.h"
 #include "colossal/cli/arguments.h"
@@ -28,11 +29,6 @@ using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-struct Outcome {
-  int status;
-  std::string out, err;
-};
 
 template <class Work>
 Outcome capture(const Work& work) {
@@ -162,6 +158,25 @@ TEST(Cli, InfoMeasuresPeaks) {
   EXPECT_THAT(outcome.out, ::testing::ContainsRegex("matmul fp32 +[1-9][0-9]* GFLOP/s"));
   EXPECT_THAT(outcome.out, ::testing::ContainsRegex("matmul bf16 +[1-9][0-9]* GFLOP/s"));
   EXPECT_THAT(outcome.out, ::testing::ContainsRegex("memory bandwidth +[1-9][0-9.]* GB/s"));
+}
+
+TEST(Cli, FailsIfItsOutputCannotBeWritten) {
+  const std::string full = "colossal: [output] standard output cannot be written: No space left on device\n";
+  const std::vector<std::vector<std::string>> printing{{"--version"},
+                                                       {"help"},
+                                                       {"help", "config"},
+                                                       {"train", "--help"},
+                                                       {"models"},
+                                                       {"info", "--no-measure"},
+                                                       {"bench"},
+                                                       {"schedule", "--name", "1f1b"},
+                                                       {"schedule-lr", "--training.steps=30"}};
+  for (const auto& words : printing) {
+    const auto outcome = run_on_full_disk(words);
+    EXPECT_EQ(outcome.status, 1) << words[0];
+    EXPECT_EQ(outcome.err, full) << words[0];
+  }
+  EXPECT_EQ(run_on_full_disk({"trian"}).status, 2) << "the first failure counts";
 }
 
 TEST(EndWithMessage, TellsKindsOfFailureApart) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "colossal/base/error.h"
 #include "support/process.h"
 
 namespace colossal::test::program_test {
@@ -94,6 +95,28 @@ TEST(Program, GivesStreamsOfGpusQueuesOfTheirOwnUnlessTheUserSaysSo) {
   EXPECT_EQ(answer({{"CUDA_DEVICE_MAX_CONNECTIONS", ""}}), "32 queues\n");
   EXPECT_EQ(answer({{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}}), "1 queues\n");
   fs::remove_all(folder);
+}
+
+TEST(Program, FailsIfItsOutputCannotBeWritten) {
+  const std::string program = COLOSSAL_BINARY;
+  for (const std::string words : {" --version", " schedule --name 1f1b", " info --no-measure", " models"})
+    for (const auto& [output, reason] :
+         {std::pair{" >/dev/full", "No space left on device"}, {" >&-", "Bad file descriptor"}}) {
+      const Finished finished = run_process({.command = {"sh", "-c", program + words + output}});
+      EXPECT_EQ(finished.status, 1) << words << output;
+      EXPECT_EQ(finished.output, concat("colossal: [output] standard output cannot be written: ", reason, "\n"))
+          << words << output;
+    }
+}
+
+TEST(Program, ReportsAFileSizeLimitAsAnError) {
+  const fs::path file = fs::path(testing::TempDir()) / "program-limited.txt";
+  std::ofstream(file) << std::string(100'000, 'x');
+  const std::string command = concat("ulimit -f 1; ", COLOSSAL_BINARY, " tokenize --tokenizer bytes ", file.string(),
+                                     " >", file.string(), ".ids");
+  const Finished finished = run_process({.command = {"sh", "-c", command}});
+  EXPECT_EQ(finished.status, 1);
+  EXPECT_EQ(finished.output, "colossal: [output] standard output cannot be written: File too large\n");
 }
 
 }  // namespace

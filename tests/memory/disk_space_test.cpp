@@ -5,8 +5,10 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <random>
 #include <thread>
@@ -283,6 +285,30 @@ TEST(DiskSpace, AFullDiskIsAnErrorOfWhoWantsRoom) {
   file->room = kMega;
   EXPECT_THAT(message_of([&] { DiskSpace(std::move(file), {.reserve_bytes = 2 * kMega}); }),
               HasSubstr("cannot have 2.0 MiB more"));
+}
+
+TEST(DiskSpace, GrowsWithinAFileSizeLimit) {
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // as cli::main does
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 20 * kMega;  // less than a file grows by where it may
+  const test::TemporaryFolder folder;
+  std::string message;
+  int64_t held = 0;
+  {
+    DiskSpace disk(folder.path());
+    setrlimit(RLIMIT_FSIZE, &small);
+    const DiskExtent extent = disk.allocate(15 * kMega);
+    const at::Tensor bytes = draw_bytes(15 * kMega);
+    disk.write(extent, bytes).wait();
+    held = disk.counts().file_bytes;
+    message = message_of([&] { disk.allocate(15 * kMega); });
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(held, 15 * kMega);
+  EXPECT_THAT(message, AllOf(HasSubstr("(File too large)"), HasSubstr("raise the limit on the size of a file")));
 }
 
 TEST(DiskSpace, ItsFileHasNoNameAndOutlivesItsFolder) {

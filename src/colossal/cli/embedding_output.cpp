@@ -1,16 +1,14 @@
 #include "colossal/cli/embedding_output.h"
 
 #include <bit>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "colossal/base/error.h"
 #include "colossal/base/file.h"
+#include "colossal/cli/standard_output.h"
 #include "colossal/text/tokenizer.h"
 
 namespace colossal::cli {
@@ -34,17 +32,15 @@ class JsonEmbeddings : public EmbeddingOutput {
       if (i > 0) line += ',';
       line.append(digits, end);
     }
-    line += "]}\n";
+    line += "]}";
     if (file_)
-      file_->write(line);
+      file_->write(line + "\n");
     else
-      std::fwrite(line.data(), 1, line.size(), stdout);
+      put_line(line);
   }
 
   void finish() override {
-    if (file_) return file_->commit();
-    require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "embed",
-            "standard output cannot be written: ", std::strerror(errno));
+    if (file_) file_->commit();
   }
 
  private:

@@ -1,5 +1,6 @@
 #include "colossal/cli/main.h"
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -9,6 +10,7 @@
 #include "colossal/base/version.h"
 #include "colossal/cli/commands.h"
 #include "colossal/cli/help.h"
+#include "colossal/cli/standard_output.h"
 
 namespace colossal::cli {
 namespace {
@@ -39,22 +41,29 @@ int fail(const std::string& message, int status) {
   return status;
 }
 
+int checked(int status) {
+  const auto failed = flush_standard_output();
+  return failed && status == 0 ? fail(plain_message(*failed), kFailed) : status;
+}
+
+int run_program(int argc, char** argv, const models::Registry* models) {
+  open_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails with a reason, as on a full disk
+  return end_with_message([&] { return run(words_of(argc, argv), models); });
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
-  return end_with_message([&] { return run(words_of(argc, argv), nullptr); });
-}
+int main(int argc, char** argv) { return run_program(argc, argv, nullptr); }
 
-int main(int argc, char** argv, const models::Registry& models) {
-  return end_with_message([&] { return run(words_of(argc, argv), &models); });
-}
+int main(int argc, char** argv, const models::Registry& models) { return run_program(argc, argv, &models); }
 
 int end_with_message(const std::function<int()>& work) {
   try {
-    return work();
+    return checked(work());
   } catch (const HelpWanted& help) {
     std::fputs(help.what(), stdout);
-    return 0;
+    return checked(0);
   } catch (const UsageError& error) {
     return fail(error.what(), kMisused);
   } catch (const std::exception& error) {

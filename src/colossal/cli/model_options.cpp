@@ -94,7 +94,7 @@ run::Loading loading_of(const ModelOptions& options) {
 void add_size(CLI::App& app, const std::string& key, int64_t& bytes, const std::string& help) {
   const auto read = [key, &bytes](const std::string& text) {
     const std::optional<int64_t> size = parse_bytes(text);
-    if (!size) throw CLI::ValidationError(key, "must be a size, as 2GiB: got " + text);
+    if (!size) throw CLI::ValidationError(key, concat("must be ", kSizeRule, ": got ", text));
     bytes = *size;
   };
   app.add_option_function<std::string>(key, read, help);

@@ -1,9 +1,6 @@
 #include "colossal/cli/tokenize.h"
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -14,6 +11,7 @@
 #include <vector>
 
 #include "colossal/base/error.h"
+#include "colossal/cli/standard_output.h"
 #include "colossal/cli/text_lines.h"
 #include "colossal/text/chat_template.h"
 #include "colossal/text/tokenizer.h"
@@ -63,11 +61,6 @@ std::string shown(const TokenizeRequest& request, const text::Tokenizer& tokeniz
   return pieces.dump();
 }
 
-void put(const std::string& line) {
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fputc('\n', stdout);
-}
-
 /// The ids of each line as a list a line.
 std::vector<Ids> encoded(const TokenizeRequest& request, const text::Tokenizer& tokenizer,
                          const std::vector<NumberedLine>& lines) {
@@ -89,19 +82,19 @@ void answer(const TokenizeRequest& request, const text::Tokenizer& tokenizer, co
     text::for_each_index(lines.size(), request.threads, [&](size_t i) {
       texts[i] = json(text::valid_utf8(tokenizer.decode(ids_of_line(lines[i]), request.special))).dump();
     });
-    for (const std::string& text : texts) put(text);
+    for (const std::string& text : texts) put_line(text);
     return;
   }
   if (request.rendered) {
     std::vector<std::string> texts(lines.size());
     text::for_each_index(lines.size(), request.threads,
                          [&](size_t i) { texts[i] = json(chat_of(request, lines[i])).dump(); });
-    for (const std::string& text : texts) put(text);
+    for (const std::string& text : texts) put_line(text);
     return;
   }
   for (const Ids& ids : encoded(request, tokenizer, lines)) {
     tokens += ids.size();
-    if (!request.count) put(shown(request, tokenizer, ids));
+    if (!request.count) put_line(shown(request, tokenizer, ids));
   }
 }
 
@@ -175,9 +168,7 @@ int tokenize(const Arguments& arguments) {
     require(file.good() && !std::filesystem::is_directory(r.file), "tokenize", "cannot read ", r.file);
   }
   const size_t tokens = tokenize_stream(r, *tokenizer, r.file.empty() ? std::cin : file);
-  if (r.count) put(std::to_string(tokens));
-  require(std::fflush(stdout) == 0 && std::ferror(stdout) == 0, "tokenize",
-          "standard output cannot be written: ", std::strerror(errno));
+  if (r.count) put_line(std::to_string(tokens));
   return 0;
 }
 

@@ -1,0 +1,42 @@
+#include "colossal/cli/standard_output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace colossal::cli {
+namespace {
+
+/// `error` is errno of the write that failed; 0 if it is not known.
+Error output_error(int error) {
+  return Error("output",
+               concat("standard output cannot be written", error != 0 ? concat(": ", std::strerror(error)) : ""));
+}
+
+}  // namespace
+
+void open_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) >= 0) continue;
+    // The lowest free number is this descriptor. The mode is the wrong one on purpose: reading or writing fails.
+    const int mode = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    if (::open("/dev/null", mode) < 0) return;
+  }
+}
+
+void put_line(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fputc('\n', stdout) != EOF) return;
+  throw output_error(errno);
+}
+
+std::optional<Error> flush_standard_output() {
+  const bool failed_before = std::ferror(stdout) != 0;
+  const int error = std::fflush(stdout) == 0 ? 0 : errno;
+  if (!failed_before && error == 0) return std::nullopt;
+  return output_error(error);
+}
+
+}  // namespace colossal::cli
